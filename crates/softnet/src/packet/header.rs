@@ -1,0 +1,118 @@
+//! The 64-byte header line of a packet: everything but the data. Written by the packet's owner only.
+
+use std::ptr::NonNull;
+
+use super::meta::RawGso;
+
+/// Bits of [`Header::flags`].
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(transparent)]
+pub(crate) struct Flags(u8);
+
+impl Flags {
+    /// The frame continues in the segments of [`SharedInfo::frags`].
+    pub(crate) const CHAINED: u8 = 1;
+    /// The transport checksum is to be computed from `csum_start` and stored at `csum_start + csum_offset`.
+    pub(crate) const NEEDS_CSUM: u8 = 2;
+    /// The transport checksum was verified.
+    pub(crate) const DATA_VALID: u8 = 4;
+    /// `hash` holds the flow hash.
+    pub(crate) const HASHED: u8 = 8;
+
+    pub(crate) fn has(self, bit: u8) -> bool {
+        self.0 & bit != 0
+    }
+    pub(crate) fn set(&mut self, bit: u8) {
+        self.0 |= bit;
+    }
+    pub(crate) fn clear(&mut self, bit: u8) {
+        self.0 &= !bit;
+    }
+}
+
+/// One packet buffer's header. `buf` is fixed when the arena is made; all else belongs to the packet's owner.
+#[repr(C, align(64))]
+pub(crate) struct Header {
+    /// Next in whatever list holds the packet.
+    pub(crate) next: Option<NonNull<Header>>,
+    /// Start of the buffer.
+    pub(crate) buf: NonNull<u8>,
+    /// Nanoseconds; when the packet arrived at the stage that holds it.
+    pub(crate) tstamp: u64,
+    /// Bytes of the frame, all segments.
+    pub(crate) total_len: u32,
+    pub(crate) hash: u32,
+    pub(crate) mark: u32,
+    pub(crate) priority: u32,
+    /// Start of the data, from `buf`.
+    pub(crate) off: u16,
+    /// Bytes in this buffer. Invariant: `off + seg_len <= buffer size`, `off >= SHARED_INFO`.
+    pub(crate) seg_len: u16,
+    /// The cache that allocated the packet.
+    pub(crate) home: u16,
+    /// Recorded receive queue on the way in, chosen transmit queue on the way out.
+    pub(crate) queue: u16,
+    /// Port of arrival.
+    pub(crate) port: u16,
+    pub(crate) csum_start: u16,
+    pub(crate) csum_offset: u16,
+    pub(crate) gso: RawGso,
+    pub(crate) flags: Flags,
+}
+
+const _: () = assert!(size_of::<Header>() == 64);
+
+impl Header {
+    /// A header line for the buffer at `buf`.
+    pub(crate) fn new(buf: NonNull<u8>) -> Header {
+        Header {
+            next: None,
+            buf,
+            tstamp: 0,
+            total_len: 0,
+            hash: 0,
+            mark: 0,
+            priority: 0,
+            off: 0,
+            seg_len: 0,
+            home: 0,
+            queue: 0,
+            port: 0,
+            csum_start: 0,
+            csum_offset: 0,
+            gso: RawGso::default(),
+            flags: Flags::default(),
+        }
+    }
+
+    /// Makes the line that of a fresh, empty packet (INV-BUF-2: nothing of the last user is left).
+    pub(crate) fn reset(&mut self, home: u16) {
+        *self = Header { off: (super::SHARED_INFO + super::HEADROOM) as u16, home, ..Header::new(self.buf) };
+    }
+
+    /// Takes over everything that describes the frame rather than the buffer.
+    pub(crate) fn copy_metadata(&mut self, from: &Header) {
+        self.tstamp = from.tstamp;
+        self.hash = from.hash;
+        self.mark = from.mark;
+        self.priority = from.priority;
+        self.queue = from.queue;
+        self.port = from.port;
+        self.csum_start = from.csum_start;
+        self.csum_offset = from.csum_offset;
+        self.gso = from.gso;
+        self.flags = Flags((self.flags.0 & Flags::CHAINED) | (from.flags.0 & !Flags::CHAINED));
+    }
+}
+
+/// The first 64 bytes of a buffer: what only a chained or shared packet needs, so that the header line stays one line.
+/// Valid only while the header's flags say so.
+#[repr(C, align(64))]
+pub(crate) struct SharedInfo {
+    /// First chained segment.
+    pub(crate) frags: Option<NonNull<Header>>,
+    /// Last chained segment.
+    pub(crate) last_frag: Option<NonNull<Header>>,
+}
+
+const _: () = assert!(size_of::<SharedInfo>() == super::SHARED_INFO);

@@ -1,0 +1,258 @@
+//! A FIFO of packets, linked through their header lines: push, pop, append and split without allocation.
+
+use std::fmt;
+use std::ptr::NonNull;
+
+use super::{Header, Packet};
+use crate::pool;
+
+/// An owned list of packets with its packet and byte counts. Dropping it frees the packets in bulk.
+#[derive(Default)]
+pub struct PacketList {
+    head: Option<NonNull<Header>>,
+    /// Valid while `head` is `Some`.
+    tail: Option<NonNull<Header>>,
+    len: usize,
+    bytes: u64,
+}
+
+// SAFETY: the list owns its packets, and packets are `Send`.
+unsafe impl Send for PacketList {}
+// SAFETY: `&PacketList` gives only shared reads.
+unsafe impl Sync for PacketList {}
+
+impl PacketList {
+    /// An empty list.
+    pub const fn new() -> PacketList {
+        PacketList { head: None, tail: None, len: 0, bytes: 0 }
+    }
+
+    /// Packets (frames) in the list.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.head.is_none()
+    }
+
+    /// Sum of the packets' lengths in bytes, as they were when added.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Sum of [`Packet::wire_packets`].
+    pub fn wire_packets(&self) -> u64 {
+        self.iter().map(Packet::wire_packets).sum()
+    }
+
+    /// Adds a packet at the end.
+    pub fn push_back(&mut self, packet: Packet) {
+        self.bytes += packet.len() as u64;
+        self.len += 1;
+        let mut raw = packet.into_raw();
+        // SAFETY: the list owns `raw` (just taken over) and `tail` (one of its packets).
+        unsafe {
+            raw.as_mut().next = None;
+            match self.tail {
+                Some(mut tail) if self.head.is_some() => tail.as_mut().next = Some(raw),
+                _ => self.head = Some(raw),
+            }
+        }
+        self.tail = Some(raw);
+    }
+
+    /// Puts a packet back at the front.
+    pub fn push_front(&mut self, packet: Packet) {
+        self.bytes += packet.len() as u64;
+        self.len += 1;
+        let mut raw = packet.into_raw();
+        // SAFETY: the list owns `raw`, just taken over.
+        unsafe { raw.as_mut().next = self.head };
+        if self.head.is_none() {
+            self.tail = Some(raw);
+        }
+        self.head = Some(raw);
+    }
+
+    /// Takes the first packet.
+    pub fn pop_front(&mut self) -> Option<Packet> {
+        let raw = self.head?;
+        // SAFETY: the list owns the packet; it is unlinked here, so the handle made is the only one.
+        let packet = unsafe {
+            self.head = raw.as_ref().next;
+            Packet::from_raw(raw)
+        };
+        self.len -= 1;
+        self.bytes -= packet.len() as u64;
+        Some(packet)
+    }
+
+    /// The first packet.
+    pub fn front(&self) -> Option<&Packet> {
+        self.iter().next()
+    }
+
+    /// The first packet, to change its metadata or bytes. Its length must stay as it is.
+    pub fn front_mut(&mut self) -> Option<&mut Packet> {
+        // SAFETY: `Packet` is a transparent wrapper of a non-null header pointer, which is what `head` holds when `Some`;
+        // the list owns that packet and is borrowed exclusively for the result's life.
+        self.head.as_mut().map(|raw| unsafe { &mut *std::ptr::from_mut(raw).cast::<Packet>() })
+    }
+
+    /// Moves all packets of `other` to the end of this list, in order; one step, whatever the length.
+    pub fn append(&mut self, other: &mut PacketList) {
+        if other.is_empty() {
+            return;
+        }
+        match self.tail {
+            // SAFETY: `tail` is this list's own last packet.
+            Some(mut tail) if self.head.is_some() => unsafe { tail.as_mut().next = other.head },
+            _ => self.head = other.head,
+        }
+        self.tail = other.tail;
+        self.len += other.len;
+        self.bytes += other.bytes;
+        *other = PacketList::new_forgetting(other);
+    }
+
+    /// Moves the first `n` packets (or all) to the end of `to`.
+    pub fn split_front(&mut self, n: usize, to: &mut PacketList) {
+        if n >= self.len {
+            to.append(self);
+            return;
+        }
+        for _ in 0..n {
+            match self.pop_front() {
+                Some(packet) => to.push_back(packet),
+                None => return,
+            }
+        }
+    }
+
+    /// The packets, first to last.
+    pub fn iter(&self) -> Iter<'_> {
+        Iter { link: &self.head }
+    }
+
+    /// Takes the list's content out.
+    pub fn take(&mut self) -> PacketList {
+        std::mem::take(self)
+    }
+
+    /// An empty list, with the content of `old` (which has been moved elsewhere) forgotten instead of freed.
+    fn new_forgetting(old: &mut PacketList) -> PacketList {
+        old.head = None;
+        PacketList::new()
+    }
+
+    /// Gives up ownership: first, last, packets, bytes.
+    pub(crate) fn into_raw(mut self) -> Option<RawList> {
+        let head = self.head.take()?;
+        let tail = self.tail.expect("a list with a head has a tail");
+        Some(RawList { head, tail, len: self.len, bytes: self.bytes })
+    }
+
+    /// Takes ownership of linked packets.
+    ///
+    /// # Safety
+    /// `raw` describes packets that nothing else refers to, linked by `next` from `head` to `tail`, whose `next` is `None`;
+    /// the counts are right.
+    pub(crate) unsafe fn from_raw(raw: RawList) -> PacketList {
+        PacketList { head: Some(raw.head), tail: Some(raw.tail), len: raw.len, bytes: raw.bytes }
+    }
+}
+
+/// A list taken apart; see [`PacketList::into_raw`].
+#[derive(Clone, Copy)]
+pub(crate) struct RawList {
+    pub(crate) head: NonNull<Header>,
+    pub(crate) tail: NonNull<Header>,
+    pub(crate) len: usize,
+    pub(crate) bytes: u64,
+}
+
+impl Drop for PacketList {
+    fn drop(&mut self) {
+        if !self.is_empty() {
+            pool::free_list(self);
+        }
+    }
+}
+
+impl fmt::Debug for PacketList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PacketList").field("len", &self.len).field("bytes", &self.bytes).finish()
+    }
+}
+
+impl FromIterator<Packet> for PacketList {
+    fn from_iter<I: IntoIterator<Item = Packet>>(packets: I) -> Self {
+        let mut list = PacketList::new();
+        list.extend(packets);
+        list
+    }
+}
+
+impl Extend<Packet> for PacketList {
+    fn extend<I: IntoIterator<Item = Packet>>(&mut self, packets: I) {
+        packets.into_iter().for_each(|p| self.push_back(p));
+    }
+}
+
+impl From<Packet> for PacketList {
+    fn from(packet: Packet) -> Self {
+        let mut list = PacketList::new();
+        list.push_back(packet);
+        list
+    }
+}
+
+/// Takes packets out of a list from the front.
+#[derive(Debug)]
+pub struct IntoIter(PacketList);
+
+impl Iterator for IntoIter {
+    type Item = Packet;
+    fn next(&mut self) -> Option<Packet> {
+        self.0.pop_front()
+    }
+}
+
+impl IntoIterator for PacketList {
+    type Item = Packet;
+    type IntoIter = IntoIter;
+    fn into_iter(self) -> IntoIter {
+        IntoIter(self)
+    }
+}
+
+/// Borrowing iterator; see [`PacketList::iter`].
+#[derive(Debug)]
+pub struct Iter<'a> {
+    /// The link that leads to the next packet: the list's `head`, or the `next` field of the packet before.
+    link: &'a Option<NonNull<Header>>,
+}
+
+impl<'a> Iterator for Iter<'a> {
+    type Item = &'a Packet;
+    fn next(&mut self) -> Option<&'a Packet> {
+        let raw = (*self.link)?;
+        // SAFETY: the list, borrowed for 'a, owns the packet behind the link, so that nothing changes it meanwhile.
+        // `Packet` is a transparent wrapper of `NonNull<Header>`, and so is an `Option` of it that is `Some`.
+        unsafe {
+            let packet = &*std::ptr::from_ref(self.link).cast::<Packet>();
+            self.link = &(*raw.as_ptr()).next;
+            Some(packet)
+        }
+    }
+}
+
+impl<'a> IntoIterator for &'a PacketList {
+    type Item = &'a Packet;
+    type IntoIter = Iter<'a>;
+    fn into_iter(self) -> Iter<'a> {
+        self.iter()
+    }
+}

@@ -1,0 +1,200 @@
+//! Metadata of a packet: what a stage notes for a later one. Offload terms are those of the virtio-net header
+//! (virtio 1.2, 5.1.6): a checksum still to be filled in, a large frame still to be cut.
+
+use super::{Flags, Packet};
+use crate::time::Time;
+
+/// The kind of a large frame, as in the virtio-net header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum GsoKind {
+    /// TCP over IPv4 (`VIRTIO_NET_HDR_GSO_TCPV4`).
+    TcpV4 = 1,
+    /// TCP over IPv6 (`VIRTIO_NET_HDR_GSO_TCPV6`).
+    TcpV6 = 4,
+    /// UDP datagrams of equal size over IPv4 or IPv6 (`VIRTIO_NET_HDR_GSO_UDP_L4`).
+    Udp = 5,
+}
+
+/// How a large frame is to be cut into wire packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Gso {
+    /// What to cut.
+    pub kind: GsoKind,
+    /// TCP only: the first segment alone keeps the CWR flag (RFC 3168 6.1.2).
+    pub ecn: bool,
+    /// Payload bytes per wire packet. Never zero.
+    pub size: u16,
+    /// Wire packets this frame stands for: `ceil((len - header_len) / size)`. Never zero.
+    pub segments: u16,
+    /// Bytes of all headers up to and including the transport header, repeated in each wire packet.
+    pub header_len: u16,
+}
+
+/// Where a transport checksum is still missing: it covers the bytes from `start` to the end of the frame and goes to
+/// `start + offset`, where the pseudo-header's sum already lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Checksum {
+    /// First byte covered, from the start of the frame.
+    pub start: u16,
+    /// Position of the checksum field, from `start`.
+    pub offset: u16,
+}
+
+/// [`Gso`] as stored; `kind` 0 means none.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub(crate) struct RawGso {
+    size: u16,
+    segments: u16,
+    header_len: u16,
+    kind: u8,
+}
+
+/// Set in `RawGso::kind` beside the kind, as in the virtio-net header.
+const ECN: u8 = 0x80;
+
+impl Packet {
+    /// How the frame is to be segmented, if it is a large one.
+    pub fn gso(&self) -> Option<Gso> {
+        let raw = &self.header().gso;
+        let kind = match raw.kind & !ECN {
+            1 => GsoKind::TcpV4,
+            4 => GsoKind::TcpV6,
+            5 => GsoKind::Udp,
+            _ => return None,
+        };
+        Some(Gso {
+            kind,
+            ecn: raw.kind & ECN != 0,
+            size: raw.size,
+            segments: raw.segments,
+            header_len: raw.header_len,
+        })
+    }
+
+    /// Marks the frame as a large one, or as none. The caller has checked the fields against the frame
+    /// (see [`VnetHeader::apply`](super::VnetHeader::apply)).
+    pub fn set_gso(&mut self, gso: Option<Gso>) {
+        self.header_mut().gso = gso.map_or_else(RawGso::default, |g| RawGso {
+            size: g.size,
+            segments: g.segments,
+            header_len: g.header_len,
+            kind: g.kind as u8 | if g.ecn { ECN } else { 0 },
+        });
+    }
+
+    /// Wire packets this frame stands for: 1, or the number of segments of a large frame. All packet counters count these.
+    pub fn wire_packets(&self) -> u64 {
+        let raw = &self.header().gso;
+        if raw.kind == 0 { 1 } else { u64::from(raw.segments) }
+    }
+
+    /// Bytes this frame takes on the wire, without preamble and FCS: its length plus the repeated headers of a large
+    /// frame (`qdisc_pkt_len_init`). Queueing disciplines count and shape these.
+    pub fn wire_len(&self) -> u64 {
+        let h = self.header();
+        let repeated = if h.gso.kind == 0 { 0 } else { u64::from(h.gso.segments) - 1 };
+        u64::from(h.total_len) + repeated * u64::from(h.gso.header_len)
+    }
+
+    /// The checksum still to be filled in.
+    pub fn checksum(&self) -> Option<Checksum> {
+        let h = self.header();
+        h.flags
+            .has(Flags::NEEDS_CSUM)
+            .then_some(Checksum { start: h.csum_start, offset: h.csum_offset })
+    }
+
+    /// Says that a checksum is still to be filled in, or that none is.
+    pub fn set_checksum(&mut self, checksum: Option<Checksum>) {
+        let h = self.header_mut();
+        match checksum {
+            Some(c) => {
+                h.flags.set(Flags::NEEDS_CSUM);
+                h.csum_start = c.start;
+                h.csum_offset = c.offset;
+            }
+            None => h.flags.clear(Flags::NEEDS_CSUM),
+        }
+    }
+
+    /// Whether the source vouches for the transport checksum (`VIRTIO_NET_HDR_F_DATA_VALID`).
+    pub fn checksum_verified(&self) -> bool {
+        self.header().flags.has(Flags::DATA_VALID)
+    }
+
+    /// Sets [`checksum_verified`](Packet::checksum_verified).
+    pub fn set_checksum_verified(&mut self, valid: bool) {
+        let flags = &mut self.header_mut().flags;
+        if valid { flags.set(Flags::DATA_VALID) } else { flags.clear(Flags::DATA_VALID) }
+    }
+
+    /// The flow hash noted for this packet, if one was.
+    pub fn flow_hash(&self) -> Option<u32> {
+        let h = self.header();
+        h.flags.has(Flags::HASHED).then_some(h.hash)
+    }
+
+    /// Notes the flow hash.
+    pub fn set_flow_hash(&mut self, hash: u32) {
+        let h = self.header_mut();
+        h.hash = hash;
+        h.flags.set(Flags::HASHED);
+    }
+
+    /// `skb->priority`: the low 4 bits choose a pfifo_fast band; a value `major:minor` names a class.
+    pub fn priority(&self) -> u32 {
+        self.header().priority
+    }
+
+    /// Sets the priority.
+    pub fn set_priority(&mut self, priority: u32) {
+        self.header_mut().priority = priority;
+    }
+
+    /// `skb->mark`, for filters.
+    pub fn mark(&self) -> u32 {
+        self.header().mark
+    }
+
+    /// Sets the mark.
+    pub fn set_mark(&mut self, mark: u32) {
+        self.header_mut().mark = mark;
+    }
+
+    /// `skb->queue_mapping`: the receive queue recorded on the way in, the transmit queue chosen on the way out.
+    pub fn queue(&self) -> u16 {
+        self.header().queue
+    }
+
+    /// Sets the queue.
+    pub fn set_queue(&mut self, queue: u16) {
+        self.header_mut().queue = queue;
+    }
+
+    /// Index of the port of arrival.
+    pub fn port(&self) -> u16 {
+        self.header().port
+    }
+
+    /// Sets the port of arrival.
+    pub fn set_port(&mut self, port: u16) {
+        self.header_mut().port = port;
+    }
+
+    /// When the packet reached the stage that holds it.
+    pub fn timestamp(&self) -> Time {
+        Time(self.header().tstamp)
+    }
+
+    /// Sets the timestamp.
+    pub fn set_timestamp(&mut self, time: Time) {
+        self.header_mut().tstamp = time.0;
+    }
+
+    /// Takes over the metadata of `from` (all but length and segments).
+    pub fn copy_metadata(&mut self, from: &Packet) {
+        self.header_mut().copy_metadata(from.header());
+    }
+}

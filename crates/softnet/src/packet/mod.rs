@@ -1,0 +1,334 @@
+//! Packets as owned values.
+//!
+//! A [`Packet`] owns one buffer of a [`Pool`](crate::pool::Pool): a 64-byte header line with the metadata and, apart from it,
+//! the data. It is `Send`, may be dropped on any thread, and then goes back to its pool. A frame longer than one buffer is a
+//! chain of segments. A [`PacketList`] is a FIFO that links packets through their headers and is freed in bulk.
+//!
+//! Nothing here blocks, allocates from the heap or makes a system call.
+//!
+//! Layout of a buffer: `[64 bytes: chain link and share count | headroom | data … | tailroom]`.
+
+#![allow(unsafe_code, reason = "this module owns the header lines and buffers that a pool hands out")]
+
+mod adopt;
+mod checksum;
+mod header;
+mod list;
+mod meta;
+mod parse;
+mod segment;
+mod vnet;
+
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
+
+pub use adopt::PacketAdoption;
+pub use checksum::{checksum, fold, pseudo_header, sum_bytes};
+pub(crate) use header::{Flags, Header, SharedInfo};
+pub use list::PacketList;
+pub use meta::{Checksum, Gso, GsoKind};
+pub use parse::{EthernetAddress, Headers, L4, Network, parse};
+pub use segment::{SegmentError, fill_checksum, segment};
+pub use vnet::{VNET_HDR_LEN, VnetHeader};
+
+use crate::pool;
+
+/// Bytes at the start of each buffer that belong to the packet machinery, not to data.
+pub const SHARED_INFO: usize = 64;
+/// Free bytes in front of the data of a fresh packet, for encapsulation and driver headers.
+pub const HEADROOM: usize = 192;
+/// The longest frame: an IP packet of 65,535 bytes behind an Ethernet header with two VLAN tags.
+pub const MAX_FRAME: usize = 65_535 + 14 + 8;
+
+/// An owned packet. Dropping it frees the buffer (and those of its chained segments).
+#[repr(transparent)]
+pub struct Packet(NonNull<Header>);
+
+// SAFETY: a `Packet` is the only handle to its header line, buffer and chain (the pool gives each out once, and no
+// method lets a second handle escape), so moving it moves all access with it. Hand-over between threads happens
+// through channels, lists or locks that order memory themselves.
+unsafe impl Send for Packet {}
+// SAFETY: `&Packet` only gives shared reads of plain fields and bytes; every mutation needs `&mut`.
+unsafe impl Sync for Packet {}
+
+impl Packet {
+    /// Takes ownership of a header line.
+    ///
+    /// # Safety
+    /// `header` came out of a pool (or [`Packet::into_raw`]) and nothing else refers to it.
+    pub(crate) unsafe fn from_raw(header: NonNull<Header>) -> Packet {
+        Packet(header)
+    }
+
+    /// Gives up ownership without freeing.
+    pub(crate) fn into_raw(self) -> NonNull<Header> {
+        ManuallyDrop::new(self).0
+    }
+
+    pub(crate) fn header(&self) -> &Header {
+        // SAFETY: the handle is the only owner, and header lines live as long as a packet of their pool does.
+        unsafe { self.0.as_ref() }
+    }
+
+    pub(crate) fn header_mut(&mut self) -> &mut Header {
+        // SAFETY: as in `header`; `&mut self` excludes every other reference.
+        unsafe { self.0.as_mut() }
+    }
+
+    fn shared_info(&self) -> &SharedInfo {
+        // SAFETY: `buf` points at the buffer's first 64 bytes, which are reserved for this structure, aligned to 64
+        // and zero-initialised by the arena (all fields may be zero).
+        unsafe { self.header().buf.cast::<SharedInfo>().as_ref() }
+    }
+
+    fn shared_info_mut(&mut self) -> &mut SharedInfo {
+        // SAFETY: as in `shared_info`; `&mut self` excludes every other reference.
+        unsafe { self.header_mut().buf.cast::<SharedInfo>().as_mut() }
+    }
+
+    /// Length of the whole frame in bytes, all segments together.
+    pub fn len(&self) -> usize {
+        self.header().total_len as usize
+    }
+
+    /// Whether the frame has no byte.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The bytes of the first segment (all of the frame unless it [`is_chained`](Packet::is_chained)).
+    pub fn data(&self) -> &[u8] {
+        let h = self.header();
+        // SAFETY: `off + seg_len <= capacity` is kept by every method that changes them; the arena zero-initialised
+        // the bytes, so they may be read; the packet owns the buffer.
+        unsafe { std::slice::from_raw_parts(h.buf.as_ptr().add(h.off as usize), h.seg_len as usize) }
+    }
+
+    /// The bytes of the first segment, to change them.
+    pub fn data_mut(&mut self) -> &mut [u8] {
+        let h = self.header_mut();
+        // SAFETY: as in `data`; `&mut self` makes the slice exclusive.
+        unsafe {
+            std::slice::from_raw_parts_mut(h.buf.as_ptr().add(h.off as usize), h.seg_len as usize)
+        }
+    }
+
+    fn capacity(&self) -> usize {
+        pool::buffer_size(self.0)
+    }
+
+    /// Free bytes in front of the data.
+    pub fn headroom(&self) -> usize {
+        self.header().off as usize - SHARED_INFO
+    }
+
+    /// The free bytes behind the first segment's data, for a driver to receive into; make them part of the packet
+    /// with [`extend`](Packet::extend). They hold leftovers of earlier packets.
+    pub fn tailroom_mut(&mut self) -> &mut [u8] {
+        let capacity = self.capacity();
+        let h = self.header_mut();
+        let end = h.off as usize + h.seg_len as usize;
+        // SAFETY: `end <= capacity` (invariant of `off` and `seg_len`); initialised and owned as in `data`.
+        unsafe { std::slice::from_raw_parts_mut(h.buf.as_ptr().add(end), capacity - end) }
+    }
+
+    /// Makes the next `n` bytes behind the first segment's data part of it.
+    ///
+    /// # Panics
+    /// If the tailroom is shorter than `n`.
+    pub fn extend(&mut self, n: usize) {
+        let capacity = self.capacity();
+        let h = self.header_mut();
+        assert!(h.off as usize + h.seg_len as usize + n <= capacity, "extend beyond the buffer");
+        h.seg_len += n as u16;
+        h.total_len += n as u32;
+    }
+
+    /// Appends a copy of `bytes` to the first segment. False, and nothing changed, if the tailroom is too short.
+    pub fn append(&mut self, bytes: &[u8]) -> bool {
+        let tail = self.tailroom_mut();
+        if tail.len() < bytes.len() {
+            return false;
+        }
+        tail[..bytes.len()].copy_from_slice(bytes);
+        self.extend(bytes.len());
+        true
+    }
+
+    /// Adds `n` bytes in front of the data and returns them, to be filled in.
+    /// `None`, and nothing changed, if the headroom is too short.
+    pub fn push_front(&mut self, n: usize) -> Option<&mut [u8]> {
+        if self.headroom() < n {
+            return None;
+        }
+        let h = self.header_mut();
+        h.off -= n as u16;
+        h.seg_len += n as u16;
+        h.total_len += n as u32;
+        Some(&mut self.data_mut()[..n])
+    }
+
+    /// Removes `n` bytes from the front of the first segment.
+    ///
+    /// # Panics
+    /// If the first segment is shorter than `n`.
+    pub fn pull_front(&mut self, n: usize) {
+        let h = self.header_mut();
+        assert!(n <= h.seg_len as usize, "pull beyond the segment");
+        h.off += n as u16;
+        h.seg_len -= n as u16;
+        h.total_len -= n as u32;
+    }
+
+    /// Moves the start of an empty packet's data, to have `headroom` free bytes in front of it.
+    ///
+    /// # Panics
+    /// If the packet is not empty or the buffer is too small.
+    pub fn reserve(&mut self, headroom: usize) {
+        let capacity = self.capacity();
+        assert!(self.is_empty() && SHARED_INFO + headroom <= capacity, "reserve on a used packet");
+        self.header_mut().off = (SHARED_INFO + headroom) as u16;
+    }
+
+    /// Whether the frame continues in further segments.
+    pub fn is_chained(&self) -> bool {
+        self.header().flags.has(Flags::CHAINED)
+    }
+
+    /// Appends `segment` (its data only; its metadata is ignored) to the end of the frame.
+    pub fn append_segment(&mut self, segment: Packet) {
+        debug_assert!(!segment.is_chained(), "a segment is not a chain itself");
+        let len = segment.len() as u32;
+        let raw = segment.into_raw();
+        // SAFETY: `raw` was just given up by its only owner, so this is the only access to it.
+        unsafe { (*raw.as_ptr()).next = None };
+        if self.is_chained() {
+            let last = self.shared_info().last_frag;
+            let last = last.expect("a chained packet has a last segment");
+            // SAFETY: segments of the chain belong to this packet alone.
+            unsafe { (*last.as_ptr()).next = Some(raw) };
+        } else {
+            self.shared_info_mut().frags = Some(raw);
+            self.header_mut().flags.set(Flags::CHAINED);
+        }
+        self.shared_info_mut().last_frag = Some(raw);
+        self.header_mut().total_len += len;
+    }
+
+    /// The frame's bytes, segment by segment.
+    pub fn segments(&self) -> Segments<'_> {
+        let next = if self.is_chained() { self.shared_info().frags } else { None };
+        Segments { first: Some(self), next }
+    }
+
+    /// Copies `out.len()` bytes from position `offset` of the frame. False if the frame ends before that.
+    pub fn copy_out(&self, mut offset: usize, mut out: &mut [u8]) -> bool {
+        for segment in self.segments() {
+            if out.is_empty() {
+                break;
+            }
+            if offset >= segment.len() {
+                offset -= segment.len();
+                continue;
+            }
+            let n = out.len().min(segment.len() - offset);
+            let (now, rest) = out.split_at_mut(n);
+            now.copy_from_slice(&segment[offset..offset + n]);
+            out = rest;
+            offset = 0;
+        }
+        out.is_empty()
+    }
+
+    /// Frees the chained segments, keeping the first one.
+    pub(crate) fn take_frags(&mut self) -> Option<NonNull<Header>> {
+        if !self.is_chained() {
+            return None;
+        }
+        self.header_mut().flags.clear(Flags::CHAINED);
+        let seg_len = u32::from(self.header().seg_len);
+        self.header_mut().total_len = seg_len;
+        self.shared_info_mut().frags.take()
+    }
+
+    /// A copy of data and metadata in new buffers of `pool`; `None` if the pool has none left.
+    pub fn copy(&self, pool: &pool::Pool) -> Option<Packet> {
+        let mut copy = pool.alloc().ok()?;
+        copy.reserve(self.headroom().min(HEADROOM));
+        let mut segments = self.segments();
+        let mut part: &[u8] = segments.next().unwrap_or(&[]);
+        let mut room: Option<Packet> = None;
+        loop {
+            if part.is_empty() {
+                match segments.next() {
+                    Some(next) => part = next,
+                    None => break,
+                }
+                continue;
+            }
+            let target = room.as_mut().unwrap_or(&mut copy);
+            let n = target.tailroom_mut().len().min(part.len());
+            if n == 0 {
+                if let Some(full) = room.take() {
+                    copy.append_segment(full);
+                }
+                let mut fresh = pool.alloc().ok()?;
+                fresh.reserve(0);
+                room = Some(fresh);
+                continue;
+            }
+            target.append(&part[..n]);
+            part = &part[n..];
+        }
+        if let Some(last) = room {
+            copy.append_segment(last);
+        }
+        copy.header_mut().copy_metadata(self.header());
+        Some(copy)
+    }
+}
+
+impl Drop for Packet {
+    fn drop(&mut self) {
+        pool::free_one(self);
+    }
+}
+
+impl fmt::Debug for Packet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Packet")
+            .field("len", &self.len())
+            .field("segments", &self.segments().count())
+            .field("gso", &self.gso())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Iterator over the segments of a frame; see [`Packet::segments`].
+#[derive(Debug)]
+pub struct Segments<'a> {
+    first: Option<&'a Packet>,
+    next: Option<NonNull<Header>>,
+}
+
+impl<'a> Iterator for Segments<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        if let Some(first) = self.first.take() {
+            return Some(first.data());
+        }
+        let raw = self.next?;
+        // SAFETY: the segment belongs to the packet borrowed for 'a, so it lives and is not changed that long; its
+        // `off` and `seg_len` keep the invariant of `Packet::data`.
+        unsafe {
+            let h = &*raw.as_ptr();
+            self.next = h.next;
+            Some(std::slice::from_raw_parts(h.buf.as_ptr().add(h.off as usize), h.seg_len as usize))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,39 @@
+//! The receiving half of a driver.
+
+use std::os::fd::BorrowedFd;
+
+use crate::packet::PacketList;
+use crate::stats::DropReason;
+use crate::time::Time;
+
+/// What one poll of a receive queue did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Polled {
+    /// More may be waiting: poll again. False: the queue was empty when last looked at.
+    pub more: bool,
+    /// The device behind the queue is gone for good; the queue must be closed.
+    pub gone: bool,
+}
+
+/// Counts what a driver could not turn into a packet.
+pub trait CountDrop {
+    /// `packets` wire packets died on arrival for `reason`. They count as received and as dropped.
+    fn count_drop(&mut self, reason: DropReason, packets: u64);
+}
+
+/// One receive queue of a port. Owned and polled by one worker.
+pub trait RxQueue: Send {
+    /// Appends up to `budget` received packets to `out`, without blocking. Packets come checked: offload metadata fits the frame
+    /// (see [`VnetHeader`](crate::packet::VnetHeader)), the length is at least an Ethernet header's. What does not pass is
+    /// counted in `drops` and freed, and uses budget too.
+    fn poll(
+        &mut self,
+        budget: usize,
+        now: Time,
+        out: &mut PacketList,
+        drops: &mut dyn CountDrop,
+    ) -> Polled;
+
+    /// What becomes readable when the queue has packets; `None` for a queue that must be polled.
+    fn fd(&self) -> Option<BorrowedFd<'_>>;
+}

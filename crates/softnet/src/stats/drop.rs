@@ -1,0 +1,106 @@
+//! Why packets die. Every packet that Softnet frees without delivering it is counted under exactly one reason.
+
+use std::fmt;
+
+use crate::sync::PerCpu;
+
+macro_rules! drop_reasons {
+    ($($(#[doc = $doc:literal])+ $name:ident = $text:literal,)+) => {
+        /// The reason a packet was dropped. Names follow the kernel's `SKB_DROP_REASON_*` where there is one.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[repr(u8)]
+        pub enum DropReason { $($(#[doc = $doc])+ $name,)+ }
+
+        impl DropReason {
+            /// All reasons, in the order of their numbers.
+            pub const ALL: &'static [DropReason] = &[$(DropReason::$name,)+];
+
+            /// The stable name printed in statistics.
+            pub const fn name(self) -> &'static str {
+                match self { $(DropReason::$name => $text,)+ }
+            }
+        }
+    };
+}
+
+drop_reasons! {
+    /// Shorter than an Ethernet header.
+    Runt = "runt",
+    /// A header (VLAN, IP, TCP, UDP) runs past the end of the packet or contradicts itself.
+    BadHeader = "bad_header",
+    /// The frame's virtio-net segmentation fields do not fit the frame.
+    BadGso = "bad_gso",
+    /// The frame's virtio-net checksum fields point outside the frame.
+    BadChecksumOffload = "bad_csum_offload",
+    /// Longer than a driver's buffers or than the protocol allows.
+    TooLong = "too_long",
+    /// No buffer was left in the pool.
+    NoBuffer = "no_buffer",
+    /// The queueing discipline's limit was reached.
+    QdiscLimit = "qdisc_limit",
+    /// The queueing discipline can never send it (longer than its bucket).
+    QdiscOversize = "qdisc_oversize",
+    /// Too many packets waited to be adopted (`QDISC_BURST_DROP`).
+    QdiscBurst = "qdisc_burst",
+    /// The queue was emptied: device taken down, discipline replaced, engine stopped.
+    QdiscReset = "qdisc_reset",
+    /// Longer than the sending device's MTU and not segmentable.
+    Mtu = "mtu",
+    /// The sending device is down or gone.
+    DeviceDown = "device_down",
+    /// The driver or the kernel refused the packet for good.
+    DriverRefused = "driver_refused",
+    /// The switch found the destination behind the port of arrival.
+    Sameport = "same_port",
+    /// The source address may not be used (multicast or zero).
+    BadSource = "bad_source",
+    /// A link-local control frame (01:80:C2:00:00:0X) that bridges must not forward (IEEE 802.1D 7.12.6).
+    LinkLocal = "link_local",
+    /// The port belongs to no bridge, so there is nowhere to send the packet.
+    NoForward = "no_forward",
+}
+
+impl fmt::Display for DropReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Dropped packets by reason. Any thread may add; a reader never stops a writer.
+#[derive(Debug)]
+pub struct DropCounters {
+    per_cpu: PerCpu<{ DropReason::ALL.len() }>,
+}
+
+impl Default for DropCounters {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl DropCounters {
+    /// All zero.
+    pub fn new() -> Self {
+        DropCounters { per_cpu: PerCpu::new() }
+    }
+
+    /// Counts `packets` wire packets dropped for `reason`.
+    pub fn add(&self, reason: DropReason, packets: u64) {
+        self.per_cpu.add(reason as usize, packets);
+    }
+
+    /// The count for one reason.
+    pub fn get(&self, reason: DropReason) -> u64 {
+        self.per_cpu.sum(reason as usize)
+    }
+
+    /// All reasons together.
+    pub fn total(&self) -> u64 {
+        DropReason::ALL.iter().map(|&r| self.get(r)).sum()
+    }
+
+    /// The reasons that occurred, with their counts.
+    pub fn nonzero(&self) -> Vec<(DropReason, u64)> {
+        DropReason::ALL.iter().map(|&r| (r, self.get(r))).filter(|&(_, n)| n != 0).collect()
+    }
+}

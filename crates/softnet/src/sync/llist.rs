@@ -1,0 +1,114 @@
+//! The adoption list: many threads push chains, one takes everything. (The kernel's `llist`, with the length beside the head.)
+//!
+//! Invariant: `head` is null, or points to the newest node of a chain linked by `next` down to the oldest; the upper 16 bits
+//! of the pointer hold the number of nodes (saturating), so that push and count are one atomic operation and the limit is exact.
+//! Nodes in the list belong to the list. Nothing ever takes a single node, so a compare-and-swap that succeeds on a head
+//! that was taken and pushed again in between (ABA) still links to the true head.
+//!
+//! Ordering: a push is a SeqCst compare-and-swap (P); taking all is a SeqCst swap (T). T reads what P wrote, and a chain of pushes is
+//! one release sequence, so the taker sees every node's content and `next`. SeqCst rather than AcqRel because of the store-load
+//! race with [`RunState`](super::RunState), argued there.
+
+use std::ptr::NonNull;
+
+use super::primitive::{AtomicPtr, Ordering};
+
+/// A node with an intrusive link.
+///
+/// # Safety
+/// `next` and `set_next` read and write one and the same field, which nothing else touches while the node is in a list.
+pub unsafe trait Linked {
+    /// The node's link.
+    ///
+    /// # Safety
+    /// `node` is valid and owned by the caller.
+    unsafe fn next(node: NonNull<Self>) -> Option<NonNull<Self>>;
+
+    /// Changes the node's link.
+    ///
+    /// # Safety
+    /// `node` is valid and owned by the caller.
+    unsafe fn set_next(node: NonNull<Self>, next: Option<NonNull<Self>>);
+}
+
+/// Position of the count in the head pointer. User-space addresses on x86-64 and AArch64 stay below it (without
+/// an explicit hint to `mmap`, also where the machine has five-level page tables).
+const SHIFT: u32 = 48;
+const ADDRESS: usize = (1 << SHIFT) - 1;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct AdoptionList<N: Linked> {
+    head: AtomicPtr<N>,
+}
+
+impl<N: Linked> Default for AdoptionList<N> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn count<N>(head: *mut N) -> usize {
+    head.addr() >> SHIFT
+}
+
+fn untag<N>(head: *mut N) -> Option<NonNull<N>> {
+    NonNull::new(head.map_addr(|a| a & ADDRESS))
+}
+
+impl<N: Linked> AdoptionList<N> {
+    /// An empty list.
+    pub fn new() -> Self {
+        AdoptionList { head: AtomicPtr::new(std::ptr::null_mut()) }
+    }
+
+    /// Pushes a chain of `n` nodes, linked from `newest` to `oldest`. An empty list takes any chain; another one only
+    /// if it then holds at most `limit` nodes. Never waits: a compare-and-swap fails only because another push or take succeeded.
+    ///
+    /// Returns false if the limit is reached; the chain then still belongs to the caller.
+    ///
+    /// # Safety
+    /// The caller owns the `n` nodes, which are linked as said, and gives them up if this returns true.
+    pub unsafe fn push(&self, newest: NonNull<N>, oldest: NonNull<N>, n: usize, limit: usize) -> bool {
+        let mut head = self.head.load(Ordering::Relaxed);
+        loop {
+            let waiting = count(head);
+            if waiting != 0 && waiting + n > limit {
+                return false;
+            }
+            // SAFETY: the chain is still ours.
+            unsafe { N::set_next(oldest, untag(head)) };
+            let tag = (waiting + n).min(usize::from(u16::MAX)) << SHIFT;
+            let tagged = newest.as_ptr().map_addr(|a| a | tag);
+            // P: publishes the chain; pairs with T.
+            match self.head.compare_exchange_weak(head, tagged, Ordering::SeqCst, Ordering::Relaxed) {
+                Ok(_) => return true,
+                Err(now) => head = now,
+            }
+        }
+    }
+
+    /// Whether the list is empty. SeqCst, see [`RunState`](super::RunState).
+    pub fn is_empty(&self) -> bool {
+        self.head.load(Ordering::SeqCst).is_null()
+    }
+
+    /// Number of nodes (at most 65,535 are told apart).
+    pub fn len(&self) -> usize {
+        count(self.head.load(Ordering::Relaxed))
+    }
+
+    /// Takes all nodes and hands them to `visit`, newest first, each with its link intact until `visit` changes it.
+    pub fn take(&self, mut visit: impl FnMut(NonNull<N>)) {
+        if self.head.load(Ordering::Relaxed).is_null() {
+            return;
+        }
+        // T: pairs with every P of the chain.
+        let mut next = untag(self.head.swap(std::ptr::null_mut(), Ordering::SeqCst));
+        while let Some(node) = next {
+            // SAFETY: the swap made the whole chain ours; the link is read before `visit` may change it.
+            next = unsafe { N::next(node) };
+            visit(node);
+        }
+    }
+}

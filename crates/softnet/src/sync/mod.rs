@@ -1,0 +1,21 @@
+//! The lock-free protocols, each in a file of its own with its invariant and its memory-ordering argument beside the code.
+//! Each runs under loom (`.ci/loom`) and miri. Threads are preempted anywhere; no caller here ever waits for another, but for the
+//! functions named `_slow`, which the control path alone uses.
+
+#![allow(unsafe_code, reason = "the protocols hand out exclusive access that the compiler cannot see")]
+
+mod llist;
+mod notify;
+mod per_cpu;
+mod primitive;
+mod run_state;
+mod try_lock;
+
+pub use llist::{AdoptionList, Linked};
+pub use notify::Notify;
+pub use per_cpu::PerCpu;
+pub use run_state::{RunGuard, RunState};
+pub use try_lock::{TryLock, TryLockGuard};
+
+#[cfg(all(test, loom))]
+mod models;

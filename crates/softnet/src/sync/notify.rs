@@ -1,0 +1,54 @@
+//! A coalesced wake-up: at most one is outstanding for a sleeper, and none is sent to a thread that is awake.
+//!
+//! Invariant: an event published *before* [`notify`](Notify::notify) is seen by the sleeper's look that comes after
+//! [`prepare`](Notify::prepare), or `notify` returns true and the caller must wake it.
+//! Ordering: publish-then-swap on one side, store-then-look on the other: a store-load race (Dekker), so swap and store are SeqCst and the
+//! sleeper's look at the event must be a SeqCst load or come after a SeqCst fence, which `prepare` ends with.
+
+use super::primitive::{AtomicU8, Ordering, fence};
+
+const AWAKE: u8 = 0;
+const SLEEPING: u8 = 1;
+const NOTIFIED: u8 = 2;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct Notify {
+    state: AtomicU8,
+}
+
+impl Default for Notify {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Notify {
+    /// Awake.
+    pub fn new() -> Self {
+        Notify { state: AtomicU8::new(AWAKE) }
+    }
+
+    /// The sleeper is about to sleep: look at every source of events once more after this, then sleep or [`awake`](Notify::awake).
+    pub fn prepare(&self) {
+        self.state.store(SLEEPING, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+    }
+
+    /// The sleeper is up again.
+    pub fn awake(&self) {
+        self.state.store(AWAKE, Ordering::SeqCst);
+    }
+
+    /// To be called after publishing an event. True for exactly one caller per sleep: that one wakes the sleeper.
+    #[must_use = "if true, wake the sleeper"]
+    pub fn notify(&self) -> bool {
+        // The fence orders the caller's publication (which may be a weaker store) before the look at the state.
+        fence(Ordering::SeqCst);
+        self.state.load(Ordering::SeqCst) == SLEEPING
+            && self
+                .state
+                .compare_exchange(SLEEPING, NOTIFIED, Ordering::SeqCst, Ordering::Relaxed)
+                .is_ok()
+    }
+}

@@ -1,0 +1,37 @@
+//! The one place that knows about loom: the protocols in this module are written against these names, so that the
+//! model checker runs the same code as the product.
+
+#[cfg(loom)]
+pub(crate) use loom::{
+    cell::UnsafeCell,
+    sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicUsize, Ordering, fence},
+};
+
+#[cfg(not(loom))]
+pub(crate) use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicUsize, Ordering, fence};
+
+/// `std`'s cell with loom's interface.
+#[cfg(not(loom))]
+#[derive(Debug, Default)]
+pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
+
+#[cfg(not(loom))]
+impl<T> UnsafeCell<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        UnsafeCell(std::cell::UnsafeCell::new(value))
+    }
+
+    pub(crate) fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
+        f(self.0.get())
+    }
+}
+
+/// Between an atomic write and an atomic read of another location that must not pass it.
+///
+/// In the product the operations on both sides are SeqCst, which is all that is needed (on x86-64: the write is a locked
+/// instruction, the read a plain load). loom treats SeqCst loads and stores as acquire and release only, so the model gets a fence.
+#[inline(always)]
+pub(crate) fn store_load_barrier() {
+    #[cfg(loom)]
+    fence(Ordering::SeqCst);
+}

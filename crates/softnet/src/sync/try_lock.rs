@@ -1,0 +1,90 @@
+//! A lock that nobody waits for: who finds it taken does something else.
+//!
+//! Invariant: at most one guard exists at a time, because only the thread whose swap changed `taken` from 0 to 1 makes one.
+//! Ordering: the swap is Acquire (A), the guard's drop stores 0 with Release (R). A pairs with R, so everything the last holder
+//! did to the value is seen by the next.
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+
+use super::primitive::{AtomicU8, Ordering, UnsafeCell};
+
+/// A value that one thread at a time may use.
+pub struct TryLock<T> {
+    taken: AtomicU8,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: the lock hands the value to one thread at a time, which needs no more than `T: Send`.
+unsafe impl<T: Send> Sync for TryLock<T> {}
+// SAFETY: moving the lock moves the value.
+unsafe impl<T: Send> Send for TryLock<T> {}
+
+impl<T> TryLock<T> {
+    /// A free lock around `value`.
+    pub fn new(value: T) -> Self {
+        TryLock { taken: AtomicU8::new(0), value: UnsafeCell::new(value) }
+    }
+
+    /// Takes the lock if it is free.
+    pub fn try_lock(&self) -> Option<TryLockGuard<'_, T>> {
+        // A: pairs with R in the guard's drop. The load before keeps a busy lock's line shared.
+        if self.taken.load(Ordering::Relaxed) == 0 && self.taken.swap(1, Ordering::Acquire) == 0 {
+            Some(TryLockGuard { lock: self })
+        } else {
+            None
+        }
+    }
+
+    /// Takes the lock, yielding the CPU while it is taken. For statistics and shutdown, never on a packet's way.
+    pub fn lock_slow(&self) -> TryLockGuard<'_, T> {
+        loop {
+            if let Some(guard) = self.try_lock() {
+                return guard;
+            }
+            #[cfg(loom)]
+            loom::thread::yield_now();
+            #[cfg(not(loom))]
+            std::thread::yield_now();
+        }
+    }
+}
+
+impl<T> fmt::Debug for TryLock<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TryLock").finish_non_exhaustive()
+    }
+}
+
+/// Access to the value; gives the lock back when dropped.
+pub struct TryLockGuard<'a, T> {
+    lock: &'a TryLock<T>,
+}
+
+impl<T> fmt::Debug for TryLockGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TryLockGuard").finish_non_exhaustive()
+    }
+}
+
+impl<T> Deref for TryLockGuard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        // SAFETY: this guard is the only one (module invariant), and shared borrows of it give shared references.
+        self.lock.value.with_mut(|value| unsafe { &*value })
+    }
+}
+
+impl<T> DerefMut for TryLockGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: this guard is the only one (module invariant) and borrowed exclusively.
+        self.lock.value.with_mut(|value| unsafe { &mut *value })
+    }
+}
+
+impl<T> Drop for TryLockGuard<'_, T> {
+    fn drop(&mut self) {
+        // R: pairs with A in `try_lock`.
+        self.lock.taken.store(0, Ordering::Release);
+    }
+}

@@ -1,0 +1,53 @@
+//! The sending half of a driver.
+
+use crate::packet::PacketList;
+use crate::stats::DropReason;
+
+/// What a device can do for its packets; what it cannot, [`validate`](super::validate) does in software before the driver sees them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Features {
+    /// Fills in transport checksums.
+    pub checksum: bool,
+    /// Takes large TCP frames over IPv4.
+    pub tso4: bool,
+    /// Takes large TCP frames over IPv6.
+    pub tso6: bool,
+    /// Takes large UDP frames.
+    pub uso: bool,
+    /// Longest IP packet on the wire in bytes (the payload of an Ethernet frame, VLAN tags not counted).
+    pub mtu: u32,
+}
+
+impl Default for Features {
+    /// No offload, MTU 1500.
+    fn default() -> Self {
+        Features { checksum: false, tso4: false, tso6: false, uso: false, mtu: 1500 }
+    }
+}
+
+/// Whether the driver took everything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Xmit {
+    /// All packets were taken (sent, or dropped and counted).
+    Complete,
+    /// The ring is full: the rest is still in the list, in order. The driver calls [`TxQueue::wake`](super::TxQueue::wake) when there is room.
+    Busy,
+}
+
+/// What a driver did with a batch. Counts are wire packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sent {
+    /// Handed to the device.
+    pub packets: u64,
+    /// Their bytes on the wire ([`Packet::wire_len`](crate::packet::Packet::wire_len)).
+    pub bytes: u64,
+    /// Refused for good and freed, with the reason. A driver that has several reasons in one batch reports the last.
+    pub dropped: Option<(DropReason, u64)>,
+}
+
+/// One transmit queue of a port. Used by one thread at a time (whoever runs the [`TxQueue`](super::TxQueue)).
+pub trait TxRing: Send {
+    /// Sends packets from the front of `packets`, without blocking, and takes out of the list what it sent or dropped.
+    /// The last packet of the list ends a batch: a driver that holds back its notification sends it then.
+    fn xmit(&mut self, packets: &mut PacketList, sent: &mut Sent) -> Xmit;
+}
