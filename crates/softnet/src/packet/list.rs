@@ -101,6 +101,20 @@ impl PacketList {
         self.head.as_mut().map(|raw| unsafe { &mut *std::ptr::from_mut(raw).cast::<Packet>() })
     }
 
+    /// Calls `change` for every packet, first to last. It may change metadata and bytes, not the length.
+    pub fn for_each_mut(&mut self, mut change: impl FnMut(&mut Packet)) {
+        let mut link = &raw mut self.head;
+        // SAFETY: `link` is the list's head or the `next` field of one of its packets, all borrowed exclusively through `self`;
+        // as in `front_mut`, a `Some` is a packet handle. The reference made of it ends with the call, before the packet's own
+        // `next` field is looked at.
+        unsafe {
+            while let Some(raw) = *link {
+                change(&mut *link.cast::<Packet>());
+                link = &raw mut (*raw.as_ptr()).next;
+            }
+        }
+    }
+
     /// Moves all packets of `other` to the end of this list, in order; one step, whatever the length.
     pub fn append(&mut self, other: &mut PacketList) {
         if other.is_empty() {

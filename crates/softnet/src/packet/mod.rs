@@ -28,7 +28,7 @@ pub use checksum::{checksum, fold, pseudo_header, sum_bytes};
 pub(crate) use header::{Flags, Header, SharedInfo};
 pub use list::PacketList;
 pub use meta::{Checksum, Gso, GsoKind};
-pub use parse::{EthernetAddress, Headers, L4, Network, parse};
+pub use parse::{EthernetAddress, ethernet, Headers, L4, Network, parse};
 pub use segment::{SegmentError, fill_checksum, segment};
 pub use vnet::{VNET_HDR_LEN, VnetHeader};
 

@@ -159,7 +159,8 @@ impl Caches {
                 // Half goes, half stays (INV-BUF-3).
                 self.spill(&mut cache, CACHE / 2 / MAGAZINE);
             }
-            cache.buffers[cache.len..][..buffers.len()].copy_from_slice(buffers);
+            let len = cache.len;
+            cache.buffers[len..][..buffers.len()].copy_from_slice(buffers);
             cache.len += buffers.len();
             return;
         }

@@ -9,6 +9,7 @@
 //! one release sequence, so the taker sees every node's content and `next`. SeqCst rather than AcqRel because of the store-load
 //! race with [`RunState`](super::RunState), argued there.
 
+use std::fmt;
 use std::ptr::NonNull;
 
 use super::primitive::{AtomicPtr, Ordering};
@@ -37,9 +38,14 @@ const SHIFT: u32 = 48;
 const ADDRESS: usize = (1 << SHIFT) - 1;
 
 /// See the [module](self).
-#[derive(Debug)]
 pub struct AdoptionList<N: Linked> {
     head: AtomicPtr<N>,
+}
+
+impl<N: Linked> fmt::Debug for AdoptionList<N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AdoptionList").field("len", &self.len()).finish()
+    }
 }
 
 impl<N: Linked> Default for AdoptionList<N> {

@@ -1,0 +1,337 @@
+//! Puts the rooms together: workers on threads, ports, bridges, and the control path that changes them while packets flow.
+//!
+//! The engine is generic over the drivers' types, so that no call on a packet's way is indirect. Control calls may block for
+//! the length of a worker's round; packets go on flowing meanwhile.
+
+mod stats;
+
+use std::io;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+pub use stats::{Conservation, EngineStats, PortStats};
+
+use crate::forward::{AGEING, Bridge, Forwarder, Tables};
+use crate::pool::Pool;
+use crate::qdisc::{QdiscSpec, SpecError};
+use crate::rx::{Command, Doorbell, Napi, RxQueue, Sleep, Worker, WorkerShared};
+use crate::sync::PerCpu;
+use crate::time::Clock;
+use crate::tx::{Device, DeviceConfig, Features, TxRing};
+
+/// Bells of a worker: one for commands, the others for transmit queues.
+const BELLS: usize = 1024;
+/// Addresses a bridge remembers.
+const FDB_SIZE: usize = 8192;
+
+/// A port to add.
+#[derive(Debug)]
+pub struct PortSetup<Q, R> {
+    /// Name, unique in the engine.
+    pub name: String,
+    /// Receive queues.
+    pub rx: Vec<Q>,
+    /// Transmit queues.
+    pub tx: Vec<R>,
+    /// What the driver does by itself.
+    pub features: Features,
+    /// Discipline of each transmit queue.
+    pub qdisc: QdiscSpec,
+}
+
+/// Number of a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PortId(u16);
+
+/// Why a control call was refused. Nothing was changed.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// The queueing discipline's parameters are wrong.
+    #[error(transparent)]
+    Qdisc(#[from] SpecError),
+    /// The name is taken.
+    #[error("there is already a port named `{0}`")]
+    DuplicatePort(String),
+    /// The port is part of another bridge.
+    #[error("port `{0}` is already part of a bridge")]
+    InBridge(String),
+    /// All bells are in use.
+    #[error("the engine serves at most {0} transmit queues; use fewer ports or queues, or more workers")]
+    TooManyQueues(usize),
+    /// A worker thread could not be started.
+    #[error("cannot start a worker thread")]
+    Thread(#[source] io::Error),
+    /// An engine without workers forwards nothing.
+    #[error("an engine needs at least one worker")]
+    NoWorker,
+}
+
+struct WorkerHandle<Q, R> {
+    shared: Arc<WorkerShared>,
+    commands: Sender<Command<Q, R>>,
+    thread: Option<JoinHandle<()>>,
+    /// Transmit queues served.
+    queues: usize,
+}
+
+/// Port and bridge tables under construction, as the control path knows them.
+struct State<Q, R> {
+    workers: Vec<WorkerHandle<Q, R>>,
+    devices: Vec<Option<Arc<Device<R>>>>,
+    bridges: Vec<(Arc<Bridge>, Vec<u16>)>,
+    bridge_of: Vec<Option<usize>>,
+    /// Worker of the next receive queue.
+    next_worker: usize,
+}
+
+/// See the [module](self). Dropping it stops the workers without draining; see [`stop`](Engine::stop).
+pub struct Engine<Q, R> {
+    state: Mutex<State<Q, R>>,
+    gone: Mutex<Receiver<u16>>,
+    pool: Pool,
+    clock: Clock,
+    copied: Arc<PerCpu<1>>,
+}
+
+impl<Q, R> std::fmt::Debug for Engine<Q, R> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine").field("pool", &self.pool).finish_non_exhaustive()
+    }
+}
+
+impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
+    /// Starts one worker thread for each of `sleepers`. `pool` provides buffers for copies and segments.
+    ///
+    /// # Errors
+    /// If there is no sleeper or a thread cannot be started.
+    pub fn start<S: Sleep + 'static>(sleepers: Vec<S>, pool: Pool, clock: Clock) -> Result<Self, EngineError> {
+        if sleepers.is_empty() {
+            return Err(EngineError::NoWorker);
+        }
+        let (gone_sender, gone) = channel();
+        let mut workers = Vec::new();
+        for (index, sleeper) in sleepers.into_iter().enumerate() {
+            let doorbell = Arc::new(Doorbell::new(BELLS, sleeper.waker()));
+            let shared = Arc::new(WorkerShared::new(doorbell));
+            let (commands, receiver) = channel();
+            let worker =
+                Worker::new(shared.clone(), receiver, gone_sender.clone(), sleeper, clock.clone());
+            let thread = std::thread::Builder::new()
+                .name(format!("softnet/{index}"))
+                .spawn(move || worker.run())
+                .map_err(EngineError::Thread)?;
+            workers.push(WorkerHandle { shared, commands, thread: Some(thread), queues: 0 });
+        }
+        Ok(Engine {
+            state: Mutex::new(State {
+                workers,
+                devices: Vec::new(),
+                bridges: Vec::new(),
+                bridge_of: Vec::new(),
+                next_worker: 0,
+            }),
+            gone: Mutex::new(gone),
+            pool,
+            clock,
+            copied: Arc::new(PerCpu::new()),
+        })
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State<Q, R>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a port and starts polling it. Its queues are spread over the workers. Until it is part of a bridge,
+    /// what it receives is dropped.
+    ///
+    /// # Errors
+    /// If the name is taken, the discipline's parameters are wrong, or there are too many queues.
+    pub fn add_port(&self, setup: PortSetup<Q, R>) -> Result<PortId, EngineError> {
+        let mut state = self.state();
+        if state.devices.iter().flatten().any(|d| d.name() == setup.name) {
+            return Err(EngineError::DuplicatePort(setup.name));
+        }
+        let port = state.devices.len() as u16;
+        let first = state.next_worker;
+        let mut homes = Vec::new();
+        let mut served = Vec::new();
+        for queue in 0..setup.tx.len() {
+            let index = (first + queue) % state.workers.len();
+            let worker = &mut state.workers[index];
+            worker.queues += 1;
+            if worker.queues >= worker.shared.doorbell.bells() {
+                return Err(EngineError::TooManyQueues(state.workers.len() * (BELLS - 1)));
+            }
+            homes.push((worker.shared.doorbell.clone(), worker.queues));
+            served.push((index, worker.queues));
+        }
+        let config = DeviceConfig { name: setup.name, features: setup.features, qdisc: setup.qdisc };
+        let device = Arc::new(Device::new(config, setup.tx, &self.pool, &homes)?);
+        state.next_worker = (first + setup.rx.len().max(1)) % state.workers.len();
+        state.devices.push(Some(device.clone()));
+        state.bridge_of.push(None);
+        for (queue, (worker, token)) in served.into_iter().enumerate() {
+            state.workers[worker].tell(Command::AddTx(token, (device.clone(), queue)));
+        }
+        self.publish(&state);
+        state.poll(setup.rx, &device, port, first);
+        Ok(PortId(port))
+    }
+
+    /// Joins ports by a learning switch.
+    ///
+    /// # Errors
+    /// If one of them is part of a bridge already.
+    pub fn add_bridge(&self, name: impl Into<String>, ports: &[PortId]) -> Result<(), EngineError> {
+        let mut state = self.state();
+        for port in ports {
+            if state.bridge_of[usize::from(port.0)].is_some() {
+                let name = state.devices[usize::from(port.0)].as_ref().map_or("", |d| d.name());
+                return Err(EngineError::InBridge(name.to_owned()));
+            }
+        }
+        let index = state.bridges.len();
+        let bridge = Arc::new(Bridge::new(name, FDB_SIZE, AGEING));
+        state.bridges.push((bridge, ports.iter().map(|p| p.0).collect()));
+        for port in ports {
+            state.bridge_of[usize::from(port.0)] = Some(index);
+        }
+        self.publish(&state);
+        Ok(())
+    }
+
+    /// Hands the current tables to the workers.
+    fn publish(&self, state: &State<Q, R>) {
+        let tables = Arc::new(Tables {
+            devices: state.devices.clone(),
+            bridges: state.bridges.clone(),
+            bridge_of: state.bridge_of.clone(),
+            pool: self.pool.clone(),
+            copied: self.copied.clone(),
+        });
+        for worker in &state.workers {
+            worker.tell(Command::Forward(Forwarder::from(tables.clone())));
+        }
+    }
+
+    /// Replaces the discipline of each of a port's queues while packets flow. What is queued moves to the new one, in order; what does not fit
+    /// is dropped and counted.
+    ///
+    /// # Errors
+    /// If the parameters are wrong; nothing is changed then.
+    pub fn set_qdisc(&self, port: PortId, qdisc: &QdiscSpec) -> Result<(), EngineError> {
+        let device = self.state().devices[usize::from(port.0)].clone();
+        match device {
+            Some(device) => Ok(device.set_qdisc(qdisc, self.clock.now())?),
+            None => Ok(()),
+        }
+    }
+
+    /// Ports whose device has gone since the last call. Packets for them are dropped until [`replace`](Engine::replace).
+    pub fn take_gone(&self) -> Vec<PortId> {
+        let gone = self.gone.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ports: Vec<u16> = gone.try_iter().collect();
+        ports.sort_unstable();
+        ports.dedup();
+        ports.into_iter().map(PortId).collect()
+    }
+
+    /// Gives a port new queues, in the place of those of a device that is gone. Statistics, discipline and bridge stay.
+    /// `tx` must have as many queues as the port had.
+    pub fn replace(&self, port: PortId, rx: Vec<Q>, tx: Vec<R>) {
+        let mut state = self.state();
+        let Some(Some(device)) = state.devices.get(usize::from(port.0)).cloned() else { return };
+        for worker in &state.workers {
+            worker.tell(Command::RemoveRx(port.0));
+        }
+        for (queue, ring) in device.queues().iter().zip(tx) {
+            drop(queue.set_ring(ring));
+        }
+        let first = state.next_worker;
+        state.poll(rx, &device, port.0, first);
+    }
+
+    /// Everything's numbers. Stops nobody.
+    pub fn stats(&self) -> EngineStats {
+        let state = self.state();
+        EngineStats {
+            ports: state
+                .devices
+                .iter()
+                .flatten()
+                .map(|d| PortStats { name: d.name().to_owned(), device: d.stats() })
+                .collect(),
+            workers: state.workers.iter().map(|w| w.shared.stats()).collect(),
+            pool: self.pool.stats(),
+            copied: self.copied.sum(0),
+        }
+    }
+
+    /// Stops receiving, lets the transmit queues run dry for at most `drain`, drops (and counts) what is left, ends the workers and closes
+    /// the ports. Returns the final numbers: nothing is queued then.
+    pub fn stop(self, drain: Duration) -> EngineStats {
+        let devices: Vec<_> = self.state().devices.iter().flatten().cloned().collect();
+        for port in 0..devices.len() {
+            let state = self.state();
+            state.workers.iter().for_each(|w| w.tell(Command::RemoveRx(port as u16)));
+        }
+        self.sync();
+        let queues = || devices.iter().flat_map(|d| d.queues());
+        let end = self.clock.now() + drain;
+        while self.clock.now() < end && !queues().all(|q| q.is_empty()) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        queues().for_each(|queue| queue.set_active(false));
+        self.sync();
+        self.stats()
+    }
+
+    /// Waits until every worker has carried out what it was told.
+    fn sync(&self) {
+        let (done, wait) = channel();
+        let workers = {
+            let state = self.state();
+            state.workers.iter().for_each(|w| w.tell(Command::Sync(done.clone())));
+            state.workers.len()
+        };
+        drop(done);
+        // Ends early if a worker has died, which its thread reports when joined.
+        let _ = wait.iter().take(workers).count();
+    }
+}
+
+impl<Q: RxQueue, R: TxRing> State<Q, R> {
+    /// Spreads receive queues over the workers, from worker `first` on.
+    fn poll(&mut self, rx: Vec<Q>, device: &Arc<Device<R>>, port: u16, first: usize) {
+        for (index, queue) in rx.into_iter().enumerate() {
+            let worker = &self.workers[(first + index) % self.workers.len()];
+            worker.tell(Command::AddRx(Napi::new(queue, device.clone(), port, index as u16)));
+        }
+    }
+}
+
+impl<Q, R> WorkerHandle<Q, R> {
+    fn tell(&self, command: Command<Q, R>) {
+        // Fails only if the worker has ended, and then there is nothing to tell it.
+        if self.commands.send(command).is_ok() {
+            self.shared.doorbell.ring(crate::rx::COMMANDS);
+        }
+    }
+}
+
+impl<Q, R> Drop for Engine<Q, R> {
+    fn drop(&mut self) {
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        state.workers.iter().for_each(|w| w.tell(Command::Stop));
+        for thread in state.workers.iter_mut().filter_map(|w| w.thread.take()) {
+            if let Err(panic) = thread.join() {
+                std::panic::resume_unwind(panic);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

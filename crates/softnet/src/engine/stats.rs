@@ -1,0 +1,76 @@
+//! What an engine has counted.
+
+use crate::pool::PoolStats;
+use crate::rx::WorkerStats;
+use crate::stats::DropReason;
+use crate::tx::DeviceStats;
+
+/// A port's numbers.
+#[derive(Clone, Debug, Default)]
+pub struct PortStats {
+    /// The port's name.
+    pub name: String,
+    /// Its numbers.
+    pub device: DeviceStats,
+}
+
+/// An engine's numbers, from one reading. Exact when nothing moves.
+#[derive(Clone, Debug, Default)]
+pub struct EngineStats {
+    /// By port.
+    pub ports: Vec<PortStats>,
+    /// By worker.
+    pub workers: Vec<WorkerStats>,
+    /// The packet pool's.
+    pub pool: PoolStats,
+    /// Wire packets added by copying flooded packets.
+    pub copied: u64,
+}
+
+/// The sum that must come out even when nothing moves: `rx + copied = tx + dropped + queued`, all in wire packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Conservation {
+    /// Received on all ports.
+    pub rx: u64,
+    /// Added by copying.
+    pub copied: u64,
+    /// Handed to devices.
+    pub tx: u64,
+    /// Dropped for any reason.
+    pub dropped: u64,
+    /// Waiting in transmit queues.
+    pub queued: u64,
+}
+
+impl Conservation {
+    /// Whether no packet is unaccounted for.
+    pub fn holds(&self) -> bool {
+        self.rx + self.copied == self.tx + self.dropped + self.queued
+    }
+}
+
+impl EngineStats {
+    /// Sums over all ports.
+    pub fn conservation(&self) -> Conservation {
+        let sum = |f: fn(&DeviceStats) -> u64| self.ports.iter().map(|p| f(&p.device)).sum();
+        Conservation {
+            rx: sum(|d| d.rx_packets),
+            copied: self.copied,
+            tx: sum(|d| d.tx_packets),
+            dropped: sum(DeviceStats::dropped),
+            queued: sum(|d| d.queued),
+        }
+    }
+
+    /// Drops of all ports by reason.
+    pub fn drops(&self) -> Vec<(DropReason, u64)> {
+        DropReason::ALL
+            .iter()
+            .map(|&reason| {
+                let drops = self.ports.iter().flat_map(|p| &p.device.drops);
+                (reason, drops.filter(|d| d.0 == reason).map(|d| d.1).sum())
+            })
+            .filter(|&(_, n)| n != 0)
+            .collect()
+    }
+}

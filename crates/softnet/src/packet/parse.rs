@@ -1,0 +1,387 @@
+//! Reads the headers of a frame: Ethernet, VLAN tags, IPv4 or IPv6, TCP, UDP or ICMP.
+//!
+//! Every length is checked against the frame and every header against its first segment, in which drivers put all headers of
+//! sane frames. Only lengths are judged, not checksums or addresses. Takes no memory, changes nothing; any thread may call.
+
+use std::fmt;
+
+use super::Packet;
+use crate::stats::DropReason;
+
+/// Bytes of an Ethernet header without VLAN tags.
+pub(super) const ETHERNET_LEN: usize = 14;
+/// VLAN tags a frame may have: 802.1ad service and customer tag, and two to spare.
+const MAX_VLAN_TAGS: u8 = 4;
+/// IPv6 extension headers a packet may have.
+const MAX_EXTENSION_HEADERS: usize = 8;
+
+mod ethertype {
+    pub(super) const IPV4: u16 = 0x0800;
+    pub(super) const IPV6: u16 = 0x86dd;
+    /// IEEE 802.1Q.
+    pub(super) const VLAN: u16 = 0x8100;
+    /// IEEE 802.1ad.
+    pub(super) const SERVICE_VLAN: u16 = 0x88a8;
+    /// What some equipment used before 802.1ad.
+    pub(super) const QINQ: u16 = 0x9100;
+}
+
+mod protocol {
+    pub(super) const HOP_BY_HOP: u8 = 0;
+    pub(super) const ICMP: u8 = 1;
+    pub(super) const TCP: u8 = 6;
+    pub(super) const UDP: u8 = 17;
+    pub(super) const ROUTING: u8 = 43;
+    pub(super) const FRAGMENT: u8 = 44;
+    pub(super) const ICMPV6: u8 = 58;
+    pub(super) const DESTINATION_OPTIONS: u8 = 60;
+    pub(super) const MOBILITY: u8 = 135;
+    pub(super) const HIP: u8 = 139;
+    pub(super) const SHIM6: u8 = 140;
+
+    /// The headers of RFC 8200 4, RFC 6275 6.1, RFC 7401 5.1 and RFC 5533 5.1, all of the same shape. What lies behind an
+    /// authentication header must stay as it is, so that counts as a transport of its own here, as in IPv4.
+    pub(super) fn is_extension_header(protocol: u8) -> bool {
+        matches!(protocol, HOP_BY_HOP | ROUTING | DESTINATION_OPTIONS | MOBILITY | HIP | SHIM6)
+    }
+}
+
+/// A MAC address.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(transparent)]
+pub struct EthernetAddress(pub [u8; 6]);
+
+impl EthernetAddress {
+    /// `ff:ff:ff:ff:ff:ff`.
+    pub const BROADCAST: EthernetAddress = EthernetAddress([0xff; 6]);
+
+    /// Whether it names a group (the broadcast address does).
+    pub const fn is_multicast(self) -> bool {
+        self.0[0] & 1 != 0
+    }
+
+    /// Whether it names everyone.
+    pub fn is_broadcast(self) -> bool {
+        self == EthernetAddress::BROADCAST
+    }
+
+    /// Whether all bytes are zero, which no station may use.
+    pub fn is_zero(self) -> bool {
+        self.0 == [0; 6]
+    }
+
+    /// Whether it is one of the 16 reserved addresses `01:80:c2:00:00:0x` that bridges do not forward (IEEE 802.1D 7.12.6).
+    pub fn is_link_local(self) -> bool {
+        self.0[..5] == [0x01, 0x80, 0xc2, 0x00, 0x00] && self.0[5] & 0xf0 == 0
+    }
+}
+
+impl fmt::Display for EthernetAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, e, g] = self.0;
+        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+    }
+}
+
+/// The network layer of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Network {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+    /// Anything else, for example ARP.
+    Other,
+}
+
+/// The transport layer of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum L4 {
+    /// TCP.
+    Tcp {
+        /// Source port.
+        source: u16,
+        /// Destination port.
+        destination: u16,
+    },
+    /// UDP.
+    Udp {
+        /// Source port.
+        source: u16,
+        /// Destination port.
+        destination: u16,
+    },
+    /// ICMP for IPv4 or IPv6.
+    Icmp,
+    /// A fragment, the first one included: ports are not looked at, so that all fragments of a datagram are alike.
+    Fragment,
+    /// Another protocol above IP; see [`Headers::protocol`].
+    Other,
+    /// The frame is not IP.
+    None,
+}
+
+/// What [`parse`] found. Offsets are in bytes from the start of the frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Headers {
+    /// Destination MAC address.
+    pub destination: EthernetAddress,
+    /// Source MAC address.
+    pub source: EthernetAddress,
+    /// EtherType behind the VLAN tags; below 1536 it is an IEEE 802.3 length.
+    pub ethertype: u16,
+    /// VLAN tags in the frame.
+    pub vlan_tags: u8,
+    /// Network layer.
+    pub network: Network,
+    /// Start of the network header.
+    pub network_offset: u16,
+    /// End of the IP packet, or of a frame that is not IP. What follows is padding.
+    pub network_end: u32,
+    /// IPv4 type of service or IPv6 traffic class: DSCP and ECN. 0 if not IP.
+    pub traffic_class: u8,
+    /// IP protocol number of the transport layer. 0 if not IP.
+    pub protocol: u8,
+    /// Transport layer.
+    pub transport: L4,
+    /// Start of the transport header, behind all options and extension headers.
+    pub transport_offset: u16,
+    /// Bytes of all headers, through the transport header if it is known.
+    pub header_len: u16,
+}
+
+impl Headers {
+    /// Differentiated services code point (RFC 2474).
+    pub const fn dscp(&self) -> u8 {
+        self.traffic_class >> 2
+    }
+
+    /// A hash that is the same for all packets of a flow, in both directions: over addresses, ports and protocol;
+    /// over addresses and protocol for fragments; over MAC addresses and EtherType for what is not IP.
+    /// The headers are those of `packet`.
+    pub fn flow_hash(&self, packet: &Packet) -> u32 {
+        let data = packet.data();
+        let at = usize::from(self.network_offset);
+        let (ports, l4) = match self.transport {
+            L4::Tcp { source, destination } | L4::Udp { source, destination } => {
+                ((source, destination), u64::from(self.protocol))
+            }
+            _ => ((0, 0), u64::from(self.protocol)),
+        };
+        // The smaller end first: the hash of a reply is that of the request, as in the kernel's flow dissector.
+        match self.network {
+            Network::V4 => {
+                let Some([a, b]) = array::<8>(data, at + 12).map(|x| x.as_chunks::<4>().0) else {
+                    return 0;
+                };
+                let a = u64::from(u32::from_be_bytes(*a)) << 16 | u64::from(ports.0);
+                let b = u64::from(u32::from_be_bytes(*b)) << 16 | u64::from(ports.1);
+                finish(mix(a.min(b) ^ K[0], a.max(b) ^ K[1]), l4)
+            }
+            Network::V6 => {
+                let Some([a, b]) = array::<32>(data, at + 8).map(|x| x.as_chunks::<16>().0) else {
+                    return 0;
+                };
+                let a = (u128::from_be_bytes(*a), ports.0);
+                let b = (u128::from_be_bytes(*b), ports.1);
+                let (a, b) = if a <= b { (a, b) } else { (b, a) };
+                let h = mix(a.0 as u64 ^ K[0], (a.0 >> 64) as u64 ^ K[1]);
+                let h = h ^ mix(b.0 as u64 ^ K[2], (b.0 >> 64) as u64 ^ K[3]).rotate_left(23);
+                finish(h, l4 << 32 | u64::from(a.1) << 16 | u64::from(b.1))
+            }
+            Network::Other => {
+                let (a, b) = (self.destination.to_u64(), self.source.to_u64());
+                finish(mix(a.min(b) ^ K[0], a.max(b) ^ K[1]), u64::from(self.ethertype))
+            }
+        }
+    }
+}
+
+impl EthernetAddress {
+    fn to_u64(self) -> u64 {
+        let [a, b, c, d, e, f] = self.0;
+        u64::from_be_bytes([0, 0, a, b, c, d, e, f])
+    }
+}
+
+/// Odd constants with well-spread bits: the fractional parts of square roots of primes, as in SHA-512.
+const K: [u64; 4] = [0x6a09_e667_f3bc_c909, 0xbb67_ae85_84ca_a73b, 0x3c6e_f372_fe94_f82b, 0xa54f_f53a_5f1d_36f1];
+
+/// Multiplies to 128 bits and folds: every input bit reaches about half of the output bits.
+fn mix(a: u64, b: u64) -> u64 {
+    let product = u128::from(a) * u128::from(b);
+    product as u64 ^ (product >> 64) as u64
+}
+
+fn finish(hash: u64, more: u64) -> u32 {
+    let h = mix(hash ^ K[2], more ^ K[3]);
+    (h ^ (h >> 32)) as u32
+}
+
+/// `N` bytes from position `at`, if they are there.
+#[inline]
+fn array<const N: usize>(data: &[u8], at: usize) -> Option<&[u8; N]> {
+    data.get(at..)?.first_chunk()
+}
+
+fn be16(bytes: [u8; 2]) -> u16 {
+    u16::from_be_bytes(bytes)
+}
+
+/// Destination and source MAC address. Reads nothing else.
+///
+/// # Errors
+/// [`DropReason::Runt`] if the frame is shorter than an Ethernet header.
+#[inline]
+pub fn ethernet(packet: &Packet) -> Result<(EthernetAddress, EthernetAddress), DropReason> {
+    let header: &[u8; ETHERNET_LEN] = array(packet.data(), 0).ok_or(DropReason::Runt)?;
+    let [a, b, c, d, e, f, g, h, i, j, k, l, _, _] = *header;
+    Ok((EthernetAddress([a, b, c, d, e, f]), EthernetAddress([g, h, i, j, k, l])))
+}
+
+/// Reads the headers of a frame.
+///
+/// # Errors
+/// [`DropReason::Runt`] for a frame shorter than an Ethernet header; [`DropReason::BadHeader`] if a header is cut off, runs
+/// past the first segment, or contradicts the length of the frame or of the headers around it, or if there are too many.
+#[inline]
+pub fn parse(packet: &Packet) -> Result<Headers, DropReason> {
+    let (destination, source) = ethernet(packet)?;
+    let data = packet.data();
+    let mut ethertype = be16([data[12], data[13]]);
+    let mut at = ETHERNET_LEN;
+    let mut vlan_tags = 0;
+    while matches!(ethertype, ethertype::VLAN | ethertype::SERVICE_VLAN | ethertype::QINQ) {
+        vlan_tags += 1;
+        let [_, _, hi, lo] = *array::<4>(data, at).ok_or(DropReason::BadHeader)?;
+        if vlan_tags > MAX_VLAN_TAGS {
+            return Err(DropReason::BadHeader);
+        }
+        ethertype = be16([hi, lo]);
+        at += 4;
+    }
+    let mut headers = Headers {
+        destination,
+        source,
+        ethertype,
+        vlan_tags,
+        network: Network::Other,
+        network_offset: at as u16,
+        network_end: packet.len() as u32,
+        traffic_class: 0,
+        protocol: 0,
+        transport: L4::None,
+        transport_offset: at as u16,
+        header_len: at as u16,
+    };
+    let parsed = match ethertype {
+        ethertype::IPV4 => headers.parse_ipv4(data, at),
+        ethertype::IPV6 => headers.parse_ipv6(data, at),
+        _ => Some(()),
+    };
+    match parsed {
+        Some(()) => Ok(headers),
+        None => Err(DropReason::BadHeader),
+    }
+}
+
+impl Headers {
+    /// RFC 791 3.1. `None`: bad.
+    #[inline]
+    fn parse_ipv4(&mut self, data: &[u8], at: usize) -> Option<()> {
+        let h: &[u8; 20] = array(data, at)?;
+        let header_len = usize::from(h[0] & 0x0f) * 4;
+        let total_len = usize::from(be16([h[2], h[3]]));
+        let end = at + total_len;
+        if h[0] >> 4 != 4 || header_len < 20 || total_len < header_len || end > self.network_end as usize {
+            return None;
+        }
+        self.network = Network::V4;
+        self.network_end = end as u32;
+        self.traffic_class = h[1];
+        self.protocol = h[9];
+        // More fragments, or not the first.
+        let fragment = be16([h[6], h[7]]) & 0x3fff != 0;
+        self.parse_transport(data, at + header_len, fragment)
+    }
+
+    /// RFC 8200 3 and 4. `None`: bad. Jumbograms (RFC 2675) are longer than any frame here and so are bad, too.
+    #[inline]
+    fn parse_ipv6(&mut self, data: &[u8], at: usize) -> Option<()> {
+        let h: &[u8; 40] = array(data, at)?;
+        let end = at + 40 + usize::from(be16([h[4], h[5]]));
+        if h[0] >> 4 != 6 || end > self.network_end as usize {
+            return None;
+        }
+        self.network = Network::V6;
+        self.network_end = end as u32;
+        self.traffic_class = h[0] << 4 | h[1] >> 4;
+        self.protocol = h[6];
+        if matches!(h[6], protocol::TCP | protocol::UDP) {
+            return self.parse_transport(data, at + 40, false);
+        }
+        self.parse_extension_headers(data, at + 40)
+    }
+
+    fn parse_extension_headers(&mut self, data: &[u8], mut at: usize) -> Option<()> {
+        let inside = data.len().min(self.network_end as usize);
+        for _ in 0..=MAX_EXTENSION_HEADERS {
+            let fragment = self.protocol == protocol::FRAGMENT;
+            if !fragment && !protocol::is_extension_header(self.protocol) {
+                return self.parse_transport(data, at, false);
+            }
+            let h: &[u8; 8] = array(&data[..inside], at)?;
+            at += if fragment { 8 } else { 8 + 8 * usize::from(h[1]) };
+            if at > inside {
+                return None;
+            }
+            self.protocol = h[0];
+            // Offset not 0, or more to come. Otherwise an atomic fragment (RFC 6946): a whole packet.
+            if fragment && be16([h[2], h[3]]) & 0xfff9 != 0 {
+                return self.parse_transport(data, at, true);
+            }
+        }
+        None
+    }
+
+    #[inline]
+    fn parse_transport(&mut self, data: &[u8], at: usize, fragment: bool) -> Option<()> {
+        let inside = data.len().min(self.network_end as usize);
+        if at > inside {
+            return None;
+        }
+        self.transport_offset = at as u16;
+        let data = &data[..inside];
+        let mut header_len = 0;
+        self.transport = match (self.protocol, self.network) {
+            _ if fragment => L4::Fragment,
+            (protocol::TCP, _) => {
+                // RFC 9293 3.1.
+                let h: &[u8; 20] = array(data, at)?;
+                header_len = usize::from(h[12] >> 4) * 4;
+                if header_len < 20 || at + header_len > inside {
+                    return None;
+                }
+                L4::Tcp { source: be16([h[0], h[1]]), destination: be16([h[2], h[3]]) }
+            }
+            (protocol::UDP, _) => {
+                // RFC 768. The length may be less than what IP carries (UDP options), never more.
+                let h: &[u8; 8] = array(data, at)?;
+                header_len = 8;
+                let len = usize::from(be16([h[4], h[5]]));
+                if len < 8 || at + len > self.network_end as usize {
+                    return None;
+                }
+                L4::Udp { source: be16([h[0], h[1]]), destination: be16([h[2], h[3]]) }
+            }
+            (protocol::ICMP, Network::V4) | (protocol::ICMPV6, Network::V6) => {
+                array::<8>(data, at)?;
+                header_len = 8;
+                L4::Icmp
+            }
+            _ => L4::Other,
+        };
+        self.header_len = (at + header_len) as u16;
+        Some(())
+    }
+}

@@ -1,0 +1,71 @@
+//! Queueing disciplines: which packet leaves next, and when. One file per discipline.
+//!
+//! A discipline is single-threaded: it is owned by whoever [runs](crate::tx::TxQueue) the transmit queue. It works on batches, takes
+//! `now` and reads no clock, frees nothing itself (see [`Dropped`]) and counts as the kernel counts: packets and bytes at
+//! dequeue, a large frame as its wire packets and wire bytes; drops at enqueue.
+
+mod any;
+mod fifo;
+mod pfifo_fast;
+mod spec;
+mod tbf;
+
+use std::fmt;
+
+pub use any::AnyQdisc;
+pub use fifo::{Bfifo, Pfifo};
+pub use pfifo_fast::{PRIO_TO_BAND, PfifoFast};
+pub use spec::{QdiscEnv, QdiscSpec, SpecError, TbfSpec};
+pub use tbf::Tbf;
+
+use crate::packet::PacketList;
+use crate::stats::Dropped;
+use crate::time::Time;
+
+/// When to call [`Qdisc::dequeue`] again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Nothing is queued.
+    Idle,
+    /// The budget ended it; more is ready now.
+    Ready,
+    /// Something is queued, but nothing may leave before this time.
+    At(Time),
+}
+
+/// A queueing discipline.
+pub trait Qdisc: Send + fmt::Debug {
+    /// Takes all packets of `packets`, in order; what it refuses goes to `dropped`.
+    fn enqueue(&mut self, packets: &mut PacketList, now: Time, dropped: &mut Dropped);
+
+    /// Appends up to `budget` packets to `out`. Stops earlier only if nothing more may leave now.
+    fn dequeue(&mut self, budget: usize, now: Time, out: &mut PacketList, dropped: &mut Dropped) -> Next;
+
+    /// Moves everything queued to `out`, at once and without shaping; statistics of what leaves are not counted. For taking the
+    /// discipline away.
+    fn drain(&mut self, out: &mut PacketList);
+
+    /// The numbers that `tc -s qdisc` shows.
+    fn stats(&self) -> QdiscStats;
+}
+
+/// Numbers of a discipline, named as `tc -s` names them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QdiscStats {
+    /// Wire bytes that left.
+    pub bytes: u64,
+    /// Wire packets that left.
+    pub packets: u64,
+    /// Frames refused.
+    pub drops: u64,
+    /// Times that a packet had to wait for its rate.
+    pub overlimits: u64,
+    /// Frames that the driver gave back.
+    pub requeues: u64,
+    /// Frames queued.
+    pub qlen: u64,
+    /// Wire bytes queued.
+    pub backlog: u64,
+    /// Wire packets queued (not shown by tc; closes the conservation sum).
+    pub queued: u64,
+}

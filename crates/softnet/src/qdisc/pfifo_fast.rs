@@ -1,0 +1,63 @@
+//! `pfifo_fast`: three FIFO bands in strict priority, chosen by the packet's priority (tc-pfifo_fast(8)).
+//!
+//! INV-PF-1 strict priority, INV-PF-2 FIFO per band, INV-PF-3 the limit holds for each band by itself. This is the plain form, used by
+//! one thread at a time.
+
+use super::fifo::Fifo;
+use super::{Next, Qdisc, QdiscStats};
+use crate::packet::PacketList;
+use crate::stats::{DropReason, Dropped};
+use crate::time::Time;
+
+/// Band of each of the 16 priorities (`prio2band` of the kernel, indexed by `TC_PRIO_*`).
+pub const PRIO_TO_BAND: [u8; 16] = [1, 2, 2, 2, 1, 2, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1];
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct PfifoFast {
+    bands: [Fifo; 3],
+    limit: u32,
+    stats: QdiscStats,
+}
+
+impl PfifoFast {
+    /// Empty, with room for `limit` frames in each band (the device's `txqueuelen`).
+    pub fn new(limit: u32) -> PfifoFast {
+        PfifoFast { bands: Default::default(), limit, stats: QdiscStats::default() }
+    }
+}
+
+impl Qdisc for PfifoFast {
+    fn enqueue(&mut self, packets: &mut PacketList, _now: Time, dropped: &mut Dropped) {
+        while let Some(packet) = packets.pop_front() {
+            // The mask keeps a priority above 15 in range (BUG-PF-8).
+            let band = &mut self.bands[usize::from(PRIO_TO_BAND[(packet.priority() & 15) as usize])];
+            if band.len() < self.limit as usize {
+                band.push(packet);
+            } else {
+                self.stats.drops += 1;
+                dropped.push(packet, DropReason::QdiscLimit);
+            }
+        }
+    }
+
+    fn dequeue(&mut self, budget: usize, _now: Time, out: &mut PacketList, _: &mut Dropped) -> Next {
+        let end = out.len() + budget;
+        for band in &mut self.bands {
+            if band.dequeue(end - out.len(), out, &mut self.stats) == Next::Ready {
+                return Next::Ready;
+            }
+        }
+        Next::Idle
+    }
+
+    fn drain(&mut self, out: &mut PacketList) {
+        self.bands.iter_mut().for_each(|band| band.drain(out));
+    }
+
+    fn stats(&self) -> QdiscStats {
+        let mut stats = self.stats;
+        self.bands.iter().for_each(|band| band.add_length(&mut stats));
+        stats
+    }
+}

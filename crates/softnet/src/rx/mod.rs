@@ -1,0 +1,14 @@
+//! Receiving: workers that poll receive queues within a budget, run the transmit queues handed to them, and sleep when idle.
+
+mod doorbell;
+mod napi;
+mod sleep;
+mod source;
+mod worker;
+
+pub use doorbell::Doorbell;
+pub use napi::{BUDGET, Napi, WEIGHT};
+pub use sleep::{Sleep, Wake};
+pub use source::{CountDrop, Polled, RxQueue};
+pub use worker::{Command, Port, Worker, WorkerStats};
+pub(crate) use worker::{COMMANDS, Shared as WorkerShared};

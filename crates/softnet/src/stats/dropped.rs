@@ -1,0 +1,58 @@
+//! Packets on their way to be freed. A queueing discipline collects what it drops here; the caller counts and frees it in bulk, after
+//! its own work is done (INV-TX-18: nothing is freed in the middle of a run).
+
+use super::{DropCounters, DropReason};
+use crate::packet::{Packet, PacketList};
+
+/// Dropped packets with their reasons, to be [settled](Dropped::settle).
+#[derive(Debug, Default)]
+pub struct Dropped {
+    packets: PacketList,
+    counts: [u32; DropReason::ALL.len()],
+    wire: u64,
+}
+
+impl Dropped {
+    /// Nothing dropped yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a packet.
+    pub fn push(&mut self, packet: Packet, reason: DropReason) {
+        self.note(reason, packet.wire_packets());
+        self.packets.push_back(packet);
+    }
+
+    /// Adds all packets of a list.
+    pub fn append(&mut self, mut packets: PacketList, reason: DropReason) {
+        self.note(reason, packets.wire_packets());
+        self.packets.append(&mut packets);
+    }
+
+    /// Counts wire packets that were freed already.
+    pub fn note(&mut self, reason: DropReason, wire_packets: u64) {
+        let count = &mut self.counts[reason as usize];
+        *count = count.saturating_add(u32::try_from(wire_packets).unwrap_or(u32::MAX));
+        self.wire += wire_packets;
+    }
+
+    /// Wire packets collected.
+    pub fn wire_packets(&self) -> u64 {
+        self.wire
+    }
+
+    /// Counts everything in `counters` and frees it.
+    pub fn settle(&mut self, counters: &DropCounters) {
+        if self.wire == 0 {
+            return;
+        }
+        for (&reason, count) in DropReason::ALL.iter().zip(&mut self.counts) {
+            if *count != 0 {
+                counters.add(reason, u64::from(std::mem::take(count)));
+            }
+        }
+        self.wire = 0;
+        drop(self.packets.take());
+    }
+}
