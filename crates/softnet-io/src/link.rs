@@ -1,0 +1,350 @@
+//! Kernel interfaces: what `ip link` and `ip address` do, for the drivers that make one.
+//!
+//! A [`Links`] speaks rtnetlink with the namespace in which it was opened, whatever thread uses it.
+
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr};
+use std::os::fd::OwnedFd;
+use std::str::FromStr;
+
+use netlink_packet_core::{
+    NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload,
+};
+use netlink_packet_route::address::{
+    AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage,
+};
+use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use rustix::net::{RecvFlags, SendFlags, SocketFlags, SocketType, netlink};
+
+/// An IP address with the length of its network's prefix, as in `10.9.0.1/24`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct InterfaceAddress {
+    ip: IpAddr,
+    prefix: u8,
+}
+
+/// Not an address with a prefix.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("'{0}' is not an IP address with a prefix length such as 10.9.0.1/24 or fd00::1/64")]
+pub struct BadAddress(String);
+
+impl InterfaceAddress {
+    /// `prefix` is in bits: at most 32 for IPv4, 128 for IPv6.
+    ///
+    /// # Errors
+    /// [`BadAddress`] if the prefix is longer than the address.
+    pub fn new(ip: IpAddr, prefix: u8) -> Result<InterfaceAddress, BadAddress> {
+        if prefix > if ip.is_ipv4() { 32 } else { 128 } {
+            return Err(BadAddress(format!("{ip}/{prefix}")));
+        }
+        Ok(InterfaceAddress { ip, prefix })
+    }
+
+    /// The address.
+    pub fn ip(&self) -> IpAddr {
+        self.ip
+    }
+
+    /// Bits of the network's prefix.
+    pub fn prefix(&self) -> u8 {
+        self.prefix
+    }
+
+    /// The network's broadcast address: IPv4 only, and not for networks of one or two addresses (RFC 3021).
+    fn broadcast(&self) -> Option<Ipv4Addr> {
+        match self.ip {
+            IpAddr::V4(ip) if self.prefix < 31 => Some(Ipv4Addr::from_bits(
+                ip.to_bits() | (u32::MAX >> self.prefix),
+            )),
+            _ => None,
+        }
+    }
+}
+
+impl FromStr for InterfaceAddress {
+    type Err = BadAddress;
+    fn from_str(text: &str) -> Result<Self, BadAddress> {
+        let bad = || BadAddress(text.to_owned());
+        let (ip, prefix) = text.split_once('/').ok_or_else(bad)?;
+        let ip = ip.parse().map_err(|_| bad())?;
+        InterfaceAddress::new(ip, prefix.parse().map_err(|_| bad())?).map_err(|_| bad())
+    }
+}
+
+impl fmt::Display for InterfaceAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.ip, self.prefix)
+    }
+}
+
+/// Why an interface could not be configured.
+#[derive(Debug, thiserror::Error)]
+pub enum LinkError {
+    /// No netlink socket could be opened.
+    #[error("cannot open a netlink socket")]
+    Socket(#[source] io::Error),
+    /// There is no such interface in the namespace.
+    #[error("there is no interface '{0}' in this network namespace")]
+    NotFound(String),
+    /// The kernel refused the request.
+    #[error("cannot {what}")]
+    Refused {
+        /// The request in words.
+        what: String,
+        /// What the kernel says.
+        source: io::Error,
+    },
+}
+
+/// The interfaces of one network namespace.
+#[derive(Debug)]
+pub struct Links {
+    socket: OwnedFd,
+    sequence: u32,
+}
+
+impl Links {
+    /// Of the calling thread's namespace.
+    ///
+    /// # Errors
+    /// [`LinkError::Socket`].
+    pub fn open() -> Result<Links, LinkError> {
+        let socket = rustix::net::socket_with(
+            rustix::net::AddressFamily::NETLINK,
+            SocketType::RAW,
+            SocketFlags::CLOEXEC,
+            None, // protocol 0 is NETLINK_ROUTE
+        )
+        .map_err(|e| LinkError::Socket(e.into()))?;
+        // To the kernel (port 0), and from nobody else.
+        rustix::net::connect(&socket, &netlink::SocketAddrNetlink::new(0, 0))
+            .map_err(|e| LinkError::Socket(e.into()))?;
+        Ok(Links {
+            socket,
+            sequence: 0,
+        })
+    }
+
+    /// The index of the interface `name`.
+    ///
+    /// # Errors
+    /// [`LinkError::NotFound`].
+    pub fn index(&self, name: &str) -> Result<u32, LinkError> {
+        rustix::net::netdevice::name_to_index(&self.socket, name)
+            .map_err(|_| LinkError::NotFound(name.to_owned()))
+    }
+
+    /// Takes the interface up or down.
+    ///
+    /// # Errors
+    /// [`LinkError::Refused`].
+    pub fn set_up(&mut self, index: u32, up: bool) -> Result<(), LinkError> {
+        let mut link = message(index);
+        link.header.change_mask = LinkFlags::Up;
+        link.header.flags = if up {
+            LinkFlags::Up
+        } else {
+            LinkFlags::empty()
+        };
+        let what = if up {
+            "take the interface up"
+        } else {
+            "take the interface down"
+        };
+        self.request(RouteNetlinkMessage::SetLink(link), 0, || what.to_owned())
+    }
+
+    /// Takes the loopback interface up.
+    ///
+    /// # Errors
+    /// [`LinkError`].
+    pub fn loopback_up(&mut self) -> Result<(), LinkError> {
+        let index = self.index("lo")?;
+        self.set_up(index, true)
+    }
+
+    /// Sets the longest IP packet, in bytes.
+    ///
+    /// # Errors
+    /// [`LinkError::Refused`] if it is outside the device's range.
+    pub fn set_mtu(&mut self, index: u32, mtu: u32) -> Result<(), LinkError> {
+        self.set(index, LinkAttribute::Mtu(mtu), || {
+            format!("set the MTU to {mtu}")
+        })
+    }
+
+    /// Sets the Ethernet address.
+    ///
+    /// # Errors
+    /// [`LinkError::Refused`], for a multicast or zero address too.
+    pub fn set_mac(&mut self, index: u32, mac: [u8; 6]) -> Result<(), LinkError> {
+        self.set(index, LinkAttribute::Address(mac.to_vec()), || {
+            format!("set the Ethernet address to {mac:02x?}")
+        })
+    }
+
+    /// Sets the length of the transmit queue, in packets. For a TAP device that is how much waits to be read, per queue.
+    ///
+    /// # Errors
+    /// [`LinkError::Refused`].
+    pub fn set_tx_queue_len(&mut self, index: u32, packets: u32) -> Result<(), LinkError> {
+        self.set(index, LinkAttribute::TxQueueLen(packets), || {
+            format!("set the queue length to {packets}")
+        })
+    }
+
+    /// Adds an address; its network becomes reachable when the interface is up. IPv6 addresses are usable at once (no duplicate address detection).
+    ///
+    /// # Errors
+    /// [`LinkError::Refused`] if the interface has it already, or IPv6 is off.
+    pub fn add_address(&mut self, index: u32, address: InterfaceAddress) -> Result<(), LinkError> {
+        let mut m = AddressMessage::default();
+        m.header.index = index;
+        m.header.prefix_len = address.prefix;
+        m.header.family = match address.ip {
+            IpAddr::V4(_) => AddressFamily::Inet,
+            IpAddr::V6(_) => AddressFamily::Inet6,
+        };
+        if address.ip.is_ipv6() {
+            m.header.flags = AddressHeaderFlags::Nodad;
+            m.attributes
+                .push(AddressAttribute::Flags(AddressFlags::Nodad));
+        }
+        m.attributes.push(AddressAttribute::Address(address.ip));
+        m.attributes.push(AddressAttribute::Local(address.ip));
+        m.attributes
+            .extend(address.broadcast().map(AddressAttribute::Broadcast));
+        self.request(
+            RouteNetlinkMessage::NewAddress(m),
+            NLM_F_CREATE | NLM_F_EXCL,
+            || format!("add the address {address}"),
+        )
+    }
+
+    /// Removes the interface.
+    ///
+    /// # Errors
+    /// [`LinkError::Refused`].
+    pub fn delete(&mut self, index: u32) -> Result<(), LinkError> {
+        let request = RouteNetlinkMessage::DelLink(message(index));
+        self.request(request, 0, || "remove the interface".to_owned())
+    }
+
+    fn set(
+        &mut self,
+        index: u32,
+        attribute: LinkAttribute,
+        what: impl FnOnce() -> String,
+    ) -> Result<(), LinkError> {
+        let mut link = message(index);
+        link.attributes.push(attribute);
+        self.request(RouteNetlinkMessage::SetLink(link), 0, what)
+    }
+
+    /// Sends one request and waits for the kernel's answer to it.
+    fn request(
+        &mut self,
+        request: RouteNetlinkMessage,
+        flags: u16,
+        what: impl FnOnce() -> String,
+    ) -> Result<(), LinkError> {
+        self.exchange(request, flags)
+            .map_err(|source| LinkError::Refused {
+                what: what(),
+                source,
+            })
+    }
+
+    fn exchange(&mut self, request: RouteNetlinkMessage, flags: u16) -> io::Result<()> {
+        self.sequence = self.sequence.wrapping_add(1);
+        let mut message = NetlinkMessage::from(request);
+        message.header.flags = NLM_F_REQUEST | NLM_F_ACK | flags;
+        message.header.sequence_number = self.sequence;
+        message.finalize();
+        let mut bytes = vec![0; message.buffer_len()];
+        message.serialize(&mut bytes);
+        rustix::io::retry_on_intr(|| rustix::net::send(&self.socket, &bytes, SendFlags::empty()))?;
+        let mut answer = [0; 8192];
+        loop {
+            let (n, _) = rustix::io::retry_on_intr(|| {
+                rustix::net::recv(&self.socket, &mut answer[..], RecvFlags::empty())
+            })?;
+            let answer = NetlinkMessage::<RouteNetlinkMessage>::deserialize(&answer[..n])
+                .map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e.to_string()))?;
+            if answer.header.sequence_number != self.sequence {
+                continue;
+            }
+            match answer.payload {
+                NetlinkPayload::Error(error) => {
+                    return match error.code {
+                        None => Ok(()),
+                        Some(code) => Err(io::Error::from_raw_os_error(-code.get())),
+                    };
+                }
+                other => {
+                    let text = format!("unexpected answer of type {}", other.message_type());
+                    return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+                }
+            }
+        }
+    }
+}
+
+fn message(index: u32) -> LinkMessage {
+    let mut link = LinkMessage::default();
+    link.header.index = index;
+    link
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_parsed_and_printed() {
+        for text in [
+            "10.9.0.1/24",
+            "0.0.0.0/0",
+            "192.168.1.1/32",
+            "fd00::1/64",
+            "::1/128",
+        ] {
+            assert_eq!(
+                text.parse::<InterfaceAddress>().map(|a| a.to_string()),
+                Ok(text.into())
+            );
+        }
+        for text in [
+            "10.9.0.1",
+            "10.9.0.1/33",
+            "fd00::1/129",
+            "/24",
+            "10.9.0/24",
+            "a/b",
+            "1.2.3.4/-1",
+            "",
+        ] {
+            assert_eq!(
+                text.parse::<InterfaceAddress>(),
+                Err(BadAddress(text.into())),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_broadcast_address_has_all_host_bits_set() {
+        let of = |text: &str| {
+            text.parse::<InterfaceAddress>()
+                .ok()
+                .and_then(|a| a.broadcast())
+        };
+        assert_eq!(of("10.9.0.1/24"), Some(Ipv4Addr::new(10, 9, 0, 255)));
+        assert_eq!(of("10.9.0.1/30"), Some(Ipv4Addr::new(10, 9, 0, 3)));
+        assert_eq!(of("10.9.0.1/0"), Some(Ipv4Addr::BROADCAST));
+        assert_eq!(of("10.9.0.1/31"), None);
+        assert_eq!(of("fd00::1/64"), None);
+    }
+}

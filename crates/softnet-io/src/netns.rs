@@ -1,0 +1,148 @@
+//! Network namespaces: opening, making and entering them.
+//!
+//! A namespace belongs to a *thread*, so that code which must run in another one gets a thread of its own
+//! ([`Netns::run`]) and no other thread ever notices. Sockets and TAP queues stay in the namespace where they were
+//! opened, wherever they are used afterwards.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::thread::{LinkNameSpaceType, UnshareFlags};
+
+/// A network namespace, held open: it exists at least as long as this value. Clones share the handle.
+#[derive(Clone, Debug)]
+pub struct Netns {
+    fd: Arc<OwnedFd>,
+}
+
+/// Why a namespace could not be had.
+#[derive(Debug, thiserror::Error)]
+pub enum NetnsError {
+    /// The name contains a slash, is empty, or is `.` or `..`.
+    #[error("'{0}' cannot be the name of a network namespace")]
+    BadName(String),
+    /// Nobody made a namespace of this name.
+    #[error("there is no network namespace '{0}'; make it with `ip netns add {0}`")]
+    NotFound(String),
+    /// The file that stands for the namespace cannot be opened.
+    #[error("cannot open the network namespace {path}")]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The system refuses to make one.
+    #[error("cannot make a network namespace (it takes CAP_SYS_ADMIN)")]
+    Create(#[source] io::Error),
+    /// The system refuses to enter one.
+    #[error("cannot enter the network namespace (it takes CAP_SYS_ADMIN)")]
+    Enter(#[source] io::Error),
+}
+
+/// Where `ip netns` keeps namespaces.
+const NAMED: &str = "/run/netns";
+
+impl Netns {
+    /// The namespace of the calling thread.
+    ///
+    /// # Errors
+    /// [`NetnsError::Open`] if `/proc` is not mounted.
+    pub fn current() -> Result<Netns, NetnsError> {
+        Netns::open(Path::new("/proc/thread-self/ns/net"))
+    }
+
+    /// The namespace that `ip netns add NAME` made.
+    ///
+    /// # Errors
+    /// [`NetnsError`] if there is none of that name or it cannot be opened.
+    pub fn named(name: &str) -> Result<Netns, NetnsError> {
+        if name.is_empty() || name == "." || name == ".." || name.contains(['/', '\0']) {
+            return Err(NetnsError::BadName(name.to_owned()));
+        }
+        match Netns::open(&Path::new(NAMED).join(name)) {
+            Err(NetnsError::Open { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                Err(NetnsError::NotFound(name.to_owned()))
+            }
+            other => other,
+        }
+    }
+
+    /// The namespace behind a file such as `/proc/PID/ns/net`.
+    ///
+    /// # Errors
+    /// [`NetnsError::Open`].
+    pub fn open(path: &Path) -> Result<Netns, NetnsError> {
+        match File::open(path) {
+            Ok(file) => Ok(Netns {
+                fd: Arc::new(file.into()),
+            }),
+            Err(source) => Err(NetnsError::Open {
+                path: path.to_owned(),
+                source,
+            }),
+        }
+    }
+
+    /// A fresh, empty namespace without a name: gone when the last handle, thread, socket and queue in it is. Its loopback is down.
+    ///
+    /// # Errors
+    /// [`NetnsError::Create`] without the privilege.
+    pub fn anonymous() -> Result<Netns, NetnsError> {
+        on_thread(|| {
+            unshare_network().map_err(NetnsError::Create)?;
+            Netns::current()
+        })
+        .map_err(NetnsError::Create)?
+    }
+
+    /// Runs `f` on a thread in this namespace and waits for it. A panic of `f` goes on in the caller.
+    ///
+    /// # Errors
+    /// [`NetnsError::Enter`] if no thread can be made or it may not enter; `f` has not run then.
+    pub fn run<T: Send>(&self, f: impl FnOnce() -> T + Send) -> Result<T, NetnsError> {
+        on_thread(|| {
+            self.enter()?;
+            Ok(f())
+        })
+        .map_err(NetnsError::Enter)?
+    }
+
+    /// Moves the calling thread into this namespace, for good.
+    ///
+    /// # Errors
+    /// [`NetnsError::Enter`] without the privilege.
+    pub fn enter(&self) -> Result<(), NetnsError> {
+        rustix::thread::move_into_link_name_space(self.fd.as_fd(), Some(LinkNameSpaceType::Network))
+            .map_err(|e| NetnsError::Enter(e.into()))
+    }
+}
+
+impl AsFd for Netns {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// Gives the calling thread a network namespace of its own.
+#[allow(unsafe_code, reason = "unshare is an unsafe call in rustix")]
+fn unshare_network() -> io::Result<()> {
+    // SAFETY: what makes `unshare` unsafe is CLONE_FILES, by which threads would lose sight of each other's file
+    // descriptors; only the network namespace is asked for.
+    unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }.map_err(io::Error::from)
+}
+
+/// Runs `f` on a thread of its own, for what must not change the caller's thread.
+fn on_thread<T: Send>(f: impl FnOnce() -> T + Send) -> io::Result<T> {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new()
+            .name("netns".to_owned())
+            .spawn_scoped(scope, f)?;
+        Ok(thread
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    })
+}

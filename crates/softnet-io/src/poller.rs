@@ -1,0 +1,289 @@
+//! Where a worker sleeps: epoll over the receive queues, an eventfd to be woken by, timeouts to the nanosecond.
+//!
+//! Blocks in [`Sleep::sleep`] only.
+
+#![allow(
+    unsafe_code,
+    reason = "epoll_pwait2(2) has no safe wrapper with sub-millisecond timeouts"
+)]
+
+use std::io;
+use std::num::NonZeroU64;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::event::{EventfdFlags, epoll, eventfd};
+use rustix::io::Errno;
+use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
+use softnet::rx::{Sleep, Wake};
+use softnet::time::Time;
+
+/// Events taken at once; more wait for the next look (the list is served in turn, so none starves).
+const EVENTS: usize = 64;
+/// Tokens of our own; [`Poller::watch`] refuses them.
+const WAKE: u64 = u64::MAX;
+const TIMER: u64 = u64::MAX - 1;
+
+/// A [`Sleep`] made of epoll.
+#[derive(Debug)]
+pub struct Poller {
+    epoll: OwnedFd,
+    waker: Arc<EventWaker>,
+    /// In use once the kernel has refused `epoll_pwait2` (before 5.11, or a seccomp filter).
+    timer: Option<OwnedFd>,
+    /// Whether this thread's timer slack was set.
+    exact: bool,
+}
+
+/// The eventfd that wakes a [`Poller`].
+#[derive(Debug)]
+struct EventWaker {
+    eventfd: OwnedFd,
+}
+
+impl Wake for EventWaker {
+    fn wake(&self) {
+        // It can fail in one way, a counter at its end (2^64 wake-ups), in which case the sleeper is woken all the same.
+        let _ = rustix::io::write(&self.eventfd, &1u64.to_ne_bytes());
+    }
+}
+
+impl Poller {
+    /// A place to sleep for one thread.
+    ///
+    /// # Errors
+    /// If the system has no file descriptors left.
+    pub fn new() -> io::Result<Poller> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let eventfd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        // Edge-triggered: each write is reported once, and nobody has to read the counter back to zero.
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        epoll::add(&epoll, &eventfd, epoll::EventData::new_u64(WAKE), flags)?;
+        let waker = Arc::new(EventWaker { eventfd });
+        Ok(Poller {
+            epoll,
+            waker,
+            timer: None,
+            exact: false,
+        })
+    }
+
+    /// A poller that uses a timerfd for its timeouts, as on kernels without `epoll_pwait2`.
+    ///
+    /// # Errors
+    /// As [`Poller::new`].
+    pub fn with_timerfd() -> io::Result<Poller> {
+        let mut poller = Poller::new()?;
+        poller.use_timerfd()?;
+        Ok(poller)
+    }
+
+    fn use_timerfd(&mut self) -> Result<&OwnedFd, Errno> {
+        if self.timer.is_none() {
+            let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+            let timer = rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags)?;
+            let events = epoll::EventFlags::IN | epoll::EventFlags::ET;
+            epoll::add(
+                &self.epoll,
+                &timer,
+                epoll::EventData::new_u64(TIMER),
+                events,
+            )?;
+            self.timer = Some(timer);
+        }
+        self.timer.as_ref().ok_or(Errno::BADF)
+    }
+
+    /// Waits; `None` is for ever.
+    fn wait(&mut self, timeout: Option<Timespec>, events: &mut Events) -> Result<usize, Errno> {
+        const NOW: Timespec = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        match timeout {
+            None => return epoll_wait(&self.epoll, -1, events),
+            Some(NOW) => return epoll_wait(&self.epoll, 0, events),
+            Some(timeout) if self.timer.is_none() => {
+                match epoll_pwait2(&self.epoll, timeout, events) {
+                    Err(Errno::NOSYS | Errno::PERM) => {}
+                    other => return other,
+                }
+            }
+            Some(_) => {}
+        }
+        let timer = self.use_timerfd()?;
+        let once = Itimerspec {
+            it_interval: NOW,
+            it_value: timeout.unwrap_or(NOW),
+        };
+        // Replaces the time set before, so that a leftover is never reported as this one.
+        rustix::time::timerfd_settime(timer, TimerfdTimerFlags::empty(), &once)?;
+        epoll_wait(&self.epoll, -1, events)
+    }
+}
+
+impl Sleep for Poller {
+    fn watch(&mut self, fd: BorrowedFd<'_>, token: usize) -> io::Result<()> {
+        let token = token as u64;
+        if token >= TIMER {
+            return Err(io::Error::from(io::ErrorKind::InvalidInput));
+        }
+        let data = epoll::EventData::new_u64(token);
+        Ok(epoll::add(&self.epoll, fd, data, epoll::EventFlags::IN)?)
+    }
+
+    fn unwatch(&mut self, fd: BorrowedFd<'_>) {
+        // It fails only if the file was not watched, which is what is wanted.
+        let _ = epoll::delete(&self.epoll, fd);
+    }
+
+    fn sleep(&mut self, now: Time, until: Option<Time>, ready: &mut Vec<usize>) {
+        if !self.exact {
+            self.exact = true;
+            // The kernel may otherwise be 50 µs late. Harmless if refused: time-outs are then late.
+            let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+        }
+        let timeout = until.map(|until| {
+            let left = until.since(now);
+            Timespec {
+                tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+                tv_nsec: left.subsec_nanos().into(),
+            }
+        });
+        let mut events: Events = [EMPTY; EVENTS];
+        // Interrupted by a signal, or refused: the caller looks at everything again, as after any wake-up.
+        let n = self.wait(timeout, &mut events).unwrap_or(0);
+        let tokens = events[..n]
+            .iter()
+            .map(|e| e.u64)
+            .filter(|&token| token < TIMER);
+        ready.extend(tokens.filter_map(|token| usize::try_from(token).ok()));
+    }
+
+    fn waker(&self) -> Arc<dyn Wake> {
+        self.waker.clone()
+    }
+}
+
+type Events = [libc::epoll_event; EVENTS];
+const EMPTY: libc::epoll_event = libc::epoll_event { events: 0, u64: 0 };
+
+fn epoll_wait(epoll: &OwnedFd, timeout_ms: i32, events: &mut Events) -> Result<usize, Errno> {
+    // SAFETY: the kernel writes at most EVENTS events to the array.
+    let n = unsafe {
+        libc::epoll_wait(
+            epoll.as_raw_fd(),
+            events.as_mut_ptr(),
+            EVENTS as i32,
+            timeout_ms,
+        )
+    };
+    usize::try_from(n).map_err(|_| last_error())
+}
+
+fn epoll_pwait2(epoll: &OwnedFd, timeout: Timespec, events: &mut Events) -> Result<usize, Errno> {
+    /// `struct __kernel_timespec`: 64 bits on every machine.
+    #[repr(C)]
+    struct KernelTimespec {
+        seconds: i64,
+        nanoseconds: i64,
+    }
+    let timeout = KernelTimespec {
+        seconds: timeout.tv_sec,
+        nanoseconds: timeout.tv_nsec,
+    };
+    // SAFETY: the kernel writes at most EVENTS events to the array and reads the timeout; no signal mask is given.
+    let n = unsafe {
+        libc::syscall(
+            libc::SYS_epoll_pwait2,
+            epoll.as_raw_fd(),
+            events.as_mut_ptr(),
+            EVENTS,
+            &raw const timeout,
+            std::ptr::null::<libc::sigset_t>(),
+            0usize,
+        )
+    };
+    usize::try_from(n).map_err(|_| last_error())
+}
+
+fn last_error() -> Errno {
+    io::Error::last_os_error()
+        .raw_os_error()
+        .map_or(Errno::INVAL, Errno::from_raw_os_error)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    fn sleep(poller: &mut Poller, until: Option<Time>) -> Vec<usize> {
+        let mut ready = Vec::new();
+        poller.sleep(Time::ZERO, until, &mut ready);
+        ready
+    }
+
+    fn check(mut poller: Poller) {
+        let (a, a_writer) = rustix::pipe::pipe().unwrap();
+        let (b, b_writer) = rustix::pipe::pipe().unwrap();
+        poller.watch(a.as_fd(), 7).unwrap();
+        poller.watch(b.as_fd(), 0).unwrap();
+        assert_eq!(sleep(&mut poller, Some(Time::ZERO)), []);
+
+        // A timeout is never cut short, and a leftover timer of one sleep does not end the next.
+        let start = Instant::now();
+        assert_eq!(sleep(&mut poller, Some(Time(300_000))), []);
+        assert!(start.elapsed() >= Duration::from_micros(300));
+        rustix::io::write(&a_writer, b"x").unwrap();
+        assert_eq!(sleep(&mut poller, Some(Time(100_000))), [7]);
+        rustix::io::read(&a, &mut [0u8; 8]).unwrap();
+        std::thread::sleep(Duration::from_millis(1));
+        let start = Instant::now();
+        assert_eq!(sleep(&mut poller, Some(Time(5_000_000))), []);
+        assert!(start.elapsed() >= Duration::from_millis(5));
+
+        // Level-triggered.
+        rustix::io::write(&b_writer, b"x").unwrap();
+        assert_eq!(sleep(&mut poller, None), [0]);
+        assert_eq!(sleep(&mut poller, None), [0]);
+        poller.unwatch(b.as_fd());
+        assert_eq!(sleep(&mut poller, Some(Time::ZERO)), []);
+
+        // A wake-up before the sleep ends it, once, and is no ready file.
+        let waker = poller.waker();
+        waker.wake();
+        waker.wake();
+        assert_eq!(sleep(&mut poller, None), []);
+        let start = Instant::now();
+        assert_eq!(sleep(&mut poller, Some(Time(2_000_000))), []);
+        assert!(start.elapsed() >= Duration::from_millis(2));
+
+        // And one from another thread ends a sleep without a timeout.
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(5));
+                waker.wake();
+            });
+            assert_eq!(sleep(&mut poller, None), []);
+        });
+    }
+
+    #[test]
+    fn sleeps_and_wakes() {
+        check(Poller::new().unwrap());
+    }
+
+    #[test]
+    fn sleeps_and_wakes_with_a_timerfd() {
+        check(Poller::with_timerfd().unwrap());
+    }
+
+    #[test]
+    fn reserved_tokens_are_refused() {
+        let (a, _writer) = rustix::pipe::pipe().unwrap();
+        assert!(Poller::new().unwrap().watch(a.as_fd(), usize::MAX).is_err());
+    }
+}

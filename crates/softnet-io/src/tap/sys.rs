@@ -1,0 +1,116 @@
+//! The TUN/TAP driver's ioctls (`linux/if_tun.h`), each as a safe function.
+
+#![allow(unsafe_code, reason = "ioctls are typed by hand")]
+
+use std::ffi::c_int;
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::ioctl::{IntegerSetter, Setter, Updater, ioctl, opcode};
+
+use crate::userns::TUN;
+
+/// Longest interface name, without the final zero.
+pub(super) const NAME_MAX: usize = libc::IFNAMSIZ - 1;
+
+/// Offloads that a reader asks for (`TUNSETOFFLOAD`).
+pub(super) mod offload {
+    /// Frames with a missing checksum.
+    pub(crate) const CSUM: u32 = 0x01;
+    /// Large TCP frames over IPv4.
+    pub(crate) const TSO4: u32 = 0x02;
+    /// Large TCP frames over IPv6.
+    pub(crate) const TSO6: u32 = 0x04;
+    /// Large TCP frames with CWR set.
+    pub(crate) const TSO_ECN: u32 = 0x08;
+    /// Large UDP frames over IPv4 and IPv6; the kernel takes both or none (since Linux 6.2).
+    pub(crate) const USO: u32 = 0x20 | 0x40;
+}
+
+/// Flags of `TUNSETIFF`.
+pub(super) const TAP: i16 = 0x0002;
+pub(super) const NO_PI: i16 = 0x1000;
+pub(super) const VNET_HDR: i16 = 0x4000;
+pub(super) const MULTI_QUEUE: i16 = 0x0100;
+/// Refuse a name that exists, instead of attaching to that device.
+pub(super) const EXCL: i16 = 0x8000_u16.cast_signed();
+
+/// Opens the control device, non-blocking. The device made through it belongs to the calling thread's namespace.
+pub(super) fn open() -> io::Result<OwnedFd> {
+    let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(TUN, flags, Mode::empty())?)
+}
+
+/// `struct ifreq` as `TUNSETIFF` uses it.
+#[repr(C)]
+#[derive(Debug)]
+struct Request {
+    name: [u8; libc::IFNAMSIZ],
+    flags: i16,
+    rest: [u8; 22],
+}
+
+const _: () = assert!(size_of::<Request>() == size_of::<libc::ifreq>());
+
+/// `TUNSETIFF`: makes the device, or attaches a further queue to it. `name` may hold `%d` for a number of the kernel's choice; the result
+/// is the name it has.
+pub(super) fn set_iff(fd: BorrowedFd<'_>, name: &str, flags: i16) -> Result<String, Errno> {
+    if name.len() > NAME_MAX {
+        return Err(Errno::INVAL);
+    }
+    let mut request = Request {
+        name: [0; libc::IFNAMSIZ],
+        flags,
+        rest: [0; 22],
+    };
+    request.name[..name.len()].copy_from_slice(name.as_bytes());
+    // SAFETY: TUNSETIFF reads and writes one `struct ifreq`, whose size and start `Request` has.
+    unsafe {
+        ioctl(
+            fd,
+            Updater::<{ opcode::write::<c_int>(b'T', 202) }, Request>::new(&mut request),
+        )?;
+    }
+    let end = request
+        .name
+        .iter()
+        .position(|&b| b == 0)
+        .unwrap_or(NAME_MAX);
+    Ok(String::from_utf8_lossy(&request.name[..end]).into_owned())
+}
+
+/// `TUNSETVNETHDRSZ`: bytes of the virtio-net header in front of each frame.
+pub(super) fn set_vnet_header_len(fd: BorrowedFd<'_>, len: usize) -> Result<(), Errno> {
+    let len = c_int::try_from(len).map_err(|_| Errno::INVAL)?;
+    // SAFETY: TUNSETVNETHDRSZ reads one int.
+    unsafe {
+        ioctl(
+            fd,
+            Setter::<{ opcode::write::<c_int>(b'T', 216) }, c_int>::new(len),
+        )
+    }
+}
+
+/// `TUNSETVNETLE`: the header's fields are little-endian on every machine.
+pub(super) fn set_vnet_little_endian(fd: BorrowedFd<'_>) -> Result<(), Errno> {
+    // SAFETY: TUNSETVNETLE reads one int.
+    unsafe {
+        ioctl(
+            fd,
+            Setter::<{ opcode::write::<c_int>(b'T', 220) }, c_int>::new(1),
+        )
+    }
+}
+
+/// `TUNSETOFFLOAD`: what frames we are ready to read (bits of [`offload`]); `EINVAL` for a bit that the kernel does not know.
+pub(super) fn set_offload(fd: BorrowedFd<'_>, bits: u32) -> Result<(), Errno> {
+    // SAFETY: TUNSETOFFLOAD takes its argument by value.
+    unsafe {
+        let setter = IntegerSetter::<{ opcode::write::<std::ffi::c_uint>(b'T', 208) }>::new_usize(
+            bits as usize,
+        );
+        ioctl(fd, setter)
+    }
+}
