@@ -1,0 +1,114 @@
+//! The command line.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Instant;
+
+use clap::{Parser, Subcommand};
+
+use crate::failure::{Exit, Failure};
+use crate::{config, daemon, demo, report};
+
+const EXIT_CODES: &str = "Exit codes:
+  0    success; `run` was stopped by SIGINT or SIGTERM and stopped cleanly
+  1    it failed while running
+  2    the command line or the configuration is wrong, or a port it asks for cannot be opened
+  130  `demo` was interrupted before it was done";
+
+/// A software switch and traffic shaper in user space.
+#[derive(Debug, Parser)]
+#[command(name = "softnet", version, after_help = EXIT_CODES, max_term_width = 100)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the ports and bridges of a configuration file until SIGINT or SIGTERM
+    ///
+    /// The devices exist while it runs. At the end it prints what each port received, sent and dropped. A port whose device
+    /// is removed meanwhile is opened again as soon as that is possible.
+    #[command(after_help = EXIT_CODES)]
+    Run {
+        /// Configuration file (TOML)
+        config: PathBuf,
+    },
+    /// Check a configuration file and say where it is wrong
+    ///
+    /// Only reads the file: whether its ports can be opened on this machine is seen by `run`.
+    #[command(after_help = EXIT_CODES)]
+    Check {
+        /// Configuration file (TOML)
+        config: PathBuf,
+    },
+    /// Show Softnet at work: two hosts, a switch, real traffic, then a rate limit
+    ///
+    /// Makes two hosts (unnamed network namespaces) joined by a switch, and measures TCP, UDP and pings between them with
+    /// ordinary sockets, first through a plain port, then through one shaped to 100 Mb/s. Works as root, and
+    /// unprivileged where user namespaces are allowed. Leaves nothing behind.
+    #[command(after_help = EXIT_CODES)]
+    Demo {
+        /// Seconds of measuring in all
+        #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+        seconds: u64,
+        /// Print one JSON object instead of a table
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// Runs the program; `started` is when it was.
+pub(crate) fn run(started: Instant) -> ExitCode {
+    let result = match Arguments::parse().command {
+        Command::Run { config } => load(&config).and_then(|config| daemon::run(&config)),
+        Command::Check { config } => load(&config).and_then(|config| check(&config)),
+        Command::Demo { seconds, json } => demo::run(&demo::Options {
+            seconds,
+            json,
+            started,
+        }),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            report::note(&failure);
+            failure.exit.into()
+        }
+    }
+}
+
+fn load(path: &Path) -> Result<config::Config, Failure> {
+    config::load(path).map_err(|error| Failure::new(Exit::Config, error.to_string()))
+}
+
+fn check(config: &config::Config) -> Result<(), Failure> {
+    let text = format!("{}: valid: {}\n", config.file, config.summary());
+    report::print(&text)
+        .map_err(|error| Failure::because(Exit::Failure, "cannot print the result", &error))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn seconds_are_limited() {
+        let parse = |n: &str| Arguments::try_parse_from(["softnet", "demo", "--seconds", n]);
+        assert!(parse("1").is_ok());
+        for bad in ["0", "-1", "1.5", "86401", "x"] {
+            assert_eq!(
+                parse(bad).expect_err(bad).exit_code(),
+                Exit::Config as i32,
+                "{bad}"
+            );
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! What the file means: names that may be used, ports that exist, numbers in range. Finds the first problem.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::ops::Range;
+use std::thread;
+
+use softnet::packet::EthernetAddress;
+use softnet::qdisc::QdiscSpec;
+use softnet_io::InterfaceAddress;
+use toml::Spanned;
+
+use super::error::Problem;
+use super::file::{BridgeTable, EngineTable, File, PortTable};
+use super::{BridgeConfig, Config, Driver, PortConfig, Source, qdisc};
+
+/// Drivers that the format names and this version does not have.
+const LATER_DRIVERS: &[&str] = &["af_packet", "af_xdp", "vhost_user", "pcap"];
+/// Longest interface name (`IFNAMSIZ` less the terminating zero).
+const NAME_MAX: usize = 15;
+const WORKERS_MAX: i64 = 1024;
+const BUFFERS_DEFAULT: usize = 65_536;
+/// A pool smaller than one poll of one worker would drop on every burst.
+const BUFFERS_MIN: i64 = 256;
+const BUFFERS_MAX: i64 = 16_777_216;
+/// The kernel's own limit (`MAX_TAP_QUEUES`).
+const QUEUES_MAX: i64 = 256;
+const MTU_DEFAULT: u32 = 1500;
+/// The smallest MTU IPv4 allows (RFC 791), and the longest IP packet.
+const MTU_RANGE: (i64, i64) = (68, 65_521);
+
+/// Checks the tables of one file.
+pub(super) fn check(source: &Source<'_>, file: &File) -> Result<Config, Problem> {
+    let (workers, buffers) = engine(&file.engine)?;
+    let mut names = Names::default();
+    let mut ports = Vec::with_capacity(file.port.len());
+    for table in &file.port {
+        names.add(source, "port", &table.name)?;
+        ports.push(port(source, table)?);
+    }
+    let mut members = HashMap::new();
+    let mut bridges = Vec::with_capacity(file.bridge.len());
+    for table in &file.bridge {
+        names.add(source, "bridge", &table.name)?;
+        bridges.push(bridge(table, &ports, &mut members)?);
+    }
+    Ok(Config {
+        file: source.file.to_owned(),
+        workers,
+        buffers,
+        ports,
+        bridges,
+    })
+}
+
+fn engine(table: &EngineTable) -> Result<(usize, usize), Problem> {
+    let workers = match &table.workers {
+        Some(value) => number("engine.workers", value, (1, WORKERS_MAX))?,
+        None => thread::available_parallelism().map_or(1, usize::from),
+    };
+    let buffers = match &table.buffers {
+        Some(value) => number("engine.buffers", value, (BUFFERS_MIN, BUFFERS_MAX))?,
+        None => BUFFERS_DEFAULT,
+    };
+    Ok((workers, buffers))
+}
+
+fn port(source: &Source<'_>, table: &PortTable) -> Result<PortConfig, Problem> {
+    let driver = driver(table)?;
+    let queues = match &table.queues {
+        Some(value) => number("port.queues", value, (1, QUEUES_MAX))?,
+        None => 1,
+    };
+    let mtu = match &table.mtu {
+        Some(value) => number("port.mtu", value, MTU_RANGE)?,
+        None => MTU_DEFAULT,
+    };
+    let qdisc = match &table.qdisc {
+        Some(table) => qdisc::spec(table, mtu)?,
+        None => QdiscSpec::default(),
+    };
+    let name = table.name.get_ref().clone();
+    let place = source.place(table.name.span().start);
+    Ok(PortConfig {
+        place,
+        name,
+        driver,
+        queues,
+        mtu,
+        qdisc,
+    })
+}
+
+fn driver(table: &PortTable) -> Result<Driver, Problem> {
+    let name = table.driver.get_ref().as_str();
+    match name {
+        "tap" => Ok(Driver::Tap {
+            netns: table.netns.as_ref().map(netns).transpose()?,
+            addresses: table
+                .address
+                .iter()
+                .map(address)
+                .collect::<Result<_, _>>()?,
+            mac: table.mac.as_ref().map(mac).transpose()?,
+        }),
+        "null" => {
+            let kernel_only = [
+                ("netns", table.netns.as_ref().map(Spanned::span)),
+                ("address", table.address.first().map(Spanned::span)),
+                ("mac", table.mac.as_ref().map(Spanned::span)),
+            ];
+            match kernel_only
+                .into_iter()
+                .find_map(|(key, span)| Some((key, span?)))
+            {
+                None => Ok(Driver::Null),
+                Some((key, span)) => Err(Problem::new(
+                    span,
+                    format!("port.{key}"),
+                    "driver \"null\" makes no network device that could have it; remove it",
+                )),
+            }
+        }
+        later if LATER_DRIVERS.contains(&later) => Err(Problem::new(
+            table.driver.span(),
+            "port.driver",
+            format!("driver {later:?} is not available in this version; use tap or null"),
+        )),
+        unknown => Err(Problem::new(
+            table.driver.span(),
+            "port.driver",
+            format!("there is no driver {unknown:?}; use tap or null"),
+        )),
+    }
+}
+
+fn netns(value: &Spanned<String>) -> Result<String, Problem> {
+    let name = value.get_ref();
+    if name.is_empty() || name == "." || name == ".." || name.contains(['/', '\0']) {
+        let text = format!(
+            "{name:?} cannot name a network namespace; use a name that `ip netns list` shows"
+        );
+        return Err(Problem::new(value.span(), "port.netns", text));
+    }
+    Ok(name.clone())
+}
+
+fn address(value: &Spanned<String>) -> Result<InterfaceAddress, Problem> {
+    let text = value.get_ref();
+    let problem = |what: &str| {
+        let text = format!("{text:?} {what}; write it like \"10.9.0.1/24\" or \"fd00::1/64\"");
+        Problem::new(value.span(), "port.address", text)
+    };
+    let (ip, prefix) = text
+        .split_once('/')
+        .ok_or_else(|| problem("has no prefix length"))?;
+    let ip: IpAddr = ip.parse().map_err(|_| problem("is not an IP address"))?;
+    let longest = if ip.is_ipv4() { 32 } else { 128 };
+    let address = (!prefix.starts_with('+'))
+        .then(|| prefix.parse().ok())
+        .flatten()
+        .and_then(|prefix| InterfaceAddress::new(ip, prefix).ok())
+        .ok_or_else(|| problem(&format!("has a prefix length that is not 0 to {longest}")))?;
+    if ip.is_unspecified() || ip.is_multicast() {
+        return Err(problem("is not an address that an interface can have"));
+    }
+    Ok(address)
+}
+
+fn mac(value: &Spanned<String>) -> Result<EthernetAddress, Problem> {
+    let text = value.get_ref();
+    let problem = |what: &str| {
+        Problem::new(
+            value.span(),
+            "port.mac",
+            format!("{text:?} {what}; write it like \"02:00:00:00:00:01\""),
+        )
+    };
+    let mut mac = [0; 6];
+    let mut parts = text.split(':');
+    for byte in &mut mac {
+        *byte = parts
+            .next()
+            .filter(|part| part.len() == 2 && part.bytes().all(|b| b.is_ascii_hexdigit()))
+            .and_then(|part| u8::from_str_radix(part, 16).ok())
+            .ok_or_else(|| problem("is not an Ethernet address"))?;
+    }
+    if parts.next().is_some() {
+        return Err(problem("is not an Ethernet address"));
+    }
+    if mac[0] & 1 != 0 || mac == [0; 6] {
+        return Err(problem(
+            "is a group or zero address, which an interface cannot have",
+        ));
+    }
+    Ok(EthernetAddress(mac))
+}
+
+fn bridge(
+    table: &BridgeTable,
+    ports: &[PortConfig],
+    members: &mut HashMap<usize, String>,
+) -> Result<BridgeConfig, Problem> {
+    let bridge = table.name.get_ref();
+    let mut indices = Vec::with_capacity(table.ports.len());
+    for value in &table.ports {
+        let name = value.get_ref();
+        let problem = |text| Problem::new(value.span(), "bridge.ports", text);
+        let index = ports
+            .iter()
+            .position(|port| port.name == *name)
+            .ok_or_else(|| {
+                problem(format!(
+                    "there is no port {name:?}; add a [[port]] of that name or correct it"
+                ))
+            })?;
+        if let Some(other) = members.insert(index, bridge.clone()) {
+            let text = if other == *bridge {
+                format!("port {name:?} is listed twice; remove one")
+            } else {
+                format!("port {name:?} is in bridge {other:?} already; a port can be in one bridge")
+            };
+            return Err(problem(text));
+        }
+        indices.push(index);
+    }
+    Ok(BridgeConfig {
+        name: bridge.clone(),
+        ports: indices,
+    })
+}
+
+fn number<T: TryFrom<i64>>(
+    key: &str,
+    value: &Spanned<i64>,
+    (least, most): (i64, i64),
+) -> Result<T, Problem> {
+    let number = *value.get_ref();
+    T::try_from(number)
+        .ok()
+        .filter(|_| (least..=most).contains(&number))
+        .ok_or_else(|| {
+            let text = format!("{number} is out of range; use {least} to {most}");
+            Problem::new(value.span(), key, text)
+        })
+}
+
+/// Names in use. Ports and bridges share one space of names, as interfaces do in Linux.
+#[derive(Default)]
+struct Names<'a>(HashMap<&'a str, (&'static str, Range<usize>)>);
+
+impl<'a> Names<'a> {
+    fn add(
+        &mut self,
+        source: &Source<'_>,
+        kind: &'static str,
+        value: &'a Spanned<String>,
+    ) -> Result<(), Problem> {
+        let name = value.get_ref().as_str();
+        let problem = |text| Problem::new(value.span(), format!("{kind}.name"), text);
+        let why = if name.is_empty() {
+            Some("is empty")
+        } else if name.len() > NAME_MAX {
+            Some("is longer than 15 bytes")
+        } else if name == "." || name == ".." {
+            Some("is reserved")
+        } else if name.contains(['/', ':', '%', '\0']) || name.contains(char::is_whitespace) {
+            Some("contains a character that Linux does not allow there (/, :, %, white space)")
+        } else {
+            None
+        };
+        if let Some(why) = why {
+            return Err(problem(format!(
+                "{name:?} {why}; choose a valid interface name"
+            )));
+        }
+        if let Some((first_kind, first)) = self.0.insert(name, (kind, value.span())) {
+            let line = source.place(first.start).line;
+            return Err(problem(format!(
+                "{name:?} is the name of the {first_kind} in line {line} already; choose another"
+            )));
+        }
+        Ok(())
+    }
+}

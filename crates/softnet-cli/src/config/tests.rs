@@ -1,0 +1,304 @@
+//! Whole files: what they become, and the exact line printed for what is wrong.
+
+use softnet::qdisc::TbfSpec;
+
+use super::*;
+
+fn error(text: &str) -> String {
+    parse("x.toml", text).expect_err(text).to_string()
+}
+
+#[test]
+fn the_formats_own_example() {
+    let config = parse(
+        "x.toml",
+        r#"
+[engine]
+workers = 2
+buffers = 4096
+[[port]]
+name = "web"
+driver = "tap"
+netns = "host-a"
+address = ["10.9.0.1/24", "fd00:9::1/64"]
+queues = 2
+mtu = 9000
+mac = "02:00:00:00:0a:01"
+qdisc = { kind = "tbf", rate = "100mbit", burst = "32k", latency = "50ms" }
+[[port]]
+name = "sink"
+driver = "null"
+[[bridge]]
+name = "br0"
+ports = ["sink", "web"]
+"#,
+    )
+    .expect("valid");
+    assert_eq!((config.workers, config.buffers), (2, 4096));
+    let web = &config.ports[0];
+    assert_eq!((web.place.line, web.place.column), (6, 8));
+    assert_eq!((web.name.as_str(), web.queues, web.mtu), ("web", 2, 9000));
+    let tbf = TbfSpec {
+        rate: 12_500_000,
+        burst: 32_768,
+        limit: 657_768,
+        peakrate: None,
+        mtu: 0,
+    };
+    assert_eq!(web.qdisc, QdiscSpec::Tbf(tbf));
+    let Driver::Tap {
+        netns,
+        addresses,
+        mac,
+    } = &web.driver
+    else {
+        panic!("{:?}", web.driver)
+    };
+    assert_eq!(netns.as_deref(), Some("host-a"));
+    let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+    assert_eq!(addresses, ["10.9.0.1/24", "fd00:9::1/64"]);
+    assert_eq!(*mac, Some(EthernetAddress([2, 0, 0, 0, 0x0a, 1])));
+    let sink = &config.ports[1];
+    assert_eq!(
+        (&sink.driver, sink.queues, sink.mtu),
+        (&Driver::Null, 1, 1500)
+    );
+    assert_eq!(sink.qdisc, QdiscSpec::PfifoFast { limit: 1000 });
+    assert_eq!(
+        config.bridges,
+        [BridgeConfig {
+            name: "br0".into(),
+            ports: vec![1, 0]
+        }]
+    );
+}
+
+#[test]
+fn no_port_at_all_is_valid() {
+    let config = parse("x.toml", "").expect("valid");
+    assert!(config.ports.is_empty() && config.workers >= 1);
+    assert_eq!(config.buffers, 65_536);
+}
+
+#[test]
+fn the_file_is_not_toml() {
+    let line = error("[engine]\nworkers = = 2\n");
+    assert!(line.starts_with("x.toml:2:11: not valid TOML: "), "{line}");
+    assert!(!line.contains('\n'), "{line}");
+    let line = error("[engine]\nworkers = 2\nworkers = 3\n");
+    assert!(
+        line.starts_with("x.toml:3:1: ") && line.contains("duplicate key"),
+        "{line}"
+    );
+}
+
+#[test]
+fn unknown_missing_and_mistyped_keys() {
+    let known = "is unknown; known here: ";
+    assert_eq!(
+        error("[engine]\nworker = 2\n"),
+        format!("x.toml:2:1: key `engine.worker`: {known}workers, buffers")
+    );
+    assert_eq!(
+        error("[[port]]\nname = \"a\"\ndriver = \"null\"\n  colour = \"red\"\n"),
+        format!(
+            "x.toml:4:3: key `port.colour`: {known}name, driver, netns, address, queues, mtu, mac, qdisc"
+        )
+    );
+    assert_eq!(
+        error("[egine]\n"),
+        format!("x.toml:1:2: key `egine`: {known}engine, port, bridge")
+    );
+    assert_eq!(
+        error("\n[[port]]\nname = \"a\"\n"),
+        "x.toml:2:1: key `port.driver`: is missing; add it"
+    );
+    let line = error("[engine]\nworkers = \"two\"\n");
+    assert!(
+        line.starts_with("x.toml:2:11: key `engine.workers`: invalid type: string"),
+        "{line}"
+    );
+    let line = error("[[port]]\nname = \"a\"\ndriver = \"tap\"\naddress = [\"10.0.0.1/8\", 7]\n");
+    assert!(
+        line.starts_with("x.toml:4:26: key `port.address`: invalid type: integer"),
+        "{line}"
+    );
+    let line = error("[[port]]\nname = \"a\"\ndriver = \"tap\"\nqdisc = \"tbf\"\n");
+    assert!(
+        line.starts_with("x.toml:4:9: key `port.qdisc`: invalid type: string"),
+        "{line}"
+    );
+}
+
+#[test]
+fn names() {
+    let port = |name: &str| format!("[[port]]\nname = {name:?}\ndriver = \"null\"\n");
+    let line = error(&(port("a") + &port("a")));
+    assert_eq!(
+        line,
+        "x.toml:5:8: key `port.name`: \"a\" is the name of the port in line 2 already; choose another"
+    );
+    let line = error(&(port("a") + "[[bridge]]\nname = \"a\"\n"));
+    assert!(
+        line.starts_with("x.toml:5:8: key `bridge.name`: \"a\" is the name of the port"),
+        "{line}"
+    );
+    for name in ["", "sixteen-bytes-xx", "a/b", "..", "a b", "a:1", "tap%d"] {
+        let line = error(&port(name));
+        assert!(line.starts_with("x.toml:2:8: key `port.name`: "), "{line}");
+        assert!(line.ends_with("choose a valid interface name"), "{line}");
+    }
+    assert!(parse("x.toml", &port("fifteen-bytes-x")).is_ok());
+}
+
+#[test]
+fn bridges() {
+    let ports = "[[port]]\nname = \"a\"\ndriver = \"null\"\n";
+    assert_eq!(
+        error(&(ports.to_owned() + "[[bridge]]\nname = \"b\"\nports = [\"a\", \"c\"]\n")),
+        "x.toml:6:15: key `bridge.ports`: there is no port \"c\"; add a [[port]] of that name or correct it"
+    );
+    let line = error(&(ports.to_owned() + "[[bridge]]\nname = \"b\"\nports = [\"a\", \"a\"]\n"));
+    assert!(
+        line.starts_with("x.toml:6:15: ") && line.contains("listed twice"),
+        "{line}"
+    );
+    let line = error(
+        &(ports.to_owned()
+            + "[[bridge]]\nname = \"b\"\nports = [\"a\"]\n[[bridge]]\nname = \"c\"\nports = [\"a\"]\n"),
+    );
+    assert!(
+        line.starts_with("x.toml:9:10: ") && line.contains("in bridge \"b\" already"),
+        "{line}"
+    );
+}
+
+#[test]
+fn values_out_of_range() {
+    let with = |line: &str| format!("[[port]]\nname = \"a\"\ndriver = \"tap\"\n{line}\n");
+    for (text, start, part) in [
+        (
+            "[engine]\nworkers = 0\n".to_owned(),
+            "x.toml:2:11: key `engine.workers`",
+            "1 to 1024",
+        ),
+        (
+            "[engine]\nbuffers = 1\n".to_owned(),
+            "x.toml:2:11: key `engine.buffers`",
+            "out of range",
+        ),
+        (
+            with("queues = 257"),
+            "x.toml:4:10: key `port.queues`",
+            "1 to 256",
+        ),
+        (
+            with("queues = -1"),
+            "x.toml:4:10: key `port.queues`",
+            "1 to 256",
+        ),
+        (with("mtu = 67"), "x.toml:4:7: key `port.mtu`", "68 to"),
+        (
+            with("mtu = 4294967364"),
+            "x.toml:4:7: key `port.mtu`",
+            "out of range",
+        ),
+        (
+            with("netns = \"../x\""),
+            "x.toml:4:9: key `port.netns`",
+            "ip netns list",
+        ),
+        (
+            with("mac = \"02:00:00:00:00\""),
+            "x.toml:4:7: key `port.mac`",
+            "not an Ethernet",
+        ),
+        (
+            with("mac = \"02:00:00:00:00:01:02\""),
+            "x.toml:4:7: key `port.mac`",
+            "not an Ethernet",
+        ),
+        (
+            with("mac = \"+2:00:00:00:00:01\""),
+            "x.toml:4:7: key `port.mac`",
+            "not an Ethernet",
+        ),
+        (
+            with("mac = \"01:00:5e:00:00:01\""),
+            "x.toml:4:7: key `port.mac`",
+            "group",
+        ),
+        (
+            with("address = [\"10.0.0.1\"]"),
+            "x.toml:4:12: key `port.address`",
+            "no prefix",
+        ),
+        (
+            with("address = [\"10.0.0.1/33\"]"),
+            "x.toml:4:12: key `port.address`",
+            "0 to 32",
+        ),
+        (
+            with("address = [\"10.0.0.1/+8\"]"),
+            "x.toml:4:12: key `port.address`",
+            "0 to 32",
+        ),
+        (
+            with("address = [\"10.0.0/8\"]"),
+            "x.toml:4:12: key `port.address`",
+            "not an IP",
+        ),
+        (
+            with("address = [\"ff02::1/64\"]"),
+            "x.toml:4:12: key `port.address`",
+            "interface can have",
+        ),
+        (
+            with("qdisc = { kind = \"tbf\", rate = \"1furlong\", burst = 9, limit = 9 }"),
+            "x.toml:4:32: key `port.qdisc.rate`",
+            "not a unit of a rate",
+        ),
+        (
+            with("qdisc = { kind = \"tbf\", brust = 9 }"),
+            "x.toml:4:25: key `port.qdisc.brust`",
+            "not an option",
+        ),
+    ] {
+        let line = error(&text);
+        assert!(line.starts_with(start) && line.contains(part), "{line}");
+    }
+}
+
+#[test]
+fn drivers() {
+    let port = |driver: &str, more: &str| {
+        error(&format!(
+            "[[port]]\nname = \"a\"\ndriver = {driver:?}\n{more}\n"
+        ))
+    };
+    for driver in ["af_packet", "af_xdp", "vhost_user", "pcap"] {
+        assert_eq!(
+            port(driver, ""),
+            format!(
+                "x.toml:3:10: key `port.driver`: driver {driver:?} is not available in this version; use tap or null"
+            )
+        );
+    }
+    assert!(port("tun", "").contains("there is no driver \"tun\""));
+    let line = port("null", "mac = \"02:00:00:00:00:01\"");
+    assert!(
+        line.starts_with("x.toml:4:7: key `port.mac`: driver \"null\" makes no"),
+        "{line}"
+    );
+}
+
+#[test]
+fn an_unreadable_file() {
+    let line = load(Path::new("/nonexistent/x.toml"))
+        .expect_err("missing")
+        .to_string();
+    assert!(
+        line.starts_with("/nonexistent/x.toml: cannot be read: No such file"),
+        "{line}"
+    );
+}

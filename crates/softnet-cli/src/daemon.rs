@@ -1,0 +1,136 @@
+//! `softnet run`: an engine from a configuration, kept up until a signal.
+//!
+//! A port's device can go away while the engine runs: somebody deletes it. Packets for it are then dropped with a reason, and
+//! the device is made again as soon as the system lets us.
+
+use std::time::Duration;
+
+use softnet::engine::PortId;
+use softnet_io::Buffers;
+
+use crate::config::{Config, PortConfig};
+use crate::failure::{Exit, Failure, chain};
+use crate::plant::{self, Engine};
+use crate::report;
+use crate::signals::Stop;
+
+/// How often ports are looked after.
+const LOOK: Duration = Duration::from_millis(250);
+/// How long queued packets may still leave when the daemon stops.
+const DRAIN: Duration = Duration::from_secs(1);
+
+/// A configured port in the engine.
+struct Port<'a> {
+    config: &'a PortConfig,
+    id: PortId,
+    state: State,
+}
+
+/// Whether a port's device is there.
+enum State {
+    Open,
+    /// Noticed in this round. It is opened in the next: by then the workers have let go of the old device's
+    /// queues, so that none of them can report the new device gone.
+    Gone,
+    /// It could not be opened again, for the reason last reported.
+    Missing(String),
+}
+
+/// Runs until SIGINT or SIGTERM.
+pub(crate) fn run(config: &Config) -> Result<(), Failure> {
+    let cannot = |what: &'static str| {
+        move |error: std::io::Error| Failure::because(Exit::Failure, what, &error)
+    };
+    let stop = Stop::on_signals().map_err(cannot("cannot catch signals"))?;
+    let (engine, buffers) = plant::start(config.workers, config.buffers)
+        .map_err(|error| Failure::because(Exit::Failure, &config.file, &error))?;
+    let mut ports = build(config, &engine, &buffers)?;
+    report::note(format_args!("running: {}", config.summary()));
+    while !stop.wait(LOOK) {
+        look_after(&engine, &buffers, &mut ports);
+    }
+    let stats = engine.stop(DRAIN);
+    report::print(&report::ports(&stats)).map_err(cannot("cannot print the counters"))?;
+    if stats.conservation().holds() {
+        Ok(())
+    } else {
+        Err(Failure::new(
+            Exit::Failure,
+            "packets are unaccounted for; this is a bug in softnet",
+        ))
+    }
+}
+
+/// Opens all ports, then joins them. On failure the engine is dropped by the caller, and all devices with it.
+fn build<'a>(
+    config: &'a Config,
+    engine: &Engine,
+    buffers: &Buffers,
+) -> Result<Vec<Port<'a>>, Failure> {
+    let mut ports = Vec::with_capacity(config.ports.len());
+    for port in &config.ports {
+        let what = format!(
+            "{}:{}:{}: port {:?} cannot be opened",
+            config.file, port.place.line, port.place.column, port.name
+        );
+        let opened = plant::open(port, buffers)
+            .map_err(|error| Failure::because(Exit::Config, &what, &error))?;
+        let id = engine
+            .add_port(opened.setup(&port.name, port.qdisc.clone()))
+            .map_err(|error| Failure::because(Exit::Config, &what, &error))?;
+        ports.push(Port {
+            config: port,
+            id,
+            state: State::Open,
+        });
+    }
+    for bridge in &config.bridges {
+        let members: Vec<PortId> = bridge.ports.iter().map(|&index| ports[index].id).collect();
+        engine.add_bridge(&bridge.name, &members).map_err(|error| {
+            let what = format!("{}: bridge {:?} cannot be made", config.file, bridge.name);
+            Failure::because(Exit::Config, what, &error)
+        })?;
+    }
+    Ok(ports)
+}
+
+/// Notices devices that are gone, and opens them again.
+fn look_after(engine: &Engine, buffers: &Buffers, ports: &mut [Port<'_>]) {
+    for port in ports
+        .iter_mut()
+        .filter(|port| !matches!(port.state, State::Open))
+    {
+        reopen(engine, buffers, port);
+    }
+    for gone in engine.take_gone() {
+        let Some(port) = ports.iter_mut().find(|port| port.id == gone) else {
+            continue;
+        };
+        if matches!(port.state, State::Open) {
+            report::note(format_args!(
+                "port {:?}: its device is gone",
+                port.config.name
+            ));
+            port.state = State::Gone;
+            engine.replace(port.id, Vec::new(), Vec::new());
+        }
+    }
+}
+
+fn reopen(engine: &Engine, buffers: &Buffers, port: &mut Port<'_>) {
+    let name = &port.config.name;
+    match plant::open(port.config, buffers) {
+        Ok(opened) => {
+            engine.replace(port.id, opened.rx, opened.tx);
+            report::note(format_args!("port {name:?}: open again"));
+            port.state = State::Open;
+        }
+        Err(error) => {
+            let why = chain(&error);
+            if !matches!(&port.state, State::Missing(reported) if *reported == why) {
+                report::note(format_args!("port {name:?}: cannot be opened yet: {why}"));
+                port.state = State::Missing(why);
+            }
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! `softnet demo`: two hosts, a switch between them, real traffic, a rate limit, and the books balanced at the end.
+//!
+//! [`site`] is what is built, [`traffic`] what the hosts do, [`measure`] the sequence of measurements, [`results`] what is
+//! printed. Everything is in this process: there is no name and no child that could be left behind.
+
+mod host;
+mod measure;
+mod privilege;
+mod progress;
+mod results;
+mod site;
+mod traffic;
+
+use std::io::{self, IsTerminal};
+use std::time::Instant;
+
+use crate::failure::{Exit, Failure, chain};
+use crate::report;
+use crate::signals::Stop;
+use measure::Measurement;
+use progress::Progress;
+use site::Site;
+
+/// What was asked for.
+#[derive(Debug)]
+pub(crate) struct Options {
+    /// Measuring time in all.
+    pub seconds: u64,
+    /// One JSON object instead of a table.
+    pub json: bool,
+    /// When the process started.
+    pub started: Instant,
+}
+
+/// Why the demo ends early.
+#[derive(Debug)]
+pub(crate) enum End {
+    /// A signal asked for it.
+    Interrupted,
+    /// Something failed.
+    Failed(Failure),
+}
+
+impl End {
+    /// A failed system call.
+    fn io(what: &'static str) -> impl FnOnce(io::Error) -> End {
+        move |error| End::Failed(Failure::because(Exit::Failure, what, &error))
+    }
+}
+
+/// Runs the demo.
+pub(crate) fn run(options: &Options) -> Result<(), Failure> {
+    match demonstrate(options) {
+        Ok(()) => Ok(()),
+        Err(End::Failed(failure)) => Err(failure),
+        Err(End::Interrupted) => Err(Failure::new(Exit::Interrupted, "interrupted")),
+    }
+}
+
+fn demonstrate(options: &Options) -> Result<(), End> {
+    // Before anything starts a thread.
+    privilege::acquire().map_err(|why| End::Failed(Failure::new(Exit::Failure, why)))?;
+    let stop = Stop::on_signals().map_err(End::io("cannot catch signals"))?;
+    let site = Site::build().map_err(|error| {
+        let text = format!("cannot build the demo's network: {}", chain(&error));
+        End::Failed(Failure::new(Exit::Failure, text))
+    })?;
+    let terminal = io::stdout().is_terminal() && io::stderr().is_terminal();
+    let progress = Progress::new(terminal && !options.json, options.seconds);
+    let measured = Measurement {
+        site: &site,
+        stop: &stop,
+        progress: &progress,
+    }
+    .run(options);
+    progress.finish();
+    // Stopped in any case: devices are gone and counters final before anything is printed.
+    let stats = site.close();
+    let results = measured?.conclude(&stats);
+    let text = if options.json {
+        results.json()
+    } else {
+        results.table()
+    };
+    report::print(&text).map_err(End::io("cannot print the results"))?;
+    results
+        .verdict()
+        .map_err(|why| End::Failed(Failure::new(Exit::Failure, why)))
+}

@@ -1,0 +1,129 @@
+//! What the demo is shown on: two hosts, two TAP ports, one switch.
+//!
+//! ```text
+//! host A (10.9.0.1) ── eth0 ══ port "a" ─┐
+//!                                        ├─ switch "br0"
+//! host B (10.9.0.2) ── eth0 ══ port "b" ─┘
+//! ```
+//!
+//! Traffic goes from A to B, so that it is port b's queueing discipline that shapes it.
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use softnet::engine::{EngineError, EngineStats, PortId};
+use softnet::qdisc::QdiscSpec;
+use softnet::tx::DeviceStats;
+use softnet_io::tap::OpenError;
+use softnet_io::{Buffers, InterfaceAddress, Netns, NetnsError, Tap, TapConfig};
+
+use super::host::Host;
+use crate::plant::{self, Engine, Opened, PlantError};
+
+/// One worker for each processor, and no more than ports.
+const WORKERS_MAX: usize = 2;
+const BUFFERS: usize = 32_768;
+/// How long queued packets may still leave at the end.
+const DRAIN: Duration = Duration::from_secs(2);
+
+/// The network.
+#[derive(Debug)]
+pub(super) struct Site {
+    /// Sends.
+    pub a: Host,
+    /// Receives.
+    pub b: Host,
+    /// Worker threads.
+    pub workers: usize,
+    engine: Engine,
+    to_b: PortId,
+}
+
+/// Why it could not be built.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum SiteError {
+    #[error(transparent)]
+    Netns(#[from] NetnsError),
+    #[error(transparent)]
+    Plant(#[from] PlantError),
+    #[error(transparent)]
+    Tap(#[from] OpenError),
+    #[error("cannot set up the switch")]
+    Engine(#[from] EngineError),
+    #[error(transparent)]
+    Address(#[from] softnet_io::BadAddress),
+}
+
+impl Site {
+    /// Builds it; packets are forwarded when this returns.
+    pub(super) fn build() -> Result<Site, SiteError> {
+        let workers = std::thread::available_parallelism()
+            .map_or(1, usize::from)
+            .min(WORKERS_MAX);
+        let (engine, buffers) = plant::start(workers, BUFFERS)?;
+        let (a, port_a) = host(&engine, &buffers, "a", Ipv4Addr::new(10, 9, 0, 1))?;
+        let (b, to_b) = host(&engine, &buffers, "b", Ipv4Addr::new(10, 9, 0, 2))?;
+        engine.add_bridge("br0", &[port_a, to_b])?;
+        Ok(Site {
+            a,
+            b,
+            workers,
+            engine,
+            to_b,
+        })
+    }
+
+    /// Changes how what goes to host B is queued.
+    pub(super) fn shape(&self, qdisc: &QdiscSpec) -> Result<(), EngineError> {
+        self.engine.set_qdisc(self.to_b, qdisc)
+    }
+
+    /// Wire bytes that went to host B so far.
+    pub(super) fn bytes_to_b(&self) -> u64 {
+        let stats = self.engine.stats();
+        stats
+            .ports
+            .iter()
+            .find(|port| port.name == "b")
+            .map_or(0, |port| port.device.tx_bytes)
+    }
+
+    /// Waits, for at most `limit`, until no packet is queued.
+    pub(super) fn settle(&self, limit: Duration) {
+        let end = std::time::Instant::now() + limit;
+        let queued = |device: &DeviceStats| device.queued != 0;
+        while self
+            .engine
+            .stats()
+            .ports
+            .iter()
+            .any(|port| queued(&port.device))
+            && std::time::Instant::now() < end
+        {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Stops everything: the devices are gone when this returns, and the counters final.
+    pub(super) fn close(self) -> EngineStats {
+        self.engine.stop(DRAIN)
+    }
+}
+
+/// A namespace with an interface that is a port of the engine.
+fn host(
+    engine: &Engine,
+    buffers: &Buffers,
+    name: &str,
+    address: Ipv4Addr,
+) -> Result<(Host, PortId), SiteError> {
+    let netns = Netns::anonymous()?;
+    let config = TapConfig {
+        addresses: vec![InterfaceAddress::new(address.into(), 24)?],
+        netns: Some(netns.clone()),
+        ..TapConfig::new("eth0")
+    };
+    let port = Opened::from(Tap::open(&config, buffers)?);
+    let id = engine.add_port(port.setup(name, QdiscSpec::default()))?;
+    Ok((Host { netns, address }, id))
+}

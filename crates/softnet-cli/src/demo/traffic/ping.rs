@@ -1,0 +1,291 @@
+//! Pings: ICMP echo over a raw socket, over a ping socket where that is refused, and a UDP echo where both are.
+//! The round trip is timed by the sender, from before the send call to after the receive call.
+
+use std::fmt;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, ipproto};
+
+use super::{Until, is_timeout, limit_blocking};
+use crate::demo::host::Host;
+
+/// Bytes of an echo request: ICMP's header and ping(8)'s 56 bytes of payload.
+const ECHO: usize = 8 + 56;
+/// After this an answer counts as lost.
+const LOST: Duration = Duration::from_secs(1);
+
+/// What carries the echo.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Via {
+    /// ICMP on a raw socket; the far kernel answers.
+    IcmpRaw,
+    /// ICMP on a ping socket; the far kernel answers.
+    IcmpPing,
+    /// UDP; a thread of ours answers.
+    Udp,
+}
+
+impl fmt::Display for Via {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Via::IcmpRaw => "ICMP echo",
+            Via::IcmpPing => "ICMP echo (ping socket)",
+            Via::Udp => "UDP echo (ICMP sockets are not permitted)",
+        })
+    }
+}
+
+/// One end of the echo, and for UDP the other.
+#[derive(Debug)]
+pub(crate) struct Pinger {
+    socket: OwnedFd,
+    via: Via,
+    /// The far end that answers UDP.
+    echo: Option<Arc<UdpSocket>>,
+    /// Sets our echoes apart from others'.
+    ident: u16,
+    sequence: u16,
+}
+
+/// Round trips.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RoundTrips {
+    /// Sorted.
+    times: Vec<Duration>,
+    /// Requests without an answer.
+    pub lost: u64,
+}
+
+impl RoundTrips {
+    /// The time that `percent` of the answers needed at most; none without answers.
+    pub(crate) fn percentile(&self, percent: usize) -> Option<Duration> {
+        let rank = (self.times.len() * percent).div_ceil(100).max(1);
+        self.times.get(rank - 1).copied()
+    }
+
+    /// Answers.
+    pub(crate) fn answers(&self) -> usize {
+        self.times.len()
+    }
+}
+
+impl Pinger {
+    /// Opens what the system permits.
+    pub(crate) fn open(from: &Host, to: &Host) -> io::Result<Pinger> {
+        let address = SocketAddrV4::new(to.address, 0);
+        for (kind, via) in [
+            (SocketType::RAW, Via::IcmpRaw),
+            (SocketType::DGRAM, Via::IcmpPing),
+        ] {
+            if let Ok(socket) = from.open(|| connect(kind, Some(ipproto::ICMP), address)) {
+                return Pinger::new(socket, via, None);
+            }
+        }
+        Pinger::open_udp(from, to)
+    }
+
+    /// The last resort: datagrams that a thread at the other end sends back.
+    pub(super) fn open_udp(from: &Host, to: &Host) -> io::Result<Pinger> {
+        let echo = to.open(|| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)))?;
+        limit_blocking(&echo)?;
+        let address = SocketAddrV4::new(to.address, echo.local_addr()?.port());
+        let socket = from.open(|| connect(SocketType::DGRAM, None, address))?;
+        Pinger::new(socket, Via::Udp, Some(Arc::new(echo)))
+    }
+
+    fn new(socket: OwnedFd, via: Via, echo: Option<Arc<UdpSocket>>) -> io::Result<Pinger> {
+        limit_blocking(&socket)?;
+        // Any 16 bits of the process number will do: the namespace has no other pinger.
+        let ident = std::process::id() as u16;
+        Ok(Pinger {
+            socket,
+            via,
+            echo,
+            ident,
+            sequence: 0,
+        })
+    }
+
+    /// What carries the echo.
+    pub(crate) fn via(&self) -> Via {
+        self.via
+    }
+
+    /// Pings until it is time, resting for `interval` after each answer; each round trip is handed to `each`.
+    pub(crate) fn run(
+        &mut self,
+        until: &Until,
+        interval: Duration,
+        mut each: impl FnMut(Duration),
+    ) -> io::Result<RoundTrips> {
+        let done = AtomicBool::new(false);
+        let echo = self.echo.clone();
+        std::thread::scope(|scope| {
+            let answering = echo
+                .as_ref()
+                .map(|echo| scope.spawn(|| answer(echo, &done)));
+            let result = self.ping(until, interval, &mut each);
+            done.store(true, Ordering::Relaxed);
+            let answered = answering.map_or(Ok(()), |thread| {
+                thread
+                    .join()
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            });
+            answered.and(result)
+        })
+    }
+
+    /// [`run`](Self::run), with somebody at the far end.
+    fn ping(
+        &mut self,
+        until: &Until,
+        interval: Duration,
+        each: &mut impl FnMut(Duration),
+    ) -> io::Result<RoundTrips> {
+        let mut trips = RoundTrips::default();
+        while !until.is_over() {
+            match self.once(until)? {
+                Some(time) => {
+                    trips.times.push(time);
+                    each(time);
+                }
+                // Cut short: neither answered nor lost.
+                None if until.stopped() => break,
+                None => trips.lost += 1,
+            }
+            until.sleep(interval);
+        }
+        trips.times.sort_unstable();
+        Ok(trips)
+    }
+
+    /// One echo; `None` if no answer came in time.
+    pub(crate) fn once(&mut self, until: &Until) -> io::Result<Option<Duration>> {
+        self.sequence = self.sequence.wrapping_add(1);
+        let request = request(self.ident, self.sequence);
+        let start = Instant::now();
+        match rustix::net::send(&self.socket, &request, SendFlags::empty()) {
+            Ok(_) => {}
+            // The interface's queue is full, or the neighbour did not answer yet: a lost ping.
+            Err(e) if is_timeout(&e.into()) || e == rustix::io::Errno::NOBUFS => return Ok(None),
+            Err(rustix::io::Errno::HOSTUNREACH) => return Ok(None),
+            Err(e) => return Err(e.into()),
+        }
+        let mut buffer = [0; 256];
+        while start.elapsed() < LOST && !until.stopped() {
+            match rustix::net::recv(&self.socket, &mut buffer[..], RecvFlags::empty()) {
+                Ok((n, _)) if self.is_answer(&buffer[..n]) => return Ok(Some(start.elapsed())),
+                Ok(_) => {}
+                Err(e) if is_timeout(&e.into()) => {}
+                Err(rustix::io::Errno::HOSTUNREACH | rustix::io::Errno::CONNREFUSED) => {
+                    return Ok(None);
+                }
+                Err(e) => return Err(e.into()),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether this is the answer to the last request.
+    fn is_answer(&self, bytes: &[u8]) -> bool {
+        let (message, kind) = match self.via {
+            // A raw socket gets the IP header too; its length is in the first byte, in words.
+            Via::IcmpRaw => {
+                let header = bytes
+                    .first()
+                    .map_or(0, |first| usize::from(first & 0xf) * 4);
+                (bytes.get(header..).unwrap_or_default(), ECHO_REPLY)
+            }
+            Via::IcmpPing => (bytes, ECHO_REPLY),
+            Via::Udp => (bytes, ECHO_REQUEST),
+        };
+        // A ping socket's identifier is the kernel's choice, and the kernel filters by it.
+        let ident =
+            message.get(4..6) == Some(&self.ident.to_be_bytes()) || self.via == Via::IcmpPing;
+        ident
+            && message.first() == Some(&kind)
+            && message.get(6..8) == Some(&self.sequence.to_be_bytes())
+    }
+}
+
+const ECHO_REQUEST: u8 = 8;
+const ECHO_REPLY: u8 = 0;
+
+/// An echo request (RFC 792) with its checksum (RFC 1071).
+fn request(ident: u16, sequence: u16) -> [u8; ECHO] {
+    let mut message = [0x5a; ECHO];
+    message[..4].copy_from_slice(&[ECHO_REQUEST, 0, 0, 0]);
+    message[4..6].copy_from_slice(&ident.to_be_bytes());
+    message[6..8].copy_from_slice(&sequence.to_be_bytes());
+    let mut sum: u32 = message
+        .chunks_exact(2)
+        .map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]])))
+        .sum();
+    sum = (sum & 0xffff) + (sum >> 16);
+    sum = (sum & 0xffff) + (sum >> 16);
+    message[2..4].copy_from_slice(&(!(sum as u16)).to_be_bytes());
+    message
+}
+
+/// A socket that sends to and receives from one address.
+fn connect(
+    kind: SocketType,
+    protocol: Option<rustix::net::Protocol>,
+    address: SocketAddrV4,
+) -> io::Result<OwnedFd> {
+    let socket =
+        rustix::net::socket_with(AddressFamily::INET, kind, SocketFlags::CLOEXEC, protocol)?;
+    rustix::net::connect(&socket, &address)?;
+    Ok(socket)
+}
+
+/// Sends back what arrives.
+fn answer(echo: &UdpSocket, done: &AtomicBool) -> io::Result<()> {
+    let mut buffer = [0; 256];
+    while !done.load(Ordering::Relaxed) {
+        match echo.recv_from(&mut buffer) {
+            Ok((n, from)) => {
+                echo.send_to(&buffer[..n], from)?;
+            }
+            Err(error) if is_timeout(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_have_a_valid_checksum() {
+        for (ident, sequence) in [(0, 0), (0xffff, 0xffff), (0x1234, 0x8001)] {
+            let sum: u32 = request(ident, sequence)
+                .chunks_exact(2)
+                .map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]])))
+                .sum();
+            assert_eq!((sum & 0xffff) + (sum >> 16), 0xffff);
+        }
+    }
+
+    #[test]
+    fn percentiles_are_nearest_rank() {
+        let times = (1..=200).map(Duration::from_micros).collect();
+        let trips = RoundTrips { times, lost: 0 };
+        assert_eq!(trips.percentile(50), Some(Duration::from_micros(100)));
+        assert_eq!(trips.percentile(99), Some(Duration::from_micros(198)));
+        assert_eq!(trips.percentile(100), Some(Duration::from_micros(200)));
+        let one = RoundTrips {
+            times: vec![Duration::from_micros(7)],
+            lost: 0,
+        };
+        assert_eq!(one.percentile(1), Some(Duration::from_micros(7)));
+        assert_eq!(RoundTrips::default().percentile(50), None);
+    }
+}

@@ -1,0 +1,131 @@
+//! The generators against each other over the loopback of a fresh namespace: what they count must be what was sent.
+
+use std::net::Ipv4Addr;
+
+use softnet_io::{Links, Netns};
+
+use super::*;
+use crate::demo::host::Host;
+
+/// A host that talks to itself; `None` (or a panic, if skipping is forbidden) where the system permits no namespace.
+fn loopback() -> Option<Host> {
+    let netns = match Netns::anonymous() {
+        Ok(netns) => netns,
+        Err(error) => {
+            assert!(
+                std::env::var_os("SOFTNET_TEST_REQUIRE").is_none(),
+                "skip refused: {error}"
+            );
+            println!("skipped: {error}");
+            return None;
+        }
+    };
+    netns
+        .run(|| Links::open()?.loopback_up())
+        .expect("entering our own namespace")
+        .expect("taking the loopback up");
+    Some(Host {
+        netns,
+        address: Ipv4Addr::LOCALHOST,
+    })
+}
+
+fn until(length: Duration) -> Until {
+    Until::after(length, &Arc::default())
+}
+
+#[test]
+fn tcp_arrives_and_ends_in_time() {
+    let Some(host) = loopback() else { return };
+    let bulk = tcp::Bulk::open(&host, &host).expect("connection");
+    let arrived = Arrived::default();
+    let until = until(Duration::from_millis(200));
+    let transfer = std::thread::scope(|scope| {
+        let sender = scope.spawn(|| bulk.send(&until));
+        let transfer = bulk.receive(&until, &arrived).expect("receiving");
+        sender.join().expect("no panic").expect("sending");
+        transfer
+    });
+    assert!(
+        transfer.bytes > 1 << 20 && transfer.bytes <= arrived.get(),
+        "{transfer:?}"
+    );
+    assert!(
+        transfer.elapsed <= Duration::from_millis(250),
+        "{transfer:?}"
+    );
+}
+
+#[test]
+fn a_stop_ends_traffic_early() {
+    let Some(host) = loopback() else { return };
+    let stop = Arc::new(AtomicBool::new(false));
+    let until = Until::after(Duration::from_secs(3600), &stop);
+    let bulk = tcp::Bulk::open(&host, &host).expect("connection");
+    let stream = udp::Stream::open(&host, &host).expect("sockets");
+    let mut pinger = ping::Pinger::open(&host, &host).expect("socket");
+    let arrived = Arrived::default();
+    std::thread::scope(|scope| {
+        scope.spawn(|| bulk.send(&until));
+        scope.spawn(|| bulk.receive(&until, &arrived));
+        scope.spawn(|| stream.send(&until, None));
+        scope.spawn(|| stream.receive(&until, &arrived));
+        scope.spawn(|| pinger.run(&until, Duration::from_millis(1), |_| {}));
+        std::thread::sleep(Duration::from_millis(50));
+        stop.store(true, Ordering::Relaxed);
+        // The scope's end waits for all of them: the test hangs if one does not stop.
+    });
+}
+
+#[test]
+fn paced_datagrams_all_arrive_in_order() {
+    let Some(host) = loopback() else { return };
+    let stream = udp::Stream::open(&host, &host).expect("sockets");
+    let arrived = Arrived::default();
+    let until = until(Duration::from_millis(300));
+    let (sent, count) = std::thread::scope(|scope| {
+        let late = until.plus(Duration::from_millis(100));
+        let receiver = scope.spawn({
+            let (stream, arrived) = (&stream, &arrived);
+            move || stream.receive(&late, arrived)
+        });
+        let sent = stream.send(&until, Some(10_000.0)).expect("sending");
+        (sent, receiver.join().expect("no panic").expect("receiving"))
+    });
+    // 10,000 a second for 0.3 s; a starved machine may send fewer, never more.
+    assert!(sent > 0 && sent <= 3000, "{sent}");
+    assert_eq!((count.received, count.reordered), (sent, 0));
+    assert_eq!(arrived.get(), sent);
+}
+
+#[test]
+fn pings_are_answered() {
+    let Some(host) = loopback() else { return };
+    let mut pinger = ping::Pinger::open(&host, &host).expect("socket");
+    assert_eq!(pinger.via(), ping::Via::IcmpRaw);
+    let mut seen = 0;
+    let trips = pinger
+        .run(
+            &until(Duration::from_millis(200)),
+            Duration::from_millis(1),
+            |_| seen += 1,
+        )
+        .expect("pinging");
+    assert!(trips.answers() > 0 && trips.lost == 0, "{trips:?}");
+    assert_eq!(seen, trips.answers());
+    assert!(trips.percentile(50) <= trips.percentile(99));
+}
+
+#[test]
+fn udp_echo_stands_in_for_icmp() {
+    let Some(host) = loopback() else { return };
+    let mut pinger = ping::Pinger::open_udp(&host, &host).expect("sockets");
+    let trips = pinger
+        .run(
+            &until(Duration::from_millis(100)),
+            Duration::from_millis(1),
+            |_| {},
+        )
+        .expect("pinging");
+    assert!(trips.answers() > 0 && trips.lost == 0, "{trips:?}");
+}

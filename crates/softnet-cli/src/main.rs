@@ -1,0 +1,20 @@
+//! The `softnet` program: reads the command line and a configuration, builds an engine, prints. What packets go through is in the
+//! libraries `softnet` and `softnet-io`.
+
+#![deny(unsafe_code)]
+
+mod cli;
+mod config;
+mod daemon;
+mod demo;
+mod failure;
+mod plant;
+mod report;
+mod signals;
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+fn main() -> ExitCode {
+    cli::run(Instant::now())
+}

@@ -1,0 +1,146 @@
+//! What `run` and `demo` build from: buffers, an engine over the drivers of `softnet-io`, and ports opened as configured.
+
+use std::io;
+
+use softnet::engine::{EngineError, PortSetup};
+use softnet::pool::{Pool, PoolConfig, PoolError};
+use softnet::time::Clock;
+use softnet::tx::Features;
+use softnet_io::tap::OpenError;
+use softnet_io::{Buffers, Netns, NetnsError, Null, Poller, PortRx, PortTx, Tap, TapConfig};
+
+use crate::config::{Driver, PortConfig};
+
+/// An engine over every driver.
+pub(crate) type Engine = softnet::engine::Engine<PortRx, PortTx>;
+
+/// Bytes of a buffer: an Ethernet frame of 1,792 bytes fits in one.
+const SMALL: usize = 2048;
+/// Bytes of a buffer for large frames: fits what a TAP device hands over at once.
+const LARGE: usize = 65_536;
+/// One large buffer for so many small ones: half of the memory each, when all of it is in use.
+const LARGE_SHARE: usize = 32;
+/// Large buffers at most: more large frames than that queue up only where the queue is too long anyway.
+const LARGE_MAX: usize = 4096;
+
+/// Why there is no engine.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PlantError {
+    /// No buffers.
+    #[error("cannot make the packet pool")]
+    Pool(#[from] PoolError),
+    /// No place to sleep.
+    #[error("cannot make a worker's epoll instance")]
+    Poller(#[source] io::Error),
+    /// No workers.
+    #[error("cannot start the engine")]
+    Engine(#[from] EngineError),
+}
+
+/// Why a port cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PortError {
+    /// Its namespace.
+    #[error(transparent)]
+    Netns(#[from] NetnsError),
+    /// Its TAP device.
+    #[error(transparent)]
+    Tap(#[from] OpenError),
+    /// Its files.
+    #[error("cannot open a null port")]
+    Null(#[source] io::Error),
+}
+
+/// The queues of an open port.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    /// Receive queues.
+    pub rx: Vec<PortRx>,
+    /// Transmit queues.
+    pub tx: Vec<PortTx>,
+    /// What the driver does by itself.
+    pub features: Features,
+}
+
+/// Starts an engine without ports, and makes the buffers that its ports receive into.
+pub(crate) fn start(workers: usize, buffers: usize) -> Result<(Engine, Buffers), PlantError> {
+    let small = Pool::new(PoolConfig {
+        buffers,
+        buffer_size: SMALL,
+    })?;
+    let large = (buffers / LARGE_SHARE).clamp(8, LARGE_MAX);
+    let large = Pool::new(PoolConfig {
+        buffers: large,
+        buffer_size: LARGE,
+    })?;
+    let pollers: Vec<Poller> = (0..workers)
+        .map(|_| Poller::new())
+        .collect::<io::Result<_>>()
+        .map_err(PlantError::Poller)?;
+    let engine = Engine::start(pollers, small.clone(), Clock::monotonic())?;
+    Ok((
+        engine,
+        Buffers {
+            small,
+            large: Some(large),
+        },
+    ))
+}
+
+/// Opens a port's device.
+pub(crate) fn open(port: &PortConfig, buffers: &Buffers) -> Result<Opened, PortError> {
+    match &port.driver {
+        Driver::Tap {
+            netns,
+            addresses,
+            mac,
+        } => {
+            let netns = netns.as_deref().map(Netns::named).transpose()?;
+            let config = TapConfig {
+                queues: port.queues,
+                mtu: port.mtu,
+                mac: *mac,
+                addresses: addresses.clone(),
+                netns,
+                ..TapConfig::new(&port.name)
+            };
+            Ok(Tap::open(&config, buffers)?.into())
+        }
+        Driver::Null => {
+            let null = Null::open(port.queues, port.mtu).map_err(PortError::Null)?;
+            Ok(Opened {
+                rx: null.rx.into_iter().map(PortRx::from).collect(),
+                tx: null.tx.into_iter().map(PortTx::from).collect(),
+                features: null.features,
+            })
+        }
+    }
+}
+
+impl From<Tap> for Opened {
+    fn from(tap: Tap) -> Opened {
+        Opened {
+            rx: tap.rx.into_iter().map(PortRx::from).collect(),
+            tx: tap.tx.into_iter().map(PortTx::from).collect(),
+            features: tap.features,
+        }
+    }
+}
+
+impl Opened {
+    /// What the engine wants to know.
+    pub(crate) fn setup(
+        self,
+        name: impl Into<String>,
+        qdisc: softnet::qdisc::QdiscSpec,
+    ) -> PortSetup<PortRx, PortTx> {
+        let Opened { rx, tx, features } = self;
+        PortSetup {
+            name: name.into(),
+            rx,
+            tx,
+            features,
+            qdisc,
+        }
+    }
+}

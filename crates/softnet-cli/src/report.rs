@@ -1,0 +1,131 @@
+//! Text for people: lines on standard output, counters as a table, drops by reason.
+
+use std::io::{self, Write};
+
+use softnet::engine::{Conservation, EngineStats};
+use softnet::stats::DropReason;
+
+/// Writes to standard output. A reader that has gone away (`softnet demo | head`) is no error.
+pub(crate) fn print(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        result => result,
+    }
+}
+
+/// One line to standard error, with the program's name. Nothing can be done if that fails.
+pub(crate) fn note(text: impl std::fmt::Display) {
+    let _ = writeln!(io::stderr().lock(), "softnet: {text}");
+}
+
+/// `12 (qdisc_limit 10, runt 2)`, or `0`.
+pub(crate) fn drops(drops: &[(DropReason, u64)]) -> String {
+    let total: u64 = drops.iter().map(|&(_, n)| n).sum();
+    if total == 0 {
+        return "0".to_owned();
+    }
+    let reasons: Vec<String> = drops
+        .iter()
+        .map(|(reason, n)| format!("{reason} {n}"))
+        .collect();
+    format!("{total} ({})", reasons.join(", "))
+}
+
+/// `received 10 = sent 7 + dropped 2 + queued 1`.
+pub(crate) fn conservation(c: &Conservation) -> String {
+    let copied = if c.copied == 0 {
+        String::new()
+    } else {
+        format!(" + copied {}", c.copied)
+    };
+    let sign = if c.holds() { "=" } else { "IS NOT" };
+    format!(
+        "received {}{copied} {sign} sent {} + dropped {} + queued {}",
+        c.rx, c.tx, c.dropped, c.queued
+    )
+}
+
+/// The ports' counters, a line each, and the sum that must come out even.
+pub(crate) fn ports(stats: &EngineStats) -> String {
+    let head = [
+        "port",
+        "rx packets",
+        "rx bytes",
+        "tx packets",
+        "tx bytes",
+        "queued",
+        "dropped",
+    ];
+    let mut rows = vec![head.map(str::to_owned)];
+    for port in &stats.ports {
+        let d = &port.device;
+        rows.push([
+            port.name.clone(),
+            d.rx_packets.to_string(),
+            d.rx_bytes.to_string(),
+            d.tx_packets.to_string(),
+            d.tx_bytes.to_string(),
+            d.queued.to_string(),
+            drops(&d.drops),
+        ]);
+    }
+    let widths: [usize; 7] =
+        std::array::from_fn(|i| rows.iter().map(|row| row[i].len()).max().unwrap_or(0));
+    let mut text = String::new();
+    for row in &rows {
+        for (i, (cell, width)) in row.iter().zip(widths).enumerate() {
+            match i {
+                0 => text += &format!("{cell:<width$}"),
+                // The last column is of any length, and starts in line.
+                6 => text += &format!("  {cell}"),
+                _ => text += &format!("  {cell:>width$}"),
+            }
+        }
+        text.push('\n');
+    }
+    text + &conservation(&stats.conservation()) + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use softnet::engine::PortStats;
+    use softnet::tx::DeviceStats;
+
+    use super::*;
+
+    #[test]
+    fn a_table_of_ports() {
+        let port = |name: &str, rx_packets, tx_packets, drops| PortStats {
+            name: name.into(),
+            device: DeviceStats {
+                rx_packets,
+                tx_packets,
+                drops,
+                ..DeviceStats::default()
+            },
+        };
+        let mut stats = EngineStats {
+            ports: vec![
+                port(
+                    "web",
+                    10,
+                    2,
+                    vec![(DropReason::Runt, 1), (DropReason::QdiscLimit, 2)],
+                ),
+                port("a", 0, 6, vec![]),
+            ],
+            copied: 1,
+            ..EngineStats::default()
+        };
+        assert_eq!(
+            ports(&stats),
+            "port  rx packets  rx bytes  tx packets  tx bytes  queued  dropped\n\
+             web           10         0           2         0       0  3 (runt 1, qdisc_limit 2)\n\
+             a              0         0           6         0       0  0\n\
+             received 10 + copied 1 = sent 8 + dropped 3 + queued 0\n"
+        );
+        stats.copied = 0;
+        assert!(ports(&stats).ends_with("received 10 IS NOT sent 8 + dropped 3 + queued 0\n"));
+    }
+}
