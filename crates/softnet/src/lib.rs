@@ -21,3 +21,6 @@ pub mod stats;
 pub mod sync;
 pub mod time;
 pub mod tx;
+
+#[cfg(test)]
+mod testing;

@@ -180,7 +180,7 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         Ok(PortId(port))
     }
 
-    /// Joins ports by a learning switch.
+    /// Joins ports by a learning switch. When this returns, every worker forwards by it.
     ///
     /// # Errors
     /// If one of them is part of a bridge already.
@@ -199,6 +199,8 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
             state.bridge_of[usize::from(port.0)] = Some(index);
         }
         self.publish(&state);
+        drop(state);
+        self.sync();
         Ok(())
     }
 
@@ -251,6 +253,8 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         }
         let first = state.next_worker;
         state.poll(rx, &device, port.0, first);
+        drop(state);
+        self.sync();
     }
 
     /// Everything's numbers. Stops nobody.

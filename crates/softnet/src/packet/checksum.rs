@@ -84,7 +84,11 @@ pub(super) fn sum_packet(packet: &Packet, start: usize) -> u64 {
         };
         skip = 0;
         let part_sum = sum_bytes(part);
-        sum += if odd { at_odd_offset(part_sum) } else { part_sum };
+        sum += if odd {
+            at_odd_offset(part_sum)
+        } else {
+            part_sum
+        };
         odd ^= part.len() % 2 == 1;
     }
     sum

@@ -331,4 +331,14 @@ impl<'a> Iterator for Segments<'a> {
 }
 
 #[cfg(test)]
+mod parse_tests;
+#[cfg(test)]
+mod segment_tests;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod vnet_hostile_tests;
+#[cfg(test)]
+mod vnet_tests;

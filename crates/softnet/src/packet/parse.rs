@@ -42,7 +42,10 @@ mod protocol {
     /// The headers of RFC 8200 4, RFC 6275 6.1, RFC 7401 5.1 and RFC 5533 5.1, all of the same shape. What lies behind an
     /// authentication header must stay as it is, so that counts as a transport of its own here, as in IPv4.
     pub(super) fn is_extension_header(protocol: u8) -> bool {
-        matches!(protocol, HOP_BY_HOP | ROUTING | DESTINATION_OPTIONS | MOBILITY | HIP | SHIM6)
+        matches!(
+            protocol,
+            HOP_BY_HOP | ROUTING | DESTINATION_OPTIONS | MOBILITY | HIP | SHIM6
+        )
     }
 }
 
@@ -163,9 +166,14 @@ impl Headers {
         let data = packet.data();
         let at = usize::from(self.network_offset);
         let (ports, l4) = match self.transport {
-            L4::Tcp { source, destination } | L4::Udp { source, destination } => {
-                ((source, destination), u64::from(self.protocol))
+            L4::Tcp {
+                source,
+                destination,
             }
+            | L4::Udp {
+                source,
+                destination,
+            } => ((source, destination), u64::from(self.protocol)),
             _ => ((0, 0), u64::from(self.protocol)),
         };
         // The smaller end first: the hash of a reply is that of the request, as in the kernel's flow dissector.
@@ -191,7 +199,10 @@ impl Headers {
             }
             Network::Other => {
                 let (a, b) = (self.destination.to_u64(), self.source.to_u64());
-                finish(mix(a.min(b) ^ K[0], a.max(b) ^ K[1]), u64::from(self.ethertype))
+                finish(
+                    mix(a.min(b) ^ K[0], a.max(b) ^ K[1]),
+                    u64::from(self.ethertype),
+                )
             }
         }
     }
@@ -205,7 +216,12 @@ impl EthernetAddress {
 }
 
 /// Odd constants with well-spread bits: the fractional parts of square roots of primes, as in SHA-512.
-const K: [u64; 4] = [0x6a09_e667_f3bc_c909, 0xbb67_ae85_84ca_a73b, 0x3c6e_f372_fe94_f82b, 0xa54f_f53a_5f1d_36f1];
+const K: [u64; 4] = [
+    0x6a09_e667_f3bc_c909,
+    0xbb67_ae85_84ca_a73b,
+    0x3c6e_f372_fe94_f82b,
+    0xa54f_f53a_5f1d_36f1,
+];
 
 /// Multiplies to 128 bits and folds: every input bit reaches about half of the output bits.
 fn mix(a: u64, b: u64) -> u64 {
@@ -236,7 +252,10 @@ fn be16(bytes: [u8; 2]) -> u16 {
 pub fn ethernet(packet: &Packet) -> Result<(EthernetAddress, EthernetAddress), DropReason> {
     let header: &[u8; ETHERNET_LEN] = array(packet.data(), 0).ok_or(DropReason::Runt)?;
     let [a, b, c, d, e, f, g, h, i, j, k, l, _, _] = *header;
-    Ok((EthernetAddress([a, b, c, d, e, f]), EthernetAddress([g, h, i, j, k, l])))
+    Ok((
+        EthernetAddress([a, b, c, d, e, f]),
+        EthernetAddress([g, h, i, j, k, l]),
+    ))
 }
 
 /// Reads the headers of a frame.
@@ -251,7 +270,10 @@ pub fn parse(packet: &Packet) -> Result<Headers, DropReason> {
     let mut ethertype = be16([data[12], data[13]]);
     let mut at = ETHERNET_LEN;
     let mut vlan_tags = 0;
-    while matches!(ethertype, ethertype::VLAN | ethertype::SERVICE_VLAN | ethertype::QINQ) {
+    while matches!(
+        ethertype,
+        ethertype::VLAN | ethertype::SERVICE_VLAN | ethertype::QINQ
+    ) {
         vlan_tags += 1;
         let [_, _, hi, lo] = *array::<4>(data, at).ok_or(DropReason::BadHeader)?;
         if vlan_tags > MAX_VLAN_TAGS {
@@ -293,7 +315,11 @@ impl Headers {
         let header_len = usize::from(h[0] & 0x0f) * 4;
         let total_len = usize::from(be16([h[2], h[3]]));
         let end = at + total_len;
-        if h[0] >> 4 != 4 || header_len < 20 || total_len < header_len || end > self.network_end as usize {
+        if h[0] >> 4 != 4
+            || header_len < 20
+            || total_len < header_len
+            || end > self.network_end as usize
+        {
             return None;
         }
         self.network = Network::V4;
@@ -331,7 +357,11 @@ impl Headers {
                 return self.parse_transport(data, at, false);
             }
             let h: &[u8; 8] = array(&data[..inside], at)?;
-            at += if fragment { 8 } else { 8 + 8 * usize::from(h[1]) };
+            at += if fragment {
+                8
+            } else {
+                8 + 8 * usize::from(h[1])
+            };
             if at > inside {
                 return None;
             }
@@ -362,7 +392,10 @@ impl Headers {
                 if header_len < 20 || at + header_len > inside {
                     return None;
                 }
-                L4::Tcp { source: be16([h[0], h[1]]), destination: be16([h[2], h[3]]) }
+                L4::Tcp {
+                    source: be16([h[0], h[1]]),
+                    destination: be16([h[2], h[3]]),
+                }
             }
             (protocol::UDP, _) => {
                 // RFC 768. The length may be less than what IP carries (UDP options), never more.
@@ -372,7 +405,10 @@ impl Headers {
                 if len < 8 || at + len > self.network_end as usize {
                     return None;
                 }
-                L4::Udp { source: be16([h[0], h[1]]), destination: be16([h[2], h[3]]) }
+                L4::Udp {
+                    source: be16([h[0], h[1]]),
+                    destination: be16([h[2], h[3]]),
+                }
             }
             (protocol::ICMP, Network::V4) | (protocol::ICMPV6, Network::V6) => {
                 array::<8>(data, at)?;

@@ -49,7 +49,9 @@ pub fn segment(mut packet: Packet, pool: &Pool, out: &mut PacketList) -> Result<
 /// [`DropReason::BadChecksumOffload`] if the field is not in the frame's first segment; [`DropReason::BadGso`] for a large frame,
 /// which needs as many checksums as it has wire packets. The frame is unchanged then.
 pub fn fill_checksum(packet: &mut Packet) -> Result<(), DropReason> {
-    let Some(Checksum { start, offset }) = packet.checksum() else { return Ok(()) };
+    let Some(Checksum { start, offset }) = packet.checksum() else {
+        return Ok(());
+    };
     if packet.gso().is_some() {
         return Err(DropReason::BadGso);
     }
@@ -75,7 +77,10 @@ pub(super) fn checksum_place(headers: &Headers) -> Option<Checksum> {
         L4::Udp { .. } => 6,
         _ => return None,
     };
-    Some(Checksum { start: headers.transport_offset, offset })
+    Some(Checksum {
+        start: headers.transport_offset,
+        offset,
+    })
 }
 
 /// How to cut the frame into wire packets of `size` payload bytes; `None` if it fits one.
@@ -108,11 +113,19 @@ pub(super) fn plan(
     }
     let segments = payload.div_ceil(usize::from(size));
     let segments = u16::try_from(segments).map_err(|_| DropReason::BadGso)?;
-    Ok(Some(Gso { kind, ecn, size, segments, header_len: headers.header_len }))
+    Ok(Some(Gso {
+        kind,
+        ecn,
+        size,
+        segments,
+        header_len: headers.header_len,
+    }))
 }
 
 fn be16(data: &[u8], at: usize) -> Option<u16> {
-    data.get(at..)?.first_chunk().map(|b| u16::from_be_bytes(*b))
+    data.get(at..)?
+        .first_chunk()
+        .map(|b| u16::from_be_bytes(*b))
 }
 
 /// A large frame being cut.
@@ -151,8 +164,18 @@ impl<'a> Cut<'a> {
         };
         let mut segments = frame.segments();
         segments.next();
-        let payload = Payload { part: rest, segments };
-        Ok(Cut { frame, gso, headers, template, pseudo, payload })
+        let payload = Payload {
+            part: rest,
+            segments,
+        };
+        Ok(Cut {
+            frame,
+            gso,
+            headers,
+            template,
+            pseudo,
+            payload,
+        })
     }
 
     fn run(mut self, pool: &Pool) -> Result<PacketList, DropReason> {
@@ -264,7 +287,11 @@ impl Payload<'_> {
             room[..now].copy_from_slice(bytes);
             let part_sum = sum_bytes(&room[..now]);
             target.extend(now);
-            sum += if odd { at_odd_offset(part_sum) } else { part_sum };
+            sum += if odd {
+                at_odd_offset(part_sum)
+            } else {
+                part_sum
+            };
             odd ^= now % 2 == 1;
             self.part = part;
             n -= now;

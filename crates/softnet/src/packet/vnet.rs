@@ -35,8 +35,19 @@ mod gso_type {
 }
 
 /// `struct virtio_net_hdr_v1`: the little-endian header with `num_buffers`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    FromBytes,
+    IntoBytes,
+    Immutable,
+    KnownLayout,
+    Unaligned,
+)]
 #[repr(C)]
 pub struct VnetHeader {
     /// Bits: 1 checksum to be filled in, 2 checksum verified. Others are ignored.
@@ -72,7 +83,10 @@ impl VnetHeader {
     #[inline]
     pub fn of(packet: &Packet) -> VnetHeader {
         // virtio 1.2 5.1.6.4.1: one buffer, unless the driver knows better.
-        let mut header = VnetHeader { num_buffers: U16::new(1), ..VnetHeader::default() };
+        let mut header = VnetHeader {
+            num_buffers: U16::new(1),
+            ..VnetHeader::default()
+        };
         if let Some(Checksum { start, offset }) = packet.checksum() {
             header.flags = flag::NEEDS_CSUM;
             header.csum_start = U16::new(start);
@@ -101,7 +115,9 @@ impl VnetHeader {
     /// fit the frame; what [`parse`] says if the frame's own headers are bad, which is not looked at when the header asks for nothing.
     #[inline]
     pub fn apply(&self, packet: &mut Packet) -> Result<(), DropReason> {
-        if self.flags & (flag::NEEDS_CSUM | flag::DATA_VALID) == 0 && self.gso_type == gso_type::NONE {
+        if self.flags & (flag::NEEDS_CSUM | flag::DATA_VALID) == 0
+            && self.gso_type == gso_type::NONE
+        {
             return Ok(());
         }
         self.apply_offloads(packet)
@@ -136,7 +152,10 @@ impl VnetHeader {
     }
 
     fn gso_kind(&self) -> Result<Option<GsoKind>, DropReason> {
-        match (self.gso_type & !gso_type::ECN, self.gso_type & gso_type::ECN != 0) {
+        match (
+            self.gso_type & !gso_type::ECN,
+            self.gso_type & gso_type::ECN != 0,
+        ) {
             (gso_type::NONE, false) => Ok(None),
             (gso_type::TCPV4, _) => Ok(Some(GsoKind::TcpV4)),
             (gso_type::TCPV6, _) => Ok(Some(GsoKind::TcpV6)),
@@ -148,13 +167,18 @@ impl VnetHeader {
     /// The place of a checksum to be filled in. It may belong to the frame's transport header or, in a tunnel, to an inner one,
     /// but never lies in the network header, in padding or across the end.
     fn checksum(&self, packet: &Packet, headers: &Headers) -> Result<Checksum, DropReason> {
-        let checksum = Checksum { start: self.csum_start.get(), offset: self.csum_offset.get() };
+        let checksum = Checksum {
+            start: self.csum_start.get(),
+            offset: self.csum_offset.get(),
+        };
         let (start, offset) = (checksum.start, checksum.offset);
         let end = usize::from(start) + usize::from(offset) + 2;
         let inside = packet.data().len().min(headers.network_end as usize);
         let plausible = match headers.transport {
             L4::Tcp { .. } => Some(checksum) == checksum_place(headers),
-            L4::Udp { .. } => start >= headers.header_len || Some(checksum) == checksum_place(headers),
+            L4::Udp { .. } => {
+                start >= headers.header_len || Some(checksum) == checksum_place(headers)
+            }
             L4::Icmp => start == headers.transport_offset && offset == 2,
             // Never: fragments are cut from packets with complete checksums.
             L4::Fragment => false,
@@ -190,7 +214,10 @@ fn seed(packet: &mut Packet, headers: &Headers) -> Result<Checksum, DropReason> 
     let len = packet.len() as u32 - u32::from(place.start);
     let sum = fold(pseudo_header_of(packet.data(), headers, len));
     let at = usize::from(place.start + place.offset);
-    let field = packet.data_mut().get_mut(at..at + 2).ok_or(DropReason::BadGso)?;
+    let field = packet
+        .data_mut()
+        .get_mut(at..at + 2)
+        .ok_or(DropReason::BadGso)?;
     field.copy_from_slice(&sum.to_be_bytes());
     Ok(place)
 }

@@ -63,7 +63,7 @@ impl Doorbell {
     }
 
     /// Takes the set bits and calls `each` for every one. Returns whether there was any.
-    pub(super) fn take(&self, mut each: impl FnMut(usize)) -> bool {
+    pub(crate) fn take(&self, mut each: impl FnMut(usize)) -> bool {
         let mut any = false;
         for (index, word) in self.words.iter().enumerate() {
             if word.load(Ordering::Relaxed) == 0 {

@@ -19,3 +19,5 @@ pub use try_lock::{TryLock, TryLockGuard};
 
 #[cfg(all(test, loom))]
 mod models;
+#[cfg(all(test, not(loom)))]
+mod tests;

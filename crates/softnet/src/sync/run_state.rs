@@ -50,7 +50,7 @@ impl<T> RunState<T> {
         self.state
             .compare_exchange(IDLE, RUNNING, Ordering::SeqCst, Ordering::Relaxed)
             .is_ok()
-            .then_some(RunGuard { run: self })
+            .then(|| RunGuard { run: self })
     }
 
     /// Claims the run, or makes the thread that has it go round once more. For events that are not on a list: a timer, a driver

@@ -12,3 +12,6 @@ pub use device::{Device, DeviceConfig, DeviceStats};
 pub use queue::{QueueStats, QDISC_MAX_BURST, RUN_QUOTA, TxQueue, XmitResult};
 pub use ring::{Features, Sent, TxRing, Xmit};
 pub use validate::validate;
+
+#[cfg(test)]
+mod tests;

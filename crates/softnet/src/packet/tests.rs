@@ -1,0 +1,147 @@
+use super::*;
+use crate::pool::{Pool, PoolConfig};
+use crate::time::Time;
+
+fn pool(buffers: usize, buffer_size: usize) -> Pool {
+    Pool::new(PoolConfig { buffers, buffer_size }).unwrap()
+}
+
+fn bytes(n: usize) -> Vec<u8> {
+    (0..n).map(|i| (i * 7 + 1) as u8).collect()
+}
+
+fn content(packet: &Packet) -> Vec<u8> {
+    packet.segments().flatten().copied().collect()
+}
+
+/// A packet with `data` spread over as many buffers as it takes.
+fn chained(pool: &Pool, data: &[u8]) -> Packet {
+    let mut packet = pool.alloc().unwrap();
+    let room = packet.tailroom_mut().len().min(data.len());
+    assert!(packet.append(&data[..room]));
+    for part in data[room..].chunks(100) {
+        let mut segment = pool.alloc().unwrap();
+        assert!(segment.append(part));
+        packet.append_segment(segment);
+    }
+    packet
+}
+
+#[test]
+fn headroom_data_and_tailroom_add_up() {
+    let pool = pool(4, 512);
+    let mut p = pool.alloc().unwrap();
+    assert_eq!((p.len(), p.headroom()), (0, HEADROOM));
+    assert_eq!(p.tailroom_mut().len(), 256);
+    assert!(p.append(b"payload"));
+    p.push_front(3).unwrap().copy_from_slice(b"hdr");
+    assert_eq!(p.data(), b"hdrpayload");
+    p.pull_front(1);
+    assert_eq!((p.data(), p.headroom()), (&b"drpayload"[..], HEADROOM - 2));
+    assert!(p.push_front(HEADROOM).is_none(), "more than the headroom");
+    assert!(!p.append(&[0; 512]), "more than the tailroom");
+    assert_eq!(p.len(), 9);
+}
+
+#[test]
+#[should_panic(expected = "extend beyond the buffer")]
+fn extend_is_bounded() {
+    pool(1, 512).alloc().unwrap().extend(257);
+}
+
+#[test]
+fn chains_read_copy_and_free_as_one() {
+    let pool = pool(40, 512);
+    let data = bytes(1500);
+    let mut packet = chained(&pool, &data);
+    packet.set_priority(6);
+    packet.set_gso(Some(Gso { kind: GsoKind::Udp, ecn: false, size: 100, segments: 15, header_len: 42 }));
+    assert!(packet.is_chained());
+    assert_eq!((packet.len(), packet.wire_packets()), (1500, 15));
+    assert_eq!(packet.wire_len(), 1500 + 14 * 42);
+    assert_eq!(content(&packet), data);
+    let mut window = [0; 300];
+    assert!(packet.copy_out(200, &mut window));
+    assert_eq!(window, data[200..500]);
+    assert!(!packet.copy_out(1400, &mut window), "beyond the end");
+
+    let copy = packet.copy(&pool).unwrap();
+    drop(packet);
+    assert_eq!((content(&copy), copy.priority(), copy.gso().unwrap().segments), (data, 6, 15));
+    drop(copy);
+    assert_eq!(pool.stats().free, 40);
+}
+
+#[test]
+fn a_fresh_packet_has_nothing_of_the_last_user() {
+    let pool = pool(1, 512);
+    let mut p = pool.alloc().unwrap();
+    p.append(b"x");
+    p.set_mark(1);
+    p.set_flow_hash(2);
+    p.set_checksum(Some(Checksum { start: 3, offset: 4 }));
+    p.set_timestamp(Time(5));
+    p.set_queue(6);
+    drop(p);
+    let p = pool.alloc().unwrap();
+    assert_eq!((p.len(), p.mark(), p.flow_hash(), p.checksum()), (0, 0, None, None));
+    assert_eq!((p.timestamp(), p.queue(), p.gso()), (Time(0), 0, None));
+}
+
+fn numbered(pool: &Pool, numbers: impl IntoIterator<Item = u32>) -> PacketList {
+    numbers
+        .into_iter()
+        .map(|n| {
+            let mut p = pool.alloc().unwrap();
+            p.append(&[0; 10]);
+            p.set_mark(n);
+            p
+        })
+        .collect()
+}
+
+fn marks(list: &PacketList) -> Vec<u32> {
+    list.iter().map(Packet::mark).collect()
+}
+
+#[test]
+fn lists_keep_order_and_counts() {
+    let pool = pool(16, 512);
+    let mut list = numbered(&pool, 0..5);
+    let mut more = numbered(&pool, 5..7);
+    list.append(&mut more);
+    list.append(&mut PacketList::new());
+    assert!(more.is_empty() && more.bytes() == 0);
+    more.append(&mut list);
+    assert_eq!((marks(&more), more.len(), more.bytes()), ((0..7).collect(), 7, 70));
+    let mut front = PacketList::new();
+    more.split_front(3, &mut front);
+    assert_eq!((marks(&front), marks(&more)), (vec![0, 1, 2], vec![3, 4, 5, 6]));
+    let first = front.pop_front().unwrap();
+    more.push_front(first);
+    more.for_each_mut(|p| p.set_mark(p.mark() + 10));
+    more.front_mut().unwrap().set_mark(99);
+    assert_eq!(marks(&more), [99, 13, 14, 15, 16]);
+    assert_eq!(more.into_iter().map(|p| p.mark()).collect::<Vec<_>>(), [99, 13, 14, 15, 16]);
+    drop(front);
+    assert_eq!(pool.stats().free, 16);
+}
+
+#[test]
+fn adoption_keeps_the_order_of_pushes_and_gives_back_what_is_too_much() {
+    let pool = pool(16, 512);
+    let adoption = PacketAdoption::new();
+    adoption.push(numbered(&pool, 0..3), 2).expect("an empty list takes any chain");
+    let refused = adoption.push(numbered(&pool, 3..5), 4).unwrap_err();
+    assert_eq!((marks(&refused), refused.len(), refused.bytes()), (vec![3, 4], 2, 20));
+    adoption.push(numbered(&pool, [7]), 4).unwrap();
+    adoption.push(PacketList::new(), 0).unwrap();
+    adoption.push(refused, 6).unwrap();
+    assert_eq!(adoption.len(), 6);
+    let taken = adoption.take();
+    assert_eq!((marks(&taken), taken.len(), taken.bytes()), (vec![0, 1, 2, 7, 3, 4], 6, 60));
+    assert!(adoption.is_empty() && adoption.take().is_empty());
+    adoption.push(taken, 0).unwrap();
+    drop(adoption);
+    assert_eq!(pool.stats().free, 16, "dropping the list frees what it holds");
+}

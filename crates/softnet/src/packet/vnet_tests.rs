@@ -1,0 +1,335 @@
+//! `VnetHeader`: round trips, and what it accepts. Lies by name are in `vnet_hostile_tests`.
+
+use proptest::prelude::*;
+
+use super::testing::{
+    Frame, Transport, bytes_of, chained, damage, damaged, frames, large_frames, packet, pool,
+    verified_payload,
+};
+use super::*;
+use crate::stats::DropReason;
+use crate::stats::DropReason::BadHeader;
+
+pub(super) const NEEDS_CSUM: u8 = 1;
+const DATA_VALID: u8 = 2;
+
+pub(super) fn header(
+    flags: u8,
+    gso_type: u8,
+    hdr_len: u16,
+    gso_size: u16,
+    checksum: Checksum,
+) -> VnetHeader {
+    let mut bytes = [0; VNET_HDR_LEN];
+    bytes[0] = flags;
+    bytes[1] = gso_type;
+    bytes[2..4].copy_from_slice(&hdr_len.to_le_bytes());
+    bytes[4..6].copy_from_slice(&gso_size.to_le_bytes());
+    bytes[6..8].copy_from_slice(&checksum.start.to_le_bytes());
+    bytes[8..10].copy_from_slice(&checksum.offset.to_le_bytes());
+    VnetHeader::from_bytes(&bytes)
+}
+
+fn gso_type(frame: &Frame) -> u8 {
+    match (&frame.transport, frame.v6) {
+        (Transport::Tcp { .. }, false) => 1,
+        (Transport::Tcp { .. }, true) => 4,
+        _ => 5,
+    }
+}
+
+/// The header an honest sender puts in front of a large frame.
+pub(super) fn honest(frame: &Frame, size: u16) -> VnetHeader {
+    header(
+        NEEDS_CSUM,
+        gso_type(frame),
+        frame.header_len() as u16,
+        size,
+        frame.checksum(),
+    )
+}
+
+pub(super) fn apply(header: VnetHeader, bytes: &[u8]) -> Result<Packet, DropReason> {
+    let mut packet = packet(bytes);
+    header.apply(&mut packet).map(|()| packet)
+}
+
+/// Puts accepted metadata to the test: what `apply` lets through, the software path finishes.
+/// Gives the bytes of the wire packets.
+pub(super) fn finish(packet: Packet) -> Vec<Vec<u8>> {
+    let before = bytes_of(&packet);
+    let gso = packet.gso();
+    let expected = packet.wire_packets();
+    let wire_len = packet.wire_len();
+    // Buffers hold 256 bytes, further ones of a chain 448.
+    let chain = gso.map_or(0, |gso| {
+        2 + (usize::from(gso.header_len) + usize::from(gso.size)) / 448
+    });
+    let pool = pool(1 + chain * expected as usize, 512);
+    let mut out = PacketList::new();
+    segment(packet, &pool, &mut out).unwrap();
+    assert_eq!((out.len() as u64, out.bytes()), (expected, wire_len));
+    assert!(
+        out.iter()
+            .all(|p| p.checksum().is_none() && p.gso().is_none())
+    );
+    let wire: Vec<Vec<u8>> = out.iter().map(bytes_of).collect();
+    if let Some(gso) = gso {
+        let header_len = usize::from(gso.header_len);
+        let payload: Vec<u8> = wire
+            .iter()
+            .flat_map(|b| &b[header_len..])
+            .copied()
+            .collect();
+        assert_eq!(payload, before[header_len..]);
+    } else {
+        assert_eq!(wire[0].len(), before.len());
+    }
+    wire
+}
+
+/// Headers with fields near what might pass.
+fn headers() -> impl Strategy<Value = VnetHeader> {
+    let number = || prop_oneof![0..100_u16, 0..2000_u16, any::<u16>()];
+    let gso_type = prop_oneof![
+        Just(0),
+        Just(1),
+        Just(4),
+        Just(5),
+        Just(0x81),
+        Just(3),
+        any::<u8>()
+    ];
+    let offset = prop_oneof![Just(16), Just(6), Just(2), number()];
+    (0..8_u8, gso_type, number(), number(), number(), offset).prop_map(
+        |(flags, gso_type, hdr_len, size, start, offset)| {
+            header(flags, gso_type, hdr_len, size, Checksum { start, offset })
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn bytes_round_trip(bytes: [u8; VNET_HDR_LEN]) {
+        prop_assert_eq!(VnetHeader::from_bytes(&bytes).to_bytes(), bytes);
+    }
+
+    #[test]
+    fn arbitrary_headers_and_frames(header in headers(), bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        if let Ok(packet) = apply(header, &bytes) {
+            finish(packet);
+        }
+    }
+
+    /// An honest header, a damaged frame, and the other way round.
+    #[test]
+    fn what_is_accepted_can_be_finished(
+        frame in frames(2000),
+        damage in damage(),
+        size in 1..2000_u16,
+        wrong in prop::option::of(headers()),
+        field in 0..6_usize,
+        cut: prop::sample::Index,
+    ) {
+        let bytes = damaged(frame.bytes(), damage);
+        let mut header = honest(&frame, size);
+        if let Some(wrong) = wrong {
+            match field {
+                0 => header.flags = wrong.flags,
+                1 => header.gso_type = wrong.gso_type,
+                2 => header.hdr_len = wrong.hdr_len,
+                3 => header.gso_size = wrong.gso_size,
+                4 => header.csum_start = wrong.csum_start,
+                _ => header.csum_offset = wrong.csum_offset,
+            }
+        }
+        let mut parts = chained(&bytes, &[cut.index(bytes.len() + 1)]);
+        if header.apply(&mut parts).is_ok() {
+            finish(parts);
+        }
+        if let Ok(packet) = apply(header, &bytes) {
+            finish(packet);
+        }
+    }
+
+    /// From header to metadata and back, to wire packets with right checksums.
+    #[test]
+    fn honest_headers(frame in large_frames(3000), size in 1..3000_u16, ecn: bool) {
+        let tcp = matches!(frame.transport, Transport::Tcp { .. });
+        let mut header = honest(&frame, size);
+        if ecn && tcp {
+            header.gso_type |= 0x80;
+        }
+        let packet = apply(header, &frame.bytes()).unwrap();
+        let segments = frame.payload.len().div_ceil(usize::from(size));
+        if segments > 1 {
+            let gso = packet.gso().unwrap();
+            prop_assert_eq!(usize::from(gso.segments), segments);
+            prop_assert_eq!(usize::from(gso.header_len), frame.header_len());
+            prop_assert_eq!((gso.size, gso.ecn), (size, ecn && tcp));
+            prop_assert_eq!(VnetHeader { num_buffers: 0.into(), ..VnetHeader::of(&packet) }, header);
+        } else {
+            prop_assert_eq!(packet.gso(), None);
+        }
+        prop_assert_eq!(packet.checksum(), Some(frame.checksum()));
+        let payload: Vec<u8> = finish(packet).iter().flat_map(|b| verified_payload(b)).collect();
+        prop_assert_eq!(payload, frame.payload);
+    }
+}
+
+#[test]
+fn fields_lie_where_virtio_has_them() {
+    let header = VnetHeader::from_bytes(&[1, 0x84, 0x42, 0, 0xa8, 0x05, 0x22, 0, 0x10, 0, 1, 0]);
+    assert_eq!(
+        (header.flags, header.gso_type, header.hdr_len.get()),
+        (1, 0x84, 66)
+    );
+    assert_eq!((header.gso_size.get(), header.csum_start.get()), (1448, 34));
+    assert_eq!(
+        (header.csum_offset.get(), header.num_buffers.get()),
+        (16, 1)
+    );
+}
+
+#[test]
+fn no_offload_asks_for_nothing() {
+    // Nothing is looked at, not even whether it is a frame.
+    let packet = apply(VnetHeader::default(), &[1, 2, 3]).unwrap();
+    assert_eq!(
+        (packet.gso(), packet.checksum(), packet.checksum_verified()),
+        (None, None, false)
+    );
+    let header = VnetHeader::of(&packet);
+    assert_eq!(header.to_bytes(), [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0]);
+}
+
+#[test]
+fn data_valid_travels() {
+    let header = VnetHeader {
+        flags: DATA_VALID,
+        ..VnetHeader::default()
+    };
+    let packet = apply(header, &Frame::default().bytes()).unwrap();
+    assert!(packet.checksum_verified());
+    assert_eq!(VnetHeader::of(&packet).flags, DATA_VALID);
+    // A checksum that is still to be filled in was not verified.
+    let frame = Frame::default();
+    let both = header_csum(&frame, NEEDS_CSUM | DATA_VALID);
+    assert!(!apply(both, &frame.bytes()).unwrap().checksum_verified());
+}
+
+pub(super) fn header_csum(frame: &Frame, flags: u8) -> VnetHeader {
+    header(flags, 0, 0, 0, frame.checksum())
+}
+
+#[test]
+fn unknown_flags_are_ignored() {
+    // virtio 1.2 5.1.6.2: bits that the device does not know.
+    let packet = apply(
+        VnetHeader {
+            flags: 0xfc,
+            ..VnetHeader::default()
+        },
+        &[0; 14],
+    )
+    .unwrap();
+    assert_eq!(packet.checksum(), None);
+}
+
+#[test]
+fn gso_tcp_with_a_complete_checksum_gets_new_ones() {
+    for v6 in [false, true] {
+        let frame = Frame::tcp(v6, 3000);
+        let mut complete = packet(&frame.bytes());
+        complete.set_checksum(Some(frame.checksum()));
+        fill_checksum(&mut complete).unwrap();
+        for flags in [0, DATA_VALID] {
+            let header = VnetHeader {
+                flags,
+                ..honest(&frame, 1000)
+            };
+            let packet = apply(header, complete.data()).unwrap();
+            assert_eq!(packet.checksum(), Some(frame.checksum()));
+            // The same bytes as from a sender that left the checksum out.
+            assert_eq!(packet.data(), frame.bytes());
+            let payload: Vec<u8> = finish(packet)
+                .iter()
+                .flat_map(|b| verified_payload(b))
+                .collect();
+            assert_eq!(payload, frame.payload);
+        }
+    }
+}
+
+#[test]
+fn gso_that_fits_one_wire_packet_is_none() {
+    let frame = Frame::tcp(false, 1000);
+    for size in [1000, 1001, u16::MAX] {
+        let packet = apply(honest(&frame, size), &frame.bytes()).unwrap();
+        assert_eq!((packet.gso(), packet.wire_packets()), (None, 1));
+        assert_eq!(verified_payload(&finish(packet)[0]), frame.payload);
+    }
+    assert_eq!(
+        apply(honest(&frame, 999), &frame.bytes())
+            .unwrap()
+            .wire_packets(),
+        2
+    );
+    // No payload at all.
+    let empty = Frame::tcp(false, 0);
+    assert_eq!(
+        apply(honest(&empty, 1), &empty.bytes()).unwrap().gso(),
+        None
+    );
+}
+
+#[test]
+fn as_many_wire_packets_as_there_are_bytes() {
+    let frame = Frame::udp(true, 65_535 - 8);
+    let packet = apply(honest(&frame, 1), &frame.bytes()).unwrap();
+    assert_eq!(packet.wire_packets(), 65_527);
+    let wire = finish(packet);
+    assert_eq!(verified_payload(&wire[65_526]), [frame.payload[65_526]]);
+}
+
+#[test]
+fn checksum_of_an_inner_packet_in_a_udp_tunnel() {
+    // VXLAN over a TAP device: Linux leaves the inner checksum to us.
+    let inner = Frame::tcp(true, 200);
+    let mut outer = Frame {
+        payload: vec![8, 0, 0, 0, 0, 0, 1, 0],
+        ..Frame::default()
+    };
+    outer.payload.extend(inner.bytes());
+    let at = outer.header_len() + 8;
+    let place = Checksum {
+        start: at as u16 + inner.checksum().start,
+        ..inner.checksum()
+    };
+    let packet = apply(header(NEEDS_CSUM, 0, 0, 0, place), &outer.bytes()).unwrap();
+    assert_eq!(verified_payload(&finish(packet)[0][at..]), inner.payload);
+}
+
+#[test]
+fn vlan_tags_in_front() {
+    for vlans in 1..=4 {
+        let frame = Frame {
+            vlans,
+            ..Frame::tcp(false, 3000)
+        };
+        let packet = apply(honest(&frame, 1000), &frame.bytes()).unwrap();
+        assert_eq!(packet.wire_packets(), 3);
+        for wire in finish(packet) {
+            // etherparse reads three tags at most; look behind them all.
+            verified_payload(&[&wire[..12], &wire[12 + 4 * vlans..]].concat());
+        }
+    }
+    let frame = Frame {
+        vlans: 5,
+        ..Frame::tcp(false, 3000)
+    };
+    assert_eq!(
+        apply(honest(&frame, 1000), &frame.bytes()).unwrap_err(),
+        BadHeader
+    );
+}

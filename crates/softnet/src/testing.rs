@@ -1,0 +1,141 @@
+//! Drivers for the library's own tests: rings that remember what they sent, queues that are fed by the test, a sleeper without system calls.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use crate::packet::{Packet, PacketList};
+use crate::pool::{Pool, PoolConfig};
+use crate::rx::{CountDrop, Polled, RxQueue, Sleep, Wake};
+use crate::stats::DropReason;
+use crate::time::Time;
+use crate::tx::{Sent, TxRing, Xmit};
+
+pub(crate) fn pool(buffers: usize) -> Pool {
+    Pool::new(PoolConfig { buffers, buffer_size: 2048 }).unwrap()
+}
+
+/// An Ethernet frame of `len` bytes between stations number `to` and `from` (0: broadcast), marked `mark`.
+pub(crate) fn frame(pool: &Pool, to: u8, from: u8, len: usize, mark: u32) -> Packet {
+    let mut p = pool.alloc().unwrap();
+    let mut bytes = vec![0; len];
+    bytes[..6].copy_from_slice(&if to == 0 { [0xFF; 6] } else { [2, 0, 0, 0, 0, to] });
+    bytes[6..12].copy_from_slice(&[2, 0, 0, 0, 0, from]);
+    bytes[12..14].copy_from_slice(&[0x88, 0xB5]);
+    assert!(p.append(&bytes));
+    p.set_mark(mark);
+    p
+}
+
+/// What a [`RecordingRing`] sent, and how much it still takes.
+#[derive(Debug)]
+pub(crate) struct Record {
+    pub(crate) sent: Mutex<Vec<(u32, usize)>>,
+    /// Packets it takes before it is full.
+    pub(crate) room: AtomicUsize,
+    /// Packets it will refuse for good.
+    pub(crate) refuse: AtomicUsize,
+    /// Calls of the driver.
+    pub(crate) calls: AtomicU64,
+}
+
+impl Record {
+    pub(crate) fn marks(&self) -> Vec<u32> {
+        self.sent.lock().unwrap().iter().map(|s| s.0).collect()
+    }
+}
+
+/// A transmit ring that remembers marks and lengths.
+#[derive(Debug)]
+pub(crate) struct RecordingRing(pub(crate) Arc<Record>);
+
+impl RecordingRing {
+    pub(crate) fn new() -> (RecordingRing, Arc<Record>) {
+        let record = Arc::new(Record {
+            sent: Mutex::default(),
+            room: AtomicUsize::new(usize::MAX),
+            refuse: AtomicUsize::new(0),
+            calls: AtomicU64::new(0),
+        });
+        (RecordingRing(record.clone()), record)
+    }
+}
+
+impl TxRing for RecordingRing {
+    fn xmit(&mut self, packets: &mut PacketList, sent: &mut Sent) -> Xmit {
+        let record = &self.0;
+        record.calls.fetch_add(1, Ordering::Relaxed);
+        while !packets.is_empty() {
+            let take = |n: usize| n.checked_sub(1);
+            if record.room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_err() {
+                return Xmit::Busy;
+            }
+            let packet = packets.pop_front().unwrap();
+            if record.refuse.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok() {
+                let before = sent.dropped.map_or(0, |d| d.1);
+                sent.dropped = Some((DropReason::DriverRefused, before + packet.wire_packets()));
+                continue;
+            }
+            sent.packets += packet.wire_packets();
+            sent.bytes += packet.wire_len();
+            record.sent.lock().unwrap().push((packet.mark(), packet.len()));
+        }
+        Xmit::Complete
+    }
+}
+
+/// A receive queue that delivers what the test puts in.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FedQueue(pub(crate) Arc<Mutex<Feed>>);
+
+#[derive(Debug, Default)]
+pub(crate) struct Feed {
+    pub(crate) packets: PacketList,
+    pub(crate) gone: bool,
+}
+
+impl RxQueue for FedQueue {
+    fn poll(&mut self, budget: usize, _: Time, out: &mut PacketList, _: &mut dyn CountDrop) -> Polled {
+        let mut feed = self.0.lock().unwrap();
+        feed.packets.split_front(budget, out);
+        Polled { more: !feed.packets.is_empty(), gone: feed.gone }
+    }
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}
+
+/// Sleeps on a condition variable, at most a millisecond (fed queues have no file to wait for).
+#[derive(Default)]
+pub(crate) struct CondSleeper(Arc<CondWaker>);
+
+#[derive(Default)]
+struct CondWaker {
+    woken: Mutex<bool>,
+    condition: Condvar,
+}
+
+impl Wake for CondWaker {
+    fn wake(&self) {
+        *self.woken.lock().unwrap() = true;
+        self.condition.notify_one();
+    }
+}
+
+impl Sleep for CondSleeper {
+    fn watch(&mut self, _: BorrowedFd<'_>, _: usize) -> io::Result<()> {
+        Ok(())
+    }
+    fn unwatch(&mut self, _: BorrowedFd<'_>) {}
+    fn sleep(&mut self, _: Time, _: Option<Time>, _: &mut Vec<usize>) {
+        let woken = self.0.woken.lock().unwrap();
+        let wait = Duration::from_millis(1);
+        let (mut woken, _) = self.0.condition.wait_timeout_while(woken, wait, |w| !*w).unwrap();
+        *woken = false;
+    }
+    fn waker(&self) -> Arc<dyn Wake> {
+        self.0.clone()
+    }
+}
