@@ -1,7 +1,7 @@
 //! A lock that nobody waits for: who finds it taken does something else.
 //!
-//! Invariant: at most one guard exists at a time, because only the thread whose swap changed `taken` from 0 to 1 makes one.
-//! Ordering: the swap is Acquire (A), the guard's drop stores 0 with Release (R). A pairs with R, so everything the last holder
+//! Invariant: at most one guard exists at a time, because only the thread whose compare-and-swap changed `taken` from 0 to 1 makes one.
+//! Ordering: that operation is Acquire (A), the guard's drop stores 0 with Release (R). A pairs with R, so everything the last holder
 //! did to the value is seen by the next.
 
 use std::fmt;
@@ -28,12 +28,11 @@ impl<T> TryLock<T> {
 
     /// Takes the lock if it is free.
     pub fn try_lock(&self) -> Option<TryLockGuard<'_, T>> {
-        // A: pairs with R in the guard's drop. The load before keeps a busy lock's line shared.
-        if self.taken.load(Ordering::Relaxed) == 0 && self.taken.swap(1, Ordering::Acquire) == 0 {
-            Some(TryLockGuard { lock: self })
-        } else {
-            None
-        }
+        // A: pairs with R in the guard's drop.
+        self.taken
+            .compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed)
+            .is_ok()
+            .then(|| TryLockGuard { lock: self })
     }
 
     /// Takes the lock, yielding the CPU while it is taken. For statistics and shutdown, never on a packet's way.
