@@ -2,7 +2,7 @@
 //! translation to and from a packet's offload metadata.
 //!
 //! The header comes from a guest or another host and may lie. [`VnetHeader::apply`] checks every field that it uses against
-//! the frame; what it accepts, [`segment`](super::segment) and [`fill_checksum`](super::fill_checksum) can finish in software.
+//! the frame; what it accepts, [`segment`](super::segment()) and [`fill_checksum`](super::fill_checksum) can finish in software.
 //! The limits are those of Linux (`virtio_net_hdr_to_skb`), and stricter where a field has only one sensible value.
 
 use zerocopy::byteorder::little_endian::U16;
@@ -112,7 +112,7 @@ impl VnetHeader {
     ///
     /// # Errors
     /// The reason to drop the frame: [`DropReason::BadGso`] or [`DropReason::BadChecksumOffload`] if the header does not
-    /// fit the frame; what [`parse`] says if the frame's own headers are bad, which is not looked at when the header asks for nothing.
+    /// fit the frame; what [`parse()`] says if the frame's own headers are bad, which is not looked at when the header asks for nothing.
     #[inline]
     pub fn apply(&self, packet: &mut Packet) -> Result<(), DropReason> {
         if self.flags & (flag::NEEDS_CSUM | flag::DATA_VALID) == 0
