@@ -66,6 +66,11 @@ impl Packet {
         ManuallyDrop::new(self).0
     }
 
+    /// The stored pointer itself. It may reach the slab around the header line, which one made from a reference may not.
+    pub(crate) fn raw(&self) -> NonNull<Header> {
+        self.0
+    }
+
     pub(crate) fn header(&self) -> &Header {
         // SAFETY: the handle is the only owner, and header lines live as long as a packet of their pool does.
         unsafe { self.0.as_ref() }

@@ -200,7 +200,7 @@ pub(crate) fn free_one(packet: &mut Packet) {
         unsafe { batch.push_linked(frags) };
     }
     let mut batch = FreeBatch::new();
-    batch.push(NonNull::from(packet.header_mut()).cast());
+    batch.push(packet.raw());
 }
 
 /// Frees all packets of a list, in bulk.
