@@ -69,3 +69,6 @@ pub struct QdiscStats {
     /// Wire packets queued (not shown by tc; closes the conservation sum).
     pub queued: u64,
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,237 @@
+//! Disciplines in virtual time, against what tc's manuals and the kernel do.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::packet::{Gso, GsoKind, Packet, PacketList};
+use crate::pool::Pool;
+use crate::stats::{DropCounters, DropReason, Dropped};
+use crate::testing::{frame, pool};
+use crate::time::Time;
+
+const SECOND: u64 = 1_000_000_000;
+
+fn build(spec: QdiscSpec, pool: &Pool) -> AnyQdisc {
+    spec.build(&QdiscEnv { pool: pool.clone() }).unwrap()
+}
+
+fn packet(pool: &Pool, len: usize, priority: u32, mark: u32) -> Packet {
+    let mut p = frame(pool, 1, 2, len, mark);
+    p.set_priority(priority);
+    p
+}
+
+/// Enqueues one packet; returns whether it got in.
+fn offer(q: &mut AnyQdisc, packet: Packet, now: Time) -> bool {
+    let mut dropped = Dropped::new();
+    q.enqueue(&mut packet.into(), now, &mut dropped);
+    let refused = dropped.wire_packets();
+    dropped.settle(&DropCounters::new());
+    refused == 0
+}
+
+/// Takes what may leave now: marks, and when to come back.
+fn leave(q: &mut AnyQdisc, now: Time) -> (Vec<u32>, Next) {
+    let mut out = PacketList::new();
+    let next = q.dequeue(usize::MAX >> 1, now, &mut out, &mut Dropped::new());
+    (out.iter().map(Packet::mark).collect(), next)
+}
+
+fn tbf(rate: u64, burst: u64, limit: u64) -> QdiscSpec {
+    QdiscSpec::Tbf(TbfSpec { rate, burst, limit, peakrate: None, mtu: 0 })
+}
+
+/// G10 of the kernel: 12 packets of priority 2, 12 of priority 0, 6 of priority 6 into bands of 8.
+#[test]
+fn inv_pf_1_2_3_pfifo_fast_has_three_strict_bands() {
+    let pool = pool(64);
+    let mut q = build(QdiscSpec::PfifoFast { limit: 8 }, &pool);
+    for (priority, count, refused) in [(2, 12, 4), (0, 12, 4), (6, 6, 0)] {
+        let missed = (0..count)
+            .filter(|n| !offer(&mut q, packet(&pool, 100, priority, priority * 100 + n), Time::ZERO))
+            .count();
+        assert_eq!(missed, refused);
+    }
+    // BUG-PF-8: a priority beyond 15 stays within the table.
+    assert!(offer(&mut q, packet(&pool, 100, 0xFFFF_FFF6, 999), Time::ZERO));
+    let (marks, next) = leave(&mut q, Time::ZERO);
+    let expected: Vec<u32> = (600..606).chain([999]).chain(0..8).chain(200..208).collect();
+    assert_eq!((marks, next), (expected, Next::Idle));
+    let stats = q.stats();
+    assert_eq!((stats.packets, stats.bytes, stats.drops, stats.qlen), (23, 2300, 8, 0));
+}
+
+#[test]
+fn fifos_limit_frames_and_bytes() {
+    let pool = pool(64);
+    let mut frames = build(QdiscSpec::Pfifo { limit: 3 }, &pool);
+    let mut bytes = build(QdiscSpec::Bfifo { limit: 250 }, &pool);
+    let mut none = build(QdiscSpec::Pfifo { limit: 0 }, &pool);
+    let admitted = |q: &mut AnyQdisc| {
+        (0..5).filter(|&n| offer(q, packet(&pool, 100, 0, n), Time::ZERO)).count()
+    };
+    assert_eq!((admitted(&mut frames), admitted(&mut bytes), admitted(&mut none)), (3, 2, 0));
+    assert!(offer(&mut bytes, packet(&pool, 50, 0, 9), Time::ZERO), "exactly the limit");
+    assert_eq!(bytes.stats().backlog, 250);
+    assert_eq!(leave(&mut frames, Time::ZERO), (vec![0, 1, 2], Next::Idle));
+    let mut out = PacketList::new();
+    assert_eq!(bytes.dequeue(2, Time::ZERO, &mut out, &mut Dropped::new()), Next::Ready);
+    assert_eq!((out.len(), bytes.stats().qlen), (2, 1));
+}
+
+/// G3 of the kernel: 80 kbit/s, burst 3000, limit 6000, twelve packets of 1000 bytes: 3 leave at once, 6 wait, 3 are dropped; overlimits counts each
+/// failed attempt; after a second all have left.
+#[test]
+fn tbf_like_the_kernel() {
+    let pool = pool(64);
+    let mut q = build(tbf(10_000, 3000, 6000), &pool);
+    let mut sent = Vec::new();
+    let mut refused = 0;
+    for n in 0..12 {
+        if !offer(&mut q, packet(&pool, 1000, 0, n), Time::ZERO) {
+            refused += 1;
+        }
+        sent.extend(leave(&mut q, Time::ZERO).0);
+    }
+    assert_eq!((sent, refused), (vec![0, 1, 2], 3));
+    let stats = q.stats();
+    assert_eq!((stats.qlen, stats.backlog, stats.drops, stats.overlimits), (6, 6000, 3, 9));
+    assert_eq!(leave(&mut q, Time(SECOND / 2)).0, [3, 4, 5], "the bucket holds 3");
+    let (marks, next) = leave(&mut q, Time(SECOND));
+    assert_eq!((marks, next), (vec![6, 7, 8], Next::Idle));
+}
+
+#[test]
+fn tbf_drops_what_can_never_leave() {
+    let pool = pool(64);
+    let mut q = build(tbf(1000, 500, 10_000), &pool);
+    let counters = DropCounters::new();
+    let mut dropped = Dropped::new();
+    let list = [packet(&pool, 501, 0, 1), packet(&pool, 500, 0, 2)];
+    q.enqueue(&mut list.into_iter().collect(), Time::ZERO, &mut dropped);
+    dropped.settle(&counters);
+    assert_eq!(counters.nonzero(), [(DropReason::QdiscOversize, 1)]);
+    assert_eq!(leave(&mut q, Time::ZERO).0, [2], "the queue is not blocked");
+}
+
+/// A large frame that does not fit the bucket is cut, and its segments count and leave one by one.
+#[test]
+fn tbf_cuts_large_frames() {
+    let pool = pool(64);
+    let mut q = build(tbf(1_000_000, 2000, 100_000), &pool);
+    let mut large = pool.alloc().unwrap();
+    let payload = 8 * 150;
+    let mut bytes = vec![0; 14 + 20 + 8 + payload];
+    bytes[12..14].copy_from_slice(&[8, 0]);
+    bytes[14] = 0x45;
+    bytes[16..18].copy_from_slice(&((28 + payload) as u16).to_be_bytes());
+    bytes[22] = 64;
+    bytes[23] = 17;
+    bytes[38..40].copy_from_slice(&((8 + payload) as u16).to_be_bytes());
+    assert!(large.append(&bytes));
+    large.set_gso(Some(Gso { kind: GsoKind::Udp, ecn: false, size: 150, segments: 8, header_len: 42 }));
+    let mut small = build(tbf(1_000_000, 1000, 100_000), &pool);
+    let copy = large.copy(&pool).unwrap();
+    assert!(offer(&mut q, large, Time::ZERO));
+    assert_eq!((q.stats().qlen, q.stats().queued, q.stats().backlog), (1, 8, 8 * 192));
+    assert!(offer(&mut small, copy, Time::ZERO));
+    assert_eq!((small.stats().qlen, small.stats().queued, small.stats().backlog), (8, 8, 8 * 192));
+    assert_eq!(leave(&mut small, Time::ZERO).0.len(), 5, "1000 bytes of 192 each");
+}
+
+#[test]
+fn tbf_peakrate_spaces_packets() {
+    let pool = pool(64);
+    let spec = TbfSpec { rate: 10_000, burst: 10_000, limit: 100_000, peakrate: Some(100_000), mtu: 1000 };
+    let mut q = build(QdiscSpec::Tbf(spec), &pool);
+    for n in 0..5 {
+        assert!(offer(&mut q, packet(&pool, 1000, 0, n), Time::ZERO));
+    }
+    assert_eq!(leave(&mut q, Time::ZERO), (vec![0], Next::At(Time(10_000_000))));
+    assert_eq!(leave(&mut q, Time(10_000_000)), (vec![1], Next::At(Time(20_000_000))));
+}
+
+#[test]
+fn bad_parameters_are_named() {
+    let check = |rate, burst, peakrate, mtu| {
+        QdiscSpec::Tbf(TbfSpec { rate, burst, limit: 0, peakrate, mtu }).check()
+    };
+    assert_eq!(check(0, 1, None, 0), Err(SpecError::Rate));
+    assert_eq!(check(1, 0, None, 0), Err(SpecError::Burst));
+    assert_eq!(check(1, 1 << 32, None, 0), Err(SpecError::Burst));
+    assert_eq!(check(10, 1, Some(10), 1), Err(SpecError::PeakRate));
+    assert_eq!(check(10, 1, Some(11), 0), Err(SpecError::PeakMtu));
+    assert_eq!(check(10, 1, Some(11), 1), Ok(()));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    /// INV-Q-3: with a queue that is never empty, any window carries at least `rate * T - packet` and at most `burst + rate * T`, from 1 Mb/s to 100 Gb/s
+    /// and for any frame length: no rounding adds up.
+    #[test]
+    fn tbf_is_exact(mbit in 1_u64..100_000, len in 60_usize..1500, burst in 2_000_u64..100_000) {
+        let pool = pool(600);
+        let rate = mbit * 125_000;
+        let mut q = build(tbf(rate, burst, 100_000), &pool);
+        let (mut now, mut bytes, mut n) = (Time::ZERO, 0_u64, 0);
+        for _ in 0..400 {
+            while q.stats().backlog + len as u64 <= 100_000 && q.stats().qlen < 500 {
+                prop_assert!(offer(&mut q, packet(&pool, len, 0, n), now));
+                n += 1;
+            }
+            let (marks, next) = leave(&mut q, now);
+            bytes += (marks.len() * len) as u64;
+            let allowed = burst as u128 + u128::from(rate) * u128::from(now.0) / u128::from(SECOND);
+            prop_assert!(u128::from(bytes) <= allowed);
+            // All that time has brought is used, but for what is not enough for one more packet.
+            if let Next::At(time) = next {
+                prop_assert!(allowed - u128::from(bytes) < len as u128 + 1);
+                now = time;
+            }
+        }
+    }
+
+    /// INV-Q-1, INV-Q-2: after every operation the lengths are those of what is inside, and enqueued = left + refused + inside.
+    #[test]
+    fn lengths_are_right_after_every_step(
+        kind in 0..4_u32,
+        steps in proptest::collection::vec((0..3_u8, 60..400_usize, 0..20_u32), 1..80),
+    ) {
+        let pool = pool(256);
+        let spec = match kind {
+            0 => QdiscSpec::Pfifo { limit: 7 },
+            1 => QdiscSpec::Bfifo { limit: 1500 },
+            2 => QdiscSpec::PfifoFast { limit: 4 },
+            _ => tbf(10_000, 500, 2000),
+        };
+        let mut q = build(spec, &pool);
+        let (mut inside, mut lengths, mut now) = (std::collections::BTreeMap::new(), 0, Time::ZERO);
+        for (n, (step, len, priority)) in steps.into_iter().enumerate() {
+            match step {
+                0 | 1 => {
+                    if offer(&mut q, packet(&pool, len, priority, n as u32), now) {
+                        inside.insert(n as u32, len as u64);
+                    } else {
+                        lengths += 1;
+                    }
+                }
+                _ => {
+                    now = now.plus_nanos(SECOND / 100);
+                    for mark in leave(&mut q, now).0 {
+                        prop_assert!(inside.remove(&mark).is_some());
+                    }
+                }
+            }
+            let stats = q.stats();
+            prop_assert_eq!(stats.qlen, inside.len() as u64);
+            prop_assert_eq!(stats.backlog, inside.values().sum::<u64>());
+            prop_assert_eq!((stats.queued, stats.drops), (stats.qlen, lengths));
+        }
+        let mut rest = PacketList::new();
+        q.drain(&mut rest);
+        prop_assert_eq!((rest.len(), q.stats().qlen, q.stats().backlog), (inside.len(), 0, 0));
+        drop(rest);
+        prop_assert_eq!(pool.stats().free, 256);
+    }
+}
