@@ -1,0 +1,84 @@
+//! The table of experiments.
+
+use serde_json::Value;
+
+use crate::error::BenchError;
+use crate::options::Options;
+
+/// One experiment.
+pub(crate) struct Experiment {
+    pub(crate) name: &'static str,
+    pub(crate) summary: &'static str,
+    /// Measures and returns the report, without `machine`.
+    pub(crate) run: fn(&Options) -> Result<Value, BenchError>,
+}
+
+pub(crate) const EXPERIMENTS: &[Experiment] = &[
+    Experiment {
+        name: "switch",
+        summary: "two hosts joined by Softnet, Open vSwitch in user space, or the kernel's bridge",
+        run: crate::switch::run,
+    },
+    Experiment {
+        name: "tap-io",
+        summary: "read and write against io_uring on a TAP queue",
+        run: |options| crate::tap_io::run(options.seconds).map_err(|e| BenchError::io("tap-io", e)),
+    },
+];
+
+/// The experiments that `name` stands for.
+pub(crate) fn choose(name: &str) -> Result<Vec<&'static Experiment>, BenchError> {
+    let chosen: Vec<_> = EXPERIMENTS
+        .iter()
+        .filter(|e| name == "all" || e.name == name)
+        .collect();
+    if chosen.is_empty() {
+        let names: Vec<_> = EXPERIMENTS.iter().map(|e| e.name).collect();
+        return Err(BenchError::Usage(format!(
+            "there is no experiment '{name}'; there are: {}, all",
+            names.join(", ")
+        )));
+    }
+    Ok(chosen)
+}
+
+/// The list for `--help`.
+pub(crate) fn help() -> String {
+    let mut text = String::from("Experiments:\n");
+    for experiment in EXPERIMENTS {
+        text.push_str(&format!(
+            "  {:10} {}\n",
+            experiment.name, experiment.summary
+        ));
+    }
+    text.push_str("  all        every one of them, in this order");
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_is_every_experiment() {
+        assert_eq!(choose("all").map(|c| c.len()).ok(), Some(EXPERIMENTS.len()));
+    }
+
+    #[test]
+    fn a_name_is_that_experiment() {
+        let names = choose("switch").map(|c| c.iter().map(|e| e.name).collect::<Vec<_>>());
+        assert_eq!(names.ok(), Some(vec!["switch"]));
+    }
+
+    #[test]
+    fn an_unknown_name_lists_what_exists() {
+        let error = choose("swich")
+            .err()
+            .map(|e| e.to_string())
+            .unwrap_or_default();
+        assert!(
+            error.contains("'swich'") && error.contains("switch, tap-io"),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,176 @@
+//! Two hosts, `a` and `b`, and a place for the switch between them: a network namespace each, with a name that no other run has,
+//! and gone with the value.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::cleanup::{self, Guard, Leftover};
+use crate::error::BenchError;
+use crate::process::{self, Process};
+
+/// Host a's address.
+pub(crate) const ADDRESS_A: [u8; 4] = [10, 99, 0, 1];
+/// Host b's address.
+pub(crate) const ADDRESS_B: [u8; 4] = [10, 99, 0, 2];
+
+/// An address with the prefix length of the hosts' network.
+pub(crate) fn with_prefix([a, b, c, d]: [u8; 4]) -> String {
+    format!("{a}.{b}.{c}.{d}/24")
+}
+
+/// Distinguishes the sites of this process.
+static NEXT: AtomicU32 = AtomicU32::new(0);
+
+/// A network namespace that `ip netns` knows by name, with loopback up.
+#[derive(Debug)]
+pub(crate) struct NamedNetns {
+    name: String,
+    handle: softnet_io::Netns,
+    _guard: Guard,
+}
+
+impl NamedNetns {
+    fn add(name: String) -> Result<NamedNetns, BenchError> {
+        if process::find("ip").is_none() {
+            return Err(BenchError::Unavailable(
+                "`ip` is not installed (package iproute2)".into(),
+            ));
+        }
+        let ((), guard) = cleanup::make(|| {
+            // Not through `process::output`, which would wait for the list that is held here.
+            let made = Command::new("ip").args(["netns", "add", &name]).output();
+            match made {
+                Ok(made) if made.status.success() => Ok(((), Leftover::Netns(name.clone()))),
+                Ok(made) => {
+                    let why = String::from_utf8_lossy(&made.stderr).trim().to_owned();
+                    Err(BenchError::Unavailable(format!(
+                        "no network namespace can be made: {why}"
+                    )))
+                }
+                Err(e) => Err(BenchError::io("starting `ip`", e)),
+            }
+        })?;
+        let handle = softnet_io::Netns::named(&name)?;
+        let netns = NamedNetns {
+            name,
+            handle,
+            _guard: guard,
+        };
+        netns.ip("link set lo up")?;
+        Ok(netns)
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Runs `ip` with these arguments, separated by blanks, in here.
+    pub(crate) fn ip(&self, arguments: &str) -> Result<(), BenchError> {
+        let mut command = Command::new("ip");
+        command
+            .args(["-n", &self.name])
+            .args(arguments.split_whitespace());
+        process::output(&mut command).map(drop)
+    }
+
+    /// Runs `tc` with these arguments, separated by blanks, in here.
+    pub(crate) fn tc(&self, arguments: &str) -> Result<(), BenchError> {
+        let mut command = Command::new("tc");
+        command
+            .args(["-n", &self.name])
+            .args(arguments.split_whitespace());
+        process::output(&mut command).map(drop)
+    }
+
+    /// A command that will run `program` in here.
+    pub(crate) fn command(&self, program: impl AsRef<Path>) -> Command {
+        let mut command = Command::new("ip");
+        command
+            .args(["netns", "exec", &self.name])
+            .arg(program.as_ref());
+        command
+    }
+
+    /// Runs `f` on a thread in here.
+    pub(crate) fn run<T: Send>(
+        &self,
+        f: impl FnOnce() -> Result<T, BenchError> + Send,
+    ) -> Result<T, BenchError> {
+        self.handle.run(f)?
+    }
+}
+
+/// Two hosts and what joins them. Fields are dropped in this order: daemons before the namespaces they run in.
+#[derive(Debug)]
+pub(crate) struct Site {
+    /// The daemons that join the hosts, in the order in which they are to be stopped.
+    pub(crate) daemons: Vec<Process>,
+    /// Where daemons keep their files.
+    pub(crate) directory: Directory,
+    pub(crate) a: NamedNetns,
+    pub(crate) b: NamedNetns,
+    /// Where the switch runs.
+    pub(crate) switch: NamedNetns,
+}
+
+impl Site {
+    /// Three empty namespaces and an empty directory.
+    pub(crate) fn new() -> Result<Site, BenchError> {
+        if !rustix::process::geteuid().is_root() {
+            return Err(BenchError::Unavailable(
+                "making network namespaces takes root".into(),
+            ));
+        }
+        let prefix = format!(
+            "snb{}-{}",
+            std::process::id(),
+            NEXT.fetch_add(1, Ordering::Relaxed)
+        );
+        Ok(Site {
+            daemons: Vec::new(),
+            directory: Directory::new(&prefix)?,
+            a: NamedNetns::add(format!("{prefix}-a"))?,
+            b: NamedNetns::add(format!("{prefix}-b"))?,
+            switch: NamedNetns::add(format!("{prefix}-sw"))?,
+        })
+    }
+
+    /// Gives the hosts' interfaces, `a0` and `b0`, their addresses and brings them up.
+    pub(crate) fn configure_hosts(&self) -> Result<(), BenchError> {
+        for (host, interface, address) in [(&self.a, "a0", ADDRESS_A), (&self.b, "b0", ADDRESS_B)] {
+            host.ip(&format!(
+                "address add {} dev {interface}",
+                with_prefix(address)
+            ))?;
+            host.ip(&format!("link set {interface} up"))?;
+        }
+        Ok(())
+    }
+}
+
+/// A directory under the system's temporary one, gone with the value.
+#[derive(Debug)]
+pub(crate) struct Directory {
+    path: PathBuf,
+    _guard: Guard,
+}
+
+impl Directory {
+    fn new(name: &str) -> Result<Directory, BenchError> {
+        let path = std::env::temp_dir().join(name);
+        let ((), guard) = cleanup::make(|| {
+            std::fs::create_dir(&path)
+                .map_err(|e| BenchError::io(format!("making {}", path.display()), e))?;
+            Ok::<_, BenchError>(((), Leftover::Directory(path.clone())))
+        })?;
+        Ok(Directory {
+            path,
+            _guard: guard,
+        })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}

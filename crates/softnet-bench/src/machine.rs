@@ -1,0 +1,160 @@
+//! What was measured on: the `machine` object of a report.
+
+use std::process::Command;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde_json::{Map, Value, json};
+
+use crate::process;
+
+/// CPU, kernel, date, revision, load, and the versions of the programs that are compared with or measured by.
+pub(crate) fn describe() -> Value {
+    let mut machine = json!({
+        "cpu": cpu_model(),
+        "cpus": std::thread::available_parallelism().map_or(1, usize::from),
+        "memory_gib": memory_gib(),
+        "kernel": read("/proc/sys/kernel/osrelease").trim(),
+        "date": date(SystemTime::now()),
+        "peers": peers(),
+    });
+    if let Some(revision) = revision() {
+        machine["revision"] = json!(revision);
+    }
+    if let Some(load) = read("/proc/loadavg")
+        .split(' ')
+        .next()
+        .and_then(|l| l.parse::<f64>().ok())
+    {
+        machine["load"] = json!(load);
+    }
+    machine
+}
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(path).unwrap_or_default()
+}
+
+fn cpu_model() -> String {
+    let info = read("/proc/cpuinfo");
+    info.lines()
+        .filter_map(|line| line.split_once(':'))
+        .find(|(key, _)| key.trim() == "model name")
+        .map_or_else(
+            || std::env::consts::ARCH.to_owned(),
+            |(_, value)| value.trim().to_owned(),
+        )
+}
+
+fn memory_gib() -> u64 {
+    let info = read("/proc/meminfo");
+    let kib = info
+        .split_whitespace()
+        .nth(1)
+        .and_then(|kib| kib.parse::<u64>().ok())
+        .unwrap_or(0);
+    (kib + (1 << 19)) >> 20
+}
+
+/// The revision measured, with a mark if the working tree differs; `None` outside a checkout.
+fn revision() -> Option<String> {
+    let describe = ["describe", "--always", "--dirty", "--abbrev=12"];
+    let git = process::output(
+        Command::new("git")
+            .args(["-C", env!("CARGO_MANIFEST_DIR")])
+            .args(describe),
+    );
+    git.ok()
+        .map(|text| text.trim().to_owned())
+        .filter(|text| !text.is_empty())
+}
+
+fn peers() -> Value {
+    let programs = [
+        ("iperf3", "iperf3", "--version"),
+        ("openvswitch", "ovs-vswitchd", "--version"),
+        ("iproute2", "ip", "-V"),
+    ];
+    let mut peers = Map::new();
+    for (name, program, flag) in programs {
+        let printed = process::find(program)
+            .and_then(|path| process::output(Command::new(path).arg(flag)).ok());
+        if let Some(version) = printed.as_deref().and_then(version) {
+            peers.insert(name.to_owned(), json!(version));
+        }
+    }
+    Value::Object(peers)
+}
+
+/// The first word that looks like a version.
+fn version(printed: &str) -> Option<String> {
+    printed
+        .lines()
+        .next()?
+        .split([' ', '-', ','])
+        .find(|word| word.contains('.') && word.chars().all(|c| c.is_ascii_digit() || c == '.'))
+        .map(str::to_owned)
+}
+
+/// `2026-11-21T03:20:00Z`
+fn date(at: SystemTime) -> String {
+    let seconds = at
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs());
+    let (days, second) = (seconds / 86_400, seconds % 86_400);
+    // Years are counted from March, so that the leap day is the last; 719,468 days lie between 0000-03-01 and 1970-01-01.
+    let days = days + 719_468;
+    let (era, day_of_era) = (days / 146_097, days % 146_097);
+    let year_of_era =
+        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 {
+        month_from_march + 3
+    } else {
+        month_from_march - 9
+    };
+    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn dates() {
+        let at = |seconds| date(UNIX_EPOCH + Duration::from_secs(seconds));
+        assert_eq!(at(0), "1970-01-01T00:00:00Z");
+        assert_eq!(at(951_782_400), "2000-02-29T00:00:00Z");
+        assert_eq!(at(1_709_251_199), "2024-02-29T23:59:59Z");
+        assert_eq!(at(4_102_444_800), "2100-01-01T00:00:00Z");
+    }
+
+    #[test]
+    fn versions_as_the_programs_print_them() {
+        assert_eq!(
+            version("iperf 3.12 (cJSON 1.7.15)\nLinux").as_deref(),
+            Some("3.12")
+        );
+        assert_eq!(
+            version("ovs-vswitchd (Open vSwitch) 3.1.0\n").as_deref(),
+            Some("3.1.0")
+        );
+        assert_eq!(
+            version("ip utility, iproute2-6.1.0, libbpf 1.1.2").as_deref(),
+            Some("6.1.0")
+        );
+        assert_eq!(version(""), None);
+    }
+
+    #[test]
+    fn the_machine_is_described() {
+        let machine = describe();
+        assert!(machine["cpus"].as_u64().is_some_and(|n| n > 0));
+        assert!(machine["memory_gib"].is_u64() && machine["kernel"].is_string());
+    }
+}

@@ -1,0 +1,88 @@
+//! `softnet-bench`: measures Softnet beside what one would use instead, on this machine, in one run.
+//!
+//! The older designs that Softnet is compared with live here, never in the product. An experiment is a function from
+//! [`Options`] to the JSON object that `--json` prints; the table is made from the same object.
+
+#![deny(unsafe_code)]
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use clap::Parser as _;
+use serde_json::Value;
+
+mod cleanup;
+mod error;
+mod experiments;
+mod hosts;
+mod interleave;
+mod machine;
+mod numbers;
+mod options;
+mod process;
+mod report;
+mod switch;
+mod table;
+#[allow(
+    unsafe_code,
+    reason = "io_uring's submissions point at buffers that the caller keeps alive"
+)]
+mod tap_io;
+
+use error::BenchError;
+use options::Options;
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    match run(&options) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let mut line = format!("softnet-bench: {error}");
+            let mut cause = std::error::Error::source(&error);
+            while let Some(error) = cause {
+                line.push_str(&format!(": {error}"));
+                cause = error.source();
+            }
+            eprintln!("{line}");
+            ExitCode::from(if matches!(error, BenchError::Usage(_)) {
+                2
+            } else {
+                1
+            })
+        }
+    }
+}
+
+fn run(options: &Options) -> Result<(), BenchError> {
+    let chosen = experiments::choose(&options.experiment)?;
+    options.check()?;
+    cleanup::on_signals_and_panics().map_err(|e| BenchError::io("catching signals", e))?;
+    let machine = machine::describe();
+    let mut reports = Vec::new();
+    for experiment in chosen {
+        let mut report = (experiment.run)(options)?;
+        report["machine"] = machine.clone();
+        if !options.json {
+            print(&table::render(&report))?;
+        }
+        reports.push(report);
+    }
+    if options.json {
+        let document = match <[Value; 1]>::try_from(reports) {
+            Ok([only]) => only,
+            Err(several) => Value::Array(several),
+        };
+        print(&format!("{document:#}\n"))?;
+    }
+    Ok(())
+}
+
+/// Prints to stdout; a reader that went away (`| head`) is no error.
+fn print(text: &str) -> Result<(), BenchError> {
+    match std::io::stdout().lock().write_all(text.as_bytes()) {
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(BenchError::io("writing to stdout", e))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,102 @@
+//! Medians, percentiles and log2 histograms of samples.
+
+/// The middle of the samples, the mean of the two in the middle if their number is even; NaN of none.
+pub(crate) fn median(samples: &[f64]) -> f64 {
+    let mut sorted = samples.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    match (sorted.len(), sorted.len() / 2) {
+        (0, _) => f64::NAN,
+        (n, middle) if n % 2 == 1 => sorted[middle],
+        (_, middle) => (sorted[middle - 1] + sorted[middle]) / 2.0,
+    }
+}
+
+/// The smallest sample that at least `fraction` (0 to 1) of the samples do not exceed; NaN of none.
+pub(crate) fn percentile(samples: &[f64], fraction: f64) -> f64 {
+    let mut sorted = samples.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let rank = (fraction * sorted.len() as f64).ceil() as usize;
+    sorted
+        .get(rank.saturating_sub(1))
+        .copied()
+        .unwrap_or(f64::NAN)
+}
+
+/// The arithmetic mean; NaN of none.
+pub(crate) fn mean(samples: &[f64]) -> f64 {
+    samples.iter().sum::<f64>() / samples.len() as f64
+}
+
+/// Counts samples by power of two: entry `i` is the number in `[2^i, 2^(i+1))`, entry 0 also counts what is below 1.
+pub(crate) fn log2_histogram(samples: &[f64]) -> Vec<u64> {
+    let mut counts = Vec::new();
+    for sample in samples {
+        let bucket = sample.max(1.0).log2().floor().min(63.0) as usize;
+        if counts.len() <= bucket {
+            counts.resize(bucket + 1, 0);
+        }
+        counts[bucket] += 1;
+    }
+    counts
+}
+
+/// Rounded to `digits` significant digits, for output.
+pub(crate) fn significant(value: f64, digits: i32) -> f64 {
+    if value == 0.0 || !value.is_finite() {
+        return value;
+    }
+    let places = digits - 1 - value.abs().log10().floor() as i32;
+    // Through text: powers of ten are exact there, and 0.1 + 0.2 does not come out as 0.30000000000000004.
+    if places >= 0 {
+        format!("{value:.*}", places.unsigned_abs() as usize)
+            .parse()
+            .unwrap_or(value)
+    } else {
+        let unit = 10f64.powi(-places);
+        (value / unit).round() * unit
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn median_of_odd_even_and_none() {
+        assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
+        assert!(median(&[]).is_nan());
+    }
+
+    #[test]
+    fn percentile_is_nearest_rank() {
+        let samples: Vec<f64> = (1..=100).map(f64::from).collect();
+        assert_eq!(percentile(&samples, 0.5), 50.0);
+        assert_eq!(percentile(&samples, 0.99), 99.0);
+        assert_eq!(percentile(&samples, 1.0), 100.0);
+        assert_eq!(percentile(&samples, 0.0), 1.0);
+        assert_eq!(percentile(&[7.0], 0.99), 7.0);
+        assert!(percentile(&[], 0.5).is_nan());
+    }
+
+    #[test]
+    fn histogram_buckets_are_powers_of_two() {
+        assert_eq!(
+            log2_histogram(&[0.2, 1.0, 1.9, 2.0, 3.9, 4.0, 1024.0]).len(),
+            11
+        );
+        assert_eq!(
+            log2_histogram(&[0.2, 1.0, 1.9, 2.0, 3.9, 4.0])[..],
+            [3, 2, 1]
+        );
+    }
+
+    #[test]
+    fn significant_digits() {
+        assert_eq!(significant(123_456.0, 3), 123_000.0);
+        assert_eq!(significant(0.001_234_56, 3), 0.00123);
+        assert_eq!(significant(99.96, 3), 100.0);
+        assert_eq!(significant(-2.345, 2), -2.3);
+        assert_eq!(significant(0.0, 3), 0.0);
+    }
+}

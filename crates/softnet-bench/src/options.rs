@@ -1,0 +1,57 @@
+//! The command line.
+
+use std::time::Duration;
+
+use crate::error::BenchError;
+
+/// Measure Softnet beside what one would use instead.
+#[derive(Debug, Clone, clap::Parser)]
+#[command(version, about, after_help = crate::experiments::help())]
+pub(crate) struct Options {
+    /// The experiment to run, or `all`.
+    pub(crate) experiment: String,
+    /// Time for each figure of each variant, over all rounds, in seconds.
+    #[arg(long, value_name = "N", default_value_t = 6.0)]
+    pub(crate) seconds: f64,
+    /// How often each variant takes its turn; default: one turn per 2 seconds, at most 5.
+    #[arg(long, value_name = "N")]
+    pub(crate) rounds: Option<usize>,
+    /// Numbers of threads to measure with, for experiments that vary them.
+    #[arg(long, value_name = "a,b,c", value_delimiter = ',')]
+    pub(crate) threads: Vec<usize>,
+    /// Run only these variants, for experiments that have several.
+    #[arg(long, value_name = "a,b,c", value_delimiter = ',')]
+    pub(crate) variants: Vec<String>,
+    /// Print one JSON object (for `all`: an array of them) instead of tables.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+impl Options {
+    /// What clap cannot check.
+    pub(crate) fn check(&self) -> Result<(), BenchError> {
+        let problem = if !self.seconds.is_finite() || self.seconds <= 0.0 {
+            "--seconds must be a positive number"
+        } else if self.seconds > 3600.0 {
+            "--seconds must be at most 3600"
+        } else if self.rounds.is_some_and(|n| n == 0 || n > 1000) {
+            "--rounds must be from 1 to 1000"
+        } else if self.threads.iter().any(|&n| n == 0 || n > 4096) {
+            "--threads takes numbers from 1 to 4096"
+        } else {
+            return Ok(());
+        };
+        Err(BenchError::Usage(problem.to_owned()))
+    }
+
+    /// How often each variant takes its turn.
+    pub(crate) fn rounds(&self) -> usize {
+        self.rounds
+            .unwrap_or_else(|| (self.seconds / 2.0).clamp(1.0, 5.0) as usize)
+    }
+
+    /// Time for one figure in one round.
+    pub(crate) fn slice(&self) -> Duration {
+        Duration::from_secs_f64(self.seconds / self.rounds() as f64)
+    }
+}

@@ -1,0 +1,200 @@
+//! Programs: run to the end and read, or kept running until dropped.
+//!
+//! A child is taken off the clean-up list before it is waited for, never after, so that a signal cannot kill a stranger that got
+//! its number.
+
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
+
+use crate::cleanup::{self, Guard, Leftover};
+use crate::error::BenchError;
+
+/// How long a daemon gets to end after SIGTERM.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// A daemon, stopped (SIGTERM, then SIGKILL) when dropped.
+#[derive(Debug)]
+pub(crate) struct Process {
+    child: Child,
+    pid: Pid,
+    name: String,
+    guard: Guard,
+}
+
+impl Process {
+    /// Starts a daemon. Its standard output goes nowhere, its standard error to ours.
+    pub(crate) fn start(command: &mut Command) -> Result<Process, BenchError> {
+        Process::spawn(command.stdin(Stdio::null()).stdout(Stdio::null()))
+    }
+
+    fn spawn(command: &mut Command) -> Result<Process, BenchError> {
+        let name = describe(command);
+        let ((child, pid), guard) = cleanup::make(|| {
+            let child = command.spawn().map_err(|e| match e.kind() {
+                std::io::ErrorKind::NotFound => {
+                    BenchError::Unavailable(format!("`{}` is not installed", program(command)))
+                }
+                _ => BenchError::io(format!("starting `{name}`"), e),
+            })?;
+            let pid = Pid::from_child(&child);
+            Ok::<_, BenchError>(((child, pid), Leftover::Process(pid)))
+        })?;
+        Ok(Process {
+            child,
+            pid,
+            name,
+            guard,
+        })
+    }
+
+    /// An error if the program has ended.
+    pub(crate) fn check_running(&self) -> Result<(), BenchError> {
+        if self.ended() {
+            return Err(BenchError::command(&self.name, "ended by itself"));
+        }
+        Ok(())
+    }
+
+    /// Whether the program has ended; it stays to be waited for.
+    fn ended(&self) -> bool {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+        !matches!(
+            rustix::process::waitid(WaitId::Pid(self.pid), options),
+            Ok(None)
+        )
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Fails only if it has ended, and then there is nothing to stop.
+        let _ = rustix::process::kill_process(self.pid, Signal::TERM);
+        let deadline = Instant::now() + PATIENCE;
+        while !self.ended() {
+            if Instant::now() > deadline {
+                let _ = rustix::process::kill_process(self.pid, Signal::KILL);
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        self.guard.disarm();
+        let _ = self.child.wait();
+    }
+}
+
+/// Runs a program to its end and returns what it printed.
+///
+/// # Errors
+/// [`BenchError::Unavailable`] if it is not installed; [`BenchError::Command`] with what it said if it failed.
+pub(crate) fn output(command: &mut Command) -> Result<String, BenchError> {
+    let name = describe(command);
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut process = Process::spawn(command)?;
+    let (stdout, stderr) = (process.child.stdout.take(), process.child.stderr.take());
+    let (printed, said) = std::thread::scope(|scope| {
+        let said = scope.spawn(|| read(stderr));
+        (read(stdout), said.join().unwrap_or_default())
+    });
+    // It may have closed its output before its end: wait, but leave the reaping to `wait` below.
+    let _ = rustix::process::waitid(
+        WaitId::Pid(process.pid),
+        WaitIdOptions::EXITED | WaitIdOptions::NOWAIT,
+    );
+    process.guard.disarm();
+    let status = process
+        .child
+        .wait()
+        .map_err(|e| BenchError::io(format!("waiting for `{name}`"), e))?;
+    if status.success() {
+        return Ok(printed);
+    }
+    // iperf3 -J reports errors on stdout.
+    let said = if said.trim().is_empty() {
+        printed
+    } else {
+        said
+    };
+    Err(BenchError::command(
+        name,
+        format!("{status}: {}", said.trim()),
+    ))
+}
+
+fn read(from: Option<impl std::io::Read>) -> String {
+    let mut bytes = Vec::new();
+    if let Some(mut from) = from {
+        // What was read before an error is still worth showing.
+        let _ = from.read_to_end(&mut bytes);
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+fn program(command: &Command) -> String {
+    command.get_program().to_string_lossy().into_owned()
+}
+
+fn describe(command: &Command) -> String {
+    let mut text = program(command);
+    for argument in command.get_args() {
+        text.push(' ');
+        text.push_str(&argument.to_string_lossy());
+    }
+    text
+}
+
+/// The path of a program, if it is installed: as given, or in PATH, or where daemons are.
+pub(crate) fn find(name: &str) -> Option<std::path::PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain(["/usr/sbin", "/sbin", "/usr/local/sbin"].map(Into::into))
+        .map(|directory| directory.join(name))
+        .find(|path| path.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn output_is_what_was_printed() {
+        let printed = output(Command::new("sh").args(["-c", "echo one; echo two >&2"]));
+        assert_eq!(printed.ok().as_deref(), Some("one\n"));
+    }
+
+    #[test]
+    fn a_failure_carries_the_program_s_words() {
+        let error = output(Command::new("sh").args(["-c", "echo sorry >&2; exit 3"]));
+        let text = error.err().map(|e| e.to_string()).unwrap_or_default();
+        assert!(text.contains("sorry") && text.contains('3'), "{text}");
+    }
+
+    #[test]
+    fn a_program_that_is_missing_is_unavailable() {
+        let error = output(&mut Command::new("softnet-no-such-program"));
+        assert!(matches!(error, Err(BenchError::Unavailable(_))));
+    }
+
+    #[test]
+    fn a_daemon_ends_with_its_handle() {
+        let daemon =
+            Process::start(Command::new("sleep").arg("1000")).expect("sleep is everywhere");
+        assert!(daemon.check_running().is_ok());
+        let pid = daemon.pid;
+        drop(daemon);
+        assert!(rustix::process::test_kill_process(pid).is_err());
+    }
+
+    #[test]
+    fn a_daemon_that_ended_is_noticed() {
+        let daemon = Process::start(&mut Command::new("true")).expect("true is everywhere");
+        while !daemon.ended() {
+            std::thread::yield_now();
+        }
+        assert!(daemon.check_running().is_err());
+    }
+}

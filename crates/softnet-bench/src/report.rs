@@ -1,0 +1,249 @@
+//! The report: rows of medians, and how Softnet compares.
+//!
+//! A row is a variant with its parameters; its fields are medians over the rounds, with `<field>_min` and `<field>_max` beside
+//! them where there were several. A field whose name ends in `_log2` is a histogram: entry `i` counts values in `[2^i, 2^(i+1))`.
+
+use serde_json::{Map, Value, json};
+
+use crate::numbers::{median, significant};
+
+/// The variant that the others are compared with.
+pub(crate) const OURS: &str = "softnet";
+/// Significant digits of a number in the report.
+const DIGITS: i32 = 5;
+
+/// A parameter of a row, such as `("mss", 400)`.
+pub(crate) type Param = (&'static str, Value);
+
+#[derive(Debug)]
+struct Row {
+    variant: &'static str,
+    params: Vec<Param>,
+    samples: Vec<(&'static str, Vec<f64>)>,
+    histograms: Vec<(&'static str, Vec<u64>)>,
+    skipped: Option<String>,
+}
+
+/// Collects what the turns measure.
+#[derive(Debug, Default)]
+pub(crate) struct Collector {
+    rows: Vec<Row>,
+}
+
+impl Collector {
+    /// Adds one turn's figures to the row of this variant, these parameters and these fields.
+    pub(crate) fn add(
+        &mut self,
+        variant: &'static str,
+        params: &[Param],
+        fields: &[(&'static str, f64)],
+    ) {
+        let first = fields.first().map(|(name, _)| *name);
+        let row = self.row(variant, params, first);
+        for &(name, value) in fields {
+            match row.samples.iter_mut().find(|(n, _)| *n == name) {
+                Some((_, samples)) => samples.push(value),
+                None => row.samples.push((name, vec![value])),
+            }
+        }
+    }
+
+    /// Adds counts to the histogram `name` (which ends in `_log2`) of the row that has the field `beside`.
+    pub(crate) fn add_histogram(
+        &mut self,
+        variant: &'static str,
+        params: &[Param],
+        beside: &'static str,
+        name: &'static str,
+        counts: &[u64],
+    ) {
+        let row = self.row(variant, params, Some(beside));
+        let at = row
+            .histograms
+            .iter()
+            .position(|(n, _)| *n == name)
+            .unwrap_or_else(|| {
+                row.histograms.push((name, Vec::new()));
+                row.histograms.len() - 1
+            });
+        let sum = &mut row.histograms[at].1;
+        sum.resize(sum.len().max(counts.len()), 0);
+        sum.iter_mut()
+            .zip(counts)
+            .for_each(|(sum, count)| *sum += count);
+    }
+
+    /// Says why there are no figures for this variant and these parameters.
+    pub(crate) fn skip(&mut self, variant: &'static str, params: &[Param], why: &str) {
+        self.row(variant, params, None).skipped = Some(why.to_owned());
+    }
+
+    /// The row of these fields, which its first one stands for.
+    fn row(
+        &mut self,
+        variant: &'static str,
+        params: &[Param],
+        first: Option<&'static str>,
+    ) -> &mut Row {
+        let same = |row: &Row| {
+            row.variant == variant
+                && row.params == params
+                && row.samples.first().map(|(name, _)| *name) == first
+        };
+        let at = self.rows.iter().position(same).unwrap_or_else(|| {
+            self.rows.push(Row {
+                variant,
+                params: params.to_vec(),
+                samples: first.map(|name| (name, Vec::new())).into_iter().collect(),
+                histograms: Vec::new(),
+                skipped: None,
+            });
+            self.rows.len() - 1
+        });
+        &mut self.rows[at]
+    }
+
+    /// The report, with the ratios of the fields in `compare`.
+    pub(crate) fn report(&self, experiment: &str, compare: &[&str]) -> Value {
+        let rows: Vec<Value> = self.rows.iter().map(Row::to_json).collect();
+        json!({ "experiment": experiment, "rows": rows, "ratios": self.ratios(compare) })
+    }
+
+    fn ratios(&self, compare: &[&str]) -> Value {
+        let mut ratios = Map::new();
+        for row in self.rows.iter().filter(|row| row.variant != OURS) {
+            for field in compare {
+                let ours = self
+                    .rows
+                    .iter()
+                    .filter(|ours| ours.variant == OURS && ours.params == row.params)
+                    .find_map(|ours| ours.median(field));
+                if let (Some(ours), Some(theirs)) = (ours, row.median(field))
+                    && theirs != 0.0
+                {
+                    ratios.insert(row.key(field), number(ours / theirs));
+                }
+            }
+        }
+        Value::Object(ratios)
+    }
+}
+
+impl Row {
+    fn median(&self, field: &str) -> Option<f64> {
+        self.samples
+            .iter()
+            .find(|(name, _)| *name == field)
+            .map(|(_, samples)| median(samples))
+    }
+
+    /// `field/variant/param=value,…`
+    fn key(&self, field: &str) -> String {
+        let mut key = format!("{field}/{}", self.variant);
+        for (i, (name, value)) in self.params.iter().enumerate() {
+            let value = value
+                .as_str()
+                .map_or_else(|| value.to_string(), str::to_owned);
+            key.push_str(&format!("{}{name}={value}", if i == 0 { '/' } else { ',' }));
+        }
+        key
+    }
+
+    fn to_json(&self) -> Value {
+        let mut row = Map::new();
+        row.insert("variant".to_owned(), json!(self.variant));
+        for (name, value) in &self.params {
+            row.insert((*name).to_owned(), value.clone());
+        }
+        for (name, samples) in &self.samples {
+            row.insert((*name).to_owned(), number(median(samples)));
+            if samples.len() > 1 {
+                let min = samples.iter().copied().fold(f64::INFINITY, f64::min);
+                let max = samples.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+                row.insert(format!("{name}_min"), number(min));
+                row.insert(format!("{name}_max"), number(max));
+            }
+        }
+        for (name, counts) in &self.histograms {
+            row.insert((*name).to_owned(), json!(counts));
+        }
+        if let Some(why) = &self.skipped {
+            row.insert("skipped".to_owned(), json!(why));
+        }
+        Value::Object(row)
+    }
+}
+
+/// A JSON number without digits that mean nothing; whole numbers without a fraction; `null` for what is no number.
+fn number(value: f64) -> Value {
+    let value = significant(value, DIGITS);
+    if value.fract() == 0.0 && value.abs() < 1e15 {
+        json!(value as i64)
+    } else {
+        json!(value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_medians_with_their_range() {
+        let mut results = Collector::default();
+        for value in [3.0, 1.0, 2.5] {
+            results.add("softnet", &[("mss", json!(400))], &[("tcp_gbps", value)]);
+        }
+        let report = results.report("switch", &[]);
+        let expected = json!([{
+            "variant": "softnet", "mss": 400, "tcp_gbps": 2.5, "tcp_gbps_min": 1, "tcp_gbps_max": 3,
+        }]);
+        assert_eq!(report["rows"], expected);
+    }
+
+    #[test]
+    fn a_single_sample_has_no_range() {
+        let mut results = Collector::default();
+        results.add("ovs", &[], &[("mpps", 0.165)]);
+        assert_eq!(
+            results.report("x", &[])["rows"],
+            json!([{"variant": "ovs", "mpps": 0.165}])
+        );
+    }
+
+    #[test]
+    fn ratios_are_ours_over_theirs_keyed_by_parameters() {
+        let mut results = Collector::default();
+        for (variant, gbps) in [("softnet", 10.0), ("ovs", 2.5)] {
+            results.add(variant, &[], &[("tcp_gbps", gbps), ("cpu", 1.0)]);
+            let params = [("mss", json!(400)), ("qdisc", json!("tbf"))];
+            results.add(variant, &params, &[("tcp_gbps", gbps / 2.0)]);
+        }
+        results.add("kernel", &[("mss", json!(9000))], &[("tcp_gbps", 1.0)]);
+        let report = results.report("switch", &["tcp_gbps"]);
+        let expected = json!({"tcp_gbps/ovs": 4, "tcp_gbps/ovs/mss=400,qdisc=tbf": 4});
+        assert_eq!(report["ratios"], expected);
+    }
+
+    #[test]
+    fn rows_with_the_same_parameters_but_other_fields_are_apart() {
+        let mut results = Collector::default();
+        results.add("ovs", &[], &[("tcp_gbps", 1.0)]);
+        results.add("ovs", &[], &[("ping_mean_us", 300.0)]);
+        results.add_histogram("ovs", &[], "ping_mean_us", "ping_us_log2", &[0, 1]);
+        results.add_histogram("ovs", &[], "ping_mean_us", "ping_us_log2", &[1, 1, 5]);
+        let rows = json!([
+            {"variant": "ovs", "tcp_gbps": 1},
+            {"variant": "ovs", "ping_mean_us": 300, "ping_us_log2": [1, 2, 5]},
+        ]);
+        assert_eq!(results.report("x", &[])["rows"], rows);
+    }
+
+    #[test]
+    fn a_division_by_nothing_is_left_out() {
+        let mut results = Collector::default();
+        results.add("softnet", &[], &[("udp_pps", 5.0)]);
+        results.add("ovs", &[], &[("udp_pps", 0.0)]);
+        assert_eq!(results.report("x", &["udp_pps"])["ratios"], json!({}));
+    }
+}

@@ -1,0 +1,121 @@
+//! iperf3: a server on host b, a client on host a.
+
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::error::BenchError;
+use crate::hosts::{ADDRESS_B, Site};
+use crate::process::{self, Process};
+
+/// How long the server gets to listen.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The server, running.
+#[derive(Debug)]
+pub(super) struct Server<'a> {
+    site: &'a Site,
+    process: Process,
+}
+
+/// What a TCP test delivered.
+#[derive(Debug)]
+pub(super) struct Tcp {
+    pub(super) bits: f64,
+    pub(super) seconds: f64,
+    pub(super) retransmits: f64,
+}
+
+/// What a UDP test sent and delivered, in datagrams.
+#[derive(Debug)]
+pub(super) struct Udp {
+    pub(super) offered: f64,
+    pub(super) delivered: f64,
+    pub(super) seconds: f64,
+}
+
+impl<'a> Server<'a> {
+    pub(super) fn start(site: &'a Site) -> Result<Server<'a>, BenchError> {
+        if process::find("iperf3").is_none() {
+            return Err(BenchError::Unavailable("`iperf3` is not installed".into()));
+        }
+        // It tells on stderr that it was stopped, and what went wrong to the client as well.
+        let process = Process::start(site.b.command("iperf3").arg("-s").stderr(Stdio::null()))?;
+        Ok(Server { site, process })
+    }
+
+    /// TCP from a to b.
+    pub(super) fn tcp(&self, time: Duration, mss: Option<u16>) -> Result<Tcp, BenchError> {
+        let mss = mss.map(|mss| ["-M".to_owned(), mss.to_string()]);
+        let end = self.client(time, mss.iter().flatten())?;
+        Ok(Tcp {
+            bits: 8.0 * number(&end, "/sum_received/bytes")?,
+            seconds: number(&end, "/sum_received/seconds")?,
+            retransmits: number(&end, "/sum_sent/retransmits")?,
+        })
+    }
+
+    /// UDP from a to b, as fast as the client can.
+    pub(super) fn udp(&self, time: Duration, payload: usize) -> Result<Udp, BenchError> {
+        let payload = payload.to_string();
+        let end = self.client(time, ["-u", "-b", "0", "-l", &payload])?;
+        let packets = number(&end, "/sum/packets")?;
+        Ok(Udp {
+            offered: packets,
+            delivered: packets - number(&end, "/sum/lost_packets")?,
+            seconds: number(&end, "/sum/seconds")?,
+        })
+    }
+
+    /// Runs a client; the `end` object of its report.
+    fn client(
+        &self,
+        time: Duration,
+        arguments: impl IntoIterator<Item = impl AsRef<std::ffi::OsStr>>,
+    ) -> Result<Value, BenchError> {
+        // iperf3 takes whole seconds.
+        let seconds = time.as_secs_f64().round().max(1.0).to_string();
+        let mut command = self.site.a.command("iperf3");
+        command.args([
+            "-J",
+            "-c",
+            &std::net::Ipv4Addr::from(ADDRESS_B).to_string(),
+            "-t",
+            &seconds,
+        ]);
+        command.args(arguments);
+        let printed = self.retry(&mut command)?;
+        let report: Value = serde_json::from_str(&printed).map_err(|e| {
+            BenchError::command("iperf3 -J", format!("its report is not JSON: {e}"))
+        })?;
+        Ok(report.get("end").cloned().unwrap_or_default())
+    }
+
+    /// The server needs a moment until it listens, and after each test.
+    fn retry(&self, command: &mut Command) -> Result<String, BenchError> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let result = process::output(command);
+            match &result {
+                Err(BenchError::Command { problem, .. })
+                    if Instant::now() < deadline
+                        && (problem.contains("refused") || problem.contains("busy")) =>
+                {
+                    self.process.check_running()?;
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                _ => return result,
+            }
+        }
+    }
+}
+
+fn number(end: &Value, pointer: &str) -> Result<f64, BenchError> {
+    end.pointer(pointer).and_then(Value::as_f64).ok_or_else(|| {
+        BenchError::command(
+            "iperf3 -J",
+            format!("its report has no number at end{pointer}"),
+        )
+    })
+}

@@ -1,0 +1,324 @@
+//! Experiment `switch`: two hosts, joined by Softnet or by what one would use instead, and ordinary traffic between them.
+//!
+//! Each turn of a variant makes the site afresh: three network namespaces, the switch in one of them, then TCP with the default
+//! and a small segment size (iperf3), 64-byte UDP (iperf3, and `sendmmsg`, which offers more), pings on the idle path, and the accuracy of
+//! `tbf` at three rates where the variant can shape. CPU time is what the whole machine spent, traffic generators included.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::error::BenchError;
+use crate::hosts::Site;
+use crate::interleave::{Variant, interleave};
+use crate::numbers::{log2_histogram, mean, percentile};
+use crate::options::Options;
+use crate::report::{Collector, Param};
+
+mod bridge;
+mod cpu;
+mod iperf;
+#[allow(unsafe_code, reason = "sendmmsg and recvmmsg have no safe wrapper")]
+mod mmsg;
+mod ovs;
+mod ping;
+mod softnet;
+mod udp;
+
+/// Fields that Softnet is compared by.
+const COMPARE: &[&str] = &[
+    "tcp_gbps",
+    "udp_pps",
+    "ping_mean_us",
+    "ping_p50_us",
+    "ping_p99_us",
+    "cpu_s_per_gbit",
+    "cpu_s_per_mpkt",
+    "start_ms",
+];
+/// The segment size that makes TCP costly: 400 bytes, as in the reports this is compared with.
+const SMALL_MSS: u16 = 400;
+/// Bytes of payload of the small datagrams.
+const SMALL_DATAGRAM: usize = 64;
+/// Pings per turn, and the time from one to the next.
+const PINGS: usize = 500;
+const PING_INTERVAL: Duration = Duration::from_millis(2);
+/// How long a rate limit is measured in a turn, if there is that much time.
+const SHAPE_TIME: Duration = Duration::from_secs(5);
+/// Time for the path to settle before a rate is measured.
+const WARM_UP: Duration = Duration::from_millis(500);
+/// What is offered of a rate to measure how it is kept, and the least of it that must be reached.
+const OVERLOAD: f64 = 1.2;
+const ENOUGH: f64 = 1.05;
+/// Ethernet, IPv4 and UDP headers.
+const HEADERS: usize = 14 + 20 + 8;
+/// Bytes of payload of a datagram that fills a frame of 1514 bytes.
+const FULL_DATAGRAM: usize = 1514 - HEADERS;
+
+/// A token bucket towards host b; options are in `tc`'s words.
+#[derive(Debug, Clone, Copy)]
+struct Shape {
+    rate: &'static str,
+    bits_per_second: f64,
+    burst: &'static str,
+}
+
+/// How long a packet may wait for tokens.
+const LATENCY: &str = "50ms";
+
+const SHAPES: [Shape; 3] = [
+    Shape {
+        rate: "10mbit",
+        bits_per_second: 10e6,
+        burst: "32k",
+    },
+    Shape {
+        rate: "100mbit",
+        bits_per_second: 100e6,
+        burst: "32k",
+    },
+    Shape {
+        rate: "1gbit",
+        bits_per_second: 1e9,
+        burst: "64k",
+    },
+];
+
+/// Something that joins two hosts.
+trait Join {
+    fn name(&self) -> &'static str;
+
+    /// Why it cannot shape, if so.
+    fn cannot_shape(&self) -> Option<&'static str>;
+
+    /// Joins the hosts: afterwards `a0` is in host a, `b0` in host b, both with their address and up. Packets may take a moment more.
+    fn join(&self, site: &mut Site, shape: Option<Shape>) -> Result<(), BenchError>;
+}
+
+fn joins() -> Vec<Box<dyn Join>> {
+    vec![
+        Box::new(softnet::Softnet),
+        Box::new(ovs::OpenVswitch::Stock),
+        Box::new(ovs::OpenVswitch::SegmentationOffload),
+        Box::new(bridge::KernelBridge),
+    ]
+}
+
+/// Runs the experiment.
+pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
+    if !options.threads.is_empty() {
+        eprintln!("softnet-bench: switch: --threads has no meaning here and is ignored");
+    }
+    let known: Vec<_> = joins().iter().map(|join| join.name()).collect();
+    if let Some(unknown) = options
+        .variants
+        .iter()
+        .find(|name| !known.contains(&name.as_str()))
+    {
+        return Err(BenchError::Usage(format!(
+            "switch has no variant '{unknown}'; there are: {}",
+            known.join(", ")
+        )));
+    }
+    let slice = options.slice();
+    let mut variants: Vec<Box<dyn Variant>> = Vec::new();
+    for join in joins() {
+        if options.variants.is_empty() || options.variants.iter().any(|name| name == join.name()) {
+            variants.push(Box::new(Turn {
+                join,
+                slice,
+                seconds: options.seconds,
+            }));
+        }
+    }
+    let mut results = Collector::default();
+    interleave(options.rounds(), &mut variants, &mut results)?;
+    let mut report = results.report("switch", COMPARE);
+    report["seconds"] = json!(options.seconds);
+    report["rounds"] = json!(options.rounds());
+    Ok(report)
+}
+
+struct Turn {
+    join: Box<dyn Join>,
+    slice: Duration,
+    seconds: f64,
+}
+
+impl Variant for Turn {
+    fn name(&self) -> &'static str {
+        self.join.name()
+    }
+
+    fn turn(&mut self, results: &mut Collector) -> Result<(), BenchError> {
+        let (site, start) = self.open(None)?;
+        results.add(self.name(), &[], &[("start_ms", start.as_secs_f64() * 1e3)]);
+        match iperf::Server::start(&site) {
+            Ok(server) => {
+                self.tcp(&server, None, results)?;
+                self.tcp(&server, Some(SMALL_MSS), results)?;
+                self.udp_by_iperf(&server, results)?;
+            }
+            Err(BenchError::Unavailable(why)) => {
+                results.skip(self.name(), &[("generator", json!("iperf3"))], &why);
+            }
+            Err(other) => return Err(other),
+        }
+        self.udp_by_sendmmsg(&site, results)?;
+        self.ping(&site, results)?;
+        drop(site);
+        self.shaping(results)
+    }
+}
+
+impl Turn {
+    /// A site whose hosts reach each other, and the time that took once the namespaces were there.
+    fn open(&self, shape: Option<Shape>) -> Result<(Site, Duration), BenchError> {
+        let mut site = Site::new()?;
+        let start = Instant::now();
+        self.join.join(&mut site, shape)?;
+        ping::wait_for_path(&site)?;
+        Ok((site, start.elapsed()))
+    }
+
+    fn tcp(
+        &self,
+        server: &iperf::Server<'_>,
+        mss: Option<u16>,
+        results: &mut Collector,
+    ) -> Result<(), BenchError> {
+        let cpu = cpu::busy()?;
+        let tcp = server.tcp(self.slice, mss)?;
+        let cpu = cpu::busy()? - cpu;
+        let params: Vec<Param> = mss.map(|mss| ("mss", json!(mss))).into_iter().collect();
+        let fields = [
+            ("tcp_gbps", tcp.bits / tcp.seconds / 1e9),
+            ("retransmits", tcp.retransmits),
+            ("cpu_s_per_gbit", cpu / (tcp.bits / 1e9)),
+        ];
+        results.add(self.name(), &params, &fields);
+        Ok(())
+    }
+
+    fn udp_by_iperf(
+        &self,
+        server: &iperf::Server<'_>,
+        results: &mut Collector,
+    ) -> Result<(), BenchError> {
+        let cpu = cpu::busy()?;
+        let udp = server.udp(self.slice, SMALL_DATAGRAM)?;
+        let cpu = cpu::busy()? - cpu;
+        self.add_udp(
+            "iperf3",
+            udp.delivered / udp.seconds,
+            udp.offered / udp.seconds,
+            cpu / udp.delivered,
+            results,
+        );
+        Ok(())
+    }
+
+    fn udp_by_sendmmsg(&self, site: &Site, results: &mut Collector) -> Result<(), BenchError> {
+        let load = udp::Load {
+            payload: SMALL_DATAGRAM,
+            pace: None,
+            warm_up: WARM_UP.min(self.slice),
+            time: self.slice,
+        };
+        let udp = udp::run(site, &load)?;
+        self.add_udp(
+            "sendmmsg",
+            udp.delivered_pps,
+            udp.offered_pps,
+            udp.cpu_s / (udp.delivered_pps * udp.seconds),
+            results,
+        );
+        Ok(())
+    }
+
+    fn add_udp(
+        &self,
+        generator: &str,
+        delivered_pps: f64,
+        offered_pps: f64,
+        cpu_s_per_packet: f64,
+        results: &mut Collector,
+    ) {
+        let params = [
+            ("generator", json!(generator)),
+            ("payload", json!(SMALL_DATAGRAM)),
+        ];
+        let fields = [
+            ("udp_pps", delivered_pps),
+            ("udp_offered_pps", offered_pps),
+            ("cpu_s_per_mpkt", cpu_s_per_packet * 1e6),
+        ];
+        results.add(self.name(), &params, &fields);
+    }
+
+    fn ping(&self, site: &Site, results: &mut Collector) -> Result<(), BenchError> {
+        let fit = (self.seconds / PING_INTERVAL.as_secs_f64()) as usize;
+        let pings = ping::run(site, PINGS.min(fit.max(20)), PING_INTERVAL)?;
+        let us = &pings.round_trips_us;
+        if us.is_empty() {
+            return Err(BenchError::Measure(format!(
+                "{}: no ping was answered",
+                self.name()
+            )));
+        }
+        let fields = [
+            ("ping_mean_us", mean(us)),
+            ("ping_p50_us", percentile(us, 0.5)),
+            ("ping_p99_us", percentile(us, 0.99)),
+            ("ping_lost", pings.lost as f64),
+        ];
+        results.add(self.name(), &[], &fields);
+        results.add_histogram(
+            self.name(),
+            &[],
+            "ping_mean_us",
+            "ping_us_log2",
+            &log2_histogram(us),
+        );
+        Ok(())
+    }
+
+    /// A little more than the rate is offered; what counts is what arrives, in bytes of frames.
+    fn shaping(&self, results: &mut Collector) -> Result<(), BenchError> {
+        for shape in SHAPES {
+            let params = [("qdisc", json!("tbf")), ("rate", json!(shape.rate))];
+            if let Some(why) = self.join.cannot_shape() {
+                results.skip(self.name(), &params[..1], why);
+                continue;
+            }
+            let (site, _) = self.open(Some(shape))?;
+            let frame_bits = ((FULL_DATAGRAM + HEADERS) * 8) as f64;
+            let load = udp::Load {
+                payload: FULL_DATAGRAM,
+                pace: Some(OVERLOAD * shape.bits_per_second / frame_bits),
+                warm_up: WARM_UP,
+                time: SHAPE_TIME.min(Duration::from_secs_f64(self.seconds)),
+            };
+            let udp = udp::run(&site, &load)?;
+            let (measured, offered) =
+                (udp.delivered_pps * frame_bits, udp.offered_pps * frame_bits);
+            if offered < ENOUGH * shape.bits_per_second {
+                let mbps = offered / 1e6;
+                let why =
+                    format!("the sender offered {mbps:.0} Mb/s, too little to measure the limit");
+                results.skip(self.name(), &params, &why);
+                continue;
+            }
+            let fields = [
+                ("measured_mbps", measured / 1e6),
+                ("offered_mbps", offered / 1e6),
+                (
+                    "error_percent",
+                    (measured / shape.bits_per_second - 1.0) * 100.0,
+                ),
+            ];
+            results.add(self.name(), &params, &fields);
+        }
+        Ok(())
+    }
+}

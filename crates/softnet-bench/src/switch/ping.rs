@@ -1,0 +1,189 @@
+//! Pings over a raw ICMP socket, timed around the system calls, as ping(8) does.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, ipproto};
+
+use crate::error::BenchError;
+use crate::hosts::{ADDRESS_B, Site};
+
+/// How long an answer is waited for.
+const TIMEOUT: Duration = Duration::from_millis(500);
+/// How long a path may take to come up.
+const PATIENCE: Duration = Duration::from_secs(10);
+const ECHO_REQUEST: u8 = 8;
+const ECHO_REPLY: u8 = 0;
+/// ICMP header and the 56 bytes that ping(8) sends.
+const LENGTH: usize = 64;
+
+/// What came back.
+#[derive(Debug)]
+pub(super) struct Pings {
+    /// In the order of sending.
+    pub(super) round_trips_us: Vec<f64>,
+    pub(super) lost: usize,
+}
+
+/// Waits until host a reaches host b.
+pub(super) fn wait_for_path(site: &Site) -> Result<(), BenchError> {
+    let deadline = Instant::now() + PATIENCE;
+    let mut pinger = Pinger::open(site)?;
+    loop {
+        for daemon in &site.daemons {
+            daemon.check_running()?;
+        }
+        // Errors such as "no route to host" pass when the path comes up.
+        if let Ok(Some(_)) = pinger.ping(Duration::from_millis(10)) {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            let seconds = PATIENCE.as_secs();
+            return Err(BenchError::Measure(format!(
+                "host a did not reach host b within {seconds} s"
+            )));
+        }
+    }
+}
+
+/// Sends `count` pings from a to b, one each `interval`.
+pub(super) fn run(site: &Site, count: usize, interval: Duration) -> Result<Pings, BenchError> {
+    let mut pinger = Pinger::open(site)?;
+    let mut pings = Pings {
+        round_trips_us: Vec::with_capacity(count),
+        lost: 0,
+    };
+    let mut next = Instant::now();
+    for _ in 0..count {
+        std::thread::sleep(next.saturating_duration_since(Instant::now()));
+        next = next.max(Instant::now()) + interval;
+        match pinger
+            .ping(TIMEOUT)
+            .map_err(|e| BenchError::io("sending a ping", e))?
+        {
+            Some(round_trip) => pings.round_trips_us.push(round_trip.as_secs_f64() * 1e6),
+            None => pings.lost += 1,
+        }
+    }
+    Ok(pings)
+}
+
+struct Pinger {
+    socket: OwnedFd,
+    identifier: u16,
+    sequence: u16,
+}
+
+impl Pinger {
+    fn open(site: &Site) -> Result<Pinger, BenchError> {
+        let socket = site.a.run(|| {
+            let flags = SocketFlags::CLOEXEC;
+            rustix::net::socket_with(
+                AddressFamily::INET,
+                SocketType::RAW,
+                flags,
+                Some(ipproto::ICMP),
+            )
+            .map_err(|e| BenchError::io("opening a raw socket", e))
+        })?;
+        Ok(Pinger {
+            socket,
+            identifier: std::process::id() as u16,
+            sequence: 0,
+        })
+    }
+
+    /// One ping; the round-trip time, or `None` if no answer came in time.
+    fn ping(&mut self, timeout: Duration) -> rustix::io::Result<Option<Duration>> {
+        self.sequence = self.sequence.wrapping_add(1);
+        let request = request(self.identifier, self.sequence);
+        set_socket_timeout(&self.socket, Timeout::Recv, Some(timeout))?;
+        let sent = Instant::now();
+        let target = SocketAddrV4::new(Ipv4Addr::from(ADDRESS_B), 0);
+        rustix::net::sendto(&self.socket, &request, SendFlags::empty(), &target)?;
+        let mut packet = [0; 2048];
+        // A raw socket sees all ICMP: answers to earlier pings, errors.
+        while sent.elapsed() < timeout {
+            match rustix::net::recv(&self.socket, &mut packet[..], RecvFlags::empty()) {
+                Ok((_, length)) => {
+                    let arrived = sent.elapsed();
+                    let packet = &packet[..length.min(packet.len())];
+                    if is_answer(packet, self.identifier, self.sequence) {
+                        return Ok(Some(arrived));
+                    }
+                }
+                Err(rustix::io::Errno::AGAIN) => break,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(other) => return Err(other),
+            }
+        }
+        Ok(None)
+    }
+}
+
+fn request(identifier: u16, sequence: u16) -> [u8; LENGTH] {
+    let mut request = [0; LENGTH];
+    request[0] = ECHO_REQUEST;
+    request[4..6].copy_from_slice(&identifier.to_be_bytes());
+    request[6..8].copy_from_slice(&sequence.to_be_bytes());
+    let checksum = checksum(&request);
+    request[2..4].copy_from_slice(&checksum.to_be_bytes());
+    request
+}
+
+/// RFC 1071.
+fn checksum(bytes: &[u8]) -> u16 {
+    let mut sum: u32 = bytes
+        .chunks(2)
+        .map(|c| u32::from(c[0]) << 8 | u32::from(c.get(1).copied().unwrap_or(0)))
+        .sum();
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    !(sum as u16)
+}
+
+/// Whether an IPv4 packet is the echo reply to this request.
+fn is_answer(packet: &[u8], identifier: u16, sequence: u16) -> bool {
+    let Some(first) = packet.first() else {
+        return false;
+    };
+    let header = usize::from(first & 15) * 4;
+    let Some(icmp) = packet.get(header..) else {
+        return false;
+    };
+    icmp.len() >= 8
+        && icmp[0] == ECHO_REPLY
+        && icmp[4..6] == identifier.to_be_bytes()
+        && icmp[6..8] == sequence.to_be_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_sums_to_zero() {
+        let request = request(0xbeef, 77);
+        assert_ne!(request[2..4], [0, 0]);
+        assert_eq!(checksum(&request), 0);
+        assert_eq!(checksum(&[0x01]), !0x0100);
+    }
+
+    #[test]
+    fn only_the_right_reply_is_an_answer() {
+        let mut packet = vec![0x45; 20];
+        let mut icmp = request(7, 9);
+        packet.extend(icmp);
+        assert!(!is_answer(&packet, 7, 9), "that is the request");
+        icmp[0] = ECHO_REPLY;
+        packet.splice(20.., icmp);
+        assert!(is_answer(&packet, 7, 9));
+        assert!(!is_answer(&packet, 7, 8) && !is_answer(&packet, 6, 9));
+        for cut in 0..28 {
+            assert!(!is_answer(&packet[..cut], 7, 9));
+        }
+    }
+}
