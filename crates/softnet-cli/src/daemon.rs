@@ -3,12 +3,14 @@
 //! A port's device can go away while the engine runs: somebody deletes it. Packets for it are then dropped with a reason, and
 //! the device is made again as soon as the system lets us.
 
+use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use softnet::engine::PortId;
+use softnet::packet::EthernetAddress;
 use softnet_io::Buffers;
 
-use crate::config::{Config, PortConfig};
+use crate::config::{Config, Driver, PortConfig};
 use crate::failure::{Exit, Failure, chain};
 use crate::plant::{self, Engine};
 use crate::report;
@@ -20,8 +22,10 @@ const LOOK: Duration = Duration::from_millis(250);
 const DRAIN: Duration = Duration::from_secs(1);
 
 /// A configured port in the engine.
-struct Port<'a> {
-    config: &'a PortConfig,
+struct Port {
+    /// With an Ethernet address, chosen here if the file gives none: the device keeps it when it is made again, so that its
+    /// neighbours' tables stay right.
+    config: PortConfig,
     id: PortId,
     state: State,
 }
@@ -62,18 +66,18 @@ pub(crate) fn run(config: &Config) -> Result<(), Failure> {
 }
 
 /// Opens all ports, then joins them. On failure the engine is dropped by the caller, and all devices with it.
-fn build<'a>(
-    config: &'a Config,
-    engine: &Engine,
-    buffers: &Buffers,
-) -> Result<Vec<Port<'a>>, Failure> {
+fn build(config: &Config, engine: &Engine, buffers: &Buffers) -> Result<Vec<Port>, Failure> {
     let mut ports = Vec::with_capacity(config.ports.len());
     for port in &config.ports {
+        let mut port = port.clone();
+        if let Driver::Tap { mac, .. } = &mut port.driver {
+            mac.get_or_insert_with(random_address);
+        }
         let what = format!(
             "{}:{}:{}: port {:?} cannot be opened",
             config.file, port.place.line, port.place.column, port.name
         );
-        let opened = plant::open(port, buffers)
+        let opened = plant::open(&port, buffers)
             .map_err(|error| Failure::because(Exit::Config, &what, &error))?;
         let id = engine
             .add_port(opened.setup(&port.name, port.qdisc.clone()))
@@ -95,7 +99,7 @@ fn build<'a>(
 }
 
 /// Notices devices that are gone, and opens them again.
-fn look_after(engine: &Engine, buffers: &Buffers, ports: &mut [Port<'_>]) {
+fn look_after(engine: &Engine, buffers: &Buffers, ports: &mut [Port]) {
     for port in ports
         .iter_mut()
         .filter(|port| !matches!(port.state, State::Open))
@@ -117,9 +121,9 @@ fn look_after(engine: &Engine, buffers: &Buffers, ports: &mut [Port<'_>]) {
     }
 }
 
-fn reopen(engine: &Engine, buffers: &Buffers, port: &mut Port<'_>) {
+fn reopen(engine: &Engine, buffers: &Buffers, port: &mut Port) {
     let name = &port.config.name;
-    match plant::open(port.config, buffers) {
+    match plant::open(&port.config, buffers) {
         Ok(opened) => {
             engine.replace(port.id, opened.rx, opened.tx);
             report::note(format_args!("port {name:?}: open again"));
@@ -132,5 +136,25 @@ fn reopen(engine: &Engine, buffers: &Buffers, port: &mut Port<'_>) {
                 port.state = State::Missing(why);
             }
         }
+    }
+}
+
+/// A random unicast address of the locally administered kind, as the kernel would choose.
+fn random_address() -> EthernetAddress {
+    // The standard library's hash keys are random for each process and differ for each state.
+    let random = RandomState::new().hash_one(());
+    let [a, b, c, d, e, f, ..] = random.to_ne_bytes();
+    EthernetAddress([(a & 0xfc) | 0x02, b, c, d, e, f])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn random_addresses_are_local_unicast_and_differ() {
+        let (one, other) = (random_address(), random_address());
+        assert_eq!(one.0[0] & 0x03, 0x02);
+        assert_ne!(one, other);
     }
 }

@@ -141,7 +141,7 @@ impl Options<'_> {
 
     fn span_of(&self, key: &str) -> Range<usize> {
         self.find(key)
-            .map_or(self.span.clone(), |(_, value)| value.span())
+            .map_or_else(|| self.span.clone(), |(_, value)| value.span())
     }
 
     fn problem(&self, key: &str, span: Range<usize>, text: impl Into<String>) -> Problem {

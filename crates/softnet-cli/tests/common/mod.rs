@@ -1,0 +1,286 @@
+//! What the tests share: the program under test, namespaces that clean up after themselves, and skipping.
+
+#![allow(dead_code, reason = "each test program uses a part of it")]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Read;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, geteuid, kill_process, test_kill_process_group};
+
+/// Longer than anything a test waits for takes on a slow machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The built program.
+pub(crate) fn softnet() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_softnet"))
+}
+
+/// Reports a test that cannot run here. With `SOFTNET_TEST_REQUIRE=1` that is a failure.
+pub(crate) fn skip(why: &str) {
+    assert!(
+        std::env::var_os("SOFTNET_TEST_REQUIRE").is_none_or(|v| v != "1"),
+        "a skip is refused: {why}"
+    );
+    println!("skipped: {why}");
+}
+
+/// Whether this test may make devices and namespaces; if not, it is reported as skipped.
+pub(crate) fn may_make_networks() -> bool {
+    let why = if !geteuid().is_root() {
+        "needs root for network namespaces and TAP devices"
+    } else if fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open("/dev/net/tun")
+        .is_err()
+    {
+        "needs /dev/net/tun"
+    } else if let Err(error) = softnet_io::Netns::anonymous() {
+        return skip_with(&format!("needs network namespaces: {error}"));
+    } else {
+        return true;
+    };
+    skip_with(why)
+}
+
+/// Whether a program is there; if not, the test is reported as skipped.
+pub(crate) fn has_program(name: &str) -> bool {
+    let found = Command::new(name).arg("--version").output().is_ok()
+        || Command::new(name).arg("-V").output().is_ok();
+    found || skip_with(&format!("needs the program {name}"))
+}
+
+fn skip_with(why: &str) -> bool {
+    skip(why);
+    false
+}
+
+/// A running program in a process group of its own. Killed when dropped.
+#[derive(Debug)]
+pub(crate) struct Running {
+    child: Child,
+}
+
+impl Running {
+    /// Starts it with its output captured.
+    pub(crate) fn start(command: &mut Command) -> Running {
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .spawn()
+            .expect("starting the program");
+        Running { child }
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    /// Whether it runs a thread of this name.
+    pub(crate) fn has_thread(&self, name: &str) -> bool {
+        let Ok(tasks) = fs::read_dir(format!("/proc/{}/task", self.child.id())) else {
+            return false;
+        };
+        tasks
+            .flatten()
+            .filter_map(|task| fs::read_to_string(task.path().join("comm")).ok())
+            .any(|comm| comm.trim_end() == name)
+    }
+
+    /// Fails the test with its output if it has ended already.
+    pub(crate) fn assert_running(&mut self) {
+        if let Some(status) = self.child.try_wait().expect("waiting") {
+            let mut text = String::new();
+            let pipe = self.child.stderr.as_mut().expect("captured");
+            pipe.read_to_string(&mut text).expect("its output");
+            panic!("it ended early: {status}: {text}");
+        }
+    }
+
+    /// Sends a signal.
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(self.pid(), signal).expect("signalling a running program");
+    }
+
+    /// Waits for its end and checks that no process of its group is left.
+    pub(crate) fn finish(mut self) -> Output {
+        let group = self.pid();
+        // Outputs are small, so that the pipes never fill.
+        wait_for("the program's end", || {
+            self.child.try_wait().expect("waiting").is_some()
+        });
+        let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+        let out = self.child.stdout.as_mut().expect("captured");
+        out.read_to_end(&mut stdout).expect("its output");
+        let err = self.child.stderr.as_mut().expect("captured");
+        err.read_to_end(&mut stderr).expect("its output");
+        let status = self.child.wait().expect("waiting");
+        assert!(
+            test_kill_process_group(group).is_err(),
+            "a child process is left"
+        );
+        Output {
+            status,
+            stdout,
+            stderr,
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Waits until `done`, and fails the test if that never happens.
+pub(crate) fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < PATIENCE, "waited in vain for {what}");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// A network namespace made by `ip netns add`, removed when dropped.
+#[derive(Debug)]
+pub(crate) struct NamedNetns {
+    /// Its name.
+    pub(crate) name: String,
+}
+
+impl NamedNetns {
+    /// Makes one whose name no other test uses.
+    pub(crate) fn new(tag: &str) -> NamedNetns {
+        let netns = NamedNetns {
+            name: format!("softnet-test-{}-{tag}", std::process::id()),
+        };
+        netns.ip_netns("add");
+        netns
+    }
+
+    fn ip_netns(&self, verb: &str) {
+        let output = Command::new("ip")
+            .args(["netns", verb, &self.name])
+            .output()
+            .expect("ip");
+        assert!(
+            output.status.success(),
+            "ip netns {verb}: {}",
+            text(&output.stderr)
+        );
+    }
+
+    /// Runs `f` on a thread in it.
+    pub(crate) fn run<T: Send>(&self, f: impl FnOnce() -> T + Send) -> T {
+        let netns = softnet_io::Netns::named(&self.name).expect("opening our namespace");
+        netns.run(f).expect("entering our namespace")
+    }
+
+    /// Names of the interfaces in it.
+    pub(crate) fn interfaces(&self) -> BTreeSet<String> {
+        self.run(|| interfaces(Path::new("/proc/thread-self/net/dev")))
+    }
+
+    /// `ip -n NAME …`
+    pub(crate) fn ip(&self, arguments: &[&str]) {
+        let output = Command::new("ip")
+            .args(["-n", &self.name])
+            .args(arguments)
+            .output();
+        let output = output.expect("ip");
+        assert!(
+            output.status.success(),
+            "ip {arguments:?}: {}",
+            text(&output.stderr)
+        );
+    }
+}
+
+impl Drop for NamedNetns {
+    fn drop(&mut self) {
+        let _ = Command::new("ip")
+            .args(["netns", "del", &self.name])
+            .output();
+    }
+}
+
+/// What a test could leave behind in the system outside its own namespaces.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Surroundings {
+    interfaces: BTreeSet<String>,
+    netns: BTreeSet<PathBuf>,
+}
+
+impl Surroundings {
+    /// As they are now. Namespaces of tests that run beside this one do not count.
+    pub(crate) fn now() -> Surroundings {
+        let netns = fs::read_dir("/run/netns").into_iter().flatten().flatten();
+        Surroundings {
+            interfaces: interfaces(Path::new("/proc/net/dev")),
+            netns: netns
+                .map(|entry| entry.path())
+                .filter(|path| !path.to_string_lossy().contains("softnet-test-"))
+                .collect(),
+        }
+    }
+}
+
+fn interfaces(proc_net_dev: &Path) -> BTreeSet<String> {
+    let table = fs::read_to_string(proc_net_dev).expect("the list of interfaces");
+    table
+        .lines()
+        .skip(2)
+        .filter_map(|line| line.split_once(':'))
+        .map(|(name, _)| name.trim().to_owned())
+        .collect()
+}
+
+/// A directory for one test's files, removed when dropped.
+#[derive(Debug)]
+pub(crate) struct Scratch {
+    path: PathBuf,
+}
+
+impl Scratch {
+    /// A fresh directory that everyone may read.
+    pub(crate) fn new(tag: &str) -> Scratch {
+        use std::os::unix::fs::PermissionsExt;
+        let path = std::env::temp_dir().join(format!("softnet-test-{}-{tag}", std::process::id()));
+        fs::create_dir(&path).expect("a scratch directory");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("its mode");
+        Scratch { path }
+    }
+
+    /// Writes a file in it.
+    pub(crate) fn file(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.path.join(name);
+        fs::write(&path, text).expect("writing a scratch file");
+        path
+    }
+
+    /// A path in it.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+/// Bytes as text, for messages.
+pub(crate) fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}

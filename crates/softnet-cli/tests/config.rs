@@ -1,0 +1,151 @@
+//! What is wrong with a configuration or a command line: one clear line, exit code 2, nothing left behind.
+
+mod common;
+
+use std::path::Path;
+
+use common::{NamedNetns, Scratch, Surroundings, has_program, may_make_networks, softnet, text};
+
+/// Runs `softnet VERB FILE` on `config`; returns the one line of its complaint, without the file's path.
+fn complaint(scratch: &Scratch, verb: &str, config: &str) -> String {
+    let file = scratch.file("x.toml", config);
+    let output = softnet().arg(verb).arg(&file).output().expect("softnet");
+    let stderr = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{verb}: {stderr}");
+    assert_eq!(text(&output.stdout), "");
+    assert_eq!(stderr.matches('\n').count(), 1, "one line: {stderr}");
+    let start = format!("softnet: {}:", file.display());
+    let line = stderr.trim_end().strip_prefix(&start);
+    line.unwrap_or_else(|| panic!("starts with the place: {stderr}"))
+        .to_owned()
+}
+
+#[test]
+fn mistakes_in_the_file() {
+    let scratch = Scratch::new("mistakes");
+    let port = "[[port]]\nname = \"p\"\ndriver = \"null\"\n";
+    for (config, expected) in [
+        (
+            "[engine]\n  worker = 2\n".to_owned(),
+            "2:3: key `engine.worker`: is unknown; known here: workers, buffers",
+        ),
+        (
+            format!("{port}{port}"),
+            "5:8: key `port.name`: \"p\" is the name of the port in line 2 already; choose another",
+        ),
+        (
+            format!("{port}[[bridge]]\nname = \"br0\"\nports = [\"p\", \"q\"]\n"),
+            "6:15: key `bridge.ports`: there is no port \"q\"; add a [[port]] of that name or correct it",
+        ),
+        (
+            format!(
+                "{port}qdisc = {{ kind = \"tbf\", rate = \"fast\", burst = \"32k\", limit = 9 }}\n"
+            ),
+            "4:32: key `port.qdisc.rate`: \"fast\" is not a number with a unit; write it like 100mbit",
+        ),
+        (
+            "[[port]]\nname = \"p\"\ndriver = \"af_xdp\"\n".to_owned(),
+            "3:10: key `port.driver`: driver \"af_xdp\" is not available in this version; use tap or null",
+        ),
+    ] {
+        for verb in ["check", "run"] {
+            assert_eq!(
+                complaint(&scratch, verb, &config),
+                expected,
+                "{verb} {config}"
+            );
+        }
+    }
+}
+
+#[test]
+fn files_that_cannot_be_read() {
+    for verb in ["check", "run"] {
+        let output = softnet()
+            .args([verb, "/nonexistent/x.toml"])
+            .output()
+            .expect("softnet");
+        assert_eq!(output.status.code(), Some(2));
+        let line = text(&output.stderr);
+        let expected = "softnet: /nonexistent/x.toml: cannot be read: No such file";
+        assert!(line.starts_with(expected), "{line}");
+    }
+}
+
+#[test]
+fn the_example_is_valid() {
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/two-hosts.toml");
+    let output = softnet()
+        .arg("check")
+        .arg(&example)
+        .output()
+        .expect("softnet");
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let line = text(&output.stdout);
+    assert!(
+        line.ends_with("valid: 2 ports, 1 bridge, 2 workers, 65536 buffers\n"),
+        "{line}"
+    );
+}
+
+#[test]
+fn command_lines() {
+    for arguments in [
+        &[][..],
+        &["walk"],
+        &["check"],
+        &["demo", "--seconds", "0"],
+        &["demo", "--x"],
+    ] {
+        let output = softnet().args(arguments).output().expect("softnet");
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+    }
+    for arguments in [&["--help"][..], &["run", "--help"], &["demo", "--help"]] {
+        let output = softnet().args(arguments).output().expect("softnet");
+        assert!(output.status.success());
+        assert!(
+            text(&output.stdout).contains("Exit codes:"),
+            "{arguments:?}"
+        );
+    }
+}
+
+#[test]
+fn a_port_that_cannot_be_opened() {
+    let scratch = Scratch::new("unopened");
+    let config = "[[port]]\nname = \"p\"\ndriver = \"tap\"\nnetns = \"softnet-nowhere\"\n";
+    let line = complaint(&scratch, "run", config);
+    assert_eq!(
+        line,
+        "2:8: port \"p\" cannot be opened: there is no network namespace 'softnet-nowhere'; \
+         make it with `ip netns add softnet-nowhere`"
+    );
+}
+
+#[test]
+fn ports_opened_before_the_one_that_fails_are_removed() {
+    if !may_make_networks() || !has_program("ip") {
+        return;
+    }
+    let before = Surroundings::now();
+    let scratch = Scratch::new("removed");
+    let netns = NamedNetns::new("removed");
+    let port = |name: &str| {
+        format!(
+            "[[port]]\nname = {name:?}\ndriver = \"tap\"\nnetns = {:?}\n",
+            netns.name
+        )
+    };
+    // `lo` exists already.
+    let line = complaint(&scratch, "run", &(port("first") + &port("lo")));
+    assert!(
+        line.starts_with("6:8: port \"lo\" cannot be opened: "),
+        "{line}"
+    );
+    assert!(
+        !netns.interfaces().contains("first"),
+        "the first port's device is left"
+    );
+    drop(netns);
+    assert_eq!(Surroundings::now(), before);
+}

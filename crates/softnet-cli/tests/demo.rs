@@ -1,0 +1,197 @@
+//! `softnet demo`: as root, unprivileged, and interrupted.
+
+mod common;
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use common::{
+    Running, Scratch, Surroundings, has_program, may_make_networks, skip, softnet, text, wait_for,
+};
+use rustix::process::Signal;
+use serde_json::Value;
+
+/// Checks the one object that `--json` promises.
+fn check_json(output: &Output) {
+    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
+    assert_eq!(stderr, "", "nothing but the object");
+    assert_eq!(stdout.matches('\n').count(), 1, "{stdout}");
+    let json: Value = serde_json::from_str(&stdout).expect("JSON");
+    let number = |path: &str| {
+        let value = json.pointer(path).and_then(Value::as_f64);
+        value.unwrap_or_else(|| panic!("no number {path} in {stdout}"))
+    };
+    for path in ["/tcp_gbps", "/udp_pps", "/udp_paced/pps", "/start_ms"] {
+        assert!(number(path) > 0.0, "{path}: {stdout}");
+    }
+    for ping in ["/ping_us", "/loaded_ping_us", "/shaped/loaded_ping_us"] {
+        let (p50, p99) = (
+            number(&format!("{ping}/p50")),
+            number(&format!("{ping}/p99")),
+        );
+        assert!(0.0 < p50 && p50 <= p99, "{ping}: {stdout}");
+    }
+    assert_eq!(number("/shaped/rate_mbps"), 100.0);
+    // A starved machine may send less. More than the rate and the bucket is a fault, with a margin for reading two clocks.
+    let measured = number("/shaped/measured_mbps");
+    assert!(
+        measured > 10.0 && measured < 110.0,
+        "{measured} Mb/s: {stdout}"
+    );
+    assert_eq!(
+        number("/udp_flat/reordered") + number("/udp_paced/reordered"),
+        0.0,
+        "{stdout}"
+    );
+    let count = |name: &str| {
+        let value = json
+            .pointer(&format!("/conservation/{name}"))
+            .and_then(Value::as_u64);
+        value.unwrap_or_else(|| panic!("no count {name} in {stdout}"))
+    };
+    assert!(count("rx") > 0);
+    assert_eq!(
+        count("rx") + count("copied"),
+        count("tx") + count("dropped") + count("queued"),
+        "{stdout}"
+    );
+    let reasons = json["drops"].as_object().expect("drops by reason");
+    let by_reason: u64 = reasons.values().map(|n| n.as_u64().expect("a count")).sum();
+    assert_eq!(by_reason, count("dropped"), "{stdout}");
+}
+
+#[test]
+fn as_root() {
+    if !may_make_networks() {
+        return;
+    }
+    let before = Surroundings::now();
+    let output = Running::start(softnet().args(["demo", "--json", "--seconds", "2"])).finish();
+    check_json(&output);
+    assert_eq!(Surroundings::now(), before);
+}
+
+#[test]
+fn the_table() {
+    if !may_make_networks() {
+        return;
+    }
+    let output = Running::start(softnet().args(["demo", "--seconds", "1"])).finish();
+    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
+    assert_eq!(stderr, "", "no progress where no terminal is");
+    for part in [
+        "TCP",
+        "UDP",
+        "ping, idle",
+        "p50",
+        "p99",
+        "asked 100.00 Mb/s",
+        " = sent ",
+    ] {
+        assert!(stdout.contains(part), "{part}: {stdout}");
+    }
+    assert!(
+        !stdout.contains('\u{1b}'),
+        "no terminal control where no terminal is"
+    );
+}
+
+#[test]
+fn interrupted() {
+    if !may_make_networks() {
+        return;
+    }
+    let before = Surroundings::now();
+    for signal in [Signal::INT, Signal::TERM] {
+        let mut running = Running::start(softnet().args(["demo", "--seconds", "3600"]));
+        wait_for("the demo", || {
+            running.assert_running();
+            running.has_thread("softnet/0")
+        });
+        running.signal(signal);
+        let output = running.finish();
+        assert_eq!(output.status.code(), Some(130));
+        assert_eq!(text(&output.stderr), "softnet: interrupted\n");
+        assert_eq!(text(&output.stdout), "", "no results of half a run");
+        assert_eq!(Surroundings::now(), before);
+    }
+}
+
+/// The demo as the user nobody, who finds a /dev/net/tun of this mode.
+fn as_nobody(scratch: &Scratch, mode: &str) -> Output {
+    let program = scratch.path("softnet");
+    std::fs::copy(env!("CARGO_BIN_EXE_softnet"), &program).expect("a copy that nobody can reach");
+    let script = "mount --make-rprivate / && mount -t tmpfs tmpfs /dev/net \
+         && mknod -m \"$1\" /dev/net/tun c 10 200 \
+         && exec setpriv --reuid=65534 --regid=65534 --clear-groups --inh-caps=-all \
+            \"$2\" demo --json --seconds 2";
+    let mut command = Command::new("unshare");
+    command
+        .args(["-m", "sh", "-c", script, "sh", mode])
+        .arg(program);
+    Running::start(&mut command).finish()
+}
+
+/// Whether nobody can be played here, and what a user namespace would meet.
+fn can_play_nobody() -> bool {
+    if !may_make_networks() || !has_program("unshare") || !has_program("setpriv") {
+        return false;
+    }
+    if !Path::new("/dev/net").is_dir() {
+        skip("needs a directory /dev/net");
+        return false;
+    }
+    let status = Command::new("setpriv")
+        .args([
+            "--reuid=65534",
+            "--regid=65534",
+            "--clear-groups",
+            "unshare",
+            "-Urn",
+            "true",
+        ])
+        .output()
+        .expect("setpriv");
+    if !status.status.success() {
+        skip("needs user namespaces for everyone");
+        return false;
+    }
+    let mounts = Command::new("unshare")
+        .args(["-m", "true"])
+        .output()
+        .expect("unshare");
+    if !mounts.status.success() {
+        skip("needs a mount namespace");
+        return false;
+    }
+    true
+}
+
+#[test]
+fn unprivileged() {
+    if !can_play_nobody() {
+        return;
+    }
+    let before = Surroundings::now();
+    let scratch = Scratch::new("nobody");
+    check_json(&as_nobody(&scratch, "666"));
+    assert_eq!(Surroundings::now(), before);
+}
+
+#[test]
+fn unprivileged_where_the_device_is_closed() {
+    if !can_play_nobody() {
+        return;
+    }
+    let scratch = Scratch::new("closed");
+    let output = as_nobody(&scratch, "600");
+    assert_eq!(output.status.code(), Some(1));
+    let line = text(&output.stderr);
+    assert!(
+        line.contains("/dev/net/tun") && line.contains("chmod 0666 /dev/net/tun"),
+        "{line}"
+    );
+    assert_eq!(line.matches('\n').count(), 1, "{line}");
+}

@@ -1,0 +1,167 @@
+//! `softnet run` on the example of the README, between two named network namespaces.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+
+use common::{
+    NamedNetns, PATIENCE, Running, Scratch, Surroundings, has_program, may_make_networks, softnet,
+    text, wait_for,
+};
+use rustix::process::Signal;
+
+/// The example, with its namespaces' names replaced by ours.
+fn example(a: &NamedNetns, b: &NamedNetns) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/two-hosts.toml");
+    let example = std::fs::read_to_string(path).expect("the example");
+    assert!(example.contains("netns = \"host-a\"") && example.contains("netns = \"host-b\""));
+    example
+        .replace("netns = \"host-a\"", &format!("netns = {:?}", a.name))
+        .replace("netns = \"host-b\"", &format!("netns = {:?}", b.name))
+}
+
+/// Starts the program and waits until its devices are there.
+fn start(config: &Path, a: &NamedNetns, b: &NamedNetns) -> Running {
+    let mut running = Running::start(softnet().arg("run").arg(config));
+    wait_for("the ports", || {
+        running.assert_running();
+        a.interfaces().contains("eth-a") && b.interfaces().contains("eth-b")
+    });
+    running
+}
+
+/// Sends half a megabyte from one namespace to the other and back, and compares.
+fn exchange(from: &NamedNetns, to: &NamedNetns, address: &str) {
+    let any = if address.contains(':') {
+        "[::]:0"
+    } else {
+        "0.0.0.0:0"
+    };
+    let listener = to.run(|| TcpListener::bind(any)).expect("listening");
+    let port = listener.local_addr().expect("bound").port();
+    let remote = SocketAddr::new(address.parse().expect("an address"), port);
+    let data: Vec<u8> = (0..1 << 19)
+        .map(|i: u32| (i.wrapping_mul(2_654_435_761) >> 24) as u8)
+        .collect();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            // Not blocking: the other side may fail.
+            listener.set_nonblocking(true).expect("a listener");
+            let mut stream = None;
+            wait_for("a connection", || {
+                stream = listener.accept().ok();
+                stream.is_some()
+            });
+            let Some((mut stream, _)) = stream else {
+                return;
+            };
+            stream.set_nonblocking(false).expect("a stream");
+            stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+            let mut received = Vec::new();
+            stream.read_to_end(&mut received).expect("reading");
+            stream.write_all(&received).expect("sending back");
+        });
+        let stream = from.run(|| TcpStream::connect_timeout(&remote, PATIENCE));
+        let mut stream = stream.expect("connecting through the switch");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        stream.write_all(&data).expect("sending");
+        stream
+            .shutdown(std::net::Shutdown::Write)
+            .expect("shutdown");
+        let mut back = Vec::new();
+        stream.read_to_end(&mut back).expect("reading the answer");
+        assert!(back == data, "what came back differs");
+    });
+}
+
+/// Whether the host of one namespace answers a ping from the other. (`ping` is not everywhere; where it is, it must work.)
+fn ping(from: &NamedNetns, address: &str) {
+    let mut ping = Command::new("ip");
+    ping.args([
+        "netns", "exec", &from.name, "ping", "-c", "3", "-i", "0.01", "-W", "5", address,
+    ]);
+    if Command::new("ping").arg("-V").output().is_ok() {
+        let output = ping.output().expect("ping");
+        assert!(
+            output.status.success(),
+            "{}{}",
+            text(&output.stdout),
+            text(&output.stderr)
+        );
+    }
+}
+
+#[test]
+fn two_hosts() {
+    if !may_make_networks() || !has_program("ip") {
+        return;
+    }
+    let before = Surroundings::now();
+    let scratch = Scratch::new("two-hosts");
+    let (a, b) = (NamedNetns::new("a"), NamedNetns::new("b"));
+    let config = scratch.file("two-hosts.toml", &example(&a, &b));
+    let mut running = start(&config, &a, &b);
+    ping(&a, "10.9.0.2");
+    exchange(&a, &b, "10.9.0.2");
+    exchange(&a, &b, "fd00:9::2");
+    exchange(&b, &a, "10.9.0.1");
+
+    // A device that is deleted comes back, and so does its traffic: with the same Ethernet address, so that the other
+    // host's neighbour table stays right.
+    a.ip(&["link", "del", "dev", "eth-a"]);
+    wait_for("the deleted port", || {
+        running.assert_running();
+        a.interfaces().contains("eth-a")
+    });
+    exchange(&b, &a, "10.9.0.1");
+
+    running.signal(Signal::TERM);
+    let output = running.finish();
+    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
+    assert!(
+        stderr.contains("port \"eth-a\": its device is gone"),
+        "{stderr}"
+    );
+    assert!(stderr.contains("port \"eth-a\": open again"), "{stderr}");
+    let lines: Vec<&str> = stdout.lines().collect();
+    assert!(lines[0].starts_with("port "), "{stdout}");
+    for (line, name) in lines[1..3].iter().zip(["eth-a", "eth-b"]) {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        assert_eq!(fields[0], name);
+        for field in &fields[1..5] {
+            assert!(field.parse::<u64>().expect("a counter") > 0, "{stdout}");
+        }
+    }
+    assert!(
+        lines[3].starts_with("received ") && lines[3].contains(" = sent "),
+        "{stdout}"
+    );
+    assert!(
+        !a.interfaces().contains("eth-a") && !b.interfaces().contains("eth-b"),
+        "a device is left"
+    );
+    drop((a, b));
+    assert_eq!(Surroundings::now(), before);
+}
+
+#[test]
+fn no_port_at_all_runs_until_it_is_told_to_stop() {
+    let scratch = Scratch::new("empty");
+    let config = scratch.file("empty.toml", "[engine]\nworkers = 1\n");
+    for signal in [Signal::TERM, Signal::INT] {
+        let mut running = Running::start(softnet().arg("run").arg(&config));
+        wait_for("the worker", || {
+            running.assert_running();
+            running.has_thread("softnet/0")
+        });
+        running.signal(signal);
+        let output = running.finish();
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        assert!(text(&output.stdout).ends_with("received 0 = sent 0 + dropped 0 + queued 0\n"));
+    }
+}
