@@ -195,6 +195,16 @@ impl Links {
         })
     }
 
+    /// Sets the longest large frame that the kernel hands to the device, in bytes; it cuts longer ones itself.
+    ///
+    /// # Errors
+    /// [`LinkError::Refused`].
+    pub fn set_gso_max_size(&mut self, index: u32, bytes: u32) -> Result<(), LinkError> {
+        self.set(index, LinkAttribute::GsoMaxSize(bytes), || {
+            format!("set the size of large frames to {bytes}")
+        })
+    }
+
     /// Adds an address; its network becomes reachable when the interface is up. IPv6 addresses are usable at once (no duplicate address detection).
     ///
     /// # Errors

@@ -29,6 +29,9 @@ use crate::{InterfaceAddress, LinkError, Links, Netns, NetnsError};
 /// The kernel's limit of queues per device.
 pub const MAX_QUEUES: usize = 256;
 
+/// An Ethernet header with two VLAN tags.
+const ETHERNET: usize = 22;
+
 /// What device to make.
 #[derive(Clone, Debug)]
 pub struct TapConfig {
@@ -72,9 +75,10 @@ impl TapConfig {
 /// Where received frames go.
 #[derive(Clone, Debug)]
 pub struct Buffers {
-    /// For the first bytes of each frame, and for all of it unless it is large.
+    /// For frames that fit in one buffer, and for chains.
     pub small: Pool,
-    /// For the rest of a large frame, in one piece. Without it, or when it is exhausted, large frames become chains of small buffers, at the price of a copy.
+    /// For longer frames, each in one piece. Without it, or while it is exhausted, they become chains of small buffers, at the price of a copy.
+    /// Its buffers limit the longest frame: with 65,536 bytes, 65,459; the kernel is told to cut larger ones.
     pub large: Option<Pool>,
 }
 
@@ -87,9 +91,18 @@ pub enum OpenError {
     /// Too few or too many.
     #[error("a TAP device has 1 to {MAX_QUEUES} queues, not {0}")]
     BadQueues(usize),
-    /// A frame of the largest size would not fit.
-    #[error("the packet buffers are too small: {0} bytes for a frame of up to {MAX_FRAME}")]
-    BadBuffers(usize),
+    /// A packet of that size would not fit.
+    #[error(
+        "the MTU of the TAP device '{name}' can be at most {max} with these packet buffers, not {mtu}"
+    )]
+    BadMtu {
+        /// The device.
+        name: String,
+        /// What was asked for.
+        mtu: u32,
+        /// The longest packet that fits the buffers.
+        max: u32,
+    },
     /// The namespace cannot be entered.
     #[error(transparent)]
     Netns(#[from] NetnsError),
@@ -151,9 +164,10 @@ impl Tap {
     /// [`OpenError`].
     pub fn open(config: &TapConfig, buffers: &Buffers) -> Result<Tap, OpenError> {
         check(config, buffers)?;
+        let longest = rx::longest_frame(buffers);
         let device = match &config.netns {
-            Some(netns) => netns.run(|| Device::make(config))??,
-            None => Device::make(config)?,
+            Some(netns) => netns.run(|| Device::make(config, longest))??,
+            None => Device::make(config, longest)?,
         };
         let mut tap = Tap {
             name: device.name,
@@ -185,9 +199,13 @@ fn check(config: &TapConfig, buffers: &Buffers) -> Result<(), OpenError> {
     if !(1..=MAX_QUEUES).contains(&config.queues) {
         return Err(OpenError::BadQueues(config.queues));
     }
-    let room = rx::room(buffers);
-    if room <= MAX_FRAME {
-        return Err(OpenError::BadBuffers(room));
+    let max = (rx::longest_frame(buffers) - ETHERNET) as u32;
+    if config.mtu > max {
+        return Err(OpenError::BadMtu {
+            name: config.name.clone(),
+            mtu: config.mtu,
+            max,
+        });
     }
     Ok(())
 }
@@ -202,7 +220,7 @@ struct Device {
 
 impl Device {
     /// In the calling thread's namespace.
-    fn make(config: &TapConfig) -> Result<Device, OpenError> {
+    fn make(config: &TapConfig, longest_frame: usize) -> Result<Device, OpenError> {
         let mut device = Device {
             name: config.name.clone(),
             index: 0,
@@ -216,7 +234,7 @@ impl Device {
             device.add_queue(config)?;
         }
         device
-            .configure(config)
+            .configure(config, longest_frame)
             .map_err(|source| OpenError::Configure {
                 name: device.name.clone(),
                 source,
@@ -278,7 +296,7 @@ impl Device {
         Err(self.refused("offload", Errno::INVAL))
     }
 
-    fn configure(&mut self, config: &TapConfig) -> Result<(), LinkError> {
+    fn configure(&mut self, config: &TapConfig, longest_frame: usize) -> Result<(), LinkError> {
         let mut links = Links::open()?;
         let index = links.index(&self.name)?;
         self.index = index;
@@ -287,6 +305,9 @@ impl Device {
         }
         links.set_mtu(index, config.mtu)?;
         links.set_tx_queue_len(index, config.tx_queue_len)?;
+        if longest_frame < MAX_FRAME {
+            links.set_gso_max_size(index, longest_frame as u32)?;
+        }
         for &address in &config.addresses {
             links.add_address(index, address)?;
         }

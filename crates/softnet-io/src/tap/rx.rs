@@ -1,16 +1,17 @@
 //! Reading frames from a TAP queue.
 //!
-//! Each read is one `readv` into `[virtio-net header + start of the frame: a small buffer][rest: a large buffer]`. The large buffer
-//! stays posted until a frame needs it. When the pool of large buffers has none (or there is no such pool), a scratch area takes
-//! its place, and the rest of a large frame is copied to further small buffers. When there is no small buffer either, the whole
-//! frame goes to the scratch area and is dropped, so that the queue never sticks.
+//! Each frame is one `read` into a large buffer that stays posted. A frame that fits a small buffer is copied to one (its bytes
+//! are in the first-level cache; measured, that is cheaper than a `readv` into both); a longer one keeps the large buffer, in one
+//! piece, and another is posted. When the pool of large buffers has none (or there is no such pool), a scratch area takes its
+//! place, and frames are copied to as many small buffers as it takes. When a frame finds no small buffer either, it is dropped:
+//! it has been read, so that the queue never sticks.
 
-use std::io::IoSliceMut;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::io::Errno;
 use softnet::packet::{HEADROOM, MAX_FRAME, Packet, PacketList, VNET_HDR_LEN, VnetHeader};
+use softnet::pool::Pool;
 use softnet::rx::{CountDrop, Polled, RxQueue};
 use softnet::stats::DropReason;
 use softnet::time::Time;
@@ -32,17 +33,16 @@ pub struct TapRx {
     fresh: PacketList,
     /// The posted large buffer.
     large: Option<Packet>,
-    /// Longer than any frame with its header.
+    /// Used while no large buffer can be had; longer than any frame with its header.
     scratch: Box<[u8]>,
 }
 
-/// Bytes of the longest frame for which a queue with these buffers has room.
-pub(super) fn room(buffers: &Buffers) -> usize {
-    let rest = buffers
-        .large
-        .as_ref()
-        .map_or(MAX_FRAME + 1, |large| large.payload_size() + HEADROOM);
-    buffers.small.payload_size() + rest
+/// The longest frame that can be received with these buffers: what is read must not fill the posted buffer, as a cut frame does.
+pub(super) fn longest_frame(buffers: &Buffers) -> usize {
+    match &buffers.large {
+        Some(large) => (large.payload_size() + HEADROOM - VNET_HDR_LEN - 1).min(MAX_FRAME),
+        None => MAX_FRAME,
+    }
 }
 
 /// What one read brought.
@@ -65,105 +65,80 @@ impl TapRx {
         }
     }
 
-    /// An empty small buffer whose data will start at the virtio-net header.
-    fn small(&mut self, wanted: usize) -> Option<Packet> {
-        if self.fresh.is_empty() {
-            self.buffers
-                .small
-                .alloc_bulk(wanted.clamp(1, REFILL), &mut self.fresh);
+    /// The posted large buffer, or a fresh one, if there is one.
+    fn take_large(&mut self) -> Option<Packet> {
+        if self.large.is_some() {
+            return self.large.take();
         }
-        let mut packet = self.fresh.pop_front()?;
-        packet.reserve(HEADROOM - VNET_HDR_LEN);
+        let mut packet = self.buffers.large.as_ref()?.alloc().ok()?;
+        packet.reserve(0);
         Some(packet)
     }
 
-    /// Posts a large buffer, if there is one.
-    fn post_large(&mut self) {
-        if self.large.is_none()
-            && let Some(pool) = &self.buffers.large
-            && let Ok(mut packet) = pool.alloc()
-        {
-            packet.reserve(0);
-            self.large = Some(packet);
-        }
-    }
-
-    /// Reads one frame; `wanted` is how many more are.
+    /// Reads one frame; `wanted` is how many are, this one included.
     fn receive(&mut self, wanted: usize) -> Frame {
-        let Some(mut packet) = self.small(wanted) else {
-            return self.discard();
+        let mut large = self.take_large();
+        let posted = match &mut large {
+            Some(large) => large.tailroom_mut(),
+            None => &mut self.scratch,
         };
-        self.post_large();
-        let first = packet.tailroom_mut();
-        let first_len = first.len();
-        let rest = self
-            .large
-            .as_mut()
-            .map_or(&mut self.scratch[..], Packet::tailroom_mut);
-        let capacity = first_len + rest.len();
-        let mut parts = [IoSliceMut::new(first), IoSliceMut::new(rest)];
-        let n = match retry(|| rustix::io::readv(&self.fd, &mut parts)) {
-            Ok(n) => n,
-            Err(e) => {
-                // Not used; its place in front, where its cache lines are warm.
-                self.fresh.push_front(packet);
-                return failed(e);
-            }
-        };
-        packet.extend(n.min(first_len));
-        if n > first_len {
-            // A longer frame would have been cut to exactly what was posted.
-            if n == capacity || n > VNET_HDR_LEN + MAX_FRAME {
+        let n = match rustix::io::retry_on_intr(|| rustix::io::read(&self.fd, &mut posted[..])) {
+            // It may have been cut.
+            Ok(n) if n == posted.len() => {
+                self.large = large;
                 return Frame::Dropped(DropReason::TooLong, 1);
             }
-            match self.large.take() {
-                Some(mut large) => {
-                    large.extend(n - first_len);
-                    packet.append_segment(large);
-                }
-                None => {
-                    if !self.chain(&mut packet, n - first_len) {
-                        return Frame::Dropped(
-                            DropReason::NoBuffer,
-                            wire_packets(packet.data(), n),
-                        );
-                    }
-                }
+            Ok(n) => n,
+            Err(e) => {
+                self.large = large;
+                return match e {
+                    // EBADFD: the device was removed. EIO: it is being removed.
+                    Errno::BADFD | Errno::IO => Frame::Gone,
+                    // Empty, or no memory at this moment: the queue stays readable then, and is tried again.
+                    _ => Frame::Empty,
+                };
             }
-        }
-        finish(packet, self.queue)
-    }
-
-    /// Copies the first `len` bytes of the scratch area to small buffers behind `packet`.
-    fn chain(&self, packet: &mut Packet, len: usize) -> bool {
-        let mut rest = &self.scratch[..len];
-        let mut buffers = PacketList::new();
-        while !rest.is_empty() {
-            if buffers.is_empty() {
-                let estimate = rest
-                    .len()
-                    .div_ceil(self.buffers.small.payload_size() + HEADROOM);
-                self.buffers.small.alloc_bulk(estimate, &mut buffers);
+        };
+        let small_room = self.buffers.small.payload_size() + VNET_HDR_LEN;
+        let read = match large {
+            Some(mut large) if n > small_room => {
+                large.extend(n);
+                return finish(large, self.queue);
             }
-            let Some(mut segment) = buffers.pop_front() else {
-                return false;
-            };
-            segment.reserve(0);
-            let n = segment.tailroom_mut().len().min(rest.len());
-            segment.append(&rest[..n]);
-            packet.append_segment(segment);
-            rest = &rest[n..];
+            Some(unused) => &self.large.insert(unused).tailroom_mut()[..n],
+            None => &self.scratch[..n],
+        };
+        if self.fresh.is_empty() {
+            // For a long frame, all that it takes.
+            let wanted = wanted.clamp(1, REFILL).max(n.div_ceil(small_room));
+            self.buffers.small.alloc_bulk(wanted, &mut self.fresh);
         }
-        true
+        match copy(read, &mut self.fresh, &self.buffers.small) {
+            Some(packet) => finish(packet, self.queue),
+            None => Frame::Dropped(DropReason::NoBuffer, wire_packets(read)),
+        }
     }
+}
 
-    /// Reads a frame for which there is no buffer.
-    fn discard(&mut self) -> Frame {
-        match retry(|| rustix::io::read(&self.fd, &mut self.scratch[..])) {
-            Ok(n) => Frame::Dropped(DropReason::NoBuffer, wire_packets(&self.scratch, n)),
-            Err(e) => failed(e),
+/// Copies a frame, header included, to small buffers, of which `fresh` holds some.
+fn copy(read: &[u8], fresh: &mut PacketList, pool: &Pool) -> Option<Packet> {
+    let mut packet = fresh.pop_front()?;
+    packet.reserve(HEADROOM - VNET_HDR_LEN);
+    let first = packet.tailroom_mut().len().min(read.len());
+    let (start, mut rest) = read.split_at(first);
+    packet.append(start);
+    while !rest.is_empty() {
+        if fresh.is_empty() {
+            pool.alloc_bulk(rest.len().div_ceil(pool.payload_size() + HEADROOM), fresh);
         }
+        let mut segment = fresh.pop_front()?;
+        segment.reserve(0);
+        let n = segment.tailroom_mut().len().min(rest.len());
+        segment.append(&rest[..n]);
+        packet.append_segment(segment);
+        rest = &rest[n..];
     }
+    Some(packet)
 }
 
 /// Takes the virtio-net header off the frame and notes in the packet what it says.
@@ -183,34 +158,18 @@ fn finish(mut packet: Packet, queue: u16) -> Frame {
     }
 }
 
-/// Wire packets that a frame of `len` bytes (header included) stands for, of which only the start is at hand.
-fn wire_packets(start: &[u8], len: usize) -> u64 {
-    let Some(bytes) = start.first_chunk() else {
+/// Wire packets that a frame, header included, stands for, as far as its header can be believed.
+fn wire_packets(read: &[u8]) -> u64 {
+    let Some(bytes) = read.first_chunk() else {
         return 1;
     };
     let header = VnetHeader::from_bytes(bytes);
-    let payload = len.saturating_sub(VNET_HDR_LEN + usize::from(header.hdr_len.get()));
+    let payload = read
+        .len()
+        .saturating_sub(VNET_HDR_LEN + usize::from(header.hdr_len.get()));
     match usize::from(header.gso_size.get()) {
         0 => 1,
         size => payload.div_ceil(size).max(1) as u64,
-    }
-}
-
-fn failed(e: Errno) -> Frame {
-    match e {
-        // EBADFD: the device was removed. EIO: it is being removed.
-        Errno::BADFD | Errno::IO => Frame::Gone,
-        // Empty, or no memory at this moment: the queue stays readable, so that it will be tried again.
-        _ => Frame::Empty,
-    }
-}
-
-fn retry<T>(mut f: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
-    loop {
-        match f() {
-            Err(Errno::INTR) => {}
-            result => return result,
-        }
     }
 }
 

@@ -1,5 +1,11 @@
 //! What the tests share: skipping, namespaces, frames.
-#![allow(dead_code, reason = "each test program uses a part of it")]
+#![allow(
+    dead_code,
+    unused_imports,
+    reason = "each test program uses a part of it"
+)]
+
+mod device;
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
@@ -12,6 +18,8 @@ use softnet::rx::{CountDrop, Polled, RxQueue};
 use softnet::stats::DropReason;
 use softnet::time::Time;
 use softnet_io::{Buffers, Links, Netns, Tap, TapConfig, TapRx};
+
+pub(crate) use device::*;
 
 /// Says that a test was skipped, or fails where skipping is forbidden.
 pub(crate) fn skip(why: &str) {

@@ -1,0 +1,291 @@
+//! What goes wrong at a TAP device, and what becomes of it: no buffers, frames too long, refusal, removal, bad configuration.
+
+mod common;
+
+use common::*;
+use softnet::packet::{Gso, GsoKind, PacketList};
+use softnet::rx::RxQueue;
+use softnet::stats::DropReason;
+use softnet::time::Time;
+use softnet::tx::Sent;
+use softnet_io::tap::OpenError;
+use softnet_io::{Buffers, Links, Tap, TapConfig};
+
+#[test]
+fn frames_longer_than_the_buffers_are_cut_by_the_kernel_or_counted() {
+    let buffers = Buffers {
+        small: pool(256, 2048),
+        large: Some(pool(4, 4096)),
+    };
+    let Some((netns, mut tap)) = device(|_| (), &buffers) else {
+        return;
+    };
+    // The kernel knows the longest large frame.
+    send_uso(&netns, V4, 10_000);
+    let mut drops = Drops::default();
+    let packets = receive(&mut tap.rx[0], &mut drops, |packets, _, _| {
+        packets
+            .iter()
+            .filter(|p| is_udp(p))
+            .map(|p| p.wire_packets())
+            .sum::<u64>()
+            == 10
+    });
+    assert!(packets.iter().all(|packet| packet.len() < 4020));
+    // Somebody else raises the MTU.
+    netns
+        .run(|| Links::open().unwrap().set_mtu(tap.index, 9000))
+        .unwrap()
+        .unwrap();
+    let socket = socket(&netns, V4);
+    for (len, fits) in [(3977, true), (3978, false), (8000, false)] {
+        socket.send_to(&vec![3; len], peer(V4)).unwrap();
+        drops.0.clear();
+        if fits {
+            assert_eq!(receive_udp(&mut tap.rx[0]).len(), len + 42);
+        } else {
+            let expected = (DropReason::TooLong, 1);
+            receive(&mut tap.rx[0], &mut drops, |_, drops, _| {
+                drops.0.contains(&expected)
+            });
+        }
+    }
+    echo(&netns, &mut tap, V4, 64);
+}
+
+#[test]
+fn without_buffers_frames_are_counted_and_the_queue_recovers() {
+    let buffers = Buffers {
+        small: pool(4, 2048),
+        large: None,
+    };
+    // Offload, so that a large frame is one read; no IPv6, so that the kernel sends nothing by itself.
+    let change = |config: &mut TapConfig| config.addresses.truncate(1);
+    let Some((netns, mut tap)) = device(change, &buffers) else {
+        return;
+    };
+    let socket = socket(&netns, V4);
+    let mut drops = Drops::default();
+    // First what the kernel sent by itself when the device came up.
+    receive(&mut tap.rx[0], &mut drops, |_, _, polled| !polled.more);
+    drops.0.clear();
+
+    let mut hoard = PacketList::new();
+    while buffers.small.alloc_bulk(1, &mut hoard) == 1 {}
+    let mut held = receive(&mut tap.rx[0], &mut drops, |packets, drops, _| {
+        socket.send_to(b"x", peer(V4)).unwrap();
+        packets.len() <= 4
+            && drops
+                .0
+                .iter()
+                .filter(|d| **d == (DropReason::NoBuffer, 1))
+                .count()
+                >= 10
+    });
+    held.append(&mut hoard);
+    assert!(
+        drops
+            .0
+            .iter()
+            .all(|(reason, _)| *reason == DropReason::NoBuffer),
+        "{drops:?}"
+    );
+
+    // A large frame counts as the packets it stands for.
+    drops.0.clear();
+    send_uso(&netns, V4, 30_000);
+    receive(&mut tap.rx[0], &mut drops, |_, drops, _| {
+        drops.0.contains(&(DropReason::NoBuffer, 30))
+    });
+
+    // With some buffers, but too few for the frame, too; and none is lost by that.
+    drop(held);
+    drops.0.clear();
+    send_uso(&netns, V4, 30_000);
+    receive(&mut tap.rx[0], &mut drops, |_, drops, _| {
+        drops.0.contains(&(DropReason::NoBuffer, 30))
+    });
+
+    echo(&netns, &mut tap, V4, 64);
+    drop(tap);
+    assert_eq!(buffers.small.stats().free, 4);
+}
+
+#[test]
+fn a_device_that_is_down_drops_and_comes_back() {
+    let Some((netns, mut tap)) = device(|_| (), &buffers()) else {
+        return;
+    };
+    let socket = socket(&netns, V4);
+    socket.send_to(b"keep", peer(V4)).unwrap();
+    let mut packet = receive_udp(&mut tap.rx[0]);
+    turn_around(packet.data_mut());
+    let copies = pool(8, 2048);
+    let mut links = netns.run(Links::open).unwrap().unwrap();
+
+    links.set_up(tap.index, false).unwrap();
+    let list: PacketList = (0..3).map(|_| packet.copy(&copies).unwrap()).collect();
+    let expected = Sent {
+        dropped: Some((DropReason::DeviceDown, 3)),
+        ..Sent::default()
+    };
+    assert_eq!(send(&mut tap.tx[0], list), expected);
+    assert_eq!(copies.stats().free, 8);
+    // Down is not gone.
+    let polled = tap.rx[0].poll(
+        64,
+        Time::ZERO,
+        &mut PacketList::new(),
+        &mut Drops::default(),
+    );
+    assert!(!polled.gone);
+
+    links.set_up(tap.index, true).unwrap();
+    neighbours(&netns, &tap);
+    assert_eq!(send(&mut tap.tx[0], packet).packets, 1);
+    assert_eq!(socket.recv(&mut [0; 16]).unwrap(), 4);
+}
+
+#[test]
+fn a_removed_device_is_gone() {
+    let Some((netns, mut tap)) = device(|config| config.queues = 2, &buffers()) else {
+        return;
+    };
+    let socket = socket(&netns, V4);
+    socket.send_to(b"last", peer(V4)).unwrap();
+    netns
+        .run(|| Links::open().unwrap().delete(tap.index))
+        .unwrap()
+        .unwrap();
+    for rx in &mut tap.rx {
+        // The queue becomes readable, so that a sleeping worker learns of it.
+        let fd = [rustix::event::PollFd::from_borrowed_fd(
+            rx.fd().unwrap(),
+            rustix::event::PollFlags::IN,
+        )];
+        let mut fd = fd;
+        assert_eq!(rustix::event::poll(&mut fd, None).unwrap(), 1);
+        receive(rx, &mut Drops::default(), |_, _, polled| polled.gone);
+    }
+    let small = pool(4, 2048);
+    let mut packet = small.alloc().unwrap();
+    packet.append(&[0; 60]);
+    let expected = Sent {
+        dropped: Some((DropReason::DeviceDown, 1)),
+        ..Sent::default()
+    };
+    assert_eq!(send(&mut tap.tx[0], packet), expected);
+    // The name is free again.
+    assert_eq!(Tap::open(&config(&netns), &buffers()).unwrap().name, "t0");
+}
+
+#[test]
+fn the_device_goes_with_its_queues() {
+    let Some(netns) = namespace() else { return };
+    let tap = Tap::open(&config(&netns), &buffers()).unwrap();
+    let links = netns.run(Links::open).unwrap().unwrap();
+    assert_eq!(links.index("t0").unwrap(), tap.index);
+    let Tap { rx, tx, .. } = tap;
+    drop(rx);
+    assert!(links.index("t0").is_ok());
+    drop(tx);
+    assert!(links.index("t0").is_err());
+}
+
+#[test]
+fn refused_frames_are_dropped_and_the_rest_is_sent() {
+    let Some((netns, mut tap)) = device(|_| (), &buffers()) else {
+        return;
+    };
+    let socket = socket(&netns, V4);
+    socket.send_to(b"good", peer(V4)).unwrap();
+    let mut good = receive_udp(&mut tap.rx[0]);
+    turn_around(good.data_mut());
+    let small = pool(8, 2048);
+    let mut runt = small.alloc().unwrap();
+    runt.append(&[0; 13]);
+    // A large frame whose header claims TCP while the frame is none.
+    let mut liar = good.copy(&small).unwrap();
+    let gso = Gso {
+        kind: GsoKind::TcpV6,
+        ecn: false,
+        size: 1,
+        segments: 4,
+        header_len: 42,
+    };
+    liar.set_gso(Some(gso));
+    let mut list = PacketList::new();
+    list.push_back(runt);
+    list.push_back(liar);
+    list.push_back(good);
+    let sent = send(&mut tap.tx[0], list);
+    assert_eq!(
+        (sent.packets, sent.dropped),
+        (1, Some((DropReason::DriverRefused, 5)))
+    );
+    assert_eq!(socket.recv(&mut [0; 16]).unwrap(), 4);
+}
+
+#[test]
+fn errors_say_what_is_wrong() {
+    let Some(netns) = namespace() else { return };
+    let buffers = buffers();
+    let open = |change: &dyn Fn(&mut TapConfig)| {
+        let mut config = config(&netns);
+        change(&mut config);
+        Tap::open(&config, &buffers)
+    };
+    let first = open(&|_| ()).unwrap();
+    let duplicate = open(&|_| ()).unwrap_err();
+    assert!(matches!(duplicate, OpenError::Exists(_)), "{duplicate:?}");
+    assert_eq!(
+        duplicate.to_string(),
+        "an interface named 't0' exists already in this network namespace"
+    );
+    // A further queue of the same device must not attach by accident either.
+    assert!(matches!(open(&|c| c.queues = 2), Err(OpenError::Exists(_))));
+    assert!(matches!(
+        open(&|c| c.name = "lo".into()),
+        Err(OpenError::Exists(_))
+    ));
+    drop(first);
+    let multi = open(&|c| c.queues = 2).unwrap();
+    assert!(matches!(open(&|c| c.queues = 2), Err(OpenError::Exists(_))));
+    drop(multi);
+    for name in ["", "a/b", "sixteen-letters-", "a b", "..", "x:1"] {
+        assert!(
+            matches!(open(&|c| c.name = name.into()), Err(OpenError::BadName(_))),
+            "{name}"
+        );
+    }
+    assert!(matches!(
+        open(&|c| c.queues = 0),
+        Err(OpenError::BadQueues(0))
+    ));
+    assert!(matches!(
+        open(&|c| c.queues = 257),
+        Err(OpenError::BadQueues(257))
+    ));
+    let bad_mtu = open(&|c| c.mtu = 10).unwrap_err();
+    assert!(
+        matches!(bad_mtu, OpenError::Configure { .. }),
+        "{bad_mtu:?}"
+    );
+    assert!(matches!(
+        open(&|c| c.mac = Some(softnet::packet::EthernetAddress([1; 6]))),
+        Err(OpenError::Configure { .. })
+    ));
+    let tiny = Buffers {
+        small: pool(1, 2048),
+        large: Some(pool(1, 1024)),
+    };
+    let error = Tap::open(&config(&netns), &tiny).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the MTU of the TAP device 't0' can be at most 925 with these packet buffers, not 1500"
+    );
+    // None of these left a device behind.
+    let links = netns.run(Links::open).unwrap().unwrap();
+    assert!(links.index("t0").is_err());
+    assert_eq!(open(&|c| c.name = "t%d".into()).unwrap().name, "t0");
+}
