@@ -17,9 +17,9 @@ use super::{End, Options};
 use crate::failure::{Exit, Failure};
 use crate::signals::Stop;
 
-/// The shaped port: tc's `tbf rate 100mbit burst 32k latency 50ms`.
+/// The shaped port: tc's `tbf rate 100mbit burst 128k latency 50ms`.
 const RATE: u64 = 100_000_000 / 8;
-const BURST: u64 = 32 << 10;
+const BURST: u64 = 128 << 10;
 const LATENCY_MS: u64 = 50;
 
 /// Rest between two pings: long enough for the workers to fall asleep, and under load not a load of its own.

@@ -109,7 +109,7 @@ impl Results {
             "workers": m.workers,
             "start_ms": rounded(m.start.as_secs_f64() * 1e3, 1),
             "tcp_gbps": rounded(m.tcp.gbps(), 3),
-            "udp_pps": m.flat.count.pps().round(),
+            "udp_pps": m.flat.count.pps().round() as u64,
             "udp_flat": udp_json(&m.flat),
             "udp_paced": udp_json(&m.paced),
             "ping_via": m.via.to_string(),
@@ -154,7 +154,7 @@ impl Results {
             row("ping, idle", &ping_text(&m.ping)),
             row("ping, beside TCP", &ping_text(&m.ping_under_tcp)),
             String::new(),
-            "shaped (tbf rate 100mbit burst 32k latency 50ms)".to_owned(),
+            "shaped (tbf rate 100mbit burst 128k latency 50ms)".to_owned(),
             row(
                 "TCP, bits on the wire",
                 &format!(
@@ -224,12 +224,12 @@ fn ping_json(trips: &RoundTrips) -> Value {
 
 fn udp_json(udp: &UdpResult) -> Value {
     json!({
-        "asked_pps": udp.asked_pps,
+        "asked_pps": udp.asked_pps.map(|pps| pps.round() as u64),
         "sent": udp.sent,
         "received": udp.count.received,
         "lost": udp.lost(),
         "reordered": udp.count.reordered,
-        "pps": udp.count.pps().round(),
+        "pps": udp.count.pps().round() as u64,
     })
 }
 

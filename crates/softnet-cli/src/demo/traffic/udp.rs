@@ -14,7 +14,8 @@ use crate::demo::host::Host;
 
 /// Asked-for receive buffer; without privilege the system gives less (net.core.rmem_max).
 const RECEIVE_BUFFER: usize = 8 << 20;
-/// How long a paced sender rests at least: below that, sleeping costs more than it saves.
+/// How long a paced sender rests at least: below that, sleeping costs more than it saves. So does a receiver that has
+/// caught up: blocked in the call instead, it would be woken for each datagram, at the cost of a context switch each.
 const REST: Duration = Duration::from_micros(100);
 
 /// A one-way stream of datagrams.
@@ -106,6 +107,9 @@ impl Stream {
                 next = next.max(number + 1);
             }
             arrived.add(n as u64);
+            if n < BATCH {
+                std::thread::sleep(REST);
+            }
         }
         Ok(count)
     }
