@@ -1,7 +1,7 @@
 //! Reading frames from a TAP queue.
 //!
-//! Each frame is one `read` into a large buffer that stays posted. A frame that fits a small buffer is copied to one (its bytes
-//! are in the first-level cache; measured, that is cheaper than a `readv` into both); a longer one keeps the large buffer, in one
+//! Each frame is one `read` into a large buffer that stays posted. A frame that fits a small buffer is copied to one (measured,
+//! that is cheaper than a `readv` into both); a longer one keeps the large buffer, in one
 //! piece, and another is posted. When the pool of large buffers has none (or there is no such pool), a scratch area takes its
 //! place, and frames are copied to as many small buffers as it takes. When a frame finds no small buffer either, it is dropped:
 //! it has been read, so that the queue never sticks.
