@@ -263,8 +263,8 @@ fn send_live(socket: &OwnedFd, case: Case, end: &UnixStream) -> io::Result<f64> 
                 _ => return Ok(sent as f64 / start.elapsed().as_secs_f64()),
             }
         }
-        if case.rate > 0 {
-            let due = start + Duration::from_nanos(sent * 1_000_000_000 / case.rate);
+        if let Some(nanos) = (sent * 1_000_000_000).checked_div(case.rate) {
+            let due = start + Duration::from_nanos(nanos);
             while Instant::now() < due {
                 std::hint::spin_loop();
             }
