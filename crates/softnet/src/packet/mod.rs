@@ -14,6 +14,7 @@ mod adopt;
 mod checksum;
 mod header;
 mod list;
+mod merge;
 mod meta;
 mod parse;
 mod segment;
@@ -27,8 +28,9 @@ pub use adopt::PacketAdoption;
 pub use checksum::{checksum, fold, pseudo_header, sum_bytes};
 pub(crate) use header::{Flags, Header, SharedInfo};
 pub use list::PacketList;
+pub use merge::merge;
 pub use meta::{Checksum, Gso, GsoKind};
-pub use parse::{EthernetAddress, ethernet, Headers, L4, Network, parse};
+pub use parse::{EthernetAddress, Headers, L4, Network, ethernet, parse};
 pub use segment::{SegmentError, fill_checksum, segment};
 pub use vnet::{VNET_HDR_LEN, VnetHeader};
 
@@ -335,6 +337,8 @@ impl<'a> Iterator for Segments<'a> {
     }
 }
 
+#[cfg(test)]
+mod merge_tests;
 #[cfg(test)]
 mod parse_tests;
 #[cfg(test)]

@@ -12,7 +12,7 @@ use crossbeam_utils::CachePadded;
 
 use super::ring::{Features, Sent, TxRing, Xmit};
 use super::validate;
-use crate::packet::{Packet, PacketAdoption, PacketList};
+use crate::packet::{Packet, PacketAdoption, PacketList, merge};
 use crate::pool::Pool;
 use crate::qdisc::{AnyQdisc, Next, Qdisc, QdiscStats};
 use crate::rx::Doorbell;
@@ -311,6 +311,9 @@ impl<R: TxRing> Runner<R> {
                 next = self.qdisc.dequeue(*quota, now, &mut batch, &mut self.dropped);
                 *quota -= batch.len().min(*quota);
                 validate(&mut batch, &queue.features, &queue.pool, &mut self.dropped);
+                if queue.features.uso && queue.features.checksum {
+                    merge(&mut batch);
+                }
             }
             if !batch.is_empty() && self.send(batch) == Xmit::Busy {
                 return Left::Stopped;
