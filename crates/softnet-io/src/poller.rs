@@ -160,6 +160,10 @@ impl Sleep for Poller {
         ready.extend(tokens.filter_map(|token| usize::try_from(token).ok()));
     }
 
+    fn give_way(&mut self) {
+        rustix::thread::sched_yield();
+    }
+
     fn waker(&self) -> Arc<dyn Wake> {
         self.waker.clone()
     }

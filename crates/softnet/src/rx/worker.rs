@@ -147,7 +147,7 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
             self.timer_round(now);
             self.publish();
             if self.poll_list.is_empty() {
-                self.sleep(now, &mut ready);
+                self.sleep(&mut ready);
             } else if now.since(self.looked) >= ROUND {
                 self.looked = now;
                 self.sleeper.sleep(now, Some(Time::ZERO), &mut ready);
@@ -172,6 +172,9 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
             }
             self.after_poll(index, port, work);
             done += work.frames;
+            if work.frames >= WEIGHT / 2 {
+                self.sleeper.give_way();
+            }
             if self.poll_list.is_empty() {
                 break;
             }
@@ -241,7 +244,9 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
         }
     }
 
-    fn sleep(&mut self, now: Time, ready: &mut Vec<usize>) {
+    fn sleep(&mut self, ready: &mut Vec<usize>) {
+        // Read again: running queues takes time, by which the worker would wake too late.
+        let now = self.clock.now();
         let due = (self.due != Time::MAX).then_some(self.due);
         let until = if self.unwatched.is_empty() { due } else { Some(Time::ZERO) };
         let (sleeper, stats) = (&mut self.sleeper, &mut self.stats);
