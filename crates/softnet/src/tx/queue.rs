@@ -83,7 +83,7 @@ pub struct TxQueue<R> {
     run: CachePadded<RunState<Runner<R>>>,
     /// Written by the runner, read by anyone.
     published: CachePadded<Published<10>>,
-    /// The earliest time for which the worker has been asked to come back; `u64::MAX` if it has not.
+    /// The time for which the worker has been asked to come back; `u64::MAX` if it has not. Written by the runner only.
     armed: AtomicU64,
     /// The driver may have room again; set by [`wake`](TxQueue::wake), cleared by the runner before it tries.
     woken: AtomicBool,
@@ -151,46 +151,58 @@ impl<R: TxRing> TxQueue<R> {
         let mut drops = 0;
         let mut quota = RUN_QUOTA;
         while let Some(guard) = self.run.try_begin() {
-            let left = self.finish(guard, now, &mut quota, &mut drops);
-            if left == Left::More || !self.adoption.is_empty() && quota == 0 {
+            let (left, _) = self.finish(guard, now, &mut quota, &mut drops, Some(now));
+            // A sender that pushed while we ran left its packets to us; see `RunState`.
+            let pushed = !self.adoption.is_empty();
+            if left == Left::More || pushed && quota == 0 {
                 self.doorbell.ring(self.token);
                 break;
             }
-            if let Left::Until(time) = left {
-                self.arm(time, now);
-            }
-            // A sender that pushed while we ran left its packets to us; see `RunState`.
-            if self.adoption.is_empty() {
+            if !pushed {
                 break;
             }
         }
         drops
     }
 
-    /// Runs until the guard can be given up.
+    /// Runs until the guard can be given up. Returns what is left, and how often the run went round.
+    ///
+    /// The worker's timer is armed inside the run, so that `armed` has one writer at a time: by this function if `arm` says that the runner
+    /// is a sender (at that time), else by the worker itself.
     fn finish(
         &self,
         mut guard: RunGuard<'_, Runner<R>>,
         now: Time,
         quota: &mut usize,
         drops: &mut u64,
-    ) -> Left {
+        arm: Option<Time>,
+    ) -> (Left, Option<Time>) {
+        let mut missed = false;
         loop {
             let left = guard.run(self, now, quota);
             *drops += guard.dropped.wire_packets();
             guard.publish(&self.published);
             guard.dropped.settle(&self.drops);
+            let timer = if let Left::Until(time) = left { Some(time) } else { None };
+            match (timer, arm) {
+                (Some(time), Some(now)) => self.arm(time, now, missed),
+                _ => self.armed.store(timer.map_or(u64::MAX, Time::nanos), Ordering::Relaxed),
+            }
             match guard.end() {
-                Ok(()) => return left,
-                Err(missed) => guard = missed,
+                Ok(()) => return (left, timer),
+                Err(again) => {
+                    missed = true;
+                    guard = again;
+                }
             }
         }
     }
 
-    /// Asks the worker to come back at `time`, unless it will do so anyway.
-    fn arm(&self, time: Time, now: Time) {
+    /// Asks the worker to come back at `time`, unless it will do so anyway. If the worker was turned away meanwhile (`missed`), it has
+    /// forgotten its timer, which may have fired at a time that this sender has not seen yet.
+    fn arm(&self, time: Time, now: Time, missed: bool) {
         let armed = self.armed.load(Ordering::Relaxed);
-        if armed > time.nanos() || armed <= now.nanos() {
+        if missed || armed > time.nanos() || armed <= now.nanos() {
             self.armed.store(time.nanos(), Ordering::Relaxed);
             self.doorbell.ring(self.token);
         }
@@ -202,19 +214,11 @@ impl<R: TxRing> TxQueue<R> {
         let mut drops = 0;
         // If another thread runs, it goes round once more, and then arms or rings as it finds things.
         let guard = self.run.begin_or_miss()?;
-        // Cleared before the run: a sender that is throttled after this asks again.
-        self.armed.store(u64::MAX, Ordering::Relaxed);
-        let left = self.finish(guard, now, &mut quota, &mut drops);
+        let (left, timer) = self.finish(guard, now, &mut quota, &mut drops, None);
         if left == Left::More || !self.adoption.is_empty() {
             self.doorbell.ring(self.token);
         }
-        match left {
-            Left::Until(time) => {
-                self.armed.store(time.nanos(), Ordering::Relaxed);
-                Some(time)
-            }
-            _ => None,
-        }
+        timer
     }
 
     /// The driver has room again (or may have). May be called from any thread, also while the queue runs: then it

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::*;
 use crate::packet::PacketList;
 use crate::pool::Pool;
-use crate::qdisc::{QdiscSpec, TbfSpec};
+use crate::qdisc::{AnyQdisc, Next, Qdisc, QdiscSpec, QdiscStats, TbfSpec};
 use crate::rx::{Doorbell, Wake};
-use crate::stats::DropReason;
+use crate::stats::{DropReason, Dropped};
 use crate::testing::{Record, RecordingRing, frame, pool};
 use crate::time::Time;
 
@@ -160,6 +160,68 @@ fn a_throttled_queue_goes_on_by_timer() {
         assert_eq!(bench.record.marks().len(), sent);
     }
     bench.check(5);
+}
+
+/// A discipline that holds one packet until a time, and calls back from the middle of a run.
+#[derive(Debug)]
+struct Interrupted {
+    until: Time,
+    held: PacketList,
+    interrupt: Interrupt,
+}
+
+#[derive(Clone, Default)]
+struct Interrupt(Arc<std::sync::Mutex<Option<Box<dyn FnOnce() + Send>>>>);
+
+impl std::fmt::Debug for Interrupt {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Interrupt")
+    }
+}
+
+impl Qdisc for Interrupted {
+    fn enqueue(&mut self, packets: &mut PacketList, _: Time, _: &mut Dropped) {
+        self.held.append(packets);
+    }
+    fn dequeue(&mut self, _: usize, now: Time, out: &mut PacketList, _: &mut Dropped) -> Next {
+        let interrupt = self.interrupt.0.lock().unwrap().take();
+        interrupt.into_iter().for_each(|f| f());
+        if self.held.is_empty() {
+            return Next::Idle;
+        }
+        if now < self.until {
+            return Next::At(self.until);
+        }
+        out.append(&mut self.held);
+        Next::Idle
+    }
+    fn drain(&mut self, out: &mut PacketList) {
+        out.append(&mut self.held);
+    }
+    fn stats(&self) -> QdiscStats {
+        QdiscStats { qlen: self.held.len() as u64, ..QdiscStats::default() }
+    }
+}
+
+/// The worker's timer fires while a sender runs that has read its clock earlier: the worker is turned away and forgets the timer, so the sender
+/// must ask it back, although it sees the timer as armed.
+#[test]
+fn a_timer_that_fires_during_a_run_is_not_lost() {
+    let until = Time(100);
+    let bench = Arc::new(Bench::new(QdiscSpec::default()));
+    let interrupt = Interrupt::default();
+    let held = Interrupted { until, held: PacketList::new(), interrupt: interrupt.clone() };
+    bench.device.queues()[0].set_qdisc(AnyQdisc::Custom(Box::new(held)), Time::ZERO);
+    bench.send([1]);
+    assert_eq!(bench.work(Time::ZERO), Some(until));
+    let worker = bench.clone();
+    *interrupt.0.lock().unwrap() = Some(Box::new(move || {
+        assert_eq!(worker.device.queues()[0].run_from_worker(until), None, "a sender runs");
+    }));
+    bench.device.transmit(bench.list([2]), Time(99));
+    assert!(bench.record.marks().is_empty());
+    assert_eq!(bench.work(until), None);
+    assert_eq!(bench.record.marks(), [1, 2]);
 }
 
 #[test]
