@@ -44,6 +44,9 @@ impl<R> From<Arc<Tables<R>>> for Forwarder<R> {
     }
 }
 
+/// Flooded frames from this length on share their data; shorter ones are copied, which costs less than two threads counting holders.
+const SHARE: usize = 256;
+
 /// Packets for one port, collected until one for another port comes.
 struct Batch<'a, R> {
     tables: &'a Tables<R>,
@@ -123,7 +126,9 @@ fn flood<R: TxRing>(
             return;
         }
         batch.tables.copied.add(0, wire_packets);
-        match packet.as_ref().and_then(|p| p.copy(&batch.tables.pool)) {
+        let pool = &batch.tables.pool;
+        let copy = packet.as_mut().and_then(|p| if p.len() < SHARE { p.copy(pool) } else { p.share(pool) });
+        match copy {
             Some(copy) => batch.send(port, copy),
             None => source.drops().add(DropReason::NoBuffer, wire_packets),
         }

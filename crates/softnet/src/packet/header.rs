@@ -1,6 +1,7 @@
 //! The 64-byte header line of a packet: everything but the data. Written by the packet's owner only.
 
 use std::ptr::NonNull;
+use std::sync::atomic::AtomicU32;
 
 use super::meta::RawGso;
 
@@ -18,9 +19,17 @@ impl Flags {
     pub(crate) const DATA_VALID: u8 = 4;
     /// `hash` holds the flow hash.
     pub(crate) const HASHED: u8 = 8;
+    /// The data is, or was, shared with other packets: [`SharedInfo::holders`] and [`SharedInfo::owner`] are valid.
+    pub(crate) const SHARED: u8 = 16;
+    /// Bits that describe the buffer rather than the frame.
+    const OF_BUFFER: u8 = Self::CHAINED | Self::SHARED;
 
     pub(crate) fn has(self, bit: u8) -> bool {
         self.0 & bit != 0
+    }
+    /// Whether any of `bits` is set.
+    pub(crate) fn any(self, bits: u8) -> bool {
+        self.0 & bits != 0
     }
     pub(crate) fn set(&mut self, bit: u8) {
         self.0 |= bit;
@@ -30,12 +39,12 @@ impl Flags {
     }
 }
 
-/// One packet buffer's header. `buf` is fixed when the arena is made; all else belongs to the packet's owner.
+/// One packet buffer's header. `buf` is its own buffer, except while the packet shares another one's data. All belongs to the packet's owner.
 #[repr(C, align(64))]
 pub(crate) struct Header {
     /// Next in whatever list holds the packet.
     pub(crate) next: Option<NonNull<Header>>,
-    /// Start of the buffer.
+    /// Start of the buffer that holds the data.
     pub(crate) buf: NonNull<u8>,
     /// Nanoseconds; when the packet arrived at the stage that holds it.
     pub(crate) tstamp: u64,
@@ -48,7 +57,7 @@ pub(crate) struct Header {
     pub(crate) off: u16,
     /// Bytes in this buffer. Invariant: `off + seg_len <= buffer size`, `off >= SHARED_INFO`.
     pub(crate) seg_len: u16,
-    /// The cache that allocated the packet.
+    /// The home (see [`pool`](crate::pool)) that allocated the packet.
     pub(crate) home: u16,
     /// Recorded receive queue on the way in, chosen transmit queue on the way out.
     pub(crate) queue: u16,
@@ -64,6 +73,7 @@ const _: () = assert!(size_of::<Header>() == 64);
 
 impl Header {
     /// A header line for the buffer at `buf`.
+    #[inline(always)]
     pub(crate) fn new(buf: NonNull<u8>) -> Header {
         Header {
             next: None,
@@ -86,6 +96,7 @@ impl Header {
     }
 
     /// Makes the line that of a fresh, empty packet (INV-BUF-2: nothing of the last user is left).
+    #[inline(always)]
     pub(crate) fn reset(&mut self, home: u16) {
         *self = Header { off: (super::SHARED_INFO + super::HEADROOM) as u16, home, ..Header::new(self.buf) };
     }
@@ -101,7 +112,7 @@ impl Header {
         self.csum_start = from.csum_start;
         self.csum_offset = from.csum_offset;
         self.gso = from.gso;
-        self.flags = Flags((self.flags.0 & Flags::CHAINED) | (from.flags.0 & !Flags::CHAINED));
+        self.flags = Flags((self.flags.0 & Flags::OF_BUFFER) | (from.flags.0 & !Flags::OF_BUFFER));
     }
 }
 
@@ -113,6 +124,10 @@ pub(crate) struct SharedInfo {
     pub(crate) frags: Option<NonNull<Header>>,
     /// Last chained segment.
     pub(crate) last_frag: Option<NonNull<Header>>,
+    /// The header whose buffer this is.
+    pub(crate) owner: Option<NonNull<Header>>,
+    /// Packets that use the data.
+    pub(crate) holders: AtomicU32,
 }
 
 const _: () = assert!(size_of::<SharedInfo>() == super::SHARED_INFO);

@@ -168,6 +168,21 @@ impl PacketList {
         Some(RawList { head, tail, len: self.len, bytes: self.bytes })
     }
 
+    /// Adds fresh, empty packets at the end.
+    ///
+    /// # Safety
+    /// `len` packets without data, that nothing else refers to, are linked by `next` from `head` to `tail`, whose `next` is `None`.
+    #[inline]
+    pub(crate) unsafe fn append_empty(&mut self, head: NonNull<Header>, tail: NonNull<Header>, len: usize) {
+        match self.tail {
+            // SAFETY: `tail` is this list's own last packet.
+            Some(mut last) if self.head.is_some() => unsafe { last.as_mut().next = Some(head) },
+            _ => self.head = Some(head),
+        }
+        self.tail = Some(tail);
+        self.len += len;
+    }
+
     /// Takes ownership of linked packets.
     ///
     /// # Safety

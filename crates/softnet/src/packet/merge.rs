@@ -87,7 +87,7 @@ fn be16(data: &[u8], at: usize) -> u16 {
 impl Open {
     /// Looks whether the packet is a datagram that may be merged; gives it back if not.
     fn new(packet: Packet) -> Result<Open, Packet> {
-        if packet.gso().is_some() || packet.is_chained() {
+        if packet.gso().is_some() || packet.is_chained() || packet.is_shared() {
             return Err(packet);
         }
         let Ok(headers) = parse(&packet) else { return Err(packet) };

@@ -6,6 +6,10 @@
 //!
 //! Nothing here blocks, allocates from the heap or makes a system call.
 //!
+//! Data may be shared ([`Packet::share`]): several packets, each with metadata of its own, use the same bytes. A shared packet is read-only: it has no
+//! headroom, no tailroom, and [`data_mut`](Packet::data_mut) panics; [`make_unique`](Packet::make_unique) copies it first. The last packet that
+//! uses the data may change it again. A packet that was never shared pays nothing but a look at a flag in its header line.
+//!
 //! Layout of a buffer: `[64 bytes: chain link and share count | headroom | data … | tailroom]`.
 
 #![allow(unsafe_code, reason = "this module owns the header lines and buffers that a pool hands out")]
@@ -23,6 +27,7 @@ mod vnet;
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 pub use adopt::PacketAdoption;
 pub use checksum::{checksum, fold, pseudo_header, sum_bytes};
@@ -68,11 +73,6 @@ impl Packet {
         ManuallyDrop::new(self).0
     }
 
-    /// The stored pointer itself. It may reach the slab around the header line, which one made from a reference may not.
-    pub(crate) fn raw(&self) -> NonNull<Header> {
-        self.0
-    }
-
     pub(crate) fn header(&self) -> &Header {
         // SAFETY: the handle is the only owner, and header lines live as long as a packet of their pool does.
         unsafe { self.0.as_ref() }
@@ -113,20 +113,82 @@ impl Packet {
     }
 
     /// The bytes of the first segment, to change them.
+    ///
+    /// # Panics
+    /// If the packet [`is_shared`](Packet::is_shared).
     pub fn data_mut(&mut self) -> &mut [u8] {
+        assert!(!self.is_shared(), "the data of a shared packet cannot be changed");
         let h = self.header_mut();
-        // SAFETY: as in `data`; `&mut self` makes the slice exclusive.
+        // SAFETY: as in `data`; `&mut self` makes the slice exclusive, as no other packet uses the data.
         unsafe {
             std::slice::from_raw_parts_mut(h.buf.as_ptr().add(h.off as usize), h.seg_len as usize)
         }
     }
 
-    fn capacity(&self) -> usize {
-        pool::buffer_size(self.0)
+    /// Whether other packets use the same data. Once false, it stays so until the next [`share`](Packet::share).
+    #[inline]
+    pub fn is_shared(&self) -> bool {
+        // Acquire: pairs with the Release of another holder that lets go, whose reads are then over.
+        self.header().flags.has(Flags::SHARED)
+            && self.shared_info().holders.load(Ordering::Acquire) > 1
     }
 
-    /// Free bytes in front of the data.
+    /// Another packet with the same data and metadata of its own, starting as a copy of this one's. It takes a buffer of `pool` for its
+    /// header, the rest of which is unused. `None` if the pool has none left.
+    pub fn share(&mut self, pool: &pool::Pool) -> Option<Packet> {
+        let mut other = pool.alloc().ok()?;
+        if self.header().flags.has(Flags::SHARED) {
+            // Relaxed: the count cannot fall to zero while we hold.
+            self.shared_info().holders.fetch_add(1, Ordering::Relaxed);
+        } else {
+            let owner = self.0;
+            let info = self.shared_info_mut();
+            info.owner = Some(owner);
+            info.holders = AtomicU32::new(2);
+            self.header_mut().flags.set(Flags::SHARED);
+        }
+        let (to, from) = (other.header_mut(), self.header());
+        to.buf = from.buf;
+        to.off = from.off;
+        to.seg_len = from.seg_len;
+        to.total_len = from.total_len;
+        to.copy_metadata(from);
+        to.flags = from.flags;
+        Some(other)
+    }
+
+    /// Makes the packet one that may be changed: copies it, in buffers of `pool`, if its data [`is_shared`](Packet::is_shared).
+    /// False, and nothing changed, if the pool has none left.
+    #[must_use = "if false, the packet is still shared"]
+    pub fn make_unique(&mut self, pool: &pool::Pool) -> bool {
+        if self.is_shared() {
+            match self.copy(pool) {
+                Some(copy) => *self = copy,
+                None => return false,
+            }
+        }
+        true
+    }
+
+    /// End of the memory that this packet may use, from the start of the buffer.
+    fn capacity(&self) -> usize {
+        let h = self.header();
+        if !h.flags.has(Flags::SHARED) {
+            pool::buffer_size(self.0)
+        } else if self.is_shared() {
+            h.off as usize + h.seg_len as usize
+        } else {
+            pool::buffer_size(self.shared_info().owner.unwrap_or(self.0))
+        }
+    }
+
+    /// Free bytes in front of the data. None if it is shared.
     pub fn headroom(&self) -> usize {
+        if self.is_shared() { 0 } else { self.offset() }
+    }
+
+    /// Position of the data behind the first 64 bytes.
+    fn offset(&self) -> usize {
         self.header().off as usize - SHARED_INFO
     }
 
@@ -166,7 +228,7 @@ impl Packet {
     /// Adds `n` bytes in front of the data and returns them, to be filled in.
     /// `None`, and nothing changed, if the headroom is too short.
     pub fn push_front(&mut self, n: usize) -> Option<&mut [u8]> {
-        if self.headroom() < n {
+        if self.headroom() < n || self.is_shared() {
             return None;
         }
         let h = self.header_mut();
@@ -204,7 +266,11 @@ impl Packet {
     }
 
     /// Appends `segment` (its data only; its metadata is ignored) to the end of the frame.
+    ///
+    /// # Panics
+    /// If the packet [`is_shared`](Packet::is_shared); the segment may be.
     pub fn append_segment(&mut self, segment: Packet) {
+        assert!(!self.is_shared(), "a shared packet cannot grow");
         debug_assert!(!segment.is_chained(), "a segment is not a chain itself");
         let len = segment.len() as u32;
         let raw = segment.into_raw();
@@ -248,21 +314,10 @@ impl Packet {
         out.is_empty()
     }
 
-    /// Frees the chained segments, keeping the first one.
-    pub(crate) fn take_frags(&mut self) -> Option<NonNull<Header>> {
-        if !self.is_chained() {
-            return None;
-        }
-        self.header_mut().flags.clear(Flags::CHAINED);
-        let seg_len = u32::from(self.header().seg_len);
-        self.header_mut().total_len = seg_len;
-        self.shared_info_mut().frags.take()
-    }
-
     /// A copy of data and metadata in new buffers of `pool`; `None` if the pool has none left.
     pub fn copy(&self, pool: &pool::Pool) -> Option<Packet> {
         let mut copy = pool.alloc().ok()?;
-        copy.reserve(self.headroom().min(HEADROOM));
+        copy.reserve(self.offset().min(HEADROOM));
         let mut segments = self.segments();
         let mut part: &[u8] = segments.next().unwrap_or(&[]);
         let mut room: Option<Packet> = None;
@@ -297,8 +352,9 @@ impl Packet {
 }
 
 impl Drop for Packet {
+    #[inline]
     fn drop(&mut self) {
-        pool::free_one(self);
+        pool::free_one(self.0);
     }
 }
 

@@ -31,6 +31,7 @@ pub fn segment(mut packet: Packet, pool: &Pool, out: &mut PacketList) -> Result<
     let packets = packet.wire_packets();
     let result = match packet.gso() {
         Some(gso) => Cut::new(&packet, gso).and_then(|cut| cut.run(pool)),
+        None if packet.checksum().is_some() && !packet.make_unique(pool) => Err(DropReason::NoBuffer),
         None => fill_checksum(&mut packet).map(|()| PacketList::from(packet)),
     };
     match result {
@@ -48,6 +49,9 @@ pub fn segment(mut packet: Packet, pool: &Pool, out: &mut PacketList) -> Result<
 /// # Errors
 /// [`DropReason::BadChecksumOffload`] if the field is not in the frame's first segment; [`DropReason::BadGso`] for a large frame,
 /// which needs as many checksums as it has wire packets. The frame is unchanged then.
+///
+/// # Panics
+/// If the packet is marked and [shared](Packet::is_shared).
 pub fn fill_checksum(packet: &mut Packet) -> Result<(), DropReason> {
     let Some(Checksum { start, offset }) = packet.checksum() else {
         return Ok(());

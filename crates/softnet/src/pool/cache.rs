@@ -1,208 +1,225 @@
-//! The caches in front of the depot.
+//! What a thread holds of a pool: the buffers it will allocate next, and those it freed that belong to other homes.
 //!
-//! Invariant: each free buffer is in exactly one cache or in the depot (INV-BUF-1, INV-BUF-2), and a cache holds at most
-//! [`CACHE`] (INV-BUF-3). A cache is entered by [`TryLock`] only: who finds it taken goes to the next one.
+//! Invariant: `len <= capacity <= CACHE` (INV-BUF-3), and the first `len` slots hold free buffers that are nowhere else (INV-BUF-2); an outbox holds
+//! at most [`BUNDLE`]. A cache is used by one thread at a time (it is the value of a [`Biased`](crate::sync::Biased) lock); only the
+//! two counts may be looked at by others, so they are atomics, used as plain memory.
 
 use std::cell::Cell;
+use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crossbeam_utils::CachePadded;
-
+use super::bundle::{self, BUNDLE};
 use crate::packet::Header;
-use crate::sync::TryLock;
 
-/// Buffers that move between a cache and the depot at once (the kernel's NAPI cache moves 32).
-pub(super) const MAGAZINE: usize = 32;
 /// Buffers a cache holds at most.
-const CACHE: usize = 128;
-/// Caches in a pool; a thread uses the one of its number modulo this.
-const CACHES: usize = 16;
+pub(super) const CACHE: usize = 128;
+/// Homes for which freed buffers are collected at the same time; a home uses the outbox of its number modulo this.
+pub(super) const OUTBOXES: usize = 8;
 
-type Buffer = Option<NonNull<Header>>;
+type Slot = Cell<MaybeUninit<NonNull<Header>>>;
 
-#[derive(Debug)]
-struct Cache {
-    buffers: [Buffer; CACHE],
-    len: usize,
+const EMPTY: Slot = Cell::new(MaybeUninit::uninit());
+
+/// See the [module](self).
+#[repr(C)]
+pub(super) struct Cache {
+    len: AtomicUsize,
+    capacity: usize,
+    /// Buffers in the outboxes.
+    parked: AtomicUsize,
+    buffers: [Slot; CACHE],
+    outboxes: [Outbox; OUTBOXES],
 }
 
-/// Free buffers in magazines.
-#[derive(Debug, Default)]
-struct Depot {
-    full: Vec<Box<[Buffer; MAGAZINE]>>,
-    empty: Vec<Box<[Buffer; MAGAZINE]>>,
-    /// Fewer than a magazine.
-    loose: Vec<Buffer>,
+// SAFETY: the pointers are to buffers that the cache owns.
+unsafe impl Send for Cache {}
+
+/// Freed buffers on their way to another home.
+struct Outbox {
+    home: Cell<u16>,
+    len: Cell<u16>,
+    buffers: [Slot; BUNDLE],
 }
 
-#[derive(Debug)]
-pub(super) struct Caches {
-    caches: Box<[CachePadded<TryLock<Cache>>]>,
-    depot: Mutex<Depot>,
+/// Packets linked by `next`, not in a list yet.
+pub(super) struct Chain {
+    pub(super) head: NonNull<Header>,
+    pub(super) tail: NonNull<Header>,
+    pub(super) len: usize,
 }
 
-// SAFETY: the pointers in caches and depot are buffers owned by whoever holds the lock around them.
-unsafe impl Send for Caches {}
-// SAFETY: as above; all access goes through `TryLock` or `Mutex`.
-unsafe impl Sync for Caches {}
-
-static NEXT: AtomicUsize = AtomicUsize::new(0);
-
-thread_local! {
-    static SLOT: Cell<usize> = const { Cell::new(usize::MAX) };
-}
-
-/// The number of this thread's cache.
-fn slot() -> usize {
-    SLOT.with(|slot| {
-        if slot.get() == usize::MAX {
-            slot.set(NEXT.fetch_add(1, Ordering::Relaxed) % CACHES);
-        }
-        slot.get()
-    })
-}
-
-impl Caches {
-    pub(super) fn new() -> Caches {
-        let cache = || CachePadded::new(TryLock::new(Cache { buffers: [None; CACHE], len: 0 }));
-        Caches {
-            caches: (0..CACHES).map(|_| cache()).collect(),
-            depot: Mutex::new(Depot::default()),
-        }
+/// Fetches a line for writing.
+#[inline(always)]
+pub(super) fn prefetch(line: NonNull<Header>) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: a prefetch changes nothing and faults at no address.
+    unsafe {
+        std::arch::asm!("prefetchw [{}]", in(reg) line.as_ptr(), options(nostack, preserves_flags, readonly));
     }
-
-    /// Puts a new pool's buffers into the depot.
-    pub(super) fn fill(&self, mut headers: impl Iterator<Item = NonNull<Header>>) {
-        let mut depot = self.depot();
-        loop {
-            let mut magazine = Box::new([None; MAGAZINE]);
-            let n = magazine.iter_mut().zip(&mut headers).map(|(m, h)| *m = Some(h)).count();
-            if n < MAGAZINE {
-                depot.loose.extend(&magazine[..n]);
-                return;
-            }
-            depot.full.push(magazine);
-        }
-    }
-
-    fn depot(&self) -> MutexGuard<'_, Depot> {
-        self.depot.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The caches, this thread's own first.
-    fn each(&self) -> impl Iterator<Item = (usize, &TryLock<Cache>)> {
-        let own = slot();
-        (own..own + CACHES).map(|i| (i % CACHES, &*self.caches[i % CACHES]))
-    }
-
-    /// Fills `out` from the front; returns how many were found, and the home they belong to.
-    pub(super) fn alloc(&self, out: &mut [Buffer]) -> (usize, u16) {
-        for (index, cache) in self.each() {
-            let Some(mut cache) = cache.try_lock() else { continue };
-            let home = index as u16;
-            let mut got = cache.pop(out);
-            if got < out.len() {
-                self.refill(&mut cache);
-                got += cache.pop(&mut out[got..]);
-            }
-            drop(cache);
-            if got < out.len() {
-                got += self.scavenge(&mut out[got..]);
-            }
-            return (got, home);
-        }
-        // Every cache is in use by another thread at this moment.
-        (self.scavenge(out), slot() as u16)
-    }
-
-    /// Takes from the depot and from whatever cache still has some: nothing is stranded.
-    fn scavenge(&self, out: &mut [Buffer]) -> usize {
-        let mut got = 0;
-        {
-            let mut depot = self.depot();
-            while got < out.len() {
-                if depot.loose.is_empty() {
-                    let Some(mut magazine) = depot.full.pop() else { break };
-                    depot.loose.extend(magazine.iter_mut().map(Option::take));
-                    depot.empty.push(magazine);
-                }
-                out[got] = depot.loose.pop().flatten();
-                got += 1;
-            }
-        }
-        for (_, cache) in self.each() {
-            if got == out.len() {
-                break;
-            }
-            if let Some(mut cache) = cache.try_lock() {
-                got += cache.pop(&mut out[got..]);
-            }
-        }
-        got
-    }
-
-    fn refill(&self, cache: &mut Cache) {
-        let magazine = self.depot().full.pop();
-        if let Some(mut magazine) = magazine {
-            cache.push(&mut magazine[..]);
-            self.depot().empty.push(magazine);
-        }
-    }
-
-    /// Takes the buffers back.
-    pub(super) fn free(&self, buffers: &[Buffer]) {
-        for (_, cache) in self.each() {
-            let Some(mut cache) = cache.try_lock() else { continue };
-            if cache.len + buffers.len() > CACHE {
-                // Half goes, half stays (INV-BUF-3).
-                self.spill(&mut cache, CACHE / 2 / MAGAZINE);
-            }
-            let len = cache.len;
-            cache.buffers[len..][..buffers.len()].copy_from_slice(buffers);
-            cache.len += buffers.len();
-            return;
-        }
-        self.depot().loose.extend(buffers);
-    }
-
-    fn spill(&self, cache: &mut Cache, magazines: usize) {
-        let mut depot = self.depot();
-        for _ in 0..magazines {
-            let mut magazine = depot.empty.pop().unwrap_or_else(|| Box::new([None; MAGAZINE]));
-            let n = cache.pop(&mut magazine[..]);
-            if n == MAGAZINE {
-                depot.full.push(magazine);
-            } else {
-                depot.loose.extend(&magazine[..n]);
-            }
-        }
-    }
-
-    /// Buffers in caches and in the depot. Waits for caches in use: for statistics and closing only.
-    pub(super) fn count(&self) -> (usize, usize) {
-        let cached = self.caches.iter().map(|cache| cache.lock_slow().len).sum();
-        let depot = self.depot();
-        (cached, depot.full.len() * MAGAZINE + depot.loose.len())
-    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = line;
 }
 
 impl Cache {
-    /// Takes up to `out.len()` buffers, the most recently freed first (their lines are warm).
-    fn pop(&mut self, out: &mut [Buffer]) -> usize {
-        let n = out.len().min(self.len);
-        for slot in &mut out[..n] {
-            self.len -= 1;
-            *slot = self.buffers[self.len].take();
+    pub(super) fn new(capacity: usize) -> Cache {
+        let outbox = || Outbox { home: Cell::new(0), len: Cell::new(0), buffers: [EMPTY; BUNDLE] };
+        Cache {
+            len: AtomicUsize::new(0),
+            capacity: capacity.min(CACHE),
+            parked: AtomicUsize::new(0),
+            buffers: [EMPTY; CACHE],
+            outboxes: std::array::from_fn(|_| outbox()),
         }
-        n
     }
 
-    fn push(&mut self, buffers: &mut [Buffer]) {
-        for buffer in buffers {
-            self.buffers[self.len] = buffer.take();
-            self.len += 1;
+    /// Buffers ready to be allocated. May be asked by any thread.
+    #[inline(always)]
+    pub(super) fn len(&self) -> usize {
+        self.len.load(Ordering::Relaxed)
+    }
+
+    /// Buffers in the outboxes. May be asked by any thread.
+    pub(super) fn parked(&self) -> usize {
+        self.parked.load(Ordering::Relaxed)
+    }
+
+    /// # Safety
+    /// `i < self.len()`.
+    #[inline(always)]
+    unsafe fn at(&self, i: usize) -> NonNull<Header> {
+        debug_assert!(i < self.len());
+        // SAFETY: slots below `len`, which is at most `CACHE`, are filled.
+        unsafe { self.buffers.get_unchecked(i).get().assume_init() }
+    }
+
+    /// The most recently freed buffer (its lines are warm).
+    #[inline(always)]
+    pub(super) fn pop(&self) -> Option<NonNull<Header>> {
+        let last = self.len().checked_sub(1)?;
+        // SAFETY: below `len`, as is the next one if there is one.
+        let header = unsafe {
+            if last > 0 {
+                prefetch(self.at(last - 1));
+            }
+            self.at(last)
+        };
+        self.len.store(last, Ordering::Relaxed);
+        Some(header)
+    }
+
+    /// Takes the buffer in, unless the cache is full.
+    #[inline(always)]
+    pub(super) fn push(&self, header: NonNull<Header>) -> bool {
+        let len = self.len();
+        if len >= self.capacity {
+            return false;
+        }
+        // SAFETY: `len < capacity <= CACHE`.
+        unsafe { self.buffers.get_unchecked(len) }.set(MaybeUninit::new(header));
+        self.len.store(len + 1, Ordering::Relaxed);
+        true
+    }
+
+    /// Up to `n` buffers as fresh packets of `home`, linked.
+    #[inline]
+    pub(super) fn take(&self, n: usize, home: u16) -> Option<Chain> {
+        /// Headers fetched ahead: about what a CPU can have under way.
+        const AHEAD: usize = 8;
+        let len = self.len();
+        let n = n.min(len);
+        let mut next = None;
+        if n == 0 {
+            return None;
+        }
+        // SAFETY: all indices are below `len`; the buffers are the cache's, so nothing else refers to their headers.
+        unsafe {
+            let tail = self.at(len - n);
+            for i in len - n..len {
+                if i + AHEAD < len {
+                    prefetch(self.at(i + AHEAD));
+                }
+                let header = self.at(i);
+                (*header.as_ptr()).reset(home);
+                (*header.as_ptr()).next = next;
+                next = Some(header);
+            }
+            self.len.store(len - n, Ordering::Relaxed);
+            Some(Chain { head: next?, tail, len: n })
+        }
+    }
+
+    /// Unpacks a bundle, unless it does not fit.
+    ///
+    /// # Safety
+    /// The caller owns the bundle and gives it up if this returns true.
+    pub(super) unsafe fn unpack(&self, head: NonNull<Header>) -> bool {
+        let len = self.len();
+        // SAFETY: ours by the caller's promise; `len + n <= CACHE` is checked before the slots are written.
+        unsafe {
+            let n = bundle::size(head);
+            if len + n > self.capacity {
+                return false;
+            }
+            bundle::unpack(head, self.buffers.as_ptr().add(len).cast_mut().cast());
+            self.len.store(len + n, Ordering::Relaxed);
+        }
+        true
+    }
+
+    /// Gives up the `n` oldest buffers, in bundles of at most `size`.
+    pub(super) fn spill(&self, n: usize, size: usize, mut bundle: impl FnMut(NonNull<Header>)) {
+        let len = self.len();
+        let n = n.min(len);
+        let slots = self.buffers.as_ptr().cast_mut().cast::<NonNull<Header>>();
+        let mut from = 0;
+        while from < n {
+            let k = size.min(n - from);
+            // SAFETY: the slots `from..from + k` are filled, and given up with the move below.
+            bundle(unsafe { bundle::pack(slots.add(from), k) });
+            from += k;
+        }
+        // SAFETY: within the filled slots. They are cells, so a shared reference to the cache may change them.
+        unsafe { std::ptr::copy(slots.add(n), slots, len - n) };
+        self.len.store(len - n, Ordering::Relaxed);
+    }
+
+    /// Puts a buffer that belongs to `home` into its outbox. `bundle` gets what had to make room or is `limit` long.
+    #[inline]
+    pub(super) fn park(
+        &self,
+        header: NonNull<Header>,
+        home: u16,
+        limit: usize,
+        mut bundle: impl FnMut(u16, NonNull<Header>),
+    ) {
+        let outbox = &self.outboxes[usize::from(home) % OUTBOXES];
+        if outbox.home.get() != home {
+            self.unpark(outbox, &mut bundle);
+            outbox.home.set(home);
+        }
+        let len = outbox.len.get();
+        outbox.buffers[usize::from(len)].set(MaybeUninit::new(header));
+        outbox.len.set(len + 1);
+        self.parked.store(self.parked() + 1, Ordering::Relaxed);
+        if usize::from(len) + 1 >= limit.min(BUNDLE) {
+            self.unpark(outbox, &mut bundle);
+        }
+    }
+
+    fn unpark(&self, outbox: &Outbox, bundle: &mut impl FnMut(u16, NonNull<Header>)) {
+        let n = usize::from(outbox.len.replace(0));
+        if n > 0 {
+            self.parked.store(self.parked() - n, Ordering::Relaxed);
+            // SAFETY: the first `n` slots are filled with buffers that are ours, and forgotten by `len` being 0 now.
+            bundle(outbox.home.get(), unsafe { bundle::pack(outbox.buffers.as_ptr().cast(), n) });
+        }
+    }
+
+    /// Empties the outboxes.
+    pub(super) fn unpark_all(&self, mut bundle: impl FnMut(u16, NonNull<Header>)) {
+        if self.parked() > 0 {
+            self.outboxes.iter().for_each(|outbox| self.unpark(outbox, &mut bundle));
         }
     }
 }

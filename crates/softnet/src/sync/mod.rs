@@ -4,13 +4,19 @@
 
 #![allow(unsafe_code, reason = "the protocols hand out exclusive access that the compiler cannot see")]
 
+mod biased;
+mod index_stack;
 mod llist;
+pub(crate) mod membarrier;
 mod notify;
 mod per_cpu;
 mod primitive;
 mod run_state;
 mod try_lock;
 
+pub use biased::{Biased, OwnerGuard};
+pub(crate) use biased::Claim;
+pub use index_stack::IndexStack;
 pub use llist::{AdoptionList, Linked};
 pub use notify::Notify;
 pub use per_cpu::PerCpu;
@@ -19,5 +25,7 @@ pub use try_lock::{TryLock, TryLockGuard};
 
 #[cfg(all(test, loom))]
 mod models;
+#[cfg(all(test, loom))]
+mod models_pool;
 #[cfg(all(test, not(loom)))]
 mod tests;

@@ -49,6 +49,10 @@ pub fn validate(packets: &mut PacketList, features: &Features, pool: &Pool, drop
                 dropped.note(error.reason, error.packets);
             }
         } else if packet.checksum().is_some() && !features.checksum {
+            if !packet.make_unique(pool) {
+                dropped.push(packet, DropReason::NoBuffer);
+                continue;
+            }
             match fill_checksum(&mut packet) {
                 Ok(()) => ready.push_back(packet),
                 Err(reason) => dropped.push(packet, reason),
