@@ -27,7 +27,8 @@ const MIN_FRAME: usize = 14;
 #[derive(Debug)]
 pub struct TapRx {
     fd: Arc<OwnedFd>,
-    queue: u16,
+    /// Its number, if the device has several.
+    queue: Option<u16>,
     buffers: Buffers,
     /// Empty small buffers.
     fresh: PacketList,
@@ -54,7 +55,7 @@ enum Frame {
 }
 
 impl TapRx {
-    pub(super) fn new(fd: Arc<OwnedFd>, queue: u16, buffers: Buffers) -> TapRx {
+    pub(super) fn new(fd: Arc<OwnedFd>, queue: Option<u16>, buffers: Buffers) -> TapRx {
         TapRx {
             fd,
             queue,
@@ -142,7 +143,7 @@ fn copy(read: &[u8], fresh: &mut PacketList, pool: &Pool) -> Option<Packet> {
 }
 
 /// Takes the virtio-net header off the frame and notes in the packet what it says.
-fn finish(mut packet: Packet, queue: u16) -> Frame {
+fn finish(mut packet: Packet, queue: Option<u16>) -> Frame {
     if packet.len() < VNET_HDR_LEN + MIN_FRAME {
         return Frame::Dropped(DropReason::Runt, 1);
     }

@@ -218,7 +218,7 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         }
     }
 
-    /// Replaces the discipline of each of a port's queues while packets flow. What is queued moves to the new one, in order; what does not fit
+    /// Replaces a port's discipline while packets flow. What is queued moves to the new one, in order; what does not fit
     /// is dropped and counted.
     ///
     /// # Errors
@@ -248,9 +248,7 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         for worker in &state.workers {
             worker.tell(Command::RemoveRx(port.0));
         }
-        for (queue, ring) in device.queues().iter().zip(tx) {
-            drop(queue.set_ring(ring));
-        }
+        device.replace_rings(tx);
         let first = state.next_worker;
         state.poll(rx, &device, port.0, first);
         drop(state);
@@ -311,7 +309,7 @@ impl<Q: RxQueue, R: TxRing> State<Q, R> {
     fn poll(&mut self, rx: Vec<Q>, device: &Arc<Device<R>>, port: u16, first: usize) {
         for (index, queue) in rx.into_iter().enumerate() {
             let worker = &self.workers[(first + index) % self.workers.len()];
-            worker.tell(Command::AddRx(Napi::new(queue, device.clone(), port, index as u16)));
+            worker.tell(Command::AddRx(Napi::new(queue, device.clone(), port)));
         }
     }
 }

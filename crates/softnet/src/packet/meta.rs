@@ -163,14 +163,15 @@ impl Packet {
         self.header_mut().mark = mark;
     }
 
-    /// `skb->queue_mapping`: the receive queue recorded on the way in, the transmit queue chosen on the way out.
-    pub fn queue(&self) -> u16 {
-        self.header().queue
+    /// `skb->queue_mapping`: the receive queue, where it was recorded.
+    pub fn queue(&self) -> Option<u16> {
+        self.header().queue.checked_sub(1)
     }
 
-    /// Sets the queue.
-    pub fn set_queue(&mut self, queue: u16) {
-        self.header_mut().queue = queue;
+    /// Records the receive queue, for a device that has several.
+    pub fn set_queue(&mut self, queue: Option<u16>) {
+        // The largest number is never a queue's: devices have at most 256.
+        self.header_mut().queue = queue.map_or(0, |q| q.saturating_add(1));
     }
 
     /// Index of the port of arrival.

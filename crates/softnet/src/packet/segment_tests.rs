@@ -229,7 +229,7 @@ fn metadata_goes_to_every_wire_packet() {
     packet.set_priority(6);
     packet.set_mark(7);
     packet.set_flow_hash(8);
-    packet.set_queue(9);
+    packet.set_queue(Some(9));
     packet.set_port(10);
     packet.set_timestamp(Time(11));
     let mut out = PacketList::new();
@@ -244,7 +244,7 @@ fn metadata_goes_to_every_wire_packet() {
             p.port(),
             p.timestamp(),
         );
-        assert_eq!(numbers, (6, 7, Some(8), 9, 10, Time(11)));
+        assert_eq!(numbers, (6, 7, Some(8), Some(9), 10, Time(11)));
         assert_eq!((p.gso(), p.checksum(), p.is_chained()), (None, None, false));
         assert_eq!(p.wire_packets(), 1);
     }

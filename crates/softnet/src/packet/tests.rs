@@ -81,11 +81,11 @@ fn a_fresh_packet_has_nothing_of_the_last_user() {
     p.set_flow_hash(2);
     p.set_checksum(Some(Checksum { start: 3, offset: 4 }));
     p.set_timestamp(Time(5));
-    p.set_queue(6);
+    p.set_queue(Some(6));
     drop(p);
     let p = pool.alloc().unwrap();
     assert_eq!((p.len(), p.mark(), p.flow_hash(), p.checksum()), (0, 0, None, None));
-    assert_eq!((p.timestamp(), p.queue(), p.gso()), (Time(0), 0, None));
+    assert_eq!((p.timestamp(), p.queue(), p.gso()), (Time(0), None, None));
 }
 
 fn numbered(pool: &Pool, numbers: impl IntoIterator<Item = u32>) -> PacketList {

@@ -85,6 +85,15 @@ impl QdiscSpec {
         }
     }
 
+    /// How many instances a device with `rings` rings has: one for each ring where the discipline decides nothing across queues, else one
+    /// for all.
+    pub fn queues(&self, rings: usize) -> usize {
+        match self {
+            QdiscSpec::PfifoFast { .. } | QdiscSpec::Noqueue => rings,
+            _ => rings.min(1),
+        }
+    }
+
     /// Checks the parameters.
     ///
     /// # Errors

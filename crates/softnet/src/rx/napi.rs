@@ -20,8 +20,6 @@ pub struct Napi<Q, R> {
     device: Arc<Device<R>>,
     /// Index of the port.
     port: u16,
-    /// Number of the queue among the port's.
-    index: u16,
     /// On the worker's poll list (NAPI_STATE_SCHED).
     pub(super) scheduled: bool,
 }
@@ -49,9 +47,9 @@ pub(super) struct Work {
 }
 
 impl<Q: RxQueue, R: TxRing> Napi<Q, R> {
-    /// Queue number `index` of port `port`.
-    pub fn new(queue: Q, device: Arc<Device<R>>, port: u16, index: u16) -> Self {
-        Napi { queue, device, port, index, scheduled: false }
+    /// A queue of port `port`.
+    pub fn new(queue: Q, device: Arc<Device<R>>, port: u16) -> Self {
+        Napi { queue, device, port, scheduled: false }
     }
 
     pub(super) fn queue(&self) -> &Q {
@@ -76,7 +74,6 @@ impl<Q: RxQueue, R: TxRing> Napi<Q, R> {
             wire_packets += packet.wire_packets();
             wire_bytes += packet.wire_len();
             packet.set_port(self.port);
-            packet.set_queue(self.index);
             packet.set_timestamp(now);
         });
         if wire_packets != 0 {

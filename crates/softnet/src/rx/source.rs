@@ -24,8 +24,8 @@ pub trait CountDrop {
 /// One receive queue of a port. Owned and polled by one worker.
 pub trait RxQueue: Send {
     /// Appends up to `budget` received packets to `out`, without blocking. Packets come checked: offload metadata fits the frame
-    /// (see [`VnetHeader`](crate::packet::VnetHeader)), the length is at least an Ethernet header's. What does not pass is
-    /// counted in `drops` and freed, and uses budget too.
+    /// (see [`VnetHeader`](crate::packet::VnetHeader)), the length is at least an Ethernet header's, and the receive queue is
+    /// recorded if the device has several. What does not pass is counted in `drops` and freed, and uses budget too.
     fn poll(
         &mut self,
         budget: usize,

@@ -225,7 +225,7 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
 
     fn run_queue(&mut self, token: usize, now: Time) {
         let Some(Some((device, queue))) = self.queues.get(token) else { return };
-        let again = device.queues()[*queue].run_from_worker(now).unwrap_or(Time::MAX);
+        let again = device.run_from_worker(*queue, now).unwrap_or(Time::MAX);
         self.timers[token] = again;
         self.due = self.due.min(again);
     }

@@ -1,9 +1,14 @@
-//! A network device: a name, transmit queues with a discipline each, and its counters.
+//! A network device: a name, transmit queues, and its counters.
+//!
+//! With a discipline that may stand at each queue by itself (`pfifo_fast`, `noqueue`), every queue has one and its own ring, as below the kernel's
+//! `mq`. With any other, the device has *one* instance, at queue 0, which feeds all rings: a rate limit is that of the device, not of a queue.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::queue::{QueueStats, TxQueue, XmitResult};
 use super::ring::{Features, TxRing};
+use super::select::select_queue;
 use crate::packet::PacketList;
 use crate::pool::Pool;
 use crate::qdisc::{QdiscEnv, QdiscSpec, SpecError};
@@ -57,6 +62,8 @@ const RX_BYTES: usize = 1;
 pub struct Device<R> {
     name: String,
     queues: Box<[TxQueue<R>]>,
+    /// Queues in use: all of them, or the first.
+    active: AtomicUsize,
     drops: Arc<DropCounters>,
     received: PerCpu<2>,
     env: QdiscEnv,
@@ -76,10 +83,16 @@ impl<R: TxRing> Device<R> {
     ) -> Result<Device<R>, SpecError> {
         let env = QdiscEnv { pool: pool.clone() };
         let drops = Arc::new(DropCounters::new());
+        let count = rings.len();
+        let active = config.qdisc.queues(count);
+        let mut shares: Vec<Vec<R>> = (0..count).map(|_| Vec::new()).collect();
+        for (index, ring) in rings.into_iter().enumerate() {
+            shares[index % active].push(ring);
+        }
         let mut queues = Vec::new();
-        for (ring, (doorbell, token)) in rings.into_iter().zip(homes) {
+        for (share, (doorbell, token)) in shares.into_iter().zip(homes) {
             queues.push(TxQueue::new(
-                ring,
+                share,
                 config.qdisc.build(&env)?,
                 config.features,
                 drops.clone(),
@@ -88,8 +101,14 @@ impl<R: TxRing> Device<R> {
                 *token,
             ));
         }
-        let queues = queues.into_boxed_slice();
-        Ok(Device { name: config.name, queues, drops, received: PerCpu::new(), env })
+        Ok(Device {
+            name: config.name,
+            queues: queues.into_boxed_slice(),
+            active: AtomicUsize::new(active),
+            drops,
+            received: PerCpu::new(),
+            env,
+        })
     }
 
     /// The device's name.
@@ -118,7 +137,8 @@ impl<R: TxRing> Device<R> {
         if packets.is_empty() {
             return XmitResult::Success;
         }
-        match &*self.queues {
+        // Relaxed: a sender that reads the old number uses a queue that hands the packets on.
+        match &self.queues[..self.active.load(Ordering::Relaxed)] {
             [] => {
                 self.drops.add(DropReason::DeviceDown, packets.wire_packets());
                 XmitResult::Drop
@@ -133,9 +153,8 @@ impl<R: TxRing> Device<R> {
         let mut result = XmitResult::Success;
         let mut run = PacketList::new();
         let mut current = 0;
-        while let Some(mut packet) = packets.pop_front() {
+        while let Some(packet) = packets.pop_front() {
             let queue = select_queue(&packet, queues.len());
-            packet.set_queue(queue as u16);
             if queue != current && !run.is_empty() {
                 result = worse(result, queues[current].transmit(run.take(), now));
             }
@@ -145,16 +164,62 @@ impl<R: TxRing> Device<R> {
         worse(result, queues[current].transmit(run, now))
     }
 
-    /// Gives every queue a new discipline while packets flow; see [`TxQueue::set_qdisc`]. Control path.
+    /// Gives the device a new discipline while packets flow. What is queued moves to it, in the order in which it would have left; what does not
+    /// fit is dropped as [`DropReason::QdiscLimit`]. Waits for running threads: control path only, one caller at a time.
     ///
     /// # Errors
     /// If the parameters are wrong; nothing is changed then.
     pub fn set_qdisc(&self, spec: &QdiscSpec, now: Time) -> Result<(), SpecError> {
-        spec.check()?;
+        let mut fresh = Vec::new();
+        for _ in &self.queues {
+            fresh.push(spec.build(&self.env)?);
+        }
+        let before = self.active.load(Ordering::Relaxed);
+        let active = spec.queues(self.queues.len());
+        if active == before {
+            for (queue, qdisc) in self.queues.iter().zip(fresh) {
+                queue.install(qdisc, Vec::new(), PacketList::new(), now);
+            }
+            return Ok(());
+        }
+        // From one to all, or from all to one: collect rings and packets, then share them out.
+        self.active.store(active, Ordering::Relaxed);
+        let mut rings = Vec::new();
+        let mut shares: Vec<(Vec<R>, PacketList)> = Vec::new();
+        shares.resize_with(self.queues.len(), Default::default);
         for queue in &self.queues {
-            queue.set_qdisc(spec.build(&self.env)?, now);
+            let (own, waiting) = queue.evict();
+            rings.extend(own);
+            for packet in waiting {
+                shares[select_queue(&packet, active)].1.push_back(packet);
+            }
+        }
+        for (index, ring) in rings.into_iter().enumerate() {
+            shares[index % active].0.push(ring);
+        }
+        for ((queue, qdisc), (rings, waiting)) in self.queues.iter().zip(fresh).zip(shares) {
+            queue.install(qdisc, rings, waiting, now);
         }
         Ok(())
+    }
+
+    /// Replaces the rings, for a device that came back. Waits for running threads: control path only.
+    pub fn replace_rings(&self, rings: Vec<R>) {
+        let mut rings = rings.into_iter();
+        self.queues.iter().for_each(|queue| queue.replace_rings(&mut rings));
+    }
+
+    /// The worker's turn at one of the queues; see [`TxQueue::run_from_worker`].
+    pub(crate) fn run_from_worker(&self, index: usize, now: Time) -> Option<Time> {
+        let queue = &self.queues[index];
+        if index >= self.active.load(Ordering::Relaxed) && !queue.is_empty() {
+            // A sender still used it while the discipline changed to one for all queues.
+            let (rings, late) = queue.evict();
+            debug_assert!(rings.is_empty(), "a queue that is not in use has no ring");
+            self.transmit(late, now);
+            return None;
+        }
+        queue.run_from_worker(now)
     }
 
     /// The device's numbers.
@@ -169,15 +234,6 @@ impl<R: TxRing> Device<R> {
             drops: self.drops.nonzero(),
             queues,
         }
-    }
-}
-
-/// The transmit queue of a packet: its flow's hash, else the queue it was received on (`netdev_pick_tx`, the hash step).
-fn select_queue(packet: &crate::packet::Packet, queues: usize) -> usize {
-    match packet.flow_hash() {
-        // reciprocal_scale: the product's upper half is below `queues`.
-        Some(hash) => ((u64::from(hash) * queues as u64) >> 32) as usize,
-        None => usize::from(packet.queue()) % queues,
     }
 }
 

@@ -6,6 +6,7 @@
 mod device;
 mod queue;
 mod ring;
+mod select;
 mod validate;
 
 pub use device::{Device, DeviceConfig, DeviceStats};

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
 
 use super::ring::{Features, Sent, TxRing, Xmit};
+use super::select::select_queue;
 use super::validate;
 use crate::packet::{Packet, PacketAdoption, PacketList, merge};
 use crate::pool::Pool;
@@ -66,7 +67,8 @@ struct Runner<R> {
     /// What the driver gave back, already fit for it.
     requeued: PacketList,
     requeues: u64,
-    ring: R,
+    /// The driver's rings that this queue feeds: its own, or all of the device, or none (see [`Device`](super::Device)).
+    rings: Vec<R>,
     sent: Sent,
     dropped: Dropped,
     /// False: the device is down; packets are dropped.
@@ -97,7 +99,7 @@ pub struct TxQueue<R> {
 impl<R: TxRing> TxQueue<R> {
     /// A queue whose leftover work is done by the worker behind `doorbell`, which knows the queue as `token`.
     pub(super) fn new(
-        ring: R,
+        rings: Vec<R>,
         qdisc: AnyQdisc,
         features: Features,
         drops: Arc<DropCounters>,
@@ -109,7 +111,7 @@ impl<R: TxRing> TxQueue<R> {
             qdisc,
             requeued: PacketList::new(),
             requeues: 0,
-            ring,
+            rings,
             sent: Sent::default(),
             dropped: Dropped::new(),
             active: true,
@@ -228,25 +230,41 @@ impl<R: TxRing> TxQueue<R> {
         self.doorbell.ring(self.token);
     }
 
-    /// Replaces the discipline while packets flow. What the old one holds moves to the new one, in the order in which the old one would have
-    /// sent it; what does not fit is dropped as [`DropReason::QdiscLimit`]. Waits for a running thread: control path only.
-    pub fn set_qdisc(&self, qdisc: AnyQdisc, now: Time) {
+    /// Takes rings and everything that waits out of the queue, in the order in which it would have left. Waits for a running thread:
+    /// control path only.
+    pub(super) fn evict(&self) -> (Vec<R>, PacketList) {
+        let mut guard = self.run.begin_slow();
+        let mut waiting = guard.requeued.take();
+        guard.qdisc.drain(&mut waiting);
+        waiting.append(&mut self.adoption.take());
+        let rings = std::mem::take(&mut guard.rings);
+        self.leave(guard);
+        (rings, waiting)
+    }
+
+    /// Gives the queue a discipline and rings (besides those it has). What the old discipline holds moves to the new one, in the order in which
+    /// it would have left, and `waiting` behind it; what does not fit is dropped as [`DropReason::QdiscLimit`]. Waits for a running thread:
+    /// control path only.
+    pub(super) fn install(&self, qdisc: AnyQdisc, rings: Vec<R>, mut waiting: PacketList, now: Time) {
         let mut guard = self.run.begin_slow();
         let mut moved = PacketList::new();
         guard.qdisc.drain(&mut moved);
+        moved.append(&mut waiting);
         guard.qdisc = qdisc;
+        guard.rings.extend(rings);
         let Runner { qdisc, dropped, .. } = &mut *guard;
         qdisc.enqueue(&mut moved, now, dropped);
         self.leave(guard);
     }
 
-    /// Replaces the driver's ring, for a device that came back. Waits for a running thread: control path only.
-    pub fn set_ring(&self, ring: R) -> R {
+    /// Replaces the driver's rings, for a device that came back, as many as `rings` yields. Waits for a running thread: control path only.
+    pub(super) fn replace_rings(&self, rings: &mut impl Iterator<Item = R>) {
         let mut guard = self.run.begin_slow();
-        let old = std::mem::replace(&mut guard.ring, ring);
+        for (old, new) in guard.rings.iter_mut().zip(rings) {
+            *old = new;
+        }
         guard.stopped = false;
         self.leave(guard);
-        old
     }
 
     /// Takes the queue down (packets are dropped as [`DropReason::DeviceDown`], what is queued as
@@ -298,6 +316,11 @@ impl<R: TxRing> Runner<R> {
         if !adopted.is_empty() {
             self.qdisc.enqueue(&mut adopted, now, &mut self.dropped);
         }
+        if self.rings.is_empty() {
+            // The device's discipline is another queue's now: the worker takes what came too late there.
+            let idle = self.qdisc.stats().qlen == 0 && self.requeued.is_empty();
+            return if idle { Left::Nothing } else { Left::More };
+        }
         if self.stopped {
             if !queue.woken.swap(false, Ordering::Acquire) {
                 return Left::Stopped;
@@ -330,20 +353,44 @@ impl<R: TxRing> Runner<R> {
         }
     }
 
+    /// Hands a batch to the rings, and keeps what they do not take.
     fn send(&mut self, mut batch: PacketList) -> Xmit {
-        let result = self.ring.xmit(&mut batch, &mut self.sent);
+        let mut rest = PacketList::new();
+        let rings = self.rings.len();
+        if let [only] = &mut *self.rings {
+            if only.xmit(&mut batch, &mut self.sent) == Xmit::Busy {
+                rest.append(&mut batch);
+            }
+        } else {
+            // Runs of packets for one ring stay together. From the first refusal on, everything waits: order is kept.
+            while let Some(first) = batch.front() {
+                let ring = select_queue(first, rings);
+                let mut run = PacketList::new();
+                while let Some(packet) = batch.pop_front() {
+                    if select_queue(&packet, rings) != ring {
+                        batch.push_front(packet);
+                        break;
+                    }
+                    run.push_back(packet);
+                }
+                if self.rings[ring].xmit(&mut run, &mut self.sent) == Xmit::Busy {
+                    rest.append(&mut run);
+                    rest.append(&mut batch);
+                }
+            }
+        }
         if let Some((reason, packets)) = self.sent.dropped.take() {
             self.dropped.note(reason, packets);
         }
-        if result == Xmit::Complete || batch.is_empty() {
+        if rest.is_empty() {
             return Xmit::Complete;
         }
         if self.qdisc.is_noqueue() {
-            self.dropped.append(batch, DropReason::DriverRefused);
+            self.dropped.append(rest, DropReason::DriverRefused);
             return Xmit::Complete;
         }
-        self.requeues += batch.len() as u64;
-        self.requeued = batch;
+        self.requeues += rest.len() as u64;
+        self.requeued = rest;
         self.stopped = true;
         Xmit::Busy
     }

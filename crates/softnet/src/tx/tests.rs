@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::select::select_queue;
 use super::*;
 use crate::packet::PacketList;
 use crate::pool::Pool;
@@ -211,7 +212,8 @@ fn a_timer_that_fires_during_a_run_is_not_lost() {
     let bench = Arc::new(Bench::new(QdiscSpec::default()));
     let interrupt = Interrupt::default();
     let held = Interrupted { until, held: PacketList::new(), interrupt: interrupt.clone() };
-    bench.device.queues()[0].set_qdisc(AnyQdisc::Custom(Box::new(held)), Time::ZERO);
+    let held = AnyQdisc::Custom(Box::new(held));
+    bench.device.queues()[0].install(held, Vec::new(), PacketList::new(), Time::ZERO);
     bench.send([1]);
     assert_eq!(bench.work(Time::ZERO), Some(until));
     let worker = bench.clone();
@@ -237,6 +239,81 @@ fn replacing_a_discipline_keeps_what_is_queued() {
     let bad = TbfSpec { rate: 0, burst: 1, limit: 1, peakrate: None, mtu: 0 };
     assert!(bench.device.set_qdisc(&QdiscSpec::Tbf(bad), Time::ZERO).is_err());
     bench.check(10);
+}
+
+/// A device with four rings, and what each of them sent.
+fn four_rings(qdisc: QdiscSpec) -> (Device<RecordingRing>, Vec<Arc<Record>>, Arc<Doorbell>, Pool) {
+    let pool = pool(4096);
+    let doorbell = Arc::new(Doorbell::new(5, Arc::new(NoWake)));
+    let (rings, records): (Vec<_>, Vec<_>) = (0..4).map(|_| RecordingRing::new()).unzip();
+    let config = DeviceConfig { name: "t4".into(), features: Features::default(), qdisc };
+    let homes: Vec<_> = (1..5).map(|token| (doorbell.clone(), token)).collect();
+    (Device::new(config, rings, &pool, &homes).unwrap(), records, doorbell, pool)
+}
+
+/// Packets 0.. of 100 bytes, each of a flow of its own.
+fn flows(pool: &Pool, marks: std::ops::Range<u32>) -> PacketList {
+    let frame = |mark: u32| {
+        let mut p = frame(pool, 1, 2, 100, mark);
+        p.set_flow_hash(mark.wrapping_mul(0x9E37_79B9));
+        p
+    };
+    marks.map(frame).collect()
+}
+
+/// A rate limit is the device's: one bucket for all rings, and the rings share what leaves.
+#[test]
+fn a_shaped_device_has_one_bucket_for_all_rings() {
+    let tbf = TbfSpec { rate: 100_000, burst: 2_000, limit: 100_000, peakrate: None, mtu: 0 };
+    let (device, records, _, pool) = four_rings(QdiscSpec::Tbf(tbf));
+    device.transmit(flows(&pool, 0..200), Time::ZERO);
+    let sent: Vec<usize> = records.iter().map(|r| r.marks().len()).collect();
+    assert_eq!(sent.iter().sum::<usize>(), 20, "2,000 bytes, not four times as much");
+    assert!(sent.iter().all(|&n| n > 0), "{sent:?}");
+    let stats = device.stats();
+    assert_eq!((stats.queued, stats.tx_packets), (180, 20));
+}
+
+/// INV-TX-15: a flow's packets take one ring, under a discipline for each ring and under one for all; changing between the two loses
+/// nothing, also of what a sender with the old number of queues pushed too late.
+#[test]
+fn changing_between_one_and_many_disciplines_loses_nothing() {
+    let (device, records, doorbell, pool) = four_rings(QdiscSpec::default());
+    let work = || {
+        for _ in 0..20 {
+            let mut bells = Vec::new();
+            doorbell.take(|bell| bells.push(bell));
+            for bell in bells {
+                let _ = device.run_from_worker(bell - 1, Time::ZERO);
+            }
+        }
+    };
+    records.iter().for_each(|r| r.room.store(3, Ordering::Relaxed));
+    device.transmit(flows(&pool, 0..100), Time::ZERO);
+    assert_eq!(device.stats().queued, 88);
+    device.set_qdisc(&QdiscSpec::Pfifo { limit: 1000 }, Time::ZERO).unwrap();
+    // As a sender does that has read the number of queues before.
+    device.queues()[3].transmit(flows(&pool, 100..110), Time::ZERO);
+    work();
+    assert_eq!((device.stats().queued, device.stats().tx_packets), (98, 12));
+    records.iter().for_each(|r| r.room.store(5, Ordering::Relaxed));
+    device.queues()[0].wake();
+    work();
+    device.set_qdisc(&QdiscSpec::default(), Time::ZERO).unwrap();
+    records.iter().for_each(|r| r.room.store(usize::MAX, Ordering::Relaxed));
+    device.queues().iter().for_each(TxQueue::wake);
+    work();
+    let stats = device.stats();
+    assert_eq!((stats.queued, stats.tx_packets, stats.dropped()), (0, 110, 0));
+    let mut all: Vec<u32> = records.iter().flat_map(|r| r.marks()).collect();
+    all.sort_unstable();
+    assert_eq!(all, (0..110).collect::<Vec<_>>());
+    for (ring, record) in records.iter().enumerate() {
+        let flows = flows(&pool, 0..110);
+        let right = |m: &u32| flows.iter().any(|p| p.mark() == *m && select_queue(p, 4) == ring);
+        assert!(record.marks().iter().all(right));
+    }
+    assert_eq!(pool.stats().free, 4096);
 }
 
 #[test]
