@@ -84,7 +84,7 @@ impl Doorbell {
     }
 
     /// Calls `sleep` unless a bell rang. Bells that ring from now on wake it.
-    pub(super) fn sleep(&self, sleep: impl FnOnce()) {
+    pub(crate) fn sleep(&self, sleep: impl FnOnce()) {
         self.notify.prepare();
         if self.is_silent() {
             sleep();

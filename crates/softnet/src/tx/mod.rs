@@ -6,13 +6,18 @@
 mod device;
 mod queue;
 mod ring;
+mod room;
 mod select;
+mod standalone;
 mod validate;
 
 pub use device::{Device, DeviceConfig, DeviceStats};
 pub use queue::{QueueStats, QDISC_MAX_BURST, RUN_QUOTA, TxQueue, XmitResult};
 pub use ring::{Features, Sent, TxRing, Xmit};
+pub use standalone::{Standalone, StandaloneError};
 pub use validate::validate;
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod standalone_tests;

@@ -7,9 +7,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 
+use super::room::Room;
 use super::ring::{Features, Sent, TxRing, Xmit};
 use super::select::select_queue;
 use super::validate;
@@ -25,6 +27,9 @@ use crate::time::Time;
 pub const RUN_QUOTA: usize = 64;
 /// Packets that may wait on the adoption list (the kernel's `net.core.qdisc_max_burst`).
 pub const QDISC_MAX_BURST: usize = 1000;
+
+/// Position of the length in frames among the published numbers.
+const QLEN: usize = 5;
 
 /// What became of packets given to a transmit call (`NET_XMIT_*`). The packets are consumed in any case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,6 +94,7 @@ pub struct TxQueue<R> {
     armed: AtomicU64,
     /// The driver may have room again; set by [`wake`](TxQueue::wake), cleared by the runner before it tries.
     woken: AtomicBool,
+    room: Room,
     features: Features,
     drops: Arc<DropCounters>,
     pool: Pool,
@@ -123,6 +129,7 @@ impl<R: TxRing> TxQueue<R> {
             published: CachePadded::default(),
             armed: AtomicU64::new(u64::MAX),
             woken: AtomicBool::new(false),
+            room: Room::default(),
             features,
             drops,
             pool,
@@ -191,7 +198,10 @@ impl<R: TxRing> TxQueue<R> {
                 _ => self.armed.store(timer.map_or(u64::MAX, Time::nanos), Ordering::Relaxed),
             }
             match guard.end() {
-                Ok(()) => return (left, timer),
+                Ok(()) => {
+                    self.room.published();
+                    return (left, timer);
+                }
                 Err(again) => {
                     missed = true;
                     guard = again;
@@ -299,9 +309,21 @@ impl<R: TxRing> TxQueue<R> {
         }
     }
 
+    /// Frames that wait: on the adoption list, in the discipline, and for the driver. A recent value while threads send.
+    pub fn waiting(&self) -> usize {
+        self.adoption.len() + self.published.get()[QLEN] as usize
+    }
+
+    /// Waits until fewer than `limit` frames [`wait`](TxQueue::waiting) in this queue, for at most `timeout`; false if they are as many then. A sender that
+    /// calls this before it transmits, with a limit below the discipline's, is slowed down instead of losing packets. Blocks; senders that do not call
+    /// it are not affected.
+    pub fn wait_for_room(&self, limit: usize, timeout: Duration) -> bool {
+        self.room.wait(timeout, || self.waiting() < limit)
+    }
+
     /// Whether nothing waits, on the adoption list or in the discipline. Exact when no sender is active.
     pub fn is_empty(&self) -> bool {
-        self.adoption.is_empty() && !self.run.is_running() && self.published.get()[5] == 0
+        self.adoption.is_empty() && !self.run.is_running() && self.published.get()[QLEN] == 0
     }
 }
 

@@ -1,0 +1,124 @@
+//! A device without an engine, for programs that embed the transmit path: many threads send, one helper thread serves what their bounded runs
+//! leave (quotas, rate limits, a driver that was full). The helper sleeps while there is nothing to do.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{JoinHandle, Thread};
+use std::time::{Duration, Instant};
+
+use super::{Device, DeviceConfig, TxRing};
+use crate::pool::Pool;
+use crate::qdisc::SpecError;
+use crate::rx::{Doorbell, Wake};
+use crate::time::{Clock, Time};
+
+/// Bell of the thread itself; queue `n` has bell `n + 1`.
+const STOP: usize = 0;
+
+/// Wakes the helper.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(&self) {
+        self.0.unpark();
+    }
+}
+
+/// See the [module](self). Dropping it ends the helper at once: what waits stays in the device and is freed with it; see
+/// [`stop`](Standalone::stop) for an orderly end.
+#[derive(Debug)]
+pub struct Standalone<R> {
+    device: Arc<Device<R>>,
+    doorbell: Arc<Doorbell>,
+    stop: Arc<AtomicBool>,
+    helper: Option<JoinHandle<()>>,
+}
+
+/// Why a standalone device could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum StandaloneError {
+    /// The discipline's parameters are wrong.
+    #[error(transparent)]
+    Qdisc(#[from] SpecError),
+    /// The helper thread could not be started.
+    #[error("cannot start the helper thread")]
+    Thread(#[source] std::io::Error),
+}
+
+impl<R: TxRing + 'static> Standalone<R> {
+    /// Makes a device with one transmit queue for each ring, and starts its helper thread. `clock` is the one by which senders pass `now`.
+    ///
+    /// # Errors
+    /// If the discipline's parameters are wrong or the thread cannot be started.
+    pub fn start(config: DeviceConfig, rings: Vec<R>, pool: &Pool, clock: Clock) -> Result<Self, StandaloneError> {
+        config.qdisc.check()?;
+        let (send, receive) = std::sync::mpsc::channel::<(Arc<Device<R>>, Arc<Doorbell>)>();
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
+        let helper = std::thread::Builder::new()
+            .name(format!("tx/{}", config.name))
+            .spawn(move || {
+                if let Ok((device, doorbell)) = receive.recv() {
+                    serve(&device, &doorbell, &stopped, &clock);
+                }
+            })
+            .map_err(StandaloneError::Thread)?;
+        // From here on, an early return drops `send`, which ends the helper.
+        let wake = Arc::new(Unpark(helper.thread().clone()));
+        let doorbell = Arc::new(Doorbell::new(rings.len() + 1, wake));
+        let homes: Vec<_> = (0..rings.len()).map(|queue| (doorbell.clone(), queue + 1)).collect();
+        let device = Arc::new(Device::new(config, rings, pool, &homes)?);
+        // The helper waits for just this message, so it is there to take it.
+        let _ = send.send((device.clone(), doorbell.clone()));
+        Ok(Standalone { device, doorbell, stop, helper: Some(helper) })
+    }
+
+    /// The device, for any number of threads to send through.
+    pub fn device(&self) -> &Arc<Device<R>> {
+        &self.device
+    }
+}
+
+/// Runs queues whose bell rang or whose time has come.
+fn serve<R: TxRing>(device: &Device<R>, doorbell: &Doorbell, stop: &AtomicBool, clock: &Clock) {
+    let mut timers = vec![Time::MAX; device.queues().len()];
+    let mut due = Vec::new();
+    while !stop.load(Ordering::Relaxed) {
+        doorbell.take(|bell| due.extend(bell.checked_sub(STOP + 1)));
+        let now = clock.now();
+        due.extend((0..timers.len()).filter(|&queue| timers[queue] <= now));
+        if due.is_empty() {
+            let next = timers.iter().min().filter(|&&t| t != Time::MAX);
+            doorbell.sleep(|| match next {
+                Some(&next) => std::thread::park_timeout(next.since(clock.now())),
+                None => std::thread::park(),
+            });
+        }
+        for queue in due.drain(..) {
+            timers[queue] = device.run_from_worker(queue, now).unwrap_or(Time::MAX);
+        }
+    }
+}
+
+impl<R: TxRing + 'static> Standalone<R> {
+    /// Lets the queues run dry for at most `drain`, drops (and counts) what is left, and ends the helper. Threads that go on sending lose their
+    /// packets as [`DeviceDown`](crate::stats::DropReason::DeviceDown). Blocks for at most about `drain`.
+    pub fn stop(self, drain: Duration) {
+        let end = Instant::now() + drain;
+        let queues = self.device.queues();
+        while Instant::now() < end && !queues.iter().all(|queue| queue.is_empty()) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        queues.iter().for_each(|queue| queue.set_active(false));
+    }
+}
+
+impl<R> Drop for Standalone<R> {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.doorbell.ring(STOP);
+        if let Some(Err(panic)) = self.helper.take().map(JoinHandle::join) {
+            std::panic::resume_unwind(panic);
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Embedding: senders, a helper thread, back-pressure; nothing sticks and nothing is lost.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::*;
+use crate::packet::PacketList;
+use crate::qdisc::{QdiscSpec, TbfSpec};
+use crate::stats::DropReason;
+use crate::testing::{RecordingRing, frame, pool};
+use crate::time::Clock;
+
+fn start(qdisc: QdiscSpec) -> (Standalone<RecordingRing>, std::sync::Arc<crate::testing::Record>, crate::pool::Pool) {
+    let pool = pool(2048);
+    let (ring, record) = RecordingRing::new();
+    let config = DeviceConfig { name: "s0".into(), features: Features::default(), qdisc };
+    let out = Standalone::start(config, vec![ring], &pool, Clock::monotonic()).unwrap();
+    (out, record, pool)
+}
+
+/// The helper goes on where a rate limit, a quota or a full driver ended a sender's run; with back-pressure no limit is ever reached.
+#[test]
+fn senders_that_wait_for_room_lose_nothing() {
+    const SENDERS: u32 = 8;
+    let each = if cfg!(miri) { 5 } else { 200 };
+    let tbf = TbfSpec { rate: 20_000_000, burst: 2_000, limit: 100 * 100, peakrate: None, mtu: 0 };
+    let (out, record, pool) = start(QdiscSpec::Tbf(tbf));
+    let clock = Clock::monotonic();
+    std::thread::scope(|scope| {
+        for sender in 0..SENDERS {
+            let (out, clock, pool) = (&out, &clock, &pool);
+            scope.spawn(move || {
+                for n in 0..each {
+                    // Eight senders may find room at once, so the limit leaves some for each.
+                    assert!(out.device().queues()[0].wait_for_room(80, Duration::from_secs(20)));
+                    let packet = frame(pool, 1, 2, 100, sender << 24 | n);
+                    out.device().transmit(packet.into(), clock.now());
+                }
+            });
+        }
+    });
+    let device = out.device().clone();
+    out.stop(Duration::from_secs(20));
+    let stats = device.stats();
+    assert_eq!((stats.tx_packets, stats.dropped(), stats.queued), (u64::from(SENDERS * each), 0, 0));
+    let marks = record.marks();
+    for sender in 0..SENDERS {
+        assert!(marks.iter().filter(|&&m| m >> 24 == sender).is_sorted());
+    }
+}
+
+#[test]
+fn room_is_refused_in_time_and_given_when_the_driver_wakes() {
+    let (out, record, pool) = start(QdiscSpec::default());
+    record.room.store(0, Ordering::Relaxed);
+    let queue = &out.device().queues()[0];
+    let list: PacketList = (0..10).map(|n| frame(&pool, 1, 2, 100, n)).collect();
+    out.device().transmit(list, Clock::monotonic().now());
+    assert!(!queue.wait_for_room(10, Duration::from_millis(5)), "ten wait");
+    assert!(queue.wait_for_room(11, Duration::ZERO));
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| queue.wait_for_room(1, Duration::from_secs(20)));
+        record.room.store(usize::MAX, Ordering::Relaxed);
+        queue.wake();
+        assert!(waiter.join().unwrap());
+    });
+    assert_eq!(record.marks(), (0..10).collect::<Vec<_>>());
+}
+
+#[test]
+fn what_cannot_leave_in_time_is_dropped_and_counted() {
+    let slow = TbfSpec { rate: 1, burst: 100, limit: 100_000, peakrate: None, mtu: 0 };
+    let (out, _, pool) = start(QdiscSpec::Tbf(slow));
+    let list: PacketList = (0..10).map(|n| frame(&pool, 1, 2, 100, n)).collect();
+    out.device().transmit(list, Clock::monotonic().now());
+    let device = out.device().clone();
+    out.stop(Duration::from_millis(5));
+    assert_eq!(device.stats().drops, [(DropReason::QdiscReset, 9)]);
+}
