@@ -1,0 +1,307 @@
+//! Hosts on one switch: each is an anonymous network namespace with one interface `eth0`, whose other end is a port of an engine in
+//! this process.
+
+use std::fs::OpenOptions;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
+
+use softnet::engine::{Engine, EngineStats, PortId, PortSetup};
+use softnet::packet::EthernetAddress;
+use softnet::pool::{Pool, PoolConfig};
+use softnet::qdisc::QdiscSpec;
+use softnet::stats::DropReason;
+use softnet::time::Clock;
+use softnet::tx::DeviceStats;
+use softnet_io::{Buffers, InterfaceAddress, Links, Netns, Poller, PortRx, PortTx, Tap, TapConfig};
+
+use crate::{counters, skip, wait_for};
+
+/// How long queued packets may still leave at the end.
+const DRAIN: Duration = Duration::from_secs(5);
+
+/// What to build.
+#[derive(Clone, Debug)]
+pub struct LanConfig {
+    /// The hosts; the first is number 0.
+    pub hosts: Vec<HostConfig>,
+    /// Worker threads.
+    pub workers: usize,
+    /// Small buffers.
+    pub buffers: usize,
+    /// Large buffers; none means that there is no such pool.
+    pub large: usize,
+}
+
+impl Default for LanConfig {
+    /// Two hosts, one worker, buffers for all that can queue up.
+    fn default() -> Self {
+        LanConfig {
+            hosts: vec![HostConfig::default(); 2],
+            workers: 1,
+            buffers: 8192,
+            large: 256,
+        }
+    }
+}
+
+/// One host and its port.
+#[derive(Clone, Debug)]
+pub struct HostConfig {
+    /// Whether large frames and frames with a missing checksum may cross.
+    pub offload: bool,
+    /// Longest IP packet in bytes.
+    pub mtu: u32,
+    /// Queues each way.
+    pub queues: usize,
+    /// What queues packets to the host.
+    pub qdisc: QdiscSpec,
+}
+
+impl Default for HostConfig {
+    /// Offload, MTU 1500, one queue, the default discipline.
+    fn default() -> Self {
+        HostConfig {
+            offload: true,
+            mtu: 1500,
+            queues: 1,
+            qdisc: QdiscSpec::default(),
+        }
+    }
+}
+
+/// A host on the switch.
+#[derive(Debug)]
+pub struct Host {
+    /// Its namespace.
+    pub netns: Netns,
+    /// Its IPv4 address, in a /24 with all others.
+    pub v4: Ipv4Addr,
+    /// Its IPv6 address, in a /64 with all others.
+    pub v6: Ipv6Addr,
+    /// Its Ethernet address.
+    pub mac: [u8; 6],
+    /// Its port.
+    pub port: PortId,
+    config: TapConfig,
+}
+
+impl Host {
+    /// Runs `f` on a thread in the host.
+    pub fn run<T: Send>(&self, f: impl FnOnce() -> T + Send) -> T {
+        self.netns.run(f).expect("entering our namespace")
+    }
+
+    /// Its address of one family.
+    pub fn ip(&self, v6: bool) -> IpAddr {
+        if v6 { self.v6.into() } else { self.v4.into() }
+    }
+
+    /// Its interface's index.
+    pub fn index(&self) -> u32 {
+        self.links(|links| links.index("eth0").expect("the interface"))
+    }
+
+    /// What `ip link` does in the host.
+    pub fn links<T: Send>(&self, f: impl FnOnce(&mut Links) -> T + Send) -> T {
+        self.run(|| f(&mut Links::open().expect("a netlink socket")))
+    }
+}
+
+/// A running switch with its hosts.
+#[derive(Debug)]
+pub struct Lan {
+    /// What is tested.
+    pub engine: Engine<PortRx, PortTx>,
+    /// By number.
+    pub hosts: Vec<Host>,
+    buffers: Buffers,
+}
+
+impl Lan {
+    /// Two hosts, one with and one without offload, or whatever is asked for. `None`, and the reason printed, where the test cannot run.
+    pub fn pair(offload: [bool; 2], mtu: u32) -> Option<Lan> {
+        let hosts = offload.map(|offload| HostConfig {
+            offload,
+            mtu,
+            ..HostConfig::default()
+        });
+        Lan::build(LanConfig {
+            hosts: hosts.into(),
+            ..LanConfig::default()
+        })
+    }
+
+    /// Packets are forwarded when this returns. `None`, and the reason printed, where the test cannot run.
+    pub fn build(config: LanConfig) -> Option<Lan> {
+        let tun = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open("/dev/net/tun");
+        if let Err(e) = tun {
+            skip(&format!("needs /dev/net/tun: {e}"));
+            return None;
+        }
+        if let Err(e) = Netns::anonymous() {
+            skip(&format!("needs network namespaces: {e}"));
+            return None;
+        }
+        let pool = |buffers, buffer_size| {
+            Pool::new(PoolConfig {
+                buffers,
+                buffer_size,
+            })
+            .expect("a pool")
+        };
+        let buffers = Buffers {
+            small: pool(config.buffers, 2048),
+            large: (config.large > 0).then(|| pool(config.large, 65_536)),
+        };
+        let pollers = (0..config.workers).map(|_| Poller::new().expect("a poller"));
+        let engine = Engine::start(pollers.collect(), buffers.small.clone(), Clock::monotonic())
+            .expect("an engine");
+        let (hosts, receive): (Vec<Host>, Vec<Vec<PortRx>>) = (1..)
+            .zip(&config.hosts)
+            .map(|(number, host)| join(&engine, &buffers, number, host))
+            .unzip();
+        let ports: Vec<PortId> = hosts.iter().map(|host| host.port).collect();
+        engine.add_bridge("br0", &ports).expect("a bridge");
+        // Not before: what the kernels send by themselves would be dropped for want of a bridge.
+        for (&port, rx) in ports.iter().zip(receive) {
+            engine.replace(port, rx, Vec::new());
+        }
+        Some(Lan {
+            engine,
+            hosts,
+            buffers,
+        })
+    }
+
+    /// Gives a host whose interface was removed a new one with the same addresses.
+    pub fn reopen(&self, host: usize) {
+        let host = &self.hosts[host];
+        let tap = Tap::open(&host.config, &self.buffers).expect("the interface again");
+        let (rx, tx) = queues(tap.rx, tap.tx);
+        self.engine.replace(host.port, rx, tx);
+    }
+
+    /// Replaces what queues packets to a host.
+    pub fn set_qdisc(&self, host: usize, qdisc: &QdiscSpec) {
+        self.engine
+            .set_qdisc(self.hosts[host].port, qdisc)
+            .expect("a discipline");
+    }
+
+    /// A port's numbers.
+    pub fn port(&self, host: usize) -> DeviceStats {
+        self.engine.stats().ports[host].device.clone()
+    }
+
+    /// What a port dropped for one reason.
+    pub fn dropped(&self, host: usize, reason: DropReason) -> u64 {
+        let drops = self.port(host).drops;
+        drops.iter().find(|d| d.0 == reason).map_or(0, |&(_, n)| n)
+    }
+
+    /// Buffers that are free in the pool of small ones.
+    pub fn free_buffers(&self) -> usize {
+        self.buffers.small.stats().free
+    }
+
+    /// Waits until no packet is queued anywhere.
+    pub fn settle(&self) {
+        wait_for("the queues to run dry", || {
+            let stats = self.engine.stats();
+            stats.ports.iter().all(|port| port.device.queued == 0)
+        });
+    }
+
+    /// Waits until the kernel's count of frames agrees with the workers': every frame that a host sent was polled.
+    pub fn all_frames_polled(&self) {
+        wait_for("the workers to have polled every frame sent", || {
+            let sent: u64 = self
+                .hosts
+                .iter()
+                .map(|host| counters::interface(host).tx_packets)
+                .sum();
+            let workers = self.engine.stats().workers;
+            sent == workers.iter().map(|w| w.processed).sum::<u64>()
+        });
+    }
+
+    /// Stops the engine. Asserts that every packet is accounted for, that none is queued and that all buffers came home; returns
+    /// the final numbers.
+    pub fn stop(self) -> EngineStats {
+        self.stop_within(DRAIN)
+    }
+
+    /// The same, with so much time for queued packets to leave.
+    pub fn stop_within(self, drain: Duration) -> EngineStats {
+        let Lan {
+            engine,
+            hosts,
+            buffers,
+        } = self;
+        let stats = engine.stop(drain);
+        drop(hosts);
+        let sum = stats.conservation();
+        println!("{sum:?} {:?}", stats.drops());
+        assert!(sum.holds(), "packets are unaccounted for: {stats:#?}");
+        assert_eq!(sum.queued, 0, "packets are left in a queue: {stats:#?}");
+        for pool in [Some(&buffers.small), buffers.large.as_ref()]
+            .into_iter()
+            .flatten()
+        {
+            let pool = pool.stats();
+            assert_eq!(pool.free, pool.buffers, "a buffer did not come home");
+        }
+        stats
+    }
+}
+
+fn queues(rx: Vec<softnet_io::TapRx>, tx: Vec<softnet_io::TapTx>) -> (Vec<PortRx>, Vec<PortTx>) {
+    let rx = rx.into_iter().map(PortRx::from).collect();
+    (rx, tx.into_iter().map(PortTx::from).collect())
+}
+
+/// Makes host `number` and its port, which sends but does not receive yet.
+fn join(
+    engine: &Engine<PortRx, PortTx>,
+    buffers: &Buffers,
+    number: u8,
+    host: &HostConfig,
+) -> (Host, Vec<PortRx>) {
+    let netns = Netns::anonymous().expect("a namespace");
+    let v4 = Ipv4Addr::new(10, 9, 0, number);
+    let v6 = Ipv6Addr::new(0xfd09, 0, 0, 0, 0, 0, 0, number.into());
+    let mac = [2, 0, 0, 0, 0, number];
+    let address = |ip, prefix| InterfaceAddress::new(ip, prefix).expect("an address");
+    let config = TapConfig {
+        queues: host.queues,
+        mtu: host.mtu,
+        mac: Some(EthernetAddress(mac)),
+        addresses: vec![address(v4.into(), 24), address(v6.into(), 64)],
+        netns: Some(netns.clone()),
+        offload: host.offload,
+        ..TapConfig::new("eth0")
+    };
+    let tap = Tap::open(&config, buffers).expect("a TAP device");
+    let features = tap.features;
+    let (rx, tx) = queues(tap.rx, tap.tx);
+    let setup = PortSetup {
+        name: format!("port{number}"),
+        rx: Vec::new(),
+        tx,
+        features,
+        qdisc: host.qdisc.clone(),
+    };
+    let port = engine.add_port(setup).expect("a port");
+    let host = Host {
+        netns,
+        v4,
+        v6,
+        mac,
+        port,
+        config,
+    };
+    (host, rx)
+}

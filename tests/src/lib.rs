@@ -1,0 +1,38 @@
+//! What the end-to-end tests share: networks of hosts in namespaces joined by an engine in this process ([`Lan`]), traffic with
+//! ordinary sockets ([`traffic`]), raw frames ([`raw`]) and the kernel's own counters ([`counters`]) to compare Softnet's with.
+//!
+//! Everything panics on failure, as tests do, and leaves nothing behind: namespaces and devices have no names outside the
+//! process and end with it. [`skip`] and [`wait_for`] serve the tests of the other crates too.
+
+#![deny(unsafe_code)]
+
+pub mod counters;
+mod lan;
+pub mod raw;
+mod sys;
+pub mod traffic;
+
+use std::time::{Duration, Instant};
+
+pub use lan::{Host, HostConfig, Lan, LanConfig};
+
+/// Longer than anything a test waits for takes on a slow machine.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Says that a test was skipped, or fails where skipping is forbidden (`SOFTNET_TEST_REQUIRE=1`).
+pub fn skip(why: &str) {
+    assert!(
+        std::env::var_os("SOFTNET_TEST_REQUIRE").is_none_or(|v| v != "1"),
+        "a skip is refused: {why}"
+    );
+    println!("skipped: {why}");
+}
+
+/// Waits until `done`, and fails the test if that never happens.
+pub fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < PATIENCE, "waited in vain for {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}

@@ -1,0 +1,200 @@
+//! Traffic between hosts with ordinary sockets. Every byte that arrives is compared with what was sent.
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsFd;
+use std::thread;
+
+use rustix::net::sockopt::set_socket_recv_buffer_size_force;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, ipproto};
+use softnet::packet::checksum;
+
+use crate::{Host, PATIENCE, sys};
+
+/// Bytes that look random and depend on `seed`, so that no piece can pass for another.
+pub fn pattern(seed: u64, len: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    let mut words = Vec::with_capacity(len + 8);
+    while words.len() < len {
+        // SplitMix64.
+        state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut word = (state ^ state >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        word = (word ^ word >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+        words.extend((word ^ word >> 31).to_le_bytes());
+    }
+    words.truncate(len);
+    words
+}
+
+/// A TCP connection between two hosts.
+#[derive(Debug)]
+pub struct Connection {
+    from: TcpStream,
+    to: TcpStream,
+}
+
+impl Connection {
+    /// Connects `from` to `to`.
+    pub fn open(from: &Host, to: &Host, v6: bool) -> Connection {
+        let listener = to.run(|| TcpListener::bind((to.ip(v6), 0)));
+        let listener = listener.expect("a listener");
+        let address = listener.local_addr().expect("its address");
+        let connect = || TcpStream::connect_timeout(&address, PATIENCE);
+        let from = from.run(connect).expect("a connection");
+        let to = listener.accept().expect("the connection's other end").0;
+        for stream in [&from, &to] {
+            let limit = Some(PATIENCE);
+            stream.set_read_timeout(limit).expect("a time limit");
+            stream.set_write_timeout(limit).expect("a time limit");
+        }
+        Connection { from, to }
+    }
+
+    /// Sends `len` bytes from end to end and closes; the bytes must arrive as they are, and no others.
+    pub fn transfer(self, seed: u64, len: usize) {
+        let data = pattern(seed, len);
+        let Connection { mut from, mut to } = self;
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                from.write_all(&data).expect("sending");
+                from.shutdown(std::net::Shutdown::Write).expect("closing");
+            });
+            let (mut buffer, mut at) = (vec![0; 1 << 18], 0);
+            loop {
+                let n = to.read(&mut buffer).expect("receiving");
+                if n == 0 {
+                    break;
+                }
+                assert!(
+                    data.get(at..at + n) == Some(&buffer[..n]),
+                    "wrong bytes at {at}"
+                );
+                at += n;
+            }
+            assert_eq!(at, len, "the connection ended early");
+        });
+    }
+}
+
+/// Two UDP sockets, one in each host, each connected to the other.
+#[derive(Debug)]
+pub struct Flow {
+    /// In the first host.
+    pub a: UdpSocket,
+    /// In the second host.
+    pub b: UdpSocket,
+}
+
+impl Flow {
+    /// Opens both.
+    pub fn open(a: &Host, b: &Host, v6: bool) -> Flow {
+        let flow = Flow {
+            a: udp(a, a.ip(v6)),
+            b: udp(b, b.ip(v6)),
+        };
+        for (from, to) in [(&flow.a, &flow.b), (&flow.b, &flow.a)] {
+            from.connect(to.local_addr().expect("an address"))
+                .expect("connecting");
+        }
+        flow
+    }
+
+    /// One datagram of `len` bytes each way.
+    pub fn echo(&self, len: usize) {
+        for (from, to, seed) in [(&self.a, &self.b, 1), (&self.b, &self.a, 2)] {
+            let data = pattern(seed + len as u64, len);
+            let sent = from.send(&data);
+            assert_eq!(sent.expect("sending a datagram"), len);
+            receive(to, &data);
+        }
+    }
+
+    /// Sends `len` bytes from `a` in one call, to be cut into datagrams of `size` bytes by whoever does it best (`UDP_SEGMENT`). They
+    /// must arrive in order.
+    pub fn send_segmented(&self, len: usize, size: usize) {
+        sys::set_option(
+            &self.a,
+            libc::SOL_UDP,
+            libc::UDP_SEGMENT,
+            i32::try_from(size).expect("a size"),
+        );
+        let data = pattern(len as u64, len);
+        let sent = self.a.send(&data);
+        assert_eq!(sent.expect("sending datagrams"), len);
+        for datagram in data.chunks(size) {
+            receive(&self.b, datagram);
+        }
+        sys::set_option(&self.a, libc::SOL_UDP, libc::UDP_SEGMENT, 0);
+    }
+}
+
+/// A socket of a host with a large receive buffer, on any port of this address.
+pub fn udp(host: &Host, ip: IpAddr) -> UdpSocket {
+    let socket = host.run(|| UdpSocket::bind(SocketAddr::new(ip, 0)));
+    let socket = socket.expect("a UDP socket");
+    set_socket_recv_buffer_size_force(&socket, 16 << 20).expect("a receive buffer");
+    socket
+        .set_read_timeout(Some(PATIENCE))
+        .expect("a time limit");
+    socket
+}
+
+/// Receives one datagram, which must be `expected`.
+pub fn receive(socket: &UdpSocket, expected: &[u8]) {
+    let mut buffer = vec![0; 1 << 16];
+    let n = socket.recv(&mut buffer);
+    let n = n.unwrap_or_else(|e| panic!("a datagram of {} bytes: {e}", expected.len()));
+    assert_eq!(n, expected.len(), "a datagram of another length");
+    assert!(buffer[..n] == *expected, "a datagram with other bytes");
+}
+
+/// Whether nothing waits to be received.
+pub fn is_silent(socket: &UdpSocket) -> bool {
+    let mut one = [0];
+    let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK;
+    rustix::net::recv(socket.as_fd(), &mut one[..], flags) == Err(rustix::io::Errno::AGAIN)
+}
+
+/// Pings: an ICMP echo with `len` bytes of payload, which must come back as they are.
+pub fn ping(from: &Host, to: &Host, v6: bool, len: usize) {
+    let (family, protocol, request, reply) = if v6 {
+        (AddressFamily::INET6, ipproto::ICMPV6, 128, 129)
+    } else {
+        (AddressFamily::INET, ipproto::ICMP, 8, 0)
+    };
+    let address = SocketAddr::new(to.ip(v6), 0);
+    let socket = from.run(|| {
+        let flags = SocketFlags::CLOEXEC;
+        let socket = rustix::net::socket_with(family, SocketType::RAW, flags, Some(protocol))?;
+        rustix::net::connect(&socket, &address)?;
+        Ok::<_, rustix::io::Errno>(socket)
+    });
+    let socket = socket.expect("a raw socket");
+    let limit = rustix::net::sockopt::Timeout::Recv;
+    rustix::net::sockopt::set_socket_timeout(&socket, limit, Some(PATIENCE)).expect("a limit");
+    let mut message = vec![request, 0, 0, 0, 0x50, 0x46, len as u8, (len >> 8) as u8];
+    message.extend(pattern(len as u64, len));
+    if !v6 {
+        // The kernel fills in ICMPv6's by itself.
+        let sum = checksum(&message).to_be_bytes();
+        message[2..4].copy_from_slice(&sum);
+    }
+    let sent = rustix::net::send(&socket, &message, SendFlags::empty());
+    assert_eq!(sent.expect("a ping"), message.len());
+    let mut buffer = vec![0; 1 << 16];
+    loop {
+        let received = rustix::net::recv(&socket, &mut buffer[..], RecvFlags::empty());
+        let (n, _) = received.expect("the answer to a ping");
+        // IPv4's raw sockets get the IP header too.
+        let header = if v6 {
+            0
+        } else {
+            usize::from(buffer[0] & 0xf) * 4
+        };
+        let answer = &buffer[header..n];
+        if answer[0] == reply {
+            assert!(answer[4..] == message[4..], "a ping came back changed");
+            return;
+        }
+    }
+}

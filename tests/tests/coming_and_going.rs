@@ -1,0 +1,108 @@
+//! Interfaces that go down, go away and come back while packets flow.
+
+use softnet::stats::DropReason;
+use softnet_tests::traffic::{Connection, Flow};
+use softnet_tests::{HostConfig, Lan, LanConfig, wait_for};
+
+/// Sends datagrams into the void until the port has counted 10 of them as dropped.
+fn lose(lan: &Lan, flow: &Flow) {
+    let before = lan.dropped(1, DropReason::DeviceDown);
+    wait_for("packets to be dropped", || {
+        // The host may say by now that its peer is unreachable.
+        let _ = flow.a.send(b"lost");
+        lan.dropped(1, DropReason::DeviceDown) >= before + 10
+    });
+}
+
+/// Only packets for the device that was not there were lost.
+fn stop(lan: Lan) {
+    let drops = lan.stop().drops();
+    let reasons: Vec<_> = drops.iter().map(|d| d.0).collect();
+    assert_eq!(reasons, [DropReason::DeviceDown], "{drops:?}");
+}
+
+#[test]
+fn an_interface_goes_down_and_up() {
+    let Some(lan) = Lan::pair([true, true], 1500) else {
+        return;
+    };
+    let (a, b) = (&lan.hosts[0], &lan.hosts[1]);
+    for _ in 0..3 {
+        let flow = Flow::open(a, b, false);
+        flow.echo(100);
+        let index = b.index();
+        b.links(|links| links.set_up(index, false).expect("taking it down"));
+        lose(&lan, &flow);
+        b.links(|links| links.set_up(index, true).expect("taking it up"));
+        let flow = Flow::open(a, b, false);
+        flow.echo(1000);
+        Connection::open(a, b, false).transfer(1, 1 << 20);
+    }
+    assert!(lan.engine.take_gone().is_empty(), "it was never gone");
+    stop(lan);
+}
+
+/// With one queue and with several, and several times over.
+#[test]
+fn a_device_goes_away_and_comes_back() {
+    for (workers, queues) in [(1, 1), (2, 2)] {
+        let host = HostConfig {
+            queues,
+            ..HostConfig::default()
+        };
+        let config = LanConfig {
+            hosts: vec![host; 2],
+            workers,
+            ..LanConfig::default()
+        };
+        let Some(lan) = Lan::build(config) else {
+            return;
+        };
+        let (a, b) = (&lan.hosts[0], &lan.hosts[1]);
+        for _ in 0..3 {
+            let flow = Flow::open(a, b, false);
+            flow.echo(100);
+            assert!(lan.engine.take_gone().is_empty());
+            let index = b.index();
+            b.links(|links| links.delete(index).expect("removing it"));
+            let mut gone = Vec::new();
+            wait_for("the engine to notice", || {
+                gone.extend(lan.engine.take_gone());
+                gone.contains(&b.port)
+            });
+            assert!(gone.iter().all(|port| *port == b.port), "{gone:?}");
+            lose(&lan, &flow);
+            lan.reopen(1);
+            // What its other queues reported late is old news.
+            lan.engine.take_gone();
+            for v6 in [false, true] {
+                Flow::open(a, b, v6).echo(1000);
+                Connection::open(a, b, v6).transfer(2, 1 << 20);
+                Connection::open(b, a, v6).transfer(3, 1 << 20);
+            }
+        }
+        stop(lan);
+    }
+}
+
+/// A connection outlives its interface: what is lost meanwhile is sent again.
+#[test]
+fn a_connection_survives_an_outage() {
+    let Some(lan) = Lan::pair([true, true], 1500) else {
+        return;
+    };
+    let (a, b) = (&lan.hosts[0], &lan.hosts[1]);
+    let connection = Connection::open(a, b, false);
+    std::thread::scope(|scope| {
+        let transfer = scope.spawn(|| connection.transfer(4, 100 << 20));
+        wait_for("the transfer to begin", || lan.port(1).tx_packets > 1000);
+        let index = b.index();
+        b.links(|links| links.set_up(index, false).expect("taking it down"));
+        wait_for("packets to be lost", || {
+            lan.dropped(1, DropReason::DeviceDown) > 0
+        });
+        b.links(|links| links.set_up(index, true).expect("taking it up"));
+        transfer.join().expect("the transfer");
+    });
+    stop(lan);
+}
