@@ -24,6 +24,16 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         summary: "read and write against io_uring on a TAP queue",
         run: |options| crate::tap_io::run(options.seconds).map_err(|e| BenchError::io("tap-io", e)),
     },
+    Experiment {
+        name: "bulk-free",
+        summary: "packets allocated and freed on one thread, against DPDK and general allocators",
+        run: crate::bulk_free::run,
+    },
+    Experiment {
+        name: "defer-free",
+        summary: "packets allocated on one thread and freed on another, against the same",
+        run: crate::defer_free::run,
+    },
 ];
 
 /// The experiments that `name` stands for.

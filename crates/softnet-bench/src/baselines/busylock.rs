@@ -1,0 +1,59 @@
+//! Baseline `busylock`: the kernel's locked transmit path up to 6.18. A sender that finds the discipline being run takes a second lock
+//! first, so that only one sender at a time competes with the running one for the root lock.
+
+use std::sync::atomic::AtomicBool;
+
+use crossbeam_utils::CachePadded;
+use softnet::packet::PacketList;
+use softnet::pool::Pool;
+use softnet::qdisc::AnyQdisc;
+use softnet::sync::TryLock;
+use softnet::time::Time;
+
+use super::linux::Linux;
+use super::spin;
+use crate::tx_adopt::{Path, Sink, Ticks};
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(crate) struct Busylock {
+    busy: CachePadded<TryLock<()>>,
+    linux: Linux,
+}
+
+impl Busylock {
+    pub(crate) fn new(
+        qdisc: AnyQdisc,
+        can_bypass: bool,
+        sink: Sink,
+        ticks: Ticks,
+        pool: Pool,
+    ) -> Busylock {
+        Busylock {
+            busy: CachePadded::new(TryLock::new(())),
+            linux: Linux::new(qdisc, can_bypass, sink, ticks, pool),
+        }
+    }
+}
+
+impl Path for Busylock {
+    const SERVED: bool = true;
+
+    fn transmit(&self, packets: PacketList, now: Time, waited: &mut u64) {
+        let linux = &self.linux;
+        let busy = linux
+            .is_running()
+            .then(|| spin::lock(&self.busy, &linux.ticks, waited));
+        let root = linux.lock_root(waited);
+        linux.enqueue_and_run(root, packets, now, waited, || drop(busy));
+        linux.softirq(now, waited);
+    }
+
+    fn serve(&self, stop: &AtomicBool) {
+        self.linux.serve(stop);
+    }
+
+    fn dropped(&self) -> u64 {
+        self.linux.drops.total()
+    }
+}

@@ -1,0 +1,249 @@
+//! What the experiments with packet buffers measure: something that packets are allocated from, one or many at a time.
+
+use std::time::Duration;
+
+use crate::error::BenchError;
+use crate::interleave::{Variant, interleave};
+use crate::options::Options;
+use crate::report::{Collector, Param};
+
+#[allow(unsafe_code, reason = "packets are linked through their own memory")]
+pub(crate) mod line;
+pub(crate) mod pinned;
+mod softnet;
+
+pub(crate) use softnet::Softnet;
+
+/// Bytes of data in a buffer.
+pub(crate) const DATA: usize = 2048;
+/// How often each variant takes its turn, at least; fewer only in a run shorter than [`SHORT`].
+const ROUNDS: usize = 5;
+/// Runs of less than this many seconds are for seeing that all works: fewer figures, two rounds.
+const SHORT: f64 = 2.0;
+/// Of `--seconds`, what one figure gets (in a short run): an experiment has hundreds.
+const SHARE: f64 = 0.05;
+const SHORT_SHARE: f64 = 0.02;
+
+/// A source of packets. Every implementation does the same work: an allocated packet has a fresh header line of 64 bytes, and the
+/// packets of a burst are linked through it.
+pub(crate) trait Buffers: Sync {
+    /// A packet.
+    type Packet: Send;
+    /// Packets linked to a list.
+    type Burst: Default;
+
+    /// One packet, if there is one.
+    fn alloc(&self) -> Option<Self::Packet>;
+    /// Appends up to `n` packets to `burst`; returns how many.
+    fn alloc_bulk(&self, n: usize, burst: &mut Self::Burst) -> usize;
+    /// Reads the length of the frame from the header line.
+    fn frame_len(&self, packet: &Self::Packet) -> usize;
+    /// Adds a packet at the end.
+    fn push(&self, burst: &mut Self::Burst, packet: Self::Packet);
+    /// Takes the first packet.
+    fn pop(&self, burst: &mut Self::Burst) -> Option<Self::Packet>;
+    /// Frees one packet.
+    fn free(&self, packet: Self::Packet);
+    /// Frees all packets of a burst.
+    fn free_bulk(&self, burst: Self::Burst);
+
+    /// Called by each thread before its first packet.
+    fn start(&self) {}
+    /// Called before the thread sleeps; false if it must not.
+    fn before_sleep(&self) -> bool {
+        true
+    }
+    /// Called when it is awake again.
+    fn after_sleep(&self) {}
+
+    /// What the pool has counted since it was made, if it counts.
+    fn counts(&self) -> Counts {
+        Counts::default()
+    }
+}
+
+/// What a pool did besides handing out packets; `None` is what it does not count.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Counts {
+    /// Exchanges with the shared depot.
+    pub(crate) depot_ops: Option<u64>,
+    /// Packets that went to the depot instead of home.
+    pub(crate) bypassed: Option<u64>,
+    /// Wake-ups of a sleeping thread that had packets coming home.
+    pub(crate) wakes: Option<u64>,
+}
+
+impl Counts {
+    /// What was counted after `before`.
+    pub(crate) fn since(self, before: Counts) -> Counts {
+        let since = |after: Option<u64>, before: Option<u64>| Some(after?.wrapping_sub(before?));
+        Counts {
+            depot_ops: since(self.depot_ops, before.depot_ops),
+            bypassed: since(self.bypassed, before.bypassed),
+            wakes: since(self.wakes, before.wakes),
+        }
+    }
+}
+
+/// What one turn at one figure gave.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Reading {
+    pub(crate) packets: u64,
+    pub(crate) time: Duration,
+    /// Counted during the turn.
+    pub(crate) counts: Counts,
+}
+
+/// One variant's measurement of one figure.
+pub(crate) struct Figure {
+    pub(crate) name: &'static str,
+    pub(crate) params: Vec<Param>,
+    pub(crate) measure: Box<dyn Fn(Duration) -> Result<Reading, BenchError>>,
+    pub(crate) slice: Duration,
+}
+
+impl Variant for Figure {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn turn(&mut self, results: &mut Collector) -> Result<(), BenchError> {
+        let reading = (self.measure)(self.slice)?;
+        let packets = reading.packets as f64;
+        if reading.packets == 0 {
+            results.skip(self.name, &self.params, "no packet passed in the time");
+            return Ok(());
+        }
+        let ns = reading.time.as_secs_f64() * 1e9 / packets;
+        let mut fields = vec![("ns_per_packet", ns), ("mpps", 1e3 / ns)];
+        let counts = [
+            ("depot_ops_per_packet", reading.counts.depot_ops),
+            ("bypassed_per_packet", reading.counts.bypassed),
+            ("wakes_per_packet", reading.counts.wakes),
+        ];
+        for (name, count) in counts {
+            fields.extend(count.map(|count| (name, count as f64 / packets)));
+        }
+        results.add(self.name, &self.params, &fields);
+        Ok(())
+    }
+}
+
+/// How long and how often figures are measured.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Schedule {
+    pub(crate) rounds: usize,
+    pub(crate) slice: Duration,
+    /// Whether figures between the interesting ones are left out.
+    pub(crate) short: bool,
+}
+
+impl Schedule {
+    pub(crate) fn new(options: &Options) -> Schedule {
+        let short = options.seconds < SHORT;
+        let rounds = options.rounds.unwrap_or(if short { 2 } else { ROUNDS });
+        let share = if short { SHORT_SHARE } else { SHARE };
+        let slice = options.seconds * share / rounds as f64;
+        Schedule {
+            rounds,
+            slice: Duration::from_secs_f64(slice.max(0.002)),
+            short,
+        }
+    }
+
+    /// Lets the variants of one figure take turns.
+    pub(crate) fn run(
+        &self,
+        figures: Vec<Figure>,
+        results: &mut Collector,
+    ) -> Result<(), BenchError> {
+        let mut variants: Vec<Box<dyn Variant>> = Vec::new();
+        for figure in figures {
+            variants.push(Box::new(figure));
+        }
+        interleave(self.rounds, &mut variants, results)
+    }
+}
+
+/// Refuses `--variants` that are not in `known`.
+pub(crate) fn check_variants(
+    experiment: &str,
+    options: &Options,
+    known: &[&str],
+) -> Result<(), BenchError> {
+    match options
+        .variants
+        .iter()
+        .find(|name| !known.contains(&name.as_str()))
+    {
+        Some(unknown) => Err(BenchError::Usage(format!(
+            "{experiment} has no variant '{unknown}'; there are: {}",
+            known.join(", ")
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// The variants by name, in the order of their turns.
+pub(crate) type Sources<S> = Vec<(&'static str, std::rc::Rc<S>)>;
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// Allocates until nothing is left or `at_most`, frees in both ways, and does it again: nothing is lost or given out twice.
+    pub(crate) fn everything_comes_back<B: Buffers>(buffers: &B, at_most: usize) {
+        for bulk in [1, 7, 64] {
+            let mut burst = B::Burst::default();
+            let mut got = 0;
+            while got < at_most {
+                let n = if bulk == 1 {
+                    buffers.alloc().map_or(0, |p| {
+                        usize::from({
+                            buffers.push(&mut burst, p);
+                            true
+                        })
+                    })
+                } else {
+                    buffers.alloc_bulk(bulk.min(at_most - got), &mut burst)
+                };
+                assert!(n > 0, "only {got} of {at_most}");
+                got += n;
+            }
+            for _ in 0..got / 2 {
+                let packet = buffers
+                    .pop(&mut burst)
+                    .expect("the burst is as long as was said");
+                assert_eq!(buffers.frame_len(&packet), 0);
+                buffers.free(packet);
+            }
+            buffers.free_bulk(burst);
+        }
+    }
+
+    #[test]
+    fn softnet_s_pool_loses_nothing() {
+        let softnet = Softnet::new(1000, true).expect("a small pool");
+        everything_comes_back(&softnet, 1000);
+    }
+
+    #[test]
+    fn a_figure_without_packets_is_a_row_with_the_reason() {
+        let mut figure = Figure {
+            name: "dpdk",
+            params: Vec::new(),
+            measure: Box::new(|time| {
+                Ok(Reading {
+                    packets: 0,
+                    time,
+                    counts: Counts::default(),
+                })
+            }),
+            slice: Duration::from_millis(1),
+        };
+        let mut results = Collector::default();
+        figure.turn(&mut results).expect("it is no error");
+        let report = results.report("x", &[]);
+        assert!(report["rows"][0]["skipped"].is_string(), "{report}");
+    }
+}
