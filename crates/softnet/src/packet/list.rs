@@ -183,6 +183,14 @@ impl PacketList {
         self.len += len;
     }
 
+    /// Gives up ownership of the packets, linked by `next` from the one returned on.
+    #[inline]
+    pub(crate) fn take_head(&mut self) -> Option<NonNull<Header>> {
+        self.len = 0;
+        self.bytes = 0;
+        self.head.take()
+    }
+
     /// Takes ownership of linked packets.
     ///
     /// # Safety
@@ -203,6 +211,7 @@ pub(crate) struct RawList {
 }
 
 impl Drop for PacketList {
+    #[inline]
     fn drop(&mut self) {
         if !self.is_empty() {
             pool::free_list(self);

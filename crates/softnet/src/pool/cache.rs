@@ -121,6 +121,30 @@ impl Cache {
         true
     }
 
+    /// Takes in a chain from `first` on until the cache is full or `next` (which is asked before a buffer is taken, for the one
+    /// behind it) refuses. Returns how many it took, and the first that it did not.
+    #[inline(always)]
+    pub(super) fn push_while(
+        &self,
+        first: NonNull<Header>,
+        mut next: impl FnMut(NonNull<Header>) -> Option<Option<NonNull<Header>>>,
+    ) -> (usize, Option<NonNull<Header>>) {
+        let before = self.len();
+        let mut len = before;
+        let mut rest = Some(first);
+        while let Some(header) = rest
+            && len < self.capacity
+            && let Some(behind) = next(header)
+        {
+            // SAFETY: `len < capacity <= CACHE`.
+            unsafe { self.buffers.get_unchecked(len) }.set(MaybeUninit::new(header));
+            len += 1;
+            rest = behind;
+        }
+        self.len.store(len, Ordering::Relaxed);
+        (len - before, rest)
+    }
+
     /// Up to `n` buffers as fresh packets of `home`, linked.
     #[inline]
     pub(super) fn take(&self, n: usize, home: u16) -> Option<Chain> {

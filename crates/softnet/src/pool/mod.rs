@@ -46,7 +46,9 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use crate::packet::{Header, Packet, PacketList};
+#[cfg(debug_assertions)]
+use crate::packet::Header;
+use crate::packet::{Packet, PacketList};
 use crate::sync::membarrier;
 use arena::Arena;
 use bundle::BUNDLE;
@@ -376,3 +378,7 @@ impl Pool {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod defer_tests;
+#[cfg(test)]
+mod property_tests;

@@ -1,0 +1,459 @@
+//! Packets that go home, shared packets, thieves and wake-ups: the INV-BUF items of the facts by name.
+
+use std::sync::atomic::AtomicUsize;
+use std::sync::mpsc;
+use std::thread;
+
+use super::*;
+
+fn small(buffers: usize) -> Pool {
+    Pool::new(PoolConfig { buffers, buffer_size: 512 }).unwrap()
+}
+
+fn list(pool: &Pool, n: usize) -> PacketList {
+    let mut list = PacketList::new();
+    assert_eq!(pool.alloc_bulk(n, &mut list), n);
+    list
+}
+
+/// Runs `f` on another thread, which has exited when this returns.
+fn elsewhere<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> T {
+    thread::spawn(f).join().unwrap()
+}
+
+fn all_again(pool: &Pool) {
+    let n = pool.stats().buffers;
+    let all = list(pool, n);
+    let distinct: std::collections::HashSet<_> = all.iter().map(|p| p.data().as_ptr()).collect();
+    assert_eq!((distinct.len(), pool.alloc().is_err()), (n, true));
+}
+
+/// The sums of the statistics at rest (INV-BUF-1).
+fn conserved(pool: &Pool) {
+    let s = pool.stats();
+    assert_eq!(s.free, s.cached + s.deferred + s.depot + s.unused, "{s:?}");
+}
+
+/// INV-BUF-3: a cache never holds more than its size, and a put at the limit leaves half; a bulk allocation gives as many distinct buffers as it says.
+#[test]
+fn inv_buf_3_caches_are_bounded() {
+    let pool = small(4096);
+    for n in [1, 31, 32, 33, 127, 128, 129, 400] {
+        let mut many = list(&pool, n);
+        assert_eq!(many.iter().count(), n);
+        while let Some(packet) = many.pop_front() {
+            drop(packet);
+            assert!(pool.home_stats()[0].cached <= CACHE);
+        }
+        drop(list(&pool, n));
+        assert!(pool.home_stats()[0].cached <= CACHE);
+    }
+    let mut kept = list(&pool, 300);
+    let mut rest = Vec::new();
+    while pool.home_stats()[0].cached > 0 {
+        rest.push(pool.alloc());
+    }
+    for _ in 0..CACHE {
+        drop(kept.pop_front());
+    }
+    assert_eq!(pool.home_stats()[0].cached, CACHE);
+    drop(kept.pop_front());
+    assert_eq!(pool.home_stats()[0].cached, CACHE / 2 + 1);
+}
+
+/// INV-BUF-4: an allocation that finds too few takes what there is and says so; nothing leaks.
+#[test]
+fn inv_buf_4_a_short_bulk_allocation_leaks_nothing() {
+    let pool = small(50);
+    let mut got = PacketList::new();
+    assert_eq!(pool.alloc_bulk(80, &mut got), 50);
+    assert_eq!((got.len(), pool.stats().exhausted, pool.stats().free), (50, 1, 0));
+    drop(got);
+    all_again(&pool);
+}
+
+/// INV-BUF-6: what another thread frees is back in its home's cache when home polls.
+#[test]
+fn inv_buf_6_packets_go_home() {
+    let pool = small(1024);
+    let out = list(&pool, 64);
+    let before = pool.home_stats()[0];
+    elsewhere(move || drop(out));
+    let parked = pool.home_stats()[0];
+    assert_eq!((parked.deferred, parked.cached), (64, before.cached));
+    pool.poll_home();
+    let after = pool.home_stats()[0];
+    assert_eq!((after.deferred, after.drained - before.drained), (0, 64));
+    conserved(&pool);
+    // Back in the cache, they are what is allocated next, before the depot.
+    let depot = pool.stats().depot;
+    drop(list(&pool, 64));
+    assert_eq!(pool.stats().depot, depot);
+}
+
+/// INV-BUF-6: if the home's thread is gone, its packets are freed nevertheless, and what it held can be allocated.
+#[test]
+fn inv_buf_6_nothing_stays_with_a_thread_that_exited() {
+    let pool = small(256);
+    let theirs = pool.clone();
+    let packets = elsewhere(move || {
+        drop(list(&theirs, 60));
+        list(&theirs, 60)
+    });
+    assert_eq!(pool.stats().cached, 0, "the thread gave back its cache");
+    drop(packets);
+    elsewhere(move || {
+        assert_eq!(pool.stats().deferred, 0);
+        conserved(&pool);
+        all_again(&pool);
+    });
+}
+
+/// INV-BUF-5 and INV-BUF-9: the inbox never holds more than the limit, from any number of threads; what is too much goes to the depot.
+#[test]
+fn inv_buf_5_and_9_the_inbox_is_bounded() {
+    let pool = small(4096);
+    pool.set_defer_max(50);
+    let threads = if cfg!(miri) { 2 } else { 8 };
+    let lists: Vec<_> = (0..threads).map(|_| list(&pool, 100)).collect();
+    thread::scope(|scope| {
+        for packets in lists {
+            let pool = &pool;
+            scope.spawn(move || {
+                for packet in packets {
+                    drop(packet);
+                    assert!(pool.home_stats()[0].deferred <= 50);
+                }
+            });
+        }
+    });
+    let stats = pool.stats();
+    assert_eq!(stats.free, 4096);
+    assert!(stats.deferred <= 50 && stats.bypassed >= 100 * threads as u64 - 50 - 32 * threads as u64);
+    all_again(&pool);
+}
+
+/// INV-BUF-10: without deferral everything stays with the thread that frees it, and nobody is woken.
+#[test]
+fn inv_buf_10_deferral_can_be_turned_off() {
+    let pool = small(1024);
+    pool.set_defer_max(0);
+    pool.set_waker(|| panic!("woken"));
+    let packets = list(&pool, 100);
+    let (sent, freed) = mpsc::channel();
+    let (end, ended) = mpsc::channel::<()>();
+    let theirs = pool.clone();
+    let thread = thread::spawn(move || {
+        drop(packets);
+        let home = theirs.home_stats()[1];
+        sent.send((home.cached, home.outgoing)).unwrap();
+        let _ = ended.recv();
+    });
+    let (cached, outgoing) = freed.recv().unwrap();
+    let stats = pool.stats();
+    assert_eq!((outgoing, stats.deferred, stats.kicks, stats.bypassed), (0, 0, 0, 0));
+    assert_eq!(cached, 100);
+    drop(end);
+    thread.join().unwrap();
+    all_again(&pool);
+}
+
+/// INV-BUF-11: the home in a packet is that of a thread that allocated, or none.
+#[test]
+fn inv_buf_11_homes_are_valid() {
+    let pool = small(64);
+    let mine = pool.alloc().unwrap();
+    let theirs = pool.clone();
+    let other = elsewhere(move || theirs.alloc().unwrap());
+    let homes = pool.home_stats().len();
+    assert_eq!(homes, 2);
+    for packet in [&mine, &other] {
+        assert!(usize::from(packet.header().home) < homes);
+    }
+}
+
+/// INV-BUF-5: a sleeping home is woken at half the bound, once, and again only after it slept again.
+#[test]
+fn inv_buf_5_one_wake_up_a_sleep() {
+    let pool = small(1024);
+    pool.set_defer_max(64);
+    let woken = Arc::new(AtomicUsize::new(0));
+    let count = woken.clone();
+    pool.set_waker(move || {
+        count.fetch_add(1, Ordering::Relaxed);
+    });
+    let free = |n| {
+        let out = list(&pool, n);
+        assert!(pool.prepare_sleep());
+        elsewhere(move || drop(out));
+    };
+    free(31);
+    assert_eq!(woken.load(Ordering::Relaxed), 0, "below half the bound");
+    pool.poll_home();
+    free(300);
+    assert_eq!((woken.load(Ordering::Relaxed), pool.stats().kicks), (1, 1));
+    assert!(pool.stats().bypassed > 0);
+    pool.poll_home();
+    // Awake: nobody is woken.
+    let out = list(&pool, 64);
+    elsewhere(move || drop(out));
+    assert_eq!(woken.load(Ordering::Relaxed), 1);
+    assert!(pool.prepare_sleep(), "the inbox was taken in before");
+    pool.poll_home();
+    free(64);
+    assert_eq!(woken.load(Ordering::Relaxed), 2);
+}
+
+/// A waker may use the pool.
+#[test]
+fn a_waker_may_allocate() {
+    let pool = small(256);
+    pool.set_defer_max(8);
+    let theirs = pool.clone();
+    pool.set_waker(move || drop(theirs.alloc()));
+    let out = list(&pool, 16);
+    pool.prepare_sleep();
+    elsewhere(move || drop(out));
+    assert_eq!(pool.stats().kicks, 1);
+    pool.poll_home();
+    // The waker holds a handle; it goes with the thread's home.
+    pool.set_waker(|| {});
+}
+
+/// Nothing is stranded: a sleeping thread's cache, outboxes and inbox are taken before an allocation fails.
+#[test]
+fn sleeping_homes_are_stolen_from() {
+    let pool = small(512);
+    let foreign = list(&pool, 40);
+    let theirs = pool.clone();
+    let (ready, is_ready) = mpsc::channel();
+    let (end, ended) = mpsc::channel::<()>();
+    let sleeper = thread::spawn(move || {
+        let own = list(&theirs, 20);
+        drop(foreign);
+        drop(own);
+        ready.send(list(&theirs, 10)).unwrap();
+        let _ = ended.recv();
+        all_again(&theirs);
+    });
+    // Freed here for the sleeper, who does not take them in.
+    drop(is_ready.recv().unwrap());
+    pool.prepare_sleep();
+    pool.poll_home();
+    let home = pool.home_stats()[1];
+    assert!(home.cached > 0 && home.deferred > 0 && home.outgoing > 0, "{home:?}");
+    all_again(&pool);
+    assert!(pool.stats().stolen > 0);
+    drop(end);
+    sleeper.join().unwrap();
+}
+
+/// INV-BUF-2: a packet that comes back is fresh, and so is one that was shared.
+#[test]
+fn inv_buf_2_a_shared_packet_comes_back_fresh() {
+    let pool = small(2);
+    let mut one = pool.alloc().unwrap();
+    assert!(one.append(b"data"));
+    let two = one.share(&pool).unwrap();
+    let bytes = (one.data().as_ptr(), two.data().as_ptr());
+    assert_eq!(bytes.0, bytes.1);
+    drop(one);
+    drop(two);
+    let both = list(&pool, 2);
+    let starts: Vec<_> = both.iter().map(|p| p.data().as_ptr()).collect();
+    assert_ne!(starts[0], starts[1], "each header has its own buffer again");
+    assert!(both.iter().all(|p| p.is_empty() && !p.is_shared() && !p.is_chained()));
+}
+
+/// INV-BUF-8: data is freed once, after the last holder let go, on whatever thread, in whatever order.
+#[test]
+fn inv_buf_8_shared_data_is_freed_once_by_the_last() {
+    for last in 0..4 {
+        let pool = small(64);
+        let mut first = pool.alloc().unwrap();
+        assert!(first.append(b"head"));
+        for part in [b"one", b"two"] {
+            let mut segment = pool.alloc().unwrap();
+            assert!(segment.append(part));
+            first.append_segment(segment);
+        }
+        first.set_mark(7);
+        let mut second = first.share(&pool).unwrap();
+        let third = second.share(&pool).unwrap();
+        second.set_mark(8);
+        second.pull_front(2);
+        assert_eq!((first.mark(), third.mark(), first.len(), second.len()), (7, 7, 10, 8));
+        let fourth = first.share(&pool).unwrap();
+        let mut holders = vec![first, second, third, fourth];
+        let keep = holders.remove(last);
+        elsewhere(move || drop(holders));
+        assert!(!keep.is_shared());
+        let content: Vec<u8> = keep.segments().flatten().copied().collect();
+        assert_eq!(content, if last == 1 { &b"adonetwo"[..] } else { b"headonetwo" });
+        assert!(pool.stats().free <= 64 - 3);
+        elsewhere(move || drop(keep));
+        assert_eq!(pool.stats().free, 64);
+        all_again(&pool);
+    }
+}
+
+/// Shared data cannot be changed; the last holder may change it, and `make_unique` copies it before.
+#[test]
+fn shared_packets_are_read_only() {
+    let (pool, other) = (small(8), small(8));
+    let mut one = pool.alloc().unwrap();
+    assert!(one.append(b"same"));
+    let mut two = one.share(&other).unwrap();
+    assert_eq!((two.headroom(), two.tailroom_mut().len(), two.append(b"x")), (0, 0, false));
+    assert!(one.push_front(1).is_none() && one.push_front(0).is_none());
+    let refused = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| one.data_mut()[0] = 0));
+    assert!(refused.is_err());
+    assert!(two.make_unique(&other));
+    two.data_mut()[0] = b'S';
+    assert!(one.append(b" again"), "the only holder may");
+    assert_eq!((one.data(), two.data()), (&b"same again"[..], &b"Same"[..]));
+    // The holder that remains has a header of another pool, and the room of the data's.
+    let mut three = one.share(&other).unwrap();
+    drop(one);
+    assert_eq!(three.push_front(3).map(|room| room.len()), Some(3));
+    assert_eq!(three.tailroom_mut().len(), 256 - 10);
+    let segment = other.alloc().unwrap();
+    three.append_segment(segment);
+    drop(pool);
+    drop(three);
+    drop(two);
+    assert_eq!(other.stats().free, 8);
+}
+
+/// INV-BUF-8: shared packets, also as segments of others, and across pools, are freed in lists.
+#[test]
+fn inv_buf_8_shared_segments_across_pools() {
+    let (a, b) = (small(16), small(16));
+    let mut data = a.alloc().unwrap();
+    assert!(data.append(b"payload"));
+    let mut packets = PacketList::new();
+    for _ in 0..5 {
+        let mut frame = b.alloc().unwrap();
+        assert!(frame.append(b"header"));
+        frame.append_segment(data.share(&b).unwrap());
+        packets.push_back(frame);
+    }
+    packets.push_back(data);
+    assert_eq!((a.stats().free, b.stats().free), (15, 6));
+    elsewhere(move || drop(packets));
+    assert_eq!((a.stats().free, b.stats().free), (16, 16));
+    all_again(&a);
+    all_again(&b);
+}
+
+/// INV-BUF-7: a packet has no side effect that could be late: when the free returns, the pool counts it as free, wherever it is.
+#[test]
+fn inv_buf_7_a_deferred_packet_counts_as_free_at_once() {
+    let pool = small(64);
+    let packet = pool.alloc().unwrap();
+    let theirs = pool.clone();
+    elsewhere(move || {
+        drop(packet);
+        assert_eq!(theirs.stats().free, 64);
+    });
+}
+
+/// A thread may still allocate and free in a destructor that runs after its homes are gone.
+#[test]
+fn threads_without_a_home_may_allocate_and_free() {
+    struct Late(std::cell::RefCell<Vec<Packet>>, std::cell::RefCell<Option<Pool>>);
+    impl Drop for Late {
+        fn drop(&mut self) {
+            // Whichever destructor runs first: this must work.
+            let pool = self.1.take().unwrap();
+            self.0.borrow_mut().extend(pool.alloc());
+            self.0.borrow_mut().clear();
+        }
+    }
+    thread_local!(static LATE: Late = const { Late(std::cell::RefCell::new(Vec::new()), std::cell::RefCell::new(None)) });
+    let pool = small(64);
+    for order in [false, true] {
+        let theirs = pool.clone();
+        elsewhere(move || {
+            let pool = theirs;
+            if order {
+                drop(pool.alloc());
+            }
+            LATE.with(|late| {
+                *late.1.borrow_mut() = Some(pool.clone());
+                late.0.borrow_mut().extend((0..20).map(|_| pool.alloc().unwrap()));
+            });
+        });
+        assert_eq!(pool.stats().free, 64);
+    }
+    all_again(&pool);
+}
+
+/// Homes of threads that exited are used again.
+#[test]
+fn homes_are_reused() {
+    let pool = small(256);
+    for _ in 0..if cfg!(miri) { 5 } else { 2 * home::HOMES } {
+        let pool = pool.clone();
+        elsewhere(move || drop(list(&pool, 3)));
+    }
+    assert_eq!(pool.home_stats().len(), 1);
+}
+
+/// The last packet frees a pool without handles, whichever thread drops it; a waker with the last handle does not hang.
+#[test]
+fn the_last_packet_frees_the_pool() {
+    #[derive(Debug)]
+    struct Area(memory::Block, Arc<AtomicUsize>);
+    // SAFETY: as for the block it holds.
+    unsafe impl Memory for Area {
+        fn bytes(&self) -> NonNull<[u8]> {
+            self.0.bytes()
+        }
+    }
+    impl Drop for Area {
+        fn drop(&mut self) {
+            self.1.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    let freed = Arc::new(AtomicUsize::new(0));
+    let config = PoolConfig { buffers: 64, buffer_size: 512 };
+    let area = |bytes| Box::new(Area(memory::Block::new(bytes, 4096).unwrap(), freed.clone()));
+    let error = Pool::with_memory(config, area(64 * 512 - 1)).map(drop);
+    assert_eq!(error, Err(PoolError::Area { given: 64 * 512 - 1, needed: 64 * 512 }));
+    assert_eq!(freed.swap(0, Ordering::Relaxed), 1);
+
+    let pool = Pool::with_memory(config, area(64 * 512)).unwrap();
+    let mut packet = pool.alloc().unwrap();
+    let shared = packet.share(&pool).unwrap();
+    let theirs = pool.clone();
+    let far = elsewhere(move || theirs.alloc().unwrap());
+    drop(pool);
+    drop(packet);
+    drop(far);
+    assert_eq!(freed.load(Ordering::Relaxed), 0);
+    elsewhere(move || drop(shared));
+    // Another test that closes a pool at this moment may have to do it.
+    for _ in 0..100 {
+        close::sweep_all();
+    }
+    assert_eq!(freed.load(Ordering::Relaxed), 1);
+}
+
+/// A leak is named by the line that allocated it.
+#[test]
+#[cfg(debug_assertions)]
+fn leaks_are_named() {
+    let pool = small(64);
+    let mut kept = PacketList::new();
+    let line = line!() + 1;
+    kept.push_back(pool.alloc().unwrap());
+    pool.alloc_bulk(3, &mut kept);
+    drop(pool.alloc());
+    let report = pool.outstanding();
+    let lines: Vec<_> = report.iter().map(|o| (o.place.line(), o.packets)).collect();
+    assert_eq!(lines, [(line, 1), (line + 1, 3)]);
+    assert!(report[1].to_string().ends_with(": 3 packets") && report[0].place.file() == file!());
+    drop(kept);
+    assert_eq!(pool.outstanding(), []);
+}
