@@ -20,6 +20,8 @@ pub(crate) const DATA: usize = 2048;
 const ROUNDS: usize = 5;
 /// Runs of less than this many seconds are for seeing that all works: fewer figures, two rounds.
 const SHORT: f64 = 2.0;
+/// How often a turn in which no packet passed, as the threads did not get their CPUs, is tried again.
+const RETRIES: usize = 3;
 /// Of `--seconds`, what one figure gets (in a short run): an experiment has hundreds.
 const SHARE: f64 = 0.05;
 const SHORT_SHARE: f64 = 0.02;
@@ -108,7 +110,13 @@ impl Variant for Figure {
     }
 
     fn turn(&mut self, results: &mut Collector) -> Result<(), BenchError> {
-        let reading = (self.measure)(self.slice)?;
+        let mut reading = (self.measure)(self.slice)?;
+        for _ in 0..RETRIES {
+            if reading.packets > 0 {
+                break;
+            }
+            reading = (self.measure)(self.slice)?;
+        }
         let packets = reading.packets as f64;
         if reading.packets == 0 {
             results.skip(self.name, &self.params, "no packet passed in the time");
