@@ -9,6 +9,7 @@
 #![deny(unsafe_code)]
 
 mod link;
+mod memory;
 mod netns;
 mod null;
 mod poller;
@@ -17,6 +18,7 @@ pub mod tap;
 mod userns;
 
 pub use link::{BadAddress, InterfaceAddress, LinkError, Links};
+pub use memory::SharedMemory;
 pub use netns::{Netns, NetnsError};
 pub use null::{Null, NullRx, NullTx};
 pub use poller::Poller;
