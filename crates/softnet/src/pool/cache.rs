@@ -19,8 +19,6 @@ pub(super) const OUTBOXES: usize = 8;
 
 type Slot = Cell<MaybeUninit<NonNull<Header>>>;
 
-const EMPTY: Slot = Cell::new(MaybeUninit::uninit());
-
 /// See the [module](self).
 #[repr(C)]
 pub(super) struct Cache {
@@ -63,12 +61,12 @@ pub(super) fn prefetch(line: NonNull<Header>) {
 
 impl Cache {
     pub(super) fn new(capacity: usize) -> Cache {
-        let outbox = || Outbox { home: Cell::new(0), len: Cell::new(0), buffers: [EMPTY; BUNDLE] };
+        let outbox = || Outbox { home: Cell::new(0), len: Cell::new(0), buffers: [const { Cell::new(MaybeUninit::uninit()) }; BUNDLE] };
         Cache {
             len: AtomicUsize::new(0),
             capacity: capacity.min(CACHE),
             parked: AtomicUsize::new(0),
-            buffers: [EMPTY; CACHE],
+            buffers: [const { Cell::new(MaybeUninit::uninit()) }; CACHE],
             outboxes: std::array::from_fn(|_| outbox()),
         }
     }

@@ -457,3 +457,30 @@ fn leaks_are_named() {
     drop(kept);
     assert_eq!(pool.outstanding(), []);
 }
+
+/// Many more threads than CPUs, all with a home at the same time, each freeing what another allocated.
+#[test]
+fn two_hundred_and_forty_threads_share_a_pool() {
+    let threads = if cfg!(miri) { 4 } else { 240 };
+    let pool = small(8192);
+    let barrier = std::sync::Barrier::new(threads);
+    let mail: Vec<_> = (0..threads).map(|_| std::sync::Mutex::new(PacketList::new())).collect();
+    thread::scope(|scope| {
+        for t in 0..threads {
+            let (pool, mail, barrier) = (&pool, &mail, &barrier);
+            scope.spawn(move || {
+                // The first use gives it a home.
+                drop(pool.alloc());
+                barrier.wait();
+                for _ in 0..20 {
+                    let fresh = list(pool, 17);
+                    let old = std::mem::replace(&mut *mail[(t + 1) % threads].lock().unwrap(), fresh);
+                    drop(old);
+                    drop(mail[t].lock().unwrap().take());
+                }
+            });
+        }
+    });
+    drop(mail);
+    assert_eq!((pool.stats().free, pool.home_stats().len()), (8192, threads));
+}

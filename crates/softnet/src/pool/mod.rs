@@ -345,7 +345,7 @@ impl Pool {
         if let Some(home) = thread::find(self.id) {
             // SAFETY: as in `alloc`.
             let home = unsafe { home.as_ref() };
-            if home.remote.inbox.len() == 0 && !home.sleeping.load(Ordering::Relaxed) {
+            if home.remote.inbox.is_empty() && !home.sleeping.load(Ordering::Relaxed) {
                 return;
             }
             // SAFETY: we have a handle, and are not inside.

@@ -169,7 +169,7 @@ fn soak_with_many_threads_and_random_exits() {
     let threads: u64 = if cfg!(miri) { 3 } else { 64 };
     let seconds = std::env::var("SOFTNET_SOAK_SECONDS").ok().and_then(|s| s.parse().ok());
     let end = Instant::now() + Duration::from_secs_f64(seconds.unwrap_or(0.5));
-    let buffers = 6000;
+    let buffers = if cfg!(miri) { 300 } else { 6000 };
     let pool = small(buffers);
     // Packets under way from any thread to any other.
     let mail: Vec<_> = (0..threads).map(|_| Mutex::new(PacketList::new())).collect();

@@ -20,8 +20,8 @@ pub(crate) fn free_one(header: NonNull<Header>) {
     {
         // SAFETY: the home that `find` found belongs to this thread and lives as long as it does not register with another.
         let home = unsafe { home.as_ref() };
-        // SAFETY: as above; a packet is never dropped inside a home.
         if belongs == home.index
+            // SAFETY: as above; a packet is never dropped inside a home.
             && let Some(cache) = unsafe { home.enter() }
             && cache.push(header)
         {
