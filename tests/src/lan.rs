@@ -1,7 +1,7 @@
 //! Hosts on one switch: each is an anonymous network namespace with one interface `eth0`, whose other end is a port of an engine in
 //! this process.
 
-use std::fs::OpenOptions;
+use std::fs::{self, OpenOptions};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
@@ -101,6 +101,19 @@ impl Host {
         self.links(|links| links.index("eth0").expect("the interface"))
     }
 
+    /// Waits until the host takes packets for its addresses. The kernel adds an IPv6 address's route some time after the address, and drops
+    /// until then what comes for it.
+    fn await_addresses(&self) {
+        let route: String = self.v6.octets().map(|b| format!("{b:02x}")).concat();
+        // Prefix length 128, in hexadecimal.
+        let route = format!("{route} 80 ");
+        wait_for("the IPv6 address to be usable", || {
+            let table = self.run(|| fs::read_to_string("/proc/thread-self/net/ipv6_route"));
+            let table = table.expect("the IPv6 routes");
+            table.lines().any(|line| line.starts_with(&route))
+        });
+    }
+
     /// What `ip link` does in the host.
     pub fn links<T: Send>(&self, f: impl FnOnce(&mut Links) -> T + Send) -> T {
         self.run(|| f(&mut Links::open().expect("a netlink socket")))
@@ -169,6 +182,7 @@ impl Lan {
         for (&port, rx) in ports.iter().zip(receive) {
             engine.replace(port, rx, Vec::new());
         }
+        hosts.iter().for_each(Host::await_addresses);
         Some(Lan {
             engine,
             hosts,
@@ -176,12 +190,13 @@ impl Lan {
         })
     }
 
-    /// Gives a host whose interface was removed a new one with the same addresses.
+    /// Gives a host whose interface was removed a new one with the same addresses, which it takes packets for when this returns.
     pub fn reopen(&self, host: usize) {
         let host = &self.hosts[host];
         let tap = Tap::open(&host.config, &self.buffers).expect("the interface again");
         let (rx, tx) = queues(tap.rx, tap.tx);
         self.engine.replace(host.port, rx, tx);
+        host.await_addresses();
     }
 
     /// Replaces what queues packets to a host.

@@ -1,6 +1,10 @@
 //! What the tests share: the program under test, namespaces that clean up after themselves, and skipping.
 
-#![allow(dead_code, reason = "each test program uses a part of it")]
+#![allow(
+    dead_code,
+    unused_imports,
+    reason = "each test program uses a part of it"
+)]
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,26 +12,13 @@ use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, geteuid, kill_process, test_kill_process_group};
-
-/// Longer than anything a test waits for takes on a slow machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) use softnet_tests::{PATIENCE, skip, wait_for};
 
 /// The built program.
 pub(crate) fn softnet() -> Command {
     Command::new(env!("CARGO_BIN_EXE_softnet"))
-}
-
-/// Reports a test that cannot run here. With `SOFTNET_TEST_REQUIRE=1` that is a failure.
-pub(crate) fn skip(why: &str) {
-    assert!(
-        std::env::var_os("SOFTNET_TEST_REQUIRE").is_none_or(|v| v != "1"),
-        "a skip is refused: {why}"
-    );
-    println!("skipped: {why}");
 }
 
 /// Whether this test may make devices and namespaces; if not, it is reported as skipped.
@@ -139,15 +130,6 @@ impl Drop for Running {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
-    }
-}
-
-/// Waits until `done`, and fails the test if that never happens.
-pub(crate) fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !done() {
-        assert!(start.elapsed() < PATIENCE, "waited in vain for {what}");
-        thread::sleep(Duration::from_millis(10));
     }
 }
 

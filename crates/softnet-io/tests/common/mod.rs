@@ -20,15 +20,7 @@ use softnet::time::Time;
 use softnet_io::{Buffers, Links, Netns, Tap, TapConfig, TapRx};
 
 pub(crate) use device::*;
-
-/// Says that a test was skipped, or fails where skipping is forbidden.
-pub(crate) fn skip(why: &str) {
-    assert!(
-        std::env::var_os("SOFTNET_TEST_REQUIRE").is_none_or(|v| v != "1"),
-        "cannot run: {why}"
-    );
-    println!("skipped: {why}");
-}
+pub(crate) use softnet_tests::skip;
 
 /// A fresh namespace with its loopback up; `None`, and the reason printed, where the test cannot run.
 pub(crate) fn namespace() -> Option<Netns> {
