@@ -1,177 +1,19 @@
-//! A host that sends what no well-behaved host does: broken headers, offload metadata that lies, addresses that may not be used. Each frame is
-//! delivered as it is or dropped and counted, none brings a worker down, and other traffic goes on.
-//!
-//! Frames come from a packet socket, so the sending kernel has a say first: it refuses some, and drops others on their way to the
-//! device. Behind each frame goes a probe on the same path, by whose arrival the frame's fate is decided.
+//! The frames, and what must become of each.
 
 use etherparse::{PacketBuilder, VlanId};
 use softnet::packet::VnetHeader;
 use softnet::stats::DropReason;
-use softnet_tests::raw::{ALL, PacketSocket};
-use softnet_tests::traffic::{Connection, Flow, pattern, ping};
-use softnet_tests::{HostConfig, Lan, LanConfig, PATIENCE, wait_for};
+use softnet_tests::Lan;
+use softnet_tests::traffic::pattern;
 
-/// IEEE 802 local experimental EtherType: no host's business.
-const PROBE: [u8; 2] = [0x88, 0xb5];
-/// What marks our frames' source addresses, whatever their first byte.
-const MARK: [u8; 3] = [0x66, 0, 0];
-
-/// What became of a frame.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Fate {
-    /// The sending kernel did not take it or dropped it before the device, or the receiving one dropped it before anybody saw it.
-    Kernel,
-    /// Softnet dropped it: the reason, and the wire packets counted.
-    Dropped(DropReason, u64),
-    /// It arrived, as these frames.
-    Arrived(Vec<Vec<u8>>),
-}
-
-/// What must become of a frame.
-#[derive(Clone, Debug)]
-enum Expect {
-    /// It arrives as it was sent.
-    Unharmed,
-    /// Softnet drops it as so many wire packets.
-    Drop(DropReason, u64),
-    /// Softnet drops it for one of these reasons, if the kernel has not done so.
-    Bad(&'static [DropReason]),
-    /// It is not for Softnet to judge: anything but to vanish.
-    Any,
-}
-
-use Expect::{Any, Bad, Drop, Unharmed};
-
-/// What offload metadata is dropped for that lies.
-const LIES: &[DropReason] = &[
-    DropReason::BadGso,
-    DropReason::BadChecksumOffload,
-    DropReason::BadHeader,
-];
-
-#[derive(Clone, Debug)]
-struct Attack {
-    name: String,
-    header: VnetHeader,
-    frame: Vec<u8>,
-    expect: Expect,
-}
-
-struct Attacker<'a> {
-    lan: &'a Lan,
-    socket: PacketSocket,
-    capture: PacketSocket,
-    sent: u16,
-}
-
-impl Attacker<'_> {
-    fn new(lan: &Lan) -> Attacker<'_> {
-        Attacker {
-            lan,
-            socket: PacketSocket::open(&lan.hosts[0], 0),
-            capture: PacketSocket::open(&lan.hosts[1], ALL),
-            sent: 0,
-        }
-    }
-
-    /// A fresh source address with this first byte.
-    fn source(&mut self, first: u8) -> [u8; 6] {
-        self.sent += 1;
-        let [hi, lo] = self.sent.to_be_bytes();
-        [first, MARK[0], MARK[1], MARK[2], hi, lo]
-    }
-
-    fn drops(&self) -> Vec<(DropReason, u64)> {
-        self.lan.engine.stats().drops()
-    }
-
-    /// Sends the frame, and a probe behind it; looks what arrives before the probe.
-    fn fate(&mut self, header: VnetHeader, frame: &[u8]) -> Fate {
-        let before = self.drops();
-        if self.socket.send(header, frame).is_err() {
-            return Fate::Kernel;
-        }
-        let source = self.source(2);
-        let mut probe = [&self.lan.hosts[1].mac[..], &source, &PROBE].concat();
-        probe.resize(60, 0);
-        self.socket
-            .send(VnetHeader::default(), &probe)
-            .expect("sending a probe");
-        let mut arrived = Vec::new();
-        loop {
-            let (_, seen) = self.capture.receive(PATIENCE).expect("the probe");
-            if seen == probe {
-                break;
-            }
-            if frame.len() >= 14 && seen.get(6..12) == Some(&frame[6..12]) {
-                arrived.push(seen);
-            }
-        }
-        // Numbers are published at the end of a run.
-        wait_for("every packet to be accounted for", || {
-            self.lan.engine.stats().conservation().holds()
-        });
-        let after = self.drops();
-        let new: Vec<_> = after
-            .into_iter()
-            .map(|(reason, n)| {
-                let old = before.iter().find(|d| d.0 == reason);
-                (reason, n - old.map_or(0, |d| d.1))
-            })
-            .filter(|&(_, n)| n > 0)
-            .collect();
-        match (&new[..], arrived.is_empty()) {
-            ([], true) => Fate::Kernel,
-            ([], false) => Fate::Arrived(arrived),
-            (&[(reason, n)], true) => Fate::Dropped(reason, n),
-            _ => panic!("arrived as {} frames and dropped: {new:?}", arrived.len()),
-        }
-    }
-
-    fn attack(&mut self, attack: &Attack) {
-        let Attack {
-            name,
-            header,
-            frame,
-            expect,
-        } = attack;
-        let mut frame = frame.clone();
-        if frame.get(6..12) == Some(&[0xee; 6]) {
-            let source = self.source(2);
-            frame[6..12].copy_from_slice(&source);
-        }
-        let fate = self.fate(*header, &frame);
-        let shown = match &fate {
-            Fate::Arrived(frames) => {
-                let lengths: Vec<usize> = frames.iter().take(3).map(Vec::len).collect();
-                format!("arrived, {} frames: {lengths:?}…", frames.len())
-            }
-            other => format!("{other:?}"),
-        };
-        println!("{name} ({} bytes): {shown}", frame.len());
-        match (expect, &fate) {
-            (Unharmed, Fate::Arrived(frames)) => {
-                assert_eq!(frames.len(), 1, "{name}");
-                // The receiving kernel has taken the outer VLAN tag off.
-                let untagged = [&frame[..12], frame.get(16..).unwrap_or_default()].concat();
-                let tagged = frame.get(12..14) == Some(&[0x81, 0]) && frames[0] == untagged;
-                assert!(frames[0] == frame || tagged, "{name}: {:02x?}", frames[0]);
-            }
-            (Drop(reason, n), Fate::Dropped(r, m)) => assert_eq!((r, m), (reason, n), "{name}"),
-            (Bad(reasons), Fate::Dropped(reason, _)) => {
-                assert!(reasons.contains(reason), "{name}: {reason}");
-            }
-            (Bad(_), Fate::Kernel) | (Any, _) => {}
-            _ => panic!("{name}: {expect:?} expected, {shown}"),
-        }
-    }
-}
+use crate::attacker::Expect::{Any, Bad, Drop, Unharmed};
+use crate::attacker::{Attack, Expect, LIES, MARK};
 
 /// Frames from host 0 to host 1, with a source address to be filled in.
-struct Frames<'a>(&'a Lan);
+pub(crate) struct Frames<'a>(pub(crate) &'a Lan);
 
 impl Frames<'_> {
-    fn ethernet(&self, ethertype: u16, payload: &[u8]) -> Vec<u8> {
+    pub(crate) fn ethernet(&self, ethertype: u16, payload: &[u8]) -> Vec<u8> {
         let mut frame = self.0.hosts[1].mac.to_vec();
         frame.extend([0xee; 6]);
         frame.extend(ethertype.to_be_bytes());
@@ -179,7 +21,7 @@ impl Frames<'_> {
         frame
     }
 
-    fn udp(&self, v6: bool, len: usize) -> Vec<u8> {
+    pub(crate) fn udp(&self, v6: bool, len: usize) -> Vec<u8> {
         self.ip(v6, |ip| {
             let mut frame = Vec::new();
             ip.udp(1, 9)
@@ -189,7 +31,7 @@ impl Frames<'_> {
         })
     }
 
-    fn tcp(&self, v6: bool, len: usize) -> Vec<u8> {
+    pub(crate) fn tcp(&self, v6: bool, len: usize) -> Vec<u8> {
         self.ip(v6, |ip| {
             let mut frame = Vec::new();
             ip.tcp(1, 9, 1, 1000)
@@ -200,7 +42,7 @@ impl Frames<'_> {
         })
     }
 
-    fn ip(
+    pub(crate) fn ip(
         &self,
         v6: bool,
         finish: impl FnOnce(etherparse::PacketBuilderStep<etherparse::IpHeaders>) -> Vec<u8>,
@@ -215,7 +57,7 @@ impl Frames<'_> {
     }
 
     /// The frame behind this many VLAN tags.
-    fn tagged(&self, frame: &[u8], tags: u16) -> Vec<u8> {
+    pub(crate) fn tagged(&self, frame: &[u8], tags: u16) -> Vec<u8> {
         let mut out = frame[..12].to_vec();
         for id in 1..=tags {
             let id = VlanId::try_new(id).expect("a VLAN number");
@@ -227,7 +69,7 @@ impl Frames<'_> {
     }
 }
 
-fn attack(name: impl Into<String>, frame: Vec<u8>, expect: Expect) -> Attack {
+pub(crate) fn attack(name: impl Into<String>, frame: Vec<u8>, expect: Expect) -> Attack {
     Attack {
         name: name.into(),
         header: VnetHeader::default(),
@@ -236,13 +78,13 @@ fn attack(name: impl Into<String>, frame: Vec<u8>, expect: Expect) -> Attack {
     }
 }
 
-fn patched(mut frame: Vec<u8>, at: usize, bytes: &[u8]) -> Vec<u8> {
+pub(crate) fn patched(mut frame: Vec<u8>, at: usize, bytes: &[u8]) -> Vec<u8> {
     frame[at..at + bytes.len()].copy_from_slice(bytes);
     frame
 }
 
 /// Headers that are cut off or lie about lengths. None of a switch's business: it must not stumble, nor change them.
-fn broken_headers(f: &Frames<'_>) -> Vec<Attack> {
+pub(crate) fn broken_headers(f: &Frames<'_>) -> Vec<Attack> {
     let mut attacks = vec![
         attack("runt", f.ethernet(0x0800, &[])[..13].to_vec(), Any),
         attack("empty IPv4", f.ethernet(0x0800, &[]), Unharmed),
@@ -300,7 +142,7 @@ fn broken_headers(f: &Frames<'_>) -> Vec<Attack> {
 }
 
 /// Addresses that a switch must not forward by, or to.
-fn bad_addresses(f: &Frames<'_>) -> Vec<Attack> {
+pub(crate) fn bad_addresses(f: &Frames<'_>) -> Vec<Attack> {
     let udp = || f.udp(false, 20);
     let mut attacks = Vec::new();
     for first in [0x01, 0x33, 0xff] {
@@ -338,7 +180,7 @@ fn bad_addresses(f: &Frames<'_>) -> Vec<Attack> {
 }
 
 /// Packets longer than the receiving port's MTU.
-fn too_long(f: &Frames<'_>) -> Vec<Attack> {
+pub(crate) fn too_long(f: &Frames<'_>) -> Vec<Attack> {
     let long = f.udp(false, 5000);
     let mut large = attack(
         "large frame with long packets",
@@ -354,7 +196,7 @@ fn too_long(f: &Frames<'_>) -> Vec<Attack> {
 }
 
 /// Like a large frame's header.
-fn gso(kind: u8, size: u16, start: u16, offset: u16, hdr_len: u16) -> VnetHeader {
+pub(crate) fn gso(kind: u8, size: u16, start: u16, offset: u16, hdr_len: u16) -> VnetHeader {
     VnetHeader {
         flags: 1,
         gso_type: kind,
@@ -367,7 +209,7 @@ fn gso(kind: u8, size: u16, start: u16, offset: u16, hdr_len: u16) -> VnetHeader
 }
 
 /// Virtio-net headers that do not fit their frames.
-fn lying_offload(f: &Frames<'_>) -> Vec<Attack> {
+pub(crate) fn lying_offload(f: &Frames<'_>) -> Vec<Attack> {
     let mut attacks = Vec::new();
     let mut lie = |name: String, header: VnetHeader, frame: Vec<u8>, expect: Expect| {
         attacks.push(Attack {
@@ -530,125 +372,4 @@ fn lying_offload(f: &Frames<'_>) -> Vec<Attack> {
         );
     }
     attacks
-}
-
-/// A sender that may send jumbo frames, and a receiver that takes none.
-fn lan(offload: bool) -> Option<Lan> {
-    let sender = HostConfig {
-        mtu: 9000,
-        ..HostConfig::default()
-    };
-    let receiver = HostConfig {
-        offload,
-        ..HostConfig::default()
-    };
-    Lan::build(LanConfig {
-        hosts: vec![sender, receiver],
-        ..LanConfig::default()
-    })
-}
-
-/// Traffic goes on, in both directions.
-fn still_works(lan: &Lan) {
-    let (a, b) = (&lan.hosts[0], &lan.hosts[1]);
-    for v6 in [false, true] {
-        ping(a, b, v6, 56);
-        Flow::open(b, a, v6).echo(1000);
-        Connection::open(a, b, v6).transfer(1, 1 << 20);
-        Connection::open(b, a, v6).transfer(2, 1 << 20);
-    }
-}
-
-fn run(attacks: impl Fn(&Frames<'_>) -> Vec<Attack>) {
-    for offload in [true, false] {
-        let Some(lan) = lan(offload) else { return };
-        still_works(&lan);
-        let mut attacker = Attacker::new(&lan);
-        for attack in attacks(&Frames(&lan)) {
-            attacker.attack(&attack);
-        }
-        lan.all_frames_polled();
-        still_works(&lan);
-        lan.stop();
-    }
-}
-
-#[test]
-fn broken_headers_pass_unharmed() {
-    run(broken_headers);
-}
-
-#[test]
-fn bad_addresses_are_dropped_with_their_reason() {
-    run(bad_addresses);
-}
-
-#[test]
-fn packets_beyond_the_mtu_are_dropped_with_their_reason() {
-    run(too_long);
-}
-
-#[test]
-fn lying_offload_metadata_is_dropped_or_harmless() {
-    run(lying_offload);
-}
-
-/// Thousands of frames with random damage and random metadata. Seeds are fixed; what the kernels let through differs.
-#[test]
-fn random_damage_is_survived() {
-    for offload in [true, false] {
-        let Some(lan) = lan(offload) else { return };
-        let frames = Frames(&lan);
-        let whole = [
-            frames.udp(false, 3000),
-            frames.udp(true, 3000),
-            frames.tcp(false, 3000),
-            frames.tcp(true, 3000),
-            frames.tagged(&frames.tcp(true, 100), 2),
-        ];
-        let socket = PacketSocket::open(&lan.hosts[0], 0);
-        let (mut taken, mut refused) = (0, 0);
-        for n in 0..6000 {
-            let dice = pattern(0x0051_u64 << 32 | n, 32);
-            let word = |at: usize| u16::from_le_bytes([dice[at], dice[at + 1]]);
-            let mut frame = whole[usize::from(dice[0]) % whole.len()].clone();
-            frame[6..12].copy_from_slice(&[2, MARK[0], MARK[1], MARK[2], dice[1], dice[2]]);
-            // Up to three damaged bytes among the headers; the EtherType stays in half of them.
-            for damage in 0..usize::from(dice[3] % 4) {
-                let first = if dice[4] % 2 == 0 { 14 } else { 12 };
-                let at = first + usize::from(dice[5 + damage]) % 60;
-                frame[at] ^= dice[8 + damage];
-            }
-            if dice[11] % 4 == 0 {
-                frame.truncate(14 + usize::from(word(12)) % 120);
-            }
-            let kinds = [0, 1, 4, 5, 0x81, 0x84, dice[14]];
-            let header = VnetHeader {
-                flags: dice[15] % 4,
-                gso_type: kinds[usize::from(dice[16]) % kinds.len()],
-                hdr_len: (word(17) % 128).into(),
-                gso_size: (word(19) % 1400).into(),
-                csum_start: [34, 54, word(21) % 128][usize::from(dice[23]) % 3].into(),
-                csum_offset: [6, 16, word(24) % 64][usize::from(dice[26]) % 3].into(),
-                ..VnetHeader::default()
-            };
-            match socket.send(header, &frame) {
-                Ok(()) => taken += 1,
-                Err(_) => refused += 1,
-            }
-            if n % 200 == 0 {
-                lan.all_frames_polled();
-            }
-        }
-        println!("the kernel took {taken} frames and refused {refused}");
-        assert!(
-            taken > 1000,
-            "the kernel refused nearly everything: {refused}"
-        );
-        lan.all_frames_polled();
-        lan.settle();
-        still_works(&lan);
-        let drops = lan.stop().drops();
-        assert!(drops.iter().any(|d| LIES.contains(&d.0)), "{drops:?}");
-    }
 }
