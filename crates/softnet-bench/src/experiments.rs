@@ -25,6 +25,11 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         run: |options| crate::tap_io::run(options.seconds).map_err(|e| BenchError::io("tap-io", e)),
     },
     Experiment {
+        name: "tx-adopt",
+        summary: "many threads, one transmit queue: against locks, rings and the kernel",
+        run: crate::tx_adopt::run,
+    },
+    Experiment {
         name: "bulk-free",
         summary: "packets allocated and freed on one thread, against DPDK and general allocators",
         run: crate::bulk_free::run,

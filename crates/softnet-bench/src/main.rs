@@ -33,6 +33,7 @@ mod table;
     reason = "io_uring's submissions point at buffers that the caller keeps alive"
 )]
 mod tap_io;
+mod tx_adopt;
 
 use error::BenchError;
 use options::Options;

@@ -22,6 +22,10 @@ pub(crate) struct Options {
     /// Run only these variants, for experiments that have several.
     #[arg(long, value_name = "a,b,c", value_delimiter = ',')]
     pub(crate) variants: Vec<String>,
+    /// Measure only rows with these parameters, for experiments that have many: `qdisc=fq,driver=null`. Several values of one are
+    /// alternatives.
+    #[arg(long, value_name = "name=value,...", value_delimiter = ',')]
+    pub(crate) only: Vec<String>,
     /// Print one JSON object (for `all`: an array of them) instead of tables.
     #[arg(long)]
     pub(crate) json: bool,
@@ -42,6 +46,20 @@ impl Options {
             return Ok(());
         };
         Err(BenchError::Usage(problem.to_owned()))
+    }
+
+    /// The names and values of `--only`.
+    ///
+    /// # Errors
+    /// If one of them has no `=`.
+    pub(crate) fn only(&self) -> Result<Vec<(String, String)>, BenchError> {
+        let pair = |text: &String| match text.split_once('=') {
+            Some((name, value)) => Ok((name.to_owned(), value.to_owned())),
+            None => Err(BenchError::Usage(format!(
+                "--only takes name=value, not '{text}'"
+            ))),
+        };
+        self.only.iter().map(pair).collect()
     }
 
     /// How often each variant takes its turn.

@@ -1,7 +1,12 @@
 //! Older designs that Softnet is compared with.
 
+pub(crate) mod busylock;
 #[allow(
     unsafe_code,
     reason = "it hands out the buffers of one block of memory"
 )]
 pub(crate) mod depot;
+mod linux;
+pub(crate) mod mutex;
+mod spin;
+pub(crate) mod spin_adopt;

@@ -64,7 +64,7 @@ impl Dpdk {
     /// # Errors
     /// [`BenchError::Unavailable`] if libdpdk or a C compiler is missing, or DPDK does not start here.
     pub(crate) fn start(cpus: Cpus, buffers: usize, ops: Ops) -> Result<Dpdk, BenchError> {
-        let program = compile()?;
+        let program = compile("dpdk_mbuf", SOURCE)?;
         // A pool's memory is used best by one less than a power of two.
         let buffers = buffers.next_power_of_two() - 1;
         let numbers = [cpus.a, cpus.b, buffers, CACHE].map(|n| n.to_string());
@@ -217,8 +217,11 @@ pub(crate) fn version() -> Option<String> {
     printed.ok().map(|text| text.trim().to_owned())
 }
 
-/// Returns the compiled program, beside our own.
-fn compile() -> Result<PathBuf, BenchError> {
+/// Compiles a C program that uses libdpdk, unless that was done before; the result lies beside our own program.
+///
+/// # Errors
+/// [`BenchError::Unavailable`] if libdpdk or a C compiler is missing.
+pub(crate) fn compile(name: &str, text: &str) -> Result<PathBuf, BenchError> {
     let missing =
         |what: &str| BenchError::Unavailable(format!("{what} is not installed (apt: libdpdk-dev)"));
     let version = version().ok_or_else(|| missing("libdpdk"))?;
@@ -230,15 +233,15 @@ fn compile() -> Result<PathBuf, BenchError> {
     std::fs::create_dir_all(&directory)
         .map_err(|e| BenchError::io(format!("making {}", directory.display()), e))?;
     let mut hash = DefaultHasher::new();
-    (SOURCE, &version, &cflags).hash(&mut hash);
-    let program = directory.join(format!("dpdk_mbuf-{:016x}", hash.finish()));
+    (text, &version, &cflags).hash(&mut hash);
+    let program = directory.join(format!("{name}-{:016x}", hash.finish()));
     if program.is_file() {
         return Ok(program);
     }
     // Under a name of our own first: another run may be doing the same.
     let unfinished = program.with_extension(std::process::id().to_string());
     let source = unfinished.with_extension("c");
-    std::fs::write(&source, SOURCE)
+    std::fs::write(&source, text)
         .map_err(|e| BenchError::io(format!("writing {}", source.display()), e))?;
     let compiled = process::output(
         Command::new(compiler)

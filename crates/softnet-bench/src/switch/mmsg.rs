@@ -6,13 +6,13 @@ use std::os::fd::AsRawFd as _;
 use std::ptr;
 
 /// Datagrams per system call.
-pub(super) const BATCH: usize = 64;
+pub(crate) const BATCH: usize = 64;
 
 /// Buffers for [`BATCH`] datagrams of one size on a connected or bound socket.
 ///
 /// The headers point into `iovecs`, which point into `_data`. Both live on the heap, are never resized and never accessed but by the
 /// kernel during a call, so the pointers stay good as long as the value does, wherever it moves.
-pub(super) struct Batch {
+pub(crate) struct Batch {
     headers: Vec<libc::mmsghdr>,
     _iovecs: Vec<libc::iovec>,
     _data: Vec<u8>,
@@ -20,7 +20,7 @@ pub(super) struct Batch {
 
 impl Batch {
     /// Buffers of `size` bytes, zeroed.
-    pub(super) fn new(size: usize) -> Batch {
+    pub(crate) fn new(size: usize) -> Batch {
         let mut data = vec![0; size * BATCH];
         let base = data.as_mut_ptr();
         let mut iovecs: Vec<libc::iovec> = (0..BATCH)
@@ -47,7 +47,7 @@ impl Batch {
     }
 
     /// Sends up to `count` datagrams to the socket's peer; how many the kernel took.
-    pub(super) fn send(&mut self, socket: &UdpSocket, count: usize) -> io::Result<usize> {
+    pub(crate) fn send(&mut self, socket: &UdpSocket, count: usize) -> io::Result<usize> {
         let count = count.min(self.headers.len());
         // SAFETY: the first `count` headers exist; each points at one iovec and that at a buffer of its length, all owned by
         // `self`, which is borrowed exclusively. The descriptor is open while `socket` is borrowed.
@@ -63,7 +63,7 @@ impl Batch {
     }
 
     /// Waits for a datagram, then takes what else is there; how many of them have `payload` bytes.
-    pub(super) fn receive(&mut self, socket: &UdpSocket, payload: usize) -> io::Result<usize> {
+    pub(crate) fn receive(&mut self, socket: &UdpSocket, payload: usize) -> io::Result<usize> {
         let (headers, count) = (
             self.headers.as_mut_ptr(),
             self.headers.len() as libc::c_uint,

@@ -19,7 +19,7 @@ mod bridge;
 mod cpu;
 mod iperf;
 #[allow(unsafe_code, reason = "sendmmsg and recvmmsg have no safe wrapper")]
-mod mmsg;
+pub(crate) mod mmsg;
 mod ovs;
 mod ping;
 mod softnet;

@@ -11,7 +11,7 @@ use super::ring::{Features, TxRing};
 use super::select::select_queue;
 use crate::packet::PacketList;
 use crate::pool::Pool;
-use crate::qdisc::{QdiscEnv, QdiscSpec, SpecError};
+use crate::qdisc::{AnyQdisc, Qdisc, QdiscEnv, QdiscSpec, SpecError};
 use crate::rx::Doorbell;
 use crate::stats::{DropCounters, DropReason};
 use crate::sync::PerCpu;
@@ -201,6 +201,14 @@ impl<R: TxRing> Device<R> {
             queue.install(qdisc, rings, waiting, now);
         }
         Ok(())
+    }
+
+    /// Gives transmit queue `queue` a discipline of the caller's own, which stays until the next [`set_qdisc`](Device::set_qdisc). What is queued
+    /// moves to it as there. Does nothing if there is no such queue. Waits for a running thread: control path only.
+    pub fn set_custom_qdisc(&self, queue: usize, qdisc: Box<dyn Qdisc>, now: Time) {
+        if let Some(queue) = self.queues.get(queue) {
+            queue.install(AnyQdisc::Custom(qdisc), Vec::new(), PacketList::new(), now);
+        }
     }
 
     /// Replaces the rings, for a device that came back. Waits for running threads: control path only.

@@ -1,0 +1,133 @@
+//! Peers `dpdk-mp`, `dpdk-rts`, `dpdk-hts`: `rte_ring` with one drainer, in a C program of its own. The ring is a FIFO, so there is no
+//! figure for `fq`.
+
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+use softnet::time::Time;
+
+use super::histogram::Histogram;
+use super::load::{Outcome, Plan};
+use super::path::{Delivery, Driver};
+use crate::error::BenchError;
+use crate::peers::dpdk;
+use crate::process;
+
+const SOURCE: &str = include_str!("../../peers/dpdk_ring.c");
+/// Ways to run without hugepages.
+const EAL: [&str; 8] = [
+    "--no-huge",
+    "-m",
+    "128",
+    "--no-pci",
+    "--no-shconf",
+    "--no-telemetry",
+    "--log-level",
+    "error",
+];
+
+/// How producers wait for each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sync {
+    /// Each waits for those that came before it.
+    MultiProducer,
+    /// Relaxed tail: the last to finish moves the tail.
+    Relaxed,
+    /// Head and tail: one at a time.
+    HeadTail,
+}
+
+impl Sync {
+    pub(super) fn variant(self) -> &'static str {
+        match self {
+            Sync::MultiProducer => "dpdk-mp",
+            Sync::Relaxed => "dpdk-rts",
+            Sync::HeadTail => "dpdk-hts",
+        }
+    }
+}
+
+/// Runs the program once.
+///
+/// # Errors
+/// [`BenchError::Unavailable`] without libdpdk or a C compiler.
+pub(super) fn measure(sync: Sync, driver: Driver, plan: &Plan) -> Result<Outcome, BenchError> {
+    let program = dpdk::compile("dpdk_ring", SOURCE)?;
+    let ms = |time: Duration| time.as_millis().max(1).to_string();
+    let mut command = Command::new(program);
+    command
+        .args([plan.threads.to_string(), plan.bulk.to_string()])
+        .args([ms(plan.time / 8), ms(plan.time)])
+        .args([
+            sync.variant().trim_start_matches("dpdk-"),
+            driver.name(),
+            "--",
+        ])
+        .args(EAL);
+    let printed = process::output(&mut command)?;
+    let wrong = || {
+        let text: String = printed.trim().chars().take(200).collect();
+        BenchError::command("dpdk_ring", format!("printed `{text}`"))
+    };
+    let line = printed.lines().next_back().unwrap_or_default();
+    let answer: Value = serde_json::from_str(line).map_err(|_| wrong())?;
+    let number = |name: &str| answer[name].as_u64().ok_or_else(wrong);
+    let (sent, received) = (number("sent")?, number("received")?);
+    if sent != received {
+        return Err(BenchError::Measure(format!(
+            "{}: of {sent} packets sent, {received} were delivered",
+            sync.variant()
+        )));
+    }
+    let delivery = Arc::new(Delivery::default());
+    delivery.count_from(Time::MAX);
+    let call = Histogram::default();
+    fill(&call, &answer["call"]).ok_or_else(wrong)?;
+    fill(&delivery.sojourn, &answer["sojourn"]).ok_or_else(wrong)?;
+    Ok(Outcome {
+        delivered: number("delivered")?,
+        drops: 0,
+        time: Duration::from_nanos(number("ns")?),
+        cpu: Duration::from_nanos(number("cpu_ns")?),
+        waited: None,
+        call,
+        delivery: Some(delivery),
+    })
+}
+
+fn fill(histogram: &Histogram, pairs: &Value) -> Option<()> {
+    for pair in pairs.as_array()? {
+        let bucket = usize::try_from(pair[0].as_u64()?).ok()?;
+        histogram.add(bucket, pair[1].as_u64()?)?;
+    }
+    Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_ring_delivers_what_was_sent() {
+        for sync in [Sync::MultiProducer, Sync::Relaxed, Sync::HeadTail] {
+            let plan = Plan {
+                threads: 2,
+                bulk: 4,
+                offered: None,
+                time: Duration::from_millis(10),
+            };
+            match measure(sync, Driver::Copy, &plan) {
+                Ok(outcome) => assert!(outcome.call.percentile(0.5).is_some()),
+                Err(BenchError::Unavailable(why)) => {
+                    let required = std::env::var_os("SOFTNET_TEST_REQUIRE").is_some();
+                    assert!(!required, "skipped: {why}");
+                    println!("skipped: {why}");
+                    return;
+                }
+                Err(other) => panic!("{other}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! Peer `kernel`: UDP sockets that send through one veth device with a root discipline of the kernel's, by `sendmmsg`. The datagrams are
+//! addressed to a station that is not there, so that the far end drops them at once.
+//!
+//! The call goes through the whole sending stack, so its figures stand beside the others', not against them.
+
+use std::net::UdpSocket;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::{Duration, Instant};
+
+use super::histogram::Histogram;
+use super::load::{Outcome, Plan, cpu};
+use super::path::FRAME;
+use super::ticks::Ticks;
+use crate::error::BenchError;
+use crate::hosts::Site;
+use crate::switch::mmsg::Batch;
+
+/// The root disciplines, by `tc`'s words. The limits are far above what the device does.
+pub(super) const DISCIPLINES: [(&str, &[&str]); 3] = [
+    ("pfifo_fast", &["qdisc add dev a0 root pfifo_fast"]),
+    (
+        "tbf",
+        &["qdisc add dev a0 root tbf rate 100gbit burst 100mb limit 100mb"],
+    ),
+    (
+        "htb",
+        &[
+            "qdisc add dev a0 root handle 1: htb default 1",
+            "class add dev a0 parent 1: classid 1:1 htb rate 100gbit burst 100mb cburst 100mb",
+        ],
+    ),
+];
+/// Ethernet, IPv4 and UDP headers.
+const HEADERS: usize = 14 + 20 + 8;
+const TARGET: &str = "10.9.0.2:9";
+const WARMING: u8 = 0;
+const MEASURING: u8 = 1;
+const STOP: u8 = 2;
+
+/// Two namespaces joined by a veth pair.
+#[derive(Debug)]
+pub(super) struct Veth {
+    site: Site,
+    ticks: Ticks,
+}
+
+impl Veth {
+    /// Makes them, with `commands` for `tc` carried out.
+    pub(super) fn new(commands: &[&str], ticks: Ticks) -> Result<Veth, BenchError> {
+        let site = Site::new()?;
+        let (a, b) = (&site.a, &site.b);
+        a.ip("link add a0 type veth peer name b0")?;
+        a.ip(&format!("link set b0 netns {}", b.name()))?;
+        a.ip("address add 10.9.0.1/24 dev a0")?;
+        a.ip("link set a0 txqueuelen 1000 up")?;
+        b.ip("link set b0 up")?;
+        a.ip("neigh add 10.9.0.2 lladdr 02:00:00:00:00:99 dev a0")?;
+        for command in commands {
+            // A kernel without the discipline says so here.
+            a.tc(command)
+                .map_err(|e| BenchError::Unavailable(e.to_string()))?;
+        }
+        Ok(Veth { site, ticks })
+    }
+
+    /// Packets that the device has sent, and has dropped.
+    fn counters(&self) -> Result<(u64, u64), BenchError> {
+        self.site.a.run(|| {
+            let path = "/proc/thread-self/net/dev";
+            let text = std::fs::read_to_string(path)
+                .map_err(|e| BenchError::io(format!("reading {path}"), e))?;
+            transmitted(&text, "a0")
+                .ok_or_else(|| BenchError::Measure(format!("{path} has no line for a0")))
+        })
+    }
+
+    /// Sends.
+    pub(super) fn measure(&self, plan: &Plan) -> Result<Outcome, BenchError> {
+        let mut sockets = Vec::new();
+        for _ in 0..plan.threads {
+            let socket = self.site.a.run(|| {
+                let failed = |e| BenchError::io("opening a UDP socket", e);
+                let socket = UdpSocket::bind("0.0.0.0:0").map_err(failed)?;
+                socket.connect(TARGET).map_err(failed)?;
+                Ok(socket)
+            })?;
+            sockets.push(socket);
+        }
+        let phase = AtomicU8::new(WARMING);
+        std::thread::scope(|scope| {
+            let phase = &phase;
+            let senders: Vec<_> = sockets
+                .into_iter()
+                .map(|socket| scope.spawn(move || self.send(&socket, plan.bulk, phase)))
+                .collect();
+            std::thread::sleep((plan.time / 8).max(Duration::from_millis(20)));
+            let before = self.counters();
+            let (start, used) = (Instant::now(), cpu());
+            phase.store(MEASURING, Ordering::Relaxed);
+            std::thread::sleep(plan.time);
+            let after = self.counters();
+            let (time, used) = (start.elapsed(), cpu().saturating_sub(used));
+            phase.store(STOP, Ordering::Relaxed);
+            let call = Histogram::default();
+            let mut dropped = 0;
+            for sender in senders {
+                match sender.join() {
+                    Ok(sent) => {
+                        let (histogram, refused) = sent?;
+                        call.merge(&histogram);
+                        dropped += refused;
+                    }
+                    Err(panic) => std::panic::resume_unwind(panic),
+                }
+            }
+            let (before, after) = (before?, after?);
+            Ok(Outcome {
+                delivered: after.0 - before.0,
+                drops: after.1 - before.1 + dropped,
+                time,
+                cpu: used,
+                waited: None,
+                call,
+                delivery: None,
+            })
+        })
+    }
+
+    /// One sender: the times of its calls, and datagrams that were refused while that was measured.
+    fn send(
+        &self,
+        socket: &UdpSocket,
+        bulk: usize,
+        phase: &AtomicU8,
+    ) -> Result<(Histogram, u64), BenchError> {
+        let mut batch = Batch::new(FRAME - HEADERS);
+        let histogram = Histogram::default();
+        let mut refused = 0;
+        loop {
+            let phase = phase.load(Ordering::Relaxed);
+            if phase == STOP {
+                return Ok((histogram, refused));
+            }
+            let start = self.ticks.nanos();
+            let sent = match batch.send(socket, bulk) {
+                Ok(sent) => sent,
+                // The discipline dropped the first one.
+                Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) => 0,
+                Err(e) => return Err(BenchError::io("sending a datagram", e)),
+            };
+            if phase == MEASURING {
+                histogram.record(self.ticks.nanos() - start);
+                // The one at which the call ended; those behind it were not tried.
+                refused += u64::from(sent < bulk);
+            }
+        }
+    }
+}
+
+/// `/proc/net/dev`: packets sent and dropped on the way out by `device`.
+fn transmitted(text: &str, device: &str) -> Option<(u64, u64)> {
+    let line = text.lines().find_map(|line| {
+        line.trim_start()
+            .strip_prefix(device)
+            .and_then(|rest| rest.strip_prefix(':'))
+    })?;
+    let numbers: Vec<u64> = line
+        .split_whitespace()
+        .map_while(|n| n.parse().ok())
+        .collect();
+    Some((*numbers.get(9)?, *numbers.get(11)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_are_read_from_the_device_s_line() {
+        let text = "Inter-| Receive\n face |bytes\n   lo: 1 1 0 0 0 0 0 0 1 1 0 0 0 0 0 0\n   \
+                    a0: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n";
+        assert_eq!(transmitted(text, "a0"), Some((10, 12)));
+        assert_eq!(transmitted(text, "b0"), None);
+    }
+
+    #[test]
+    fn the_kernel_sends_through_each_discipline() {
+        for (name, commands) in DISCIPLINES {
+            let plan = Plan {
+                threads: 2,
+                bulk: 1,
+                offered: None,
+                time: Duration::from_millis(20),
+            };
+            let outcome = Veth::new(commands, Ticks::new()).and_then(|veth| veth.measure(&plan));
+            match outcome {
+                Ok(outcome) => assert!(outcome.delivered > 0, "{name}"),
+                Err(BenchError::Unavailable(why)) => {
+                    let required = std::env::var_os("SOFTNET_TEST_REQUIRE").is_some();
+                    assert!(!required, "skipped: {why}");
+                    println!("skipped: {name}: {why}");
+                }
+                Err(other) => panic!("{name}: {other}"),
+            }
+        }
+    }
+}

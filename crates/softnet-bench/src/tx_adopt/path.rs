@@ -1,0 +1,193 @@
+//! What is measured: a way from many senders through one discipline to one driver, and the driver.
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use crossbeam_utils::CachePadded;
+use softnet::packet::PacketList;
+use softnet::qdisc::{AnyQdisc, Pfifo};
+use softnet::stats::DropCounters;
+use softnet::time::Time;
+use softnet::tx::{Sent, TxRing, Xmit};
+
+use super::fq::Fq;
+use super::histogram::Histogram;
+use super::ticks::Ticks;
+
+/// Bytes of a packet: the size of the reports that the mechanism is known by.
+pub(crate) const FRAME: usize = 120;
+/// The mark of a packet whose way through the queue is timed, and which carries its time of departure.
+pub(crate) const TIMED: u32 = 1;
+/// Frames that the copying driver keeps, as a ring of descriptors would.
+const SLOTS: usize = 256;
+
+/// A way from the senders to the driver.
+pub(crate) trait Path: Sync {
+    /// Whether a thread has to be in [`serve`](Path::serve) for packets to move.
+    const SERVED: bool;
+
+    /// Sends. Adds the nanoseconds spent waiting for locks to `waited`.
+    fn transmit(&self, packets: PacketList, now: Time, waited: &mut u64);
+
+    /// What the path's own thread does until `stop`. Whatever was sent before that has left when it returns.
+    fn serve(&self, _stop: &AtomicBool) {}
+
+    /// Packets dropped by now; exact when no sender is active.
+    fn dropped(&self) -> u64;
+}
+
+/// Which discipline.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Discipline {
+    Pfifo,
+    Fq,
+}
+
+impl Discipline {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Discipline::Pfifo => "pfifo",
+            Discipline::Fq => "fq",
+        }
+    }
+
+    /// An empty one that never refuses a packet of a pool of `packets`.
+    pub(crate) fn build(self, packets: usize) -> AnyQdisc {
+        match self {
+            Discipline::Pfifo => AnyQdisc::Pfifo(Pfifo::new(packets as u32)),
+            Discipline::Fq => AnyQdisc::Custom(Box::new(Fq::new(packets as u64))),
+        }
+    }
+}
+
+/// Which driver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Driver {
+    /// Frees the packets.
+    Null,
+    /// Copies [`FRAME`] bytes of each packet first.
+    Copy,
+}
+
+impl Driver {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Driver::Null => "null",
+            Driver::Copy => "copy",
+        }
+    }
+}
+
+/// What a driver counts. Written by one thread at a time.
+#[derive(Debug, Default)]
+pub(crate) struct Delivery {
+    packets: CachePadded<AtomicU64>,
+    /// From the start of the transmit call to the driver, in nanoseconds, of packets sent at or after [`since`](Delivery::count_from).
+    pub(crate) sojourn: Histogram,
+    since: AtomicU64,
+}
+
+impl Delivery {
+    /// Packets delivered by now.
+    pub(crate) fn packets(&self) -> u64 {
+        self.packets.load(Ordering::Relaxed)
+    }
+
+    /// Times packets from now on.
+    pub(crate) fn count_from(&self, now: Time) {
+        self.since.store(now.nanos(), Ordering::Relaxed);
+    }
+}
+
+/// The driver: takes every packet, at once.
+#[derive(Debug)]
+pub(crate) struct Sink {
+    delivery: Arc<Delivery>,
+    ticks: Ticks,
+    /// Empty for the null driver.
+    frames: Box<[[u8; FRAME]]>,
+    next: usize,
+}
+
+impl Sink {
+    pub(crate) fn new(driver: Driver, ticks: Ticks) -> (Sink, Arc<Delivery>) {
+        let delivery = Arc::new(Delivery::default());
+        delivery.count_from(Time::MAX);
+        let slots = if driver == Driver::Copy { SLOTS } else { 0 };
+        let sink = Sink {
+            delivery: delivery.clone(),
+            ticks,
+            frames: vec![[0; FRAME]; slots].into_boxed_slice(),
+            next: 0,
+        };
+        (sink, delivery)
+    }
+}
+
+impl TxRing for Sink {
+    fn xmit(&mut self, packets: &mut PacketList, sent: &mut Sent) -> Xmit {
+        for packet in packets.iter() {
+            if !self.frames.is_empty() {
+                let frame = &mut self.frames[self.next % SLOTS];
+                self.next += 1;
+                if let Some(data) = packet.data().get(..FRAME) {
+                    frame.copy_from_slice(data);
+                }
+                black_box(frame);
+            }
+            if packet.mark() == TIMED {
+                let left = packet.timestamp().nanos();
+                if left >= self.delivery.since.load(Ordering::Relaxed) {
+                    let sojourn = self.ticks.nanos().saturating_sub(left);
+                    self.delivery.sojourn.record(sojourn);
+                }
+            }
+        }
+        sent.packets += packets.len() as u64;
+        sent.bytes += packets.bytes();
+        let delivered = self.delivery.packets() + packets.len() as u64;
+        drop(packets.take());
+        // Released after the packets are back in their pool.
+        self.delivery.packets.store(delivered, Ordering::Release);
+        Xmit::Complete
+    }
+}
+
+/// Discipline and driver together, for those who reach them through a lock.
+#[derive(Debug)]
+pub(crate) struct Stage {
+    pub(crate) qdisc: AnyQdisc,
+    pub(crate) sink: Sink,
+    pub(crate) sent: Sent,
+    pub(crate) dropped: softnet::stats::Dropped,
+}
+
+impl Stage {
+    pub(crate) fn new(qdisc: AnyQdisc, sink: Sink) -> Stage {
+        Stage {
+            qdisc,
+            sink,
+            sent: Sent::default(),
+            dropped: softnet::stats::Dropped::new(),
+        }
+    }
+
+    /// Queues `packets` and sends all that is queued.
+    pub(crate) fn pass(&mut self, mut packets: PacketList, now: Time, drops: &DropCounters) {
+        use softnet::qdisc::{Next, Qdisc as _};
+        self.qdisc.enqueue(&mut packets, now, &mut self.dropped);
+        let mut next = Next::Ready;
+        while next == Next::Ready {
+            let mut batch = PacketList::new();
+            let budget = softnet::tx::RUN_QUOTA;
+            next = self
+                .qdisc
+                .dequeue(budget, now, &mut batch, &mut self.dropped);
+            if !batch.is_empty() {
+                self.sink.xmit(&mut batch, &mut self.sent);
+            }
+        }
+        self.dropped.settle(drops);
+    }
+}

@@ -1,0 +1,56 @@
+//! Softnet: a standalone device with one transmit queue. Senders run the queue; its helper thread does what they leave.
+
+use softnet::packet::PacketList;
+use softnet::pool::Pool;
+use softnet::qdisc::QdiscSpec;
+use softnet::time::Time;
+use softnet::tx::{DeviceConfig, Features, Standalone};
+
+use super::fq::Fq;
+use super::path::{Discipline, Path, Sink};
+use super::ticks::Ticks;
+use crate::error::BenchError;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(crate) struct Softnet {
+    standalone: Standalone<Sink>,
+}
+
+impl Softnet {
+    pub(crate) fn new(
+        discipline: Discipline,
+        packets: usize,
+        sink: Sink,
+        ticks: &Ticks,
+        pool: &Pool,
+    ) -> Result<Softnet, BenchError> {
+        let config = DeviceConfig {
+            name: "bench".to_owned(),
+            features: Features::default(),
+            qdisc: QdiscSpec::Pfifo {
+                limit: packets as u32,
+            },
+        };
+        let standalone = Standalone::start(config, vec![sink], pool, ticks.clock())
+            .map_err(|e| BenchError::Measure(e.to_string()))?;
+        if discipline == Discipline::Fq {
+            let fq = Box::new(Fq::new(packets as u64));
+            standalone.device().set_custom_qdisc(0, fq, ticks.now());
+        }
+        Ok(Softnet { standalone })
+    }
+}
+
+impl Path for Softnet {
+    const SERVED: bool = false;
+
+    fn transmit(&self, packets: PacketList, now: Time, _: &mut u64) {
+        // Drops are read from the device's counters.
+        let _ = self.standalone.device().transmit(packets, now);
+    }
+
+    fn dropped(&self) -> u64 {
+        self.standalone.device().drops().total()
+    }
+}
