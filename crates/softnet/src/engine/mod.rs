@@ -117,7 +117,7 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
             let shared = Arc::new(WorkerShared::new(doorbell));
             let (commands, receiver) = channel();
             let worker =
-                Worker::new(shared.clone(), receiver, gone_sender.clone(), sleeper, clock.clone());
+                Worker::new(shared.clone(), receiver, gone_sender.clone(), sleeper, clock.clone(), pool.clone());
             let thread = std::thread::Builder::new()
                 .name(format!("softnet/{index}"))
                 .spawn(move || worker.run())

@@ -59,7 +59,7 @@ pub(crate) struct Header {
     pub(crate) seg_len: u16,
     /// The home (see [`pool`](crate::pool)) that allocated the packet.
     pub(crate) home: u16,
-    /// Recorded receive queue on the way in, chosen transmit queue on the way out.
+    /// Number of the receive queue, plus 1; 0 if it was not recorded.
     pub(crate) queue: u16,
     /// Port of arrival.
     pub(crate) port: u16,

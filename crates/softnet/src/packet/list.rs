@@ -94,25 +94,23 @@ impl PacketList {
         self.iter().next()
     }
 
-    /// The first packet, to change its metadata or bytes. Its length must stay as it is.
-    pub fn front_mut(&mut self) -> Option<&mut Packet> {
-        // SAFETY: `Packet` is a transparent wrapper of a non-null header pointer, which is what `head` holds when `Some`;
-        // the list owns that packet and is borrowed exclusively for the result's life.
-        self.head.as_mut().map(|raw| unsafe { &mut *std::ptr::from_mut(raw).cast::<Packet>() })
+    /// Calls `change` for the first packet, if there is one, and returns what it returned. (A reference into the list would let its holder put
+    /// another packet in the place of the linked one.)
+    pub fn change_front<T>(&mut self, change: impl FnOnce(&mut Packet) -> T) -> Option<T> {
+        let mut first = self.pop_front()?;
+        let result = change(&mut first);
+        self.push_front(first);
+        Some(result)
     }
 
-    /// Calls `change` for every packet, first to last. It may change metadata and bytes, not the length.
+    /// Calls `change` for every packet, first to last. If it panics, the packets not yet reached stay in the list.
     pub fn for_each_mut(&mut self, mut change: impl FnMut(&mut Packet)) {
-        let mut link = &raw mut self.head;
-        // SAFETY: `link` is the list's head or the `next` field of one of its packets, all borrowed exclusively through `self`;
-        // as in `front_mut`, a `Some` is a packet handle. The reference made of it ends with the call, before the packet's own
-        // `next` field is looked at.
-        unsafe {
-            while let Some(raw) = *link {
-                change(&mut *link.cast::<Packet>());
-                link = &raw mut (*raw.as_ptr()).next;
-            }
+        let mut done = PacketList::new();
+        while let Some(mut packet) = self.pop_front() {
+            change(&mut packet);
+            done.push_back(packet);
         }
+        *self = done;
     }
 
     /// Moves all packets of `other` to the end of this list, in order; one step, whatever the length.

@@ -120,7 +120,7 @@ fn lists_keep_order_and_counts() {
     let first = front.pop_front().unwrap();
     more.push_front(first);
     more.for_each_mut(|p| p.set_mark(p.mark() + 10));
-    more.front_mut().unwrap().set_mark(99);
+    assert_eq!(more.change_front(|p| p.set_mark(99)), Some(()));
     assert_eq!(marks(&more), [99, 13, 14, 15, 16]);
     assert_eq!(more.into_iter().map(|p| p.mark()).collect::<Vec<_>>(), [99, 13, 14, 15, 16]);
     drop(front);

@@ -21,8 +21,12 @@ pub unsafe trait Memory: fmt::Debug + Send + Sync {
 /// One zeroed allocation. Large ones come from the system untouched, so memory is used only when first written.
 #[derive(Debug)]
 pub(super) struct Block {
-    start: NonNull<u8>,
+    /// What was allocated.
+    allocation: NonNull<u8>,
     layout: Layout,
+    /// The aligned part of it.
+    start: NonNull<u8>,
+    bytes: usize,
 }
 
 // SAFETY: the block is plain memory that whoever owns the block may use from any thread.
@@ -32,23 +36,36 @@ unsafe impl Sync for Block {}
 
 impl Block {
     pub(super) fn new(bytes: usize, align: usize) -> Result<Block, PoolError> {
-        let layout = Layout::from_size_align(bytes, align).map_err(|_| PoolError::Memory(bytes))?;
+        // Aligned by hand: the allocator hands out zero pages as they are, but clears what it is asked to align, which would touch all of it.
+        let layout = bytes
+            .checked_add(align)
+            .and_then(|size| Layout::from_size_align(size, 16).ok())
+            .ok_or(PoolError::Memory(bytes))?;
         // SAFETY: the layout's size is not zero (at least one buffer).
-        let start = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(PoolError::Memory(bytes))?;
-        Ok(Block { start, layout })
+        let allocation = unsafe { alloc_zeroed(layout) };
+        let allocation = NonNull::new(allocation).ok_or(PoolError::Memory(bytes))?;
+        let skip = allocation.align_offset(align);
+        // SAFETY: `skip < align`, so `bytes` bytes from there lie inside the allocation.
+        let start = unsafe { allocation.add(skip) };
+        Ok(Block {
+            allocation,
+            layout,
+            start,
+            bytes,
+        })
     }
 }
 
 // SAFETY: allocated in `new` with alignment of 64 or more, zeroed, and private.
 unsafe impl Memory for Block {
     fn bytes(&self) -> NonNull<[u8]> {
-        NonNull::slice_from_raw_parts(self.start, self.layout.size())
+        NonNull::slice_from_raw_parts(self.start, self.bytes)
     }
 }
 
 impl Drop for Block {
     fn drop(&mut self) {
         // SAFETY: allocated in `new` with this layout; the pool drops its arena only when all buffers are back.
-        unsafe { dealloc(self.start.as_ptr(), self.layout) };
+        unsafe { dealloc(self.allocation.as_ptr(), self.layout) };
     }
 }

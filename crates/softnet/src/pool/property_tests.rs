@@ -85,7 +85,7 @@ fn act(pool: &Pool, mut mine: PacketList, step: &Step) -> PacketList {
         Step::FreeOne => drop(mine.pop_front()),
         Step::FreeAll => drop(mine.take()),
         Step::Share => {
-            let shared = mine.front_mut().and_then(|packet| packet.share(pool));
+            let shared = mine.change_front(|packet| packet.share(pool)).flatten();
             mine.extend(shared);
         }
         Step::Chain => {

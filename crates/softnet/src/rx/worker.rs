@@ -13,6 +13,7 @@ use super::napi::Work;
 use super::{BUDGET, Doorbell, Napi, RxQueue, Sleep, WEIGHT};
 use crate::forward::Forwarder;
 use crate::packet::PacketList;
+use crate::pool::Pool;
 use crate::stats::Published;
 use crate::time::{Clock, Time};
 use crate::tx::{Device, TxRing};
@@ -85,6 +86,8 @@ pub struct Worker<Q, R, S> {
     gone: Sender<u16>,
     sleeper: S,
     clock: Clock,
+    /// Where packets come from: this thread is a home of it.
+    pool: Pool,
     forwarder: Forwarder<R>,
     napis: Vec<Option<Napi<Q, R>>>,
     /// Indices of scheduled queues, in the order of polling.
@@ -111,6 +114,7 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
         gone: Sender<u16>,
         sleeper: S,
         clock: Clock,
+        pool: Pool,
     ) -> Self {
         Worker {
             shared,
@@ -118,6 +122,7 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
             gone,
             sleeper,
             clock,
+            pool,
             forwarder: Forwarder::default(),
             napis: Vec::new(),
             poll_list: VecDeque::new(),
@@ -134,7 +139,10 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
     /// Works until told to stop.
     pub(crate) fn run(mut self) {
         let mut ready = Vec::new();
+        let doorbell = self.shared.doorbell.clone();
+        self.pool.set_waker(move || doorbell.ring(COMMANDS));
         loop {
+            self.pool.poll_home();
             let mut now = self.clock.now();
             self.stats.rounds += 1;
             let frames = self.poll_round(now);
@@ -250,6 +258,10 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
         let due = (self.due != Time::MAX).then_some(self.due);
         let until = if self.unwatched.is_empty() { due } else { Some(Time::ZERO) };
         let (sleeper, stats) = (&mut self.sleeper, &mut self.stats);
+        if !self.pool.prepare_sleep() {
+            // Buffers came home meanwhile.
+            return;
+        }
         self.shared.doorbell.sleep(|| {
             stats.sleeps += 1;
             sleeper.sleep(now, until, ready);

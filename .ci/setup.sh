@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# Installs what is missing: programs that tests and experiments use, toolchain components.
+set -euo pipefail
+packages=()
+need() { command -v "$1" >/dev/null 2>&1 || packages+=("$2"); }
+need ip iproute2
+need tc iproute2
+need ping iputils-ping
+need iperf3 iperf3
+need ovs-vswitchd openvswitch-switch
+need setpriv util-linux
+need pkg-config pkg-config
+need cc gcc
+pkg-config --exists libdpdk 2>/dev/null || packages+=(libdpdk-dev)
+if [ ${#packages[@]} -gt 0 ]; then
+  if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+    echo "missing: ${packages[*]}; install them, or run this as root on Debian" >&2
+    exit 1
+  fi
+  apt-get update -qq
+  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${packages[@]}" >/dev/null
+fi
+rustup component add rustfmt clippy
+rustup toolchain list | grep -q '^nightly' || rustup toolchain install nightly --profile minimal
+rustup component add --toolchain nightly miri rust-src
