@@ -175,9 +175,18 @@ fn cell(value: &Value) -> String {
     }
 }
 
-/// The variant and its parameters: what is text or number before the first median.
+/// The variant; of a row without figures, its parameters too.
 fn label(row: &Object) -> String {
-    cell(row.get("variant").unwrap_or(&Value::Null))
+    let mut text = cell(row.get("variant").unwrap_or(&Value::Null));
+    if row.contains_key("skipped") {
+        for (name, value) in row
+            .iter()
+            .filter(|(name, _)| !["variant", "skipped"].contains(&name.as_str()))
+        {
+            text.push_str(&format!(" {name}={}", cell(value)));
+        }
+    }
+    text
 }
 
 /// One line for each power of two between the first and the last that has a count.
@@ -218,7 +227,7 @@ mod tests {
             "rows": [
                 {"variant": "softnet", "tcp_gbps": 12.5, "tcp_gbps_min": 11, "tcp_gbps_max": 13.25},
                 {"variant": "kernel-bridge", "tcp_gbps": 9},
-                {"variant": "ovs", "skipped": "`ovs-vswitchd` is not installed"},
+                {"variant": "ovs", "qdisc": "tbf", "skipped": "`ovs-vswitchd` is not installed"},
                 {"variant": "ovs", "ping_mean_us": 348.123},
             ],
             "ratios": {"tcp_gbps/kernel-bridge": 1.3889},
@@ -233,7 +242,7 @@ kernel-bridge                 9
 variant  ping_mean_us
 ovs             348.1
 
-ovs: skipped: `ovs-vswitchd` is not installed
+ovs qdisc=tbf: skipped: `ovs-vswitchd` is not installed
 
 softnet's figure over the variant's:
   tcp_gbps/kernel-bridge  1.389

@@ -88,6 +88,11 @@ const SHAPES: [Shape; 3] = [
 trait Join {
     fn name(&self) -> &'static str;
 
+    /// What must be done once and is not part of joining.
+    fn prepare(&mut self) -> Result<(), BenchError> {
+        Ok(())
+    }
+
     /// Why it cannot shape, if so.
     fn cannot_shape(&self) -> Option<&'static str>;
 
@@ -97,7 +102,7 @@ trait Join {
 
 fn joins() -> Vec<Box<dyn Join>> {
     vec![
-        Box::new(softnet::Softnet),
+        Box::new(softnet::Softnet::default()),
         Box::new(ovs::OpenVswitch::Stock),
         Box::new(ovs::OpenVswitch::SegmentationOffload),
         Box::new(bridge::KernelBridge),
@@ -151,6 +156,7 @@ impl Variant for Turn {
     }
 
     fn turn(&mut self, results: &mut Collector) -> Result<(), BenchError> {
+        self.join.prepare()?;
         let (site, start) = self.open(None)?;
         results.add(self.name(), &[], &[("start_ms", start.as_secs_f64() * 1e3)]);
         match iperf::Server::start(&site) {

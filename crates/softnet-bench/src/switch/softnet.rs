@@ -8,12 +8,22 @@ use crate::error::BenchError;
 use crate::hosts::{ADDRESS_A, ADDRESS_B, Site, with_prefix};
 use crate::process::{self, Process};
 
-#[derive(Debug)]
-pub(super) struct Softnet;
+#[derive(Debug, Default)]
+pub(super) struct Softnet {
+    /// The daemon, once it is known to be there.
+    program: Option<PathBuf>,
+}
 
 impl Join for Softnet {
     fn name(&self) -> &'static str {
         crate::report::OURS
+    }
+
+    fn prepare(&mut self) -> Result<(), BenchError> {
+        if self.program.is_none() {
+            self.program = Some(program()?);
+        }
+        Ok(())
     }
 
     fn cannot_shape(&self) -> Option<&'static str> {
@@ -21,7 +31,7 @@ impl Join for Softnet {
     }
 
     fn join(&self, site: &mut Site, shape: Option<Shape>) -> Result<(), BenchError> {
-        let program = program()?;
+        let program = self.program.as_deref().unwrap_or(Path::new("softnet"));
         let path = site.directory.path().join("softnet.toml");
         std::fs::write(&path, configuration(site, shape))
             .map_err(|e| BenchError::io(format!("writing {}", path.display()), e))?;
