@@ -102,6 +102,14 @@ fn remove_all(list: &mut List) {
     }
 }
 
+/// Does not return if the program is ending by a signal: what fails then fails because its things were removed, and the thread that removes
+/// them ends the program with the signal's exit code.
+pub(crate) fn wait_if_ending() {
+    while list().closed {
+        std::thread::park();
+    }
+}
+
 /// From now on SIGINT, SIGTERM, SIGHUP and panics clean up before the program ends.
 pub(crate) fn on_signals_and_panics() -> io::Result<()> {
     let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP])?;

@@ -43,6 +43,7 @@ fn main() -> ExitCode {
     match run(&options) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
+            cleanup::wait_if_ending();
             let mut line = format!("softnet-bench: {error}");
             let mut cause = std::error::Error::source(&error);
             while let Some(error) = cause {

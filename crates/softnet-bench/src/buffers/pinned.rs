@@ -480,8 +480,12 @@ mod tests {
                     threads,
                     bulk,
                 };
-                let reading = hand_over(&softnet, cpus, plan, TIME).expect("it is measured");
-                assert!(reading.packets > 0, "{plan:?}");
+                // On a busy machine a thread may not get to run within the time.
+                let passed = (0..100).any(|_| {
+                    let reading = hand_over(&softnet, cpus, plan, TIME).expect("it is measured");
+                    reading.packets > 0
+                });
+                assert!(passed, "{plan:?}");
             }
         }
         all_are_back(&softnet);
