@@ -66,7 +66,7 @@ pub(crate) fn render(report: &Value) -> String {
 
 fn heading(report: &Value) -> String {
     let machine = &report["machine"];
-    let mut text = format!("{}", cell(&report["experiment"]));
+    let mut text = cell(&report["experiment"]).to_string();
     if machine.is_object() {
         text.push_str(&format!(
             ": {}, {} CPUs, Linux {}, {}",
@@ -94,7 +94,7 @@ fn is_column(row: &Object, name: &str) -> bool {
     !range && !name.ends_with("_log2")
 }
 
-fn columns<'a>(row: &'a Object) -> Vec<&'a str> {
+fn columns(row: &Object) -> Vec<&str> {
     row.keys()
         .map(String::as_str)
         .filter(|name| is_column(row, name))

@@ -44,14 +44,22 @@ impl SharedMemory {
     }
 
     fn map(len: usize, huge: bool) -> io::Result<SharedMemory> {
-        let flags = if huge { MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB } else { MemfdFlags::empty() };
+        let flags = if huge {
+            MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB
+        } else {
+            MemfdFlags::empty()
+        };
         let file = memfd_create("softnet", flags | MemfdFlags::CLOEXEC)?;
         ftruncate(&file, len as u64)?;
         let (access, shared) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
         // SAFETY: a new mapping where the system chooses; of a file that nobody else has or can shrink behind our back.
         let start = unsafe { mmap(std::ptr::null_mut(), len, access, shared, &file, 0)? };
         let start = NonNull::new(start.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(SharedMemory { file, bytes: NonNull::slice_from_raw_parts(start, len), huge })
+        Ok(SharedMemory {
+            file,
+            bytes: NonNull::slice_from_raw_parts(start, len),
+            huge,
+        })
     }
 
     /// Whether it lies on huge pages.
@@ -76,7 +84,10 @@ unsafe impl Memory for SharedMemory {
 
 impl fmt::Debug for SharedMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SharedMemory").field("len", &self.bytes.len()).field("huge", &self.huge).finish()
+        f.debug_struct("SharedMemory")
+            .field("len", &self.bytes.len())
+            .field("huge", &self.huge)
+            .finish()
     }
 }
 
@@ -96,7 +107,10 @@ mod tests {
 
     #[test]
     fn packets_lie_in_the_file() {
-        let config = PoolConfig { buffers: 64, buffer_size: 2048 };
+        let config = PoolConfig {
+            buffers: 64,
+            buffer_size: 2048,
+        };
         let memory = SharedMemory::new(config.buffers * config.buffer_size).unwrap();
         let file = memory.as_fd().try_clone_to_owned().unwrap();
         let pool = Pool::with_memory(config, Box::new(memory)).unwrap();
@@ -108,7 +122,13 @@ mod tests {
         while at < content.len() {
             at += rustix::io::pread(&file, &mut content[at..], at as u64).unwrap();
         }
-        assert_eq!(content.windows(16).filter(|w| w == b"softnet was here").count(), 64);
+        assert_eq!(
+            content
+                .windows(16)
+                .filter(|w| w == b"softnet was here")
+                .count(),
+            64
+        );
         drop(pool);
         drop(packets);
     }

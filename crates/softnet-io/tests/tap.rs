@@ -290,7 +290,11 @@ fn flows_spread_over_the_queues() {
             .poll(64, Time::ZERO, &mut packets, &mut Drops::default())
             .more
         {}
-        assert!(packets.iter().all(|packet| packet.queue() == Some(queue as u16)));
+        assert!(
+            packets
+                .iter()
+                .all(|packet| packet.queue() == Some(queue as u16))
+        );
         seen[queue] = packets.iter().filter(|packet| is_udp(packet)).count();
         for mut packet in packets.into_iter().filter(is_udp) {
             turn_around(packet.data_mut());

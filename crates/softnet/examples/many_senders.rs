@@ -18,8 +18,15 @@ impl TxRing for Udp {
     fn xmit(&mut self, packets: &mut PacketList, sent: &mut Sent) -> Xmit {
         while let Some(packet) = packets.pop_front() {
             match self.0.send(packet.data()) {
-                Ok(_) => (sent.packets, sent.bytes) = (sent.packets + 1, sent.bytes + packet.wire_len()),
-                Err(_) => sent.dropped = Some((DropReason::DriverRefused, sent.dropped.map_or(0, |d| d.1) + 1)),
+                Ok(_) => {
+                    (sent.packets, sent.bytes) = (sent.packets + 1, sent.bytes + packet.wire_len())
+                }
+                Err(_) => {
+                    sent.dropped = Some((
+                        DropReason::DriverRefused,
+                        sent.dropped.map_or(0, |d| d.1) + 1,
+                    ))
+                }
             }
         }
         Xmit::Complete
@@ -30,16 +37,34 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let receiver = UdpSocket::bind("127.0.0.1:0")?;
     let socket = UdpSocket::bind("127.0.0.1:0")?;
     socket.connect(receiver.local_addr()?)?;
-    let (pool, clock) = (Pool::new(PoolConfig { buffers: 4096, buffer_size: 2048 })?, Clock::monotonic());
+    let (pool, clock) = (
+        Pool::new(PoolConfig {
+            buffers: 4096,
+            buffer_size: 2048,
+        })?,
+        Clock::monotonic(),
+    );
     // 100 Mbit/s for all senders together.
-    let tbf = TbfSpec { rate: 12_500_000, burst: 10_000, limit: 200_000, peakrate: None, mtu: 0 };
-    let config = DeviceConfig { name: "udp0".into(), features: Features::default(), qdisc: QdiscSpec::Tbf(tbf) };
+    let tbf = TbfSpec {
+        rate: 12_500_000,
+        burst: 10_000,
+        limit: 200_000,
+        peakrate: None,
+        mtu: 0,
+    };
+    let config = DeviceConfig {
+        name: "udp0".into(),
+        features: Features::default(),
+        qdisc: QdiscSpec::Tbf(tbf),
+    };
     let out = Standalone::start(config, vec![Udp(socket)], &pool, clock.clone())?;
     std::thread::scope(|scope| {
         for _ in 0..16 {
             scope.spawn(|| {
                 for _ in 0..100 {
-                    let Ok(mut packet) = pool.alloc() else { continue };
+                    let Ok(mut packet) = pool.alloc() else {
+                        continue;
+                    };
                     packet.append(&[0; 1000]);
                     // Back-pressure: slower instead of lossy.
                     out.device().queues()[0].wait_for_room(100, Duration::from_secs(1));

@@ -14,14 +14,22 @@ use crate::time::Time;
 use crate::tx::{Sent, TxRing, Xmit};
 
 pub(crate) fn pool(buffers: usize) -> Pool {
-    Pool::new(PoolConfig { buffers, buffer_size: 2048 }).unwrap()
+    Pool::new(PoolConfig {
+        buffers,
+        buffer_size: 2048,
+    })
+    .unwrap()
 }
 
 /// An Ethernet frame of `len` bytes between stations number `to` and `from` (0: broadcast), marked `mark`.
 pub(crate) fn frame(pool: &Pool, to: u8, from: u8, len: usize, mark: u32) -> Packet {
     let mut p = pool.alloc().unwrap();
     let mut bytes = vec![0; len];
-    bytes[..6].copy_from_slice(&if to == 0 { [0xFF; 6] } else { [2, 0, 0, 0, 0, to] });
+    bytes[..6].copy_from_slice(&if to == 0 {
+        [0xFF; 6]
+    } else {
+        [2, 0, 0, 0, 0, to]
+    });
     bytes[6..12].copy_from_slice(&[2, 0, 0, 0, 0, from]);
     bytes[12..14].copy_from_slice(&[0x88, 0xB5]);
     assert!(p.append(&bytes));
@@ -69,18 +77,30 @@ impl TxRing for RecordingRing {
         record.calls.fetch_add(1, Ordering::Relaxed);
         while !packets.is_empty() {
             let take = |n: usize| n.checked_sub(1);
-            if record.room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_err() {
+            if record
+                .room
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, take)
+                .is_err()
+            {
                 return Xmit::Busy;
             }
             let packet = packets.pop_front().unwrap();
-            if record.refuse.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok() {
+            if record
+                .refuse
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, take)
+                .is_ok()
+            {
                 let before = sent.dropped.map_or(0, |d| d.1);
                 sent.dropped = Some((DropReason::DriverRefused, before + packet.wire_packets()));
                 continue;
             }
             sent.packets += packet.wire_packets();
             sent.bytes += packet.wire_len();
-            record.sent.lock().unwrap().push((packet.mark(), packet.len()));
+            record
+                .sent
+                .lock()
+                .unwrap()
+                .push((packet.mark(), packet.len()));
         }
         Xmit::Complete
     }
@@ -97,10 +117,19 @@ pub(crate) struct Feed {
 }
 
 impl RxQueue for FedQueue {
-    fn poll(&mut self, budget: usize, _: Time, out: &mut PacketList, _: &mut dyn CountDrop) -> Polled {
+    fn poll(
+        &mut self,
+        budget: usize,
+        _: Time,
+        out: &mut PacketList,
+        _: &mut dyn CountDrop,
+    ) -> Polled {
         let mut feed = self.0.lock().unwrap();
         feed.packets.split_front(budget, out);
-        Polled { more: !feed.packets.is_empty(), gone: feed.gone }
+        Polled {
+            more: !feed.packets.is_empty(),
+            gone: feed.gone,
+        }
     }
     fn fd(&self) -> Option<BorrowedFd<'_>> {
         None
@@ -132,7 +161,11 @@ impl Sleep for CondSleeper {
     fn sleep(&mut self, _: Time, _: Option<Time>, _: &mut Vec<usize>) {
         let woken = self.0.woken.lock().unwrap();
         let wait = Duration::from_millis(1);
-        let (mut woken, _) = self.0.condition.wait_timeout_while(woken, wait, |w| !*w).unwrap();
+        let (mut woken, _) = self
+            .0
+            .condition
+            .wait_timeout_while(woken, wait, |w| !*w)
+            .unwrap();
         *woken = false;
     }
     fn waker(&self) -> Arc<dyn Wake> {

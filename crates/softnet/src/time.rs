@@ -93,7 +93,10 @@ impl Clock {
         match &self.0 {
             Source::Monotonic(_) => panic!("only a virtual clock can be advanced"),
             Source::Virtual(t) => {
-                t.fetch_add(u64::try_from(by.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+                t.fetch_add(
+                    u64::try_from(by.as_nanos()).unwrap_or(u64::MAX),
+                    Ordering::Relaxed,
+                );
             }
         }
     }

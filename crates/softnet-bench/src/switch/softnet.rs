@@ -31,7 +31,10 @@ impl Join for Softnet {
     }
 
     fn join(&self, site: &mut Site, shape: Option<Shape>) -> Result<(), BenchError> {
-        let program = self.program.as_deref().unwrap_or(Path::new("softnet"));
+        let program = self
+            .program
+            .as_deref()
+            .unwrap_or_else(|| Path::new("softnet"));
         let path = site.directory.path().join("softnet.toml");
         std::fs::write(&path, configuration(site, shape))
             .map_err(|e| BenchError::io(format!("writing {}", path.display()), e))?;
@@ -59,7 +62,7 @@ fn configuration(site: &Site, shape: Option<Shape>) -> String {
 /// The program that was built with this one. Under cargo it is brought up to date first, so that no old one is measured.
 fn program() -> Result<PathBuf, BenchError> {
     let this = std::env::current_exe().map_err(|e| BenchError::io("finding this program", e))?;
-    let directory = this.parent().unwrap_or(Path::new("."));
+    let directory = this.parent().unwrap_or_else(|| Path::new("."));
     let program = directory.join("softnet");
     let cargo = std::env::var_os("CARGO");
     if cargo.is_some() || !program.is_file() {

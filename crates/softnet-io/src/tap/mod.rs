@@ -179,7 +179,8 @@ impl Tap {
         for (queue, fd) in (0u16..).zip(device.queues) {
             let fd = Arc::new(fd);
             let recorded = (config.queues > 1).then_some(queue);
-            tap.rx.push(TapRx::new(fd.clone(), recorded, buffers.clone()));
+            tap.rx
+                .push(TapRx::new(fd.clone(), recorded, buffers.clone()));
             tap.tx.push(TapTx::new(fd));
         }
         Ok(tap)

@@ -58,7 +58,9 @@ pub enum EngineError {
     #[error("port `{0}` is already part of a bridge")]
     InBridge(String),
     /// All bells are in use.
-    #[error("the engine serves at most {0} transmit queues; use fewer ports or queues, or more workers")]
+    #[error(
+        "the engine serves at most {0} transmit queues; use fewer ports or queues, or more workers"
+    )]
     TooManyQueues(usize),
     /// A worker thread could not be started.
     #[error("cannot start a worker thread")]
@@ -97,7 +99,9 @@ pub struct Engine<Q, R> {
 
 impl<Q, R> std::fmt::Debug for Engine<Q, R> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Engine").field("pool", &self.pool).finish_non_exhaustive()
+        f.debug_struct("Engine")
+            .field("pool", &self.pool)
+            .finish_non_exhaustive()
     }
 }
 
@@ -106,7 +110,11 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
     ///
     /// # Errors
     /// If there is no sleeper or a thread cannot be started.
-    pub fn start<S: Sleep + 'static>(sleepers: Vec<S>, pool: Pool, clock: Clock) -> Result<Self, EngineError> {
+    pub fn start<S: Sleep + 'static>(
+        sleepers: Vec<S>,
+        pool: Pool,
+        clock: Clock,
+    ) -> Result<Self, EngineError> {
         if sleepers.is_empty() {
             return Err(EngineError::NoWorker);
         }
@@ -116,13 +124,24 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
             let doorbell = Arc::new(Doorbell::new(BELLS, sleeper.waker()));
             let shared = Arc::new(WorkerShared::new(doorbell));
             let (commands, receiver) = channel();
-            let worker =
-                Worker::new(shared.clone(), receiver, gone_sender.clone(), sleeper, clock.clone(), pool.clone());
+            let worker = Worker::new(
+                shared.clone(),
+                receiver,
+                gone_sender.clone(),
+                sleeper,
+                clock.clone(),
+                pool.clone(),
+            );
             let thread = std::thread::Builder::new()
                 .name(format!("softnet/{index}"))
                 .spawn(move || worker.run())
                 .map_err(EngineError::Thread)?;
-            workers.push(WorkerHandle { shared, commands, thread: Some(thread), queues: 0 });
+            workers.push(WorkerHandle {
+                shared,
+                commands,
+                thread: Some(thread),
+                queues: 0,
+            });
         }
         Ok(Engine {
             state: Mutex::new(State {
@@ -150,7 +169,12 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
     /// If the name is taken, the discipline's parameters are wrong, or there are too many queues.
     pub fn add_port(&self, setup: PortSetup<Q, R>) -> Result<PortId, EngineError> {
         let mut state = self.state();
-        if state.devices.iter().flatten().any(|d| d.name() == setup.name) {
+        if state
+            .devices
+            .iter()
+            .flatten()
+            .any(|d| d.name() == setup.name)
+        {
             return Err(EngineError::DuplicatePort(setup.name));
         }
         let port = state.devices.len() as u16;
@@ -162,12 +186,18 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
             let worker = &mut state.workers[index];
             worker.queues += 1;
             if worker.queues >= worker.shared.doorbell.bells() {
-                return Err(EngineError::TooManyQueues(state.workers.len() * (BELLS - 1)));
+                return Err(EngineError::TooManyQueues(
+                    state.workers.len() * (BELLS - 1),
+                ));
             }
             homes.push((worker.shared.doorbell.clone(), worker.queues));
             served.push((index, worker.queues));
         }
-        let config = DeviceConfig { name: setup.name, features: setup.features, qdisc: setup.qdisc };
+        let config = DeviceConfig {
+            name: setup.name,
+            features: setup.features,
+            qdisc: setup.qdisc,
+        };
         let device = Arc::new(Device::new(config, setup.tx, &self.pool, &homes)?);
         state.next_worker = (first + setup.rx.len().max(1)) % state.workers.len();
         state.devices.push(Some(device.clone()));
@@ -188,13 +218,17 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         let mut state = self.state();
         for port in ports {
             if state.bridge_of[usize::from(port.0)].is_some() {
-                let name = state.devices[usize::from(port.0)].as_ref().map_or("", |d| d.name());
+                let name = state.devices[usize::from(port.0)]
+                    .as_ref()
+                    .map_or("", |d| d.name());
                 return Err(EngineError::InBridge(name.to_owned()));
             }
         }
         let index = state.bridges.len();
         let bridge = Arc::new(Bridge::new(name, FDB_SIZE, AGEING));
-        state.bridges.push((bridge, ports.iter().map(|p| p.0).collect()));
+        state
+            .bridges
+            .push((bridge, ports.iter().map(|p| p.0).collect()));
         for port in ports {
             state.bridge_of[usize::from(port.0)] = Some(index);
         }
@@ -244,7 +278,9 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
     /// `tx` must have as many queues as the port had.
     pub fn replace(&self, port: PortId, rx: Vec<Q>, tx: Vec<R>) {
         let mut state = self.state();
-        let Some(Some(device)) = state.devices.get(usize::from(port.0)).cloned() else { return };
+        let Some(Some(device)) = state.devices.get(usize::from(port.0)).cloned() else {
+            return;
+        };
         for worker in &state.workers {
             worker.tell(Command::RemoveRx(port.0));
         }
@@ -263,7 +299,10 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
                 .devices
                 .iter()
                 .flatten()
-                .map(|d| PortStats { name: d.name().to_owned(), device: d.stats() })
+                .map(|d| PortStats {
+                    name: d.name().to_owned(),
+                    device: d.stats(),
+                })
                 .collect(),
             workers: state.workers.iter().map(|w| w.shared.stats()).collect(),
             pool: self.pool.stats(),
@@ -277,7 +316,10 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         let devices: Vec<_> = self.state().devices.iter().flatten().cloned().collect();
         for port in 0..devices.len() {
             let state = self.state();
-            state.workers.iter().for_each(|w| w.tell(Command::RemoveRx(port as u16)));
+            state
+                .workers
+                .iter()
+                .for_each(|w| w.tell(Command::RemoveRx(port as u16)));
         }
         self.sync();
         let queues = || devices.iter().flat_map(|d| d.queues());
@@ -295,7 +337,10 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         let (done, wait) = channel();
         let workers = {
             let state = self.state();
-            state.workers.iter().for_each(|w| w.tell(Command::Sync(done.clone())));
+            state
+                .workers
+                .iter()
+                .for_each(|w| w.tell(Command::Sync(done.clone())));
             state.workers.len()
         };
         drop(done);

@@ -37,12 +37,22 @@ impl Net {
             .collect();
         let ids: Vec<_> = ports.iter().map(|p| p.0).collect();
         engine.add_bridge("br0", &ids).unwrap();
-        Net { engine, ports, pool }
+        Net {
+            engine,
+            ports,
+            pool,
+        }
     }
 
     fn receive(&self, port: usize, packets: PacketList) {
         let mut packets = packets;
-        self.ports[port].1.0.lock().unwrap().packets.append(&mut packets);
+        self.ports[port]
+            .1
+            .0
+            .lock()
+            .unwrap()
+            .packets
+            .append(&mut packets);
     }
 
     fn wait(&self, what: &str, condition: impl Fn() -> bool) {
@@ -73,13 +83,25 @@ fn a_switch_learns_floods_and_keeps_order() {
         let net = Net::new(workers, 3);
         net.receive(0, (0..3).map(|n| frame(&net.pool, 0, 10, 60, n)).collect());
         net.wait("the flood", || net.marks(1).len() + net.marks(2).len() == 6);
-        assert!(net.marks(0).is_empty(), "a port never gets its own frame back");
-        net.receive(1, (0..200).map(|n| frame(&net.pool, 10, 20, 60, n)).collect());
+        assert!(
+            net.marks(0).is_empty(),
+            "a port never gets its own frame back"
+        );
+        net.receive(
+            1,
+            (0..200).map(|n| frame(&net.pool, 10, 20, 60, n)).collect(),
+        );
         net.wait("the answers", || net.marks(0).len() == 200);
         assert_eq!(net.marks(0), (0..200).collect::<Vec<_>>());
-        assert_eq!(net.marks(2).len(), 3, "a known station's frames go to its port only");
+        assert_eq!(
+            net.marks(2).len(),
+            3,
+            "a known station's frames go to its port only"
+        );
         net.receive(0, frame(&net.pool, 10, 30, 60, 0).into());
-        net.wait("the drop", || net.engine.stats().conservation().dropped == 1);
+        net.wait("the drop", || {
+            net.engine.stats().conservation().dropped == 1
+        });
         let pool = net.pool.clone();
         let stats = net.stop();
         assert_eq!(stats.drops(), [(DropReason::Sameport, 1)]);
@@ -96,17 +118,30 @@ fn bad_sources_and_link_local_frames_end_at_the_switch() {
     let mut multicast = frame(&net.pool, 1, 2, 60, 0);
     multicast.data_mut()[6] |= 1;
     net.receive(0, [local, multicast].into_iter().collect());
-    net.wait("the drops", || net.engine.stats().conservation().dropped == 2);
+    net.wait("the drops", || {
+        net.engine.stats().conservation().dropped == 2
+    });
     let stats = net.stop();
-    assert_eq!(stats.drops(), [(DropReason::BadSource, 1), (DropReason::LinkLocal, 1)]);
+    assert_eq!(
+        stats.drops(),
+        [(DropReason::BadSource, 1), (DropReason::LinkLocal, 1)]
+    );
 }
 
 /// What waits when the engine is stopped is sent if there is time, else dropped and counted.
 #[test]
 fn stopping_counts_what_it_cannot_send() {
     let net = Net::new(2, 2);
-    let slow = TbfSpec { rate: 10, burst: 60, limit: 100_000, peakrate: None, mtu: 0 };
-    net.engine.set_qdisc(net.ports[1].0, &QdiscSpec::Tbf(slow)).unwrap();
+    let slow = TbfSpec {
+        rate: 10,
+        burst: 60,
+        limit: 100_000,
+        peakrate: None,
+        mtu: 0,
+    };
+    net.engine
+        .set_qdisc(net.ports[1].0, &QdiscSpec::Tbf(slow))
+        .unwrap();
     net.receive(0, (0..10).map(|n| frame(&net.pool, 0, 10, 60, n)).collect());
     net.wait("arrival", || net.engine.stats().conservation().queued == 9);
     let stats = net.engine.stop(Duration::from_millis(20));
@@ -126,10 +161,15 @@ fn a_device_that_went_away_can_be_replaced() {
     });
     assert_eq!(*gone.borrow(), [net.ports[0].0]);
     let (feed, (ring, record)) = (FedQueue::default(), RecordingRing::new());
-    net.engine.replace(net.ports[0].0, vec![feed.clone()], vec![ring]);
+    net.engine
+        .replace(net.ports[0].0, vec![feed.clone()], vec![ring]);
     net.receive(1, frame(&net.pool, 0, 20, 60, 7).into());
     net.wait("the new ring", || record.marks() == [7]);
-    feed.0.lock().unwrap().packets.push_back(frame(&net.pool, 20, 10, 60, 8));
+    feed.0
+        .lock()
+        .unwrap()
+        .packets
+        .push_back(frame(&net.pool, 20, 10, 60, 8));
     net.wait("the new queue", || net.marks(1) == [8]);
     net.stop();
 }
@@ -138,12 +178,18 @@ fn a_device_that_went_away_can_be_replaced() {
 fn a_flooding_port_does_not_starve_another() {
     let net = Net::new(1, 3);
     net.ports[1].2.room.store(usize::MAX, Ordering::Relaxed);
-    net.receive(0, (0..900).map(|n| frame(&net.pool, 2, 10, 60, n)).collect());
+    net.receive(
+        0,
+        (0..900).map(|n| frame(&net.pool, 2, 10, 60, n)).collect(),
+    );
     net.receive(2, frame(&net.pool, 1, 30, 60, 5000).into());
     net.wait("all", || net.marks(1).len() == 901);
     // One worker serves both queues in turn: the lone frame waits for at most a few rounds of the flood.
     let position = net.marks(1).iter().position(|&m| m == 5000).unwrap();
-    assert!(position <= 2 * crate::rx::BUDGET + crate::rx::WEIGHT, "behind {position} frames");
+    assert!(
+        position <= 2 * crate::rx::BUDGET + crate::rx::WEIGHT,
+        "behind {position} frames"
+    );
     net.stop();
 }
 
@@ -157,7 +203,10 @@ fn contradictions_are_refused() {
         features: Features::default(),
         qdisc: QdiscSpec::default(),
     };
-    assert!(matches!(net.engine.add_port(setup("p0")), Err(EngineError::DuplicatePort(_))));
+    assert!(matches!(
+        net.engine.add_port(setup("p0")),
+        Err(EngineError::DuplicatePort(_))
+    ));
     assert!(matches!(
         net.engine.add_bridge("br1", &[net.ports[1].0]),
         Err(EngineError::InBridge(name)) if name == "p1"

@@ -29,7 +29,10 @@ pub struct Bridge {
 impl Bridge {
     /// A bridge that learns about `addresses` addresses and forgets them after `ageing`.
     pub fn new(name: impl Into<String>, addresses: usize, ageing: Duration) -> Bridge {
-        Bridge { name: name.into(), fdb: Fdb::new(addresses, ageing) }
+        Bridge {
+            name: name.into(),
+            fdb: Fdb::new(addresses, ageing),
+        }
     }
 
     /// The bridge's name.
@@ -53,7 +56,11 @@ impl Bridge {
         }
         self.fdb.learn(source, from, now);
         if to.is_multicast() {
-            return if to.is_link_local() { Verdict::Drop(DropReason::LinkLocal) } else { Verdict::Flood };
+            return if to.is_link_local() {
+                Verdict::Drop(DropReason::LinkLocal)
+            } else {
+                Verdict::Flood
+            };
         }
         match self.fdb.lookup(to, now) {
             Some(port) if port == from => Verdict::Drop(DropReason::Sameport),

@@ -115,7 +115,9 @@ impl Fdb {
     /// Addresses in the table, aged ones included.
     pub fn len(&self) -> usize {
         let entries = self.sets.iter().flat_map(|set| &set.entries);
-        entries.filter(|entry| entry.load(Ordering::Relaxed) != 0).count()
+        entries
+            .filter(|entry| entry.load(Ordering::Relaxed) != 0)
+            .count()
     }
 
     /// Whether nothing was learnt.
@@ -144,8 +146,16 @@ mod tests {
         fdb.learn(b, 7, Time(0));
         assert_eq!(fdb.lookup(a, Time(9 * SECOND)), Some(0));
         fdb.learn(a, 3, Time(5 * SECOND));
-        assert_eq!(fdb.lookup(a, Time(14 * SECOND)), Some(3), "a station that moved is found");
-        assert_eq!(fdb.lookup(b, Time(10 * SECOND)), None, "an old entry is not used");
+        assert_eq!(
+            fdb.lookup(a, Time(14 * SECOND)),
+            Some(3),
+            "a station that moved is found"
+        );
+        assert_eq!(
+            fdb.lookup(b, Time(10 * SECOND)),
+            None,
+            "an old entry is not used"
+        );
         fdb.forget_port(3);
         assert_eq!(fdb.lookup(a, Time(5 * SECOND)), None);
         assert_eq!(fdb.len(), 1);

@@ -40,7 +40,9 @@ impl<R> Default for Forwarder<R> {
 
 impl<R> From<Arc<Tables<R>>> for Forwarder<R> {
     fn from(tables: Arc<Tables<R>>) -> Self {
-        Forwarder { tables: Some(tables) }
+        Forwarder {
+            tables: Some(tables),
+        }
     }
 }
 
@@ -79,10 +81,17 @@ impl<R: TxRing> Forwarder<R> {
     /// reason.
     pub fn forward(&self, source: &Device<R>, from: u16, mut packets: PacketList, now: Time) {
         let Some((tables, bridge, ports)) = self.bridge(from) else {
-            source.drops().add(DropReason::NoForward, packets.wire_packets());
+            source
+                .drops()
+                .add(DropReason::NoForward, packets.wire_packets());
             return;
         };
-        let mut batch = Batch { tables, to: from, packets: PacketList::new(), now };
+        let mut batch = Batch {
+            tables,
+            to: from,
+            packets: PacketList::new(),
+            now,
+        };
         while let Some(packet) = packets.pop_front() {
             let verdict = match bridge.decide(&packet, from, now) {
                 // The table may still name a port that is no longer part of the bridge.
@@ -117,17 +126,30 @@ fn flood<R: TxRing>(
     from: u16,
     packet: Packet,
 ) {
-    let mut others = ports.iter().copied().filter(|&port| port != from).peekable();
+    let mut others = ports
+        .iter()
+        .copied()
+        .filter(|&port| port != from)
+        .peekable();
     let wire_packets = packet.wire_packets();
     let mut packet = Some(packet);
     while let Some(port) = others.next() {
         if others.peek().is_none() {
-            packet.take().into_iter().for_each(|last| batch.send(port, last));
+            packet
+                .take()
+                .into_iter()
+                .for_each(|last| batch.send(port, last));
             return;
         }
         batch.tables.copied.add(0, wire_packets);
         let pool = &batch.tables.pool;
-        let copy = packet.as_mut().and_then(|p| if p.len() < SHARE { p.copy(pool) } else { p.share(pool) });
+        let copy = packet.as_mut().and_then(|p| {
+            if p.len() < SHARE {
+                p.copy(pool)
+            } else {
+                p.share(pool)
+            }
+        });
         match copy {
             Some(copy) => batch.send(port, copy),
             None => source.drops().add(DropReason::NoBuffer, wire_packets),

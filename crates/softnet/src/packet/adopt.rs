@@ -35,7 +35,9 @@ impl PacketAdoption {
     /// # Errors
     /// With the packets, if the list is not empty and would hold more than `limit` of them.
     pub fn push(&self, packets: PacketList, limit: usize) -> Result<(), PacketList> {
-        let Some(raw) = packets.into_raw() else { return Ok(()) };
+        let Some(raw) = packets.into_raw() else {
+            return Ok(());
+        };
         // The list's links run from newest to oldest.
         // SAFETY: the chain came out of a `PacketList` that owned it; turned around, it runs from `tail` to `head`.
         let pushed = unsafe {
@@ -77,8 +79,18 @@ impl PacketAdoption {
                 u64::from((*node.as_ptr()).total_len)
             };
             raw = Some(match raw {
-                None => RawList { head: node, tail: node, len: 1, bytes },
-                Some(r) => RawList { head: node, len: r.len + 1, bytes: r.bytes + bytes, ..r },
+                None => RawList {
+                    head: node,
+                    tail: node,
+                    len: 1,
+                    bytes,
+                },
+                Some(r) => RawList {
+                    head: node,
+                    len: r.len + 1,
+                    bytes: r.bytes + bytes,
+                    ..r
+                },
             });
         });
         // SAFETY: linked above from the oldest (`head`) to the newest (`tail`, whose link is `None`), and ours.

@@ -98,7 +98,11 @@ impl Header {
     /// Makes the line that of a fresh, empty packet (INV-BUF-2: nothing of the last user is left).
     #[inline(always)]
     pub(crate) fn reset(&mut self, home: u16) {
-        *self = Header { off: (super::SHARED_INFO + super::HEADROOM) as u16, home, ..Header::new(self.buf) };
+        *self = Header {
+            off: (super::SHARED_INFO + super::HEADROOM) as u16,
+            home,
+            ..Header::new(self.buf)
+        };
     }
 
     /// Takes over everything that describes the frame rather than the buffer.

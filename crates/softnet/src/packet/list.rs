@@ -24,7 +24,12 @@ unsafe impl Sync for PacketList {}
 impl PacketList {
     /// An empty list.
     pub const fn new() -> PacketList {
-        PacketList { head: None, tail: None, len: 0, bytes: 0 }
+        PacketList {
+            head: None,
+            tail: None,
+            len: 0,
+            bytes: 0,
+        }
     }
 
     /// Packets (frames) in the list.
@@ -163,7 +168,12 @@ impl PacketList {
     pub(crate) fn into_raw(mut self) -> Option<RawList> {
         let head = self.head.take()?;
         let tail = self.tail.expect("a list with a head has a tail");
-        Some(RawList { head, tail, len: self.len, bytes: self.bytes })
+        Some(RawList {
+            head,
+            tail,
+            len: self.len,
+            bytes: self.bytes,
+        })
     }
 
     /// Adds fresh, empty packets at the end.
@@ -171,7 +181,12 @@ impl PacketList {
     /// # Safety
     /// `len` packets without data, that nothing else refers to, are linked by `next` from `head` to `tail`, whose `next` is `None`.
     #[inline]
-    pub(crate) unsafe fn append_empty(&mut self, head: NonNull<Header>, tail: NonNull<Header>, len: usize) {
+    pub(crate) unsafe fn append_empty(
+        &mut self,
+        head: NonNull<Header>,
+        tail: NonNull<Header>,
+        len: usize,
+    ) {
         match self.tail {
             // SAFETY: `tail` is this list's own last packet.
             Some(mut last) if self.head.is_some() => unsafe { last.as_mut().next = Some(head) },
@@ -195,7 +210,12 @@ impl PacketList {
     /// `raw` describes packets that nothing else refers to, linked by `next` from `head` to `tail`, whose `next` is `None`;
     /// the counts are right.
     pub(crate) unsafe fn from_raw(raw: RawList) -> PacketList {
-        PacketList { head: Some(raw.head), tail: Some(raw.tail), len: raw.len, bytes: raw.bytes }
+        PacketList {
+            head: Some(raw.head),
+            tail: Some(raw.tail),
+            len: raw.len,
+            bytes: raw.bytes,
+        }
     }
 }
 
@@ -219,7 +239,10 @@ impl Drop for PacketList {
 
 impl fmt::Debug for PacketList {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PacketList").field("len", &self.len).field("bytes", &self.bytes).finish()
+        f.debug_struct("PacketList")
+            .field("len", &self.len)
+            .field("bytes", &self.bytes)
+            .finish()
     }
 }
 

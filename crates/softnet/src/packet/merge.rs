@@ -43,9 +43,14 @@ pub fn merge(packets: &mut PacketList) {
     while let Some(packet) = packets.pop_front() {
         match Open::new(packet) {
             Ok(datagram) => {
-                let Some(mut datagram) = append(&mut open[..used], datagram) else { continue };
+                let Some(mut datagram) = append(&mut open[..used], datagram) else {
+                    continue;
+                };
                 // A frame of the same flow that takes no more must leave first.
-                let stuck = open[..used].iter().flatten().any(|o| o.same_flow(&datagram));
+                let stuck = open[..used]
+                    .iter()
+                    .flatten()
+                    .any(|o| o.same_flow(&datagram));
                 if stuck || used == OPEN {
                     flush(&mut open[..used], &mut merged);
                     used = 0;
@@ -81,7 +86,8 @@ fn flush(open: &mut [Option<Open>], merged: &mut PacketList) {
 }
 
 fn be16(data: &[u8], at: usize) -> u16 {
-    data.get(at..at + 2).map_or(0, |b| u16::from_be_bytes([b[0], b[1]]))
+    data.get(at..at + 2)
+        .map_or(0, |b| u16::from_be_bytes([b[0], b[1]]))
 }
 
 impl Open {
@@ -90,7 +96,9 @@ impl Open {
         if packet.gso().is_some() || packet.is_chained() || packet.is_shared() {
             return Err(packet);
         }
-        let Ok(headers) = parse(&packet) else { return Err(packet) };
+        let Ok(headers) = parse(&packet) else {
+            return Err(packet);
+        };
         let ip = usize::from(headers.network_offset);
         let udp = usize::from(headers.transport_offset);
         let data = packet.data();
@@ -106,8 +114,19 @@ impl Open {
         if !plain || !whole || size == 0 || !checksum_is_good(&packet, &headers) {
             return Err(packet);
         }
-        let id = if headers.network == Network::V4 { be16(data, ip + 4) } else { 0 };
-        Ok(Open { packet, headers, size, segments: 1, id, closed: false })
+        let id = if headers.network == Network::V4 {
+            be16(data, ip + 4)
+        } else {
+            0
+        };
+        Ok(Open {
+            packet,
+            headers,
+            size,
+            segments: 1,
+            id,
+            closed: false,
+        })
     }
 
     /// Whether every header byte that a segment repeats is the same.
@@ -174,7 +193,11 @@ impl Open {
         let udp = usize::from(self.headers.transport_offset);
         // `append` keeps the length within 16 bits.
         let udp_len = (len - udp) as u16;
-        let sum = fold(pseudo_header_of(self.packet.data(), &self.headers, u32::from(udp_len)));
+        let sum = fold(pseudo_header_of(
+            self.packet.data(),
+            &self.headers,
+            u32::from(udp_len),
+        ));
         let data = self.packet.data_mut();
         match self.headers.network {
             Network::V4 => {

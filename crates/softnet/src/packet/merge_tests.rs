@@ -117,7 +117,10 @@ fn merged(frames: &[Frame], pending: bool, change: impl Fn(usize, &mut Packet)) 
 }
 
 fn sized(sizes: &[usize]) -> Vec<Frame> {
-    let frame = |(n, &len): (usize, &usize)| Frame { id: n as u16, ..Frame::udp(false, len) };
+    let frame = |(n, &len): (usize, &usize)| Frame {
+        id: n as u16,
+        ..Frame::udp(false, len)
+    };
     sizes.iter().enumerate().map(frame).collect()
 }
 

@@ -87,23 +87,32 @@ impl Packet {
     /// Wire packets this frame stands for: 1, or the number of segments of a large frame. All packet counters count these.
     pub fn wire_packets(&self) -> u64 {
         let raw = &self.header().gso;
-        if raw.kind == 0 { 1 } else { u64::from(raw.segments) }
+        if raw.kind == 0 {
+            1
+        } else {
+            u64::from(raw.segments)
+        }
     }
 
     /// Bytes this frame takes on the wire, without preamble and FCS: its length plus the repeated headers of a large
     /// frame (`qdisc_pkt_len_init`). Queueing disciplines count and shape these.
     pub fn wire_len(&self) -> u64 {
         let h = self.header();
-        let repeated = if h.gso.kind == 0 { 0 } else { u64::from(h.gso.segments) - 1 };
+        let repeated = if h.gso.kind == 0 {
+            0
+        } else {
+            u64::from(h.gso.segments) - 1
+        };
         u64::from(h.total_len) + repeated * u64::from(h.gso.header_len)
     }
 
     /// The checksum still to be filled in.
     pub fn checksum(&self) -> Option<Checksum> {
         let h = self.header();
-        h.flags
-            .has(Flags::NEEDS_CSUM)
-            .then_some(Checksum { start: h.csum_start, offset: h.csum_offset })
+        h.flags.has(Flags::NEEDS_CSUM).then_some(Checksum {
+            start: h.csum_start,
+            offset: h.csum_offset,
+        })
     }
 
     /// Says that a checksum is still to be filled in, or that none is.
@@ -127,7 +136,11 @@ impl Packet {
     /// Sets [`checksum_verified`](Packet::checksum_verified).
     pub fn set_checksum_verified(&mut self, valid: bool) {
         let flags = &mut self.header_mut().flags;
-        if valid { flags.set(Flags::DATA_VALID) } else { flags.clear(Flags::DATA_VALID) }
+        if valid {
+            flags.set(Flags::DATA_VALID)
+        } else {
+            flags.clear(Flags::DATA_VALID)
+        }
     }
 
     /// The flow hash noted for this packet, if one was.

@@ -12,7 +12,10 @@
 //!
 //! Layout of a buffer: `[64 bytes: chain link and share count | headroom | data … | tailroom]`.
 
-#![allow(unsafe_code, reason = "this module owns the header lines and buffers that a pool hands out")]
+#![allow(
+    unsafe_code,
+    reason = "this module owns the header lines and buffers that a pool hands out"
+)]
 
 mod adopt;
 mod checksum;
@@ -109,7 +112,9 @@ impl Packet {
         let h = self.header();
         // SAFETY: `off + seg_len <= capacity` is kept by every method that changes them; the arena zero-initialised
         // the bytes, so they may be read; the packet owns the buffer.
-        unsafe { std::slice::from_raw_parts(h.buf.as_ptr().add(h.off as usize), h.seg_len as usize) }
+        unsafe {
+            std::slice::from_raw_parts(h.buf.as_ptr().add(h.off as usize), h.seg_len as usize)
+        }
     }
 
     /// The bytes of the first segment, to change them.
@@ -117,7 +122,10 @@ impl Packet {
     /// # Panics
     /// If the packet [`is_shared`](Packet::is_shared).
     pub fn data_mut(&mut self) -> &mut [u8] {
-        assert!(!self.is_shared(), "the data of a shared packet cannot be changed");
+        assert!(
+            !self.is_shared(),
+            "the data of a shared packet cannot be changed"
+        );
         let h = self.header_mut();
         // SAFETY: as in `data`; `&mut self` makes the slice exclusive, as no other packet uses the data.
         unsafe {
@@ -209,7 +217,10 @@ impl Packet {
     pub fn extend(&mut self, n: usize) {
         let capacity = self.capacity();
         let h = self.header_mut();
-        assert!(h.off as usize + h.seg_len as usize + n <= capacity, "extend beyond the buffer");
+        assert!(
+            h.off as usize + h.seg_len as usize + n <= capacity,
+            "extend beyond the buffer"
+        );
         h.seg_len += n as u16;
         h.total_len += n as u32;
     }
@@ -256,7 +267,10 @@ impl Packet {
     /// If the packet is not empty or the buffer is too small.
     pub fn reserve(&mut self, headroom: usize) {
         let capacity = self.capacity();
-        assert!(self.is_empty() && SHARED_INFO + headroom <= capacity, "reserve on a used packet");
+        assert!(
+            self.is_empty() && SHARED_INFO + headroom <= capacity,
+            "reserve on a used packet"
+        );
         self.header_mut().off = (SHARED_INFO + headroom) as u16;
     }
 
@@ -291,8 +305,15 @@ impl Packet {
 
     /// The frame's bytes, segment by segment.
     pub fn segments(&self) -> Segments<'_> {
-        let next = if self.is_chained() { self.shared_info().frags } else { None };
-        Segments { first: Some(self), next }
+        let next = if self.is_chained() {
+            self.shared_info().frags
+        } else {
+            None
+        };
+        Segments {
+            first: Some(self),
+            next,
+        }
     }
 
     /// Copies `out.len()` bytes from position `offset` of the frame. False if the frame ends before that.
@@ -388,7 +409,10 @@ impl<'a> Iterator for Segments<'a> {
         unsafe {
             let h = &*raw.as_ptr();
             self.next = h.next;
-            Some(std::slice::from_raw_parts(h.buf.as_ptr().add(h.off as usize), h.seg_len as usize))
+            Some(std::slice::from_raw_parts(
+                h.buf.as_ptr().add(h.off as usize),
+                h.seg_len as usize,
+            ))
         }
     }
 }

@@ -31,7 +31,9 @@ pub fn segment(mut packet: Packet, pool: &Pool, out: &mut PacketList) -> Result<
     let packets = packet.wire_packets();
     let result = match packet.gso() {
         Some(gso) => Cut::new(&packet, gso).and_then(|cut| cut.run(pool)),
-        None if packet.checksum().is_some() && !packet.make_unique(pool) => Err(DropReason::NoBuffer),
+        None if packet.checksum().is_some() && !packet.make_unique(pool) => {
+            Err(DropReason::NoBuffer)
+        }
         None => fill_checksum(&mut packet).map(|()| PacketList::from(packet)),
     };
     match result {

@@ -3,7 +3,11 @@ use crate::pool::{Pool, PoolConfig};
 use crate::time::Time;
 
 fn pool(buffers: usize, buffer_size: usize) -> Pool {
-    Pool::new(PoolConfig { buffers, buffer_size }).unwrap()
+    Pool::new(PoolConfig {
+        buffers,
+        buffer_size,
+    })
+    .unwrap()
 }
 
 fn bytes(n: usize) -> Vec<u8> {
@@ -55,7 +59,13 @@ fn chains_read_copy_and_free_as_one() {
     let data = bytes(1500);
     let mut packet = chained(&pool, &data);
     packet.set_priority(6);
-    packet.set_gso(Some(Gso { kind: GsoKind::Udp, ecn: false, size: 100, segments: 15, header_len: 42 }));
+    packet.set_gso(Some(Gso {
+        kind: GsoKind::Udp,
+        ecn: false,
+        size: 100,
+        segments: 15,
+        header_len: 42,
+    }));
     assert!(packet.is_chained());
     assert_eq!((packet.len(), packet.wire_packets()), (1500, 15));
     assert_eq!(packet.wire_len(), 1500 + 14 * 42);
@@ -67,7 +77,14 @@ fn chains_read_copy_and_free_as_one() {
 
     let copy = packet.copy(&pool).unwrap();
     drop(packet);
-    assert_eq!((content(&copy), copy.priority(), copy.gso().unwrap().segments), (data, 6, 15));
+    assert_eq!(
+        (
+            content(&copy),
+            copy.priority(),
+            copy.gso().unwrap().segments
+        ),
+        (data, 6, 15)
+    );
     drop(copy);
     assert_eq!(pool.stats().free, 40);
 }
@@ -79,12 +96,18 @@ fn a_fresh_packet_has_nothing_of_the_last_user() {
     p.append(b"x");
     p.set_mark(1);
     p.set_flow_hash(2);
-    p.set_checksum(Some(Checksum { start: 3, offset: 4 }));
+    p.set_checksum(Some(Checksum {
+        start: 3,
+        offset: 4,
+    }));
     p.set_timestamp(Time(5));
     p.set_queue(Some(6));
     drop(p);
     let p = pool.alloc().unwrap();
-    assert_eq!((p.len(), p.mark(), p.flow_hash(), p.checksum()), (0, 0, None, None));
+    assert_eq!(
+        (p.len(), p.mark(), p.flow_hash(), p.checksum()),
+        (0, 0, None, None)
+    );
     assert_eq!((p.timestamp(), p.queue(), p.gso()), (Time(0), None, None));
 }
 
@@ -113,16 +136,25 @@ fn lists_keep_order_and_counts() {
     list.append(&mut PacketList::new());
     assert!(more.is_empty() && more.bytes() == 0);
     more.append(&mut list);
-    assert_eq!((marks(&more), more.len(), more.bytes()), ((0..7).collect(), 7, 70));
+    assert_eq!(
+        (marks(&more), more.len(), more.bytes()),
+        ((0..7).collect(), 7, 70)
+    );
     let mut front = PacketList::new();
     more.split_front(3, &mut front);
-    assert_eq!((marks(&front), marks(&more)), (vec![0, 1, 2], vec![3, 4, 5, 6]));
+    assert_eq!(
+        (marks(&front), marks(&more)),
+        (vec![0, 1, 2], vec![3, 4, 5, 6])
+    );
     let first = front.pop_front().unwrap();
     more.push_front(first);
     more.for_each_mut(|p| p.set_mark(p.mark() + 10));
     assert_eq!(more.change_front(|p| p.set_mark(99)), Some(()));
     assert_eq!(marks(&more), [99, 13, 14, 15, 16]);
-    assert_eq!(more.into_iter().map(|p| p.mark()).collect::<Vec<_>>(), [99, 13, 14, 15, 16]);
+    assert_eq!(
+        more.into_iter().map(|p| p.mark()).collect::<Vec<_>>(),
+        [99, 13, 14, 15, 16]
+    );
     drop(front);
     assert_eq!(pool.stats().free, 16);
 }
@@ -131,17 +163,29 @@ fn lists_keep_order_and_counts() {
 fn adoption_keeps_the_order_of_pushes_and_gives_back_what_is_too_much() {
     let pool = pool(16, 512);
     let adoption = PacketAdoption::new();
-    adoption.push(numbered(&pool, 0..3), 2).expect("an empty list takes any chain");
+    adoption
+        .push(numbered(&pool, 0..3), 2)
+        .expect("an empty list takes any chain");
     let refused = adoption.push(numbered(&pool, 3..5), 4).unwrap_err();
-    assert_eq!((marks(&refused), refused.len(), refused.bytes()), (vec![3, 4], 2, 20));
+    assert_eq!(
+        (marks(&refused), refused.len(), refused.bytes()),
+        (vec![3, 4], 2, 20)
+    );
     adoption.push(numbered(&pool, [7]), 4).unwrap();
     adoption.push(PacketList::new(), 0).unwrap();
     adoption.push(refused, 6).unwrap();
     assert_eq!(adoption.len(), 6);
     let taken = adoption.take();
-    assert_eq!((marks(&taken), taken.len(), taken.bytes()), (vec![0, 1, 2, 7, 3, 4], 6, 60));
+    assert_eq!(
+        (marks(&taken), taken.len(), taken.bytes()),
+        (vec![0, 1, 2, 7, 3, 4], 6, 60)
+    );
     assert!(adoption.is_empty() && adoption.take().is_empty());
     adoption.push(taken, 0).unwrap();
     drop(adoption);
-    assert_eq!(pool.stats().free, 16, "dropping the list frees what it holds");
+    assert_eq!(
+        pool.stats().free,
+        16,
+        "dropping the list frees what it holds"
+    );
 }

@@ -45,7 +45,13 @@ impl Qdisc for AnyQdisc {
     fn enqueue(&mut self, packets: &mut PacketList, now: Time, dropped: &mut Dropped) {
         dispatch!(self, q => q.enqueue(packets, now, dropped));
     }
-    fn dequeue(&mut self, budget: usize, now: Time, out: &mut PacketList, dropped: &mut Dropped) -> Next {
+    fn dequeue(
+        &mut self,
+        budget: usize,
+        now: Time,
+        out: &mut PacketList,
+        dropped: &mut Dropped,
+    ) -> Next {
         dispatch!(self, q => q.dequeue(budget, now, out, dropped))
     }
     fn drain(&mut self, out: &mut PacketList) {

@@ -59,14 +59,23 @@ impl Fifo {
         stats.queued += self.queued;
     }
 
-    pub(super) fn dequeue(&mut self, budget: usize, out: &mut PacketList, stats: &mut QdiscStats) -> Next {
+    pub(super) fn dequeue(
+        &mut self,
+        budget: usize,
+        out: &mut PacketList,
+        stats: &mut QdiscStats,
+    ) -> Next {
         for _ in 0..budget {
             match self.pop(stats) {
                 Some(packet) => out.push_back(packet),
                 None => return Next::Idle,
             }
         }
-        if self.is_empty() { Next::Idle } else { Next::Ready }
+        if self.is_empty() {
+            Next::Idle
+        } else {
+            Next::Ready
+        }
     }
 }
 
@@ -112,14 +121,22 @@ pub type Bfifo = LimitedFifo<Bytes>;
 impl Pfifo {
     /// An empty queue for at most `limit` frames.
     pub fn new(limit: u32) -> Pfifo {
-        LimitedFifo { queue: Fifo::default(), limit: Frames(limit), stats: QdiscStats::default() }
+        LimitedFifo {
+            queue: Fifo::default(),
+            limit: Frames(limit),
+            stats: QdiscStats::default(),
+        }
     }
 }
 
 impl Bfifo {
     /// An empty queue for at most `limit` wire bytes.
     pub fn new(limit: u64) -> Bfifo {
-        LimitedFifo { queue: Fifo::default(), limit: Bytes(limit), stats: QdiscStats::default() }
+        LimitedFifo {
+            queue: Fifo::default(),
+            limit: Bytes(limit),
+            stats: QdiscStats::default(),
+        }
     }
 
     pub(super) fn front(&self) -> Option<&Packet> {
@@ -144,7 +161,13 @@ impl<L: Limit> Qdisc for LimitedFifo<L> {
         }
     }
 
-    fn dequeue(&mut self, budget: usize, _now: Time, out: &mut PacketList, _: &mut Dropped) -> Next {
+    fn dequeue(
+        &mut self,
+        budget: usize,
+        _now: Time,
+        out: &mut PacketList,
+        _: &mut Dropped,
+    ) -> Next {
         self.queue.dequeue(budget, out, &mut self.stats)
     }
 

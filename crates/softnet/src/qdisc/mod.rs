@@ -39,7 +39,13 @@ pub trait Qdisc: Send + fmt::Debug {
     fn enqueue(&mut self, packets: &mut PacketList, now: Time, dropped: &mut Dropped);
 
     /// Appends up to `budget` packets to `out`. Stops earlier only if nothing more may leave now.
-    fn dequeue(&mut self, budget: usize, now: Time, out: &mut PacketList, dropped: &mut Dropped) -> Next;
+    fn dequeue(
+        &mut self,
+        budget: usize,
+        now: Time,
+        out: &mut PacketList,
+        dropped: &mut Dropped,
+    ) -> Next;
 
     /// Moves everything queued to `out`, at once and without shaping; statistics of what leaves are not counted. For taking the
     /// discipline away.

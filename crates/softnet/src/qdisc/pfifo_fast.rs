@@ -23,7 +23,11 @@ pub struct PfifoFast {
 impl PfifoFast {
     /// Empty, with room for `limit` frames in each band (the device's `txqueuelen`).
     pub fn new(limit: u32) -> PfifoFast {
-        PfifoFast { bands: Default::default(), limit, stats: QdiscStats::default() }
+        PfifoFast {
+            bands: Default::default(),
+            limit,
+            stats: QdiscStats::default(),
+        }
     }
 }
 
@@ -31,7 +35,8 @@ impl Qdisc for PfifoFast {
     fn enqueue(&mut self, packets: &mut PacketList, _now: Time, dropped: &mut Dropped) {
         while let Some(packet) = packets.pop_front() {
             // The mask keeps a priority above 15 in range (BUG-PF-8).
-            let band = &mut self.bands[usize::from(PRIO_TO_BAND[(packet.priority() & 15) as usize])];
+            let band =
+                &mut self.bands[usize::from(PRIO_TO_BAND[(packet.priority() & 15) as usize])];
             if band.len() < self.limit as usize {
                 band.push(packet);
             } else {
@@ -41,7 +46,13 @@ impl Qdisc for PfifoFast {
         }
     }
 
-    fn dequeue(&mut self, budget: usize, _now: Time, out: &mut PacketList, _: &mut Dropped) -> Next {
+    fn dequeue(
+        &mut self,
+        budget: usize,
+        _now: Time,
+        out: &mut PacketList,
+        _: &mut Dropped,
+    ) -> Next {
         let end = out.len() + budget;
         for band in &mut self.bands {
             if band.dequeue(end - out.len(), out, &mut self.stats) == Next::Ready {
@@ -57,7 +68,9 @@ impl Qdisc for PfifoFast {
 
     fn stats(&self) -> QdiscStats {
         let mut stats = self.stats;
-        self.bands.iter().for_each(|band| band.add_length(&mut stats));
+        self.bands
+            .iter()
+            .for_each(|band| band.add_length(&mut stats));
         stats
     }
 }

@@ -99,7 +99,9 @@ impl QdiscSpec {
     /// # Errors
     /// [`SpecError`] names the parameter that is wrong.
     pub fn check(&self) -> Result<(), SpecError> {
-        let QdiscSpec::Tbf(tbf) = self else { return Ok(()) };
+        let QdiscSpec::Tbf(tbf) = self else {
+            return Ok(());
+        };
         const MAX_RATE: u64 = 1_000_000_000_000;
         if !(1..=MAX_RATE).contains(&tbf.rate) || tbf.peakrate.is_some_and(|p| p > MAX_RATE) {
             return Err(SpecError::Rate);

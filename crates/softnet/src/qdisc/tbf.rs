@@ -32,12 +32,18 @@ impl Bucket {
     /// Full, for at most `bytes` (up to 4 GiB, which keeps all products below 2^63).
     fn new(rate: u64, bytes: u64) -> Bucket {
         let capacity = bytes.min(u64::from(u32::MAX)) * UNIT;
-        Bucket { rate, capacity, tokens: capacity }
+        Bucket {
+            rate,
+            capacity,
+            tokens: capacity,
+        }
     }
 
     /// Tokens after `elapsed` nanoseconds.
     fn after(&self, elapsed: u64) -> u64 {
-        self.tokens.saturating_add(elapsed.saturating_mul(self.rate)).min(self.capacity)
+        self.tokens
+            .saturating_add(elapsed.saturating_mul(self.rate))
+            .min(self.capacity)
     }
 
     /// Nanoseconds until `cost` tokens are there, counted from a moment with `tokens` of them.
@@ -64,7 +70,9 @@ impl Tbf {
     /// An empty queue with full buckets. `pool` provides the buffers of segmented frames. `spec` has been
     /// [checked](super::QdiscSpec::build).
     pub(super) fn new(spec: &TbfSpec, pool: Pool) -> Tbf {
-        let peak = spec.peakrate.map(|rate| Bucket::new(rate, u64::from(spec.mtu)));
+        let peak = spec
+            .peakrate
+            .map(|rate| Bucket::new(rate, u64::from(spec.mtu)));
         Tbf {
             queue: Bfifo::new(spec.limit),
             rate: Bucket::new(spec.rate, spec.burst),
@@ -109,14 +117,19 @@ impl Qdisc for Tbf {
 
     fn dequeue(&mut self, budget: usize, now: Time, out: &mut PacketList, _: &mut Dropped) -> Next {
         for _ in 0..budget {
-            let Some(head) = self.queue.front() else { return Next::Idle };
+            let Some(head) = self.queue.front() else {
+                return Next::Idle;
+            };
             let cost = head.wire_len() * UNIT;
-            let elapsed = self.changed.map_or(u64::MAX, |then| now.since(then).as_nanos() as u64);
+            let elapsed = self
+                .changed
+                .map_or(u64::MAX, |then| now.since(then).as_nanos() as u64);
             let tokens = self.rate.after(elapsed);
             let peak_tokens = self.peak.map_or(0, |peak| peak.after(elapsed));
-            let wait = self.rate.wait(tokens, cost).max(
-                self.peak.map_or(0, |peak| peak.wait(peak_tokens, cost)),
-            );
+            let wait = self
+                .rate
+                .wait(tokens, cost)
+                .max(self.peak.map_or(0, |peak| peak.wait(peak_tokens, cost)));
             if wait > 0 {
                 self.stats.overlimits += 1;
                 return Next::At(now.plus_nanos(wait));
@@ -128,7 +141,11 @@ impl Qdisc for Tbf {
             }
             out.extend(self.queue.pop());
         }
-        if self.queue.front().is_some() { Next::Ready } else { Next::Idle }
+        if self.queue.front().is_some() {
+            Next::Ready
+        } else {
+            Next::Idle
+        }
     }
 
     fn drain(&mut self, out: &mut PacketList) {
@@ -136,7 +153,13 @@ impl Qdisc for Tbf {
     }
 
     fn stats(&self) -> QdiscStats {
-        let QdiscStats { drops, overlimits, .. } = self.stats;
-        QdiscStats { drops, overlimits, ..self.queue.stats() }
+        let QdiscStats {
+            drops, overlimits, ..
+        } = self.stats;
+        QdiscStats {
+            drops,
+            overlimits,
+            ..self.queue.stats()
+        }
     }
 }

@@ -38,7 +38,13 @@ fn leave(q: &mut AnyQdisc, now: Time) -> (Vec<u32>, Next) {
 }
 
 fn tbf(rate: u64, burst: u64, limit: u64) -> QdiscSpec {
-    QdiscSpec::Tbf(TbfSpec { rate, burst, limit, peakrate: None, mtu: 0 })
+    QdiscSpec::Tbf(TbfSpec {
+        rate,
+        burst,
+        limit,
+        peakrate: None,
+        mtu: 0,
+    })
 }
 
 /// G10 of the kernel: 12 packets of priority 2, 12 of priority 0, 6 of priority 6 into bands of 8.
@@ -48,17 +54,34 @@ fn inv_pf_1_2_3_pfifo_fast_has_three_strict_bands() {
     let mut q = build(QdiscSpec::PfifoFast { limit: 8 }, &pool);
     for (priority, count, refused) in [(2, 12, 4), (0, 12, 4), (6, 6, 0)] {
         let missed = (0..count)
-            .filter(|n| !offer(&mut q, packet(&pool, 100, priority, priority * 100 + n), Time::ZERO))
+            .filter(|n| {
+                !offer(
+                    &mut q,
+                    packet(&pool, 100, priority, priority * 100 + n),
+                    Time::ZERO,
+                )
+            })
             .count();
         assert_eq!(missed, refused);
     }
     // BUG-PF-8: a priority beyond 15 stays within the table.
-    assert!(offer(&mut q, packet(&pool, 100, 0xFFFF_FFF6, 999), Time::ZERO));
+    assert!(offer(
+        &mut q,
+        packet(&pool, 100, 0xFFFF_FFF6, 999),
+        Time::ZERO
+    ));
     let (marks, next) = leave(&mut q, Time::ZERO);
-    let expected: Vec<u32> = (600..606).chain([999]).chain(0..8).chain(200..208).collect();
+    let expected: Vec<u32> = (600..606)
+        .chain([999])
+        .chain(0..8)
+        .chain(200..208)
+        .collect();
     assert_eq!((marks, next), (expected, Next::Idle));
     let stats = q.stats();
-    assert_eq!((stats.packets, stats.bytes, stats.drops, stats.qlen), (23, 2300, 8, 0));
+    assert_eq!(
+        (stats.packets, stats.bytes, stats.drops, stats.qlen),
+        (23, 2300, 8, 0)
+    );
 }
 
 #[test]
@@ -68,14 +91,29 @@ fn fifos_limit_frames_and_bytes() {
     let mut bytes = build(QdiscSpec::Bfifo { limit: 250 }, &pool);
     let mut none = build(QdiscSpec::Pfifo { limit: 0 }, &pool);
     let admitted = |q: &mut AnyQdisc| {
-        (0..5).filter(|&n| offer(q, packet(&pool, 100, 0, n), Time::ZERO)).count()
+        (0..5)
+            .filter(|&n| offer(q, packet(&pool, 100, 0, n), Time::ZERO))
+            .count()
     };
-    assert_eq!((admitted(&mut frames), admitted(&mut bytes), admitted(&mut none)), (3, 2, 0));
-    assert!(offer(&mut bytes, packet(&pool, 50, 0, 9), Time::ZERO), "exactly the limit");
+    assert_eq!(
+        (
+            admitted(&mut frames),
+            admitted(&mut bytes),
+            admitted(&mut none)
+        ),
+        (3, 2, 0)
+    );
+    assert!(
+        offer(&mut bytes, packet(&pool, 50, 0, 9), Time::ZERO),
+        "exactly the limit"
+    );
     assert_eq!(bytes.stats().backlog, 250);
     assert_eq!(leave(&mut frames, Time::ZERO), (vec![0, 1, 2], Next::Idle));
     let mut out = PacketList::new();
-    assert_eq!(bytes.dequeue(2, Time::ZERO, &mut out, &mut Dropped::new()), Next::Ready);
+    assert_eq!(
+        bytes.dequeue(2, Time::ZERO, &mut out, &mut Dropped::new()),
+        Next::Ready
+    );
     assert_eq!((out.len(), bytes.stats().qlen), (2, 1));
 }
 
@@ -95,8 +133,15 @@ fn tbf_like_the_kernel() {
     }
     assert_eq!((sent, refused), (vec![0, 1, 2], 3));
     let stats = q.stats();
-    assert_eq!((stats.qlen, stats.backlog, stats.drops, stats.overlimits), (6, 6000, 3, 9));
-    assert_eq!(leave(&mut q, Time(SECOND / 2)).0, [3, 4, 5], "the bucket holds 3");
+    assert_eq!(
+        (stats.qlen, stats.backlog, stats.drops, stats.overlimits),
+        (6, 6000, 3, 9)
+    );
+    assert_eq!(
+        leave(&mut q, Time(SECOND / 2)).0,
+        [3, 4, 5],
+        "the bucket holds 3"
+    );
     let (marks, next) = leave(&mut q, Time(SECOND));
     assert_eq!((marks, next), (vec![6, 7, 8], Next::Idle));
 }
@@ -129,32 +174,71 @@ fn tbf_cuts_large_frames() {
     bytes[23] = 17;
     bytes[38..40].copy_from_slice(&((8 + payload) as u16).to_be_bytes());
     assert!(large.append(&bytes));
-    large.set_gso(Some(Gso { kind: GsoKind::Udp, ecn: false, size: 150, segments: 8, header_len: 42 }));
+    large.set_gso(Some(Gso {
+        kind: GsoKind::Udp,
+        ecn: false,
+        size: 150,
+        segments: 8,
+        header_len: 42,
+    }));
     let mut small = build(tbf(1_000_000, 1000, 100_000), &pool);
     let copy = large.copy(&pool).unwrap();
     assert!(offer(&mut q, large, Time::ZERO));
-    assert_eq!((q.stats().qlen, q.stats().queued, q.stats().backlog), (1, 8, 8 * 192));
+    assert_eq!(
+        (q.stats().qlen, q.stats().queued, q.stats().backlog),
+        (1, 8, 8 * 192)
+    );
     assert!(offer(&mut small, copy, Time::ZERO));
-    assert_eq!((small.stats().qlen, small.stats().queued, small.stats().backlog), (8, 8, 8 * 192));
-    assert_eq!(leave(&mut small, Time::ZERO).0.len(), 5, "1000 bytes of 192 each");
+    assert_eq!(
+        (
+            small.stats().qlen,
+            small.stats().queued,
+            small.stats().backlog
+        ),
+        (8, 8, 8 * 192)
+    );
+    assert_eq!(
+        leave(&mut small, Time::ZERO).0.len(),
+        5,
+        "1000 bytes of 192 each"
+    );
 }
 
 #[test]
 fn tbf_peakrate_spaces_packets() {
     let pool = pool(64);
-    let spec = TbfSpec { rate: 10_000, burst: 10_000, limit: 100_000, peakrate: Some(100_000), mtu: 1000 };
+    let spec = TbfSpec {
+        rate: 10_000,
+        burst: 10_000,
+        limit: 100_000,
+        peakrate: Some(100_000),
+        mtu: 1000,
+    };
     let mut q = build(QdiscSpec::Tbf(spec), &pool);
     for n in 0..5 {
         assert!(offer(&mut q, packet(&pool, 1000, 0, n), Time::ZERO));
     }
-    assert_eq!(leave(&mut q, Time::ZERO), (vec![0], Next::At(Time(10_000_000))));
-    assert_eq!(leave(&mut q, Time(10_000_000)), (vec![1], Next::At(Time(20_000_000))));
+    assert_eq!(
+        leave(&mut q, Time::ZERO),
+        (vec![0], Next::At(Time(10_000_000)))
+    );
+    assert_eq!(
+        leave(&mut q, Time(10_000_000)),
+        (vec![1], Next::At(Time(20_000_000)))
+    );
 }
 
 #[test]
 fn bad_parameters_are_named() {
     let check = |rate, burst, peakrate, mtu| {
-        QdiscSpec::Tbf(TbfSpec { rate, burst, limit: 0, peakrate, mtu }).check()
+        QdiscSpec::Tbf(TbfSpec {
+            rate,
+            burst,
+            limit: 0,
+            peakrate,
+            mtu,
+        })
+        .check()
     };
     assert_eq!(check(0, 1, None, 0), Err(SpecError::Rate));
     assert_eq!(check(1, 0, None, 0), Err(SpecError::Burst));

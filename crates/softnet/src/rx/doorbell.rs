@@ -25,7 +25,9 @@ pub struct Doorbell {
 
 impl fmt::Debug for Doorbell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Doorbell").field("wakes", &self.wakes).finish_non_exhaustive()
+        f.debug_struct("Doorbell")
+            .field("wakes", &self.wakes)
+            .finish_non_exhaustive()
     }
 }
 
@@ -50,7 +52,8 @@ impl Doorbell {
     pub fn ring(&self, bell: usize) {
         let (word, bit) = (&self.words[bell / 64], 1 << (bell % 64));
         // A set bit stays set until taken, and its setter has seen to the wake-up.
-        if word.load(Ordering::SeqCst) & bit == 0 && word.fetch_or(bit, Ordering::SeqCst) & bit == 0 {
+        if word.load(Ordering::SeqCst) & bit == 0 && word.fetch_or(bit, Ordering::SeqCst) & bit == 0
+        {
             self.wake();
         }
     }
@@ -80,7 +83,9 @@ impl Doorbell {
     }
 
     fn is_silent(&self) -> bool {
-        self.words.iter().all(|word| word.load(Ordering::SeqCst) == 0)
+        self.words
+            .iter()
+            .all(|word| word.load(Ordering::SeqCst) == 0)
     }
 
     /// Calls `sleep` unless a bell rang. Bells that ring from now on wake it.
@@ -114,7 +119,11 @@ mod tests {
         let count = Arc::new(Count(AtomicU64::new(0)));
         let bell = Doorbell::new(70, count.clone());
         bell.ring(3);
-        assert_eq!(count.0.load(Ordering::Relaxed), 0, "an awake worker needs no wake-up");
+        assert_eq!(
+            count.0.load(Ordering::Relaxed),
+            0,
+            "an awake worker needs no wake-up"
+        );
         bell.sleep(|| panic!("a bell rang, so the worker must not sleep"));
         let mut rung = Vec::new();
         assert!(bell.take(|b| rung.push(b)));
@@ -123,7 +132,11 @@ mod tests {
                 bell.ring(b);
             }
         });
-        assert_eq!(count.0.load(Ordering::Relaxed), 1, "wake-ups of one sleep are coalesced");
+        assert_eq!(
+            count.0.load(Ordering::Relaxed),
+            1,
+            "wake-ups of one sleep are coalesced"
+        );
         bell.take(|b| rung.push(b));
         assert_eq!(rung, [3, 3, 4, 69]);
         assert!(!bell.take(|_| ()));

@@ -10,5 +10,5 @@ pub use doorbell::Doorbell;
 pub use napi::{BUDGET, Napi, WEIGHT};
 pub use sleep::{Sleep, Wake};
 pub use source::{CountDrop, Polled, RxQueue};
-pub use worker::{Command, Port, Worker, WorkerStats};
 pub(crate) use worker::{COMMANDS, Shared as WorkerShared};
+pub use worker::{Command, Port, Worker, WorkerStats};

@@ -49,7 +49,12 @@ pub(super) struct Work {
 impl<Q: RxQueue, R: TxRing> Napi<Q, R> {
     /// A queue of port `port`.
     pub fn new(queue: Q, device: Arc<Device<R>>, port: u16) -> Self {
-        Napi { queue, device, port, scheduled: false }
+        Napi {
+            queue,
+            device,
+            port,
+            scheduled: false,
+        }
     }
 
     pub(super) fn queue(&self) -> &Q {
@@ -66,7 +71,10 @@ impl<Q: RxQueue, R: TxRing> Napi<Q, R> {
 
     /// Receives up to `budget` packets into `out`, counts and stamps them.
     pub(super) fn poll(&mut self, budget: usize, now: Time, out: &mut PacketList) -> Work {
-        let mut drops = Drops { device: &self.device, packets: 0 };
+        let mut drops = Drops {
+            device: &self.device,
+            packets: 0,
+        };
         let polled = self.queue.poll(budget, now, out, &mut drops);
         let (mut wire_packets, mut wire_bytes) = (drops.packets, 0);
         let dropped = drops.packets as usize;
@@ -79,6 +87,10 @@ impl<Q: RxQueue, R: TxRing> Napi<Q, R> {
         if wire_packets != 0 {
             self.device.count_received(wire_packets, wire_bytes);
         }
-        Work { frames: out.len() + dropped, more: polled.more, gone: polled.gone }
+        Work {
+            frames: out.len() + dropped,
+            more: polled.more,
+            gone: polled.gone,
+        }
     }
 }

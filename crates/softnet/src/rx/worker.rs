@@ -68,12 +68,21 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub(crate) fn new(doorbell: Arc<Doorbell>) -> Shared {
-        Shared { doorbell, stats: Published::default() }
+        Shared {
+            doorbell,
+            stats: Published::default(),
+        }
     }
 
     pub(crate) fn stats(&self) -> WorkerStats {
         let [processed, time_squeeze, rounds, sleeps] = self.stats.get();
-        WorkerStats { processed, time_squeeze, rounds, sleeps, wakes: self.doorbell.wakes() }
+        WorkerStats {
+            processed,
+            time_squeeze,
+            rounds,
+            sleeps,
+            wakes: self.doorbell.wakes(),
+        }
     }
 }
 
@@ -170,7 +179,9 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
         let mut done = 0;
         let mut now = start;
         while let Some(index) = self.poll_list.pop_front() {
-            let Some(napi) = self.napis.get_mut(index).and_then(Option::as_mut) else { continue };
+            let Some(napi) = self.napis.get_mut(index).and_then(Option::as_mut) else {
+                continue;
+            };
             let mut packets = PacketList::new();
             let work = napi.poll(WEIGHT.min(BUDGET - done), now, &mut packets);
             let port = napi.port();
@@ -232,7 +243,9 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
     }
 
     fn run_queue(&mut self, token: usize, now: Time) {
-        let Some(Some((device, queue))) = self.queues.get(token) else { return };
+        let Some(Some((device, queue))) = self.queues.get(token) else {
+            return;
+        };
         let again = device.run_from_worker(*queue, now).unwrap_or(Time::MAX);
         self.timers[token] = again;
         self.due = self.due.min(again);
@@ -256,7 +269,11 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
         // Read again: running queues takes time, by which the worker would wake too late.
         let now = self.clock.now();
         let due = (self.due != Time::MAX).then_some(self.due);
-        let until = if self.unwatched.is_empty() { due } else { Some(Time::ZERO) };
+        let until = if self.unwatched.is_empty() {
+            due
+        } else {
+            Some(Time::ZERO)
+        };
         let (sleeper, stats) = (&mut self.sleeper, &mut self.stats);
         if !self.pool.prepare_sleep() {
             // Buffers came home meanwhile.
@@ -270,8 +287,16 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
     }
 
     fn publish(&self) {
-        let WorkerStats { processed, time_squeeze, rounds, sleeps, .. } = self.stats;
-        self.shared.stats.set([processed, time_squeeze, rounds, sleeps]);
+        let WorkerStats {
+            processed,
+            time_squeeze,
+            rounds,
+            sleeps,
+            ..
+        } = self.stats;
+        self.shared
+            .stats
+            .set([processed, time_squeeze, rounds, sleeps]);
     }
 
     /// Carries out waiting commands. False: stop.
@@ -304,7 +329,11 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
     }
 
     fn add(&mut self, napi: Napi<Q, R>) {
-        let index = self.napis.iter().position(Option::is_none).unwrap_or(self.napis.len());
+        let index = self
+            .napis
+            .iter()
+            .position(Option::is_none)
+            .unwrap_or(self.napis.len());
         let watched = match napi.queue().fd() {
             Some(fd) => self.sleeper.watch(fd, index).is_ok(),
             None => false,

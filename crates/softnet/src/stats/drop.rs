@@ -81,7 +81,9 @@ impl Default for DropCounters {
 impl DropCounters {
     /// All zero.
     pub fn new() -> Self {
-        DropCounters { per_cpu: PerCpu::new() }
+        DropCounters {
+            per_cpu: PerCpu::new(),
+        }
     }
 
     /// Counts `packets` wire packets dropped for `reason`.
@@ -101,6 +103,10 @@ impl DropCounters {
 
     /// The reasons that occurred, with their counts.
     pub fn nonzero(&self) -> Vec<(DropReason, u64)> {
-        DropReason::ALL.iter().map(|&r| (r, self.get(r))).filter(|&(_, n)| n != 0).collect()
+        DropReason::ALL
+            .iter()
+            .map(|&r| (r, self.get(r)))
+            .filter(|&(_, n)| n != 0)
+            .collect()
     }
 }

@@ -24,7 +24,10 @@ impl<const N: usize> Published<N> {
     /// Adds to one number. Only the owner calls this, so it need not be one atomic step.
     pub fn add(&self, index: usize, value: u64) {
         let slot = &self.0[index];
-        slot.store(slot.load(Ordering::Relaxed).wrapping_add(value), Ordering::Relaxed);
+        slot.store(
+            slot.load(Ordering::Relaxed).wrapping_add(value),
+            Ordering::Relaxed,
+        );
     }
 
     /// All numbers.

@@ -44,7 +44,9 @@ pub struct AdoptionList<N: Linked> {
 
 impl<N: Linked> fmt::Debug for AdoptionList<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AdoptionList").field("len", &self.len()).finish()
+        f.debug_struct("AdoptionList")
+            .field("len", &self.len())
+            .finish()
     }
 }
 
@@ -65,7 +67,9 @@ fn untag<N>(head: *mut N) -> Option<NonNull<N>> {
 impl<N: Linked> AdoptionList<N> {
     /// An empty list.
     pub fn new() -> Self {
-        AdoptionList { head: AtomicPtr::new(std::ptr::null_mut()) }
+        AdoptionList {
+            head: AtomicPtr::new(std::ptr::null_mut()),
+        }
     }
 
     /// Pushes a chain of `n` nodes, linked from `newest` to `oldest`. An empty list takes any chain; another one only
@@ -75,7 +79,13 @@ impl<N: Linked> AdoptionList<N> {
     ///
     /// # Safety
     /// The caller owns the `n` nodes, which are linked as said, and gives them up if this returns true.
-    pub unsafe fn push(&self, newest: NonNull<N>, oldest: NonNull<N>, n: usize, limit: usize) -> bool {
+    pub unsafe fn push(
+        &self,
+        newest: NonNull<N>,
+        oldest: NonNull<N>,
+        n: usize,
+        limit: usize,
+    ) -> bool {
         let mut head = self.head.load(Ordering::Relaxed);
         loop {
             let waiting = count(head);
@@ -87,7 +97,10 @@ impl<N: Linked> AdoptionList<N> {
             let tag = (waiting + n).min(usize::from(u16::MAX)) << SHIFT;
             let tagged = newest.as_ptr().map_addr(|a| a | tag);
             // P: publishes the chain; pairs with T.
-            match self.head.compare_exchange_weak(head, tagged, Ordering::SeqCst, Ordering::Relaxed) {
+            match self
+                .head
+                .compare_exchange_weak(head, tagged, Ordering::SeqCst, Ordering::Relaxed)
+            {
                 Ok(_) => return true,
                 Err(now) => head = now,
             }

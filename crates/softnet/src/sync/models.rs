@@ -54,7 +54,10 @@ struct Queue {
 
 impl Queue {
     fn new() -> Arc<Queue> {
-        Arc::new(Queue { list: AdoptionList::new(), run: RunState::new(Vec::new()) })
+        Arc::new(Queue {
+            list: AdoptionList::new(),
+            run: RunState::new(Vec::new()),
+        })
     }
 
     fn transmit(&self, value: usize) {
@@ -146,7 +149,9 @@ fn an_event_during_a_run_is_not_missed() {
         let event = Arc::new(AtomicBool::new(false));
         let run = Arc::new(RunState::new(false));
         let go = |run: &RunState<bool>, event: &AtomicBool| {
-            let Some(mut guard) = run.begin_or_miss() else { return };
+            let Some(mut guard) = run.begin_or_miss() else {
+                return;
+            };
             loop {
                 *guard |= event.load(Ordering::Relaxed);
                 match guard.end() {

@@ -26,7 +26,9 @@ impl Default for Notify {
 impl Notify {
     /// Awake.
     pub fn new() -> Self {
-        Notify { state: AtomicU8::new(AWAKE) }
+        Notify {
+            state: AtomicU8::new(AWAKE),
+        }
     }
 
     /// The sleeper is about to sleep: look at every source of events once more after this, then sleep or [`awake`](Notify::awake).

@@ -57,9 +57,9 @@ impl<const N: usize> PerCpu<N> {
 
     /// The counter's value: exact at rest, a recent value while threads add.
     pub fn sum(&self, index: usize) -> u64 {
-        self.shards
-            .iter()
-            .fold(0, |sum, s| sum.wrapping_add(s[index].load(Ordering::Relaxed)))
+        self.shards.iter().fold(0, |sum, s| {
+            sum.wrapping_add(s[index].load(Ordering::Relaxed))
+        })
     }
 }
 

@@ -37,7 +37,10 @@ unsafe impl<T: Send> Send for RunState<T> {}
 impl<T> RunState<T> {
     /// Idle, around `value`.
     pub fn new(value: T) -> Self {
-        RunState { state: AtomicU8::new(IDLE), value: UnsafeCell::new(value) }
+        RunState {
+            state: AtomicU8::new(IDLE),
+            value: UnsafeCell::new(value),
+        }
     }
 
     /// Claims the run if nobody has it. Call after publishing work on an adoption list.
@@ -60,7 +63,10 @@ impl<T> RunState<T> {
         loop {
             let next = if state == IDLE { RUNNING } else { MISSED };
             // A: pairs with R. Releasing too, so that the runner that finds MISSED sees what happened before it was set.
-            match self.state.compare_exchange(state, next, Ordering::SeqCst, Ordering::SeqCst) {
+            match self
+                .state
+                .compare_exchange(state, next, Ordering::SeqCst, Ordering::SeqCst)
+            {
                 Ok(IDLE) => return Some(RunGuard { run: self }),
                 Ok(_) => return None,
                 Err(MISSED) => return None,
@@ -96,7 +102,9 @@ impl<T> RunState<T> {
 
 impl<T> fmt::Debug for RunState<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RunState").field("running", &self.is_running()).finish_non_exhaustive()
+        f.debug_struct("RunState")
+            .field("running", &self.is_running())
+            .finish_non_exhaustive()
     }
 }
 

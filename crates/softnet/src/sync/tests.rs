@@ -15,7 +15,9 @@ fn run_state_never_lets_two_in_and_loses_no_event() {
             scope.spawn(|| {
                 for _ in 0..ROUNDS {
                     events.fetch_add(1, Ordering::Relaxed);
-                    let Some(mut guard) = run.begin_or_miss() else { continue };
+                    let Some(mut guard) = run.begin_or_miss() else {
+                        continue;
+                    };
                     loop {
                         *guard = events.load(Ordering::Relaxed);
                         match guard.end() {

@@ -23,7 +23,10 @@ unsafe impl<T: Send> Send for TryLock<T> {}
 impl<T> TryLock<T> {
     /// A free lock around `value`.
     pub fn new(value: T) -> Self {
-        TryLock { taken: AtomicU8::new(0), value: UnsafeCell::new(value) }
+        TryLock {
+            taken: AtomicU8::new(0),
+            value: UnsafeCell::new(value),
+        }
     }
 
     /// Takes the lock if it is free.

@@ -140,7 +140,8 @@ impl<R: TxRing> Device<R> {
         // Relaxed: a sender that reads the old number uses a queue that hands the packets on.
         match &self.queues[..self.active.load(Ordering::Relaxed)] {
             [] => {
-                self.drops.add(DropReason::DeviceDown, packets.wire_packets());
+                self.drops
+                    .add(DropReason::DeviceDown, packets.wire_packets());
                 XmitResult::Drop
             }
             [only] => only.transmit(packets, now),
@@ -214,7 +215,9 @@ impl<R: TxRing> Device<R> {
     /// Replaces the rings, for a device that came back. Waits for running threads: control path only.
     pub fn replace_rings(&self, rings: Vec<R>) {
         let mut rings = rings.into_iter();
-        self.queues.iter().for_each(|queue| queue.replace_rings(&mut rings));
+        self.queues
+            .iter()
+            .for_each(|queue| queue.replace_rings(&mut rings));
     }
 
     /// The worker's turn at one of the queues; see [`TxQueue::run_from_worker`].
@@ -246,5 +249,11 @@ impl<R: TxRing> Device<R> {
 }
 
 fn worse(a: XmitResult, b: XmitResult) -> XmitResult {
-    if a == XmitResult::Success { b } else if b == XmitResult::Success { a } else { XmitResult::Congestion }
+    if a == XmitResult::Success {
+        b
+    } else if b == XmitResult::Success {
+        a
+    } else {
+        XmitResult::Congestion
+    }
 }

@@ -12,12 +12,12 @@ mod standalone;
 mod validate;
 
 pub use device::{Device, DeviceConfig, DeviceStats};
-pub use queue::{QueueStats, QDISC_MAX_BURST, RUN_QUOTA, TxQueue, XmitResult};
+pub use queue::{QDISC_MAX_BURST, QueueStats, RUN_QUOTA, TxQueue, XmitResult};
 pub use ring::{Features, Sent, TxRing, Xmit};
 pub use standalone::{Standalone, StandaloneError};
 pub use validate::validate;
 
 #[cfg(test)]
-mod tests;
-#[cfg(test)]
 mod standalone_tests;
+#[cfg(test)]
+mod tests;

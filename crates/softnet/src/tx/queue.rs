@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 
-use super::room::Room;
 use super::ring::{Features, Sent, TxRing, Xmit};
+use super::room::Room;
 use super::select::select_queue;
 use super::validate;
 use crate::packet::{Packet, PacketAdoption, PacketList, merge};
@@ -143,7 +143,8 @@ impl<R: TxRing> TxQueue<R> {
     pub fn transmit(&self, packets: PacketList, now: Time) -> XmitResult {
         let single = packets.len() == 1;
         if let Err(refused) = self.adoption.push(packets, QDISC_MAX_BURST) {
-            self.drops.add(DropReason::QdiscBurst, refused.wire_packets());
+            self.drops
+                .add(DropReason::QdiscBurst, refused.wire_packets());
             return XmitResult::Drop;
         }
         let dropped = self.run(now);
@@ -192,10 +193,16 @@ impl<R: TxRing> TxQueue<R> {
             *drops += guard.dropped.wire_packets();
             guard.publish(&self.published);
             guard.dropped.settle(&self.drops);
-            let timer = if let Left::Until(time) = left { Some(time) } else { None };
+            let timer = if let Left::Until(time) = left {
+                Some(time)
+            } else {
+                None
+            };
             match (timer, arm) {
                 (Some(time), Some(now)) => self.arm(time, now, missed),
-                _ => self.armed.store(timer.map_or(u64::MAX, Time::nanos), Ordering::Relaxed),
+                _ => self
+                    .armed
+                    .store(timer.map_or(u64::MAX, Time::nanos), Ordering::Relaxed),
             }
             match guard.end() {
                 Ok(()) => {
@@ -255,7 +262,13 @@ impl<R: TxRing> TxQueue<R> {
     /// Gives the queue a discipline and rings (besides those it has). What the old discipline holds moves to the new one, in the order in which
     /// it would have left, and `waiting` behind it; what does not fit is dropped as [`DropReason::QdiscLimit`]. Waits for a running thread:
     /// control path only.
-    pub(super) fn install(&self, qdisc: AnyQdisc, rings: Vec<R>, mut waiting: PacketList, now: Time) {
+    pub(super) fn install(
+        &self,
+        qdisc: AnyQdisc,
+        rings: Vec<R>,
+        mut waiting: PacketList,
+        now: Time,
+    ) {
         let mut guard = self.run.begin_slow();
         let mut moved = PacketList::new();
         guard.qdisc.drain(&mut moved);
@@ -300,10 +313,29 @@ impl<R: TxRing> TxQueue<R> {
 
     /// The queue's numbers.
     pub fn stats(&self) -> QueueStats {
-        let [bytes, packets, drops, overlimits, requeues, qlen, backlog, queued, tx_packets, tx_bytes] =
-            self.published.get();
+        let [
+            bytes,
+            packets,
+            drops,
+            overlimits,
+            requeues,
+            qlen,
+            backlog,
+            queued,
+            tx_packets,
+            tx_bytes,
+        ] = self.published.get();
         QueueStats {
-            qdisc: QdiscStats { bytes, packets, drops, overlimits, requeues, qlen, backlog, queued },
+            qdisc: QdiscStats {
+                bytes,
+                packets,
+                drops,
+                overlimits,
+                requeues,
+                qlen,
+                backlog,
+                queued,
+            },
             tx_packets,
             tx_bytes,
         }
@@ -357,7 +389,9 @@ impl<R: TxRing> Runner<R> {
                 if *quota == 0 {
                     return Left::More;
                 }
-                next = self.qdisc.dequeue(*quota, now, &mut batch, &mut self.dropped);
+                next = self
+                    .qdisc
+                    .dequeue(*quota, now, &mut batch, &mut self.dropped);
                 *quota -= batch.len().min(*quota);
                 validate(&mut batch, &queue.features, &queue.pool, &mut self.dropped);
                 if queue.features.uso && queue.features.checksum {

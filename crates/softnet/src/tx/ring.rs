@@ -21,7 +21,13 @@ pub struct Features {
 impl Default for Features {
     /// No offload, MTU 1500.
     fn default() -> Self {
-        Features { checksum: false, tso4: false, tso6: false, uso: false, mtu: 1500 }
+        Features {
+            checksum: false,
+            tso4: false,
+            tso6: false,
+            uso: false,
+            mtu: 1500,
+        }
     }
 }
 

@@ -43,7 +43,11 @@ impl Room {
             if left.is_zero() {
                 break false;
             }
-            guard = self.changed.wait_timeout(guard, left.min(SLICE)).unwrap_or_else(PoisonError::into_inner).0;
+            guard = self
+                .changed
+                .wait_timeout(guard, left.min(SLICE))
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
         };
         drop(guard);
         self.waiting.fetch_sub(1, Ordering::SeqCst);

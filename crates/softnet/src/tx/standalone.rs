@@ -50,7 +50,12 @@ impl<R: TxRing + 'static> Standalone<R> {
     ///
     /// # Errors
     /// If the discipline's parameters are wrong or the thread cannot be started.
-    pub fn start(config: DeviceConfig, rings: Vec<R>, pool: &Pool, clock: Clock) -> Result<Self, StandaloneError> {
+    pub fn start(
+        config: DeviceConfig,
+        rings: Vec<R>,
+        pool: &Pool,
+        clock: Clock,
+    ) -> Result<Self, StandaloneError> {
         config.qdisc.check()?;
         let (send, receive) = std::sync::mpsc::channel::<(Arc<Device<R>>, Arc<Doorbell>)>();
         let stop = Arc::new(AtomicBool::new(false));
@@ -66,11 +71,18 @@ impl<R: TxRing + 'static> Standalone<R> {
         // From here on, an early return drops `send`, which ends the helper.
         let wake = Arc::new(Unpark(helper.thread().clone()));
         let doorbell = Arc::new(Doorbell::new(rings.len() + 1, wake));
-        let homes: Vec<_> = (0..rings.len()).map(|queue| (doorbell.clone(), queue + 1)).collect();
+        let homes: Vec<_> = (0..rings.len())
+            .map(|queue| (doorbell.clone(), queue + 1))
+            .collect();
         let device = Arc::new(Device::new(config, rings, pool, &homes)?);
         // The helper waits for just this message, so it is there to take it.
         let _ = send.send((device.clone(), doorbell.clone()));
-        Ok(Standalone { device, doorbell, stop, helper: Some(helper) })
+        Ok(Standalone {
+            device,
+            doorbell,
+            stop,
+            helper: Some(helper),
+        })
     }
 
     /// The device, for any number of threads to send through.

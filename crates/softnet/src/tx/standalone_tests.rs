@@ -10,10 +10,20 @@ use crate::stats::DropReason;
 use crate::testing::{RecordingRing, frame, pool};
 use crate::time::Clock;
 
-fn start(qdisc: QdiscSpec) -> (Standalone<RecordingRing>, std::sync::Arc<crate::testing::Record>, crate::pool::Pool) {
+fn start(
+    qdisc: QdiscSpec,
+) -> (
+    Standalone<RecordingRing>,
+    std::sync::Arc<crate::testing::Record>,
+    crate::pool::Pool,
+) {
     let pool = pool(2048);
     let (ring, record) = RecordingRing::new();
-    let config = DeviceConfig { name: "s0".into(), features: Features::default(), qdisc };
+    let config = DeviceConfig {
+        name: "s0".into(),
+        features: Features::default(),
+        qdisc,
+    };
     let out = Standalone::start(config, vec![ring], &pool, Clock::monotonic()).unwrap();
     (out, record, pool)
 }
@@ -23,7 +33,13 @@ fn start(qdisc: QdiscSpec) -> (Standalone<RecordingRing>, std::sync::Arc<crate::
 fn senders_that_wait_for_room_lose_nothing() {
     const SENDERS: u32 = 8;
     let each = if cfg!(miri) { 5 } else { 200 };
-    let tbf = TbfSpec { rate: 20_000_000, burst: 2_000, limit: 100 * 100, peakrate: None, mtu: 0 };
+    let tbf = TbfSpec {
+        rate: 20_000_000,
+        burst: 2_000,
+        limit: 100 * 100,
+        peakrate: None,
+        mtu: 0,
+    };
     let (out, record, pool) = start(QdiscSpec::Tbf(tbf));
     let clock = Clock::monotonic();
     std::thread::scope(|scope| {
@@ -42,7 +58,10 @@ fn senders_that_wait_for_room_lose_nothing() {
     let device = out.device().clone();
     out.stop(Duration::from_secs(20));
     let stats = device.stats();
-    assert_eq!((stats.tx_packets, stats.dropped(), stats.queued), (u64::from(SENDERS * each), 0, 0));
+    assert_eq!(
+        (stats.tx_packets, stats.dropped(), stats.queued),
+        (u64::from(SENDERS * each), 0, 0)
+    );
     let marks = record.marks();
     for sender in 0..SENDERS {
         assert!(marks.iter().filter(|&&m| m >> 24 == sender).is_sorted());
@@ -56,7 +75,10 @@ fn room_is_refused_in_time_and_given_when_the_driver_wakes() {
     let queue = &out.device().queues()[0];
     let list: PacketList = (0..10).map(|n| frame(&pool, 1, 2, 100, n)).collect();
     out.device().transmit(list, Clock::monotonic().now());
-    assert!(!queue.wait_for_room(10, Duration::from_millis(5)), "ten wait");
+    assert!(
+        !queue.wait_for_room(10, Duration::from_millis(5)),
+        "ten wait"
+    );
     assert!(queue.wait_for_room(11, Duration::ZERO));
     std::thread::scope(|scope| {
         let waiter = scope.spawn(|| queue.wait_for_room(1, Duration::from_secs(20)));
@@ -69,7 +91,13 @@ fn room_is_refused_in_time_and_given_when_the_driver_wakes() {
 
 #[test]
 fn what_cannot_leave_in_time_is_dropped_and_counted() {
-    let slow = TbfSpec { rate: 1, burst: 100, limit: 100_000, peakrate: None, mtu: 0 };
+    let slow = TbfSpec {
+        rate: 1,
+        burst: 100,
+        limit: 100_000,
+        peakrate: None,
+        mtu: 0,
+    };
     let (out, _, pool) = start(QdiscSpec::Tbf(slow));
     let list: PacketList = (0..10).map(|n| frame(&pool, 1, 2, 100, n)).collect();
     out.device().transmit(list, Clock::monotonic().now());

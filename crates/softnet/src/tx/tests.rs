@@ -30,14 +30,26 @@ impl Bench {
         let pool = pool(4096);
         let (ring, record) = RecordingRing::new();
         let doorbell = Arc::new(Doorbell::new(1, Arc::new(NoWake)));
-        let config = DeviceConfig { name: "t0".into(), features: Features::default(), qdisc };
+        let config = DeviceConfig {
+            name: "t0".into(),
+            features: Features::default(),
+            qdisc,
+        };
         let homes = [(doorbell.clone(), 1)];
         let device = Device::new(config, vec![ring], &pool, &homes).unwrap();
-        Bench { device, record, doorbell, pool }
+        Bench {
+            device,
+            record,
+            doorbell,
+            pool,
+        }
     }
 
     fn list(&self, marks: impl IntoIterator<Item = u32>) -> PacketList {
-        marks.into_iter().map(|mark| frame(&self.pool, 1, 2, 100, mark)).collect()
+        marks
+            .into_iter()
+            .map(|mark| frame(&self.pool, 1, 2, 100, mark))
+            .collect()
     }
 
     fn send(&self, marks: impl IntoIterator<Item = u32>) -> XmitResult {
@@ -60,10 +72,18 @@ impl Bench {
     /// INV-TX-1 and INV-TX-6 at rest: all of `offered` is accounted for, and lengths are those of what is really queued.
     fn check(&self, offered: u64) {
         let stats = self.device.stats();
-        assert_eq!(offered, stats.tx_packets + stats.dropped() + stats.queued, "{stats:?}");
+        assert_eq!(
+            offered,
+            stats.tx_packets + stats.dropped() + stats.queued,
+            "{stats:?}"
+        );
         let q = stats.queues[0].qdisc;
         assert_eq!((q.qlen, q.backlog), (stats.queued, stats.queued * 100));
-        assert_eq!(self.pool.stats().free as u64 + q.qlen, 4096, "a packet is neither queued nor freed");
+        assert_eq!(
+            self.pool.stats().free as u64 + q.qlen,
+            4096,
+            "a packet is neither queued nor freed"
+        );
     }
 }
 
@@ -76,7 +96,10 @@ fn inv_tx_1_every_packet_is_sent_queued_or_dropped_with_a_reason() {
     bench.work(Time::ZERO);
     bench.check(30);
     let stats = bench.device.stats();
-    assert_eq!(stats.drops, [(DropReason::QdiscLimit, 20), (DropReason::DriverRefused, 2)]);
+    assert_eq!(
+        stats.drops,
+        [(DropReason::QdiscLimit, 20), (DropReason::DriverRefused, 2)]
+    );
     assert_eq!((stats.tx_packets, stats.queued), (3, 5));
 }
 
@@ -145,7 +168,13 @@ fn noqueue_drops_what_the_driver_does_not_take() {
 /// A throttled queue arms the worker once, and goes on by its timer.
 #[test]
 fn a_throttled_queue_goes_on_by_timer() {
-    let tbf = TbfSpec { rate: 100_000, burst: 200, limit: 10_000, peakrate: None, mtu: 0 };
+    let tbf = TbfSpec {
+        rate: 100_000,
+        burst: 200,
+        limit: 10_000,
+        peakrate: None,
+        mtu: 0,
+    };
     let bench = Bench::new(QdiscSpec::Tbf(tbf));
     bench.send(0..5);
     assert_eq!(bench.record.marks(), [0, 1]);
@@ -171,8 +200,10 @@ struct Interrupted {
     interrupt: Interrupt,
 }
 
+type Callback = Box<dyn FnOnce() + Send>;
+
 #[derive(Clone, Default)]
-struct Interrupt(Arc<std::sync::Mutex<Option<Box<dyn FnOnce() + Send>>>>);
+struct Interrupt(Arc<std::sync::Mutex<Option<Callback>>>);
 
 impl std::fmt::Debug for Interrupt {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -200,7 +231,10 @@ impl Qdisc for Interrupted {
         out.append(&mut self.held);
     }
     fn stats(&self) -> QdiscStats {
-        QdiscStats { qlen: self.held.len() as u64, ..QdiscStats::default() }
+        QdiscStats {
+            qlen: self.held.len() as u64,
+            ..QdiscStats::default()
+        }
     }
 }
 
@@ -211,14 +245,22 @@ fn a_timer_that_fires_during_a_run_is_not_lost() {
     let until = Time(100);
     let bench = Arc::new(Bench::new(QdiscSpec::default()));
     let interrupt = Interrupt::default();
-    let held = Interrupted { until, held: PacketList::new(), interrupt: interrupt.clone() };
+    let held = Interrupted {
+        until,
+        held: PacketList::new(),
+        interrupt: interrupt.clone(),
+    };
     let held = AnyQdisc::Custom(Box::new(held));
     bench.device.queues()[0].install(held, Vec::new(), PacketList::new(), Time::ZERO);
     bench.send([1]);
     assert_eq!(bench.work(Time::ZERO), Some(until));
     let worker = bench.clone();
     *interrupt.0.lock().unwrap() = Some(Box::new(move || {
-        assert_eq!(worker.device.queues()[0].run_from_worker(until), None, "a sender runs");
+        assert_eq!(
+            worker.device.queues()[0].run_from_worker(until),
+            None,
+            "a sender runs"
+        );
     }));
     bench.device.transmit(bench.list([2]), Time(99));
     assert!(bench.record.marks().is_empty());
@@ -228,16 +270,40 @@ fn a_timer_that_fires_during_a_run_is_not_lost() {
 
 #[test]
 fn replacing_a_discipline_keeps_what_is_queued() {
-    let slow = TbfSpec { rate: 1, burst: 100, limit: 10_000, peakrate: None, mtu: 0 };
+    let slow = TbfSpec {
+        rate: 1,
+        burst: 100,
+        limit: 10_000,
+        peakrate: None,
+        mtu: 0,
+    };
     let bench = Bench::new(QdiscSpec::Tbf(slow));
     bench.send(0..10);
     assert_eq!(bench.record.marks(), [0]);
-    bench.device.set_qdisc(&QdiscSpec::Pfifo { limit: 6 }, Time::ZERO).unwrap();
+    bench
+        .device
+        .set_qdisc(&QdiscSpec::Pfifo { limit: 6 }, Time::ZERO)
+        .unwrap();
     bench.work(Time::ZERO);
-    assert_eq!(bench.record.marks(), [0, 1, 2, 3, 4, 5, 6], "in order; the rest did not fit");
+    assert_eq!(
+        bench.record.marks(),
+        [0, 1, 2, 3, 4, 5, 6],
+        "in order; the rest did not fit"
+    );
     assert_eq!(bench.device.stats().drops, [(DropReason::QdiscLimit, 3)]);
-    let bad = TbfSpec { rate: 0, burst: 1, limit: 1, peakrate: None, mtu: 0 };
-    assert!(bench.device.set_qdisc(&QdiscSpec::Tbf(bad), Time::ZERO).is_err());
+    let bad = TbfSpec {
+        rate: 0,
+        burst: 1,
+        limit: 1,
+        peakrate: None,
+        mtu: 0,
+    };
+    assert!(
+        bench
+            .device
+            .set_qdisc(&QdiscSpec::Tbf(bad), Time::ZERO)
+            .is_err()
+    );
     bench.check(10);
 }
 
@@ -246,9 +312,18 @@ fn four_rings(qdisc: QdiscSpec) -> (Device<RecordingRing>, Vec<Arc<Record>>, Arc
     let pool = pool(4096);
     let doorbell = Arc::new(Doorbell::new(5, Arc::new(NoWake)));
     let (rings, records): (Vec<_>, Vec<_>) = (0..4).map(|_| RecordingRing::new()).unzip();
-    let config = DeviceConfig { name: "t4".into(), features: Features::default(), qdisc };
+    let config = DeviceConfig {
+        name: "t4".into(),
+        features: Features::default(),
+        qdisc,
+    };
     let homes: Vec<_> = (1..5).map(|token| (doorbell.clone(), token)).collect();
-    (Device::new(config, rings, &pool, &homes).unwrap(), records, doorbell, pool)
+    (
+        Device::new(config, rings, &pool, &homes).unwrap(),
+        records,
+        doorbell,
+        pool,
+    )
 }
 
 /// Packets 0.. of 100 bytes, each of a flow of its own.
@@ -264,11 +339,21 @@ fn flows(pool: &Pool, marks: std::ops::Range<u32>) -> PacketList {
 /// A rate limit is the device's: one bucket for all rings, and the rings share what leaves.
 #[test]
 fn a_shaped_device_has_one_bucket_for_all_rings() {
-    let tbf = TbfSpec { rate: 100_000, burst: 2_000, limit: 100_000, peakrate: None, mtu: 0 };
+    let tbf = TbfSpec {
+        rate: 100_000,
+        burst: 2_000,
+        limit: 100_000,
+        peakrate: None,
+        mtu: 0,
+    };
     let (device, records, _, pool) = four_rings(QdiscSpec::Tbf(tbf));
     device.transmit(flows(&pool, 0..200), Time::ZERO);
     let sent: Vec<usize> = records.iter().map(|r| r.marks().len()).collect();
-    assert_eq!(sent.iter().sum::<usize>(), 20, "2,000 bytes, not four times as much");
+    assert_eq!(
+        sent.iter().sum::<usize>(),
+        20,
+        "2,000 bytes, not four times as much"
+    );
     assert!(sent.iter().all(|&n| n > 0), "{sent:?}");
     let stats = device.stats();
     assert_eq!((stats.queued, stats.tx_packets), (180, 20));
@@ -288,29 +373,44 @@ fn changing_between_one_and_many_disciplines_loses_nothing() {
             }
         }
     };
-    records.iter().for_each(|r| r.room.store(3, Ordering::Relaxed));
+    records
+        .iter()
+        .for_each(|r| r.room.store(3, Ordering::Relaxed));
     device.transmit(flows(&pool, 0..100), Time::ZERO);
     assert_eq!(device.stats().queued, 88);
-    device.set_qdisc(&QdiscSpec::Pfifo { limit: 1000 }, Time::ZERO).unwrap();
+    device
+        .set_qdisc(&QdiscSpec::Pfifo { limit: 1000 }, Time::ZERO)
+        .unwrap();
     // As a sender does that has read the number of queues before.
     device.queues()[3].transmit(flows(&pool, 100..110), Time::ZERO);
     work();
     assert_eq!((device.stats().queued, device.stats().tx_packets), (98, 12));
-    records.iter().for_each(|r| r.room.store(5, Ordering::Relaxed));
+    records
+        .iter()
+        .for_each(|r| r.room.store(5, Ordering::Relaxed));
     device.queues()[0].wake();
     work();
     device.set_qdisc(&QdiscSpec::default(), Time::ZERO).unwrap();
-    records.iter().for_each(|r| r.room.store(usize::MAX, Ordering::Relaxed));
+    records
+        .iter()
+        .for_each(|r| r.room.store(usize::MAX, Ordering::Relaxed));
     device.queues().iter().for_each(TxQueue::wake);
     work();
     let stats = device.stats();
-    assert_eq!((stats.queued, stats.tx_packets, stats.dropped()), (0, 110, 0));
+    assert_eq!(
+        (stats.queued, stats.tx_packets, stats.dropped()),
+        (0, 110, 0)
+    );
     let mut all: Vec<u32> = records.iter().flat_map(|r| r.marks()).collect();
     all.sort_unstable();
     assert_eq!(all, (0..110).collect::<Vec<_>>());
     for (ring, record) in records.iter().enumerate() {
         let flows = flows(&pool, 0..110);
-        let right = |m: &u32| flows.iter().any(|p| p.mark() == *m && select_queue(p, 4) == ring);
+        let right = |m: &u32| {
+            flows
+                .iter()
+                .any(|p| p.mark() == *m && select_queue(p, 4) == ring)
+        };
         assert!(record.marks().iter().all(right));
     }
     assert_eq!(pool.stats().free, 4096);
@@ -325,7 +425,10 @@ fn a_device_that_is_down_drops_with_a_reason() {
     bench.send(3..5);
     bench.check(5);
     let drops = bench.device.stats().drops;
-    assert_eq!(drops, [(DropReason::QdiscReset, 3), (DropReason::DeviceDown, 2)]);
+    assert_eq!(
+        drops,
+        [(DropReason::QdiscReset, 3), (DropReason::DeviceDown, 2)]
+    );
 }
 
 #[test]
@@ -386,6 +489,9 @@ fn senders_keep_their_order_and_lose_nothing() {
     let marks = bench.record.marks();
     assert!(!marks.is_empty());
     for sender in 0..SENDERS {
-        assert!(marks.iter().filter(|&&m| m >> 24 == sender).is_sorted(), "INV-TX-3");
+        assert!(
+            marks.iter().filter(|&&m| m >> 24 == sender).is_sorted(),
+            "INV-TX-3"
+        );
     }
 }
