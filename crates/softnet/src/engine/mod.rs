@@ -88,7 +88,7 @@ struct State<Q, R> {
     next_worker: usize,
 }
 
-/// See the [module](self). Dropping it stops the workers without draining; see [`stop`](Engine::stop).
+/// Workers on threads, ports, bridges, and the control path that changes them while packets flow. Dropping it stops the workers without draining; see [`stop`](Engine::stop).
 pub struct Engine<Q, R> {
     state: Mutex<State<Q, R>>,
     gone: Mutex<Receiver<u16>>,

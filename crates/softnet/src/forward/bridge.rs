@@ -19,7 +19,8 @@ pub enum Verdict {
     Drop(DropReason),
 }
 
-/// See the [module](self). Shared by all workers.
+/// A learning switch (IEEE 802.1D 7.7 to 7.9, without VLANs and spanning tree). A port never gets its own frame back; control frames for bridges
+/// end here. Shared by all workers.
 #[derive(Debug)]
 pub struct Bridge {
     name: String,

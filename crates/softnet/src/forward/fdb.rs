@@ -24,7 +24,7 @@ struct Set {
     seen: [AtomicU32; WAYS],
 }
 
-/// See the [module](self).
+/// Which port a MAC address was last seen behind. Read and written by all workers at once without a lock; bounded; entries age.
 #[derive(Debug)]
 pub struct Fdb {
     sets: Box<[CachePadded<Set>]>,

@@ -12,7 +12,7 @@ use crate::time::Time;
 /// Band of each of the 16 priorities (`prio2band` of the kernel, indexed by `TC_PRIO_*`).
 pub const PRIO_TO_BAND: [u8; 16] = [1, 2, 2, 2, 1, 2, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1];
 
-/// See the [module](self).
+/// `pfifo_fast`: three FIFO bands in strict priority, chosen by the packet's priority (tc-pfifo_fast(8)). The limit holds for each band.
 #[derive(Debug)]
 pub struct PfifoFast {
     bands: [Fifo; 3],

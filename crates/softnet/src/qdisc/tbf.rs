@@ -52,7 +52,8 @@ impl Bucket {
     }
 }
 
-/// See the [module](self).
+/// `tbf`, a token bucket (tc-tbf(8)). Over any time `T` at most `burst + rate * T` bytes leave, and not less while packets wait: no rounding adds up.
+/// A large frame longer than the bucket is segmented; anything else that is longer is dropped.
 #[derive(Debug)]
 pub struct Tbf {
     queue: Bfifo,

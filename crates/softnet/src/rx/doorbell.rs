@@ -14,7 +14,7 @@ use crossbeam_utils::CachePadded;
 use super::Wake;
 use crate::sync::Notify;
 
-/// See the [module](self).
+/// How anyone tells a worker that it has something to do: a bit for each thing, and one coalesced wake-up.
 pub struct Doorbell {
     words: Box<[AtomicU64]>,
     notify: CachePadded<Notify>,

@@ -86,7 +86,7 @@ impl Shared {
     }
 }
 
-/// See the [module](self).
+/// One thread's poll loop over its receive queues, its transmit queues' leftovers and their timers; sleeps when there is nothing to do.
 #[derive(Debug)]
 pub struct Worker<Q, R, S> {
     shared: Arc<Shared>,

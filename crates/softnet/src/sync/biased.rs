@@ -23,7 +23,7 @@ const CLAIMED: u8 = 2;
 /// The owner may never enter again.
 const CLOSED: u8 = 4;
 
-/// See the [module](self).
+/// A lock that its owner enters with plain stores, and that any other thread can still take, at the price of a barrier in every running thread.
 #[repr(C)]
 pub struct Biased<T> {
     busy: AtomicU8,
@@ -77,7 +77,7 @@ impl<T> Biased<T> {
         (before & CLAIMED == 0).then(|| Claim { lock: self })
     }
 
-    /// Whether [`ThiefGuard::close`] was called.
+    /// Whether a thief has closed it.
     pub fn is_closed(&self) -> bool {
         self.state.load(Ordering::Acquire) & CLOSED != 0
     }

@@ -17,7 +17,7 @@ use super::primitive::{AtomicU32, AtomicU64, Ordering};
 const BITS: u32 = 25;
 const NUMBER: u64 = (1 << BITS) - 1;
 
-/// See the [module](self).
+/// A lock-free stack of indices.
 #[derive(Debug)]
 pub struct IndexStack {
     head: CachePadded<AtomicU64>,

@@ -37,7 +37,7 @@ pub unsafe trait Linked {
 const SHIFT: u32 = 48;
 const ADDRESS: usize = (1 << SHIFT) - 1;
 
-/// See the [module](self).
+/// Many threads push chains of nodes in one atomic step each, one takes them all. The length is kept beside the head, so the limit is exact.
 pub struct AdoptionList<N: Linked> {
     head: AtomicPtr<N>,
 }

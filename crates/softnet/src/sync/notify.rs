@@ -11,7 +11,7 @@ const AWAKE: u8 = 0;
 const SLEEPING: u8 = 1;
 const NOTIFIED: u8 = 2;
 
-/// See the [module](self).
+/// A coalesced wake-up: at most one is outstanding for a sleeper, and none is sent to a thread that is awake.
 #[derive(Debug)]
 pub struct Notify {
     state: AtomicU8,

@@ -57,7 +57,10 @@ impl DeviceStats {
 const RX_PACKETS: usize = 0;
 const RX_BYTES: usize = 1;
 
-/// See the [module](self).
+/// A network device: a name, transmit queues, and its counters.
+///
+/// With a discipline that may stand at each queue by itself (`pfifo_fast`, `noqueue`), every queue has one, as below the kernel's `mq`. With any
+/// other, the device has one instance, which feeds all rings: a rate limit is that of the device.
 #[derive(Debug)]
 pub struct Device<R> {
     name: String,

@@ -82,7 +82,10 @@ struct Runner<R> {
     stopped: bool,
 }
 
-/// See the [module](self).
+/// One transmit queue: adoption list, run state, discipline, requeue list, driver rings.
+///
+/// A sender pushes its packets in one atomic step and claims the run if nobody has it; the runner adopts everything on the list, enqueues it, dequeues
+/// batches and hands them to the driver. Nobody waits for anybody. What a bounded run leaves is done by the queue's worker.
 #[derive(Debug)]
 pub struct TxQueue<R> {
     /// Written by senders.

@@ -24,7 +24,8 @@ impl Wake for Unpark {
     }
 }
 
-/// See the [module](self). Dropping it ends the helper at once: what waits stays in the device and is freed with it; see
+/// A device without an engine: any number of threads send, one helper thread serves what their bounded runs leave, and sleeps when there is
+/// nothing to do. Dropping it ends the helper at once: what waits stays in the device and is freed with it; see
 /// [`stop`](Standalone::stop) for an orderly end.
 #[derive(Debug)]
 pub struct Standalone<R> {
