@@ -39,7 +39,7 @@ impl Busylock {
 impl Path for Busylock {
     const SERVED: bool = true;
 
-    fn transmit(&self, packets: PacketList, now: Time, waited: &mut u64) {
+    fn transmit(&self, packets: PacketList, now: Time, waited: &mut u64) -> u64 {
         let linux = &self.linux;
         let busy = linux
             .is_running()
@@ -47,6 +47,7 @@ impl Path for Busylock {
         let root = linux.lock_root(waited);
         linux.enqueue_and_run(root, packets, now, waited, || drop(busy));
         linux.softirq(now, waited);
+        0
     }
 
     fn serve(&self, stop: &AtomicBool) {

@@ -29,7 +29,7 @@ impl Locked {
 impl Path for Locked {
     const SERVED: bool = false;
 
-    fn transmit(&self, packets: PacketList, now: Time, waited: &mut u64) {
+    fn transmit(&self, packets: PacketList, now: Time, waited: &mut u64) -> u64 {
         let mut stage = self.stage.try_lock().unwrap_or_else(|| {
             let start = self.ticks.nanos();
             let stage = self.stage.lock();
@@ -37,6 +37,7 @@ impl Path for Locked {
             stage
         });
         stage.pass(packets, now, &self.drops);
+        0
     }
 
     fn dropped(&self) -> u64 {

@@ -45,22 +45,22 @@ impl SpinAdopt {
 impl Path for SpinAdopt {
     const SERVED: bool = true;
 
-    fn transmit(&self, packets: PacketList, now: Time, waited: &mut u64) {
+    fn transmit(&self, packets: PacketList, now: Time, waited: &mut u64) -> u64 {
         let linux = &self.linux;
         if let Err(refused) = self.list.push(packets, QDISC_MAX_BURST) {
-            linux
-                .drops
-                .add(DropReason::QdiscBurst, refused.wire_packets());
-            return;
+            let count = refused.wire_packets();
+            linux.drops.add(DropReason::QdiscBurst, count);
+            return count;
         }
         if self.pending.fetch_add(1, Ordering::SeqCst) != 0 {
-            return;
+            return 0;
         }
         let root = linux.lock_root(waited);
         self.pending.store(0, Ordering::SeqCst);
         let adopted = self.list.take();
         linux.enqueue_and_run(root, adopted, now, waited, || ());
         linux.softirq(now, waited);
+        0
     }
 
     fn serve(&self, stop: &AtomicBool) {

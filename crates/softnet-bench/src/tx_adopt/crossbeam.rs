@@ -41,11 +41,13 @@ impl Crossbeam {
 impl Path for Crossbeam {
     const SERVED: bool = true;
 
-    fn transmit(&self, packets: PacketList, _: Time, _: &mut u64) {
-        if let Err(refused) = self.queue.push(packets) {
-            self.drops
-                .add(DropReason::QdiscLimit, refused.wire_packets());
-        }
+    fn transmit(&self, packets: PacketList, _: Time, _: &mut u64) -> u64 {
+        let Err(refused) = self.queue.push(packets) else {
+            return 0;
+        };
+        let count = refused.wire_packets();
+        self.drops.add(DropReason::QdiscLimit, count);
+        count
     }
 
     fn serve(&self, stop: &AtomicBool) {

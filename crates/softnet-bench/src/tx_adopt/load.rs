@@ -13,8 +13,10 @@ use super::path::{Delivery, FRAME, Path, TIMED};
 use super::ticks::Ticks;
 use crate::error::BenchError;
 
-/// Packets that a thread may have in flight, on average: the pool has this many for each.
+/// Packets that a thread may have in flight: between its call and the driver.
 const IN_FLIGHT: usize = 256;
+/// Packets in the pool beyond twice those: a thread's home keeps some, and exhaustion is not what is measured here.
+const SPARE: usize = 2048;
 /// Bytes of a buffer; the smallest there is.
 const BUFFER: usize = 512;
 /// One call in so many is timed, on average.
@@ -44,7 +46,7 @@ pub(crate) struct Plan {
 impl Plan {
     /// Packets in the pool.
     pub(crate) fn packets(&self) -> usize {
-        self.threads * IN_FLIGHT
+        2 * self.threads * IN_FLIGHT + SPARE
     }
 
     /// The pool.
@@ -107,7 +109,7 @@ pub(crate) fn measure<P: Path>(
             let sender = named("sender")
                 .stack_size(STACK.max(page_size()))
                 .spawn_scoped(scope, move || {
-                    run(path, pool, ticks, plan, number as u32, phase)
+                    run(path, delivery, pool, ticks, plan, number, phase)
                 });
             match sender {
                 Ok(sender) => senders.push(sender),
@@ -180,14 +182,17 @@ fn settle<P: Path>(
 
 fn run<P: Path>(
     path: &P,
+    delivery: &Delivery,
     pool: &Pool,
     ticks: &Ticks,
     plan: &Plan,
-    number: u32,
+    number: usize,
     phase: &AtomicU8,
 ) -> Sender {
     let mut sender = Sender::default();
-    let mut random = Random(0x9E37_79B9 ^ (number + 1));
+    // Packets refused, and packets delivered when that was looked at last.
+    let (mut refused, mut returned) = (0, 0);
+    let mut random = Random(0x9E37_79B9 ^ (number as u32 + 1));
     let mut now = ticks.now();
     let mut countdown = random.below(2 * SAMPLE);
     let pace = plan
@@ -205,6 +210,15 @@ fn run<P: Path>(
                 continue;
             }
         }
+        let allowed =
+            |returned| sender.sent + plan.bulk as u64 - refused - returned <= IN_FLIGHT as u64;
+        if !allowed(returned) {
+            returned = delivery.returned(number);
+            if !allowed(returned) {
+                std::thread::yield_now();
+                continue;
+            }
+        }
         let mut fresh = PacketList::new();
         if plan.bulk == 1 {
             fresh.extend(pool.alloc());
@@ -212,11 +226,10 @@ fn run<P: Path>(
             pool.alloc_bulk(plan.bulk, &mut fresh);
         }
         let Some(mut first) = fresh.pop_front() else {
-            // All are in flight.
             std::thread::yield_now();
             continue;
         };
-        let flow = number * FLOWS + (sender.sent as u32 / 64) % FLOWS;
+        let flow = number as u32 * FLOWS + (sender.sent as u32 / 64) % FLOWS;
         let timed = countdown == 0;
         if timed {
             countdown = random.below(2 * SAMPLE);
@@ -231,6 +244,7 @@ fn run<P: Path>(
         while let Some(mut packet) = rest {
             packet.extend(FRAME);
             packet.set_flow_hash(flow);
+            packet.set_port(number as u16);
             packets.push_back(packet);
             rest = fresh.pop_front();
         }
@@ -239,12 +253,12 @@ fn run<P: Path>(
         if timed {
             // The packets' time in the queue includes their making, the call's does not.
             let start = ticks.nanos();
-            path.transmit(packets, now, &mut waited);
+            refused += path.transmit(packets, now, &mut waited);
             if phase == MEASURING {
                 sender.call.record(ticks.nanos() - start);
             }
         } else {
-            path.transmit(packets, now, &mut waited);
+            refused += path.transmit(packets, now, &mut waited);
         }
         if phase == MEASURING {
             sender.waited += waited;

@@ -1,8 +1,7 @@
 //! Experiment `tx-adopt`: many threads send through one discipline to one driver.
 //!
 //! All variants in this process send packets of one Softnet pool through the same discipline to the same driver, which frees them; what
-//! differs is how a sender gets at discipline and driver. A sender finds no buffer when the pool's packets are all under way, and gives the CPU
-//! away then. Every turn ends with a check: what was sent was delivered or dropped, and all buffers are back.
+//! differs is how a sender gets at discipline and driver. A sender has at most 256 packets under way, and gives the CPU away when it has. Every turn ends with a check: what was sent was delivered or dropped, and all buffers are back.
 //!
 //! Loads: flat out, and half and 80 % of what the mutex does flat out with the same parameters (measured first, in the same run). A sender
 //! at a given load sleeps when it is ahead of it, so packets come in small bursts.
@@ -238,7 +237,7 @@ fn measure(way: Way, through: Through, plan: &Plan, ticks: &Ticks) -> Result<Out
     };
     let pool = plan.pool()?;
     let packets = plan.packets();
-    let (sink, delivery) = Sink::new(driver, ticks.clone());
+    let (sink, delivery) = Sink::new(driver, plan.threads, ticks.clone());
     let qdisc = discipline.build(packets);
     // As in the kernel, where pfifo has the flag and fq has not.
     let can_bypass = discipline == Discipline::Pfifo;

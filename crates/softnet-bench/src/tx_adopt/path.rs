@@ -27,8 +27,8 @@ pub(crate) trait Path: Sync {
     /// Whether a thread has to be in [`serve`](Path::serve) for packets to move.
     const SERVED: bool;
 
-    /// Sends. Adds the nanoseconds spent waiting for locks to `waited`.
-    fn transmit(&self, packets: PacketList, now: Time, waited: &mut u64);
+    /// Sends. Adds the nanoseconds spent waiting for locks to `waited`. Returns how many of the packets were refused.
+    fn transmit(&self, packets: PacketList, now: Time, waited: &mut u64) -> u64;
 
     /// What the path's own thread does until `stop`. Whatever was sent before that has left when it returns.
     fn serve(&self, _stop: &AtomicBool) {}
@@ -86,9 +86,36 @@ pub(crate) struct Delivery {
     /// From the start of the transmit call to the driver, in nanoseconds, of packets sent at or after [`since`](Delivery::count_from).
     pub(crate) sojourn: Histogram,
     since: AtomicU64,
+    /// Packets delivered, by the sender's number, which they carry as their port.
+    returned: Box<[CachePadded<AtomicU64>]>,
 }
 
 impl Delivery {
+    /// For packets of senders numbered from 0.
+    pub(crate) fn new(senders: usize) -> Delivery {
+        Delivery {
+            returned: (0..senders).map(|_| CachePadded::default()).collect(),
+            ..Delivery::default()
+        }
+    }
+
+    /// Packets of this sender that were delivered by now.
+    pub(crate) fn returned(&self, sender: usize) -> u64 {
+        self.returned
+            .get(sender)
+            .map_or(0, |n| n.load(Ordering::Relaxed))
+    }
+
+    /// Adds to what was delivered of one sender.
+    fn give_back(&self, sender: u16, packets: u64) {
+        if let Some(returned) = self.returned.get(usize::from(sender)) {
+            returned.store(
+                returned.load(Ordering::Relaxed) + packets,
+                Ordering::Relaxed,
+            );
+        }
+    }
+
     /// Packets delivered by now.
     pub(crate) fn packets(&self) -> u64 {
         self.packets.load(Ordering::Relaxed)
@@ -111,8 +138,8 @@ pub(crate) struct Sink {
 }
 
 impl Sink {
-    pub(crate) fn new(driver: Driver, ticks: Ticks) -> (Sink, Arc<Delivery>) {
-        let delivery = Arc::new(Delivery::default());
+    pub(crate) fn new(driver: Driver, senders: usize, ticks: Ticks) -> (Sink, Arc<Delivery>) {
+        let delivery = Arc::new(Delivery::new(senders));
         delivery.count_from(Time::MAX);
         let slots = if driver == Driver::Copy { SLOTS } else { 0 };
         let sink = Sink {
@@ -127,7 +154,14 @@ impl Sink {
 
 impl TxRing for Sink {
     fn xmit(&mut self, packets: &mut PacketList, sent: &mut Sent) -> Xmit {
+        // Runs of packets of one sender are given back together.
+        let (mut sender, mut run) = (0, 0);
         for packet in packets.iter() {
+            if packet.port() != sender && run > 0 {
+                self.delivery.give_back(sender, std::mem::take(&mut run));
+            }
+            sender = packet.port();
+            run += 1;
             if !self.frames.is_empty() {
                 let frame = &mut self.frames[self.next % SLOTS];
                 self.next += 1;
@@ -144,6 +178,7 @@ impl TxRing for Sink {
                 }
             }
         }
+        self.delivery.give_back(sender, run);
         sent.packets += packets.len() as u64;
         sent.bytes += packets.bytes();
         let delivered = self.delivery.packets() + packets.len() as u64;

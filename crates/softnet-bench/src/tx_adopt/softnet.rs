@@ -4,7 +4,7 @@ use softnet::packet::PacketList;
 use softnet::pool::Pool;
 use softnet::qdisc::QdiscSpec;
 use softnet::time::Time;
-use softnet::tx::{DeviceConfig, Features, Standalone};
+use softnet::tx::{DeviceConfig, Features, Standalone, XmitResult};
 
 use super::fq::Fq;
 use super::path::{Discipline, Path, Sink};
@@ -45,9 +45,13 @@ impl Softnet {
 impl Path for Softnet {
     const SERVED: bool = false;
 
-    fn transmit(&self, packets: PacketList, now: Time, _: &mut u64) {
-        // Drops are read from the device's counters.
-        let _ = self.standalone.device().transmit(packets, now);
+    fn transmit(&self, packets: PacketList, now: Time, _: &mut u64) -> u64 {
+        let count = packets.len() as u64;
+        match self.standalone.device().transmit(packets, now) {
+            // The discipline's limit is never reached, so all of them were refused at the adoption list.
+            XmitResult::Drop => count,
+            XmitResult::Success | XmitResult::Congestion => 0,
+        }
     }
 
     fn dropped(&self) -> u64 {
