@@ -26,6 +26,10 @@ pub(super) struct Cache {
     capacity: usize,
     /// Buffers in the outboxes.
     parked: AtomicUsize,
+    /// Other homes' buffers are kept rather than collected for them while `len` is below this: 0, or half the capacity.
+    keep_below: Cell<usize>,
+    /// What the thread had allocated when `keep_below` was last decided.
+    allocated: Cell<u64>,
     buffers: [Slot; CACHE],
     outboxes: [Outbox; OUTBOXES],
 }
@@ -59,13 +63,32 @@ pub(super) fn prefetch(line: NonNull<Header>) {
     let _ = line;
 }
 
+/// Headers fetched ahead of their use: about what a CPU can have under way.
+const AHEAD: usize = 8;
+
+/// What [`Cache::push_while`] is to do with a buffer, and what follows it.
+pub(super) enum Fate {
+    /// Take it in.
+    Push(Option<NonNull<Header>>),
+    /// It has gone elsewhere.
+    Gone(Option<NonNull<Header>>),
+    /// Leave it, and end.
+    Stop,
+}
+
 impl Cache {
     pub(super) fn new(capacity: usize) -> Cache {
-        let outbox = || Outbox { home: Cell::new(0), len: Cell::new(0), buffers: [const { Cell::new(MaybeUninit::uninit()) }; BUNDLE] };
+        let outbox = || Outbox {
+            home: Cell::new(0),
+            len: Cell::new(0),
+            buffers: [const { Cell::new(MaybeUninit::uninit()) }; BUNDLE],
+        };
         Cache {
             len: AtomicUsize::new(0),
             capacity: capacity.min(CACHE),
             parked: AtomicUsize::new(0),
+            keep_below: Cell::new(0),
+            allocated: Cell::new(0),
             buffers: [const { Cell::new(MaybeUninit::uninit()) }; CACHE],
             outboxes: std::array::from_fn(|_| outbox()),
         }
@@ -97,57 +120,96 @@ impl Cache {
         let last = self.len().checked_sub(1)?;
         // SAFETY: below `len`, as is the next one if there is one.
         let header = unsafe {
-            if last > 0 {
-                prefetch(self.at(last - 1));
-            }
+            prefetch(self.at(last.saturating_sub(AHEAD)));
             self.at(last)
         };
         self.len.store(last, Ordering::Relaxed);
         Some(header)
     }
 
+    /// Fetches the headers that will be allocated first.
+    pub(super) fn warm(&self) {
+        let len = self.len();
+        // SAFETY: below `len`.
+        (len.saturating_sub(AHEAD)..len).for_each(|i| prefetch(unsafe { self.at(i) }));
+    }
+
     /// Takes the buffer in, unless the cache is full.
     #[inline(always)]
     pub(super) fn push(&self, header: NonNull<Header>) -> bool {
+        self.push_below(header, self.capacity)
+    }
+
+    /// Takes another home's buffer in, if such are kept now.
+    #[inline(always)]
+    pub(super) fn keep(&self, header: NonNull<Header>) -> bool {
+        self.push_below(header, self.keep_below.get())
+    }
+
+    /// Up to which length other homes' buffers are kept.
+    #[inline(always)]
+    pub(super) fn keep_below(&self) -> usize {
+        self.keep_below.get()
+    }
+
+    /// Decides whether other homes' buffers are kept: if the thread has allocated at least `enough` since this was asked last.
+    pub(super) fn decide(&self, allocated: u64, enough: usize) {
+        let since = allocated.wrapping_sub(self.allocated.replace(allocated));
+        self.keep_below.set(if since >= enough as u64 {
+            self.capacity / 2
+        } else {
+            0
+        });
+    }
+
+    #[inline(always)]
+    fn push_below(&self, header: NonNull<Header>, limit: usize) -> bool {
         let len = self.len();
-        if len >= self.capacity {
+        if len >= limit {
             return false;
         }
-        // SAFETY: `len < capacity <= CACHE`.
+        debug_assert!(limit <= self.capacity);
+        // SAFETY: `len < limit`, and both limits are at most `capacity`, which is at most `CACHE`.
         unsafe { self.buffers.get_unchecked(len) }.set(MaybeUninit::new(header));
         self.len.store(len + 1, Ordering::Relaxed);
         true
     }
 
-    /// Takes in a chain from `first` on until the cache is full or `next` (which is asked before a buffer is taken, for the one
-    /// behind it) refuses. Returns how many it took, and the first that it did not.
+    /// Takes in a chain from `first` on until the cache is full or `fate` (asked before each buffer, with the cache's length)
+    /// says so. Returns how many are gone or taken in, and the first that is not.
     #[inline(always)]
     pub(super) fn push_while(
         &self,
         first: NonNull<Header>,
-        mut next: impl FnMut(NonNull<Header>) -> Option<Option<NonNull<Header>>>,
+        mut fate: impl FnMut(NonNull<Header>, usize) -> Fate,
     ) -> (usize, Option<NonNull<Header>>) {
         let before = self.len();
-        let mut len = before;
+        let (mut len, mut gone) = (before, 0);
         let mut rest = Some(first);
         while let Some(header) = rest
             && len < self.capacity
-            && let Some(behind) = next(header)
         {
-            // SAFETY: `len < capacity <= CACHE`.
-            unsafe { self.buffers.get_unchecked(len) }.set(MaybeUninit::new(header));
-            len += 1;
-            rest = behind;
+            match fate(header, len) {
+                Fate::Push(next) => {
+                    // SAFETY: `len < capacity <= CACHE`.
+                    unsafe { self.buffers.get_unchecked(len) }.set(MaybeUninit::new(header));
+                    len += 1;
+                    rest = next;
+                }
+                Fate::Gone(next) => {
+                    gone += 1;
+                    rest = next;
+                }
+                Fate::Stop => break,
+            }
         }
         self.len.store(len, Ordering::Relaxed);
-        (len - before, rest)
+        (len - before + gone, rest)
     }
 
     /// Up to `n` buffers as fresh packets of `home`, linked.
     #[inline]
     pub(super) fn take(&self, n: usize, home: u16) -> Option<Chain> {
-        /// Headers fetched ahead: about what a CPU can have under way.
-        const AHEAD: usize = 8;
         let len = self.len();
         let n = n.min(len);
         let mut next = None;
@@ -167,7 +229,11 @@ impl Cache {
                 next = Some(header);
             }
             self.len.store(len - n, Ordering::Relaxed);
-            Some(Chain { head: next?, tail, len: n })
+            Some(Chain {
+                head: next?,
+                tail,
+                len: n,
+            })
         }
     }
 
@@ -206,6 +272,20 @@ impl Cache {
         self.len.store(len - n, Ordering::Relaxed);
     }
 
+    /// Puts a buffer that belongs to `home` into its outbox, if that is in use for this home and will hold less than `limit`.
+    #[inline(always)]
+    pub(super) fn park_more(&self, header: NonNull<Header>, home: u16, limit: usize) -> bool {
+        let outbox = &self.outboxes[usize::from(home) % OUTBOXES];
+        let len = outbox.len.get();
+        if outbox.home.get() != home || usize::from(len) + 1 >= limit {
+            return false;
+        }
+        outbox.buffers[usize::from(len)].set(MaybeUninit::new(header));
+        outbox.len.set(len + 1);
+        self.parked.store(self.parked() + 1, Ordering::Relaxed);
+        true
+    }
+
     /// Puts a buffer that belongs to `home` into its outbox. `bundle` gets what had to make room or is `limit` long.
     #[inline]
     pub(super) fn park(
@@ -234,14 +314,18 @@ impl Cache {
         if n > 0 {
             self.parked.store(self.parked() - n, Ordering::Relaxed);
             // SAFETY: the first `n` slots are filled with buffers that are ours, and forgotten by `len` being 0 now.
-            bundle(outbox.home.get(), unsafe { bundle::pack(outbox.buffers.as_ptr().cast(), n) });
+            bundle(outbox.home.get(), unsafe {
+                bundle::pack(outbox.buffers.as_ptr().cast(), n)
+            });
         }
     }
 
     /// Empties the outboxes.
     pub(super) fn unpark_all(&self, mut bundle: impl FnMut(u16, NonNull<Header>)) {
         if self.parked() > 0 {
-            self.outboxes.iter().for_each(|outbox| self.unpark(outbox, &mut bundle));
+            self.outboxes
+                .iter()
+                .for_each(|outbox| self.unpark(outbox, &mut bundle));
         }
     }
 }

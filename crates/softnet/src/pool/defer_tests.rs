@@ -91,6 +91,31 @@ fn inv_buf_6_packets_go_home() {
     assert_eq!(pool.stats().depot, depot);
 }
 
+/// A thread that allocates as much as it frees for others keeps that, up to half its cache; when it allocates no more, all goes home.
+#[test]
+fn balanced_threads_keep_what_they_free() {
+    let pool = small(4096);
+    let mut foreign: Vec<_> = (0..40).map(|_| list(&pool, 32)).collect();
+    let theirs = pool.clone();
+    elsewhere(move || {
+        let mut own = Vec::new();
+        for packets in foreign.drain(..20) {
+            own.push(list(&theirs, 32));
+            drop(packets);
+        }
+        let home = theirs.home_stats()[0];
+        assert_eq!((home.deferred, theirs.stats().bypassed), (32, 0), "all but the first");
+        for packets in foreign {
+            drop(packets);
+        }
+        let cached = theirs.home_stats()[1].cached;
+        assert!(cached <= CACHE / 2, "{cached}");
+        conserved(&theirs);
+        drop(list(&theirs, 1));
+    });
+    all_again(&pool);
+}
+
 /// INV-BUF-6: if the home's thread is gone, its packets are freed nevertheless, and what it held can be allocated.
 #[test]
 fn inv_buf_6_nothing_stays_with_a_thread_that_exited() {

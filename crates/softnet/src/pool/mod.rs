@@ -9,6 +9,10 @@
 //! thread calls [`Pool::poll_home`]. An inbox is bounded ([`Pool::set_defer_max`]); what does not fit goes to the depot. A home that sleeps is
 //! woken at half the bound, once.
 //!
+//! *Unless they are needed here:* a thread that allocates as much as it frees for others (two workers that forward to each other) keeps what
+//! it frees while its cache is less than half full: the lines are warm here, and home does not miss them. It is decided anew whenever
+//! a bundle goes home: a thread that allocated fewer than a bundle's worth since the last one keeps nothing.
+//!
 //! **Nothing is stranded.** A thread that exits gives back all it held. Before an allocation fails, the inboxes and then the caches of all other
 //! threads are searched, except those whose thread is inside the pool at this very moment.
 //!
@@ -151,8 +155,15 @@ pub(crate) struct Inner {
 }
 
 impl Inner {
+    #[inline(always)]
     fn defer_max(&self) -> usize {
         self.defer_max.load(Ordering::Relaxed)
+    }
+
+    /// Buffers that are collected for a home before they are sent there; 0: they stay here.
+    #[inline(always)]
+    fn park_limit(&self) -> usize {
+        self.defer_max().min(self.batch)
     }
 
     fn is_closed(&self) -> bool {
@@ -246,9 +257,9 @@ impl Pool {
                 });
             }
         }
-        let mut list = PacketList::new();
-        self.alloc_slow(1, &mut list);
-        list.pop_front().ok_or(Exhausted)
+        let chain = self.alloc_slow(1).ok_or(Exhausted)?;
+        // SAFETY: a chain of one packet, which is ours alone.
+        Ok(unsafe { Packet::from_raw(chain.head) })
     }
 
     /// Appends up to `n` empty packets to `list`; returns how many. Fewer than `n` means that the pool is exhausted.
@@ -265,33 +276,54 @@ impl Pool {
             {
                 bump(&home.allocated, n as u64);
                 drop(cache);
-                self.append(chain, list);
+                self.note_all(&chain);
+                // SAFETY: the chain came out of the cache, which gave it to us alone; its packets are empty and linked.
+                unsafe { list.append_empty(chain.head, chain.tail, chain.len) };
                 return n;
             }
         }
-        self.alloc_slow(n, list)
+        let Some(chain) = self.alloc_slow(n) else { return 0 };
+        // SAFETY: as above.
+        unsafe { list.append_empty(chain.head, chain.tail, chain.len) };
+        chain.len
     }
 
+    /// Up to `n` packets, linked. Returned rather than put into the caller's list: a list whose address does not get out
+    /// stays in registers, where moving it costs nothing.
     #[cold]
+    #[inline(never)]
     #[cfg_attr(debug_assertions, track_caller)]
-    fn alloc_slow(&self, n: usize, list: &mut PacketList) -> usize {
-        let mut got = 0;
-        while got < n {
+    fn alloc_slow(&self, n: usize) -> Option<Chain> {
+        let mut all: Option<Chain> = None;
+        loop {
+            let got = all.as_ref().map_or(0, |chain| chain.len);
+            if got >= n {
+                return all;
+            }
             // SAFETY: we have a handle; callers are not inside.
             let chain = unsafe { session::enter(self.inner.0, |session| session.alloc(n - got)) };
             let Some(chain) = chain else {
                 self.inner().exhausted.fetch_add(1, Ordering::Relaxed);
-                break;
+                return all;
             };
-            got += chain.len;
-            self.append(chain, list);
+            self.note_all(&chain);
+            all = Some(match all {
+                None => chain,
+                Some(before) => {
+                    // SAFETY: both chains are ours; `tail` is the last of its chain.
+                    unsafe { (*before.tail.as_ptr()).next = Some(chain.head) };
+                    Chain { head: before.head, tail: chain.tail, len: got + chain.len }
+                }
+            });
         }
-        got
     }
 
+    /// Remembers who allocated the packets (debug builds only).
     #[inline(always)]
     #[cfg_attr(debug_assertions, track_caller)]
-    fn append(&self, chain: Chain, list: &mut PacketList) {
+    fn note_all(&self, chain: &Chain) {
+        #[cfg(not(debug_assertions))]
+        let _ = chain;
         #[cfg(debug_assertions)]
         {
             let mut next = Some(chain.head);
@@ -301,8 +333,6 @@ impl Pool {
                 next = unsafe { header.as_ref().next };
             }
         }
-        // SAFETY: the chain came out of a cache that gave it to us alone; its packets are empty and linked.
-        unsafe { list.append_empty(chain.head, chain.tail, chain.len) };
     }
 
     /// Data bytes that a fresh packet of this pool holds.

@@ -4,6 +4,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
 use super::arena::Slab;
+use super::cache::Fate;
 use super::home::bump;
 use super::session::{self, Session};
 use super::{Inner, thread};
@@ -13,17 +14,27 @@ use crate::packet::{Flags, Header, PacketList, SharedInfo};
 #[inline]
 pub(crate) fn free_one(header: NonNull<Header>) {
     // SAFETY: the handle owned the header, and with it this function does.
-    let (flags, belongs, slab) =
-        unsafe { ((*header.as_ptr()).flags, (*header.as_ptr()).home, Slab::of(header)) };
+    let (flags, belongs, slab) = unsafe {
+        (
+            (*header.as_ptr()).flags,
+            (*header.as_ptr()).home,
+            Slab::of(header),
+        )
+    };
     if !flags.any(Flags::CHAINED | Flags::SHARED)
         && let Some(home) = thread::find(slab.id())
     {
         // SAFETY: the home that `find` found belongs to this thread and lives as long as it does not register with another.
         let home = unsafe { home.as_ref() };
-        if belongs == home.index
-            // SAFETY: as above; a packet is never dropped inside a home.
-            && let Some(cache) = unsafe { home.enter() }
-            && cache.push(header)
+        // SAFETY: as above; a packet is never dropped inside a home.
+        if let Some(cache) = unsafe { home.enter() }
+            && if belongs == home.index {
+                cache.push(header)
+            } else {
+                // SAFETY: the pool is not freed while we are in a home of it.
+                let limit = unsafe { slab.pool().as_ref() }.park_limit();
+                limit > 0 && (cache.keep(header) || cache.park_more(header, belongs, limit))
+            }
         {
             bump(&home.freed, 1);
             #[cfg(debug_assertions)]
@@ -36,21 +47,29 @@ pub(crate) fn free_one(header: NonNull<Header>) {
     unsafe { free_linked(Some(header), false) };
 }
 
-/// Frees all packets of a list, in bulk.
-#[inline]
+/// Frees all packets of a list, in bulk. Small enough to become part of the caller, whose list then stays in registers.
+#[inline(always)]
 pub(crate) fn free_list(list: &mut PacketList) {
     if let Some(first) = list.take_head() {
         // SAFETY: the list owned its packets, linked from `head` on.
-        unsafe {
-            let rest = free_local(first);
-            if rest.is_some() {
-                free_linked(rest, true);
-            }
+        unsafe { free_chain(first) };
+    }
+}
+
+/// # Safety
+/// The caller owns the packets, linked from `first` on.
+#[inline(never)]
+unsafe fn free_chain(first: NonNull<Header>) {
+    // SAFETY: by the caller's promise.
+    unsafe {
+        let rest = free_local(first);
+        if rest.is_some() {
+            free_linked(rest, true);
         }
     }
 }
 
-/// Frees the packets at the start of a chain that are plain, were allocated here and fit in the cache; returns the others.
+/// Frees the packets at the start of a chain that are plain and fit in the cache or an outbox that is in use; returns the others.
 ///
 /// # Safety
 /// The caller owns the packets.
@@ -58,26 +77,41 @@ pub(crate) fn free_list(list: &mut PacketList) {
 unsafe fn free_local(first: NonNull<Header>) -> Option<NonNull<Header>> {
     // SAFETY: every header lies in a slab that lives as long as its pool, which outlives the packet.
     let slab = unsafe { Slab::of(first) };
-    let Some(home) = thread::find(slab.id()) else { return Some(first) };
+    let Some(home) = thread::find(slab.id()) else {
+        return Some(first);
+    };
     // SAFETY: as in `free_one`.
     let home = unsafe { home.as_ref() };
     // SAFETY: as in `free_one`.
-    let Some(cache) = (unsafe { home.enter() }) else { return Some(first) };
-    let (pushed, rest) = cache.push_while(first, |header| {
-        // SAFETY: the header is owned by the caller, as are those behind it.
+    let Some(cache) = (unsafe { home.enter() }) else {
+        return Some(first);
+    };
+    // SAFETY: the pool is not freed while we are in a home of it.
+    let pool = unsafe { slab.pool().as_ref() };
+    let (limit, keep_below) = (pool.park_limit(), cache.keep_below());
+    let (freed, rest) = cache.push_while(first, |header, len| {
+        // SAFETY: the header is owned by the caller, as are those behind it. It is not looked at after `park_more` has taken it.
         unsafe {
             let plain = !(*header.as_ptr()).flags.any(Flags::CHAINED | Flags::SHARED);
-            let ours = plain
-                && (*header.as_ptr()).home == home.index
-                && std::ptr::eq(Slab::of(header).pool().as_ptr(), slab.pool().as_ptr());
-            #[cfg(debug_assertions)]
-            if ours {
-                slab.pool().as_ref().note(header, None);
+            let same = std::ptr::eq(Slab::of(header), slab)
+                || std::ptr::eq(Slab::of(header).pool().as_ptr(), slab.pool().as_ptr());
+            if !plain || !same {
+                return Fate::Stop;
             }
-            ours.then(|| (*header.as_ptr()).next)
+            let (belongs, next) = ((*header.as_ptr()).home, (*header.as_ptr()).next);
+            let fate = if belongs == home.index || (len < keep_below && limit > 0) {
+                Fate::Push(next)
+            } else if cache.park_more(header, belongs, limit) {
+                Fate::Gone(next)
+            } else {
+                return Fate::Stop;
+            };
+            #[cfg(debug_assertions)]
+            pool.note(header, None);
+            fate
         }
     });
-    bump(&home.freed, pushed as u64);
+    bump(&home.freed, freed as u64);
     rest
 }
 
@@ -104,7 +138,11 @@ unsafe fn free_linked(first: Option<NonNull<Header>>, linked: bool) {
                     if Slab::of(header).id() != id {
                         break;
                     }
-                    next = if linked { (*header.as_ptr()).next } else { None };
+                    next = if linked {
+                        (*header.as_ptr()).next
+                    } else {
+                        None
+                    };
                     if (*header.as_ptr()).flags.any(Flags::CHAINED | Flags::SHARED) {
                         release(session, header, &mut elsewhere);
                     } else {
@@ -137,7 +175,11 @@ unsafe fn give(session: &Session<'_>, header: NonNull<Header>) {
 /// # Safety
 /// The caller owns the packet, which belongs to the session's pool, and gives it up.
 #[cold]
-unsafe fn release(session: &Session<'_>, header: NonNull<Header>, elsewhere: &mut Option<NonNull<Header>>) {
+unsafe fn release(
+    session: &Session<'_>,
+    header: NonNull<Header>,
+    elsewhere: &mut Option<NonNull<Header>>,
+) {
     let pool = session.pool();
     // SAFETY: a header of this pool, which we own. The data's first 64 bytes are its `SharedInfo`; they stay while it is counted for us.
     unsafe {
@@ -145,7 +187,11 @@ unsafe fn release(session: &Session<'_>, header: NonNull<Header>, elsewhere: &mu
         let info = (*own).buf.cast::<SharedInfo>().as_ptr();
         let shared = (*own).flags.has(Flags::SHARED);
         let chained = (*own).flags.has(Flags::CHAINED);
-        let owner = if shared { (*info).owner.unwrap_or(header) } else { header };
+        let owner = if shared {
+            (*info).owner.unwrap_or(header)
+        } else {
+            header
+        };
         // Release: our reads of the data are over; Acquire: so are all others', if we are the last.
         let last = !shared || (*info).holders.fetch_sub(1, Ordering::AcqRel) == 1;
         if last {
@@ -174,7 +220,11 @@ unsafe fn release(session: &Session<'_>, header: NonNull<Header>, elsewhere: &mu
 ///
 /// # Safety
 /// The caller owns it and gives it up.
-unsafe fn part(session: &Session<'_>, header: NonNull<Header>, elsewhere: &mut Option<NonNull<Header>>) {
+unsafe fn part(
+    session: &Session<'_>,
+    header: NonNull<Header>,
+    elsewhere: &mut Option<NonNull<Header>>,
+) {
     // SAFETY: by the caller's promise.
     unsafe {
         let plain = !(*header.as_ptr()).flags.any(Flags::CHAINED | Flags::SHARED);

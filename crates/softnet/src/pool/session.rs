@@ -47,7 +47,8 @@ pub(super) struct Session<'a> {
 pub(super) unsafe fn enter<R>(pool: NonNull<Inner>, f: impl FnOnce(&Session<'_>) -> R) -> R {
     let wakers = RefCell::new(Vec::new());
     // SAFETY: alive by the caller's promise. Not used beyond this line: `f` may free the last packet.
-    let home = unsafe { thread::find(pool.as_ref().id).or_else(|| thread::register(pool.as_ref())) };
+    let home =
+        unsafe { thread::find(pool.as_ref().id).or_else(|| thread::register(pool.as_ref())) };
     // SAFETY: a home that was found belongs to this thread until it registers again.
     let home = home.map(|home| unsafe { home.as_ref() });
     let result;
@@ -57,7 +58,12 @@ pub(super) unsafe fn enter<R>(pool: NonNull<Inner>, f: impl FnOnce(&Session<'_>)
         {
             // SAFETY: alive, and not freed while we are in the home.
             let pool = unsafe { pool.as_ref() };
-            result = f(&Session { pool, home: Some(home), cache: &guard, wakers: &wakers });
+            result = f(&Session {
+                pool,
+                home: Some(home),
+                cache: &guard,
+                wakers: &wakers,
+            });
             closed = pool.is_closed();
         }
         drop(guard);
@@ -70,7 +76,12 @@ pub(super) unsafe fn enter<R>(pool: NonNull<Inner>, f: impl FnOnce(&Session<'_>)
             // SAFETY: alive, and not freed while we are counted.
             let pool = unsafe { pool.as_ref() };
             let cache = Cache::new(pool.capacity);
-            let session = Session { pool, home: None, cache: &cache, wakers: &wakers };
+            let session = Session {
+                pool,
+                home: None,
+                cache: &cache,
+                wakers: &wakers,
+            };
             result = f(&session);
             cache.spill(cache.len(), pool.batch, |bundle| session.shelve(bundle));
             closed = pool.is_closed();
@@ -104,7 +115,12 @@ impl Session<'_> {
         let chain = self.cache.take(n, self.index())?;
         match self.home {
             Some(home) => bump(&home.allocated, chain.len as u64),
-            None => drop(self.pool.outside.allocated.fetch_add(chain.len as u64, Ordering::Relaxed)),
+            None => drop(
+                self.pool
+                    .outside
+                    .allocated
+                    .fetch_add(chain.len as u64, Ordering::Relaxed),
+            ),
         }
         Some(chain)
     }
@@ -119,10 +135,16 @@ impl Session<'_> {
         match self.home {
             Some(home) => {
                 bump(&home.freed, 1);
-                let limit = self.pool.defer_max();
+                let limit = self.pool.park_limit();
                 if belongs != home.index && belongs != NOWHERE && limit > 0 {
-                    let limit = limit.min(self.pool.batch);
-                    self.cache.park(header, belongs, limit, |home, bundle| self.deliver(home, bundle));
+                    if self.cache.keep(header) {
+                        return;
+                    }
+                    self.cache.park(header, belongs, limit, |to, bundle| {
+                        self.cache
+                            .decide(home.allocated.load(Ordering::Relaxed), self.pool.batch);
+                        self.deliver(to, bundle);
+                    });
                     return;
                 }
             }
@@ -130,7 +152,10 @@ impl Session<'_> {
         }
         if !self.cache.push(header) {
             // Half goes, half stays (INV-BUF-3).
-            self.cache.spill(self.pool.capacity / 2, self.pool.batch, |bundle| self.shelve(bundle));
+            self.cache
+                .spill(self.pool.capacity / 2, self.pool.batch, |bundle| {
+                    self.shelve(bundle)
+                });
             self.cache.push(header);
         }
     }
@@ -146,14 +171,23 @@ impl Session<'_> {
         // SAFETY: ours; a home it was sent to may have it at once, so its size is read before.
         let n = unsafe { bundle::size(bundle) };
         let limit = self.pool.defer_max();
-        let home = self.pool.homes.get(home).filter(|home| thread::is_occupied(home));
+        let home = self
+            .pool
+            .homes
+            .get(home)
+            .filter(|home| thread::is_occupied(home));
         let Some(home) = home.filter(|home| {
             // SAFETY: ours, a chain of one node that stands for `n` buffers; given up if this returns true.
             n <= limit && unsafe { home.remote.inbox.push(bundle, bundle, n, limit) }
         }) else {
             match self.home {
                 Some(home) => bump(&home.bypassed, n as u64),
-                None => drop(self.pool.outside.bypassed.fetch_add(n as u64, Ordering::Relaxed)),
+                None => drop(
+                    self.pool
+                        .outside
+                        .bypassed
+                        .fetch_add(n as u64, Ordering::Relaxed),
+                ),
             }
             return self.shelve(bundle);
         };
@@ -166,7 +200,8 @@ impl Session<'_> {
 
     /// Sends away what was freed here for other homes.
     pub(super) fn flush(&self) {
-        self.cache.unpark_all(|home, bundle| self.deliver(home, bundle));
+        self.cache
+            .unpark_all(|home, bundle| self.deliver(home, bundle));
     }
 
     /// Takes in what others freed for this home.
@@ -175,6 +210,7 @@ impl Session<'_> {
         let before = self.cache.len();
         home.remote.inbox.take(|bundle| self.accept(bundle));
         bump(&home.drained, (self.cache.len() - before) as u64);
+        self.cache.warm();
     }
 
     /// Takes a bundle into the cache, or puts it into the depot if it does not fit.
@@ -192,7 +228,9 @@ impl Session<'_> {
         self.drain();
         let pool = self.pool;
         while self.cache.len() < want.min(pool.batch) {
-            let Some(bundle) = pool.depot.pop(&pool.arena) else { break };
+            let Some(bundle) = pool.depot.pop(&pool.arena) else {
+                break;
+            };
             self.accept(bundle);
         }
         if self.cache.len() == 0 {
@@ -234,7 +272,9 @@ impl Session<'_> {
             }
             for claim in claims.iter_mut().filter_map(Option::take) {
                 // SAFETY: the barrier succeeded after all the claims.
-                let Some(victim) = (unsafe { claim.enter() }) else { continue };
+                let Some(victim) = (unsafe { claim.enter() }) else {
+                    continue;
+                };
                 let before = victim.len() + victim.parked();
                 victim.spill(victim.len(), pool.batch, |bundle| self.accept(bundle));
                 victim.unpark_all(|_, bundle| self.accept(bundle));
