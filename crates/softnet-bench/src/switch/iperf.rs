@@ -11,6 +11,8 @@ use crate::process::{self, Process};
 
 /// How long the server gets to listen.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How often a test is tried whose result got lost: a flood of datagrams may drown the connection that brings it.
+const ATTEMPTS: usize = 3;
 
 /// The server, running.
 #[derive(Debug)]
@@ -85,11 +87,20 @@ impl<'a> Server<'a> {
             &seconds,
         ]);
         command.args(arguments);
-        let printed = self.retry(&mut command)?;
-        let report: Value = serde_json::from_str(&printed).map_err(|e| {
-            BenchError::command("iperf3 -J", format!("its report is not JSON: {e}"))
-        })?;
-        Ok(report.get("end").cloned().unwrap_or_default())
+        let mut problem = String::new();
+        for _ in 0..ATTEMPTS {
+            let printed = self.retry(&mut command)?;
+            let report: Value = serde_json::from_str(&printed).map_err(|e| {
+                BenchError::command("iperf3 -J", format!("its report is not JSON: {e}"))
+            })?;
+            match (report.get("end"), report.get("error")) {
+                (Some(end), None) if end.get("sum").or(end.get("sum_received")).is_some() => {
+                    return Ok(end.clone());
+                }
+                (_, error) => problem = format!("it reported no result: {error:?}"),
+            }
+        }
+        Err(BenchError::command("iperf3 -J", problem))
     }
 
     /// The server needs a moment until it listens, and after each test.
