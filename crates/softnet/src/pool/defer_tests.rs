@@ -94,12 +94,13 @@ fn inv_buf_6_packets_go_home() {
 /// A thread that allocates as much as it frees for others keeps that, up to half its cache; when it allocates no more, all goes home.
 #[test]
 fn balanced_threads_keep_what_they_free() {
-    let pool = small(4096);
-    let mut foreign: Vec<_> = (0..40).map(|_| list(&pool, 32)).collect();
+    let pool = small(if cfg!(miri) { 1024 } else { 4096 });
+    let rounds = if cfg!(miri) { 4 } else { 20 };
+    let mut foreign: Vec<_> = (0..2 * rounds).map(|_| list(&pool, 32)).collect();
     let theirs = pool.clone();
     elsewhere(move || {
         let mut own = Vec::new();
-        for packets in foreign.drain(..20) {
+        for packets in foreign.drain(..rounds) {
             own.push(list(&theirs, 32));
             drop(packets);
         }

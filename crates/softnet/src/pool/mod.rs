@@ -17,7 +17,7 @@
 //! threads are searched, except those whose thread is inside the pool at this very moment.
 //!
 //! **Why thread-held caches and not per-CPU ones** (restartable sequences). Measured on the development machine: a per-CPU pop and push with rseq takes
-//! 2.8 ns, a thread-local counter 2.3 ns, an uncontended atomic 6 ns; allocating and freeing a packet here 3.2 ns, 1.9 ns in bulks of 8. So both avoid the atomic, and rseq is no faster; it would bound what
+//! 2.8 ns, a thread-local counter 2.3 ns, an uncontended atomic 6 ns; allocating and freeing a packet here 3.4 ns, 2.2 ns in bulks of 8. So both avoid the atomic, and rseq is no faster; it would bound what
 //! caches hold by CPUs rather than threads, but needs assembly for each architecture, commits one store at a time (no bulk), and is
 //! missing under valgrind, miri and musl, where the thread-held caches would be needed beside it. That caches of many idle threads hold much is
 //! answered by stealing. The owner's side of the lock costs two plain stores because `membarrier` makes the thief pay (22 µs).
