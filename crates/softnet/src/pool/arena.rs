@@ -60,25 +60,41 @@ pub(super) struct Arena {
 
 impl Arena {
     /// Buffers in `memory`, or on the heap.
-    pub(super) fn new(config: PoolConfig, memory: Option<Box<dyn Memory>>) -> Result<Arena, PoolError> {
-        let PoolConfig { buffers, buffer_size } = config;
+    pub(super) fn new(
+        config: PoolConfig,
+        memory: Option<Box<dyn Memory>>,
+    ) -> Result<Arena, PoolError> {
+        let PoolConfig {
+            buffers,
+            buffer_size,
+        } = config;
         if !(512..=65_536).contains(&buffer_size) || buffer_size % 64 != 0 {
             return Err(PoolError::BufferSize(buffer_size));
         }
         if !(1..=1 << 24).contains(&buffers) {
             return Err(PoolError::Buffers(buffers));
         }
-        let bytes = buffers.checked_mul(buffer_size).ok_or(PoolError::Buffers(buffers))?;
+        let bytes = buffers
+            .checked_mul(buffer_size)
+            .ok_or(PoolError::Buffers(buffers))?;
         let data = match memory {
             Some(memory) => memory,
             None => Box::new(Block::new(bytes, 4096)?),
         };
         let range = data.bytes();
         if range.len() < bytes || range.addr().get() % 64 != 0 {
-            return Err(PoolError::Area { given: range.len(), needed: bytes });
+            return Err(PoolError::Area {
+                given: range.len(),
+                needed: bytes,
+            });
         }
         let slabs = Block::new(buffers.div_ceil(PER_SLAB) * SLAB, SLAB)?;
-        Ok(Arena { slabs, data, buffers, buffer_size })
+        Ok(Arena {
+            slabs,
+            data,
+            buffers,
+            buffer_size,
+        })
     }
 
     /// Writes the first lines of the slabs, which from now on lead to `pool`.
@@ -87,9 +103,20 @@ impl Arena {
     /// Called once, before any header is used; `pool` owns this arena.
     pub(super) unsafe fn adopt(&self, pool: NonNull<Inner>, id: u64) {
         for slab in 0..self.buffers.div_ceil(PER_SLAB) {
-            let line = Slab { pool, id, first: slab * PER_SLAB };
+            let line = Slab {
+                pool,
+                id,
+                first: slab * PER_SLAB,
+            };
             // SAFETY: `slab * SLAB` is inside the block of slabs; aligned by the block's alignment.
-            unsafe { self.slabs.bytes().cast::<u8>().add(slab * SLAB).cast::<Slab>().write(line) };
+            unsafe {
+                self.slabs
+                    .bytes()
+                    .cast::<u8>()
+                    .add(slab * SLAB)
+                    .cast::<Slab>()
+                    .write(line)
+            };
         }
     }
 
@@ -99,7 +126,13 @@ impl Arena {
         debug_assert!(index < self.buffers);
         let (slab, line) = (index / PER_SLAB, index % PER_SLAB + 1);
         // SAFETY: inside the block by the caller's promise. Derived from the block's own pointer, so that `Slab::of` may go back.
-        unsafe { self.slabs.bytes().cast::<u8>().add(slab * SLAB + line * size_of::<Header>()).cast() }
+        unsafe {
+            self.slabs
+                .bytes()
+                .cast::<u8>()
+                .add(slab * SLAB + line * size_of::<Header>())
+                .cast()
+        }
     }
 
     /// Header `index`, written for the first time.
@@ -110,7 +143,9 @@ impl Arena {
         // SAFETY: by the caller's promise; the line is inside the block of slabs and the buffer inside the data.
         unsafe {
             let header = self.header(index);
-            header.write(Header::new(self.data.bytes().cast::<u8>().add(index * self.buffer_size)));
+            header.write(Header::new(
+                self.data.bytes().cast::<u8>().add(index * self.buffer_size),
+            ));
             header
         }
     }
@@ -125,7 +160,12 @@ impl Arena {
     /// The buffer that belongs to a header of this arena.
     pub(super) fn buffer(&self, header: NonNull<Header>) -> NonNull<u8> {
         // SAFETY: the index is below `buffers`, and the data holds that many.
-        unsafe { self.data.bytes().cast::<u8>().add(self.index(header) * self.buffer_size) }
+        unsafe {
+            self.data
+                .bytes()
+                .cast::<u8>()
+                .add(self.index(header) * self.buffer_size)
+        }
     }
 
     pub(super) fn len(&self) -> usize {

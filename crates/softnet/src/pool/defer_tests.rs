@@ -7,7 +7,11 @@ use std::thread;
 use super::*;
 
 fn small(buffers: usize) -> Pool {
-    Pool::new(PoolConfig { buffers, buffer_size: 512 }).unwrap()
+    Pool::new(PoolConfig {
+        buffers,
+        buffer_size: 512,
+    })
+    .unwrap()
 }
 
 fn list(pool: &Pool, n: usize) -> PacketList {
@@ -67,7 +71,10 @@ fn inv_buf_4_a_short_bulk_allocation_leaks_nothing() {
     let pool = small(50);
     let mut got = PacketList::new();
     assert_eq!(pool.alloc_bulk(80, &mut got), 50);
-    assert_eq!((got.len(), pool.stats().exhausted, pool.stats().free), (50, 1, 0));
+    assert_eq!(
+        (got.len(), pool.stats().exhausted, pool.stats().free),
+        (50, 1, 0)
+    );
     drop(got);
     all_again(&pool);
 }
@@ -105,7 +112,11 @@ fn balanced_threads_keep_what_they_free() {
             drop(packets);
         }
         let home = theirs.home_stats()[0];
-        assert_eq!((home.deferred, theirs.stats().bypassed), (32, 0), "all but the first");
+        assert_eq!(
+            (home.deferred, theirs.stats().bypassed),
+            (32, 0),
+            "all but the first"
+        );
         for packets in foreign {
             drop(packets);
         }
@@ -155,7 +166,9 @@ fn inv_buf_5_and_9_the_inbox_is_bounded() {
     });
     let stats = pool.stats();
     assert_eq!(stats.free, 4096);
-    assert!(stats.deferred <= 50 && stats.bypassed >= 100 * threads as u64 - 50 - 32 * threads as u64);
+    assert!(
+        stats.deferred <= 50 && stats.bypassed >= 100 * threads as u64 - 50 - 32 * threads as u64
+    );
     all_again(&pool);
 }
 
@@ -177,7 +190,10 @@ fn inv_buf_10_deferral_can_be_turned_off() {
     });
     let (cached, outgoing) = freed.recv().unwrap();
     let stats = pool.stats();
-    assert_eq!((outgoing, stats.deferred, stats.kicks, stats.bypassed), (0, 0, 0, 0));
+    assert_eq!(
+        (outgoing, stats.deferred, stats.kicks, stats.bypassed),
+        (0, 0, 0, 0)
+    );
     assert_eq!(cached, 100);
     drop(end);
     thread.join().unwrap();
@@ -267,7 +283,10 @@ fn sleeping_homes_are_stolen_from() {
     pool.prepare_sleep();
     pool.poll_home();
     let home = pool.home_stats()[1];
-    assert!(home.cached > 0 && home.deferred > 0 && home.outgoing > 0, "{home:?}");
+    assert!(
+        home.cached > 0 && home.deferred > 0 && home.outgoing > 0,
+        "{home:?}"
+    );
     all_again(&pool);
     assert!(pool.stats().stolen > 0);
     drop(end);
@@ -288,7 +307,10 @@ fn inv_buf_2_a_shared_packet_comes_back_fresh() {
     let both = list(&pool, 2);
     let starts: Vec<_> = both.iter().map(|p| p.data().as_ptr()).collect();
     assert_ne!(starts[0], starts[1], "each header has its own buffer again");
-    assert!(both.iter().all(|p| p.is_empty() && !p.is_shared() && !p.is_chained()));
+    assert!(
+        both.iter()
+            .all(|p| p.is_empty() && !p.is_shared() && !p.is_chained())
+    );
 }
 
 /// INV-BUF-8: data is freed once, after the last holder let go, on whatever thread, in whatever order.
@@ -308,14 +330,24 @@ fn inv_buf_8_shared_data_is_freed_once_by_the_last() {
         let third = second.share(&pool).unwrap();
         second.set_mark(8);
         second.pull_front(2);
-        assert_eq!((first.mark(), third.mark(), first.len(), second.len()), (7, 7, 10, 8));
+        assert_eq!(
+            (first.mark(), third.mark(), first.len(), second.len()),
+            (7, 7, 10, 8)
+        );
         let fourth = first.share(&pool).unwrap();
         let mut holders = vec![first, second, third, fourth];
         let keep = holders.remove(last);
         elsewhere(move || drop(holders));
         assert!(!keep.is_shared());
         let content: Vec<u8> = keep.segments().flatten().copied().collect();
-        assert_eq!(content, if last == 1 { &b"adonetwo"[..] } else { b"headonetwo" });
+        assert_eq!(
+            content,
+            if last == 1 {
+                &b"adonetwo"[..]
+            } else {
+                b"headonetwo"
+            }
+        );
         assert!(pool.stats().free <= 64 - 3);
         elsewhere(move || drop(keep));
         assert_eq!(pool.stats().free, 64);
@@ -330,7 +362,10 @@ fn shared_packets_are_read_only() {
     let mut one = pool.alloc().unwrap();
     assert!(one.append(b"same"));
     let mut two = one.share(&other).unwrap();
-    assert_eq!((two.headroom(), two.tailroom_mut().len(), two.append(b"x")), (0, 0, false));
+    assert_eq!(
+        (two.headroom(), two.tailroom_mut().len(), two.append(b"x")),
+        (0, 0, false)
+    );
     assert!(one.push_front(1).is_none() && one.push_front(0).is_none());
     let refused = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| one.data_mut()[0] = 0));
     assert!(refused.is_err());
@@ -387,7 +422,10 @@ fn inv_buf_7_a_deferred_packet_counts_as_free_at_once() {
 /// A thread may still allocate and free in a destructor that runs after its homes are gone.
 #[test]
 fn threads_without_a_home_may_allocate_and_free() {
-    struct Late(std::cell::RefCell<Vec<Packet>>, std::cell::RefCell<Option<Pool>>);
+    struct Late(
+        std::cell::RefCell<Vec<Packet>>,
+        std::cell::RefCell<Option<Pool>>,
+    );
     impl Drop for Late {
         fn drop(&mut self) {
             // Whichever destructor runs first: this must work.
@@ -407,7 +445,9 @@ fn threads_without_a_home_may_allocate_and_free() {
             }
             LATE.with(|late| {
                 *late.1.borrow_mut() = Some(pool.clone());
-                late.0.borrow_mut().extend((0..20).map(|_| pool.alloc().unwrap()));
+                late.0
+                    .borrow_mut()
+                    .extend((0..20).map(|_| pool.alloc().unwrap()));
             });
         });
         assert_eq!(pool.stats().free, 64);
@@ -443,10 +483,24 @@ fn the_last_packet_frees_the_pool() {
         }
     }
     let freed = Arc::new(AtomicUsize::new(0));
-    let config = PoolConfig { buffers: 64, buffer_size: 512 };
-    let area = |bytes| Box::new(Area(memory::Block::new(bytes, 4096).unwrap(), freed.clone()));
+    let config = PoolConfig {
+        buffers: 64,
+        buffer_size: 512,
+    };
+    let area = |bytes| {
+        Box::new(Area(
+            memory::Block::new(bytes, 4096).unwrap(),
+            freed.clone(),
+        ))
+    };
     let error = Pool::with_memory(config, area(64 * 512 - 1)).map(drop);
-    assert_eq!(error, Err(PoolError::Area { given: 64 * 512 - 1, needed: 64 * 512 }));
+    assert_eq!(
+        error,
+        Err(PoolError::Area {
+            given: 64 * 512 - 1,
+            needed: 64 * 512
+        })
+    );
     assert_eq!(freed.swap(0, Ordering::Relaxed), 1);
 
     let pool = Pool::with_memory(config, area(64 * 512)).unwrap();
@@ -490,7 +544,9 @@ fn two_hundred_and_forty_threads_share_a_pool() {
     let threads = if cfg!(miri) { 4 } else { 240 };
     let pool = small(8192);
     let barrier = std::sync::Barrier::new(threads);
-    let mail: Vec<_> = (0..threads).map(|_| std::sync::Mutex::new(PacketList::new())).collect();
+    let mail: Vec<_> = (0..threads)
+        .map(|_| std::sync::Mutex::new(PacketList::new()))
+        .collect();
     thread::scope(|scope| {
         for t in 0..threads {
             let (pool, mail, barrier) = (&pool, &mail, &barrier);
@@ -500,7 +556,8 @@ fn two_hundred_and_forty_threads_share_a_pool() {
                 barrier.wait();
                 for _ in 0..20 {
                     let fresh = list(pool, 17);
-                    let old = std::mem::replace(&mut *mail[(t + 1) % threads].lock().unwrap(), fresh);
+                    let old =
+                        std::mem::replace(&mut *mail[(t + 1) % threads].lock().unwrap(), fresh);
                     drop(old);
                     drop(mail[t].lock().unwrap().take());
                 }
@@ -508,5 +565,8 @@ fn two_hundred_and_forty_threads_share_a_pool() {
         }
     });
     drop(mail);
-    assert_eq!((pool.stats().free, pool.home_stats().len()), (8192, threads));
+    assert_eq!(
+        (pool.stats().free, pool.home_stats().len()),
+        (8192, threads)
+    );
 }

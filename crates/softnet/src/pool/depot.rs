@@ -50,7 +50,12 @@ impl Depot {
     }
 
     /// Hands out up to `n` buffers never used so far; returns how many.
-    pub(super) fn carve(&self, arena: &Arena, n: usize, mut visit: impl FnMut(NonNull<Header>)) -> usize {
+    pub(super) fn carve(
+        &self,
+        arena: &Arena,
+        n: usize,
+        mut visit: impl FnMut(NonNull<Header>),
+    ) -> usize {
         let mut first = self.unused.load(Ordering::Relaxed);
         loop {
             let end = arena.len().min(first + n);
@@ -74,6 +79,9 @@ impl Depot {
     /// Buffers in bundles, and buffers never used.
     pub(super) fn count(&self, arena: &Arena) -> (usize, usize) {
         let bundled = self.count.load(Ordering::Relaxed);
-        (usize::try_from(bundled).unwrap_or(0), arena.len() - self.unused.load(Ordering::Relaxed))
+        (
+            usize::try_from(bundled).unwrap_or(0),
+            arena.len() - self.unused.load(Ordering::Relaxed),
+        )
     }
 }

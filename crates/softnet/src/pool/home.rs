@@ -105,7 +105,10 @@ impl Home {
     }
 
     pub(super) fn waker(&self) -> Option<Waker> {
-        self.waker.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.waker
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// Lets the next thread have the home.
@@ -119,14 +122,19 @@ impl Home {
 
 impl fmt::Debug for Home {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Home").field("index", &self.index).finish_non_exhaustive()
+        f.debug_struct("Home")
+            .field("index", &self.index)
+            .finish_non_exhaustive()
     }
 }
 
 /// The owner's counters are written by one thread at a time: no need for an atomic addition.
 #[inline(always)]
 pub(super) fn bump(counter: &AtomicU64, by: u64) {
-    counter.store(counter.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
+    counter.store(
+        counter.load(Ordering::Relaxed).wrapping_add(by),
+        Ordering::Relaxed,
+    );
 }
 
 /// The homes of a pool.
@@ -139,14 +147,18 @@ pub(super) struct Homes {
 
 impl fmt::Debug for Homes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Homes").field("len", &self.len).finish_non_exhaustive()
+        f.debug_struct("Homes")
+            .field("len", &self.len)
+            .finish_non_exhaustive()
     }
 }
 
 impl Homes {
     pub(super) fn new() -> Homes {
         Homes {
-            table: (0..HOMES).map(|_| AtomicPtr::new(ptr::null_mut())).collect(),
+            table: (0..HOMES)
+                .map(|_| AtomicPtr::new(ptr::null_mut()))
+                .collect(),
             len: AtomicUsize::new(0),
             closed: Mutex::new(false),
         }
@@ -165,7 +177,12 @@ impl Homes {
 
     /// A home for the calling thread, which becomes its owner: one that another thread left, or a new one. `None` if there are too
     /// many or the pool is closed. Waits for other threads that do the same; once per thread.
-    pub(super) fn adopt(&self, pool: NonNull<Inner>, id: u64, capacity: usize) -> Option<Arc<Home>> {
+    pub(super) fn adopt(
+        &self,
+        pool: NonNull<Inner>,
+        id: u64,
+        capacity: usize,
+    ) -> Option<Arc<Home>> {
         let closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
         if *closed {
             return None;

@@ -79,7 +79,10 @@ pub struct PoolConfig {
 impl Default for PoolConfig {
     /// 65,536 buffers of 2 KiB: an Ethernet frame of 1,792 bytes fits in one.
     fn default() -> Self {
-        PoolConfig { buffers: 65_536, buffer_size: 2048 }
+        PoolConfig {
+            buffers: 65_536,
+            buffer_size: 2048,
+        }
     }
 }
 
@@ -224,7 +227,10 @@ impl Pool {
         let inner = NonNull::from(Box::leak(inner));
         // SAFETY: just made, not shared yet.
         unsafe { inner.as_ref().arena.adopt(inner, id) };
-        Ok(Pool { inner: Arc::new(Handle(inner)), id })
+        Ok(Pool {
+            inner: Arc::new(Handle(inner)),
+            id,
+        })
     }
 
     fn inner(&self) -> &Inner {
@@ -282,7 +288,9 @@ impl Pool {
                 return n;
             }
         }
-        let Some(chain) = self.alloc_slow(n) else { return 0 };
+        let Some(chain) = self.alloc_slow(n) else {
+            return 0;
+        };
         // SAFETY: as above.
         unsafe { list.append_empty(chain.head, chain.tail, chain.len) };
         chain.len
@@ -312,7 +320,11 @@ impl Pool {
                 Some(before) => {
                     // SAFETY: both chains are ours; `tail` is the last of its chain.
                     unsafe { (*before.tail.as_ptr()).next = Some(chain.head) };
-                    Chain { head: before.head, tail: chain.tail, len: got + chain.len }
+                    Chain {
+                        head: before.head,
+                        tail: chain.tail,
+                        len: got + chain.len,
+                    }
                 }
             });
         }
@@ -360,7 +372,9 @@ impl Pool {
     /// Buffers that may wait in a home's inbox (`skb_defer_max`); more go to the depot. 0 turns deferred freeing off: every buffer stays
     /// with the thread that frees it. Applies to frees from now on. At most 32,768.
     pub fn set_defer_max(&self, buffers: usize) {
-        self.inner().defer_max.store(buffers.min(1 << 15), Ordering::Relaxed);
+        self.inner()
+            .defer_max
+            .store(buffers.min(1 << 15), Ordering::Relaxed);
     }
 
     /// Buffers that may wait in a home's inbox.
@@ -407,8 +421,8 @@ impl Pool {
 }
 
 #[cfg(test)]
-mod tests;
-#[cfg(test)]
 mod defer_tests;
 #[cfg(test)]
 mod property_tests;
+#[cfg(test)]
+mod tests;

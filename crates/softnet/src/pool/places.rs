@@ -39,6 +39,9 @@ impl Places {
                 packets.entry(key).or_insert((place, 0)).1 += 1;
             }
         }
-        packets.into_values().map(|(place, packets)| Outstanding { place, packets }).collect()
+        packets
+            .into_values()
+            .map(|(place, packets)| Outstanding { place, packets })
+            .collect()
     }
 }

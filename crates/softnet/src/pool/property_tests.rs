@@ -9,7 +9,11 @@ use proptest::prelude::*;
 use super::*;
 
 fn small(buffers: usize) -> Pool {
-    Pool::new(PoolConfig { buffers, buffer_size: 512 }).unwrap()
+    Pool::new(PoolConfig {
+        buffers,
+        buffer_size: 512,
+    })
+    .unwrap()
 }
 
 /// A step of one of a few threads.
@@ -56,7 +60,10 @@ impl Actor {
     fn new() -> Actor {
         let (jobs, todo) = mpsc::channel::<Job>();
         let thread = thread::spawn(move || todo.iter().for_each(|job| job()));
-        Actor { jobs: Some(jobs), thread: Some(thread) }
+        Actor {
+            jobs: Some(jobs),
+            thread: Some(thread),
+        }
     }
 
     fn run<T: Send + 'static>(&self, f: impl FnOnce() -> T + Send + 'static) -> T {
@@ -167,12 +174,16 @@ proptest! {
 #[test]
 fn soak_with_many_threads_and_random_exits() {
     let threads: u64 = if cfg!(miri) { 3 } else { 64 };
-    let seconds = std::env::var("SOFTNET_SOAK_SECONDS").ok().and_then(|s| s.parse().ok());
+    let seconds = std::env::var("SOFTNET_SOAK_SECONDS")
+        .ok()
+        .and_then(|s| s.parse().ok());
     let end = Instant::now() + Duration::from_secs_f64(seconds.unwrap_or(0.5));
     let buffers = if cfg!(miri) { 300 } else { 6000 };
     let pool = small(buffers);
     // Packets under way from any thread to any other.
-    let mail: Vec<_> = (0..threads).map(|_| Mutex::new(PacketList::new())).collect();
+    let mail: Vec<_> = (0..threads)
+        .map(|_| Mutex::new(PacketList::new()))
+        .collect();
     let lives = AtomicU64::new(0);
     let (passed, lives_ref) = (AtomicU64::new(0), &lives);
     thread::scope(|scope| {
@@ -185,7 +196,9 @@ fn soak_with_many_threads_and_random_exits() {
                     seed = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x55;
                     lives += 1;
                     // A real thread, whose exit is waited for.
-                    thread::scope(|inner| drop(inner.spawn(|| life(pool, mail, seed, end, passed))));
+                    thread::scope(|inner| {
+                        drop(inner.spawn(|| life(pool, mail, seed, end, passed)))
+                    });
                 }
                 lives_ref.fetch_add(lives, Ordering::Relaxed);
             });
@@ -196,12 +209,18 @@ fn soak_with_many_threads_and_random_exits() {
     assert_eq!(stats.free, buffers, "{stats:?}");
     let mut all = PacketList::new();
     // A thread that is still exiting may hold some for an instant.
-    while pool.alloc_bulk(buffers - all.len(), &mut all) + all.len() < buffers && all.len() < buffers {
+    while pool.alloc_bulk(buffers - all.len(), &mut all) + all.len() < buffers
+        && all.len() < buffers
+    {
         thread::yield_now();
     }
     let distinct: std::collections::HashSet<_> = all.iter().map(|p| p.data().as_ptr()).collect();
     assert_eq!(distinct.len(), buffers);
-    println!("{} threads lived, {} packets passed; {stats:?}", lives.load(Ordering::Relaxed), passed.load(Ordering::Relaxed));
+    println!(
+        "{} threads lived, {} packets passed; {stats:?}",
+        lives.load(Ordering::Relaxed),
+        passed.load(Ordering::Relaxed)
+    );
 }
 
 /// One thread's life.
@@ -214,7 +233,10 @@ fn life(pool: &Pool, mail: &[Mutex<PacketList>], mut seed: u64, end: Instant, pa
     };
     let check = |packet: &Packet| {
         let data = packet.data();
-        assert!(data.len() == 64 && data.iter().all(|&b| b == data[0]), "somebody else wrote: {data:?}");
+        assert!(
+            data.len() == 64 && data.iter().all(|&b| b == data[0]),
+            "somebody else wrote: {data:?}"
+        );
     };
     let mut mine = PacketList::new();
     let rounds = random(if cfg!(miri) { 10 } else { 3000 });

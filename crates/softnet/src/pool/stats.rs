@@ -101,10 +101,15 @@ impl Inner {
     pub(super) fn in_use(&self) -> usize {
         // Acquire: pairs with the Release of a free from outside; see `close`.
         let outside = self.outside.freed.load(Ordering::Acquire);
-        let freed = self.homes.iter().fold(outside, |sum, h| sum + h.freed.load(Ordering::Acquire));
+        let freed = self
+            .homes
+            .iter()
+            .fold(outside, |sum, h| sum + h.freed.load(Ordering::Acquire));
         let outside = self.outside.allocated.load(Ordering::Relaxed);
-        let allocated =
-            self.homes.iter().fold(outside, |sum, h| sum + h.allocated.load(Ordering::Relaxed));
+        let allocated = self
+            .homes
+            .iter()
+            .fold(outside, |sum, h| sum + h.allocated.load(Ordering::Relaxed));
         usize::try_from(allocated.saturating_sub(freed)).unwrap_or(usize::MAX)
     }
 }

@@ -3,12 +3,22 @@ use std::sync::mpsc;
 use super::*;
 
 fn small(buffers: usize) -> Pool {
-    Pool::new(PoolConfig { buffers, buffer_size: 512 }).unwrap()
+    Pool::new(PoolConfig {
+        buffers,
+        buffer_size: 512,
+    })
+    .unwrap()
 }
 
 #[test]
 fn sizes_are_checked() {
-    let new = |buffers, buffer_size| Pool::new(PoolConfig { buffers, buffer_size }).map(drop);
+    let new = |buffers, buffer_size| {
+        Pool::new(PoolConfig {
+            buffers,
+            buffer_size,
+        })
+        .map(drop)
+    };
     assert_eq!(new(1, 500), Err(PoolError::BufferSize(500)));
     assert_eq!(new(1, 65_600), Err(PoolError::BufferSize(65_600)));
     assert_eq!(new(0, 512), Err(PoolError::Buffers(0)));
@@ -27,9 +37,20 @@ fn exhaustion_is_an_error_and_every_buffer_comes_back() {
         assert_eq!(pool.alloc_bulk(5, &mut list), 0);
         let mut seen = std::collections::HashSet::new();
         let all = singles.iter().chain(list.iter());
-        assert!(all.map(|p| p.data().as_ptr()).all(|start| seen.insert(start)));
+        assert!(
+            all.map(|p| p.data().as_ptr())
+                .all(|start| seen.insert(start))
+        );
     }
-    assert_eq!(pool.stats(), PoolStats { buffers: 100, free: 100, exhausted: 6, ..pool.stats() });
+    assert_eq!(
+        pool.stats(),
+        PoolStats {
+            buffers: 100,
+            free: 100,
+            exhausted: 6,
+            ..pool.stats()
+        }
+    );
 }
 
 #[test]

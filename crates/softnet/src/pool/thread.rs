@@ -35,7 +35,11 @@ struct Mine(Vec<Arc<Home>>);
 pub(super) fn find(id: u64) -> Option<NonNull<Home>> {
     TABLE.with(|table| {
         let entry = &table[id as usize % FOUND];
-        if entry.id.get() == id { NonNull::new(entry.home.get().cast_mut()) } else { None }
+        if entry.id.get() == id {
+            NonNull::new(entry.home.get().cast_mut())
+        } else {
+            None
+        }
     })
 }
 
@@ -55,7 +59,9 @@ pub(super) fn register(pool: &Inner) -> Option<NonNull<Home>> {
         let home = match mine.0.iter().find(|home| home.id == pool.id) {
             Some(home) => home.clone(),
             None => {
-                let home = pool.homes.adopt(NonNull::from(pool), pool.id, pool.capacity)?;
+                let home = pool
+                    .homes
+                    .adopt(NonNull::from(pool), pool.id, pool.capacity)?;
                 mine.0.push(home.clone());
                 home
             }

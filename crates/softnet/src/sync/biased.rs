@@ -40,7 +40,11 @@ impl<T> Biased<T> {
     /// A free lock around `value`.
     pub fn new(value: T) -> Self {
         let state = if membarrier::available() { 0 } else { FENCED };
-        Biased { busy: AtomicU8::new(0), state: AtomicU8::new(state), value: UnsafeCell::new(value) }
+        Biased {
+            busy: AtomicU8::new(0),
+            state: AtomicU8::new(state),
+            value: UnsafeCell::new(value),
+        }
     }
 
     /// The owner goes in, unless a thief is in or about to be.

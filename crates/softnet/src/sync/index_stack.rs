@@ -49,7 +49,10 @@ impl IndexStack {
             link.store((head & NUMBER) as u32, Ordering::Relaxed);
             let next = Self::retagged(head, u64::from(index) + 1);
             // P
-            match self.head.compare_exchange_weak(head, next, Ordering::Release, Ordering::Relaxed) {
+            match self
+                .head
+                .compare_exchange_weak(head, next, Ordering::Release, Ordering::Relaxed)
+            {
                 Ok(_) => return,
                 Err(now) => head = now,
             }
@@ -64,7 +67,10 @@ impl IndexStack {
             let below = self.links[index as usize].load(Ordering::Relaxed);
             let next = Self::retagged(head, u64::from(below));
             // T
-            match self.head.compare_exchange_weak(head, next, Ordering::Acquire, Ordering::Acquire) {
+            match self
+                .head
+                .compare_exchange_weak(head, next, Ordering::Acquire, Ordering::Acquire)
+            {
                 Ok(_) => return Some(index as u32),
                 Err(now) => head = now,
             }

@@ -2,7 +2,10 @@
 //! Each runs under loom (`.ci/loom`) and miri. Threads are preempted anywhere; no caller here ever waits for another, but for the
 //! functions named `_slow`, which the control path alone uses.
 
-#![allow(unsafe_code, reason = "the protocols hand out exclusive access that the compiler cannot see")]
+#![allow(
+    unsafe_code,
+    reason = "the protocols hand out exclusive access that the compiler cannot see"
+)]
 
 mod biased;
 mod index_stack;
@@ -14,8 +17,8 @@ mod primitive;
 mod run_state;
 mod try_lock;
 
-pub use biased::{Biased, OwnerGuard};
 pub(crate) use biased::Claim;
+pub use biased::{Biased, OwnerGuard};
 pub use index_stack::IndexStack;
 pub use llist::{AdoptionList, Linked};
 pub use notify::Notify;

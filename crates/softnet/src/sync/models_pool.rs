@@ -20,7 +20,9 @@ fn steal(cache: &Cache, barrier: bool) -> usize {
         assert!(membarrier::heavy());
     }
     // SAFETY: the barrier was executed, but in the twin that is to fail.
-    let Some(inside) = (unsafe { claim.enter() }) else { return 0 };
+    let Some(inside) = (unsafe { claim.enter() }) else {
+        return 0;
+    };
     inside.replace(0)
 }
 
@@ -89,7 +91,9 @@ fn a_closed_home_is_left_alone() {
             let claim = other.claim().expect("the only thief");
             assert!(membarrier::heavy());
             // SAFETY: the barrier was executed.
-            let Some(inside) = (unsafe { claim.enter() }) else { return None };
+            let Some(inside) = (unsafe { claim.enter() }) else {
+                return None;
+            };
             let seen = inside.get();
             inside.close();
             Some(seen)
@@ -130,7 +134,9 @@ fn the_depot_gives_each_bundle_to_one() {
         depot.stack.push(0);
         depot.stack.push(1);
         let use_one = |depot: &Depot| {
-            let Some(index) = depot.stack.pop() else { return false };
+            let Some(index) = depot.stack.pop() else {
+                return false;
+            };
             // SAFETY: popped by us; loom checks that nobody else uses it.
             depot.bundles[index as usize].with_mut(|uses| unsafe { *uses += 1 });
             depot.stack.push(index);
@@ -148,7 +154,10 @@ fn the_depot_gives_each_bundle_to_one() {
 
 /// A thread that pops twice and pushes the first back (what makes ABA), against one that pops.
 fn aba(pop: fn(&AtomicU32, &[AtomicU32]) -> Option<u32>) {
-    let (head, links) = (Arc::new(AtomicU32::new(2)), Arc::new([AtomicU32::new(0), AtomicU32::new(1)]));
+    let (head, links) = (
+        Arc::new(AtomicU32::new(2)),
+        Arc::new([AtomicU32::new(0), AtomicU32::new(1)]),
+    );
     let (head2, links2) = (head.clone(), links.clone());
     let thread = thread::spawn(move || pop(&head2, &links2[..]));
     let first = pop(&head, &links[..]);
@@ -164,7 +173,10 @@ fn aba(pop: fn(&AtomicU32, &[AtomicU32]) -> Option<u32>) {
     }
     let third = thread.join().unwrap();
     let fourth = pop(&head, &links[..]);
-    assert!(second.is_none() || (second != third && second != fourth), "doubled");
+    assert!(
+        second.is_none() || (second != third && second != fourth),
+        "doubled"
+    );
 }
 
 /// The model can fail: a stack without a tag gives a bundle to two.
@@ -200,7 +212,10 @@ fn with_the_tag_it_is_not() {
         first.into_iter().for_each(|first| stack.push(first));
         let third = thread.join().unwrap();
         let fourth = stack.pop();
-        assert!(second.is_none() || (second != third && second != fourth), "doubled");
+        assert!(
+            second.is_none() || (second != third && second != fourth),
+            "doubled"
+        );
     });
 }
 
@@ -223,7 +238,10 @@ unsafe impl Linked for Bundle {
 
 /// Sends a bundle of `buffers` home; returns what went to the depot instead.
 fn send(inbox: &AdoptionList<Bundle>, buffers: usize, limit: usize) -> usize {
-    let node = NonNull::from(Box::leak(Box::new(Bundle { next: None, buffers })));
+    let node = NonNull::from(Box::leak(Box::new(Bundle {
+        next: None,
+        buffers,
+    })));
     // SAFETY: just made, a chain of one that stands for `buffers`.
     if buffers <= limit && unsafe { inbox.push(node, node, buffers, limit) } {
         return 0;
@@ -323,7 +341,12 @@ fn a_home_that_looks_too_early_sleeps_on() {
 /// The end of a pool (`pool/close.rs`): who frees the last packet from outside is counted before the free is.
 fn last_free(enter: bool) {
     const USED: u8 = 1;
-    let pool = Arc::new((AtomicUsize::new(0), AtomicUsize::new(0), UnsafeCell::new(USED), AtomicU8::new(0)));
+    let pool = Arc::new((
+        AtomicUsize::new(0),
+        AtomicUsize::new(0),
+        UnsafeCell::new(USED),
+        AtomicU8::new(0),
+    ));
     let other = pool.clone();
     let thread = thread::spawn(move || {
         if enter {
