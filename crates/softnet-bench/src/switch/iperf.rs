@@ -94,7 +94,9 @@ impl<'a> Server<'a> {
                 BenchError::command("iperf3 -J", format!("its report is not JSON: {e}"))
             })?;
             match (report.get("end"), report.get("error")) {
-                (Some(end), None) if end.get("sum").or(end.get("sum_received")).is_some() => {
+                (Some(end), None)
+                    if end.get("sum").or_else(|| end.get("sum_received")).is_some() =>
+                {
                     return Ok(end.clone());
                 }
                 (_, error) => problem = format!("it reported no result: {error:?}"),
