@@ -7,7 +7,9 @@
 mod drop;
 mod dropped;
 mod gauge;
+mod histogram;
 
 pub use drop::{DropCounters, DropReason};
 pub use dropped::Dropped;
 pub use gauge::Published;
+pub use histogram::{Counts, Histogram, SAMPLE, Sampler, SharedHistogram, sampled};

@@ -1,0 +1,380 @@
+//! Distributions of times and sizes, in buckets of powers of two, printed as the bar charts of bpftrace's `hist()`.
+//!
+//! [`Counts`] is a plain value: merged, asked for percentiles, printed. [`Histogram`] is recorded into by one thread at a time (the one that
+//! runs a queue), [`SharedHistogram`] by any number; both are read at any time and stop nobody. A measurement that would cost more than what it
+//! measures is taken of one event in [`SAMPLE`]: [`Sampler`], [`sampled`].
+//!
+//! Ordering: everything is Relaxed, as in [`PerCpu`]: a count carries no other data.
+
+use std::cell::Cell;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::sync::PerCpu;
+
+/// Of so many events one is measured, on average.
+pub const SAMPLE: u32 = 64;
+
+/// Buckets of a histogram with `fine` bits of resolution below the power of two.
+const fn buckets(fine: u32) -> usize {
+    ((64 - fine as usize) << fine) + (1 << fine)
+}
+
+/// Buckets where each is a power of two: one for 0, one for each bit length.
+const POWERS: usize = buckets(0);
+
+/// The bucket of a value: exact below `2^fine`, then `2^fine` buckets for each power of two.
+fn bucket(value: u64, fine: u32) -> usize {
+    if value < 1 << fine {
+        return value as usize;
+    }
+    let exponent = value.ilog2();
+    let within = (value >> (exponent - fine)) as usize & ((1 << fine) - 1);
+    (((exponent - fine + 1) as usize) << fine) + within
+}
+
+/// The smallest value of a bucket, and the number of values in it.
+fn range(bucket: usize, fine: u32) -> (u64, u64) {
+    if bucket < 1 << fine {
+        return (bucket as u64, 1);
+    }
+    let shift = (bucket >> fine) as u32 - 1;
+    let within = (bucket & ((1 << fine) - 1)) as u64;
+    (((1 << fine) + within) << shift, 1 << shift)
+}
+
+/// How often values of each size occurred. Each bucket is a power of two, divided into `2^FINE` equal parts: with the default of 0 a value is known
+/// to a factor of 2, with 4 to 6 %.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Counts<const FINE: u32 = 0>(Box<[u64]>);
+
+impl<const FINE: u32> Default for Counts<FINE> {
+    fn default() -> Self {
+        Counts(vec![0; buckets(FINE)].into_boxed_slice())
+    }
+}
+
+impl<const FINE: u32> fmt::Debug for Counts<FINE> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let occupied = self.0.iter().enumerate().filter(|&(_, &n)| n != 0);
+        f.debug_map()
+            .entries(occupied.map(|(b, n)| (range(b, FINE).0, n)))
+            .finish()
+    }
+}
+
+impl<const FINE: u32> Counts<FINE> {
+    /// Counts one value.
+    pub fn record(&mut self, value: u64) {
+        self.0[bucket(value, FINE)] += 1;
+    }
+
+    /// Adds another one's counts.
+    pub fn merge(&mut self, other: &Counts<FINE>) {
+        for (count, more) in self.0.iter_mut().zip(&other.0) {
+            *count = count.wrapping_add(*more);
+        }
+    }
+
+    /// Values counted.
+    pub fn total(&self) -> u64 {
+        self.0.iter().fold(0, |sum, &n| sum.wrapping_add(n))
+    }
+
+    /// Whether no value was counted.
+    pub fn is_empty(&self) -> bool {
+        self.0.iter().all(|&n| n == 0)
+    }
+
+    /// The middle of the bucket in which the smallest value lies that at least `fraction` (0 to 1) of the values do not exceed; none if
+    /// there are no values.
+    pub fn percentile(&self, fraction: f64) -> Option<f64> {
+        let rank = ((fraction * self.total() as f64).ceil() as u64).max(1);
+        let mut seen = 0;
+        let at = self.0.iter().position(|&count| {
+            seen += count;
+            seen >= rank
+        })?;
+        let (from, width) = range(at, FINE);
+        Some(from as f64 + (width - 1) as f64 / 2.0)
+    }
+
+    /// Counts by power of two alone.
+    pub fn powers(&self) -> Counts {
+        let mut powers = Counts::default();
+        for (index, &count) in self.0.iter().enumerate() {
+            powers.0[bucket(range(index, FINE).0, 0)] += count;
+        }
+        powers
+    }
+
+    /// The buckets from the first to the last that is not empty, as (smallest value, number of values, count).
+    pub fn rows(&self) -> impl Iterator<Item = (u64, u64, u64)> + '_ {
+        let first = self.0.iter().position(|&n| n != 0).unwrap_or(self.0.len());
+        let end = self
+            .0
+            .iter()
+            .rposition(|&n| n != 0)
+            .map_or(first, |i| i + 1);
+        (first..end).map(|i| {
+            let (from, width) = range(i, FINE);
+            (from, width, self.0[i])
+        })
+    }
+}
+
+/// Characters of the longest bar, as in bpftrace.
+const BAR: usize = 52;
+
+/// A bound as bpftrace prints it: `512`, `1K`, `64M`.
+fn bound(value: u128) -> String {
+    let unit = (value.max(1).ilog2() / 10) as usize;
+    match ["", "K", "M", "G", "T", "P", "E"].get(unit) {
+        Some(suffix) if value.is_multiple_of(1 << (10 * unit)) => {
+            format!("{}{suffix}", value >> (10 * unit))
+        }
+        _ => value.to_string(),
+    }
+}
+
+/// One line for each bucket from the first to the last occupied one, as bpftrace prints `hist()`; nothing if there are no values.
+impl<const FINE: u32> fmt::Display for Counts<FINE> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let most = self.0.iter().copied().max().unwrap_or(0).max(1);
+        for (from, width, count) in self.rows() {
+            let label = if width == 1 && from < 2 {
+                format!("[{from}]")
+            } else {
+                let end = u128::from(from) + u128::from(width);
+                format!("[{}, {})", bound(u128::from(from)), bound(end))
+            };
+            let bar = (u128::from(count) * BAR as u128 / u128::from(most)) as usize;
+            writeln!(f, "{label:<16}{count:>8} |{:<BAR$}|", "@".repeat(bar))?;
+        }
+        Ok(())
+    }
+}
+
+/// A distribution with one writer at a time, which may be another thread each time if something else orders them (the run state of a queue).
+#[derive(Debug)]
+pub struct Histogram<const FINE: u32 = 0>(Box<[AtomicU64]>);
+
+impl<const FINE: u32> Default for Histogram<FINE> {
+    fn default() -> Self {
+        Histogram((0..buckets(FINE)).map(|_| AtomicU64::new(0)).collect())
+    }
+}
+
+impl<const FINE: u32> Histogram<FINE> {
+    /// Counts one value. One thread at a time; two at once may lose a count, nothing worse. Plain loads and stores: no locked instruction.
+    pub fn record(&self, value: u64) {
+        let count = &self.0[bucket(value, FINE)];
+        let next = count.load(Ordering::Relaxed).wrapping_add(1);
+        count.store(next, Ordering::Relaxed);
+    }
+
+    /// What was counted so far.
+    pub fn counts(&self) -> Counts<FINE> {
+        Counts(self.0.iter().map(|n| n.load(Ordering::Relaxed)).collect())
+    }
+}
+
+/// A distribution that any thread writes, each in its own shard; buckets are powers of two.
+#[derive(Debug, Default)]
+pub struct SharedHistogram(PerCpu<POWERS>);
+
+impl SharedHistogram {
+    /// Counts one value. Any thread; never waits.
+    pub fn record(&self, value: u64) {
+        self.0.add(bucket(value, 0), 1);
+    }
+
+    /// What was counted so far: exact at rest.
+    pub fn counts(&self) -> Counts {
+        Counts((0..POWERS).map(|i| self.0.sum(i)).collect())
+    }
+}
+
+/// Chooses one event in [`SAMPLE`], at irregular distances, so that what occurs regularly is neither always nor never measured.
+/// Costs a decrement and a branch for each event.
+#[derive(Clone, Copy, Debug)]
+pub struct Sampler {
+    left: u32,
+    /// State of a xorshift generator (Marsaglia, "Xorshift RNGs", 2003). Never zero.
+    random: u32,
+}
+
+impl Default for Sampler {
+    fn default() -> Self {
+        Sampler::new(0)
+    }
+}
+
+impl Sampler {
+    /// A sampler whose choices `seed` decides.
+    pub const fn new(seed: u32) -> Sampler {
+        let mixed = seed.wrapping_mul(0x9E37_79B9) ^ 0x2545_F491;
+        Sampler {
+            left: 1,
+            random: if mixed == 0 { 1 } else { mixed },
+        }
+    }
+
+    /// Whether to measure this event. The first one is measured, then one in [`SAMPLE`] on average.
+    #[inline]
+    pub fn take(&mut self) -> bool {
+        self.left -= 1;
+        if self.left != 0 {
+            return false;
+        }
+        self.draw();
+        true
+    }
+
+    /// Distances are uniform between 1 and `2 * SAMPLE - 1`.
+    #[cold]
+    fn draw(&mut self) {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 17;
+        self.random ^= self.random << 5;
+        let span = u64::from(2 * SAMPLE - 1);
+        self.left = 1 + ((u64::from(self.random) * span) >> 32) as u32;
+    }
+}
+
+thread_local! {
+    static SAMPLER: Cell<Sampler> = const { Cell::new(Sampler::new(0)) };
+}
+
+/// Whether this thread is to measure this event: one in [`SAMPLE`] of all for which it asks.
+#[inline]
+pub fn sampled() -> bool {
+    SAMPLER.with(|cell| {
+        let mut sampler = cell.get();
+        let taken = sampler.take();
+        cell.set(sampler);
+        taken
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn of(values: &[u64]) -> Counts {
+        let mut counts = Counts::default();
+        values.iter().for_each(|&v| counts.record(v));
+        counts
+    }
+
+    fn lies_in_its_bucket(value: u64, fine: u32) {
+        let index = bucket(value, fine);
+        let (from, width) = range(index, fine);
+        assert!(from <= value && value - from < width, "{value} {fine}");
+        assert!(width == 1 || width << fine == 1 << from.ilog2(), "{value}");
+        assert!(index < buckets(fine));
+    }
+
+    #[test]
+    fn every_value_lies_in_its_bucket() {
+        let edges = (0..64).flat_map(|shift| [1 << shift, (1 << shift) - 1, (3 << shift) / 2]);
+        for value in edges.chain(0..5000).chain([u64::MAX]) {
+            [0, 1, 4]
+                .into_iter()
+                .for_each(|f| lies_in_its_bucket(value, f));
+        }
+        assert_eq!(bucket(u64::MAX, 0), POWERS - 1);
+        assert_eq!(bucket(u64::MAX, 4), buckets(4) - 1);
+    }
+
+    proptest! {
+        #[test]
+        fn merging_is_counting_together(a: Vec<u64>, b: Vec<u64>) {
+            let mut merged = of(&a);
+            merged.merge(&of(&b));
+            let both = [a, b].concat();
+            prop_assert_eq!(&merged, &of(&both));
+            prop_assert_eq!(merged.total(), both.len() as u64);
+            let mut fine = Counts::<4>::default();
+            both.iter().for_each(|&v| fine.record(v));
+            prop_assert_eq!(fine.powers(), merged);
+        }
+
+        #[test]
+        fn percentiles_are_nearest_rank_to_the_bucket(mut values in proptest::collection::vec(0..u64::MAX >> 12, 1..200), percent in 0u32..=100) {
+            let mut counts = Counts::<4>::default();
+            values.iter().for_each(|&v| counts.record(v));
+            values.sort_unstable();
+            let rank = (f64::from(percent) / 100.0 * values.len() as f64).ceil() as usize;
+            let exact = values[rank.max(1) - 1];
+            let (from, width) = range(bucket(exact, 4), 4);
+            let middle = from as f64 + (width - 1) as f64 / 2.0;
+            prop_assert_eq!(counts.percentile(f64::from(percent) / 100.0), Some(middle));
+        }
+    }
+
+    #[test]
+    fn no_values() {
+        let none = Counts::<0>::default();
+        assert!(none.is_empty() && none.percentile(0.5).is_none());
+        assert_eq!(none.to_string(), "");
+    }
+
+    /// The text is bpftrace's for the same values.
+    #[test]
+    fn prints_as_bpftrace_does() {
+        let mut counts = of(&[0, 1, 1, 2, 3, 9, 1500]);
+        (0..52).for_each(|_| counts.record(200));
+        let bar = |n: usize| format!("|{:<52}|\n", "@".repeat(n));
+        let line = |label: &str, n: usize| format!("{label:<16}{n:>8} {}", bar(n));
+        let expected = [
+            line("[0]", 1),
+            line("[1]", 2),
+            line("[2, 4)", 2),
+            line("[4, 8)", 0),
+            line("[8, 16)", 1),
+            line("[16, 32)", 0),
+            line("[32, 64)", 0),
+            line("[64, 128)", 0),
+            line("[128, 256)", 52),
+            line("[256, 512)", 0),
+            line("[512, 1K)", 0),
+            line("[1K, 2K)", 1),
+        ];
+        assert_eq!(counts.to_string(), expected.concat());
+        let last = of(&[u64::MAX]).to_string();
+        assert!(last.starts_with("[8E, 16E)"), "{last}");
+    }
+
+    #[test]
+    fn writers_of_both_kinds_are_counted() {
+        let (one, many) = (Histogram::<0>::default(), SharedHistogram::default());
+        let threads = if cfg!(miri) { 2 } else { 8 };
+        std::thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(|| (0..100).for_each(|v| many.record(v)));
+            }
+        });
+        (0..threads).for_each(|_| (0..100).for_each(|v| one.record(v)));
+        assert_eq!(one.counts(), many.counts());
+        assert_eq!(one.counts().total(), threads * 100);
+    }
+
+    /// One in 64, and regular events are caught as often as others.
+    #[test]
+    fn sampling_is_of_one_in_sixty_four_and_does_not_beat() {
+        let mut sampler = Sampler::default();
+        let mut taken = [0u32; 64];
+        let events = if cfg!(miri) { 64 * 64 } else { 64 * 64 * 200 };
+        (0..events).for_each(|n| taken[n % 64] += u32::from(sampler.take()));
+        let all: u32 = taken.iter().sum();
+        let expected = events as u32 / SAMPLE;
+        assert!(all.abs_diff(expected) < expected / 5, "{all} of {events}");
+        if !cfg!(miri) {
+            assert!(taken.iter().all(|n| (100..320).contains(n)), "{taken:?}");
+        }
+        assert!((0..2 * SAMPLE).any(|_| sampled()));
+    }
+}
