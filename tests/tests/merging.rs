@@ -18,6 +18,7 @@ fn dam() -> QdiscSpec {
         limit: 10 << 20,
         peakrate: None,
         mtu: 0,
+        link: Default::default(),
     })
 }
 

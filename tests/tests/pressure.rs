@@ -15,6 +15,7 @@ fn tbf(rate: u64, burst: u64, limit: u64) -> QdiscSpec {
         limit,
         peakrate: None,
         mtu: 0,
+        link: Default::default(),
     })
 }
 

@@ -51,6 +51,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         limit: 200_000,
         peakrate: None,
         mtu: 0,
+        link: Default::default(),
     };
     let config = DeviceConfig {
         name: "udp0".into(),

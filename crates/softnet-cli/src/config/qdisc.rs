@@ -114,6 +114,7 @@ fn tbf(options: &Options<'_>) -> Result<QdiscSpec, Problem> {
         limit,
         peakrate,
         mtu: mtu.unwrap_or_default(),
+        link: Default::default(),
     });
     spec.check().map_err(|error| {
         let key = match error {
@@ -121,6 +122,9 @@ fn tbf(options: &Options<'_>) -> Result<QdiscSpec, Problem> {
             SpecError::Burst => "burst",
             SpecError::PeakRate => "peakrate",
             SpecError::PeakMtu => "mtu",
+            SpecError::Bands => "bands",
+            SpecError::Priomap => "priomap",
+            SpecError::Change(_) | SpecError::Tree(_) => "kind",
         };
         options.problem(key, options.span_of(key), error.to_string())
     })?;
@@ -240,7 +244,8 @@ mod tests {
                 burst: 32_768,
                 limit,
                 peakrate: None,
-                mtu: 0
+                mtu: 0,
+                link: Default::default()
             }
         );
         let spec = tbf(

@@ -44,6 +44,7 @@ ports = ["sink", "web"]
         limit: 657_768,
         peakrate: None,
         mtu: 0,
+        link: Default::default(),
     };
     assert_eq!(web.qdisc, QdiscSpec::Tbf(tbf));
     let Driver::Tap {

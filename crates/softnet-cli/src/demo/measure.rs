@@ -157,6 +157,7 @@ impl Measurement<'_> {
             limit,
             peakrate: None,
             mtu: 0,
+            link: Default::default(),
         };
         self.site.shape(&QdiscSpec::Tbf(tbf)).map_err(|error| {
             End::Failed(Failure::because(

@@ -138,6 +138,7 @@ fn stopping_counts_what_it_cannot_send() {
         limit: 100_000,
         peakrate: None,
         mtu: 0,
+        link: Default::default(),
     };
     net.engine
         .set_qdisc(net.ports[1].0, &QdiscSpec::Tbf(slow))

@@ -4,6 +4,7 @@
 //! sane frames. Only lengths are judged, not checksums or addresses. Takes no memory, changes nothing; any thread may call.
 
 use std::fmt;
+use std::net::IpAddr;
 
 use super::Packet;
 use crate::stats::DropReason;
@@ -157,6 +158,27 @@ impl Headers {
     /// Differentiated services code point (RFC 2474).
     pub const fn dscp(&self) -> u8 {
         self.traffic_class >> 2
+    }
+
+    /// Source and destination address of an IP packet. The headers are those of `packet`.
+    pub fn addresses(&self, packet: &Packet) -> Option<(IpAddr, IpAddr)> {
+        let data = packet.data();
+        let at = usize::from(self.network_offset);
+        match self.network {
+            Network::V4 => {
+                let [a, b] = array::<8>(data, at + 12)?.as_chunks::<4>().0 else {
+                    return None;
+                };
+                Some((IpAddr::from(*a), IpAddr::from(*b)))
+            }
+            Network::V6 => {
+                let [a, b] = array::<32>(data, at + 8)?.as_chunks::<16>().0 else {
+                    return None;
+                };
+                Some((IpAddr::from(*a), IpAddr::from(*b)))
+            }
+            Network::Other => None,
+        }
     }
 
     /// A hash that is the same for all packets of a flow, in both directions: over addresses, ports and protocol;

@@ -1,6 +1,6 @@
-//! `pfifo` and `bfifo`: first in, first out, limited in packets or in bytes (tc-bfifo(8)).
+//! `pfifo`, `bfifo` and `pfifo_head_drop`: first in, first out, limited in packets or in bytes (tc-bfifo(8)).
 
-use super::{Next, Qdisc, QdiscStats};
+use super::{Next, Peek, Qdisc, QdiscStats};
 use crate::packet::{Packet, PacketList};
 use crate::stats::{DropReason, Dropped};
 use crate::time::Time;
@@ -33,6 +33,11 @@ impl Fifo {
 
     pub(super) fn front(&self) -> Option<&Packet> {
         self.list.front()
+    }
+
+    /// What [`Qdisc::peek`] says of this queue.
+    pub(super) fn peek(&self) -> Peek {
+        self.front().map_or(Peek::Idle, |p| Peek::Packet(p.into()))
     }
 
     pub(super) fn len(&self) -> usize {
@@ -127,6 +132,11 @@ impl Pfifo {
             stats: QdiscStats::default(),
         }
     }
+
+    /// Changes the limit. What is queued stays, as in the kernel; the limit holds for what comes.
+    pub(super) fn set_limit(&mut self, limit: u32) {
+        self.limit = Frames(limit);
+    }
 }
 
 impl Bfifo {
@@ -139,12 +149,9 @@ impl Bfifo {
         }
     }
 
-    pub(super) fn front(&self) -> Option<&Packet> {
-        self.queue.front()
-    }
-
-    pub(super) fn pop(&mut self) -> Option<Packet> {
-        self.queue.pop(&mut self.stats)
+    /// Changes the limit. What is queued stays, as in the kernel; the limit holds for what comes.
+    pub(super) fn set_limit(&mut self, limit: u64) {
+        self.limit = Bytes(limit);
     }
 }
 
@@ -169,6 +176,79 @@ impl<L: Limit> Qdisc for LimitedFifo<L> {
         _: &mut Dropped,
     ) -> Next {
         self.queue.dequeue(budget, out, &mut self.stats)
+    }
+
+    fn peek(&self, _now: Time) -> Peek {
+        self.queue.peek()
+    }
+
+    fn drain(&mut self, out: &mut PacketList) {
+        self.queue.drain(out);
+    }
+
+    fn stats(&self) -> QdiscStats {
+        let mut stats = self.stats;
+        self.queue.add_length(&mut stats);
+        stats
+    }
+}
+
+/// `pfifo_head_drop`: a FIFO limited in packets that makes room for a new one by dropping its oldest. A limit of 0 drops everything.
+#[derive(Debug)]
+pub struct PfifoHeadDrop {
+    queue: Fifo,
+    limit: u32,
+    stats: QdiscStats,
+}
+
+impl PfifoHeadDrop {
+    /// An empty queue for at most `limit` frames.
+    pub fn new(limit: u32) -> PfifoHeadDrop {
+        PfifoHeadDrop {
+            queue: Fifo::default(),
+            limit,
+            stats: QdiscStats::default(),
+        }
+    }
+
+    /// Changes the limit. What is queued stays until a packet comes; then the oldest make room.
+    pub(super) fn set_limit(&mut self, limit: u32) {
+        self.limit = limit;
+    }
+}
+
+impl Qdisc for PfifoHeadDrop {
+    fn enqueue(&mut self, packets: &mut PacketList, _now: Time, dropped: &mut Dropped) {
+        while let Some(packet) = packets.pop_front() {
+            if self.limit == 0 {
+                self.stats.drops += 1;
+                dropped.push(packet, DropReason::QdiscLimit);
+                continue;
+            }
+            while self.queue.len() >= self.limit as usize {
+                // What is dropped has not been sent.
+                let Some(oldest) = self.queue.pop(&mut QdiscStats::default()) else {
+                    break;
+                };
+                self.stats.drops += 1;
+                dropped.push(oldest, DropReason::QdiscLimit);
+            }
+            self.queue.push(packet);
+        }
+    }
+
+    fn dequeue(
+        &mut self,
+        budget: usize,
+        _now: Time,
+        out: &mut PacketList,
+        _: &mut Dropped,
+    ) -> Next {
+        self.queue.dequeue(budget, out, &mut self.stats)
+    }
+
+    fn peek(&self, _now: Time) -> Peek {
+        self.queue.peek()
     }
 
     fn drain(&mut self, out: &mut PacketList) {

@@ -5,21 +5,37 @@
 //! dequeue, a large frame as its wire packets and wire bytes; drops at enqueue.
 
 mod any;
+mod bucket;
+mod children;
 mod fifo;
+mod filter;
+mod handle;
+mod link;
 mod pfifo_fast;
+mod plan;
+mod prio;
 mod spec;
 mod tbf;
+mod trace;
+mod tree;
 
 use std::fmt;
 
 pub use any::AnyQdisc;
-pub use fifo::{Bfifo, Pfifo};
+pub use fifo::{Bfifo, Pfifo, PfifoHeadDrop};
+pub use filter::{FilterSpec, Match, Prefix};
+pub use handle::{BadHandle, Handle};
+pub use link::{LinkCost, LinkLayer, WireSize};
 pub use pfifo_fast::{PRIO_TO_BAND, PfifoFast};
-pub use spec::{QdiscEnv, QdiscSpec, SpecError, TbfSpec};
+pub use plan::{Node, TreeError, TreeSpec};
+pub use prio::{MAX_BANDS, Prio, PrioSpec};
+pub use spec::{CustomSpec, QdiscEnv, QdiscSpec, SpecError, TbfSpec};
 pub use tbf::Tbf;
+pub use trace::Trace;
+pub use tree::{ClassStats, Tree};
 
 use crate::packet::PacketList;
-use crate::stats::Dropped;
+use crate::stats::{DropReason, Dropped};
 use crate::time::Time;
 
 /// When to call [`Qdisc::dequeue`] again.
@@ -31,6 +47,19 @@ pub enum Next {
     Ready,
     /// Something is queued, but nothing may leave before this time.
     At(Time),
+}
+
+/// What would leave a discipline next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Peek {
+    /// A packet of this size, now.
+    Packet(WireSize),
+    /// Nothing is queued.
+    Idle,
+    /// Something is queued, but nothing may leave before this time.
+    At(Time),
+    /// It cannot be told without taking it out.
+    Unknown,
 }
 
 /// A queueing discipline.
@@ -47,9 +76,24 @@ pub trait Qdisc: Send + fmt::Debug {
         dropped: &mut Dropped,
     ) -> Next;
 
+    /// What [`dequeue`](Qdisc::dequeue) at this time would return first. Changes nothing, and so can drop nothing (INV-Q-9). A discipline that cannot
+    /// tell, because it decides only as it takes a packet out, leaves this as it is.
+    fn peek(&self, now: Time) -> Peek {
+        let _ = now;
+        Peek::Unknown
+    }
+
     /// Moves everything queued to `out`, at once and without shaping; statistics of what leaves are not counted. For taking the
     /// discipline away.
     fn drain(&mut self, out: &mut PacketList);
+
+    /// Drops everything queued as [`DropReason::QdiscReset`], and starts afresh but for statistics. They do not count these drops, as the kernel's do
+    /// not.
+    fn reset(&mut self, dropped: &mut Dropped) {
+        let mut gone = PacketList::new();
+        self.drain(&mut gone);
+        dropped.append(gone, DropReason::QdiscReset);
+    }
 
     /// The numbers that `tc -s qdisc` shows.
     fn stats(&self) -> QdiscStats;

@@ -4,7 +4,7 @@
 //! one thread at a time.
 
 use super::fifo::Fifo;
-use super::{Next, Qdisc, QdiscStats};
+use super::{Next, Peek, Qdisc, QdiscStats};
 use crate::packet::PacketList;
 use crate::stats::{DropReason, Dropped};
 use crate::time::Time;
@@ -60,6 +60,11 @@ impl Qdisc for PfifoFast {
             }
         }
         Next::Idle
+    }
+
+    fn peek(&self, _now: Time) -> Peek {
+        let first = self.bands.iter().find(|band| !band.is_empty());
+        first.map_or(Peek::Idle, Fifo::peek)
     }
 
     fn drain(&mut self, out: &mut PacketList) {

@@ -1,6 +1,12 @@
 //! Disciplines as configuration: checked numbers, from which a discipline is built once per transmit queue.
 
-use super::{AnyQdisc, Bfifo, Pfifo, PfifoFast, Tbf};
+use std::fmt;
+use std::sync::Arc;
+
+use super::{
+    AnyQdisc, Bfifo, Handle, LinkCost, Pfifo, PfifoFast, PfifoHeadDrop, PrioSpec, Qdisc, Tbf, Tree,
+    TreeError, TreeSpec,
+};
 use crate::pool::Pool;
 
 /// A discipline and its parameters.
@@ -18,6 +24,11 @@ pub enum QdiscSpec {
         /// Wire bytes.
         limit: u64,
     },
+    /// FIFO of at most `limit` frames that drops its oldest.
+    PfifoHeadDrop {
+        /// Frames.
+        limit: u32,
+    },
     /// Three priority bands of at most `limit` frames each.
     PfifoFast {
         /// Frames per band.
@@ -25,7 +36,47 @@ pub enum QdiscSpec {
     },
     /// Token bucket.
     Tbf(TbfSpec),
+    /// Bands in strict priority.
+    Prio(PrioSpec),
+    /// A discipline of one's own.
+    Custom(CustomSpec),
+    /// Several disciplines.
+    Tree(TreeSpec),
 }
+
+/// How to make a discipline from outside this crate.
+#[derive(Clone)]
+pub struct CustomSpec {
+    kind: &'static str,
+    make: Arc<dyn Fn(&QdiscEnv) -> Box<dyn Qdisc> + Send + Sync>,
+}
+
+impl CustomSpec {
+    /// A discipline that is shown as `kind` and made by `make`, once for each place where it is used. It must be empty when it is made.
+    pub fn new(
+        kind: &'static str,
+        make: impl Fn(&QdiscEnv) -> Box<dyn Qdisc> + Send + Sync + 'static,
+    ) -> CustomSpec {
+        CustomSpec {
+            kind,
+            make: Arc::new(make),
+        }
+    }
+}
+
+impl fmt::Debug for CustomSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("CustomSpec").field(&self.kind).finish()
+    }
+}
+
+impl PartialEq for CustomSpec {
+    fn eq(&self, other: &CustomSpec) -> bool {
+        Arc::ptr_eq(&self.make, &other.make)
+    }
+}
+
+impl Eq for CustomSpec {}
 
 impl Default for QdiscSpec {
     /// What a device gets in the kernel: `pfifo_fast` with a `txqueuelen` of 1000.
@@ -35,22 +86,24 @@ impl Default for QdiscSpec {
 }
 
 /// Parameters of a token bucket, in the units of the kernel's interface.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TbfSpec {
     /// Bytes per second.
     pub rate: u64,
     /// Bucket size in bytes, at most 4 GiB.
     pub burst: u64,
-    /// Bytes that may wait.
+    /// Bytes that may wait. Not used if the class is given a discipline of its own.
     pub limit: u64,
     /// Peak rate in bytes per second.
     pub peakrate: Option<u64>,
     /// Size of the peak bucket in bytes; used with `peakrate` only.
     pub mtu: u32,
+    /// What a packet costs beyond its length. Both buckets hold what one packet of their size costs.
+    pub link: LinkCost,
 }
 
 /// Parameters that contradict themselves.
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 pub enum SpecError {
     /// `rate` is 0 or too large to count with.
     #[error("tbf: rate must be between 1 byte/s and 1 Tbyte/s")]
@@ -64,6 +117,18 @@ pub enum SpecError {
     /// `peakrate` without `mtu`.
     #[error("tbf: peakrate needs mtu (the size of its bucket, at least one packet)")]
     PeakMtu,
+    /// `bands` is not 2 to 16.
+    #[error("prio: bands must be 2 to 16")]
+    Bands,
+    /// A priority's band does not exist.
+    #[error("prio: priomap names a band that there is not; bands count from 0")]
+    Priomap,
+    /// A discipline in use is of another kind, or its kind has no parameters.
+    #[error("the discipline is not a {0} whose parameters could be changed; replace it")]
+    Change(&'static str),
+    /// The place in the tree is wrong.
+    #[error(transparent)]
+    Tree(#[from] TreeError),
 }
 
 /// What disciplines need from outside.
@@ -81,8 +146,26 @@ impl QdiscSpec {
             QdiscSpec::Pfifo { .. } => "pfifo",
             QdiscSpec::Bfifo { .. } => "bfifo",
             QdiscSpec::PfifoFast { .. } => "pfifo_fast",
+            QdiscSpec::PfifoHeadDrop { .. } => "pfifo_head_drop",
             QdiscSpec::Tbf(_) => "tbf",
+            QdiscSpec::Prio(_) => "prio",
+            QdiscSpec::Custom(custom) => custom.kind,
+            QdiscSpec::Tree(tree) => tree.kind(),
         }
+    }
+
+    /// Classes that the discipline has, numbered from 1.
+    pub fn classes(&self) -> u16 {
+        match self {
+            QdiscSpec::Tbf(_) => 1,
+            QdiscSpec::Prio(prio) => prio.bands,
+            _ => 0,
+        }
+    }
+
+    /// Whether it can stand at a device's root only.
+    pub(super) fn is_root_only(&self) -> bool {
+        matches!(self, QdiscSpec::Noqueue)
     }
 
     /// How many instances a device with `rings` rings has: one for each ring where the discipline decides nothing across queues, else one
@@ -90,6 +173,7 @@ impl QdiscSpec {
     pub fn queues(&self, rings: usize) -> usize {
         match self {
             QdiscSpec::PfifoFast { .. } | QdiscSpec::Noqueue => rings,
+            QdiscSpec::Tree(tree) if tree.is_empty() => rings,
             _ => rings.min(1),
         }
     }
@@ -99,19 +183,10 @@ impl QdiscSpec {
     /// # Errors
     /// [`SpecError`] names the parameter that is wrong.
     pub fn check(&self) -> Result<(), SpecError> {
-        let QdiscSpec::Tbf(tbf) = self else {
-            return Ok(());
-        };
-        const MAX_RATE: u64 = 1_000_000_000_000;
-        if !(1..=MAX_RATE).contains(&tbf.rate) || tbf.peakrate.is_some_and(|p| p > MAX_RATE) {
-            return Err(SpecError::Rate);
-        }
-        if !(1..=u64::from(u32::MAX)).contains(&tbf.burst) {
-            return Err(SpecError::Burst);
-        }
-        match tbf.peakrate {
-            Some(peak) if peak <= tbf.rate => Err(SpecError::PeakRate),
-            Some(_) if tbf.mtu == 0 => Err(SpecError::PeakMtu),
+        match self {
+            QdiscSpec::Tbf(tbf) => tbf.check(),
+            QdiscSpec::Prio(prio) => prio.check(),
+            // A tree has been checked as it was put together.
             _ => Ok(()),
         }
     }
@@ -128,7 +203,35 @@ impl QdiscSpec {
             QdiscSpec::Pfifo { limit } => AnyQdisc::Pfifo(Pfifo::new(*limit)),
             QdiscSpec::Bfifo { limit } => AnyQdisc::Bfifo(Bfifo::new(*limit)),
             QdiscSpec::PfifoFast { limit } => AnyQdisc::PfifoFast(Box::new(PfifoFast::new(*limit))),
+            QdiscSpec::PfifoHeadDrop { limit } => {
+                AnyQdisc::PfifoHeadDrop(Box::new(PfifoHeadDrop::new(*limit)))
+            }
             QdiscSpec::Tbf(spec) => AnyQdisc::Tbf(Box::new(Tbf::new(spec, env.pool.clone()))),
+            QdiscSpec::Custom(custom) => AnyQdisc::Custom((custom.make)(env)),
+            QdiscSpec::Tree(tree) => AnyQdisc::Tree(Box::new(Tree::build(tree, env)?)),
+            // Its classes have names only in a tree.
+            QdiscSpec::Prio(_) => {
+                let mut tree = TreeSpec::new();
+                tree.add(Handle::ROOT, Handle::NONE, self.clone())?;
+                AnyQdisc::Tree(Box::new(Tree::build(&tree, env)?))
+            }
         })
+    }
+}
+
+impl TbfSpec {
+    fn check(&self) -> Result<(), SpecError> {
+        const MAX_RATE: u64 = 1_000_000_000_000;
+        if !(1..=MAX_RATE).contains(&self.rate) || self.peakrate.is_some_and(|p| p > MAX_RATE) {
+            return Err(SpecError::Rate);
+        }
+        if !(1..=u64::from(u32::MAX)).contains(&self.burst) {
+            return Err(SpecError::Burst);
+        }
+        match self.peakrate {
+            Some(peak) if peak <= self.rate => Err(SpecError::PeakRate),
+            Some(_) if self.mtu == 0 => Err(SpecError::PeakMtu),
+            _ => Ok(()),
+        }
     }
 }

@@ -1,54 +1,96 @@
-//! `tbf`: a token bucket (tc-tbf(8)). A packet leaves when the bucket holds tokens for all of its wire bytes; an optional second, small
-//! bucket bounds the peak rate.
+//! `tbf`: a token bucket (tc-tbf(8)). A packet leaves when the bucket holds tokens for all that it costs on the link; an optional second, small
+//! bucket bounds the peak rate. What waits is kept by the only class, `:1`: a `bfifo` of `limit` bytes, or whatever is grafted there.
 //!
-//! Tokens are counted in billionths of a byte, so that `elapsed nanoseconds x bytes per second` is exact: no rounding
-//! adds up, at any rate and packet size (the kernel counts nanoseconds per packet and rounds each down). Both buckets are changed only when
-//! a packet leaves. INV-Q-3: over any window T at most `burst + rate * T` bytes leave.
+//! Both [buckets](super::bucket) are changed only when a packet leaves. INV-Q-3: over any window T at most `burst + rate * T` bytes leave.
 //!
-//! A large frame (GSO) longer than the bucket is segmented; anything else that is longer could never leave and is dropped with
+//! A large frame (GSO) that costs more than the bucket holds is segmented; anything else that does could never leave and is dropped with
 //! [`DropReason::QdiscOversize`].
 
-use super::fifo::Bfifo;
-use super::{Next, Qdisc, QdiscStats, TbfSpec};
+use super::bucket::{Bucket, UNIT};
+use super::children::Children;
+use super::{AnyQdisc, Bfifo, LinkCost, Next, Peek, Qdisc, QdiscStats, TbfSpec, WireSize};
 use crate::packet::{PacketList, segment};
 use crate::pool::Pool;
 use crate::stats::{DropReason, Dropped};
 use crate::time::Time;
 
-/// Token units in a byte.
-const UNIT: u64 = 1_000_000_000;
-
-/// One token bucket.
-#[derive(Clone, Copy, Debug)]
-struct Bucket {
-    /// Bytes per second, which is token units per nanosecond.
-    rate: u64,
-    /// Capacity in token units.
-    capacity: u64,
-    tokens: u64,
+/// The two buckets, and what they let pass.
+#[derive(Debug)]
+struct Shaper {
+    rate: Bucket,
+    peak: Option<Bucket>,
+    link: LinkCost,
+    /// When the buckets were last changed; `None` while they are full.
+    changed: Option<Time>,
+    /// The longest wire length that may pass: the smaller bucket.
+    max_size: u64,
+    /// The most that a frame may cost: the smaller bucket with the link's framing.
+    max_cost: u64,
 }
 
-impl Bucket {
-    /// Full, for at most `bytes` (up to 4 GiB, which keeps all products below 2^63).
-    fn new(rate: u64, bytes: u64) -> Bucket {
-        let capacity = bytes.min(u64::from(u32::MAX)) * UNIT;
-        Bucket {
+impl Shaper {
+    fn new(spec: &TbfSpec) -> Shaper {
+        // As the kernel does: a bucket holds what one packet of its size costs.
+        let rate = Bucket::new(spec.rate, spec.link.charge(spec.burst));
+        let mtu = u64::from(spec.mtu);
+        let peak = spec
+            .peakrate
+            .map(|rate| Bucket::new(rate, spec.link.charge(mtu)));
+        Shaper {
             rate,
-            capacity,
-            tokens: capacity,
+            peak,
+            link: spec.link,
+            changed: None,
+            max_size: peak.map_or(spec.burst, |_| spec.burst.min(mtu)),
+            max_cost: peak.map_or(rate.bytes(), |peak| rate.bytes().min(peak.bytes())),
         }
     }
 
-    /// Tokens after `elapsed` nanoseconds.
-    fn after(&self, elapsed: u64) -> u64 {
-        self.tokens
-            .saturating_add(elapsed.saturating_mul(self.rate))
-            .min(self.capacity)
+    /// Whether a frame can ever leave in one piece.
+    fn fits(&self, size: WireSize) -> bool {
+        size.bytes <= self.max_size && self.link.cost(size) <= self.max_cost
     }
 
-    /// Nanoseconds until `cost` tokens are there, counted from a moment with `tokens` of them.
-    fn wait(&self, tokens: u64, cost: u64) -> u64 {
-        cost.saturating_sub(tokens).div_ceil(self.rate)
+    /// Cost of a frame, tokens in both buckets now, and nanoseconds until they suffice.
+    fn ask(&self, size: WireSize, now: Time) -> (u64, u64, u64, u64) {
+        let cost = self.link.cost(size).saturating_mul(UNIT);
+        let elapsed = self
+            .changed
+            .map_or(u64::MAX, |then| now.since(then).as_nanos() as u64);
+        let tokens = self.rate.after(elapsed);
+        let wait = self.rate.wait(tokens, cost);
+        match &self.peak {
+            None => (cost, tokens, 0, wait),
+            Some(peak) => {
+                let peak_tokens = peak.after(elapsed);
+                (
+                    cost,
+                    tokens,
+                    peak_tokens,
+                    wait.max(peak.wait(peak_tokens, cost)),
+                )
+            }
+        }
+    }
+
+    /// Takes the tokens for a frame, or says how long to wait for them.
+    fn take(&mut self, size: WireSize, now: Time) -> Result<(), u64> {
+        let (cost, tokens, peak_tokens, wait) = self.ask(size, now);
+        if wait > 0 {
+            return Err(wait);
+        }
+        self.changed = Some(self.changed.map_or(now, |then| then.max(now)));
+        self.rate.set(tokens, cost);
+        if let Some(peak) = &mut self.peak {
+            peak.set(peak_tokens, cost);
+        }
+        Ok(())
+    }
+
+    fn fill(&mut self) {
+        self.changed = None;
+        self.rate.fill();
+        self.peak.iter_mut().for_each(Bucket::fill);
     }
 }
 
@@ -56,111 +98,183 @@ impl Bucket {
 /// A large frame longer than the bucket is segmented; anything else that is longer is dropped.
 #[derive(Debug)]
 pub struct Tbf {
-    queue: Bfifo,
-    rate: Bucket,
-    peak: Option<Bucket>,
-    /// When the buckets were last changed; `None` before the first packet, when they are full.
-    changed: Option<Time>,
-    /// The longest wire length that may pass: the smaller bucket.
-    max_size: u64,
+    shaper: Shaper,
+    class: Children,
+    limit: u64,
     pool: Pool,
-    stats: QdiscStats,
+    /// Drops of our own.
+    drops: u64,
+    /// Wire bytes and packets that left the class only to be dropped here.
+    lost: (u64, u64),
+    overlimits: u64,
 }
 
 impl Tbf {
     /// An empty queue with full buckets. `pool` provides the buffers of segmented frames. `spec` has been
     /// [checked](super::QdiscSpec::build).
     pub(super) fn new(spec: &TbfSpec, pool: Pool) -> Tbf {
-        let peak = spec
-            .peakrate
-            .map(|rate| Bucket::new(rate, u64::from(spec.mtu)));
         Tbf {
-            queue: Bfifo::new(spec.limit),
-            rate: Bucket::new(spec.rate, spec.burst),
-            peak,
-            changed: None,
-            max_size: peak.map_or(spec.burst, |_| spec.burst.min(u64::from(spec.mtu))),
+            shaper: Shaper::new(spec),
+            class: Children::new([AnyQdisc::Bfifo(Bfifo::new(spec.limit))]),
+            limit: spec.limit,
             pool,
-            stats: QdiscStats::default(),
+            drops: 0,
+            lost: (0, 0),
+            overlimits: 0,
         }
+    }
+
+    /// What the class is if it is given nothing else.
+    pub(super) fn default_child(&self) -> AnyQdisc {
+        AnyQdisc::Bfifo(Bfifo::new(self.limit))
+    }
+
+    pub(super) fn children(&self) -> &Children {
+        &self.class
+    }
+
+    pub(super) fn children_mut(&mut self) -> &mut Children {
+        &mut self.class
+    }
+
+    /// Changes all parameters at once and fills the buckets, as the kernel does. What is queued stays; what the new buckets can never let pass is
+    /// segmented or dropped. `limit` is that of the class's own queue, if it still has that.
+    pub(super) fn change(&mut self, spec: &TbfSpec, now: Time, dropped: &mut Dropped) {
+        let shrinks = Shaper::new(spec).max_cost < self.shaper.max_cost
+            || spec.burst < self.shaper.max_size
+            || spec.link != self.shaper.link;
+        self.shaper = Shaper::new(spec);
+        self.limit = spec.limit;
+        self.class.with(0, |child| {
+            if child.is_default()
+                && let AnyQdisc::Bfifo(queue) = child.qdisc_mut()
+            {
+                queue.set_limit(spec.limit);
+            }
+        });
+        if shrinks {
+            // A packet that was let in before might block the queue for ever now.
+            let mut again = PacketList::new();
+            self.class.drain(&mut again);
+            self.enqueue(&mut again, now, dropped);
+        }
+    }
+
+    /// Cuts or drops what can never leave in one piece.
+    fn admit(&mut self, packets: &mut PacketList, dropped: &mut Dropped) -> PacketList {
+        let mut accepted = PacketList::new();
+        while let Some(packet) = packets.pop_front() {
+            if self.shaper.fits((&packet).into()) {
+                accepted.push_back(packet);
+            } else if packet.gso().is_some() {
+                let mut parts = PacketList::new();
+                if let Err(error) = segment(packet, &self.pool, &mut parts) {
+                    self.drops += 1;
+                    dropped.note(error.reason, error.packets);
+                }
+                while let Some(part) = parts.pop_front() {
+                    if self.shaper.fits((&part).into()) {
+                        accepted.push_back(part);
+                    } else {
+                        self.drops += 1;
+                        dropped.push(part, DropReason::QdiscOversize);
+                    }
+                }
+            } else {
+                self.drops += 1;
+                dropped.push(packet, DropReason::QdiscOversize);
+            }
+        }
+        accepted
     }
 }
 
 impl Qdisc for Tbf {
     fn enqueue(&mut self, packets: &mut PacketList, now: Time, dropped: &mut Dropped) {
-        let before = self.queue.stats().drops;
-        let mut accepted = PacketList::new();
-        while let Some(packet) = packets.pop_front() {
-            if packet.wire_len() <= self.max_size {
-                accepted.push_back(packet);
-            } else if packet.gso().is_some() {
-                let mut parts = PacketList::new();
-                if let Err(error) = segment(packet, &self.pool, &mut parts) {
-                    self.stats.drops += 1;
-                    dropped.note(error.reason, error.packets);
-                }
-                while let Some(part) = parts.pop_front() {
-                    if part.wire_len() <= self.max_size {
-                        accepted.push_back(part);
-                    } else {
-                        self.stats.drops += 1;
-                        dropped.push(part, DropReason::QdiscOversize);
-                    }
-                }
-            } else {
-                self.stats.drops += 1;
-                dropped.push(packet, DropReason::QdiscOversize);
-            }
+        let fits = |packet| self.shaper.fits(WireSize::from(packet));
+        if packets.iter().all(fits) {
+            self.class
+                .with(0, |child| child.enqueue(packets, now, dropped));
+        } else {
+            let mut accepted = self.admit(packets, dropped);
+            self.class
+                .with(0, |child| child.enqueue(&mut accepted, now, dropped));
         }
-        self.queue.enqueue(&mut accepted, now, dropped);
-        self.stats.drops += self.queue.stats().drops - before;
     }
 
-    fn dequeue(&mut self, budget: usize, now: Time, out: &mut PacketList, _: &mut Dropped) -> Next {
-        for _ in 0..budget {
-            let Some(head) = self.queue.front() else {
-                return Next::Idle;
-            };
-            let cost = head.wire_len() * UNIT;
-            let elapsed = self
-                .changed
-                .map_or(u64::MAX, |then| now.since(then).as_nanos() as u64);
-            let tokens = self.rate.after(elapsed);
-            let peak_tokens = self.peak.map_or(0, |peak| peak.after(elapsed));
-            let wait = self
-                .rate
-                .wait(tokens, cost)
-                .max(self.peak.map_or(0, |peak| peak.wait(peak_tokens, cost)));
-            if wait > 0 {
-                self.stats.overlimits += 1;
-                return Next::At(now.plus_nanos(wait));
+    fn dequeue(
+        &mut self,
+        budget: usize,
+        now: Time,
+        out: &mut PacketList,
+        dropped: &mut Dropped,
+    ) -> Next {
+        let Tbf {
+            shaper,
+            class,
+            overlimits,
+            drops,
+            lost,
+            ..
+        } = self;
+        class.with(0, |child| {
+            for _ in 0..budget {
+                let size = match child.peek(now, dropped) {
+                    Peek::Packet(size) => size,
+                    Peek::At(time) => return Next::At(time),
+                    Peek::Idle | Peek::Unknown => return Next::Idle,
+                };
+                if !shaper.fits(size) {
+                    // Only a discipline that lengthens packets gets here: what was let in fits.
+                    let mut oversize = PacketList::new();
+                    child.dequeue(1, now, &mut oversize, dropped);
+                    *drops += oversize.len() as u64;
+                    *lost = (lost.0 + size.bytes, lost.1 + size.packets);
+                    dropped.append(oversize, DropReason::QdiscOversize);
+                    continue;
+                }
+                if let Err(wait) = shaper.take(size, now) {
+                    *overlimits += 1;
+                    return Next::At(now.plus_nanos(wait));
+                }
+                child.dequeue(1, now, out, dropped);
             }
-            self.changed = Some(self.changed.map_or(now, |then| then.max(now)));
-            self.rate.tokens = tokens - cost;
-            if let Some(peak) = &mut self.peak {
-                peak.tokens = peak_tokens - cost;
+            match child.peek_only(now) {
+                Peek::Idle => Next::Idle,
+                Peek::At(time) => Next::At(time),
+                Peek::Packet(_) | Peek::Unknown => Next::Ready,
             }
-            out.extend(self.queue.pop());
-        }
-        if self.queue.front().is_some() {
-            Next::Ready
-        } else {
-            Next::Idle
+        })
+    }
+
+    fn peek(&self, now: Time) -> Peek {
+        let child = self.class.get(0).map(|child| child.peek_only(now));
+        match child.unwrap_or(Peek::Idle) {
+            Peek::Packet(size) => match self.shaper.ask(size, now).3 {
+                0 => Peek::Packet(size),
+                wait => Peek::At(now.plus_nanos(wait)),
+            },
+            other => other,
         }
     }
 
     fn drain(&mut self, out: &mut PacketList) {
-        self.queue.drain(out);
+        self.class.drain(out);
+    }
+
+    fn reset(&mut self, dropped: &mut Dropped) {
+        self.class.reset(dropped);
+        self.shaper.fill();
     }
 
     fn stats(&self) -> QdiscStats {
-        let QdiscStats {
-            drops, overlimits, ..
-        } = self.stats;
+        let totals = self.class.totals();
         QdiscStats {
-            drops,
-            overlimits,
-            ..self.queue.stats()
+            bytes: totals.bytes.saturating_sub(self.lost.0),
+            packets: totals.packets.saturating_sub(self.lost.1),
+            drops: totals.drops + self.drops,
+            overlimits: self.overlimits,
+            ..totals
         }
     }
 }

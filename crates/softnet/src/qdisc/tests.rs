@@ -44,6 +44,7 @@ fn tbf(rate: u64, burst: u64, limit: u64) -> QdiscSpec {
         limit,
         peakrate: None,
         mtu: 0,
+        link: Default::default(),
     })
 }
 
@@ -213,6 +214,7 @@ fn tbf_peakrate_spaces_packets() {
         limit: 100_000,
         peakrate: Some(100_000),
         mtu: 1000,
+        link: Default::default(),
     };
     let mut q = build(QdiscSpec::Tbf(spec), &pool);
     for n in 0..5 {
@@ -237,6 +239,7 @@ fn bad_parameters_are_named() {
             limit: 0,
             peakrate,
             mtu,
+            link: Default::default(),
         })
         .check()
     };

@@ -42,6 +42,11 @@ impl Dropped {
         self.wire
     }
 
+    /// Wire packets collected for each reason, in the order of [`DropReason::ALL`].
+    pub(crate) fn counts(&self) -> &[u32; DropReason::ALL.len()] {
+        &self.counts
+    }
+
     /// Counts everything in `counters` and frees it.
     pub fn settle(&mut self, counters: &DropCounters) {
         if self.wire == 0 {

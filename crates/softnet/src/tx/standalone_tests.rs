@@ -39,6 +39,7 @@ fn senders_that_wait_for_room_lose_nothing() {
         limit: 100 * 100,
         peakrate: None,
         mtu: 0,
+        link: Default::default(),
     };
     let (out, record, pool) = start(QdiscSpec::Tbf(tbf));
     let clock = Clock::monotonic();
@@ -97,6 +98,7 @@ fn what_cannot_leave_in_time_is_dropped_and_counted() {
         limit: 100_000,
         peakrate: None,
         mtu: 0,
+        link: Default::default(),
     };
     let (out, _, pool) = start(QdiscSpec::Tbf(slow));
     let list: PacketList = (0..10).map(|n| frame(&pool, 1, 2, 100, n)).collect();

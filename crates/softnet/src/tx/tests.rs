@@ -174,6 +174,7 @@ fn a_throttled_queue_goes_on_by_timer() {
         limit: 10_000,
         peakrate: None,
         mtu: 0,
+        link: Default::default(),
     };
     let bench = Bench::new(QdiscSpec::Tbf(tbf));
     bench.send(0..5);
@@ -276,6 +277,7 @@ fn replacing_a_discipline_keeps_what_is_queued() {
         limit: 10_000,
         peakrate: None,
         mtu: 0,
+        link: Default::default(),
     };
     let bench = Bench::new(QdiscSpec::Tbf(slow));
     bench.send(0..10);
@@ -297,6 +299,7 @@ fn replacing_a_discipline_keeps_what_is_queued() {
         limit: 1,
         peakrate: None,
         mtu: 0,
+        link: Default::default(),
     };
     assert!(
         bench
@@ -345,6 +348,7 @@ fn a_shaped_device_has_one_bucket_for_all_rings() {
         limit: 100_000,
         peakrate: None,
         mtu: 0,
+        link: Default::default(),
     };
     let (device, records, _, pool) = four_rings(QdiscSpec::Tbf(tbf));
     device.transmit(flows(&pool, 0..200), Time::ZERO);
