@@ -9,7 +9,7 @@ use softnet::pool::{Pool, PoolConfig};
 use softnet::qdisc::{QdiscSpec, TbfSpec};
 use softnet::stats::DropReason;
 use softnet::time::Clock;
-use softnet::tx::{DeviceConfig, Features, Sent, Standalone, TxRing, Xmit};
+use softnet::tx::{DeviceConfig, Features, Sent, Standalone, TxPolicy, TxRing, Xmit};
 
 /// The driver: each packet's bytes become a datagram.
 struct Udp(UdpSocket);
@@ -57,6 +57,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         name: "udp0".into(),
         features: Features::default(),
         qdisc: QdiscSpec::Tbf(tbf),
+        policy: TxPolicy::default(),
     };
     let out = Standalone::start(config, vec![Udp(socket)], &pool, clock.clone())?;
     std::thread::scope(|scope| {

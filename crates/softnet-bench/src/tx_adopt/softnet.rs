@@ -4,7 +4,7 @@ use softnet::packet::PacketList;
 use softnet::pool::Pool;
 use softnet::qdisc::QdiscSpec;
 use softnet::time::Time;
-use softnet::tx::{DeviceConfig, Features, Standalone, XmitResult};
+use softnet::tx::{DeviceConfig, Features, Standalone, TxPolicy, XmitResult};
 
 use super::fq::Fq;
 use super::path::{Discipline, Path, Sink};
@@ -30,6 +30,10 @@ impl Softnet {
             features: Features::default(),
             qdisc: QdiscSpec::Pfifo {
                 limit: packets as u32,
+            },
+            policy: TxPolicy {
+                max_burst: packets,
+                ..TxPolicy::default()
             },
         };
         let standalone = Standalone::start(config, vec![sink], pool, ticks.clock())

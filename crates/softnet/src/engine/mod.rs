@@ -19,7 +19,7 @@ use crate::qdisc::{QdiscSpec, SpecError};
 use crate::rx::{Command, Doorbell, Napi, RxQueue, Sleep, Worker, WorkerShared};
 use crate::sync::PerCpu;
 use crate::time::Clock;
-use crate::tx::{Device, DeviceConfig, Features, TxRing};
+use crate::tx::{Device, DeviceConfig, Features, TxPolicy, TxRing};
 
 /// Bells of a worker: one for commands, the others for transmit queues.
 const BELLS: usize = 1024;
@@ -197,6 +197,7 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
             name: setup.name,
             features: setup.features,
             qdisc: setup.qdisc,
+            policy: TxPolicy::default(),
         };
         let device = Arc::new(Device::new(config, setup.tx, &self.pool, &homes)?);
         state.next_worker = (first + setup.rx.len().max(1)) % state.workers.len();

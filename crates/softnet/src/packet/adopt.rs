@@ -1,10 +1,10 @@
-//! An adoption list of packets: [`AdoptionList`] with owned values at its ends.
+//! Adoption lists of packets: [`AdoptionList`] and [`RunList`] with owned values at their ends.
 
 use std::ptr::NonNull;
 
 use super::list::RawList;
 use super::{Header, PacketList};
-use crate::sync::{AdoptionList, Linked};
+use crate::sync::{AdoptionList, Linked, Pushed, RunList, RunnerGuard, Taken};
 
 // SAFETY: both functions use `Header::next`, which only the list that holds the packet touches.
 unsafe impl Linked for Header {
@@ -71,31 +71,225 @@ impl PacketAdoption {
 
     /// Takes everything, oldest first.
     pub fn take(&self) -> PacketList {
-        let mut raw: Option<RawList> = None;
-        self.list.take(|node| {
-            // SAFETY: `take` gave the node to us; its link is ours to change.
-            let bytes = unsafe {
-                Header::set_next(node, raw.map(|r| r.head));
-                u64::from((*node.as_ptr()).total_len)
-            };
-            raw = Some(match raw {
-                None => RawList {
-                    head: node,
-                    tail: node,
-                    len: 1,
-                    bytes,
-                },
-                Some(r) => RawList {
-                    head: node,
-                    len: r.len + 1,
-                    bytes: r.bytes + bytes,
-                    ..r
-                },
-            });
-        });
-        // SAFETY: linked above from the oldest (`head`) to the newest (`tail`, whose link is `None`), and ours.
-        raw.map_or_else(PacketList::new, |raw| unsafe { PacketList::from_raw(raw) })
+        let mut turned = Turned::default();
+        // SAFETY: `take` gives every node to us.
+        self.list.take(|node| unsafe { turned.push_front(node) });
+        turned.into_list()
     }
+}
+
+/// A chain that is being turned around, from newest first to oldest first.
+#[derive(Default)]
+struct Turned(Option<RawList>);
+
+impl Turned {
+    /// # Safety
+    /// The caller owns `node`, and gives it up.
+    #[inline]
+    unsafe fn push_front(&mut self, node: NonNull<Header>) {
+        // SAFETY: owned by the caller's promise, so its link is ours to change.
+        let bytes = unsafe {
+            Header::set_next(node, self.0.map(|r| r.head));
+            u64::from((*node.as_ptr()).total_len)
+        };
+        self.0 = Some(match self.0 {
+            None => RawList {
+                head: node,
+                tail: node,
+                len: 1,
+                bytes,
+            },
+            Some(r) => RawList {
+                head: node,
+                len: r.len + 1,
+                bytes: r.bytes + bytes,
+                ..r
+            },
+        });
+    }
+
+    fn into_list(self) -> PacketList {
+        // SAFETY: linked from the oldest (`head`) to the newest (`tail`, whose link is `None`), and ours.
+        self.0
+            .map_or_else(PacketList::new, |raw| unsafe { PacketList::from_raw(raw) })
+    }
+}
+
+/// Packets that wait for the thread which has the run, and what only that thread may touch: a [`RunList`] of packets.
+#[derive(Debug)]
+pub struct PacketRun<T> {
+    list: RunList<Header, T>,
+}
+
+/// What became of a sender's packets; see [`PacketRun::enter`].
+#[derive(Debug)]
+pub enum Entry<'a, T> {
+    /// The caller has the run. The packets are those left by others before, which go first, and its own.
+    Runs(PacketRunner<'a, T>, PacketList),
+    /// They wait for the thread that has the run.
+    Left,
+    /// Too many wait. Here they are.
+    Full(PacketList),
+}
+
+impl<T> PacketRun<T> {
+    /// Idle and empty, around `value`.
+    pub fn new(value: T) -> Self {
+        PacketRun {
+            list: RunList::new(value),
+        }
+    }
+
+    /// Takes the run if nobody has it, else leaves `packets`, in one atomic operation, to the thread that has it, unless others wait and together they
+    /// would be more than `limit`. Never waits.
+    #[inline]
+    pub fn enter(&self, mut packets: PacketList, limit: usize) -> Entry<'_, T> {
+        loop {
+            if let Some((guard, left)) = self.list.try_begin() {
+                let packets = if left.is_empty() {
+                    packets
+                } else {
+                    let mut all = oldest_first(left);
+                    all.append(&mut packets);
+                    all
+                };
+                return Entry::Runs(PacketRunner(guard), packets);
+            }
+            packets = match self.push(packets, limit, false) {
+                Ok(()) => return Entry::Left,
+                Err((Pushed::Full, packets)) => return Entry::Full(packets),
+                Err((_, packets)) => packets,
+            };
+        }
+    }
+
+    /// Leaves `packets` without taking the run, also where nobody has it: the caller must tell somebody to run.
+    ///
+    /// # Errors
+    /// With the packets, if others wait and together they would be more than `limit`.
+    #[inline]
+    pub fn leave(&self, packets: PacketList, limit: usize) -> Result<(), PacketList> {
+        self.push(packets, limit, true)
+            .map_err(|(_, packets)| packets)
+    }
+
+    #[inline]
+    fn push(
+        &self,
+        packets: PacketList,
+        limit: usize,
+        unattended: bool,
+    ) -> Result<(), (Pushed, PacketList)> {
+        let Some(raw) = packets.into_raw() else {
+            return Ok(());
+        };
+        // The list's links run from newest to oldest.
+        // SAFETY: the chain came out of a `PacketList` that owned it; turned around, it runs from `tail` to `head`.
+        let pushed = unsafe {
+            if raw.len > 1 {
+                reverse(raw.head);
+            }
+            self.list
+                .push(raw.tail, raw.head, raw.len, limit, unattended)
+        };
+        if pushed == Pushed::Left {
+            return Ok(());
+        }
+        // SAFETY: still ours; reversing again restores the order, and the push may have left a link behind the oldest.
+        unsafe {
+            Header::set_next(raw.head, None);
+            if raw.len > 1 {
+                reverse(raw.tail);
+            }
+            Err((pushed, PacketList::from_raw(raw)))
+        }
+    }
+
+    /// Takes the run with all that waits, or makes the thread that has it go round once more. For events that are no packets.
+    pub fn begin_or_miss(&self) -> Option<(PacketRunner<'_, T>, PacketList)> {
+        let (guard, left) = self.list.begin_or_miss()?;
+        Some((PacketRunner(guard), oldest_first(left)))
+    }
+
+    /// Takes the run with all that waits, yielding the CPU while another thread has it. For the control path only.
+    pub fn begin_slow(&self) -> (PacketRunner<'_, T>, PacketList) {
+        let (guard, left) = self.list.begin_slow();
+        (PacketRunner(guard), oldest_first(left))
+    }
+
+    /// Packets that wait.
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Whether no packet waits.
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// Whether nothing waits and nobody runs.
+    pub fn is_idle(&self) -> bool {
+        self.list.is_idle()
+    }
+}
+
+impl<T> Drop for PacketRun<T> {
+    fn drop(&mut self) {
+        drop(oldest_first(self.list.take_mut()));
+    }
+}
+
+/// The run of a [`PacketRun`]: exclusive access to its value.
+#[derive(Debug)]
+pub struct PacketRunner<'a, T>(RunnerGuard<'a, Header, T>);
+
+impl<'a, T> PacketRunner<'a, T> {
+    /// Takes what waits, oldest first, and says whether anything but packets was missed, which is forgotten: the caller looks at everything after this.
+    #[inline]
+    pub fn take(&mut self) -> (PacketList, bool) {
+        let taken = self.0.take();
+        let missed = taken.missed();
+        (oldest_first(taken), missed)
+    }
+
+    /// Gives the run up, if nothing waits and nothing was missed.
+    ///
+    /// # Errors
+    /// With the run itself: [`take`](PacketRunner::take) and go round again.
+    #[inline]
+    pub fn end(self) -> Result<(), PacketRunner<'a, T>> {
+        self.0.end().map_err(PacketRunner)
+    }
+
+    /// Gives the run up, whatever waits. Returns true if anything does, or was missed: somebody must then be told to run.
+    #[must_use = "what waits is stuck unless somebody is told"]
+    pub fn leave(self) -> bool {
+        self.0.leave()
+    }
+}
+
+impl<T> std::ops::Deref for PacketRunner<'_, T> {
+    type Target = T;
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T> std::ops::DerefMut for PacketRunner<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.0
+    }
+}
+
+/// As a list of packets.
+#[inline]
+fn oldest_first(taken: Taken<Header>) -> PacketList {
+    let mut turned = Turned::default();
+    // SAFETY: `taken` owns the nodes.
+    taken.visit(|node| unsafe { turned.push_front(node) });
+    turned.into_list()
 }
 
 /// Turns a chain around.

@@ -32,7 +32,7 @@ use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-pub use adopt::PacketAdoption;
+pub use adopt::{Entry, PacketAdoption, PacketRun, PacketRunner};
 pub use checksum::{checksum, fold, pseudo_header, sum_bytes};
 pub(crate) use header::{Flags, Header, SharedInfo};
 pub use list::PacketList;

@@ -125,6 +125,10 @@ impl Qdisc for AnyQdisc {
     fn enqueue(&mut self, packets: &mut PacketList, now: Time, dropped: &mut Dropped) {
         dispatch!(self, q => q.enqueue(packets, now, dropped));
     }
+    #[inline]
+    fn bypass(&mut self, packets: &PacketList) -> bool {
+        dispatch!(self, q => q.bypass(packets))
+    }
     fn dequeue(
         &mut self,
         budget: usize,

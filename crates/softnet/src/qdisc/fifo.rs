@@ -87,6 +87,9 @@ impl Fifo {
 /// What limits a plain FIFO.
 trait Limit: Send + std::fmt::Debug {
     fn admits(&self, queue: &Fifo, packet: &Packet) -> bool;
+
+    /// Whether an empty queue admits all of them.
+    fn admits_all(&self, packets: &PacketList) -> bool;
 }
 
 /// Packets (frames).
@@ -101,12 +104,21 @@ impl Limit for Frames {
     fn admits(&self, queue: &Fifo, _: &Packet) -> bool {
         queue.len() < self.0 as usize
     }
+
+    #[inline]
+    fn admits_all(&self, packets: &PacketList) -> bool {
+        packets.len() <= self.0 as usize
+    }
 }
 
 impl Limit for Bytes {
     fn admits(&self, queue: &Fifo, packet: &Packet) -> bool {
         // Both are far below 2^63 (BUG-TX-28 was a 32-bit sum).
         queue.backlog() + packet.wire_len() <= self.0
+    }
+
+    fn admits_all(&self, packets: &PacketList) -> bool {
+        packets.iter().map(Packet::wire_len).sum::<u64>() <= self.0
     }
 }
 
@@ -166,6 +178,11 @@ impl<L: Limit> Qdisc for LimitedFifo<L> {
                 dropped.push(packet, DropReason::QdiscLimit);
             }
         }
+    }
+
+    #[inline]
+    fn bypass(&mut self, packets: &PacketList) -> bool {
+        self.queue.is_empty() && self.limit.admits_all(packets) && self.stats.count(packets)
     }
 
     fn dequeue(

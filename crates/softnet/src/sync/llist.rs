@@ -17,7 +17,8 @@ use super::primitive::{AtomicPtr, Ordering};
 /// A node with an intrusive link.
 ///
 /// # Safety
-/// `next` and `set_next` read and write one and the same field, which nothing else touches while the node is in a list.
+/// `next` and `set_next` read and write one and the same field, which nothing else touches while the node is in a list. A node may be put in a list by
+/// one thread and taken by another (which `Send` would say, but nodes are moved by pointer).
 pub unsafe trait Linked {
     /// The node's link.
     ///

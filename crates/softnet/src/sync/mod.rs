@@ -14,6 +14,7 @@ pub(crate) mod membarrier;
 mod notify;
 mod per_cpu;
 mod primitive;
+mod run_list;
 mod run_state;
 mod try_lock;
 
@@ -23,6 +24,7 @@ pub use index_stack::IndexStack;
 pub use llist::{AdoptionList, Linked};
 pub use notify::Notify;
 pub use per_cpu::PerCpu;
+pub use run_list::{Pushed, RunList, RunnerGuard, Taken};
 pub use run_state::{RunGuard, RunState};
 pub use try_lock::{TryLock, TryLockGuard};
 

@@ -6,7 +6,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::queue::{QueueStats, TxQueue, XmitResult};
+use super::policy::TxPolicy;
+use super::queue::{QueueStats, Surroundings, TxQueue, XmitResult};
 use super::ring::{Features, TxRing};
 use super::select::select_queue;
 use crate::packet::PacketList;
@@ -26,6 +27,8 @@ pub struct DeviceConfig {
     pub features: Features,
     /// Discipline of each transmit queue.
     pub qdisc: QdiscSpec,
+    /// Who runs the queues.
+    pub policy: TxPolicy,
 }
 
 /// Numbers of a device. Packets are wire packets, bytes are wire bytes (Ethernet header included, no preamble or FCS).
@@ -94,15 +97,15 @@ impl<R: TxRing> Device<R> {
         }
         let mut queues = Vec::new();
         for (share, (doorbell, token)) in shares.into_iter().zip(homes) {
-            queues.push(TxQueue::new(
-                share,
-                config.qdisc.build(&env)?,
-                config.features,
-                drops.clone(),
-                pool.clone(),
-                doorbell.clone(),
-                *token,
-            ));
+            let around = Surroundings {
+                policy: config.policy.clone(),
+                features: config.features,
+                drops: drops.clone(),
+                pool: pool.clone(),
+                doorbell: doorbell.clone(),
+                token: *token,
+            };
+            queues.push(TxQueue::new(share, config.qdisc.build(&env)?, around));
         }
         Ok(Device {
             name: config.name,

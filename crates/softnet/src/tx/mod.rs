@@ -4,15 +4,19 @@
 //! whoever does. What a bounded run leaves is handed to the queue's worker.
 
 mod device;
+mod policy;
 mod queue;
 mod ring;
 mod room;
+mod runner;
 mod select;
 mod standalone;
 mod validate;
+mod waiting;
 
 pub use device::{Device, DeviceConfig, DeviceStats};
-pub use queue::{QDISC_MAX_BURST, QueueStats, RUN_QUOTA, TxQueue, XmitResult};
+pub use policy::{QDISC_MAX_BURST, RUN_QUOTA, ServedBy, TimeLimit, TxPolicy};
+pub use queue::{QueueStats, TxQueue, XmitResult};
 pub use ring::{Features, Sent, TxRing, Xmit};
 pub use standalone::{Standalone, StandaloneError};
 pub use validate::validate;

@@ -11,22 +11,16 @@ use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 
-use super::ring::{Features, Sent, TxRing, Xmit};
+use super::policy::{ADOPT_QUOTA, RUN_QUOTA, ServedBy, TimeLimit, TxPolicy};
+use super::ring::{Features, TxRing};
 use super::room::Room;
-use super::select::select_queue;
-use super::validate;
-use crate::packet::{Packet, PacketAdoption, PacketList, merge};
+use super::runner::{Budget, Left, Runner};
+use crate::packet::{Entry, PacketList, PacketRun, PacketRunner};
 use crate::pool::Pool;
-use crate::qdisc::{AnyQdisc, Next, Qdisc, QdiscStats};
+use crate::qdisc::{AnyQdisc, Qdisc, QdiscStats};
 use crate::rx::Doorbell;
-use crate::stats::{DropCounters, DropReason, Dropped, Published};
-use crate::sync::{RunGuard, RunState};
+use crate::stats::{DropCounters, DropReason, Published};
 use crate::time::Time;
-
-/// Packets a run sends before it hands over to the worker (the kernel's `dev_tx_weight`).
-pub const RUN_QUOTA: usize = 64;
-/// Packets that may wait on the adoption list (the kernel's `net.core.qdisc_max_burst`).
-pub const QDISC_MAX_BURST: usize = 1000;
 
 /// Position of the length in frames among the published numbers.
 const QLEN: usize = 5;
@@ -42,18 +36,6 @@ pub enum XmitResult {
     Congestion,
 }
 
-/// What one run left behind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Left {
-    Nothing,
-    /// The quota is used up.
-    More,
-    /// Nothing may leave before this time.
-    Until(Time),
-    /// The driver is full.
-    Stopped,
-}
-
 /// Numbers of a queue. Frames or wire packets as said in [`QdiscStats`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueStats {
@@ -65,32 +47,14 @@ pub struct QueueStats {
     pub tx_bytes: u64,
 }
 
-/// What only the runner touches.
-#[derive(Debug)]
-struct Runner<R> {
-    qdisc: AnyQdisc,
-    /// What the driver gave back, already fit for it.
-    requeued: PacketList,
-    requeues: u64,
-    /// The driver's rings that this queue feeds: its own, or all of the device, or none (see [`Device`](super::Device)).
-    rings: Vec<R>,
-    sent: Sent,
-    dropped: Dropped,
-    /// False: the device is down; packets are dropped.
-    active: bool,
-    /// The driver was full and has not been heard of since (INV-TX-11: it is not tried meanwhile).
-    stopped: bool,
-}
-
 /// One transmit queue: adoption list, run state, discipline, requeue list, driver rings.
 ///
 /// A sender pushes its packets in one atomic step and claims the run if nobody has it; the runner adopts everything on the list, enqueues it, dequeues
 /// batches and hands them to the driver. Nobody waits for anybody. What a bounded run leaves is done by the queue's worker.
 #[derive(Debug)]
 pub struct TxQueue<R> {
-    /// Written by senders.
-    adoption: CachePadded<PacketAdoption>,
-    run: CachePadded<RunState<Runner<R>>>,
+    /// What waits to be adopted, and what the runner alone touches.
+    run: PacketRun<Runner<R>>,
     /// Written by the runner, read by anyone.
     published: CachePadded<Published<10>>,
     /// The time for which the worker has been asked to come back; `u64::MAX` if it has not. Written by the runner only.
@@ -98,6 +62,7 @@ pub struct TxQueue<R> {
     /// The driver may have room again; set by [`wake`](TxQueue::wake), cleared by the runner before it tries.
     woken: AtomicBool,
     room: Room,
+    policy: TxPolicy,
     features: Features,
     drops: Arc<DropCounters>,
     pool: Pool,
@@ -105,34 +70,37 @@ pub struct TxQueue<R> {
     token: usize,
 }
 
+/// Where a queue's packets and what it leaves undone go.
+#[derive(Clone, Debug)]
+pub(super) struct Surroundings {
+    pub(super) policy: TxPolicy,
+    pub(super) features: Features,
+    pub(super) drops: Arc<DropCounters>,
+    pub(super) pool: Pool,
+    /// The bell of the worker that does what bounded runs leave.
+    pub(super) doorbell: Arc<Doorbell>,
+    /// The number by which that worker knows the queue.
+    pub(super) token: usize,
+}
+
 impl<R: TxRing> TxQueue<R> {
-    /// A queue whose leftover work is done by the worker behind `doorbell`, which knows the queue as `token`.
-    pub(super) fn new(
-        rings: Vec<R>,
-        qdisc: AnyQdisc,
-        features: Features,
-        drops: Arc<DropCounters>,
-        pool: Pool,
-        doorbell: Arc<Doorbell>,
-        token: usize,
-    ) -> Self {
-        let runner = Runner {
-            qdisc,
-            requeued: PacketList::new(),
-            requeues: 0,
-            rings,
-            sent: Sent::default(),
-            dropped: Dropped::new(),
-            active: true,
-            stopped: false,
-        };
+    /// A queue that feeds `rings`.
+    pub(super) fn new(rings: Vec<R>, qdisc: AnyQdisc, around: Surroundings) -> Self {
+        let Surroundings {
+            policy,
+            features,
+            drops,
+            pool,
+            doorbell,
+            token,
+        } = around;
         TxQueue {
-            adoption: CachePadded::new(PacketAdoption::new()),
-            run: CachePadded::new(RunState::new(runner)),
+            run: PacketRun::new(Runner::new(qdisc, rings)),
             published: CachePadded::default(),
             armed: AtomicU64::new(u64::MAX),
             woken: AtomicBool::new(false),
             room: Room::default(),
+            policy,
             features,
             drops,
             pool,
@@ -145,57 +113,64 @@ impl<R: TxRing> TxQueue<R> {
     /// packets, its own or others', on the caller's time.
     pub fn transmit(&self, packets: PacketList, now: Time) -> XmitResult {
         let single = packets.len() == 1;
-        if let Err(refused) = self.adoption.push(packets, QDISC_MAX_BURST) {
-            self.drops
-                .add(DropReason::QdiscBurst, refused.wire_packets());
-            return XmitResult::Drop;
+        if self.policy.served_by == ServedBy::Worker {
+            return self.leave_to_worker(packets);
         }
-        let dropped = self.run(now);
-        match (dropped, single) {
-            (0, _) => XmitResult::Success,
+        let (runner, adopted) = match self.run.enter(packets, self.policy.max_burst) {
+            Entry::Runs(runner, adopted) => (runner, adopted),
+            Entry::Left => return XmitResult::Success,
+            Entry::Full(refused) => return self.refuse(refused),
+        };
+        let own = adopted.len() == 1;
+        let (dropped, _) = self.serve(runner, adopted, now, Some(now));
+        match dropped {
+            0 => XmitResult::Success,
             // The only packet that was adopted is the caller's own (INV-TX-9).
-            (_, true) if dropped == 1 => XmitResult::Drop,
+            1 if single && own => XmitResult::Drop,
             _ => XmitResult::Congestion,
         }
     }
 
-    /// Runs the queue if nobody does. Returns how many packets were dropped meanwhile.
-    fn run(&self, now: Time) -> u64 {
-        let mut drops = 0;
-        let mut quota = RUN_QUOTA;
-        while let Some(guard) = self.run.try_begin() {
-            let (left, _) = self.finish(guard, now, &mut quota, &mut drops, Some(now));
-            // A sender that pushed while we ran left its packets to us; see `RunState`.
-            let pushed = !self.adoption.is_empty();
-            if left == Left::More || pushed && quota == 0 {
+    fn leave_to_worker(&self, packets: PacketList) -> XmitResult {
+        match self.run.leave(packets, self.policy.max_burst) {
+            Ok(()) => {
                 self.doorbell.ring(self.token);
-                break;
+                XmitResult::Success
             }
-            if !pushed {
-                break;
-            }
+            Err(refused) => self.refuse(refused),
         }
-        drops
     }
 
-    /// Runs until the guard can be given up. Returns what is left, and how often the run went round.
+    #[cold]
+    fn refuse(&self, refused: PacketList) -> XmitResult {
+        self.drops
+            .add(DropReason::QdiscBurst, refused.wire_packets());
+        XmitResult::Drop
+    }
+
+    /// Runs the queue until nothing is left or the budget is used up. Returns how many packets were dropped, and when the queue wants to be run again.
     ///
     /// The worker's timer is armed inside the run, so that `armed` has one writer at a time: by this function if `arm` says that the runner
     /// is a sender (at that time), else by the worker itself.
-    fn finish(
+    fn serve(
         &self,
-        mut guard: RunGuard<'_, Runner<R>>,
+        mut runner: PacketRunner<'_, Runner<R>>,
+        mut adopted: PacketList,
         now: Time,
-        quota: &mut usize,
-        drops: &mut u64,
         arm: Option<Time>,
-    ) -> (Left, Option<Time>) {
+    ) -> (u64, Option<Time>) {
+        let mut budget = Budget {
+            packets: RUN_QUOTA,
+            adoptions: ADOPT_QUOTA,
+            start: now,
+        };
+        let mut drops = 0;
         let mut missed = false;
         loop {
-            let left = guard.run(self, now, quota);
-            *drops += guard.dropped.wire_packets();
-            guard.publish(&self.published);
-            guard.dropped.settle(&self.drops);
+            let left = runner.run(self, &mut adopted, now, &mut budget);
+            drops += runner.dropped.wire_packets();
+            runner.publish(&self.published);
+            runner.dropped.settle(&self.drops);
             let timer = if let Left::Until(time) = left {
                 Some(time)
             } else {
@@ -207,14 +182,22 @@ impl<R: TxRing> TxQueue<R> {
                     .armed
                     .store(timer.map_or(u64::MAX, Time::nanos), Ordering::Relaxed),
             }
-            match guard.end() {
+            let ended = if left == Left::More || budget.packets == 0 {
+                if runner.leave() || left == Left::More {
+                    self.doorbell.ring(self.token);
+                }
+                Ok(())
+            } else {
+                runner.end()
+            };
+            match ended {
                 Ok(()) => {
                     self.room.published();
-                    return (left, timer);
+                    return (drops, timer);
                 }
                 Err(again) => {
-                    missed = true;
-                    guard = again;
+                    runner = again;
+                    (adopted, missed) = runner.take();
                 }
             }
         }
@@ -232,15 +215,25 @@ impl<R: TxRing> TxQueue<R> {
 
     /// The worker's turn: runs the queue, and says when it wants to be run again at the latest.
     pub(crate) fn run_from_worker(&self, now: Time) -> Option<Time> {
-        let mut quota = RUN_QUOTA;
-        let mut drops = 0;
         // If another thread runs, it goes round once more, and then arms or rings as it finds things.
-        let guard = self.run.begin_or_miss()?;
-        let (left, timer) = self.finish(guard, now, &mut quota, &mut drops, None);
-        if left == Left::More || !self.adoption.is_empty() {
-            self.doorbell.ring(self.token);
-        }
-        timer
+        let (runner, adopted) = self.run.begin_or_miss()?;
+        self.serve(runner, adopted, now, None).1
+    }
+
+    pub(super) fn take_woken(&self) -> bool {
+        self.woken.swap(false, Ordering::Acquire)
+    }
+
+    pub(super) fn time_limit(&self) -> Option<&TimeLimit> {
+        self.policy.time_limit.as_ref()
+    }
+
+    pub(super) fn features(&self) -> &Features {
+        &self.features
+    }
+
+    pub(super) fn pool(&self) -> &Pool {
+        &self.pool
     }
 
     /// The driver has room again (or may have). May be called from any thread, also while the queue runs: then it
@@ -253,12 +246,13 @@ impl<R: TxRing> TxQueue<R> {
     /// Takes rings and everything that waits out of the queue, in the order in which it would have left. Waits for a running thread:
     /// control path only.
     pub(super) fn evict(&self) -> (Vec<R>, PacketList) {
-        let mut guard = self.run.begin_slow();
+        let (mut guard, mut left) = self.run.begin_slow();
         let mut waiting = guard.requeued.take();
         guard.qdisc.drain(&mut waiting);
-        waiting.append(&mut self.adoption.take());
+        waiting.append(&mut guard.adopted.take());
+        waiting.append(&mut left);
         let rings = std::mem::take(&mut guard.rings);
-        self.leave(guard);
+        self.leave(guard, PacketList::new());
         (rings, waiting)
     }
 
@@ -272,45 +266,48 @@ impl<R: TxRing> TxQueue<R> {
         mut waiting: PacketList,
         now: Time,
     ) {
-        let mut guard = self.run.begin_slow();
+        let (mut guard, mut left) = self.run.begin_slow();
         let mut moved = PacketList::new();
         guard.qdisc.drain(&mut moved);
         moved.append(&mut waiting);
+        moved.append(&mut guard.adopted.take());
+        moved.append(&mut left);
         guard.qdisc = qdisc;
         guard.rings.extend(rings);
         let Runner { qdisc, dropped, .. } = &mut *guard;
         qdisc.enqueue(&mut moved, now, dropped);
-        self.leave(guard);
+        self.leave(guard, PacketList::new());
     }
 
     /// Replaces the driver's rings, for a device that came back, as many as `rings` yields. Waits for a running thread: control path only.
     pub(super) fn replace_rings(&self, rings: &mut impl Iterator<Item = R>) {
-        let mut guard = self.run.begin_slow();
+        let (mut guard, left) = self.run.begin_slow();
         for (old, new) in guard.rings.iter_mut().zip(rings) {
             *old = new;
         }
         guard.stopped = false;
-        self.leave(guard);
+        self.leave(guard, left);
     }
 
     /// Takes the queue down (packets are dropped as [`DropReason::DeviceDown`], what is queued as
     /// [`DropReason::QdiscReset`]) or up again. Waits for a running thread: control path only.
     pub fn set_active(&self, active: bool) {
-        let mut guard = self.run.begin_slow();
+        let (mut guard, left) = self.run.begin_slow();
         guard.active = active;
         if !active {
             let mut gone = guard.requeued.take();
             guard.qdisc.drain(&mut gone);
             guard.dropped.append(gone, DropReason::QdiscReset);
         }
-        self.leave(guard);
+        self.leave(guard, left);
     }
 
-    /// Ends a run of the control path: publishes, frees, and lets the worker look at the rest.
-    fn leave(&self, mut guard: RunGuard<'_, Runner<R>>) {
+    /// Ends a run of the control path: keeps what waited for the next run, publishes, frees, and lets the worker look at the rest.
+    fn leave(&self, mut guard: PacketRunner<'_, Runner<R>>, mut left: PacketList) {
+        guard.adopted.append(&mut left);
         guard.publish(&self.published);
         guard.dropped.settle(&self.drops);
-        drop(guard);
+        let _ = guard.leave();
         self.doorbell.ring(self.token);
     }
 
@@ -346,7 +343,7 @@ impl<R: TxRing> TxQueue<R> {
 
     /// Frames that wait: on the adoption list, in the discipline, and for the driver. A recent value while threads send.
     pub fn waiting(&self) -> usize {
-        self.adoption.len() + self.published.get()[QLEN] as usize
+        self.run.len() + self.published.get()[QLEN] as usize
     }
 
     /// Waits until fewer than `limit` frames [`wait`](TxQueue::waiting) in this queue, for at most `timeout`; false if they are as many then. A sender that
@@ -358,117 +355,6 @@ impl<R: TxRing> TxQueue<R> {
 
     /// Whether nothing waits, on the adoption list or in the discipline. Exact when no sender is active.
     pub fn is_empty(&self) -> bool {
-        self.adoption.is_empty() && !self.run.is_running() && self.published.get()[QLEN] == 0
-    }
-}
-
-impl<R: TxRing> Runner<R> {
-    /// Adopts, enqueues, dequeues and sends, for at most `quota` packets.
-    fn run(&mut self, queue: &TxQueue<R>, now: Time, quota: &mut usize) -> Left {
-        let mut adopted = queue.adoption.take();
-        if !self.active {
-            self.dropped.append(adopted, DropReason::DeviceDown);
-            return Left::Nothing;
-        }
-        if !adopted.is_empty() {
-            self.qdisc.enqueue(&mut adopted, now, &mut self.dropped);
-        }
-        if self.rings.is_empty() {
-            // The device's discipline is another queue's now: the worker takes what came too late there.
-            let idle = self.qdisc.stats().qlen == 0 && self.requeued.is_empty();
-            return if idle { Left::Nothing } else { Left::More };
-        }
-        if self.stopped {
-            if !queue.woken.swap(false, Ordering::Acquire) {
-                return Left::Stopped;
-            }
-            self.stopped = false;
-        }
-        loop {
-            // INV-TX-4: what the driver refused before goes first.
-            let mut batch = self.requeued.take();
-            let mut next = Next::Ready;
-            if batch.is_empty() {
-                if *quota == 0 {
-                    return Left::More;
-                }
-                next = self
-                    .qdisc
-                    .dequeue(*quota, now, &mut batch, &mut self.dropped);
-                *quota -= batch.len().min(*quota);
-                validate(&mut batch, &queue.features, &queue.pool, &mut self.dropped);
-                if queue.features.uso && queue.features.checksum {
-                    merge(&mut batch);
-                }
-            }
-            if !batch.is_empty() && self.send(batch) == Xmit::Busy {
-                return Left::Stopped;
-            }
-            match next {
-                Next::Idle => return Left::Nothing,
-                Next::At(time) => return Left::Until(time),
-                Next::Ready => {}
-            }
-        }
-    }
-
-    /// Hands a batch to the rings, and keeps what they do not take.
-    fn send(&mut self, mut batch: PacketList) -> Xmit {
-        let mut rest = PacketList::new();
-        let rings = self.rings.len();
-        if let [only] = &mut *self.rings {
-            if only.xmit(&mut batch, &mut self.sent) == Xmit::Busy {
-                rest.append(&mut batch);
-            }
-        } else {
-            // Runs of packets for one ring stay together. From the first refusal on, everything waits: order is kept.
-            while let Some(first) = batch.front() {
-                let ring = select_queue(first, rings);
-                let mut run = PacketList::new();
-                while let Some(packet) = batch.pop_front() {
-                    if select_queue(&packet, rings) != ring {
-                        batch.push_front(packet);
-                        break;
-                    }
-                    run.push_back(packet);
-                }
-                if self.rings[ring].xmit(&mut run, &mut self.sent) == Xmit::Busy {
-                    rest.append(&mut run);
-                    rest.append(&mut batch);
-                }
-            }
-        }
-        if let Some((reason, packets)) = self.sent.dropped.take() {
-            self.dropped.note(reason, packets);
-        }
-        if rest.is_empty() {
-            return Xmit::Complete;
-        }
-        if self.qdisc.is_noqueue() {
-            self.dropped.append(rest, DropReason::DriverRefused);
-            return Xmit::Complete;
-        }
-        self.requeues += rest.len() as u64;
-        self.requeued = rest;
-        self.stopped = true;
-        Xmit::Busy
-    }
-
-    fn publish(&self, published: &Published<10>) {
-        let q = self.qdisc.stats();
-        // INV-TX-6: the requeue list is part of the length.
-        let requeued_bytes: u64 = self.requeued.iter().map(Packet::wire_len).sum();
-        published.set([
-            q.bytes,
-            q.packets,
-            q.drops,
-            q.overlimits,
-            q.requeues + self.requeues,
-            q.qlen + self.requeued.len() as u64,
-            q.backlog + requeued_bytes,
-            q.queued + self.requeued.wire_packets(),
-            self.sent.packets,
-            self.sent.bytes,
-        ]);
+        self.run.is_idle() && self.published.get()[QLEN] == 0
     }
 }

@@ -23,6 +23,7 @@ fn start(
         name: "s0".into(),
         features: Features::default(),
         qdisc,
+        policy: TxPolicy::default(),
     };
     let out = Standalone::start(config, vec![ring], &pool, Clock::monotonic()).unwrap();
     (out, record, pool)

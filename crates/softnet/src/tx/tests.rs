@@ -34,6 +34,7 @@ impl Bench {
             name: "t0".into(),
             features: Features::default(),
             qdisc,
+            policy: TxPolicy::default(),
         };
         let homes = [(doorbell.clone(), 1)];
         let device = Device::new(config, vec![ring], &pool, &homes).unwrap();
@@ -319,6 +320,7 @@ fn four_rings(qdisc: QdiscSpec) -> (Device<RecordingRing>, Vec<Arc<Record>>, Arc
         name: "t4".into(),
         features: Features::default(),
         qdisc,
+        policy: TxPolicy::default(),
     };
     let homes: Vec<_> = (1..5).map(|token| (doorbell.clone(), token)).collect();
     (

@@ -1,0 +1,244 @@
+//! What the thread that runs a queue does, and what only that thread may touch: discipline, requeue list, driver rings.
+
+use super::policy::TimeLimit;
+use super::queue::TxQueue;
+use super::ring::{Sent, TxRing, Xmit};
+use super::select::select_queue;
+use super::validate;
+use super::waiting::Waiting;
+use crate::packet::{PacketList, merge};
+use crate::qdisc::{AnyQdisc, Next, Qdisc};
+use crate::stats::{DropReason, Dropped, Published};
+use crate::time::Time;
+
+/// What one run left behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Left {
+    Nothing,
+    /// The quota or the time is used up.
+    More,
+    /// Nothing may leave before this time.
+    Until(Time),
+    /// The driver is full.
+    Stopped,
+}
+
+/// What a run may do before it must hand over.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Budget {
+    /// Packets to send.
+    pub(super) packets: usize,
+    /// Packets to enqueue.
+    pub(super) adoptions: usize,
+    /// When the run began.
+    pub(super) start: Time,
+}
+
+impl Budget {
+    fn is_used_up(&self, limit: Option<&TimeLimit>) -> bool {
+        self.packets == 0 || limit.is_some_and(|limit| limit.is_over(self.start))
+    }
+}
+
+/// What only the runner touches.
+#[derive(Debug)]
+pub(super) struct Runner<R> {
+    pub(super) qdisc: AnyQdisc,
+    /// Taken off the adoption list, but not enqueued yet.
+    pub(super) adopted: Waiting,
+    /// What the driver gave back, already fit for it.
+    pub(super) requeued: Waiting,
+    requeues: u64,
+    /// The driver's rings that this queue feeds: its own, or all of the device, or none (see [`Device`](super::Device)).
+    pub(super) rings: Vec<R>,
+    sent: Sent,
+    pub(super) dropped: Dropped,
+    /// False: the device is down; packets are dropped.
+    pub(super) active: bool,
+    /// The driver was full and has not been heard of since (INV-TX-11: it is not tried meanwhile).
+    pub(super) stopped: bool,
+}
+
+impl<R: TxRing> Runner<R> {
+    pub(super) fn new(qdisc: AnyQdisc, rings: Vec<R>) -> Self {
+        Runner {
+            qdisc,
+            adopted: Waiting::default(),
+            requeued: Waiting::default(),
+            requeues: 0,
+            rings,
+            sent: Sent::default(),
+            dropped: Dropped::new(),
+            active: true,
+            stopped: false,
+        }
+    }
+
+    /// Enqueues what was adopted, dequeues and sends, within `budget`.
+    pub(super) fn run(
+        &mut self,
+        queue: &TxQueue<R>,
+        adopted: &mut PacketList,
+        now: Time,
+        budget: &mut Budget,
+    ) -> Left {
+        if !self.active {
+            self.dropped
+                .append(self.adopted.take(), DropReason::DeviceDown);
+            self.dropped.append(adopted.take(), DropReason::DeviceDown);
+            return Left::Nothing;
+        }
+        if self.may_bypass(adopted, budget) && self.qdisc.bypass(adopted) {
+            budget.packets -= adopted.len();
+            return match self.finish(queue, adopted) {
+                Xmit::Busy => Left::Stopped,
+                Xmit::Complete => Left::Nothing,
+            };
+        }
+        let all = self.enqueue(adopted, now, budget);
+        if self.rings.is_empty() {
+            // The device's discipline is another queue's now: the worker takes what came too late there.
+            let idle = self.qdisc.stats().qlen == 0 && self.requeued.is_empty();
+            return if idle { Left::Nothing } else { Left::More };
+        }
+        if self.stopped {
+            if !queue.take_woken() {
+                return Left::Stopped;
+            }
+            self.stopped = false;
+        }
+        let limit = queue.time_limit();
+        let chunk = limit.map_or(usize::MAX, |_| TimeLimit::CHUNK);
+        loop {
+            // INV-TX-4: what the driver refused before goes first.
+            let mut batch = self.requeued.take();
+            let mut next = Next::Ready;
+            if !batch.is_empty() {
+                if self.send(&mut batch) == Xmit::Busy {
+                    return Left::Stopped;
+                }
+            } else {
+                if budget.is_used_up(limit) {
+                    return Left::More;
+                }
+                next = self.qdisc.dequeue(
+                    budget.packets.min(chunk),
+                    now,
+                    &mut batch,
+                    &mut self.dropped,
+                );
+                budget.packets -= batch.len().min(budget.packets);
+                if !batch.is_empty() && self.finish(queue, &mut batch) == Xmit::Busy {
+                    return Left::Stopped;
+                }
+            }
+            match next {
+                Next::Idle | Next::At(_) if !all => return Left::More,
+                Next::Idle => return Left::Nothing,
+                Next::At(time) => return Left::Until(time),
+                Next::Ready => {}
+            }
+        }
+    }
+
+    /// Whether a discipline that is empty need not see the packets (`TCQ_F_CAN_BYPASS`), as far as it is not the discipline's to say.
+    #[inline]
+    fn may_bypass(&self, adopted: &PacketList, budget: &Budget) -> bool {
+        !self.stopped
+            && self.requeued.is_empty()
+            && self.adopted.is_empty()
+            && self.rings.len() == 1
+            && adopted.len().wrapping_sub(1) < budget.packets
+    }
+
+    /// Enqueues what was adopted, as far as the budget goes; false if some is left for the next run.
+    #[inline]
+    fn enqueue(&mut self, adopted: &mut PacketList, now: Time, budget: &mut Budget) -> bool {
+        if adopted.len() <= budget.adoptions && self.adopted.is_empty() {
+            budget.adoptions -= adopted.len();
+            if !adopted.is_empty() {
+                self.qdisc.enqueue(adopted, now, &mut self.dropped);
+            }
+            return true;
+        }
+        self.adopted.append(adopted);
+        let mut some = self.adopted.take_front(budget.adoptions);
+        budget.adoptions -= some.len();
+        self.qdisc.enqueue(&mut some, now, &mut self.dropped);
+        self.adopted.is_empty()
+    }
+
+    /// Makes a batch fit for the device, and hands it to the rings.
+    #[inline]
+    fn finish(&mut self, queue: &TxQueue<R>, batch: &mut PacketList) -> Xmit {
+        let features = queue.features();
+        validate(batch, features, queue.pool(), &mut self.dropped);
+        if features.uso && features.checksum {
+            merge(batch);
+        }
+        self.send(batch)
+    }
+
+    /// Hands a batch to the rings, and keeps what they do not take.
+    fn send(&mut self, batch: &mut PacketList) -> Xmit {
+        let mut rest = PacketList::new();
+        let rings = self.rings.len();
+        if let [only] = &mut *self.rings {
+            if only.xmit(batch, &mut self.sent) == Xmit::Busy {
+                rest.append(batch);
+            }
+        } else {
+            // Runs of packets for one ring stay together. From the first refusal on, everything waits: order is kept.
+            while let Some(first) = batch.front() {
+                let ring = select_queue(first, rings);
+                let mut run = PacketList::new();
+                while let Some(packet) = batch.pop_front() {
+                    if select_queue(&packet, rings) != ring {
+                        batch.push_front(packet);
+                        break;
+                    }
+                    run.push_back(packet);
+                }
+                if self.rings[ring].xmit(&mut run, &mut self.sent) == Xmit::Busy {
+                    rest.append(&mut run);
+                    rest.append(batch);
+                }
+            }
+        }
+        if let Some((reason, packets)) = self.sent.dropped.take() {
+            self.dropped.note(reason, packets);
+        }
+        if rest.is_empty() {
+            return Xmit::Complete;
+        }
+        if self.qdisc.is_noqueue() {
+            self.dropped.append(rest, DropReason::DriverRefused);
+            return Xmit::Complete;
+        }
+        self.requeues += rest.len() as u64;
+        self.requeued.append(&mut rest);
+        self.stopped = true;
+        Xmit::Busy
+    }
+
+    pub(super) fn publish(&self, published: &Published<10>) {
+        let q = self.qdisc.stats();
+        // INV-TX-6: the requeue list is part of the length, and so is what the discipline has not seen yet.
+        let beside = [&self.requeued, &self.adopted];
+        let frames: usize = beside.iter().map(|w| w.len()).sum();
+        let bytes: u64 = beside.iter().map(|w| w.bytes()).sum();
+        let packets: u64 = beside.iter().map(|w| w.packets()).sum();
+        published.set([
+            q.bytes,
+            q.packets,
+            q.drops,
+            q.overlimits,
+            q.requeues + self.requeues,
+            q.qlen + frames as u64,
+            q.backlog + bytes,
+            q.queued + packets,
+            self.sent.packets,
+            self.sent.bytes,
+        ]);
+    }
+}
