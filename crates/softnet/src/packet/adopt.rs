@@ -124,12 +124,12 @@ pub struct PacketRun<T> {
 /// What became of a sender's packets; see [`PacketRun::enter`].
 #[derive(Debug)]
 pub enum Entry<'a, T> {
-    /// The caller has the run. The packets are those left by others before, which go first, and its own.
-    Runs(PacketRunner<'a, T>, PacketList),
+    /// The caller has the run. The packets in its list are those left by others before, which go first, and its own.
+    Runs(PacketRunner<'a, T>),
     /// They wait for the thread that has the run.
     Left,
-    /// Too many wait. Here they are.
-    Full(PacketList),
+    /// Too many wait. They are still in the caller's list.
+    Full,
 }
 
 impl<T> PacketRun<T> {
@@ -143,45 +143,35 @@ impl<T> PacketRun<T> {
     /// Takes the run if nobody has it, else leaves `packets`, in one atomic operation, to the thread that has it, unless others wait and together they
     /// would be more than `limit`. Never waits.
     #[inline]
-    pub fn enter(&self, mut packets: PacketList, limit: usize) -> Entry<'_, T> {
+    pub fn enter(&self, packets: &mut PacketList, limit: usize) -> Entry<'_, T> {
         loop {
             if let Some((guard, left)) = self.list.try_begin() {
-                let packets = if left.is_empty() {
-                    packets
-                } else {
+                if !left.is_empty() {
                     let mut all = oldest_first(left);
-                    all.append(&mut packets);
-                    all
-                };
-                return Entry::Runs(PacketRunner(guard), packets);
+                    all.append(packets);
+                    *packets = all;
+                }
+                return Entry::Runs(PacketRunner(guard));
             }
-            packets = match self.push(packets, limit, false) {
-                Ok(()) => return Entry::Left,
-                Err((Pushed::Full, packets)) => return Entry::Full(packets),
-                Err((_, packets)) => packets,
-            };
+            match self.push(packets, limit, false) {
+                Pushed::Left => return Entry::Left,
+                Pushed::Full => return Entry::Full,
+                Pushed::Idle => {}
+            }
         }
     }
 
-    /// Leaves `packets` without taking the run, also where nobody has it: the caller must tell somebody to run.
-    ///
-    /// # Errors
-    /// With the packets, if others wait and together they would be more than `limit`.
+    /// Leaves `packets` without taking the run, also where nobody has it: the caller must tell somebody to run. False, and the packets still in the list,
+    /// if others wait and together they would be more than `limit`.
     #[inline]
-    pub fn leave(&self, packets: PacketList, limit: usize) -> Result<(), PacketList> {
-        self.push(packets, limit, true)
-            .map_err(|(_, packets)| packets)
+    pub fn leave(&self, packets: &mut PacketList, limit: usize) -> bool {
+        self.push(packets, limit, true) == Pushed::Left
     }
 
     #[inline]
-    fn push(
-        &self,
-        packets: PacketList,
-        limit: usize,
-        unattended: bool,
-    ) -> Result<(), (Pushed, PacketList)> {
-        let Some(raw) = packets.into_raw() else {
-            return Ok(());
+    fn push(&self, packets: &mut PacketList, limit: usize, unattended: bool) -> Pushed {
+        let Some(raw) = packets.take().into_raw() else {
+            return Pushed::Left;
         };
         // The list's links run from newest to oldest.
         // SAFETY: the chain came out of a `PacketList` that owned it; turned around, it runs from `tail` to `head`.
@@ -192,17 +182,17 @@ impl<T> PacketRun<T> {
             self.list
                 .push(raw.tail, raw.head, raw.len, limit, unattended)
         };
-        if pushed == Pushed::Left {
-            return Ok(());
-        }
-        // SAFETY: still ours; reversing again restores the order, and the push may have left a link behind the oldest.
-        unsafe {
-            Header::set_next(raw.head, None);
-            if raw.len > 1 {
-                reverse(raw.tail);
+        if pushed != Pushed::Left {
+            // SAFETY: still ours; reversing again restores the order, and the push may have left a link behind the oldest.
+            unsafe {
+                Header::set_next(raw.head, None);
+                if raw.len > 1 {
+                    reverse(raw.tail);
+                }
+                *packets = PacketList::from_raw(raw);
             }
-            Err((pushed, PacketList::from_raw(raw)))
         }
+        pushed
     }
 
     /// Takes the run with all that waits, or makes the thread that has it go round once more. For events that are no packets.

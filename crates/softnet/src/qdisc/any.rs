@@ -126,7 +126,7 @@ impl Qdisc for AnyQdisc {
         dispatch!(self, q => q.enqueue(packets, now, dropped));
     }
     #[inline]
-    fn bypass(&mut self, packets: &PacketList) -> bool {
+    fn bypass(&self, packets: &PacketList) -> bool {
         dispatch!(self, q => q.bypass(packets))
     }
     fn dequeue(

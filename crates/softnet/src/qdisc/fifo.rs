@@ -181,8 +181,8 @@ impl<L: Limit> Qdisc for LimitedFifo<L> {
     }
 
     #[inline]
-    fn bypass(&mut self, packets: &PacketList) -> bool {
-        self.queue.is_empty() && self.limit.admits_all(packets) && self.stats.count(packets)
+    fn bypass(&self, packets: &PacketList) -> bool {
+        self.queue.is_empty() && self.limit.admits_all(packets)
     }
 
     fn dequeue(

@@ -68,8 +68,8 @@ pub trait Qdisc: Send + fmt::Debug {
     fn enqueue(&mut self, packets: &mut PacketList, now: Time, dropped: &mut Dropped);
 
     /// Says whether `packets`, in this order, may leave at once without being enqueued, because nothing is queued and the discipline would neither refuse,
-    /// delay nor reorder them; if so, counts them as sent (the kernel's `TCQ_F_CAN_BYPASS`).
-    fn bypass(&mut self, _packets: &PacketList) -> bool {
+    /// delay nor reorder them (the kernel's `TCQ_F_CAN_BYPASS`). The transmit path then sends and counts them.
+    fn bypass(&self, _packets: &PacketList) -> bool {
         false
     }
 
@@ -124,18 +124,6 @@ pub struct QdiscStats {
     pub backlog: u64,
     /// Wire packets queued (not shown by tc; closes the conservation sum).
     pub queued: u64,
-}
-
-impl QdiscStats {
-    /// Counts packets that leave without having been queued. Always true.
-    #[inline]
-    fn count(&mut self, packets: &PacketList) -> bool {
-        for packet in packets {
-            self.bytes += packet.wire_len();
-            self.packets += packet.wire_packets();
-        }
-        true
-    }
 }
 
 #[cfg(test)]

@@ -48,11 +48,8 @@ impl Qdisc for PfifoFast {
 
     /// One packet alone, so that no band is passed over.
     #[inline]
-    fn bypass(&mut self, packets: &PacketList) -> bool {
-        packets.len() == 1
-            && self.limit > 0
-            && self.bands.iter().all(Fifo::is_empty)
-            && self.stats.count(packets)
+    fn bypass(&self, packets: &PacketList) -> bool {
+        packets.len() == 1 && self.limit > 0 && self.bands.iter().all(Fifo::is_empty)
     }
 
     fn dequeue(

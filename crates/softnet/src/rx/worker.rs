@@ -16,7 +16,7 @@ use crate::packet::PacketList;
 use crate::pool::Pool;
 use crate::stats::Published;
 use crate::time::{Clock, Time};
-use crate::tx::{Device, TxRing};
+use crate::tx::{Device, RUN_QUOTA, TxRing};
 
 /// A round also ends after this time (`netdev_budget_usecs`), and a busy worker looks at queues that are not scheduled this often.
 const ROUND: Duration = Duration::from_micros(100);
@@ -246,7 +246,9 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
         let Some(Some((device, queue))) = self.queues.get(token) else {
             return;
         };
-        let again = device.run_from_worker(*queue, now).unwrap_or(Time::MAX);
+        let again = device
+            .run_from_worker(*queue, RUN_QUOTA, now)
+            .unwrap_or(Time::MAX);
         self.timers[token] = again;
         self.due = self.due.min(again);
     }

@@ -21,6 +21,12 @@ impl<const N: usize> Published<N> {
         }
     }
 
+    /// Stores one number.
+    #[inline]
+    pub fn put(&self, index: usize, value: u64) {
+        self.0[index].store(value, Ordering::Relaxed);
+    }
+
     /// Adds to one number. Only the owner calls this, so it need not be one atomic step.
     pub fn add(&self, index: usize, value: u64) {
         let slot = &self.0[index];

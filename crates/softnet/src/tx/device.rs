@@ -227,7 +227,7 @@ impl<R: TxRing> Device<R> {
     }
 
     /// The worker's turn at one of the queues; see [`TxQueue::run_from_worker`].
-    pub(crate) fn run_from_worker(&self, index: usize, now: Time) -> Option<Time> {
+    pub(crate) fn run_from_worker(&self, index: usize, quota: usize, now: Time) -> Option<Time> {
         let queue = &self.queues[index];
         if index >= self.active.load(Ordering::Relaxed) && !queue.is_empty() {
             // A sender still used it while the discipline changed to one for all queues.
@@ -236,7 +236,7 @@ impl<R: TxRing> Device<R> {
             self.transmit(late, now);
             return None;
         }
-        queue.run_from_worker(now)
+        queue.run_from_worker(quota, now)
     }
 
     /// The device's numbers.

@@ -7,8 +7,8 @@ use crate::time::{Clock, Time};
 /// Packets a run sends before it hands over to the worker (the kernel's `dev_tx_weight`).
 pub const RUN_QUOTA: usize = 64;
 
-/// Packets that a run enqueues before it hands over: more than it sends, so that a burst reaches the discipline, and its limit, soon.
-pub(super) const ADOPT_QUOTA: usize = 4 * RUN_QUOTA;
+/// Packets that a helper thread which serves nothing but its device sends in one run. While it has the run, senders only push.
+pub(super) const HELPER_QUOTA: usize = 16 * RUN_QUOTA;
 
 /// Packets that may wait on the adoption list unless configured otherwise (the kernel's `net.core.qdisc_max_burst`, which is 1000 there).
 ///

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 
-use super::policy::{ADOPT_QUOTA, RUN_QUOTA, ServedBy, TimeLimit, TxPolicy};
+use super::policy::{RUN_QUOTA, ServedBy, TimeLimit, TxPolicy};
 use super::ring::{Features, TxRing};
 use super::room::Room;
 use super::runner::{Budget, Left, Runner};
@@ -111,34 +111,33 @@ impl<R: TxRing> TxQueue<R> {
 
     /// Sends `packets` through the discipline. Never blocks and never waits for another thread; sends at most [`RUN_QUOTA`]
     /// packets, its own or others', on the caller's time.
-    pub fn transmit(&self, packets: PacketList, now: Time) -> XmitResult {
+    #[inline]
+    pub fn transmit(&self, mut packets: PacketList, now: Time) -> XmitResult {
         let single = packets.len() == 1;
         if self.policy.served_by == ServedBy::Worker {
             return self.leave_to_worker(packets);
         }
-        let (runner, adopted) = match self.run.enter(packets, self.policy.max_burst) {
-            Entry::Runs(runner, adopted) => (runner, adopted),
+        let runner = match self.run.enter(&mut packets, self.policy.max_burst) {
+            Entry::Runs(runner) => runner,
             Entry::Left => return XmitResult::Success,
-            Entry::Full(refused) => return self.refuse(refused),
+            Entry::Full => return self.refuse(packets),
         };
-        let own = adopted.len() == 1;
-        let (dropped, _) = self.serve(runner, adopted, now, Some(now));
-        match dropped {
+        // The only packet that was adopted is the caller's own (INV-TX-9).
+        let own = single && packets.len() == 1;
+        let budget = Budget::new(RUN_QUOTA, now);
+        match self.serve(runner, &mut packets, budget, Some(now)).0 {
             0 => XmitResult::Success,
-            // The only packet that was adopted is the caller's own (INV-TX-9).
-            1 if single && own => XmitResult::Drop,
+            1 if own => XmitResult::Drop,
             _ => XmitResult::Congestion,
         }
     }
 
-    fn leave_to_worker(&self, packets: PacketList) -> XmitResult {
-        match self.run.leave(packets, self.policy.max_burst) {
-            Ok(()) => {
-                self.doorbell.ring(self.token);
-                XmitResult::Success
-            }
-            Err(refused) => self.refuse(refused),
+    fn leave_to_worker(&self, mut packets: PacketList) -> XmitResult {
+        if !self.run.leave(&mut packets, self.policy.max_burst) {
+            return self.refuse(packets);
         }
+        self.doorbell.ring(self.token);
+        XmitResult::Success
     }
 
     #[cold]
@@ -152,55 +151,73 @@ impl<R: TxRing> TxQueue<R> {
     ///
     /// The worker's timer is armed inside the run, so that `armed` has one writer at a time: by this function if `arm` says that the runner
     /// is a sender (at that time), else by the worker itself.
+    #[inline]
     fn serve(
         &self,
         mut runner: PacketRunner<'_, Runner<R>>,
-        mut adopted: PacketList,
-        now: Time,
+        adopted: &mut PacketList,
+        mut budget: Budget,
         arm: Option<Time>,
     ) -> (u64, Option<Time>) {
-        let mut budget = Budget {
-            packets: RUN_QUOTA,
-            adoptions: ADOPT_QUOTA,
-            start: now,
-        };
         let mut drops = 0;
         let mut missed = false;
         loop {
-            let left = runner.run(self, &mut adopted, now, &mut budget);
-            drops += runner.dropped.wire_packets();
-            runner.publish(&self.published);
-            runner.dropped.settle(&self.drops);
-            let timer = if let Left::Until(time) = left {
-                Some(time)
-            } else {
-                None
-            };
-            match (timer, arm) {
-                (Some(time), Some(now)) => self.arm(time, now, missed),
-                _ => self
-                    .armed
-                    .store(timer.map_or(u64::MAX, Time::nanos), Ordering::Relaxed),
-            }
-            let ended = if left == Left::More || budget.packets == 0 {
-                if runner.leave() || left == Left::More {
-                    self.doorbell.ring(self.token);
+            if runner.run_through(self, adopted, &mut budget, &self.published) {
+                // Nothing is left, and no timer was.
+                match runner.end() {
+                    Ok(()) => {
+                        self.room.published();
+                        return (drops, None);
+                    }
+                    Err(again) => runner = again,
                 }
-                Ok(())
             } else {
-                runner.end()
-            };
-            match ended {
-                Ok(()) => {
-                    self.room.published();
-                    return (drops, timer);
-                }
-                Err(again) => {
-                    runner = again;
-                    (adopted, missed) = runner.take();
+                match self.serve_queue(runner, adopted, &mut budget, arm, missed) {
+                    Ok((dropped, timer)) => return (drops + dropped, timer),
+                    Err((again, dropped)) => {
+                        runner = again;
+                        drops += dropped;
+                    }
                 }
             }
+            (*adopted, missed) = runner.take();
         }
+    }
+
+    /// One round of [`serve`](TxQueue::serve) through the discipline: the run goes on if packets were left to it meanwhile.
+    #[inline(never)]
+    fn serve_queue<'a>(
+        &self,
+        mut runner: PacketRunner<'a, Runner<R>>,
+        adopted: &mut PacketList,
+        budget: &mut Budget,
+        arm: Option<Time>,
+        missed: bool,
+    ) -> Result<(u64, Option<Time>), (PacketRunner<'a, Runner<R>>, u64)> {
+        let left = runner.run(self, adopted, budget);
+        let drops = runner.dropped.wire_packets();
+        runner.publish(&self.published);
+        runner.dropped.settle(&self.drops);
+        let timer = if let Left::Until(time) = left {
+            Some(time)
+        } else {
+            None
+        };
+        match (timer, arm) {
+            (Some(time), Some(now)) => self.arm(time, now, missed),
+            _ => self
+                .armed
+                .store(timer.map_or(u64::MAX, Time::nanos), Ordering::Relaxed),
+        }
+        if left == Left::More || budget.packets == 0 {
+            if runner.leave() || left == Left::More {
+                self.doorbell.ring(self.token);
+            }
+        } else if let Err(again) = runner.end() {
+            return Err((again, drops));
+        }
+        self.room.published();
+        Ok((drops, timer))
     }
 
     /// Asks the worker to come back at `time`, unless it will do so anyway. If the worker was turned away meanwhile (`missed`), it has
@@ -213,11 +230,12 @@ impl<R: TxRing> TxQueue<R> {
         }
     }
 
-    /// The worker's turn: runs the queue, and says when it wants to be run again at the latest.
-    pub(crate) fn run_from_worker(&self, now: Time) -> Option<Time> {
+    /// The worker's turn: runs the queue for at most `quota` packets, and says when it wants to be run again at the latest.
+    pub(crate) fn run_from_worker(&self, quota: usize, now: Time) -> Option<Time> {
         // If another thread runs, it goes round once more, and then arms or rings as it finds things.
-        let (runner, adopted) = self.run.begin_or_miss()?;
-        self.serve(runner, adopted, now, None).1
+        let (runner, mut adopted) = self.run.begin_or_miss()?;
+        self.serve(runner, &mut adopted, Budget::new(quota, now), None)
+            .1
     }
 
     pub(super) fn take_woken(&self) -> bool {

@@ -11,6 +11,15 @@ use crate::qdisc::{AnyQdisc, Next, Qdisc};
 use crate::stats::{DropReason, Dropped, Published};
 use crate::time::Time;
 
+/// Packets that a run enqueues for each that it may send: so many that a burst reaches the discipline, and its limit, soon.
+const ADOPTIONS: usize = 4;
+
+/// Positions among the published numbers; see [`Runner::publish`].
+const BYTES: usize = 0;
+const PACKETS: usize = 1;
+const TX_PACKETS: usize = 8;
+const TX_BYTES: usize = 9;
+
 /// What one run left behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Left {
@@ -35,9 +44,26 @@ pub(super) struct Budget {
 }
 
 impl Budget {
+    /// Of a run that begins now, and sends at most `packets`.
+    #[inline]
+    pub(super) fn new(packets: usize, now: Time) -> Budget {
+        Budget {
+            packets,
+            adoptions: ADOPTIONS * packets,
+            start: now,
+        }
+    }
+
     fn is_used_up(&self, limit: Option<&TimeLimit>) -> bool {
         self.packets == 0 || limit.is_some_and(|limit| limit.is_over(self.start))
     }
+}
+
+/// Wire packets and bytes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Passed {
+    packets: u64,
+    bytes: u64,
 }
 
 /// What only the runner touches.
@@ -52,6 +78,10 @@ pub(super) struct Runner<R> {
     /// The driver's rings that this queue feeds: its own, or all of the device, or none (see [`Device`](super::Device)).
     pub(super) rings: Vec<R>,
     sent: Sent,
+    /// What went past the discipline.
+    passed: Passed,
+    /// What the discipline says that it sent, as published.
+    queued: Passed,
     pub(super) dropped: Dropped,
     /// False: the device is down; packets are dropped.
     pub(super) active: bool,
@@ -68,6 +98,8 @@ impl<R: TxRing> Runner<R> {
             requeues: 0,
             rings,
             sent: Sent::default(),
+            passed: Passed::default(),
+            queued: Passed::default(),
             dropped: Dropped::new(),
             active: true,
             stopped: false,
@@ -79,21 +111,14 @@ impl<R: TxRing> Runner<R> {
         &mut self,
         queue: &TxQueue<R>,
         adopted: &mut PacketList,
-        now: Time,
         budget: &mut Budget,
     ) -> Left {
+        let now = budget.start;
         if !self.active {
             self.dropped
                 .append(self.adopted.take(), DropReason::DeviceDown);
             self.dropped.append(adopted.take(), DropReason::DeviceDown);
             return Left::Nothing;
-        }
-        if self.may_bypass(adopted, budget) && self.qdisc.bypass(adopted) {
-            budget.packets -= adopted.len();
-            return match self.finish(queue, adopted) {
-                Xmit::Busy => Left::Stopped,
-                Xmit::Complete => Left::Nothing,
-            };
         }
         let all = self.enqueue(adopted, now, budget);
         if self.rings.is_empty() {
@@ -141,14 +166,40 @@ impl<R: TxRing> Runner<R> {
         }
     }
 
-    /// Whether a discipline that is empty need not see the packets (`TCQ_F_CAN_BYPASS`), as far as it is not the discipline's to say.
+    /// Sends what was adopted past a discipline that is empty and need not see it (`TCQ_F_CAN_BYPASS`), and publishes that. False if that cannot be, or
+    /// if it did not end well: then [`run`](Runner::run) has the rest to do.
     #[inline]
-    fn may_bypass(&self, adopted: &PacketList, budget: &Budget) -> bool {
-        !self.stopped
+    pub(super) fn run_through(
+        &mut self,
+        queue: &TxQueue<R>,
+        adopted: &mut PacketList,
+        budget: &mut Budget,
+        published: &Published<10>,
+    ) -> bool {
+        let count = adopted.len();
+        let may = self.active
+            && !self.stopped
             && self.requeued.is_empty()
             && self.adopted.is_empty()
             && self.rings.len() == 1
-            && adopted.len().wrapping_sub(1) < budget.packets
+            && count.wrapping_sub(1) < budget.packets
+            && self.qdisc.bypass(adopted);
+        if !may {
+            return false;
+        }
+        budget.packets -= count;
+        for packet in &*adopted {
+            self.passed.bytes += packet.wire_len();
+            self.passed.packets += packet.wire_packets();
+        }
+        if self.finish(queue, adopted) == Xmit::Busy || self.dropped.wire_packets() != 0 {
+            return false;
+        }
+        published.put(BYTES, self.queued.bytes + self.passed.bytes);
+        published.put(PACKETS, self.queued.packets + self.passed.packets);
+        published.put(TX_PACKETS, self.sent.packets);
+        published.put(TX_BYTES, self.sent.bytes);
+        true
     }
 
     /// Enqueues what was adopted, as far as the budget goes; false if some is left for the next run.
@@ -221,16 +272,20 @@ impl<R: TxRing> Runner<R> {
         Xmit::Busy
     }
 
-    pub(super) fn publish(&self, published: &Published<10>) {
+    pub(super) fn publish(&mut self, published: &Published<10>) {
         let q = self.qdisc.stats();
+        self.queued = Passed {
+            packets: q.packets,
+            bytes: q.bytes,
+        };
         // INV-TX-6: the requeue list is part of the length, and so is what the discipline has not seen yet.
         let beside = [&self.requeued, &self.adopted];
         let frames: usize = beside.iter().map(|w| w.len()).sum();
         let bytes: u64 = beside.iter().map(|w| w.bytes()).sum();
         let packets: u64 = beside.iter().map(|w| w.packets()).sum();
         published.set([
-            q.bytes,
-            q.packets,
+            q.bytes + self.passed.bytes,
+            q.packets + self.passed.packets,
             q.drops,
             q.overlimits,
             q.requeues + self.requeues,

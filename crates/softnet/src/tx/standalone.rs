@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
+use super::policy::HELPER_QUOTA;
 use super::{Device, DeviceConfig, TxRing};
 use crate::pool::Pool;
 use crate::qdisc::SpecError;
@@ -92,15 +93,25 @@ impl<R: TxRing + 'static> Standalone<R> {
     }
 }
 
+/// Times that the helper gives the CPU away, with nothing to do, before it sleeps: to wake it costs a sender more than all its own work.
+const GIVE_WAY: u32 = 4;
+
 /// Runs queues whose bell rang or whose time has come.
 fn serve<R: TxRing>(device: &Device<R>, doorbell: &Doorbell, stop: &AtomicBool, clock: &Clock) {
     let mut timers = vec![Time::MAX; device.queues().len()];
     let mut due = Vec::new();
+    let mut idle = 0;
     while !stop.load(Ordering::Relaxed) {
         doorbell.take(|bell| due.extend(bell.checked_sub(STOP + 1)));
         let now = clock.now();
         due.extend((0..timers.len()).filter(|&queue| timers[queue] <= now));
-        if due.is_empty() {
+        if !due.is_empty() {
+            idle = 0;
+        } else if idle < GIVE_WAY {
+            idle += 1;
+            std::thread::yield_now();
+        } else {
+            idle = 0;
             let next = timers.iter().min().filter(|&&t| t != Time::MAX);
             doorbell.sleep(|| match next {
                 Some(&next) => std::thread::park_timeout(next.since(clock.now())),
@@ -108,7 +119,9 @@ fn serve<R: TxRing>(device: &Device<R>, doorbell: &Doorbell, stop: &AtomicBool, 
             });
         }
         for queue in due.drain(..) {
-            timers[queue] = device.run_from_worker(queue, now).unwrap_or(Time::MAX);
+            timers[queue] = device
+                .run_from_worker(queue, HELPER_QUOTA, now)
+                .unwrap_or(Time::MAX);
         }
     }
 }

@@ -66,7 +66,7 @@ impl Bench {
             if !rung {
                 return timer;
             }
-            timer = self.device.queues()[0].run_from_worker(now);
+            timer = self.device.queues()[0].run_from_worker(RUN_QUOTA, now);
         }
     }
 
@@ -259,7 +259,7 @@ fn a_timer_that_fires_during_a_run_is_not_lost() {
     let worker = bench.clone();
     *interrupt.0.lock().unwrap() = Some(Box::new(move || {
         assert_eq!(
-            worker.device.queues()[0].run_from_worker(until),
+            worker.device.queues()[0].run_from_worker(RUN_QUOTA, until),
             None,
             "a sender runs"
         );
@@ -375,7 +375,7 @@ fn changing_between_one_and_many_disciplines_loses_nothing() {
             let mut bells = Vec::new();
             doorbell.take(|bell| bells.push(bell));
             for bell in bells {
-                let _ = device.run_from_worker(bell - 1, Time::ZERO);
+                let _ = device.run_from_worker(bell - 1, RUN_QUOTA, Time::ZERO);
             }
         }
     };
