@@ -16,7 +16,7 @@ pub use stats::{Conservation, EngineStats, PortStats};
 use crate::forward::{AGEING, Bridge, Forwarder, Tables};
 use crate::pool::Pool;
 use crate::qdisc::{QdiscSpec, SpecError};
-use crate::rx::{Command, Doorbell, Napi, RxQueue, Sleep, Worker, WorkerShared};
+use crate::rx::{Command, Doorbell, Napi, Peers, RxQueue, Sleep, Worker, WorkerShared};
 use crate::sync::PerCpu;
 use crate::time::Clock;
 use crate::tx::{Device, DeviceConfig, Features, TxPolicy, TxRing};
@@ -84,6 +84,8 @@ struct State<Q, R> {
     devices: Vec<Option<Arc<Device<R>>>>,
     bridges: Vec<(Arc<Bridge>, Vec<u16>)>,
     bridge_of: Vec<Option<usize>>,
+    /// Receive queues by port.
+    napis: Peers<Q, R>,
     /// Worker of the next receive queue.
     next_worker: usize,
 }
@@ -149,6 +151,7 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
                 devices: Vec::new(),
                 bridges: Vec::new(),
                 bridge_of: Vec::new(),
+                napis: Vec::new(),
                 next_worker: 0,
             }),
             gone: Mutex::new(gone),
@@ -203,6 +206,7 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         state.next_worker = (first + setup.rx.len().max(1)) % state.workers.len();
         state.devices.push(Some(device.clone()));
         state.bridge_of.push(None);
+        state.napis.push(Vec::new());
         for (queue, (worker, token)) in served.into_iter().enumerate() {
             state.workers[worker].tell(Command::AddTx(token, (device.clone(), queue)));
         }
@@ -353,9 +357,18 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
 impl<Q: RxQueue, R: TxRing> State<Q, R> {
     /// Spreads receive queues over the workers, from worker `first` on.
     fn poll(&mut self, rx: Vec<Q>, device: &Arc<Device<R>>, port: u16, first: usize) {
+        let mut napis = Vec::new();
         for (index, queue) in rx.into_iter().enumerate() {
             let worker = &self.workers[(first + index) % self.workers.len()];
-            worker.tell(Command::AddRx(Napi::new(queue, device.clone(), port)));
+            let owner = worker.shared.doorbell.clone();
+            let napi = Arc::new(Napi::new(queue, device.clone(), port, owner));
+            worker.tell(Command::AddRx(napi.clone()));
+            napis.push(napi);
+        }
+        self.napis[usize::from(port)] = napis;
+        let peers = Arc::new(self.napis.clone());
+        for worker in &self.workers {
+            worker.tell(Command::Peers(peers.clone()));
         }
     }
 }

@@ -78,13 +78,19 @@ impl<R: TxRing> Batch<'_, R> {
 
 impl<R: TxRing> Forwarder<R> {
     /// Forwards packets that device `source`, port number `from`, received, in order. Every packet is transmitted or dropped with a
-    /// reason.
-    pub fn forward(&self, source: &Device<R>, from: u16, mut packets: PacketList, now: Time) {
+    /// reason. Returns the port that the last ones went to.
+    pub fn forward(
+        &self,
+        source: &Device<R>,
+        from: u16,
+        mut packets: PacketList,
+        now: Time,
+    ) -> Option<u16> {
         let Some((tables, bridge, ports)) = self.bridge(from) else {
             source
                 .drops()
                 .add(DropReason::NoForward, packets.wire_packets());
-            return;
+            return None;
         };
         let mut batch = Batch {
             tables,
@@ -105,6 +111,7 @@ impl<R: TxRing> Forwarder<R> {
             }
         }
         batch.flush();
+        (batch.to != from).then_some(batch.to)
     }
 }
 

@@ -97,6 +97,11 @@ impl Doorbell {
         self.notify.awake();
     }
 
+    /// Whether the worker sleeps, or has been woken and is not up yet. A hint: it may have changed by the time of the answer.
+    pub(crate) fn is_asleep(&self) -> bool {
+        self.notify.is_asleep()
+    }
+
     /// Wake-ups sent so far.
     pub fn wakes(&self) -> u64 {
         self.wakes.load(Ordering::Relaxed)

@@ -11,4 +11,4 @@ pub use napi::{BUDGET, Napi, WEIGHT};
 pub use sleep::{Sleep, Wake};
 pub use source::{CountDrop, Polled, RxQueue};
 pub(crate) use worker::{COMMANDS, Shared as WorkerShared};
-pub use worker::{Command, Port, Worker, WorkerStats};
+pub use worker::{Command, Peers, Port, Worker, WorkerStats};

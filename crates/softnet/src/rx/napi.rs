@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use super::{CountDrop, RxQueue};
+use super::{CountDrop, Doorbell, RxQueue};
 use crate::packet::PacketList;
 use crate::stats::DropReason;
+use crate::sync::{RunGuard, RunState};
 use crate::time::Time;
 use crate::tx::{Device, TxRing};
 
@@ -13,15 +14,19 @@ pub const WEIGHT: usize = 64;
 /// Packets of one round over all queues (the kernel's `netdev_budget`).
 pub const BUDGET: usize = 300;
 
-/// A receive queue, the device it belongs to, and whether it is to be polled.
+/// A receive queue and the device it belongs to.
+///
+/// INV-RX-10: whoever holds the [claim](Napi::claim) polls, and forwards what it got before it lets go, so that packets of one queue stay in
+/// order whichever worker polls it.
 #[derive(Debug)]
 pub struct Napi<Q, R> {
-    queue: Q,
+    /// None once the queue is closed.
+    queue: RunState<Option<Q>>,
     device: Arc<Device<R>>,
     /// Index of the port.
     port: u16,
-    /// On the worker's poll list (NAPI_STATE_SCHED).
-    pub(super) scheduled: bool,
+    /// The worker that watches the queue.
+    owner: Arc<Doorbell>,
 }
 
 /// Notes the drops of one poll, to be counted at its end.
@@ -47,18 +52,18 @@ pub(super) struct Work {
 }
 
 impl<Q: RxQueue, R: TxRing> Napi<Q, R> {
-    /// A queue of port `port`.
-    pub fn new(queue: Q, device: Arc<Device<R>>, port: u16) -> Self {
+    /// A queue of port `port`, watched by the worker behind `owner`.
+    pub fn new(queue: Q, device: Arc<Device<R>>, port: u16, owner: Arc<Doorbell>) -> Self {
         Napi {
-            queue,
+            queue: RunState::new(Some(queue)),
             device,
             port,
-            scheduled: false,
+            owner,
         }
     }
 
-    pub(super) fn queue(&self) -> &Q {
-        &self.queue
+    pub(super) fn owner(&self) -> &Arc<Doorbell> {
+        &self.owner
     }
 
     pub(super) fn device(&self) -> &Device<R> {
@@ -69,28 +74,73 @@ impl<Q: RxQueue, R: TxRing> Napi<Q, R> {
         self.port
     }
 
+    /// The right to poll, for the owner. If another worker has it, that one looks once more before it lets go.
+    pub(super) fn claim(&self) -> Option<Claim<'_, Q, R>> {
+        Some(Claim {
+            napi: self,
+            queue: self.queue.begin_or_miss()?,
+        })
+    }
+
+    /// The right to poll, for another worker than the owner.
+    pub(super) fn try_claim(&self) -> Option<Claim<'_, Q, R>> {
+        Some(Claim {
+            napi: self,
+            queue: self.queue.try_begin()?,
+        })
+    }
+
+    /// Calls `look` with the queue, unless it is closed. Waits while it is polled: control path only.
+    pub(super) fn with_queue<T>(&self, look: impl FnOnce(&Q) -> T) -> Option<T> {
+        self.queue.begin_slow().as_ref().map(look)
+    }
+
+    /// Closes the queue. Waits while it is polled: control path only.
+    pub(super) fn close(&self) -> Option<Q> {
+        self.queue.begin_slow().take()
+    }
+}
+
+/// The right to poll a queue.
+#[derive(Debug)]
+pub(super) struct Claim<'a, Q, R> {
+    napi: &'a Napi<Q, R>,
+    queue: RunGuard<'a, Option<Q>>,
+}
+
+impl<Q: RxQueue, R: TxRing> Claim<'_, Q, R> {
     /// Receives up to `budget` packets into `out`, counts and stamps them.
     pub(super) fn poll(&mut self, budget: usize, now: Time, out: &mut PacketList) -> Work {
+        let napi = self.napi;
+        let Some(queue) = &mut *self.queue else {
+            return Work::default();
+        };
         let mut drops = Drops {
-            device: &self.device,
+            device: &napi.device,
             packets: 0,
         };
-        let polled = self.queue.poll(budget, now, out, &mut drops);
+        let polled = queue.poll(budget, now, out, &mut drops);
         let (mut wire_packets, mut wire_bytes) = (drops.packets, 0);
         let dropped = drops.packets as usize;
         out.for_each_mut(|packet| {
             wire_packets += packet.wire_packets();
             wire_bytes += packet.wire_len();
-            packet.set_port(self.port);
+            packet.set_port(napi.port);
             packet.set_timestamp(now);
         });
         if wire_packets != 0 {
-            self.device.count_received(wire_packets, wire_bytes);
+            napi.device.count_received(wire_packets, wire_bytes);
         }
         Work {
             frames: out.len() + dropped,
             more: polled.more,
             gone: polled.gone,
         }
+    }
+
+    /// Lets go. True: the queue was to be polled meanwhile, so it must be polled again.
+    #[must_use = "if true, poll again"]
+    pub(super) fn end(self) -> bool {
+        self.queue.end().is_err()
     }
 }

@@ -21,17 +21,25 @@ use crate::tx::{Device, RUN_QUOTA, TxRing};
 /// A round also ends after this time (`netdev_budget_usecs`), and a busy worker looks at queues that are not scheduled this often.
 const ROUND: Duration = Duration::from_micros(100);
 
+const FEW: usize = 2;
+const REST: Duration = Duration::from_micros(500);
+
 /// Bell number by which a worker is told to look at its commands. Transmit queues use the others.
 pub(crate) const COMMANDS: usize = 0;
 
 /// A transmit queue that the worker serves: the device and the index of its queue.
 pub type Port<R> = (Arc<Device<R>>, usize);
 
+/// The receive queues of every port.
+pub type Peers<Q, R> = Vec<Vec<Arc<Napi<Q, R>>>>;
+
 /// A change to what a worker does, made by the worker itself between two rounds.
 #[derive(Debug)]
 pub enum Command<Q, R> {
     /// Polls one more receive queue.
-    AddRx(Napi<Q, R>),
+    AddRx(Arc<Napi<Q, R>>),
+    /// The receive queues of every port, by port.
+    Peers(Arc<Peers<Q, R>>),
     /// Stops polling the queues of this port and closes them.
     RemoveRx(u16),
     /// Serves transmit queue `token`.
@@ -86,6 +94,14 @@ impl Shared {
     }
 }
 
+/// A queue that the worker watches.
+#[derive(Debug)]
+struct Slot<Q, R> {
+    napi: Arc<Napi<Q, R>>,
+    /// On the poll list (NAPI_STATE_SCHED).
+    scheduled: bool,
+}
+
 /// One thread's poll loop over its receive queues, its transmit queues' leftovers and their timers; sleeps when there is nothing to do.
 #[derive(Debug)]
 pub struct Worker<Q, R, S> {
@@ -98,7 +114,8 @@ pub struct Worker<Q, R, S> {
     /// Where packets come from: this thread is a home of it.
     pool: Pool,
     forwarder: Forwarder<R>,
-    napis: Vec<Option<Napi<Q, R>>>,
+    napis: Vec<Option<Slot<Q, R>>>,
+    peers: Arc<Peers<Q, R>>,
     /// Indices of scheduled queues, in the order of polling.
     poll_list: VecDeque<usize>,
     /// Queues without a file to wait for, polled every round.
@@ -111,6 +128,8 @@ pub struct Worker<Q, R, S> {
     due: Time,
     /// Bells taken in this round.
     rung: Vec<usize>,
+    /// This round is the first after a long sleep.
+    rested: bool,
     /// When the sleeper was last asked for readable queues.
     looked: Time,
     stats: WorkerStats,
@@ -134,12 +153,14 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
             pool,
             forwarder: Forwarder::default(),
             napis: Vec::new(),
+            peers: Arc::default(),
             poll_list: VecDeque::new(),
             unwatched: Vec::new(),
             queues: Vec::new(),
             timers: Vec::new(),
             due: Time::MAX,
             rung: Vec::new(),
+            rested: false,
             looked: Time::ZERO,
             stats: WorkerStats::default(),
         }
@@ -163,8 +184,10 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
             }
             self.timer_round(now);
             self.publish();
+            self.rested = false;
             if self.poll_list.is_empty() {
                 self.sleep(&mut ready);
+                self.rested = self.clock.now().since(self.looked) >= REST;
             } else if now.since(self.looked) >= ROUND {
                 self.looked = now;
                 self.sleeper.sleep(now, Some(Time::ZERO), &mut ready);
@@ -179,17 +202,29 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
         let mut done = 0;
         let mut now = start;
         while let Some(index) = self.poll_list.pop_front() {
-            let Some(napi) = self.napis.get_mut(index).and_then(Option::as_mut) else {
+            let Some(slot) = self.napis.get_mut(index).and_then(Option::as_mut) else {
+                continue;
+            };
+            slot.scheduled = false;
+            let napi = slot.napi.clone();
+            let port = napi.port();
+            let Some(mut claim) = napi.claim() else {
                 continue;
             };
             let mut packets = PacketList::new();
-            let work = napi.poll(WEIGHT.min(BUDGET - done), now, &mut packets);
-            let port = napi.port();
-            napi.scheduled = false;
+            let mut work = claim.poll(WEIGHT.min(BUDGET - done), now, &mut packets);
+            let mut to = None;
             if !packets.is_empty() {
-                self.forwarder.forward(napi.device(), port, packets, now);
+                to = self.forwarder.forward(napi.device(), port, packets, now);
             }
+            work.more |= claim.end();
             self.after_poll(index, port, work);
+            if self.rested
+                && let Some(to) = to
+                && work.frames <= FEW
+            {
+                self.look_ahead(to, now);
+            }
             done += work.frames;
             if work.frames >= WEIGHT / 2 {
                 self.sleeper.give_way();
@@ -207,6 +242,27 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
         done
     }
 
+    fn look_ahead(&mut self, port: u16, now: Time) {
+        let Some([napi]) = self.peers.get(usize::from(port)).map(|q| &q[..]) else {
+            return;
+        };
+        if Arc::ptr_eq(napi.owner(), &self.shared.doorbell) || !napi.owner().is_asleep() {
+            return;
+        }
+        let Some(mut claim) = napi.try_claim() else {
+            return;
+        };
+        let mut packets = PacketList::new();
+        let work = claim.poll(FEW, now, &mut packets);
+        if !packets.is_empty() {
+            self.forwarder.forward(napi.device(), port, packets, now);
+        }
+        if claim.end() {
+            napi.owner().ring(COMMANDS);
+        }
+        self.stats.processed += work.frames as u64;
+    }
+
     fn after_poll(&mut self, index: usize, port: u16, work: Work) {
         if work.gone {
             self.remove(index);
@@ -218,10 +274,10 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
     }
 
     fn schedule(&mut self, index: usize) {
-        if let Some(napi) = self.napis.get_mut(index).and_then(Option::as_mut)
-            && !napi.scheduled
+        if let Some(slot) = self.napis.get_mut(index).and_then(Option::as_mut)
+            && !slot.scheduled
         {
-            napi.scheduled = true;
+            slot.scheduled = true;
             self.poll_list.push_back(index);
         }
     }
@@ -306,9 +362,13 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
         while let Ok(command) = self.commands.try_recv() {
             match command {
                 Command::AddRx(napi) => self.add(napi),
+                Command::Peers(peers) => self.peers = peers,
                 Command::RemoveRx(port) => {
                     for index in 0..self.napis.len() {
-                        if self.napis[index].as_ref().is_some_and(|n| n.port() == port) {
+                        if self.napis[index]
+                            .as_ref()
+                            .is_some_and(|n| n.napi.port() == port)
+                        {
                             self.remove(index);
                         }
                     }
@@ -330,30 +390,37 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
         true
     }
 
-    fn add(&mut self, napi: Napi<Q, R>) {
+    fn add(&mut self, napi: Arc<Napi<Q, R>>) {
         let index = self
             .napis
             .iter()
             .position(Option::is_none)
             .unwrap_or(self.napis.len());
-        let watched = match napi.queue().fd() {
-            Some(fd) => self.sleeper.watch(fd, index).is_ok(),
+        let sleeper = &mut self.sleeper;
+        let watched = napi.with_queue(|queue| match queue.fd() {
+            Some(fd) => sleeper.watch(fd, index).is_ok(),
             None => false,
-        };
-        if !watched {
+        });
+        if watched == Some(false) {
             self.unwatched.push(index);
         }
+        let slot = Some(Slot {
+            napi,
+            scheduled: false,
+        });
         if index == self.napis.len() {
-            self.napis.push(Some(napi));
+            self.napis.push(slot);
         } else {
-            self.napis[index] = Some(napi);
+            self.napis[index] = slot;
         }
         self.schedule(index);
     }
 
     fn remove(&mut self, index: usize) {
-        if let Some(napi) = self.napis[index].take() {
-            if let Some(fd) = napi.queue().fd() {
+        if let Some(slot) = self.napis[index].take() {
+            if let Some(queue) = slot.napi.close()
+                && let Some(fd) = queue.fd()
+            {
                 self.sleeper.unwatch(fd);
             }
             self.unwatched.retain(|&i| i != index);

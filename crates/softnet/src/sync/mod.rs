@@ -12,6 +12,7 @@ mod index_stack;
 mod llist;
 pub(crate) mod membarrier;
 mod notify;
+mod passage;
 mod per_cpu;
 mod primitive;
 mod run_list;
@@ -23,6 +24,7 @@ pub use biased::{Biased, OwnerGuard};
 pub use index_stack::IndexStack;
 pub use llist::{AdoptionList, Linked};
 pub use notify::Notify;
+pub use passage::Passage;
 pub use per_cpu::PerCpu;
 pub use run_list::{Pushed, RunList, RunnerGuard, Taken};
 pub use run_state::{RunGuard, RunState};
@@ -30,6 +32,8 @@ pub use try_lock::{TryLock, TryLockGuard};
 
 #[cfg(all(test, loom))]
 mod models;
+#[cfg(all(test, loom))]
+mod models_backlog;
 #[cfg(all(test, loom))]
 mod models_pool;
 #[cfg(all(test, not(loom)))]

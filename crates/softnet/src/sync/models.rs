@@ -8,7 +8,7 @@ use loom::thread;
 
 use super::*;
 
-struct Node {
+pub(super) struct Node {
     next: Option<NonNull<Node>>,
     value: usize,
 }
@@ -25,7 +25,7 @@ unsafe impl Linked for Node {
     }
 }
 
-fn push(list: &AdoptionList<Node>, value: usize, limit: usize) -> bool {
+pub(super) fn push(list: &AdoptionList<Node>, value: usize, limit: usize) -> bool {
     let node = NonNull::from(Box::leak(Box::new(Node { next: None, value })));
     // SAFETY: just made, a chain of one.
     let pushed = unsafe { list.push(node, node, 1, limit) };
@@ -37,7 +37,7 @@ fn push(list: &AdoptionList<Node>, value: usize, limit: usize) -> bool {
 }
 
 /// What the list held, oldest first.
-fn take(list: &AdoptionList<Node>) -> Vec<usize> {
+pub(super) fn take(list: &AdoptionList<Node>) -> Vec<usize> {
     let mut values = Vec::new();
     list.take(|node| {
         // SAFETY: given to us by `take`, made by `push` from a box.

@@ -42,6 +42,11 @@ impl Notify {
         self.state.store(AWAKE, Ordering::SeqCst);
     }
 
+    /// Whether the sleeper sleeps, or has been woken and is not up yet. A hint: it may have changed by the time of the answer.
+    pub fn is_asleep(&self) -> bool {
+        self.state.load(Ordering::Relaxed) != AWAKE
+    }
+
     /// To be called after publishing an event. True for exactly one caller per sleep: that one wakes the sleeper.
     #[must_use = "if true, wake the sleeper"]
     pub fn notify(&self) -> bool {
