@@ -1,7 +1,7 @@
 //! Linux's packet path and traffic control for user space, rebuilt for many cores.
 //!
 //! A packet's way through this crate: a driver's receive queue ([`rx::RxQueue`]) fills a
-//! [`packet::PacketList`] from a [`pool::Pool`]; a [`rx::Worker`] polls it and hands the list
+//! [`packet::PacketList`] from a [`pool::Pool`]; a worker (see [`rx`]) polls it and hands the list
 //! to [`forward`]; the chosen port's [`tx::Device`] takes it over ([`tx::TxQueue`]: adoption
 //! list, queueing discipline, driver ring); the buffer goes home to its pool when the driver is done.
 //!

@@ -4,6 +4,7 @@
 //! the length of a worker's round; packets go on flowing meanwhile.
 
 mod stats;
+mod steering;
 
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -16,7 +17,10 @@ pub use stats::{Conservation, EngineStats, PortStats};
 use crate::forward::{AGEING, Bridge, Forwarder, Tables};
 use crate::pool::Pool;
 use crate::qdisc::{QdiscSpec, SpecError};
-use crate::rx::{Command, Doorbell, Napi, Peers, RxQueue, Sleep, Worker, WorkerShared};
+use crate::rx::{
+    Backlog, Command, Doorbell, FlowTable, MAX_BACKLOG, Napi, Peers, RxQueue, Sleep, SteeringSpec,
+    Worker, WorkerParts, WorkerShared,
+};
 use crate::sync::PerCpu;
 use crate::time::Clock;
 use crate::tx::{Device, DeviceConfig, Features, TxPolicy, TxRing};
@@ -25,6 +29,27 @@ use crate::tx::{Device, DeviceConfig, Features, TxPolicy, TxRing};
 const BELLS: usize = 1024;
 /// Addresses a bridge remembers.
 const FDB_SIZE: usize = 8192;
+
+/// Settings of an engine as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EngineConfig {
+    /// Packets that may wait in a worker's backlog, 1 to [`BACKLOG_LIMIT`](crate::rx::BACKLOG_LIMIT) (the kernel's `net.core.netdev_max_backlog`).
+    pub max_backlog: usize,
+    /// How long an idle worker may look around before it sleeps, while that pays off. Zero: it sleeps at once.
+    pub busy_poll: Duration,
+    /// Flows whose consumers are remembered (the kernel's `net.core.rps_sock_flow_entries`); rounded up to a power of two.
+    pub flow_entries: usize,
+}
+
+impl Default for EngineConfig {
+    fn default() -> Self {
+        EngineConfig {
+            max_backlog: MAX_BACKLOG,
+            busy_poll: Duration::ZERO,
+            flow_entries: 32_768,
+        }
+    }
+}
 
 /// A port to add.
 #[derive(Debug)]
@@ -62,6 +87,14 @@ pub enum EngineError {
         "the engine serves at most {0} transmit queues; use fewer ports or queues, or more workers"
     )]
     TooManyQueues(usize),
+    /// Packets cannot be steered to a worker that does not exist.
+    #[error("there is no worker {worker}; the engine has {workers}, numbered from 0")]
+    NoSuchWorker {
+        /// The number asked for.
+        worker: usize,
+        /// How many there are.
+        workers: usize,
+    },
     /// A worker thread could not be started.
     #[error("cannot start a worker thread")]
     Thread(#[source] io::Error),
@@ -86,6 +119,8 @@ struct State<Q, R> {
     bridge_of: Vec<Option<usize>>,
     /// Receive queues by port.
     napis: Peers<Q, R>,
+    /// How each port's packets are shared out, by port.
+    steering: Vec<SteeringSpec>,
     /// Worker of the next receive queue.
     next_worker: usize,
 }
@@ -97,6 +132,7 @@ pub struct Engine<Q, R> {
     pool: Pool,
     clock: Clock,
     copied: Arc<PerCpu<1>>,
+    flows: Arc<FlowTable>,
 }
 
 impl<Q, R> std::fmt::Debug for Engine<Q, R> {
@@ -117,29 +153,52 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         pool: Pool,
         clock: Clock,
     ) -> Result<Self, EngineError> {
+        Engine::with_config(sleepers, pool, clock, EngineConfig::default())
+    }
+
+    /// As [`start`](Engine::start), with settings.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn with_config<S: Sleep + 'static>(
+        sleepers: Vec<S>,
+        pool: Pool,
+        clock: Clock,
+        config: EngineConfig,
+    ) -> Result<Self, EngineError> {
         if sleepers.is_empty() {
             return Err(EngineError::NoWorker);
         }
+        let flows = Arc::new(FlowTable::new(config.flow_entries, sleepers.len()));
         let (gone_sender, gone) = channel();
-        let mut workers = Vec::new();
-        for (index, sleeper) in sleepers.into_iter().enumerate() {
+        let (mut shared, mut backlogs) = (Vec::new(), Vec::new());
+        for sleeper in &sleepers {
+            let (backlog, owner) = Backlog::new(config.max_backlog);
             let doorbell = Arc::new(Doorbell::new(BELLS, sleeper.waker()));
-            let shared = Arc::new(WorkerShared::new(doorbell));
+            shared.push(Arc::new(WorkerShared::new(doorbell, backlog)));
+            backlogs.push(owner);
+        }
+        let shared: Arc<[_]> = shared.into();
+        let mut workers = Vec::new();
+        for (index, (sleeper, backlog)) in sleepers.into_iter().zip(backlogs).enumerate() {
             let (commands, receiver) = channel();
-            let worker = Worker::new(
-                shared.clone(),
-                receiver,
-                gone_sender.clone(),
+            let worker = Worker::new(WorkerParts {
+                index,
+                workers: shared.clone(),
+                backlog,
+                commands: receiver,
+                gone: gone_sender.clone(),
                 sleeper,
-                clock.clone(),
-                pool.clone(),
-            );
+                clock: clock.clone(),
+                pool: pool.clone(),
+                busy_poll: config.busy_poll,
+            });
             let thread = std::thread::Builder::new()
                 .name(format!("softnet/{index}"))
                 .spawn(move || worker.run())
                 .map_err(EngineError::Thread)?;
             workers.push(WorkerHandle {
-                shared,
+                shared: shared[index].clone(),
                 commands,
                 thread: Some(thread),
                 queues: 0,
@@ -152,12 +211,14 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
                 bridges: Vec::new(),
                 bridge_of: Vec::new(),
                 napis: Vec::new(),
+                steering: Vec::new(),
                 next_worker: 0,
             }),
             gone: Mutex::new(gone),
             pool,
             clock,
             copied: Arc::new(PerCpu::new()),
+            flows,
         })
     }
 
@@ -207,11 +268,12 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         state.devices.push(Some(device.clone()));
         state.bridge_of.push(None);
         state.napis.push(Vec::new());
+        state.steering.push(SteeringSpec::default());
         for (queue, (worker, token)) in served.into_iter().enumerate() {
             state.workers[worker].tell(Command::AddTx(token, (device.clone(), queue)));
         }
         self.publish(&state);
-        state.poll(setup.rx, &device, port, first);
+        state.poll(setup.rx, &device, port, first, &self.flows);
         Ok(PortId(port))
     }
 
@@ -280,9 +342,9 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
     }
 
     /// Gives a port new queues, in the place of those of a device that is gone. Statistics, discipline and bridge stay.
-    /// `tx` must have as many queues as the port had.
+    /// `tx` must have as many queues as the port had. When this returns, no packet of the old device is in any backlog (INV-RX-8).
     pub fn replace(&self, port: PortId, rx: Vec<Q>, tx: Vec<R>) {
-        let mut state = self.state();
+        let state = self.state();
         let Some(Some(device)) = state.devices.get(usize::from(port.0)).cloned() else {
             return;
         };
@@ -290,8 +352,12 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
             worker.tell(Command::RemoveRx(port.0));
         }
         device.replace_rings(tx);
+        drop(state);
+        self.sync();
+        self.sync();
+        let mut state = self.state();
         let first = state.next_worker;
-        state.poll(rx, &device, port.0, first);
+        state.poll(rx, &device, port.0, first, &self.flows);
         drop(state);
         self.sync();
     }
@@ -299,6 +365,7 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
     /// Everything's numbers. Stops nobody.
     pub fn stats(&self) -> EngineStats {
         let state = self.state();
+        let now = self.clock.now();
         EngineStats {
             ports: state
                 .devices
@@ -309,7 +376,7 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
                     device: d.stats(),
                 })
                 .collect(),
-            workers: state.workers.iter().map(|w| w.shared.stats()).collect(),
+            workers: state.workers.iter().map(|w| w.shared.stats(now)).collect(),
             pool: self.pool.stats(),
             copied: self.copied.sum(0),
         }
@@ -326,6 +393,8 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
                 .iter()
                 .for_each(|w| w.tell(Command::RemoveRx(port as u16)));
         }
+        // Twice: when nobody receives any more, what was handed over last is still to be worked off.
+        self.sync();
         self.sync();
         let queues = || devices.iter().flat_map(|d| d.queues());
         let end = self.clock.now() + drain;
@@ -356,19 +425,30 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
 
 impl<Q: RxQueue, R: TxRing> State<Q, R> {
     /// Spreads receive queues over the workers, from worker `first` on.
-    fn poll(&mut self, rx: Vec<Q>, device: &Arc<Device<R>>, port: u16, first: usize) {
+    fn poll(
+        &mut self,
+        rx: Vec<Q>,
+        device: &Arc<Device<R>>,
+        port: u16,
+        first: usize,
+        flows: &Arc<FlowTable>,
+    ) {
         let mut napis = Vec::new();
         for (index, queue) in rx.into_iter().enumerate() {
-            let worker = &self.workers[(first + index) % self.workers.len()];
-            let owner = worker.shared.doorbell.clone();
-            let napi = Arc::new(Napi::new(queue, device.clone(), port, owner));
-            worker.tell(Command::AddRx(napi.clone()));
+            let owner = (first + index) % self.workers.len();
+            let worker = &self.workers[owner];
+            let bell = worker.shared.doorbell.clone();
+            let napi = Arc::new(Napi::new(queue, device.clone(), port, owner, bell));
+            napi.set_steering(&self.steering[usize::from(port)], flows);
             napis.push(napi);
         }
         self.napis[usize::from(port)] = napis;
         let peers = Arc::new(self.napis.clone());
         for worker in &self.workers {
             worker.tell(Command::Peers(peers.clone()));
+        }
+        for napi in &self.napis[usize::from(port)] {
+            self.workers[napi.owner_index()].tell(Command::AddRx(napi.clone()));
         }
     }
 }
@@ -394,5 +474,7 @@ impl<Q, R> Drop for Engine<Q, R> {
     }
 }
 
+#[cfg(test)]
+mod steering_tests;
 #[cfg(test)]
 mod tests;

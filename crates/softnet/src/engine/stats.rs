@@ -38,7 +38,7 @@ pub struct Conservation {
     pub tx: u64,
     /// Dropped for any reason.
     pub dropped: u64,
-    /// Waiting in transmit queues.
+    /// Waiting in transmit queues and in workers' backlogs.
     pub queued: u64,
 }
 
@@ -50,7 +50,19 @@ impl Conservation {
 }
 
 impl EngineStats {
-    /// Sums over all ports.
+    /// Wire packets in the workers' backlogs: handed over and not yet processed.
+    pub fn in_backlogs(&self) -> u64 {
+        let sum = |f: fn(&WorkerStats) -> u64| {
+            self.workers
+                .iter()
+                .fold(0_u64, |sum, w| sum.wrapping_add(f(w)))
+        };
+        // The counters wrap. Read while packets move, the second may be ahead of the first.
+        let waiting = sum(|w| w.handed_over).wrapping_sub(sum(|w| w.taken_over)) as i64;
+        waiting.max(0) as u64
+    }
+
+    /// Sums over all ports and workers.
     pub fn conservation(&self) -> Conservation {
         let sum = |f: fn(&DeviceStats) -> u64| self.ports.iter().map(|p| f(&p.device)).sum();
         Conservation {
@@ -58,7 +70,7 @@ impl EngineStats {
             copied: self.copied,
             tx: sum(|d| d.tx_packets),
             dropped: sum(DeviceStats::dropped),
-            queued: sum(|d| d.queued),
+            queued: sum(|d| d.queued) + self.in_backlogs(),
         }
     }
 

@@ -116,6 +116,15 @@ impl<R: TxRing> Forwarder<R> {
 }
 
 impl<R> Forwarder<R> {
+    /// The device of a port.
+    pub fn device(&self, port: u16) -> Option<&Device<R>> {
+        self.tables
+            .as_deref()?
+            .devices
+            .get(usize::from(port))?
+            .as_deref()
+    }
+
     /// The bridge of a port, with its ports.
     fn bridge(&self, port: u16) -> Option<(&Tables<R>, &Bridge, &[u16])> {
         let tables = self.tables.as_deref()?;

@@ -58,15 +58,19 @@ impl Doorbell {
         }
     }
 
-    fn wake(&self) {
-        if self.notify.notify() {
+    /// Wakes the worker if it sleeps, for something that it looks at before it sleeps and that was published before this call. Returns whether a
+    /// wake-up was sent: at most one for each sleep.
+    pub fn wake(&self) -> bool {
+        let sleeps = self.notify.notify();
+        if sleeps {
             self.wakes.fetch_add(1, Ordering::Relaxed);
             self.wake.wake();
         }
+        sleeps
     }
 
     /// Takes the set bits and calls `each` for every one. Returns whether there was any.
-    pub(crate) fn take(&self, mut each: impl FnMut(usize)) -> bool {
+    pub fn take(&self, mut each: impl FnMut(usize)) -> bool {
         let mut any = false;
         for (index, word) in self.words.iter().enumerate() {
             if word.load(Ordering::Relaxed) == 0 {
@@ -82,7 +86,8 @@ impl Doorbell {
         any
     }
 
-    fn is_silent(&self) -> bool {
+    /// Whether no bell rings.
+    pub fn is_silent(&self) -> bool {
         self.words
             .iter()
             .all(|word| word.load(Ordering::SeqCst) == 0)
@@ -90,8 +95,14 @@ impl Doorbell {
 
     /// Calls `sleep` unless a bell rang. Bells that ring from now on wake it.
     pub(crate) fn sleep(&self, sleep: impl FnOnce()) {
+        self.sleep_if(|| true, sleep);
+    }
+
+    /// Calls `sleep` unless a bell rang or `idle` finds something to do. What is published from now on, before [`wake`](Doorbell::wake) or by
+    /// [`ring`](Doorbell::ring), ends the sleep. `idle` must look with SeqCst loads, as [`Backlog::is_empty`](super::Backlog::is_empty) does.
+    pub fn sleep_if(&self, idle: impl FnOnce() -> bool, sleep: impl FnOnce()) {
         self.notify.prepare();
-        if self.is_silent() {
+        if self.is_silent() && idle() {
             sleep();
         }
         self.notify.awake();

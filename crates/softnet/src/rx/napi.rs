@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{CountDrop, Doorbell, RxQueue};
+use super::steer::Steering;
+use super::{CountDrop, Doorbell, FlowTable, RxQueue, SteeringSpec};
 use crate::packet::PacketList;
 use crate::stats::DropReason;
 use crate::sync::{RunGuard, RunState};
@@ -14,18 +15,28 @@ pub const WEIGHT: usize = 64;
 /// Packets of one round over all queues (the kernel's `netdev_budget`).
 pub const BUDGET: usize = 300;
 
+/// What the holder of the claim uses.
+#[derive(Debug)]
+struct Polling<Q> {
+    /// None once the queue is closed.
+    queue: Option<Q>,
+    /// None: every packet is processed by who polls.
+    steering: Option<Steering>,
+}
+
 /// A receive queue and the device it belongs to.
 ///
 /// INV-RX-10: whoever holds the [claim](Napi::claim) polls, and forwards what it got before it lets go, so that packets of one queue stay in
 /// order whichever worker polls it.
 #[derive(Debug)]
 pub struct Napi<Q, R> {
-    /// None once the queue is closed.
-    queue: RunState<Option<Q>>,
+    queue: RunState<Polling<Q>>,
     device: Arc<Device<R>>,
     /// Index of the port.
     port: u16,
-    /// The worker that watches the queue.
+    /// Number of the worker that watches the queue.
+    worker: usize,
+    /// Its doorbell.
     owner: Arc<Doorbell>,
 }
 
@@ -52,18 +63,32 @@ pub(super) struct Work {
 }
 
 impl<Q: RxQueue, R: TxRing> Napi<Q, R> {
-    /// A queue of port `port`, watched by the worker behind `owner`.
-    pub fn new(queue: Q, device: Arc<Device<R>>, port: u16, owner: Arc<Doorbell>) -> Self {
+    /// A queue of port `port`, watched by worker number `worker`, whose doorbell is `owner`.
+    pub fn new(
+        queue: Q,
+        device: Arc<Device<R>>,
+        port: u16,
+        worker: usize,
+        owner: Arc<Doorbell>,
+    ) -> Self {
         Napi {
-            queue: RunState::new(Some(queue)),
+            queue: RunState::new(Polling {
+                queue: Some(queue),
+                steering: None,
+            }),
             device,
             port,
+            worker,
             owner,
         }
     }
 
     pub(super) fn owner(&self) -> &Arc<Doorbell> {
         &self.owner
+    }
+
+    pub(crate) fn owner_index(&self) -> usize {
+        self.worker
     }
 
     pub(super) fn device(&self) -> &Device<R> {
@@ -92,12 +117,26 @@ impl<Q: RxQueue, R: TxRing> Napi<Q, R> {
 
     /// Calls `look` with the queue, unless it is closed. Waits while it is polled: control path only.
     pub(super) fn with_queue<T>(&self, look: impl FnOnce(&Q) -> T) -> Option<T> {
-        self.queue.begin_slow().as_ref().map(look)
+        self.queue.begin_slow().queue.as_ref().map(look)
     }
 
     /// Closes the queue. Waits while it is polled: control path only.
     pub(super) fn close(&self) -> Option<Q> {
-        self.queue.begin_slow().take()
+        self.queue.begin_slow().queue.take()
+    }
+
+    /// Steers by `spec` from now on; packets of a flow stay in order. `table` knows consumers. Waits while
+    /// the queue is polled: control path only.
+    pub(crate) fn set_steering(&self, spec: &SteeringSpec, table: &Arc<FlowTable>) {
+        let mut polling = self.queue.begin_slow();
+        if polling.steering.is_none() && *spec == SteeringSpec::default() {
+            return;
+        }
+        // Kept once it is there, for flows that are still elsewhere.
+        polling
+            .steering
+            .get_or_insert_with(|| Steering::new(self.worker as u16, table.clone()))
+            .set(spec);
     }
 }
 
@@ -105,14 +144,14 @@ impl<Q: RxQueue, R: TxRing> Napi<Q, R> {
 #[derive(Debug)]
 pub(super) struct Claim<'a, Q, R> {
     napi: &'a Napi<Q, R>,
-    queue: RunGuard<'a, Option<Q>>,
+    queue: RunGuard<'a, Polling<Q>>,
 }
 
 impl<Q: RxQueue, R: TxRing> Claim<'_, Q, R> {
     /// Receives up to `budget` packets into `out`, counts and stamps them.
     pub(super) fn poll(&mut self, budget: usize, now: Time, out: &mut PacketList) -> Work {
         let napi = self.napi;
-        let Some(queue) = &mut *self.queue else {
+        let Some(queue) = &mut self.queue.queue else {
             return Work::default();
         };
         let mut drops = Drops {
@@ -136,6 +175,11 @@ impl<Q: RxQueue, R: TxRing> Claim<'_, Q, R> {
             more: polled.more,
             gone: polled.gone,
         }
+    }
+
+    /// How packets are shared out to workers, if they are.
+    pub(super) fn steering(&mut self) -> Option<&mut Steering> {
+        self.queue.steering.as_mut()
     }
 
     /// Lets go. True: the queue was to be polled meanwhile, so it must be polled again.

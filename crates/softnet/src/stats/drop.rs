@@ -56,6 +56,11 @@ drop_reasons! {
     BadSource = "bad_source",
     /// A link-local control frame (01:80:C2:00:00:0X) that bridges must not forward (IEEE 802.1D 7.12.6).
     LinkLocal = "link_local",
+    /// The backlog of the worker that the packet was for is full (`CPU_BACKLOG`).
+    CpuBacklog = "cpu_backlog",
+    /// The backlog of the worker that the packet was for is half full, and the packet's flow had more than half of the latest packets
+    /// (`skb_flow_limit`).
+    FlowLimit = "flow_limit",
     /// The port belongs to no bridge, so there is nowhere to send the packet.
     NoForward = "no_forward",
 }

@@ -1,0 +1,92 @@
+//! What the control path tells a worker, carried out between two rounds.
+
+use std::sync::Arc;
+
+use super::{Command, Slot, Worker};
+use crate::rx::{Napi, RxQueue, Sleep, WEIGHT};
+use crate::time::Time;
+use crate::tx::TxRing;
+
+impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
+    /// Carries out waiting commands. False: stop.
+    pub(super) fn obey(&mut self) -> bool {
+        while let Ok(command) = self.commands.try_recv() {
+            match command {
+                Command::AddRx(napi) => self.add(napi),
+                Command::Peers(peers) => self.peers = peers,
+                Command::RemoveRx(port) => {
+                    for index in 0..self.napis.len() {
+                        if self.napis[index]
+                            .as_ref()
+                            .is_some_and(|n| n.napi.port() == port)
+                        {
+                            self.remove(index);
+                        }
+                    }
+                }
+                Command::AddTx(token, port) => {
+                    if self.queues.len() <= token {
+                        self.queues.resize_with(token + 1, || None);
+                        self.timers.resize(token + 1, Time::MAX);
+                    }
+                    self.queues[token] = Some(port);
+                    self.run_queue(token, self.clock.now());
+                }
+                Command::Forward(forwarder) => self.forwarder = forwarder,
+                Command::Sync(done) => {
+                    self.flush_backlog();
+                    self.publish();
+                    // The other side may have given up waiting.
+                    let _ = done.send(());
+                }
+                Command::Stop => return false,
+            }
+        }
+        true
+    }
+
+    /// Works off what is in the backlog now, whatever arrives meanwhile (the kernel's `flush_backlog` drops it).
+    fn flush_backlog(&mut self) {
+        let mark = self.shared.backlog.mark();
+        while !self.backlog.is_empty() && !self.shared.backlog.passed(mark) {
+            self.poll_backlog(WEIGHT, self.clock.now());
+        }
+    }
+
+    fn add(&mut self, napi: Arc<Napi<Q, R>>) {
+        let index = self
+            .napis
+            .iter()
+            .position(Option::is_none)
+            .unwrap_or(self.napis.len());
+        let sleeper = &mut self.sleeper;
+        let watched = napi.with_queue(|queue| match queue.fd() {
+            Some(fd) => sleeper.watch(fd, index).is_ok(),
+            None => false,
+        });
+        if watched == Some(false) {
+            self.unwatched.push(index);
+        }
+        let slot = Some(Slot {
+            napi,
+            scheduled: false,
+        });
+        if index == self.napis.len() {
+            self.napis.push(slot);
+        } else {
+            self.napis[index] = slot;
+        }
+        self.schedule(index);
+    }
+
+    pub(super) fn remove(&mut self, index: usize) {
+        if let Some(slot) = self.napis[index].take() {
+            if let Some(queue) = slot.napi.close()
+                && let Some(fd) = queue.fd()
+            {
+                self.sleeper.unwatch(fd);
+            }
+            self.unwatched.retain(|&i| i != index);
+        }
+    }
+}
