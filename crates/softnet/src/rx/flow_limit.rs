@@ -61,7 +61,7 @@ mod tests {
         assert_eq!(small, 0);
         assert!(large > 7000, "{large}");
         let even = (0..10_000_u32)
-            .filter(|n| limit.exceeds(n % 2 << 30 | 1 << 29))
+            .filter(|n| limit.exceeds((n % 2) << 30 | 1 << 29))
             .count();
         assert!(even <= 64, "two flows of equal size are no flood: {even}");
     }

@@ -38,7 +38,7 @@ impl FlowTable {
         if worker > self.workers {
             return;
         }
-        let (entry, value) = (self.entry(hash), hash & !self.workers | worker);
+        let (entry, value) = (self.entry(hash), (hash & !self.workers) | worker);
         // Written only if it changes, so that the line stays shared.
         if entry.load(Ordering::Relaxed) != value {
             entry.store(value, Ordering::Relaxed);

@@ -168,7 +168,7 @@ fn a_mark_one_lower_lets_a_flow_overtake_itself() {
     moving(|target| target.passage.mark().wrapping_sub(1));
 }
 
-/// And one lower still is no mark at all; a packet that is processed is passed sooner or later.
+/// It errs on one side only: when the owner has been round twice more, every mark has passed.
 #[test]
 fn a_mark_passes_at_last() {
     loom::model(|| {
