@@ -17,6 +17,7 @@ pub mod packet;
 pub mod pool;
 pub mod qdisc;
 pub mod rx;
+pub mod sim;
 pub mod stats;
 pub mod sync;
 pub mod time;

@@ -12,7 +12,7 @@ use toml::Spanned;
 
 use super::error::Problem;
 use super::file::{BridgeTable, EngineTable, File, PortTable};
-use super::{BridgeConfig, Config, Driver, PortConfig, Source, qdisc};
+use super::{BridgeConfig, Config, Driver, PortConfig, Source, tree};
 
 /// Drivers that the format names and this version does not have.
 const LATER_DRIVERS: &[&str] = &["af_packet", "af_xdp", "vhost_user", "pcap"];
@@ -25,7 +25,7 @@ const BUFFERS_MIN: i64 = 256;
 const BUFFERS_MAX: i64 = 16_777_216;
 /// The kernel's own limit (`MAX_TAP_QUEUES`).
 const QUEUES_MAX: i64 = 256;
-const MTU_DEFAULT: u32 = 1500;
+pub(super) const MTU_DEFAULT: u32 = 1500;
 /// The smallest MTU IPv4 allows (RFC 791), and the longest IP packet.
 const MTU_RANGE: (i64, i64) = (68, 65_521);
 
@@ -76,8 +76,14 @@ fn port(source: &Source<'_>, table: &PortTable) -> Result<PortConfig, Problem> {
         None => MTU_DEFAULT,
     };
     let qdisc = match &table.qdisc {
-        Some(table) => qdisc::spec(table, mtu)?,
-        None => QdiscSpec::default(),
+        Some(qdiscs) => tree::spec("port.", qdiscs, &table.filter, mtu)?,
+        None => match table.filter.first() {
+            None => QdiscSpec::default(),
+            Some(filter) => {
+                let text = "there is no discipline that it could belong to; add a qdisc";
+                return Err(Problem::new(filter.span(), "port.filter", text));
+            }
+        },
     };
     let name = table.name.get_ref().clone();
     let place = source.place(table.name.span().start);

@@ -2,8 +2,11 @@
 //! error can say which numbers are allowed.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
-use serde::Deserialize;
+use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
+use serde::de::{MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
 #[derive(Debug, Default, Deserialize)]
@@ -35,11 +38,51 @@ pub(super) struct PortTable {
     pub(super) queues: Option<Spanned<i64>>,
     pub(super) mtu: Option<Spanned<i64>>,
     pub(super) mac: Option<Spanned<String>>,
-    pub(super) qdisc: Option<Spanned<QdiscTable>>,
+    pub(super) qdisc: Option<Spanned<Qdiscs>>,
+    #[serde(default)]
+    pub(super) filter: Vec<Spanned<OptionTable>>,
 }
 
-/// Which keys are allowed depends on `kind`, so they are checked by [`super::qdisc`].
-pub(super) type QdiscTable = BTreeMap<Spanned<String>, Spanned<toml::Value>>;
+/// A file with a tree of disciplines and nothing else.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct TreeFile {
+    pub(super) qdisc: Spanned<Qdiscs>,
+    #[serde(default)]
+    pub(super) filter: Vec<Spanned<OptionTable>>,
+}
+
+/// Which keys are allowed depends on `kind`, so they are checked by [`super::qdisc`] and [`super::tree`].
+pub(super) type OptionTable = BTreeMap<Spanned<String>, Spanned<toml::Value>>;
+
+/// One discipline (`qdisc = { … }`), or several (`[[qdisc]]`).
+#[derive(Debug)]
+pub(super) enum Qdiscs {
+    One(OptionTable),
+    Many(Vec<Spanned<OptionTable>>),
+}
+
+impl<'de> Deserialize<'de> for Qdiscs {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Qdiscs, D::Error> {
+        struct Either;
+        impl<'de> Visitor<'de> for Either {
+            type Value = Qdiscs;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a table or a list of tables")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Qdiscs, A::Error> {
+                OptionTable::deserialize(MapAccessDeserializer::new(map)).map(Qdiscs::One)
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Qdiscs, A::Error> {
+                Vec::deserialize(SeqAccessDeserializer::new(list)).map(Qdiscs::Many)
+            }
+        }
+        deserializer.deserialize_any(Either)
+    }
+}
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

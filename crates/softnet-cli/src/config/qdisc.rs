@@ -1,31 +1,24 @@
 //! `qdisc = { kind = "tbf", rate = "100mbit", … }`: tc's option names and units, to a [`QdiscSpec`].
 
-use std::ops::Range;
-
-use softnet::qdisc::{QdiscSpec, SpecError, TbfSpec};
-use toml::{Spanned, Value};
+use softnet::qdisc::{LinkCost, LinkLayer, MAX_BANDS, PrioSpec, QdiscSpec, SpecError, TbfSpec};
+use toml::Value;
 
 use super::error::Problem;
-use super::file::QdiscTable;
-use super::units::{self, UnitError};
+use super::options::Options;
+use super::units;
 
 /// Default length of a queue in packets: what Linux gives an Ethernet device (`txqueuelen`).
 const TXQUEUELEN: u32 = 1000;
 /// Bytes of an Ethernet header, which count as part of a packet's size.
 const ETHERNET_HEADER: u64 = 14;
 
-/// Where an option's quantity is measured in, and how its text is read.
-type Read = fn(&str) -> Result<u64, UnitError>;
+/// The kinds, for messages.
+const KINDS: &str = "noqueue, pfifo, bfifo, pfifo_head_drop, pfifo_fast, prio or tbf";
 
-/// Reads the discipline of a port whose device has this MTU.
-pub(super) fn spec(table: &Spanned<QdiscTable>, mtu: u32) -> Result<QdiscSpec, Problem> {
-    let options = Options {
-        table: table.get_ref(),
-        span: table.span(),
-    };
+/// Reads a discipline for a device with this MTU.
+pub(super) fn spec(options: &Options<'_>, mtu: u32) -> Result<QdiscSpec, Problem> {
     let Some((_, kind)) = options.find("kind") else {
-        let text =
-            "is missing; add the discipline's kind: noqueue, pfifo, bfifo, pfifo_fast or tbf";
+        let text = format!("is missing; add the discipline's kind: {KINDS}");
         return Err(options.problem("kind", options.span.clone(), text));
     };
     let Some(name) = kind.get_ref().as_str() else {
@@ -35,39 +28,89 @@ pub(super) fn spec(table: &Spanned<QdiscTable>, mtu: u32) -> Result<QdiscSpec, P
         );
         return Err(options.problem("kind", kind.span(), text));
     };
-    match name {
-        "noqueue" => options.only(name, &[]).map(|()| QdiscSpec::Noqueue),
+    let frames = || {
+        options.only(name, &["limit"])?;
+        Ok(options.small("limit", units::size)?.unwrap_or(TXQUEUELEN))
+    };
+    let spec = match name {
+        "noqueue" => options.only(name, &[]).map(|()| QdiscSpec::Noqueue)?,
         "pfifo_fast" => {
             options.only(name, &[])?;
-            Ok(QdiscSpec::PfifoFast { limit: TXQUEUELEN })
+            QdiscSpec::PfifoFast { limit: TXQUEUELEN }
         }
-        "pfifo" => {
-            options.only(name, &["limit"])?;
-            let limit = options.small("limit", units::size)?.unwrap_or(TXQUEUELEN);
-            Ok(QdiscSpec::Pfifo { limit })
-        }
+        "pfifo" => QdiscSpec::Pfifo { limit: frames()? },
+        "pfifo_head_drop" => QdiscSpec::PfifoHeadDrop { limit: frames()? },
         "bfifo" => {
             options.only(name, &["limit"])?;
             let default = u64::from(TXQUEUELEN) * (u64::from(mtu) + ETHERNET_HEADER);
             let limit = options.quantity("limit", units::size)?.unwrap_or(default);
-            Ok(QdiscSpec::Bfifo { limit })
+            QdiscSpec::Bfifo { limit }
         }
-        "tbf" => tbf(&options),
-        _ => Err(options.problem(
-            "kind",
-            kind.span(),
-            format!(
-                "{name:?} is not a discipline of this version; use noqueue, pfifo, bfifo, pfifo_fast or tbf"
-            ),
-        )),
-    }
+        "prio" => prio(options)?,
+        "tbf" => tbf(options)?,
+        _ => {
+            let text = format!("{name:?} is not a discipline of this version; use {KINDS}");
+            return Err(options.problem("kind", kind.span(), text));
+        }
+    };
+    spec.check().map_err(|error| {
+        let key = match error {
+            SpecError::Rate => "rate",
+            SpecError::Burst => "burst",
+            SpecError::PeakRate => "peakrate",
+            SpecError::PeakMtu => "mtu",
+            SpecError::Bands => "bands",
+            SpecError::Priomap => "priomap",
+            SpecError::Change(_) | SpecError::Tree(_) => "kind",
+        };
+        options.problem(key, options.span_of(key), error.to_string())
+    })?;
+    Ok(spec)
 }
 
-/// tc-tbf(8): `rate`, `burst`, one of `limit` and `latency`, and `peakrate` with `mtu`.
+/// tc-prio(8): `bands` and `priomap`, which is a list of 16 numbers or a text with them, as in tc.
+fn prio(options: &Options<'_>) -> Result<QdiscSpec, Problem> {
+    options.only("prio", &["bands", "priomap"])?;
+    let default = PrioSpec::default();
+    let bands = options.parsed("bands", "a number of bands from 2 to 16", |text| {
+        text.parse().ok().filter(|n| (2..=MAX_BANDS).contains(n))
+    })?;
+    let bands = bands.unwrap_or(default.bands);
+    let Some((_, map)) = options.find("priomap") else {
+        // With two bands the default map's third band is the second.
+        let priomap = default.priomap.map(|band| band.min((bands - 1) as u8));
+        return Ok(QdiscSpec::Prio(PrioSpec { bands, priomap }));
+    };
+    let numbers: Option<Vec<u8>> = match map.get_ref() {
+        Value::String(text) => text.split_whitespace().map(|n| n.parse().ok()).collect(),
+        Value::Array(list) => {
+            let number = |value: &Value| value.as_integer().and_then(|n| n.try_into().ok());
+            list.iter().map(number).collect()
+        }
+        _ => None,
+    };
+    let priomap = numbers.and_then(|numbers| numbers.try_into().ok()).ok_or_else(|| {
+        let text = "is not a list of 16 bands, one for each priority; write it like \"1 2 2 2 1 2 0 0 1 1 1 1 1 1 1 1\"";
+        options.problem("priomap", map.span(), text)
+    })?;
+    Ok(QdiscSpec::Prio(PrioSpec { bands, priomap }))
+}
+
+/// tc-tbf(8): `rate`, `burst`, one of `limit` and `latency`, `peakrate` with `mtu`, and what a packet costs on the link.
 fn tbf(options: &Options<'_>) -> Result<QdiscSpec, Problem> {
     options.only(
         "tbf",
-        &["rate", "burst", "limit", "latency", "peakrate", "mtu"],
+        &[
+            "rate",
+            "burst",
+            "limit",
+            "latency",
+            "peakrate",
+            "mtu",
+            "overhead",
+            "mpu",
+            "linklayer",
+        ],
     )?;
     let rate = options.required(
         "rate",
@@ -108,109 +151,33 @@ fn tbf(options: &Options<'_>) -> Result<QdiscSpec, Problem> {
             return Err(options.problem("latency", options.span.clone(), text));
         }
     };
-    let spec = QdiscSpec::Tbf(TbfSpec {
+    Ok(QdiscSpec::Tbf(TbfSpec {
         rate,
         burst,
         limit,
         peakrate,
         mtu: mtu.unwrap_or_default(),
-        link: Default::default(),
-    });
-    spec.check().map_err(|error| {
-        let key = match error {
-            SpecError::Rate => "rate",
-            SpecError::Burst => "burst",
-            SpecError::PeakRate => "peakrate",
-            SpecError::PeakMtu => "mtu",
-            SpecError::Bands => "bands",
-            SpecError::Priomap => "priomap",
-            SpecError::Change(_) | SpecError::Tree(_) => "kind",
-        };
-        options.problem(key, options.span_of(key), error.to_string())
-    })?;
-    Ok(spec)
+        link: link_cost(options)?,
+    }))
 }
 
-/// The options of one discipline.
-struct Options<'a> {
-    table: &'a QdiscTable,
-    /// The whole table.
-    span: Range<usize>,
-}
-
-impl Options<'_> {
-    fn find(&self, key: &str) -> Option<(&Spanned<String>, &Spanned<Value>)> {
-        self.table.iter().find(|(name, _)| name.get_ref() == key)
-    }
-
-    fn span_of(&self, key: &str) -> Range<usize> {
-        self.find(key)
-            .map_or_else(|| self.span.clone(), |(_, value)| value.span())
-    }
-
-    fn problem(&self, key: &str, span: Range<usize>, text: impl Into<String>) -> Problem {
-        Problem::new(span, format!("port.qdisc.{key}"), text)
-    }
-
-    /// Refuses options that `kind` does not have.
-    fn only(&self, kind: &str, allowed: &[&str]) -> Result<(), Problem> {
-        let unknown = self
-            .table
-            .keys()
-            .filter(|key| *key.get_ref() != "kind" && !allowed.contains(&key.get_ref().as_str()))
-            .min_by_key(|key| key.span().start);
-        let Some(key) = unknown else { return Ok(()) };
-        let text = if allowed.is_empty() {
-            format!("{kind} has no options; remove it")
-        } else {
-            format!(
-                "is not an option of {kind}; its options are {}",
-                allowed.join(", ")
-            )
-        };
-        Err(self.problem(key.get_ref(), key.span(), text))
-    }
-
-    /// A text with a unit, or a bare number.
-    fn quantity(&self, key: &str, read: Read) -> Result<Option<u64>, Problem> {
-        let Some((_, value)) = self.find(key) else {
-            return Ok(None);
-        };
-        let text = match value.get_ref() {
-            Value::String(text) => text.clone(),
-            Value::Integer(number) => number.to_string(),
-            Value::Float(number) => number.to_string(),
-            other => {
-                let text = format!(
-                    "is {}, not a quantity; write a number or a text with a unit",
-                    other.type_str()
-                );
-                return Err(self.problem(key, value.span(), text));
-            }
-        };
-        match read(&text) {
-            Ok(number) => Ok(Some(number)),
-            Err(error) => Err(self.problem(key, value.span(), error.to_string())),
-        }
-    }
-
-    /// As [`quantity`](Self::quantity), and must be there.
-    fn required(&self, key: &str, read: Read, what: &str) -> Result<u64, Problem> {
-        self.quantity(key, read)?
-            .ok_or_else(|| self.problem(key, self.span.clone(), format!("is missing; add {what}")))
-    }
-
-    /// As [`quantity`](Self::quantity), at most 32 bits.
-    fn small(&self, key: &str, read: Read) -> Result<Option<u32>, Problem> {
-        let Some(number) = self.quantity(key, read)? else {
-            return Ok(None);
-        };
-        let small = u32::try_from(number).map_err(|_| {
-            let text = format!("{number} is too large; at most {}", u32::MAX);
-            self.problem(key, self.span_of(key), text)
-        })?;
-        Ok(Some(small))
-    }
+/// tc-stab(8)'s words as tbf has them: `overhead`, `mpu` and `linklayer`.
+pub(super) fn link_cost(options: &Options<'_>) -> Result<LinkCost, Problem> {
+    let bytes = |key| options.parsed(key, "a number of bytes from 0 to 65535", |t| t.parse().ok());
+    let linklayer = options.parsed(
+        "linklayer",
+        "a link layer; use ethernet, atm or adsl",
+        |text| match text {
+            "ethernet" => Some(LinkLayer::Ethernet),
+            "atm" | "adsl" => Some(LinkLayer::Atm),
+            _ => None,
+        },
+    )?;
+    Ok(LinkCost {
+        overhead: bytes("overhead")?.unwrap_or_default(),
+        mpu: bytes("mpu")?.unwrap_or_default(),
+        linklayer: linklayer.unwrap_or_default(),
+    })
 }
 
 #[cfg(test)]
@@ -220,10 +187,15 @@ mod tests {
     fn read(text: &str) -> Result<QdiscSpec, Problem> {
         #[derive(serde::Deserialize)]
         struct Outer {
-            q: Spanned<QdiscTable>,
+            q: toml::Spanned<super::super::file::OptionTable>,
         }
         let outer: Outer = toml::from_str(&format!("q = {{ {text} }}")).expect("valid TOML");
-        spec(&outer.q, 1500)
+        let options = Options {
+            table: outer.q.get_ref(),
+            span: outer.q.span(),
+            path: "port.qdisc",
+        };
+        spec(&options, 1500)
     }
 
     fn tbf(text: &str) -> TbfSpec {
@@ -280,6 +252,39 @@ mod tests {
             read(r#"kind = "bfifo", limit = 9000"#),
             Ok(QdiscSpec::Bfifo { limit: 9000 })
         );
+    }
+
+    #[test]
+    fn prio_and_framing() {
+        let prio = |text: &str| match read(text) {
+            Ok(QdiscSpec::Prio(spec)) => spec,
+            other => panic!("{text}: {other:?}"),
+        };
+        assert_eq!(prio(r#"kind = "prio""#), PrioSpec::default());
+        let spec = prio(r#"kind = "prio", bands = 2, priomap = "1 1 1 1 1 1 0 0 1 1 1 1 1 1 1 1""#);
+        assert_eq!(
+            (
+                spec.bands,
+                spec.priomap[6],
+                spec.priomap[7],
+                spec.priomap[8]
+            ),
+            (2, 0, 0, 1)
+        );
+        let spec = prio(r#"kind = "prio", bands = 2"#);
+        assert_eq!(spec.priomap, PrioSpec::default().priomap.map(|b| b.min(1)));
+        let spec =
+            prio(r#"kind = "prio", bands = "4", priomap = [3,3,3,3,3,3,0,0,1,1,1,1,1,1,1,2]"#);
+        assert_eq!((spec.bands, spec.priomap[0], spec.priomap[15]), (4, 3, 2));
+        let spec = tbf(
+            r#"kind = "tbf", rate = "1mbit", burst = "10k", limit = "10k", overhead = 38, mpu = 84, linklayer = "adsl""#,
+        );
+        let link = LinkCost {
+            overhead: 38,
+            mpu: 84,
+            linklayer: LinkLayer::Atm,
+        };
+        assert_eq!(spec.link, link);
     }
 
     #[test]
@@ -346,6 +351,27 @@ mod tests {
                 r#"kind = "tbf", rate = "1mbit", burst = 9, limit = 9, peakrate = "1mbit", mtu = 9"#,
                 "peakrate",
                 "higher",
+            ),
+            (r#"kind = "prio", bands = 17"#, "bands", "2 to 16"),
+            (
+                r#"kind = "prio", priomap = [1, 2]"#,
+                "priomap",
+                "list of 16",
+            ),
+            (
+                r#"kind = "prio", bands = 2, priomap = "2 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0""#,
+                "priomap",
+                "count from 0",
+            ),
+            (
+                r#"kind = "tbf", rate = "1mbit", burst = 9, limit = 9, overhead = -1"#,
+                "overhead",
+                "0 to 65535",
+            ),
+            (
+                r#"kind = "tbf", rate = "1mbit", burst = 9, limit = 9, linklayer = "carrier pigeon""#,
+                "linklayer",
+                "atm or adsl",
             ),
             (
                 r#"kind = "tbf", rat = "1mbit""#,

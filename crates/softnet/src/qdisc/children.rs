@@ -20,6 +20,8 @@ pub(super) struct Child {
     qdisc: AnyQdisc,
     /// A packet taken out to look at its length, of a discipline that cannot [`peek`](Qdisc::peek). It counts as the child's until it leaves.
     stash: Option<Packet>,
+    /// Wire bytes and packets that came out of the discipline into the stash and were taken from there without being sent.
+    unsent: (u64, u64),
     /// The numbers that the parent has taken over.
     seen: QdiscStats,
     /// The child is the one that its parent came with.
@@ -33,6 +35,7 @@ impl Child {
         Child {
             qdisc,
             stash: None,
+            unsent: (0, 0),
             seen: QdiscStats::default(),
             default: true,
             trace: None,
@@ -42,10 +45,12 @@ impl Child {
     /// The discipline's numbers, with the stash counted as queued.
     fn stats(&self) -> QdiscStats {
         let mut stats = self.qdisc.stats();
+        stats.bytes = stats.bytes.saturating_sub(self.unsent.0);
+        stats.packets = stats.packets.saturating_sub(self.unsent.1);
         if let Some(packet) = &self.stash {
             let (bytes, packets) = (packet.wire_len(), packet.wire_packets());
-            stats.bytes -= bytes;
-            stats.packets -= packets;
+            stats.bytes = stats.bytes.saturating_sub(bytes);
+            stats.packets = stats.packets.saturating_sub(packets);
             stats.qlen += 1;
             stats.backlog += bytes;
             stats.queued += packets;
@@ -150,14 +155,22 @@ impl Child {
         }
     }
 
+    /// Empties the stash without sending what is in it.
+    fn take_back(&mut self) -> Option<Packet> {
+        let packet = self.stash.take()?;
+        self.unsent.0 += packet.wire_len();
+        self.unsent.1 += packet.wire_packets();
+        Some(packet)
+    }
+
     fn drain(&mut self, out: &mut PacketList) {
-        out.extend(self.stash.take());
+        out.extend(self.take_back());
         self.qdisc.drain(out);
     }
 
     pub(super) fn reset(&mut self, dropped: &mut Dropped) {
         let before = *dropped.counts();
-        if let Some(packet) = self.stash.take() {
+        if let Some(packet) = self.take_back() {
             dropped.push(packet, crate::stats::DropReason::QdiscReset);
         }
         self.qdisc.reset(dropped);
@@ -236,6 +249,7 @@ impl Children {
         let child = &mut self.slots[index];
         child.qdisc = qdisc;
         child.default = default;
+        child.unsent = (0, 0);
         // Its own numbers start anew, but for packets that it may have brought with it.
         child.seen = QdiscStats {
             qlen: 0,

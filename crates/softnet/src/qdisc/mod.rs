@@ -2,7 +2,96 @@
 //!
 //! A discipline is single-threaded: it is owned by whoever [runs](crate::tx::TxQueue) the transmit queue. It works on batches, takes
 //! `now` and reads no clock, frees nothing itself (see [`Dropped`]) and counts as the kernel counts: packets and bytes at
-//! dequeue, a large frame as its wire packets and wire bytes; drops at enqueue.
+//! dequeue, a large frame as its wire packets and wire bytes; drops where they happen, and at each discipline above.
+//!
+//! Disciplines with classes ([`Tbf`], [`Prio`]) hold others, and a [`Tree`] gives all of them names. A discipline knows nothing of those above it.
+//!
+//! # A discipline of one's own
+//!
+//! This one sends small packets before large ones. It must keep its lengths right, put what it refuses into `dropped`, and stop early in `dequeue` only
+//! when nothing more may leave. It can stand wherever a built-in one can.
+//!
+//! ```
+//! use softnet::packet::PacketList;
+//! use softnet::pool::{Pool, PoolConfig};
+//! use softnet::qdisc::*;
+//! use softnet::stats::{DropReason, Dropped};
+//! use softnet::time::Time;
+//!
+//! #[derive(Debug, Default)]
+//! struct SmallFirst {
+//!     small: PacketList,
+//!     large: PacketList,
+//!     stats: QdiscStats,
+//! }
+//!
+//! impl Qdisc for SmallFirst {
+//!     fn enqueue(&mut self, packets: &mut PacketList, _now: Time, dropped: &mut Dropped) {
+//!         while let Some(packet) = packets.pop_front() {
+//!             if self.stats.qlen == 1000 {
+//!                 self.stats.drops += 1;
+//!                 dropped.push(packet, DropReason::QdiscLimit);
+//!                 continue;
+//!             }
+//!             self.stats.qlen += 1;
+//!             self.stats.backlog += packet.wire_len();
+//!             self.stats.queued += packet.wire_packets();
+//!             let small = packet.wire_len() <= 128;
+//!             if small { &mut self.small } else { &mut self.large }.push_back(packet);
+//!         }
+//!     }
+//!
+//!     fn dequeue(&mut self, budget: usize, _: Time, out: &mut PacketList, _: &mut Dropped) -> Next {
+//!         for _ in 0..budget {
+//!             let Some(packet) = self.small.pop_front().or_else(|| self.large.pop_front()) else {
+//!                 return Next::Idle;
+//!             };
+//!             self.stats.qlen -= 1;
+//!             self.stats.backlog -= packet.wire_len();
+//!             self.stats.queued -= packet.wire_packets();
+//!             self.stats.bytes += packet.wire_len();
+//!             self.stats.packets += packet.wire_packets();
+//!             out.push_back(packet);
+//!         }
+//!         if self.stats.qlen == 0 { Next::Idle } else { Next::Ready }
+//!     }
+//!
+//!     fn drain(&mut self, out: &mut PacketList) {
+//!         out.append(&mut self.small);
+//!         out.append(&mut self.large);
+//!         (self.stats.qlen, self.stats.backlog, self.stats.queued) = (0, 0, 0);
+//!     }
+//!
+//!     fn stats(&self) -> QdiscStats {
+//!         self.stats
+//!     }
+//! }
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! // Below a shaper, as a device's discipline (`DeviceConfig::qdisc`) or by itself:
+//! let shaper = TbfSpec { rate: 125_000, burst: 10_000, limit: 0, ..TbfSpec::default() };
+//! let mut tree = TreeSpec::new();
+//! tree.add(Handle::ROOT, "1:".parse()?, QdiscSpec::Tbf(shaper))?;
+//! let own = CustomSpec::new("small_first", |_| Box::new(SmallFirst::default()));
+//! tree.add("1:1".parse()?, "10:".parse()?, QdiscSpec::Custom(own))?;
+//!
+//! let pool = Pool::new(PoolConfig { buffers: 64, buffer_size: 2048 })?;
+//! let mut queue = QdiscSpec::Tree(tree).build(&QdiscEnv { pool: pool.clone() })?;
+//! let mut packets = PacketList::new();
+//! for len in [1000, 100, 1200, 60] {
+//!     let mut packet = pool.alloc()?;
+//!     packet.extend(len);
+//!     packets.push_back(packet);
+//! }
+//! let mut dropped = Dropped::new();
+//! queue.enqueue(&mut packets, Time::ZERO, &mut dropped);
+//! let mut out = PacketList::new();
+//! assert_eq!(queue.dequeue(64, Time::ZERO, &mut out, &mut dropped), Next::Idle);
+//! let lengths: Vec<usize> = out.iter().map(|packet| packet.len()).collect();
+//! assert_eq!(lengths, [100, 60, 1000, 1200]);
+//! # Ok(())
+//! # }
+//! ```
 
 mod any;
 mod bucket;
@@ -128,3 +217,7 @@ pub struct QdiscStats {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tree_property_tests;
+#[cfg(test)]
+mod tree_tests;

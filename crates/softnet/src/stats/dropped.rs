@@ -42,6 +42,11 @@ impl Dropped {
         self.wire
     }
 
+    /// The packets collected and not yet settled, in the order in which they were dropped.
+    pub fn packets(&self) -> &PacketList {
+        &self.packets
+    }
+
     /// Wire packets collected for each reason, in the order of [`DropReason::ALL`].
     pub(crate) fn counts(&self) -> &[u32; DropReason::ALL.len()] {
         &self.counts

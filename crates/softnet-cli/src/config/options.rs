@@ -1,0 +1,143 @@
+//! The options of one table whose keys depend on its kind: texts with units, numbers, and errors that name the key.
+
+use std::ops::Range;
+
+use toml::{Spanned, Value};
+
+use super::error::Problem;
+use super::file::OptionTable;
+use super::units::UnitError;
+
+/// Where an option's quantity is measured in, and how its text is read.
+pub(super) type Read = fn(&str) -> Result<u64, UnitError>;
+
+/// What a table may have whatever its kind is; whoever reads it looks at them.
+const EVERYWHERE: &[&str] = &["kind", "parent", "handle"];
+
+/// The options of one table.
+pub(super) struct Options<'a> {
+    pub(super) table: &'a OptionTable,
+    /// The whole table.
+    pub(super) span: Range<usize>,
+    /// Path of the table's key, for messages.
+    pub(super) path: &'a str,
+}
+
+impl Options<'_> {
+    pub(super) fn find(&self, key: &str) -> Option<(&Spanned<String>, &Spanned<Value>)> {
+        self.table.iter().find(|(name, _)| name.get_ref() == key)
+    }
+
+    pub(super) fn span_of(&self, key: &str) -> Range<usize> {
+        self.find(key)
+            .map_or_else(|| self.span.clone(), |(_, value)| value.span())
+    }
+
+    pub(super) fn problem(
+        &self,
+        key: &str,
+        span: Range<usize>,
+        text: impl Into<String>,
+    ) -> Problem {
+        Problem::new(span, format!("{}.{key}", self.path), text)
+    }
+
+    /// Refuses options that `kind` does not have.
+    pub(super) fn only(&self, kind: &str, allowed: &[&str]) -> Result<(), Problem> {
+        let unknown = self
+            .table
+            .keys()
+            .filter(|key| !EVERYWHERE.contains(&key.get_ref().as_str()))
+            .filter(|key| !allowed.contains(&key.get_ref().as_str()))
+            .min_by_key(|key| key.span().start);
+        let Some(key) = unknown else { return Ok(()) };
+        let text = if allowed.is_empty() {
+            format!("{kind} has no options; remove it")
+        } else {
+            format!(
+                "is not an option of {kind}; its options are {}",
+                allowed.join(", ")
+            )
+        };
+        Err(self.problem(key.get_ref(), key.span(), text))
+    }
+
+    /// A text with a unit, or a bare number.
+    pub(super) fn quantity(&self, key: &str, read: Read) -> Result<Option<u64>, Problem> {
+        let Some((_, value)) = self.find(key) else {
+            return Ok(None);
+        };
+        let text = match value.get_ref() {
+            Value::String(text) => text.clone(),
+            Value::Integer(number) => number.to_string(),
+            Value::Float(number) => number.to_string(),
+            other => {
+                let text = format!(
+                    "is {}, not a quantity; write a number or a text with a unit",
+                    other.type_str()
+                );
+                return Err(self.problem(key, value.span(), text));
+            }
+        };
+        match read(&text) {
+            Ok(number) => Ok(Some(number)),
+            Err(error) => Err(self.problem(key, value.span(), error.to_string())),
+        }
+    }
+
+    /// As [`quantity`](Self::quantity), and must be there.
+    pub(super) fn required(&self, key: &str, read: Read, what: &str) -> Result<u64, Problem> {
+        self.quantity(key, read)?
+            .ok_or_else(|| self.problem(key, self.span.clone(), format!("is missing; add {what}")))
+    }
+
+    /// As [`quantity`](Self::quantity), at most 32 bits.
+    pub(super) fn small(&self, key: &str, read: Read) -> Result<Option<u32>, Problem> {
+        let Some(number) = self.quantity(key, read)? else {
+            return Ok(None);
+        };
+        let small = u32::try_from(number).map_err(|_| {
+            let text = format!("{number} is too large; at most {}", u32::MAX);
+            self.problem(key, self.span_of(key), text)
+        })?;
+        Ok(Some(small))
+    }
+
+    /// A text, if there is one.
+    pub(super) fn text(&self, key: &str) -> Result<Option<&str>, Problem> {
+        let Some((_, value)) = self.find(key) else {
+            return Ok(None);
+        };
+        match value.get_ref() {
+            Value::String(text) => Ok(Some(text)),
+            other => {
+                let text = format!("is {}, not a text", other.type_str());
+                Err(self.problem(key, value.span(), text))
+            }
+        }
+    }
+
+    /// A text or number that can be read as `T`; `what` says what it should be.
+    pub(super) fn parsed<T>(
+        &self,
+        key: &str,
+        what: &str,
+        read: impl FnOnce(&str) -> Option<T>,
+    ) -> Result<Option<T>, Problem> {
+        let Some((_, value)) = self.find(key) else {
+            return Ok(None);
+        };
+        let text = match value.get_ref() {
+            Value::String(text) => text.clone(),
+            Value::Integer(number) => number.to_string(),
+            other => {
+                let text = format!("is {}; give {what}", other.type_str());
+                return Err(self.problem(key, value.span(), text));
+            }
+        };
+        match read(&text) {
+            Some(value) => Ok(Some(value)),
+            None => Err(self.problem(key, value.span(), format!("{text:?} is not {what}"))),
+        }
+    }
+}

@@ -1,0 +1,398 @@
+//! `[[qdisc]]` and `[[filter]]`: a tree of disciplines, one table for each `tc qdisc add` and `tc filter add`, in the same words and order.
+
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+
+use softnet::packet::Network;
+use softnet::qdisc::{
+    FilterSpec, Handle, Match, Prefix, QdiscSpec, SpecError, TreeError, TreeSpec,
+};
+use toml::Spanned;
+
+use super::error::Problem;
+use super::file::{OptionTable, Qdiscs};
+use super::options::Options;
+use super::qdisc;
+
+/// Keys of a filter.
+const FILTER_KEYS: &[&str] = &[
+    "prio", "protocol", "src_ip", "dst_ip", "ip_proto", "src_port", "dst_port", "dscp", "mark",
+    "flowid", "classid",
+];
+const HANDLE: &str = "a handle; write a discipline's like \"1:\" and a class's like \"1:2\"";
+
+/// What a port (or a file with a tree) asks for. `prefix` is the path of the keys, for messages.
+pub(super) fn spec(
+    prefix: &str,
+    qdiscs: &Spanned<Qdiscs>,
+    filters: &[Spanned<OptionTable>],
+    mtu: u32,
+) -> Result<QdiscSpec, Problem> {
+    let path = format!("{prefix}qdisc");
+    let options = |table, span| Options {
+        table,
+        span,
+        path: &path,
+    };
+    let tables = match qdiscs.get_ref() {
+        Qdiscs::One(table) => {
+            let options = options(table, qdiscs.span());
+            if filters.is_empty()
+                && options.find("handle").is_none()
+                && options.find("parent").is_none()
+            {
+                return qdisc::spec(&options, mtu);
+            }
+            vec![options]
+        }
+        Qdiscs::Many(tables) => tables
+            .iter()
+            .map(|table| options(table.get_ref(), table.span()))
+            .collect(),
+    };
+    let mut tree = TreeSpec::new();
+    for options in &tables {
+        add_qdisc(&mut tree, options, mtu)?;
+    }
+    let path = format!("{prefix}filter");
+    for table in filters {
+        let options = Options {
+            table: table.get_ref(),
+            span: table.span(),
+            path: &path,
+        };
+        add_filter(&mut tree, &options)?;
+    }
+    Ok(QdiscSpec::Tree(tree))
+}
+
+fn add_qdisc(tree: &mut TreeSpec, options: &Options<'_>, mtu: u32) -> Result<(), Problem> {
+    let spec = qdisc::spec(options, mtu)?;
+    let handle = |key| options.parsed(key, HANDLE, |text| text.parse::<Handle>().ok());
+    let parent = match handle("parent")? {
+        Some(parent) => parent,
+        // As the first table's, it goes without saying.
+        None if tree.is_empty() => Handle::ROOT,
+        None => {
+            let text = "is missing; add the class that the discipline is for, like \"1:2\"";
+            return Err(options.problem("parent", options.span.clone(), text));
+        }
+    };
+    let name = handle("handle")?.unwrap_or(Handle::NONE);
+    tree.add(parent, name, spec).map_err(|error| {
+        let key = match error {
+            SpecError::Tree(TreeError::Handle(_) | TreeError::InUse(_)) => "handle",
+            SpecError::Tree(TreeError::RootOnly(_)) => "kind",
+            _ => "parent",
+        };
+        options.problem(key, options.span_of(key), error.to_string())
+    })?;
+    Ok(())
+}
+
+/// tc-flower(8)'s words, where there is one: `protocol`, `src_ip`, `dst_ip`, `ip_proto`, `src_port`, `dst_port`; besides them `dscp` and `mark`. A filter with
+/// none of them is for all packets.
+fn add_filter(tree: &mut TreeSpec, options: &Options<'_>) -> Result<(), Problem> {
+    options.only("filter", FILTER_KEYS)?;
+    let handle = |key| options.parsed(key, HANDLE, |text| text.parse::<Handle>().ok());
+    let class_key = if options.find("classid").is_some() {
+        "classid"
+    } else {
+        "flowid"
+    };
+    let class = handle(class_key)?.ok_or_else(|| {
+        let text = "is missing; add the class that the packets are for, like \"1:2\"";
+        options.problem("flowid", options.span.clone(), text)
+    })?;
+    let filter = FilterSpec {
+        // A filter that does not say so is one of the discipline that the class belongs to.
+        parent: handle("parent")?.unwrap_or(class.qdisc()),
+        prio: options
+            .parsed("prio", "a priority from 1 to 65535", |text| {
+                text.parse().ok().filter(|&prio| prio > 0)
+            })?
+            .unwrap_or(u16::MAX),
+        matches: matches(options)?,
+        class,
+    };
+    tree.add_filter(filter).map_err(|error| {
+        let key = match error {
+            SpecError::Tree(TreeError::NoClass(_) | TreeError::ForeignClass { .. }) => class_key,
+            _ if options.find("parent").is_some() => "parent",
+            _ => class_key,
+        };
+        options.problem(key, options.span_of(key), error.to_string())
+    })
+}
+
+fn matches(options: &Options<'_>) -> Result<Match, Problem> {
+    let network = options.parsed(
+        "protocol",
+        "a protocol; use ip, ipv6 or all",
+        |text| match text {
+            "ip" => Some(Some(Network::V4)),
+            "ipv6" => Some(Some(Network::V6)),
+            "all" => Some(None),
+            _ => None,
+        },
+    )?;
+    let address = |key| {
+        options.parsed(
+            key,
+            "an address or range like \"10.0.0.0/8\" or \"fd00::1\"",
+            prefix,
+        )
+    };
+    let port = |key| options.parsed(key, "a port or range like \"53\" or \"5000-5999\"", ports);
+    let (source_port, destination_port) = (port("src_port")?, port("dst_port")?);
+    let protocol = options.parsed(
+        "ip_proto",
+        "an IP protocol; use tcp, udp, icmp, icmpv6 or a number",
+        |text| match text {
+            "tcp" => Some(6),
+            "udp" => Some(17),
+            "icmp" => Some(1),
+            "icmpv6" => Some(58),
+            number => number.parse().ok(),
+        },
+    )?;
+    Ok(Match {
+        network: network.flatten(),
+        source: address("src_ip")?,
+        destination: address("dst_ip")?,
+        protocol,
+        source_port,
+        destination_port,
+        dscp: options.parsed("dscp", "a code point from 0 to 63", |text| {
+            number(text)
+                .and_then(|n| n.try_into().ok())
+                .filter(|&dscp: &u8| dscp < 64)
+        })?,
+        mark: options.parsed(
+            "mark",
+            "a mark like \"7\" or \"0x10/0xf0\"",
+            |text| match text.split_once('/') {
+                None => number(text).map(|mark| (mark, u32::MAX)),
+                Some((mark, mask)) => Some((number(mark)?, number(mask)?)),
+            },
+        )?,
+    })
+}
+
+/// Decimal, or hexadecimal with `0x`.
+fn number(text: &str) -> Option<u32> {
+    match text.strip_prefix("0x") {
+        Some(hex) if !hex.starts_with('+') => u32::from_str_radix(hex, 16).ok(),
+        Some(_) => None,
+        None => text.parse().ok().filter(|_| !text.starts_with('+')),
+    }
+}
+
+fn prefix(text: &str) -> Option<Prefix> {
+    let (address, len) = match text.split_once('/') {
+        Some((address, len)) => (address, Some(number(len)?)),
+        None => (text, None),
+    };
+    let address: IpAddr = address.parse().ok()?;
+    let all = if address.is_ipv4() { 32 } else { 128 };
+    Prefix::new(address, u8::try_from(len.unwrap_or(all)).ok()?)
+}
+
+fn ports(text: &str) -> Option<RangeInclusive<u16>> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    let range = number(first)?.try_into().ok()?..=number(last)?.try_into().ok()?;
+    (!range.is_empty()).then_some(range)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::parse_tree;
+    use super::*;
+
+    const TREE: &str = r#"
+[[qdisc]]
+kind = "tbf"
+handle = "1:"
+rate = "10mbit"
+burst = "32k"
+latency = "50ms"
+
+[[qdisc]]
+parent = "1:1"
+handle = "10:"
+kind = "prio"
+bands = 3
+
+[[qdisc]]
+parent = "10:3"
+kind = "pfifo"
+limit = 100
+
+[[filter]]
+parent = "10:"
+prio = 1
+protocol = "ip"
+dst_ip = "10.0.0.0/8"
+ip_proto = "udp"
+dst_port = "50-60"
+flowid = "10:1"
+
+[[filter]]
+mark = "0x10/0xf0"
+dscp = "0x2e"
+src_ip = "fd00::1"
+classid = "10:2"
+"#;
+
+    #[test]
+    fn a_tree_in_tcs_words() {
+        let QdiscSpec::Tree(tree) = parse_tree("x.toml", TREE).expect("valid") else {
+            panic!("no tree")
+        };
+        let nodes: Vec<String> = tree
+            .nodes()
+            .iter()
+            .map(|node| format!("{} {} {}", node.parent, node.handle, node.qdisc.kind()))
+            .collect();
+        assert_eq!(nodes, ["root 1: tbf", "1:1 10: prio", "10:3 8001: pfifo"]);
+        let [first, second] = tree.filters() else {
+            panic!("two filters")
+        };
+        assert_eq!(
+            (first.prio, first.class),
+            (1, "10:1".parse().expect("a class"))
+        );
+        let expected = Match {
+            network: Some(Network::V4),
+            destination: prefix("10.0.0.0/8"),
+            protocol: Some(17),
+            destination_port: Some(50..=60),
+            ..Match::default()
+        };
+        assert_eq!(first.matches, expected);
+        assert_eq!(
+            (second.prio, second.parent),
+            (u16::MAX, "10:".parse().expect("a handle"))
+        );
+        let expected = Match {
+            source: prefix("fd00::1/128"),
+            dscp: Some(46),
+            mark: Some((0x10, 0xf0)),
+            ..Match::default()
+        };
+        assert_eq!(second.matches, expected);
+        // One discipline is what it is in a port.
+        let one = parse_tree("x.toml", "qdisc = { kind = \"pfifo\", limit = 3 }");
+        assert_eq!(one, Ok(QdiscSpec::Pfifo { limit: 3 }));
+        let port = format!(
+            "[[port]]\nname = \"p\"\ndriver = \"null\"\n{}",
+            TREE.replace("[[", "[[port.")
+        );
+        let config = super::super::parse("x.toml", &port).expect("valid");
+        assert_eq!(config.ports[0].qdisc, QdiscSpec::Tree(tree));
+    }
+
+    #[test]
+    fn errors_name_place_and_key() {
+        for (from, to, expected) in [
+            (
+                "parent = \"1:1\"",
+                "",
+                "9:1: key `qdisc.parent`: is missing",
+            ),
+            (
+                "parent = \"1:1\"",
+                "parent = \"1:2\"",
+                "10:10: key `qdisc.parent`: there is no class 1:2",
+            ),
+            (
+                "parent = \"1:1\"",
+                "parent = \"x\"",
+                "10:10: key `qdisc.parent`: \"x\" is not a handle",
+            ),
+            (
+                "parent = \"1:1\"",
+                "parent = \"root\"",
+                "10:10: key `qdisc.parent`: root has a discipline",
+            ),
+            (
+                "handle = \"10:\"",
+                "handle = \"1:\"",
+                "11:10: key `qdisc.handle`: there is a discipline 1:",
+            ),
+            (
+                "kind = \"pfifo\"\nlimit = 100",
+                "kind = \"noqueue\"",
+                "17:8: key `qdisc.kind`: noqueue can only",
+            ),
+            (
+                "flowid = \"10:1\"",
+                "flowid = \"10:4\"",
+                "27:10: key `filter.flowid`: there is no class 10:4",
+            ),
+            (
+                "flowid = \"10:1\"",
+                "flowid = \"1:1\"",
+                "27:10: key `filter.flowid`: 1:1 is not a class of 10:",
+            ),
+            (
+                "flowid = \"10:1\"",
+                "",
+                "20:1: key `filter.flowid`: is missing",
+            ),
+            (
+                "parent = \"10:\"",
+                "parent = \"1:\"",
+                "21:10: key `filter.parent`: 1: has no filters",
+            ),
+            (
+                "dst_port = \"50-60\"",
+                "dst_port = \"60-50\"",
+                "26:12: key `filter.dst_port`: \"60-50\" is not a port",
+            ),
+            (
+                "dst_ip = \"10.0.0.0/8\"",
+                "dst_ip = \"10.0.0.0/33\"",
+                "24:10: key `filter.dst_ip`: \"10.0.0.0/33\" is not",
+            ),
+            (
+                "ip_proto = \"udp\"",
+                "ip_prot = \"udp\"",
+                "25:1: key `filter.ip_prot`: is not an option of filter",
+            ),
+            (
+                "prio = 1",
+                "prio = 0",
+                "22:8: key `filter.prio`: \"0\" is not a priority",
+            ),
+            (
+                "dscp = \"0x2e\"",
+                "dscp = 64",
+                "31:8: key `filter.dscp`: \"64\" is not a code point",
+            ),
+            (
+                "dscp = \"0x2e\"",
+                "dscp = [1]",
+                "31:8: key `filter.dscp`: is array; give a code point",
+            ),
+            (
+                "bands = 3",
+                "bands = 3\ncolour = 1",
+                "14:1: key `qdisc.colour`: is not an option of prio",
+            ),
+        ] {
+            assert!(TREE.contains(from), "{from}");
+            let line = parse_tree("x.toml", &TREE.replacen(from, to, 1))
+                .expect_err(to)
+                .to_string();
+            assert!(
+                line.starts_with(&format!("x.toml:{expected}")),
+                "{line}\nnot {expected}"
+            );
+        }
+        let line = parse_tree("x.toml", "[[filter]]\nflowid = \"1:1\"\n")
+            .expect_err("no qdisc")
+            .to_string();
+        assert!(line.contains("qdisc") && line.contains("missing"), "{line}");
+    }
+}

@@ -1,0 +1,684 @@
+//! Trees in virtual time: what the kernel does, and what it once did wrong.
+
+use super::*;
+use crate::packet::{Gso, GsoKind, Packet};
+use crate::pool::Pool;
+use crate::stats::DropCounters;
+use crate::testing::{frame, pool};
+
+const SECOND: u64 = 1_000_000_000;
+
+pub(super) fn handle(text: &str) -> Handle {
+    text.parse().unwrap()
+}
+
+fn tbf(rate: u64, burst: u64, limit: u64) -> QdiscSpec {
+    QdiscSpec::Tbf(TbfSpec {
+        rate,
+        burst,
+        limit,
+        ..TbfSpec::default()
+    })
+}
+
+fn prio(bands: u16) -> QdiscSpec {
+    let last = (bands - 1) as u8;
+    QdiscSpec::Prio(PrioSpec {
+        bands,
+        priomap: PRIO_TO_BAND.map(|band| band.min(last)),
+    })
+}
+
+/// A tree with a clock that stands still, and what it dropped.
+struct Bench {
+    tree: Tree,
+    pool: Pool,
+    dropped: Dropped,
+}
+
+impl Bench {
+    fn new<const N: usize>(nodes: [(&str, &str, QdiscSpec); N]) -> Bench {
+        let mut spec = TreeSpec::new();
+        for (parent, name, qdisc) in nodes {
+            spec.add(handle(parent), handle(name), qdisc).unwrap();
+        }
+        let pool = pool(256);
+        let env = QdiscEnv { pool: pool.clone() };
+        Bench {
+            tree: Tree::build(&spec, &env).unwrap(),
+            pool,
+            dropped: Dropped::new(),
+        }
+    }
+
+    /// Enqueues packets of one priority and length with these marks; returns how many were dropped meanwhile.
+    fn offer(&mut self, marks: impl IntoIterator<Item = u32>, len: usize, priority: u32) -> u64 {
+        let before = self.dropped.wire_packets();
+        for mark in marks {
+            let mut packet = frame(&self.pool, 1, 2, len, mark);
+            packet.set_priority(priority);
+            self.tree
+                .enqueue(&mut packet.into(), Time::ZERO, &mut self.dropped);
+        }
+        self.dropped.wire_packets() - before
+    }
+
+    fn leave(&mut self, budget: usize, now: Time) -> (Vec<u32>, Next) {
+        let mut out = PacketList::new();
+        let next = self.tree.dequeue(budget, now, &mut out, &mut self.dropped);
+        (out.iter().map(Packet::mark).collect(), next)
+    }
+
+    fn all(&mut self) -> Vec<u32> {
+        self.leave(usize::MAX >> 1, Time::ZERO).0
+    }
+
+    fn class(&self, name: &str) -> QdiscStats {
+        let name = handle(name);
+        let classes = self.tree.classes();
+        let class = classes.iter().find(|class| class.class == name);
+        class.expect("the class").stats
+    }
+
+    fn reasons(&mut self) -> Vec<(DropReason, u64)> {
+        let counters = DropCounters::new();
+        self.dropped.settle(&counters);
+        counters.nonzero()
+    }
+}
+
+/// G10 of the kernel: `pfifo_fast` with 8 places a band below a shaper. The first packet leaves at once; what then waits in front is overtaken by what comes later in
+/// a higher band, so looking at a packet must not take it out. The drops show at both.
+#[test]
+fn g10_bug_tbf_4_a_peek_does_not_commit() {
+    let shaper = tbf(100_000, 1600, 0);
+    let mut bench = Bench::new([
+        ("root", "1:", shaper),
+        ("1:1", "2:", QdiscSpec::PfifoFast { limit: 8 }),
+    ]);
+    let mut left = Vec::new();
+    let mut missed = Vec::new();
+    for (priority, count) in [(2, 12), (0, 12), (6, 6)] {
+        let mut lost = 0;
+        for n in 0..count {
+            lost += bench.offer([priority * 100 + n], 1000, priority);
+            left.extend(bench.leave(64, Time::ZERO).0);
+        }
+        missed.push(lost);
+    }
+    assert_eq!((left, missed), (vec![200], vec![3, 4, 0]));
+    assert_eq!(
+        (bench.class("root").drops, bench.class("1:1").drops),
+        (7, 7)
+    );
+    let mut order = Vec::new();
+    for step in 1..=40 {
+        order.extend(bench.leave(64, Time(step * SECOND / 100)).0);
+    }
+    let expected: Vec<u32> = (600..606).chain(0..8).chain(201..209).collect();
+    assert_eq!(order, expected);
+}
+
+#[test]
+fn prio_sorts_by_class_in_priority_filter_and_map() {
+    let mut bench = Bench::new([("root", "1:", prio(3))]);
+    let filter = FilterSpec {
+        parent: handle("1:"),
+        prio: 1,
+        matches: Match {
+            mark: Some((7, u32::MAX)),
+            ..Match::default()
+        },
+        class: handle("1:1"),
+    };
+    bench.tree.add_filter(filter).unwrap();
+    // The map: bulk is band 2, best effort 1, control 0.
+    bench.offer([1], 100, 2);
+    bench.offer([2], 100, 0);
+    bench.offer([3], 100, 7);
+    // A class in the priority; one that does not exist goes where priority 0 goes, as does a foreign one (BUG-PF-8).
+    bench.offer([4], 100, handle("1:3").raw());
+    bench.offer([5], 100, handle("1:9").raw());
+    bench.offer([6], 100, handle("2:3").raw());
+    // The filter, which a class in the priority precedes.
+    bench.offer([7], 100, 2);
+    bench.offer([7], 101, handle("1:3").raw());
+    assert_eq!(bench.class("1:1").qlen, 2);
+    assert_eq!(bench.all(), [3, 7, 2, 5, 6, 1, 4, 7]);
+    assert_eq!(bench.class("1:3").packets, 3);
+    assert_eq!(bench.class("root").bytes, 801);
+}
+
+/// BUG-PRIO-3, BUG-TX-20: a discipline that cannot tell what is next has it taken out, and keeps the count. What is looked at first leaves first.
+#[test]
+fn a_child_that_cannot_be_looked_into_loses_nothing() {
+    #[derive(Debug)]
+    struct Opaque(Pfifo);
+    impl Qdisc for Opaque {
+        fn enqueue(&mut self, packets: &mut PacketList, now: Time, dropped: &mut Dropped) {
+            self.0.enqueue(packets, now, dropped);
+        }
+        fn dequeue(
+            &mut self,
+            budget: usize,
+            now: Time,
+            out: &mut PacketList,
+            dropped: &mut Dropped,
+        ) -> Next {
+            self.0.dequeue(budget, now, out, dropped)
+        }
+        fn drain(&mut self, out: &mut PacketList) {
+            self.0.drain(out);
+        }
+        fn stats(&self) -> QdiscStats {
+            self.0.stats()
+        }
+    }
+    let opaque = QdiscSpec::Custom(CustomSpec::new("opaque", |_| {
+        Box::new(Opaque(Pfifo::new(5)))
+    }));
+    let mut bench = Bench::new([
+        ("root", "1:", tbf(1000, 100, 0)),
+        ("1:1", "2:", prio(2)),
+        ("2:1", "3:", opaque),
+    ]);
+    assert_eq!(bench.offer(0..5, 100, 6), 0);
+    assert_eq!(
+        bench.leave(64, Time::ZERO),
+        (vec![0], Next::At(Time(SECOND / 10)))
+    );
+    // The shaper looked at packet 1: it has left the discipline below, and is still the shaper's.
+    for (class, numbers) in [
+        ("root", (4, 400, 1)),
+        ("1:1", (4, 400, 1)),
+        ("2:1", (3, 300, 2)),
+    ] {
+        let stats = bench.class(class);
+        assert_eq!(
+            (stats.qlen, stats.backlog, stats.packets),
+            numbers,
+            "{class}"
+        );
+    }
+    // Replacing it takes along what was looked at, in front.
+    bench
+        .tree
+        .replace(
+            handle("2:1"),
+            handle("4:"),
+            QdiscSpec::Pfifo { limit: 9 },
+            Time::ZERO,
+            &mut bench.dropped,
+        )
+        .unwrap();
+    assert_eq!(bench.class("root").qlen, 4);
+    let mut order = Vec::new();
+    for step in 1..10 {
+        order.extend(bench.leave(64, Time(step * SECOND / 10)).0);
+    }
+    assert_eq!(order, [1, 2, 3, 4]);
+}
+
+/// BUG-TBF-1, BUG-TX-19: what is cut or dropped deep in the tree shows in the numbers of everything above, frame by frame and byte by byte.
+#[test]
+fn segmentation_below_is_counted_above() {
+    let mut bench = Bench::new([
+        ("root", "1:", prio(2)),
+        ("1:2", "2:", tbf(1_000_000, 500, 0)),
+        ("2:1", "3:", QdiscSpec::Pfifo { limit: 6 }),
+    ]);
+    let mut large = bench.pool.alloc().unwrap();
+    let payload = 8 * 150;
+    let mut bytes = vec![0; 14 + 20 + 8 + payload];
+    bytes[12..14].copy_from_slice(&[8, 0]);
+    bytes[14] = 0x45;
+    bytes[16..18].copy_from_slice(&((28 + payload) as u16).to_be_bytes());
+    bytes[22..24].copy_from_slice(&[64, 17]);
+    bytes[38..40].copy_from_slice(&((8 + payload) as u16).to_be_bytes());
+    assert!(large.append(&bytes));
+    large.set_gso(Some(Gso {
+        kind: GsoKind::Udp,
+        ecn: false,
+        size: 150,
+        segments: 8,
+        header_len: 42,
+    }));
+    bench
+        .tree
+        .enqueue(&mut large.into(), Time::ZERO, &mut bench.dropped);
+    // Cut into 8 of 192 bytes, 6 of which find room.
+    for class in ["root", "1:2", "2:1"] {
+        let stats = bench.class(class);
+        assert_eq!(
+            (stats.qlen, stats.queued, stats.backlog, stats.drops),
+            (6, 6, 6 * 192, 2),
+            "{class}"
+        );
+    }
+    assert_eq!(bench.leave(64, Time::ZERO).0.len(), 2, "of 500 bytes");
+    assert_eq!(bench.leave(64, Time(SECOND)).0.len(), 2);
+    assert_eq!(
+        (bench.class("root").qlen, bench.class("root").packets),
+        (2, 4)
+    );
+}
+
+/// BUG-PRIO-1, BUG-PRIO-2, BUG-TX-21, INV-Q-10: bands come and go with packets in them, and nothing is lost uncounted.
+#[test]
+fn bands_are_added_and_removed_with_packets_in_them() {
+    let mut bench = Bench::new([
+        ("root", "1:", prio(4)),
+        ("1:4", "4:", QdiscSpec::Pfifo { limit: 10 }),
+        ("1:1", "5:", QdiscSpec::Pfifo { limit: 3 }),
+    ]);
+    let name = |band: u16| handle("1:").class(band).raw();
+    bench.offer(40..43, 100, name(4));
+    bench.offer(30..33, 100, name(3));
+    bench.offer(10..12, 100, name(1));
+    let two = PrioSpec {
+        bands: 2,
+        priomap: [1; 16],
+    };
+    let Bench { tree, dropped, .. } = &mut bench;
+    tree.change(handle("1:"), &QdiscSpec::Prio(two), Time::ZERO, dropped)
+        .unwrap();
+    assert!(
+        tree.spec().node(handle("4:")).is_none(),
+        "it hung on a band that is no more"
+    );
+    assert_eq!(bench.class("root").qlen, 8);
+    let four = prio(4);
+    bench
+        .tree
+        .change(handle("1:"), &four, Time::ZERO, &mut bench.dropped)
+        .unwrap();
+    assert_eq!(bench.all(), [10, 11, 30, 31, 32, 40, 41, 42]);
+    // A class that loses its discipline keeps a queue, and its packets.
+    bench.offer([1, 2, 3], 100, name(1));
+    assert_eq!(bench.offer([4], 100, name(1)), 1, "its limit is 3");
+    bench
+        .tree
+        .delete(handle("5:"), Time::ZERO, &mut bench.dropped)
+        .unwrap();
+    assert_eq!(
+        bench.offer([5], 100, name(1)),
+        0,
+        "the queue it came with holds more"
+    );
+    assert_eq!(bench.all(), [1, 2, 3, 5]);
+    // What does not fit the replacement is counted.
+    bench.offer(0..5, 100, 0);
+    bench
+        .tree
+        .replace(
+            Handle::ROOT,
+            handle("9:"),
+            QdiscSpec::Pfifo { limit: 2 },
+            Time::ZERO,
+            &mut bench.dropped,
+        )
+        .unwrap();
+    assert_eq!(
+        (bench.class("root").qlen, bench.class("root").drops),
+        (2, 3)
+    );
+    assert_eq!(bench.reasons(), [(DropReason::QdiscLimit, 4)]);
+}
+
+#[test]
+fn a_reset_drops_with_a_reason_and_keeps_statistics() {
+    let mut bench = Bench::new([("root", "1:", tbf(1000, 500, 0)), ("1:1", "2:", prio(3))]);
+    bench.offer(0..9, 100, 0);
+    assert_eq!(bench.leave(64, Time::ZERO).0.len(), 5);
+    bench.tree.reset(&mut bench.dropped);
+    for class in ["root", "1:1", "2:2"] {
+        let stats = bench.class(class);
+        assert_eq!(
+            (stats.qlen, stats.backlog, stats.packets, stats.drops),
+            (0, 0, 5, 0)
+        );
+    }
+    assert_eq!(bench.reasons(), [(DropReason::QdiscReset, 4)]);
+    bench.offer(0..5, 100, 0);
+    assert_eq!(
+        bench.leave(64, Time::ZERO).0.len(),
+        5,
+        "the bucket is full again"
+    );
+}
+
+#[test]
+fn a_filled_band_lets_the_others_pass() {
+    let mut bench = Bench::new([("root", "1:", prio(2)), ("1:1", "2:", tbf(1000, 100, 1000))]);
+    bench.offer([1, 2], 100, 6);
+    bench.offer([3], 100, 2);
+    // INV-Q-8: it says when the rest may leave.
+    assert_eq!(
+        bench.leave(64, Time::ZERO),
+        (vec![1, 3], Next::At(Time(SECOND / 10)))
+    );
+    assert_eq!(bench.leave(64, Time(SECOND / 10)), (vec![2], Next::Idle));
+}
+
+#[test]
+fn what_can_hang_where() {
+    let error = |result: Result<Handle, SpecError>| match result.unwrap_err() {
+        SpecError::Tree(error) => error,
+        other => panic!("{other:?}"),
+    };
+    let mut spec = TreeSpec::new();
+    let fifo = || QdiscSpec::Pfifo { limit: 1 };
+    let none = Handle::NONE;
+    assert_eq!(
+        error(spec.add(handle("1:1"), none, fifo())),
+        TreeError::NoQdisc(handle("1:"))
+    );
+    assert_eq!(
+        error(spec.add(Handle::ROOT, handle("1:1"), prio(2))),
+        TreeError::Handle(handle("1:1"))
+    );
+    assert_eq!(spec.add(Handle::ROOT, none, prio(2)), Ok(handle("8001:")));
+    assert_eq!(
+        error(spec.add(Handle::ROOT, none, fifo())),
+        TreeError::Exists(Handle::ROOT)
+    );
+    assert_eq!(
+        error(spec.add(handle("8001:3"), none, fifo())),
+        TreeError::NoClass(handle("8001:3"))
+    );
+    assert_eq!(
+        error(spec.add(handle("8001:"), none, fifo())),
+        TreeError::NoClass(handle("8001:"))
+    );
+    assert_eq!(
+        error(spec.add(handle("8001:1"), handle("8001:"), fifo())),
+        TreeError::InUse(handle("8001:"))
+    );
+    // BUG-TX-26.
+    assert_eq!(
+        error(spec.add(handle("8001:1"), none, QdiscSpec::Noqueue)),
+        TreeError::RootOnly("noqueue")
+    );
+    let whole = QdiscSpec::Tree(TreeSpec::new());
+    assert!(matches!(
+        error(spec.add(handle("8001:1"), none, whole)),
+        TreeError::RootOnly(_)
+    ));
+    let mut last = handle("8001:");
+    for _ in 1..8 {
+        last = spec.add(last.class(2), none, prio(2)).unwrap();
+    }
+    assert_eq!(
+        error(spec.add(last.class(1), none, fifo())),
+        TreeError::TooDeep(last.class(1))
+    );
+    // Deleting takes along what hangs below.
+    let second = spec.child_of(handle("8001:2")).unwrap().handle;
+    spec.delete(second).unwrap();
+    assert_eq!(spec.nodes().len(), 1);
+    let filter = |class: &str| FilterSpec {
+        parent: handle("8001:"),
+        prio: 1,
+        matches: Match::default(),
+        class: handle(class),
+    };
+    assert!(spec.add_filter(filter("8001:2")).is_ok());
+    assert!(spec.add_filter(filter("8001:3")).is_err());
+    assert!(spec.add_filter(filter("1:1")).is_err());
+    assert!(spec.delete_filters(handle("8001:"), 2).is_err());
+    assert!(spec.delete_filters(handle("8001:"), 1).is_ok());
+    assert_eq!(
+        spec.change(handle("8001:"), fifo()),
+        Err(SpecError::Change("pfifo"))
+    );
+    let bad = PrioSpec {
+        bands: 2,
+        priomap: [2; 16],
+    };
+    assert_eq!(
+        spec.change(handle("8001:"), QdiscSpec::Prio(bad)),
+        Err(SpecError::Priomap)
+    );
+    assert_eq!(prio(17).check(), Err(SpecError::Bands));
+    assert_eq!(prio(1).check(), Err(SpecError::Bands));
+}
+
+#[test]
+fn filters_read_headers() {
+    use std::net::IpAddr;
+    let pool = pool(8);
+    let v4 = |dscp: u8, dst: [u8; 4], protocol: u8, ports: (u16, u16), fragment: bool| {
+        let mut p = pool.alloc().unwrap();
+        let mut b = vec![0; 14 + 20 + 20];
+        b[12..14].copy_from_slice(&[8, 0]);
+        b[14..16].copy_from_slice(&[0x45, dscp << 2]);
+        b[16..18].copy_from_slice(&40_u16.to_be_bytes());
+        b[20] = if fragment { 0x20 } else { 0 };
+        b[22..24].copy_from_slice(&[64, protocol]);
+        b[26..30].copy_from_slice(&[10, 0, 0, 1]);
+        b[30..34].copy_from_slice(&dst);
+        b[34..36].copy_from_slice(&ports.0.to_be_bytes());
+        b[36..38].copy_from_slice(&ports.1.to_be_bytes());
+        // A UDP length, and with it a TCP header length of 20 behind it.
+        b[38..40].copy_from_slice(&20_u16.to_be_bytes());
+        b[46] = 0x50;
+        assert!(p.append(&b));
+        p
+    };
+    let v6 = {
+        let mut p = pool.alloc().unwrap();
+        let mut b = vec![0; 14 + 40 + 8];
+        b[12..14].copy_from_slice(&[0x86, 0xdd]);
+        // Traffic class 0xb8: DSCP 46.
+        b[14..16].copy_from_slice(&[0x6b, 0x80]);
+        b[18..20].copy_from_slice(&8_u16.to_be_bytes());
+        b[20..22].copy_from_slice(&[17, 64]);
+        b[22..24].copy_from_slice(&[0xfd, 0x09]);
+        b[38..40].copy_from_slice(&[0x20, 0x01]);
+        b[54..56].copy_from_slice(&1000_u16.to_be_bytes());
+        b[56..58].copy_from_slice(&53_u16.to_be_bytes());
+        b[58..60].copy_from_slice(&8_u16.to_be_bytes());
+        assert!(p.append(&b));
+        p
+    };
+    let prefix = |address: &str, len| Prefix::new(address.parse::<IpAddr>().unwrap(), len);
+    let matches = |m: Match, packet: &Packet| {
+        let spec = FilterSpec {
+            parent: handle("1:"),
+            prio: 1,
+            matches: m,
+            class: handle("1:1"),
+        };
+        super::filter::Filters::new([spec].iter())
+            .classify(packet)
+            .is_some()
+    };
+    let dns = v4(46, [192, 168, 7, 9], 17, (1000, 53), false);
+    let web = v4(0, [192, 168, 8, 9], 6, (1000, 443), false);
+    let part = v4(0, [192, 168, 7, 9], 17, (1000, 53), true);
+    let arp = frame(&pool, 1, 2, 60, 5);
+    let any = Match::default;
+    let all = [&dns, &web, &part, &arp, &v6];
+    let hits = |m: Match| all.map(|p| u8::from(matches(m.clone(), p)));
+    assert_eq!(hits(any()), [1, 1, 1, 1, 1], "matchall");
+    assert_eq!(
+        hits(Match {
+            network: Some(crate::packet::Network::V4),
+            ..any()
+        }),
+        [1, 1, 1, 0, 0]
+    );
+    assert_eq!(
+        hits(Match {
+            destination: prefix("192.168.7.0", 24),
+            ..any()
+        }),
+        [1, 0, 1, 0, 0]
+    );
+    assert_eq!(
+        hits(Match {
+            source: prefix("0.0.0.0", 0),
+            ..any()
+        }),
+        [1, 1, 1, 0, 0]
+    );
+    assert_eq!(
+        hits(Match {
+            source: prefix("fd00::", 8),
+            ..any()
+        }),
+        [0, 0, 0, 0, 1]
+    );
+    assert_eq!(
+        hits(Match {
+            destination: prefix("2001::", 128),
+            ..any()
+        }),
+        [0, 0, 0, 0, 1]
+    );
+    assert_eq!(
+        hits(Match {
+            protocol: Some(17),
+            ..any()
+        }),
+        [1, 0, 1, 0, 1]
+    );
+    assert_eq!(
+        hits(Match {
+            destination_port: Some(53..=53),
+            ..any()
+        }),
+        [1, 0, 0, 0, 1]
+    );
+    assert_eq!(
+        hits(Match {
+            destination_port: Some(50..=500),
+            ..any()
+        }),
+        [1, 1, 0, 0, 1]
+    );
+    assert_eq!(
+        hits(Match {
+            source_port: Some(1..=999),
+            ..any()
+        }),
+        [0; 5]
+    );
+    assert_eq!(
+        hits(Match {
+            dscp: Some(46),
+            ..any()
+        }),
+        [1, 0, 0, 0, 1]
+    );
+    assert_eq!(
+        hits(Match {
+            dscp: Some(0),
+            ..any()
+        }),
+        [0, 1, 1, 0, 0]
+    );
+    assert_eq!(
+        hits(Match {
+            mark: Some((0x15, 0x0f)),
+            ..any()
+        }),
+        [0, 0, 0, 1, 0]
+    );
+    assert_eq!(Prefix::new("10.0.0.0".parse().unwrap(), 33), None);
+    // A broken header matches nothing that reads it.
+    let mut broken = pool.alloc().unwrap();
+    assert!(broken.append(&[0; 10]));
+    assert!(matches(any(), &broken));
+    assert!(!matches(
+        Match {
+            dscp: Some(0),
+            ..any()
+        },
+        &broken
+    ));
+    // The order is that of the priorities, then of arrival.
+    let with = |prio, class: &str| FilterSpec {
+        parent: handle("1:"),
+        prio,
+        matches: any(),
+        class: handle(class),
+    };
+    let list = [with(9, "1:9"), with(2, "1:2"), with(2, "1:3")];
+    let first = super::filter::Filters::new(list.iter()).classify(&dns);
+    assert_eq!(first, Some(handle("1:2")));
+}
+
+#[test]
+fn pfifo_head_drop_keeps_the_newest() {
+    let pool = pool(16);
+    let env = QdiscEnv { pool: pool.clone() };
+    let spec = QdiscSpec::PfifoHeadDrop { limit: 3 };
+    let mut queue = spec.build(&env).unwrap();
+    let mut dropped = Dropped::new();
+    let mut list: PacketList = (0..5).map(|n| frame(&pool, 1, 2, 100, n)).collect();
+    queue.enqueue(&mut list, Time::ZERO, &mut dropped);
+    let gone: Vec<u32> = dropped.packets().iter().map(Packet::mark).collect();
+    assert_eq!(
+        (gone, queue.stats().drops, queue.stats().packets),
+        (vec![0, 1], 2, 0)
+    );
+    // A smaller limit shows when the next packet comes.
+    let smaller = QdiscSpec::PfifoHeadDrop { limit: 1 };
+    queue.change(&smaller, Time::ZERO, &mut dropped).unwrap();
+    assert_eq!(queue.stats().qlen, 3);
+    queue.enqueue(
+        &mut frame(&pool, 1, 2, 100, 9).into(),
+        Time::ZERO,
+        &mut dropped,
+    );
+    let mut out = PacketList::new();
+    queue.dequeue(9, Time::ZERO, &mut out, &mut dropped);
+    assert_eq!(out.iter().map(Packet::mark).collect::<Vec<_>>(), [9]);
+    assert_eq!((queue.stats().drops, queue.stats().backlog), (5, 0));
+}
+
+#[test]
+fn tbf_charges_for_framing() {
+    let pool = pool(64);
+    let env = QdiscEnv { pool: pool.clone() };
+    let spec = TbfSpec {
+        rate: 53_000,
+        burst: 480,
+        limit: 100_000,
+        link: LinkCost {
+            overhead: 0,
+            mpu: 0,
+            linklayer: LinkLayer::Atm,
+        },
+        ..TbfSpec::default()
+    };
+    // The bucket holds what a packet of 480 bytes costs: 10 cells.
+    let mut queue = QdiscSpec::Tbf(spec.clone()).build(&env).unwrap();
+    let mut dropped = Dropped::new();
+    let mut list: PacketList = (0..20).map(|n| frame(&pool, 1, 2, 60, n)).collect();
+    queue.enqueue(&mut list, Time::ZERO, &mut dropped);
+    let mut out = PacketList::new();
+    // 60 bytes are 2 cells, and a cell takes a millisecond.
+    assert_eq!(
+        queue.dequeue(64, Time::ZERO, &mut out, &mut dropped),
+        Next::At(Time(2_000_000))
+    );
+    assert_eq!(out.len(), 5);
+    // A smaller bucket: what can never leave any more is dropped, and does not block (INV-Q-10).
+    let mut list: PacketList = [frame(&pool, 1, 2, 400, 99)].into_iter().collect();
+    queue.enqueue(&mut list, Time::ZERO, &mut dropped);
+    let smaller = TbfSpec { burst: 300, ..spec };
+    queue
+        .change(&QdiscSpec::Tbf(smaller), Time::ZERO, &mut dropped)
+        .unwrap();
+    assert_eq!(
+        dropped
+            .packets()
+            .iter()
+            .map(Packet::mark)
+            .collect::<Vec<_>>(),
+        [99]
+    );
+    assert_eq!((queue.stats().qlen, queue.stats().drops), (15, 1));
+}
