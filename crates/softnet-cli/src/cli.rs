@@ -7,7 +7,7 @@ use std::time::Instant;
 use clap::{Parser, Subcommand};
 
 use crate::failure::{Exit, Failure};
-use crate::{config, daemon, demo, report};
+use crate::{config, daemon, demo, report, sim};
 
 const EXIT_CODES: &str = "Exit codes:
   0    success; `run` was stopped by SIGINT or SIGTERM and stopped cleanly
@@ -56,6 +56,12 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Run a tree of queueing disciplines in virtual time
+    ///
+    /// Feeds a capture, generated flows or both through a tree of disciplines, and prints for each class what left at which rate, what was dropped and why, and
+    /// how long packets stayed. Takes as long as the computer needs, and gives the same result to the nanosecond on every run.
+    #[command(after_help = sim::HELP)]
+    Sim(sim::Options),
 }
 
 /// Runs the program; `started` is when it was.
@@ -68,6 +74,7 @@ pub(crate) fn run(started: Instant) -> ExitCode {
             json,
             started,
         }),
+        Command::Sim(options) => sim::run(&options),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -11,6 +11,7 @@ mod failure;
 mod plant;
 mod report;
 mod signals;
+mod sim;
 
 use std::process::ExitCode;
 use std::time::Instant;

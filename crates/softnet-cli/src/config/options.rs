@@ -103,20 +103,6 @@ impl Options<'_> {
         Ok(Some(small))
     }
 
-    /// A text, if there is one.
-    pub(super) fn text(&self, key: &str) -> Result<Option<&str>, Problem> {
-        let Some((_, value)) = self.find(key) else {
-            return Ok(None);
-        };
-        match value.get_ref() {
-            Value::String(text) => Ok(Some(text)),
-            other => {
-                let text = format!("is {}, not a text", other.type_str());
-                Err(self.problem(key, value.span(), text))
-            }
-        }
-    }
-
     /// A text or number that can be read as `T`; `what` says what it should be.
     pub(super) fn parsed<T>(
         &self,

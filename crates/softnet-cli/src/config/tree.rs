@@ -106,7 +106,7 @@ fn add_filter(tree: &mut TreeSpec, options: &Options<'_>) -> Result<(), Problem>
     })?;
     let filter = FilterSpec {
         // A filter that does not say so is one of the discipline that the class belongs to.
-        parent: handle("parent")?.unwrap_or(class.qdisc()),
+        parent: handle("parent")?.unwrap_or_else(|| class.qdisc()),
         prio: options
             .parsed("prio", "a priority from 1 to 65535", |text| {
                 text.parse().ok().filter(|&prio| prio > 0)

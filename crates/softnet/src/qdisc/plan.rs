@@ -217,7 +217,7 @@ impl TreeSpec {
         while at != Handle::ROOT {
             let node = self
                 .node(at.qdisc())
-                .ok_or(TreeError::NoQdisc(at.qdisc()))?;
+                .ok_or_else(|| TreeError::NoQdisc(at.qdisc()))?;
             if !(1..=node.qdisc.classes()).contains(&at.minor()) {
                 return Err(TreeError::NoClass(at).into());
             }

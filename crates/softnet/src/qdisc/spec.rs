@@ -48,8 +48,10 @@ pub enum QdiscSpec {
 #[derive(Clone)]
 pub struct CustomSpec {
     kind: &'static str,
-    make: Arc<dyn Fn(&QdiscEnv) -> Box<dyn Qdisc> + Send + Sync>,
+    make: Arc<Make>,
 }
+
+type Make = dyn Fn(&QdiscEnv) -> Box<dyn Qdisc> + Send + Sync;
 
 impl CustomSpec {
     /// A discipline that is shown as `kind` and made by `make`, once for each place where it is used. It must be empty when it is made.

@@ -42,7 +42,7 @@ impl Shaper {
             link: spec.link,
             changed: None,
             max_size: peak.map_or(spec.burst, |_| spec.burst.min(mtu)),
-            max_cost: peak.map_or(rate.bytes(), |peak| rate.bytes().min(peak.bytes())),
+            max_cost: peak.map_or(u64::MAX, |peak| peak.bytes()).min(rate.bytes()),
         }
     }
 

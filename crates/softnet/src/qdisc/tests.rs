@@ -37,6 +37,13 @@ fn leave(q: &mut AnyQdisc, now: Time) -> (Vec<u32>, Next) {
     (out.iter().map(Packet::mark).collect(), next)
 }
 
+/// Takes so many packets at most; returns how many there were.
+fn leave_at_most(q: &mut AnyQdisc, budget: usize, now: Time) -> (usize, Next) {
+    let mut out = PacketList::new();
+    let next = q.dequeue(budget, now, &mut out, &mut Dropped::new());
+    (out.len(), next)
+}
+
 fn tbf(rate: u64, burst: u64, limit: u64) -> QdiscSpec {
     QdiscSpec::Tbf(TbfSpec {
         rate,
@@ -320,5 +327,50 @@ proptest! {
         prop_assert_eq!((rest.len(), q.stats().qlen, q.stats().backlog), (inside.len(), 0, 0));
         drop(rest);
         prop_assert_eq!(pool.stats().free, 256);
+    }
+
+    /// INV-Q-3 for every length up to 64 KiB: while packets wait, what has left is never more than one packet from what the rate gives, so that any
+    /// second has its share within 0.1 %, or within one packet where that is more.
+    #[test]
+    fn tbf_keeps_its_rate_over_any_second(
+        (bits, unit) in (1_u64..1_000, prop_oneof![Just(1_000_000_u64), Just(100_000_000)]),
+        len in prop_oneof![64_usize..1_500, 1_500_usize..65_537],
+        burst in 0_u64..100_000,
+    ) {
+        let pool = pool(64 * 40);
+        let rate = bits * unit / 8;
+        let burst = burst + len as u64;
+        let mut q = build(tbf(rate, burst, 1 << 30), &pool);
+        let large = |mark| {
+            let mut p = packet(&pool, len.min(1_500), 0, mark);
+            while p.len() < len {
+                let mut part = pool.alloc().unwrap();
+                part.reserve(0);
+                part.extend((len - p.len()).min(1_900));
+                p.append_segment(part);
+            }
+            p
+        };
+        let (mut now, mut bytes, mut n) = (Time::ZERO, 0_u64, 0);
+        let mut departures = Vec::new();
+        for _ in 0..600 {
+            while q.stats().qlen < 60 {
+                prop_assert!(offer(&mut q, large(n), now));
+                n += 1;
+            }
+            let (marks, next) = leave_at_most(&mut q, 30, now);
+            bytes += (marks * len) as u64;
+            if let Next::At(time) = next {
+                departures.push((now, bytes));
+                now = time;
+            }
+        }
+        for (i, &(from, before)) in departures.iter().enumerate() {
+            for &(to, after) in &departures[i + 1..] {
+                let given = u128::from(rate) * u128::from(to.0 - from.0) / u128::from(SECOND);
+                let left = u128::from(after - before);
+                prop_assert!(left.abs_diff(given) <= len as u128 + 1, "{from:?} {to:?}: {left} of {given}");
+            }
+        }
     }
 }

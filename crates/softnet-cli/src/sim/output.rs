@@ -1,0 +1,183 @@
+//! What a simulation found, as a table and as JSON.
+
+use serde_json::{Value, json};
+use softnet::qdisc::Handle;
+use softnet::sim::{ClassReport, Report};
+use softnet::stats::DropReason;
+
+use super::Outside;
+use crate::report;
+
+/// `12.3 Mbit/s`.
+fn rate(bits: u64) -> String {
+    let (scale, unit) = match bits {
+        0..1_000 => return format!("{bits} bit/s"),
+        1_000..1_000_000 => (1e3, "kbit/s"),
+        1_000_000..1_000_000_000 => (1e6, "Mbit/s"),
+        _ => (1e9, "Gbit/s"),
+    };
+    format!("{:.3} {unit}", bits as f64 / scale)
+}
+
+/// `1.234 ms`.
+fn time(nanos: u64) -> String {
+    match nanos {
+        0..1_000 => format!("{nanos} ns"),
+        1_000..1_000_000 => format!("{:.3} us", nanos as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.3} ms", nanos as f64 / 1e6),
+        _ => format!("{:.3} s", nanos as f64 / 1e9),
+    }
+}
+
+fn name(class: &ClassReport) -> String {
+    if class.qdisc == Handle::NONE {
+        class.kind.to_owned()
+    } else {
+        format!("{} {}", class.kind, class.qdisc)
+    }
+}
+
+/// Frames that never reached the tree, with the reasons of those that did.
+fn all_drops(report: &Report, outside: Outside) -> Vec<(DropReason, u64)> {
+    let mut drops = report.drops.clone();
+    for (reason, n) in [
+        (DropReason::TooLong, outside.too_long),
+        (DropReason::NoBuffer, outside.no_buffer),
+    ] {
+        match drops.iter_mut().find(|(r, _)| *r == reason) {
+            Some((_, count)) => *count += n,
+            None if n > 0 => drops.push((reason, n)),
+            None => {}
+        }
+    }
+    drops
+}
+
+fn arrived(report: &Report, outside: Outside) -> u64 {
+    report.offered.0 + outside.too_long + outside.no_buffer
+}
+
+/// A table with a line for each class.
+pub(super) fn table(report: &Report, outside: Outside) -> String {
+    let head = [
+        "class",
+        "qdisc",
+        "packets",
+        "bytes",
+        "rate",
+        "queued",
+        "p50",
+        "p99",
+        "max",
+        "overlimits",
+        "dropped",
+    ];
+    let mut rows = vec![head.map(str::to_owned)];
+    for class in &report.classes {
+        let s = &class.sojourn;
+        rows.push([
+            class.class.to_string(),
+            name(class),
+            class.stats.packets.to_string(),
+            class.stats.bytes.to_string(),
+            rate(class.rate),
+            class.stats.queued.to_string(),
+            time(s.p50),
+            time(s.p99),
+            time(s.max),
+            class.stats.overlimits.to_string(),
+            report::drops(&class.drops),
+        ]);
+    }
+    let widths: [usize; 11] =
+        std::array::from_fn(|i| rows.iter().map(|row| row[i].len()).max().unwrap_or(0));
+    let mut text = String::new();
+    for row in &rows {
+        for (i, (cell, width)) in row.iter().zip(widths).enumerate() {
+            match i {
+                0 => text += &format!("{cell:<width$}"),
+                1 => text += &format!("  {cell:<width$}"),
+                // The last column is of any length, and starts in line.
+                10 => text += &format!("  {cell}"),
+                _ => text += &format!("  {cell:>width$}"),
+            }
+        }
+        text.push('\n');
+    }
+    let root = report.root();
+    let drops = all_drops(report, outside);
+    text + &format!(
+        "{} simulated: arrived {} = sent {} + dropped {} + queued {}\n",
+        time(report.span),
+        arrived(report, outside),
+        root.packets,
+        report::drops(&drops),
+        root.queued,
+    )
+}
+
+fn reasons(drops: &[(DropReason, u64)]) -> Value {
+    drops
+        .iter()
+        .map(|&(reason, n)| (reason.name().to_owned(), Value::from(n)))
+        .collect::<serde_json::Map<_, _>>()
+        .into()
+}
+
+/// One JSON object.
+pub(super) fn json(report: &Report, outside: Outside) -> String {
+    let classes: Vec<Value> = report
+        .classes
+        .iter()
+        .map(|class| {
+            let s = &class.sojourn;
+            json!({
+                "class": class.class.to_string(),
+                "qdisc": (class.qdisc != Handle::NONE).then(|| class.qdisc.to_string()),
+                "kind": class.kind,
+                "packets": class.stats.packets,
+                "bytes": class.stats.bytes,
+                "rate_bps": class.rate,
+                "queued": class.stats.queued,
+                "backlog": class.stats.backlog,
+                "drops": class.stats.drops,
+                "overlimits": class.stats.overlimits,
+                "drop_reasons": reasons(&class.drops),
+                "sojourn_ns": {
+                    "frames": s.frames, "mean": s.mean, "p50": s.p50, "p90": s.p90, "p99": s.p99, "p999": s.p999, "max": s.max,
+                },
+            })
+        })
+        .collect();
+    let root = report.root();
+    let value = json!({
+        "span_ns": report.span,
+        "arrived": arrived(report, outside),
+        "sent": root.packets,
+        "queued": root.queued,
+        "dropped": reasons(&all_drops(report, outside)),
+        "classes": classes,
+    });
+    format!("{value:#}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_with_units() {
+        assert_eq!(rate(999), "999 bit/s");
+        assert_eq!(rate(1_234_567), "1.235 Mbit/s");
+        assert_eq!(rate(2_000_000_000), "2.000 Gbit/s");
+        assert_eq!(
+            (time(999), time(1_500), time(2_000_000), time(3_000_000_000)),
+            (
+                "999 ns".into(),
+                "1.500 us".into(),
+                "2.000 ms".into(),
+                "3.000 s".into()
+            )
+        );
+    }
+}
