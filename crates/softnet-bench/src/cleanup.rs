@@ -13,7 +13,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 /// A thing to remove.
 #[derive(Debug, Clone)]
 pub(crate) enum Leftover {
-    /// A child process, not yet waited for: its number cannot have been given to another process.
+    /// A child process that leads a process group, not yet waited for: its number cannot have been given to another process or group.
     Process(Pid),
     /// A namespace made with `ip netns add`.
     Netns(String),
@@ -26,7 +26,7 @@ impl Leftover {
         // Each may be gone already, and there is nobody to tell: best effort.
         match self {
             Leftover::Process(pid) => {
-                let _ = rustix::process::kill_process(*pid, Signal::KILL);
+                let _ = rustix::process::kill_process_group(*pid, Signal::KILL);
             }
             Leftover::Netns(name) => {
                 let _ = std::process::Command::new("ip")

@@ -39,6 +39,15 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         summary: "packets allocated on one thread and freed on another, against the same",
         run: crate::defer_free::run,
     },
+    Experiment {
+        name: "nolock-qdisc",
+        summary: "web requests through a proxy, in containers joined by Softnet, a bridge or Open vSwitch",
+        run: |options| {
+            let mut results = crate::report::Collector::default();
+            crate::web_case::rows(options, &mut results)?;
+            Ok(results.report("nolock-qdisc", crate::web_case::COMPARE))
+        },
+    },
 ];
 
 /// The experiments that `name` stands for.

@@ -1,22 +1,22 @@
-//! Two hosts, `a` and `b`, and a place for the switch between them: a network namespace each, with a name that no other run has,
-//! and gone with the value.
+//! Hosts `a`, `b`, … and a place for the switch between them: a network namespace each, with a name that no other run has, and gone
+//! with the value.
 
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::cleanup::{self, Guard, Leftover};
 use crate::error::BenchError;
+use crate::joins::Embedded;
 use crate::process::{self, Process};
 
-/// Host a's address.
-pub(crate) const ADDRESS_A: [u8; 4] = [10, 99, 0, 1];
 /// Host b's address.
-pub(crate) const ADDRESS_B: [u8; 4] = [10, 99, 0, 2];
+pub(crate) const ADDRESS_B: Ipv4Addr = address(1);
 
-/// An address with the prefix length of the hosts' network.
-pub(crate) fn with_prefix([a, b, c, d]: [u8; 4]) -> String {
-    format!("{a}.{b}.{c}.{d}/24")
+/// The address of the host with this index.
+const fn address(index: u8) -> Ipv4Addr {
+    Ipv4Addr::new(10, 99, 0, index + 1)
 }
 
 /// Distinguishes the sites of this process.
@@ -65,6 +65,10 @@ impl NamedNetns {
         &self.name
     }
 
+    pub(crate) fn handle(&self) -> &softnet_io::Netns {
+        &self.handle
+    }
+
     /// Runs `ip` with these arguments, separated by blanks, in here.
     pub(crate) fn ip(&self, arguments: &str) -> Result<(), BenchError> {
         let mut command = Command::new("ip");
@@ -101,22 +105,44 @@ impl NamedNetns {
     }
 }
 
-/// Two hosts and what joins them. Fields are dropped in this order: daemons before the namespaces they run in.
+/// A host: a network namespace, and the interface that it is to have there.
+#[derive(Debug)]
+pub(crate) struct Host {
+    pub(crate) netns: NamedNetns,
+    /// `a0` of host a, and so on.
+    pub(crate) interface: String,
+    pub(crate) address: Ipv4Addr,
+}
+
+impl Host {
+    /// The address with the prefix length of the hosts' network.
+    pub(crate) fn prefix(&self) -> String {
+        format!("{}/24", self.address)
+    }
+}
+
+/// Hosts and what joins them. Fields are dropped in this order: daemons before the namespaces they run in.
 #[derive(Debug)]
 pub(crate) struct Site {
-    /// The daemons that join the hosts, in the order in which they are to be stopped.
+    /// The switch, where it is part of this program.
+    pub(crate) engine: Option<Embedded>,
+    /// The daemons that run for the site, in the order in which they are to be stopped.
     pub(crate) daemons: Vec<Process>,
     /// Where daemons keep their files.
     pub(crate) directory: Directory,
-    pub(crate) a: NamedNetns,
-    pub(crate) b: NamedNetns,
+    pub(crate) hosts: Vec<Host>,
     /// Where the switch runs.
     pub(crate) switch: NamedNetns,
 }
 
 impl Site {
-    /// Three empty namespaces and an empty directory.
+    /// Two hosts: three empty namespaces and an empty directory.
     pub(crate) fn new() -> Result<Site, BenchError> {
+        Site::of(2)
+    }
+
+    /// As many hosts as asked for, at most 26, each an empty namespace; one more for the switch; an empty directory.
+    pub(crate) fn of(hosts: u8) -> Result<Site, BenchError> {
         if !rustix::process::geteuid().is_root() {
             return Err(BenchError::Unavailable(
                 "making network namespaces takes root".into(),
@@ -127,25 +153,47 @@ impl Site {
             std::process::id(),
             NEXT.fetch_add(1, Ordering::Relaxed)
         );
+        let host = |index: u8| {
+            let letter = char::from(b'a' + index);
+            Ok::<_, BenchError>(Host {
+                netns: NamedNetns::add(format!("{prefix}-{letter}"))?,
+                interface: format!("{letter}0"),
+                address: address(index),
+            })
+        };
         Ok(Site {
+            engine: None,
             daemons: Vec::new(),
             directory: Directory::new(&prefix)?,
-            a: NamedNetns::add(format!("{prefix}-a"))?,
-            b: NamedNetns::add(format!("{prefix}-b"))?,
+            hosts: (0..hosts.min(26)).map(host).collect::<Result<_, _>>()?,
             switch: NamedNetns::add(format!("{prefix}-sw"))?,
         })
     }
 
-    /// Gives the hosts' interfaces, `a0` and `b0`, their addresses and brings them up.
+    /// The first host.
+    pub(crate) fn a(&self) -> &NamedNetns {
+        &self.hosts[0].netns
+    }
+
+    /// The second host.
+    pub(crate) fn b(&self) -> &NamedNetns {
+        &self.hosts[1].netns
+    }
+
+    /// Gives the hosts' interfaces their addresses and brings them up.
     pub(crate) fn configure_hosts(&self) -> Result<(), BenchError> {
-        for (host, interface, address) in [(&self.a, "a0", ADDRESS_A), (&self.b, "b0", ADDRESS_B)] {
-            host.ip(&format!(
-                "address add {} dev {interface}",
-                with_prefix(address)
-            ))?;
-            host.ip(&format!("link set {interface} up"))?;
+        for host in &self.hosts {
+            let (prefix, interface) = (host.prefix(), &host.interface);
+            host.netns
+                .ip(&format!("address add {prefix} dev {interface}"))?;
+            host.netns.ip(&format!("link set {interface} up"))?;
         }
         Ok(())
+    }
+
+    /// An error if one of the daemons has ended.
+    pub(crate) fn check_running(&self) -> Result<(), BenchError> {
+        self.daemons.iter().try_for_each(Process::check_running)
     }
 }
 

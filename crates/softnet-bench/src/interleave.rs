@@ -3,12 +3,17 @@
 use std::io::IsTerminal as _;
 
 use crate::error::BenchError;
-use crate::report::Collector;
+use crate::report::{Collector, Param};
 
 /// One of the things compared.
 pub(crate) trait Variant {
     /// As in the report: `softnet`, or a baseline's or a peer's name.
     fn name(&self) -> &'static str;
+
+    /// The parameters that all its rows have, for the row that says why there are none.
+    fn params(&self) -> Vec<Param> {
+        Vec::new()
+    }
 
     /// Measures everything once and adds it to the report.
     ///
@@ -35,7 +40,7 @@ pub(crate) fn interleave(
             match variant.turn(results) {
                 Err(BenchError::Unavailable(why)) => {
                     *skipped = true;
-                    results.skip(variant.name(), &[], &why);
+                    results.skip(variant.name(), &variant.params(), &why);
                 }
                 other => other?,
             }

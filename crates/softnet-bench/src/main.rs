@@ -15,15 +15,18 @@ mod baselines;
 mod buffers;
 mod bulk_free;
 mod cleanup;
+mod cpu;
 mod defer_free;
 mod error;
 mod experiments;
 mod hosts;
 mod interleave;
+mod joins;
 mod machine;
 mod numbers;
 mod options;
 mod peers;
+mod ping;
 mod process;
 mod report;
 mod switch;
@@ -34,6 +37,7 @@ mod table;
 )]
 mod tap_io;
 mod tx_adopt;
+mod web_case;
 
 use error::BenchError;
 use options::Options;
@@ -44,13 +48,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             cleanup::wait_if_ending();
-            let mut line = format!("softnet-bench: {error}");
-            let mut cause = std::error::Error::source(&error);
-            while let Some(error) = cause {
-                line.push_str(&format!(": {error}"));
-                cause = error.source();
-            }
-            eprintln!("{line}");
+            eprintln!("softnet-bench: {}", error::chain(&error));
             ExitCode::from(if matches!(error, BenchError::Usage(_)) {
                 2
             } else {

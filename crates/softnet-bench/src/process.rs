@@ -1,8 +1,9 @@
 //! Programs: run to the end and read, or kept running until dropped.
 //!
 //! A child is taken off the clean-up list before it is waited for, never after, so that a signal cannot kill a stranger that got
-//! its number.
+//! its number. Each child leads a process group, so that its own children (nginx has some) end with it.
 
+use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -31,6 +32,7 @@ impl Process {
 
     fn spawn(command: &mut Command) -> Result<Process, BenchError> {
         let name = describe(command);
+        command.process_group(0);
         let ((child, pid), guard) = cleanup::make(|| {
             let child = command.spawn().map_err(|e| match e.kind() {
                 std::io::ErrorKind::NotFound => {
@@ -74,7 +76,7 @@ impl Drop for Process {
         let deadline = Instant::now() + PATIENCE;
         while !self.ended() {
             if Instant::now() > deadline {
-                let _ = rustix::process::kill_process(self.pid, Signal::KILL);
+                let _ = rustix::process::kill_process_group(self.pid, Signal::KILL);
                 break;
             }
             std::thread::sleep(Duration::from_millis(2));

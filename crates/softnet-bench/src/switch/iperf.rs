@@ -43,7 +43,7 @@ impl<'a> Server<'a> {
             return Err(BenchError::Unavailable("`iperf3` is not installed".into()));
         }
         // It tells on stderr that it was stopped, and what went wrong to the client as well.
-        let process = Process::start(site.b.command("iperf3").arg("-s").stderr(Stdio::null()))?;
+        let process = Process::start(site.b().command("iperf3").arg("-s").stderr(Stdio::null()))?;
         Ok(Server { site, process })
     }
 
@@ -78,14 +78,8 @@ impl<'a> Server<'a> {
     ) -> Result<Value, BenchError> {
         // iperf3 takes whole seconds.
         let seconds = time.as_secs_f64().round().max(1.0).to_string();
-        let mut command = self.site.a.command("iperf3");
-        command.args([
-            "-J",
-            "-c",
-            &std::net::Ipv4Addr::from(ADDRESS_B).to_string(),
-            "-t",
-            &seconds,
-        ]);
+        let mut command = self.site.a().command("iperf3");
+        command.args(["-J", "-c", &ADDRESS_B.to_string(), "-t", &seconds]);
         command.args(arguments);
         let mut problem = String::new();
         for _ in 0..ATTEMPTS {

@@ -4,25 +4,22 @@
 //! and a small segment size (iperf3), 64-byte UDP (iperf3, and `sendmmsg`, which offers more), pings on the idle path, and the accuracy of
 //! `tbf` at three rates where the variant can shape. CPU time is what the whole machine spent, traffic generators included.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use crate::error::BenchError;
 use crate::hosts::Site;
 use crate::interleave::{Variant, interleave};
+use crate::joins::{self, Join, KernelBridge, OpenVswitch, Shape, Softnet, Wiring};
 use crate::numbers::{log2_histogram, mean, percentile};
 use crate::options::Options;
 use crate::report::{Collector, Param};
+use crate::{cpu, ping};
 
-mod bridge;
-mod cpu;
 mod iperf;
 #[allow(unsafe_code, reason = "sendmmsg and recvmmsg have no safe wrapper")]
 pub(crate) mod mmsg;
-mod ovs;
-mod ping;
-mod softnet;
 mod udp;
 
 /// Fields that Softnet is compared by.
@@ -55,17 +52,6 @@ const HEADERS: usize = 14 + 20 + 8;
 /// Bytes of payload of a datagram that fills a frame of 1514 bytes.
 const FULL_DATAGRAM: usize = 1514 - HEADERS;
 
-/// A token bucket towards host b; options are in `tc`'s words.
-#[derive(Debug, Clone, Copy)]
-struct Shape {
-    rate: &'static str,
-    bits_per_second: f64,
-    burst: &'static str,
-}
-
-/// How long a packet may wait for tokens.
-const LATENCY: &str = "50ms";
-
 const SHAPES: [Shape; 3] = [
     Shape {
         rate: "10mbit",
@@ -84,28 +70,12 @@ const SHAPES: [Shape; 3] = [
     },
 ];
 
-/// Something that joins two hosts.
-trait Join {
-    fn name(&self) -> &'static str;
-
-    /// What must be done once and is not part of joining.
-    fn prepare(&mut self) -> Result<(), BenchError> {
-        Ok(())
-    }
-
-    /// Why it cannot shape, if so.
-    fn cannot_shape(&self) -> Option<&'static str>;
-
-    /// Joins the hosts: afterwards `a0` is in host a, `b0` in host b, both with their address and up. Packets may take a moment more.
-    fn join(&self, site: &mut Site, shape: Option<Shape>) -> Result<(), BenchError>;
-}
-
 fn joins() -> Vec<Box<dyn Join>> {
     vec![
-        Box::new(softnet::Softnet::default()),
-        Box::new(ovs::OpenVswitch::Stock),
-        Box::new(ovs::OpenVswitch::SegmentationOffload),
-        Box::new(bridge::KernelBridge),
+        Box::new(Softnet::default()),
+        Box::new(OpenVswitch::Stock),
+        Box::new(OpenVswitch::SegmentationOffload),
+        Box::new(KernelBridge),
     ]
 }
 
@@ -114,27 +84,14 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
     if !options.threads.is_empty() {
         eprintln!("softnet-bench: switch: --threads has no meaning here and is ignored");
     }
-    let known: Vec<_> = joins().iter().map(|join| join.name()).collect();
-    if let Some(unknown) = options
-        .variants
-        .iter()
-        .find(|name| !known.contains(&name.as_str()))
-    {
-        return Err(BenchError::Usage(format!(
-            "switch has no variant '{unknown}'; there are: {}",
-            known.join(", ")
-        )));
-    }
     let slice = options.slice();
     let mut variants: Vec<Box<dyn Variant>> = Vec::new();
-    for join in joins() {
-        if options.variants.is_empty() || options.variants.iter().any(|name| name == join.name()) {
-            variants.push(Box::new(Turn {
-                join,
-                slice,
-                seconds: options.seconds,
-            }));
-        }
+    for join in joins::choose("switch", joins(), &options.variants)? {
+        variants.push(Box::new(Turn {
+            join,
+            slice,
+            seconds: options.seconds,
+        }));
     }
     let mut results = Collector::default();
     interleave(options.rounds(), &mut variants, &mut results)?;
@@ -157,7 +114,7 @@ impl Variant for Turn {
 
     fn turn(&mut self, results: &mut Collector) -> Result<(), BenchError> {
         self.join.prepare()?;
-        let (site, start) = self.open(None)?;
+        let (site, start) = joins::open(&*self.join, 2, Wiring::default())?;
         results.add(self.name(), &[], &[("start_ms", start.as_secs_f64() * 1e3)]);
         match iperf::Server::start(&site) {
             Ok(server) => {
@@ -178,15 +135,6 @@ impl Variant for Turn {
 }
 
 impl Turn {
-    /// A site whose hosts reach each other, and the time that took once the namespaces were there.
-    fn open(&self, shape: Option<Shape>) -> Result<(Site, Duration), BenchError> {
-        let mut site = Site::new()?;
-        let start = Instant::now();
-        self.join.join(&mut site, shape)?;
-        ping::wait_for_path(&site)?;
-        Ok((site, start.elapsed()))
-    }
-
     fn tcp(
         &self,
         server: &iperf::Server<'_>,
@@ -297,7 +245,14 @@ impl Turn {
                 results.skip(self.name(), &params[..1], why);
                 continue;
             }
-            let (site, _) = self.open(Some(shape))?;
+            let (site, _) = joins::open(
+                &*self.join,
+                2,
+                Wiring {
+                    shape: Some(shape),
+                    ..Wiring::default()
+                },
+            )?;
             let frame_bits = ((FULL_DATAGRAM + HEADERS) * 8) as f64;
             let load = udp::Load {
                 payload: FULL_DATAGRAM,

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use rustix::net::sockopt::set_socket_recv_buffer_size;
 
-use super::cpu;
 use super::mmsg::{BATCH, Batch};
+use crate::cpu;
 use crate::error::BenchError;
 use crate::hosts::{ADDRESS_B, Site};
 
@@ -58,12 +58,12 @@ struct Window {
 pub(super) fn run(site: &Site, load: &Load) -> Result<Measured, BenchError> {
     let failed = |doing: &'static str| move |e: io::Error| BenchError::io(doing, e);
     // A socket stays in the namespace where it was made.
-    let receiver = site.b.run(|| {
+    let receiver = site.b().run(|| {
         UdpSocket::bind((Ipv4Addr::UNSPECIFIED, PORT))
             .map_err(failed("binding the receiver's socket"))
     })?;
     let sender = site
-        .a
+        .a()
         .run(|| connected().map_err(failed("making the sender's socket")))?;
     receiver
         .set_read_timeout(Some(BLOCK))

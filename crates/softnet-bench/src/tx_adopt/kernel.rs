@@ -48,7 +48,7 @@ impl Veth {
     /// Makes them, with `commands` for `tc` carried out.
     pub(super) fn new(commands: &[&str], ticks: Ticks) -> Result<Veth, BenchError> {
         let site = Site::new()?;
-        let (a, b) = (&site.a, &site.b);
+        let (a, b) = (site.a(), site.b());
         a.ip("link add a0 type veth peer name b0")?;
         a.ip(&format!("link set b0 netns {}", b.name()))?;
         a.ip("address add 10.9.0.1/24 dev a0")?;
@@ -65,7 +65,7 @@ impl Veth {
 
     /// Packets that the device has sent, and has dropped.
     fn counters(&self) -> Result<(u64, u64), BenchError> {
-        self.site.a.run(|| {
+        self.site.a().run(|| {
             let path = "/proc/thread-self/net/dev";
             let text = std::fs::read_to_string(path)
                 .map_err(|e| BenchError::io(format!("reading {path}"), e))?;
@@ -78,7 +78,7 @@ impl Veth {
     pub(super) fn measure(&self, plan: &Plan) -> Result<Outcome, BenchError> {
         let mut sockets = Vec::new();
         for _ in 0..plan.threads {
-            let socket = self.site.a.run(|| {
+            let socket = self.site.a().run(|| {
                 let failed = |e| BenchError::io("opening a UDP socket", e);
                 let socket = UdpSocket::bind("0.0.0.0:0").map_err(failed)?;
                 socket.connect(TARGET).map_err(failed)?;

@@ -2,19 +2,19 @@
 //!
 //! TAP ports, because they are its best here: over veth (AF_PACKET) it forwards TCP at half the speed or less. The stock build
 //! cannot take frames larger than the MTU. The build with DPDK can (`userspace-tso-enable`, an experimental option; DPDK itself
-//! is not initialised), and then passes TCP in pieces of 64 KiB; it is a variant of its own.
+//! is not initialised), and then passes TCP in pieces of 64 KiB; it is a variant of its own. Its TAP ports have one queue.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use super::{Join, Shape};
+use super::{Join, Wiring};
 use crate::error::BenchError;
 use crate::hosts::Site;
 use crate::process::{self, Process};
 
 #[derive(Debug, Clone, Copy)]
-pub(super) enum OpenVswitch {
+pub(crate) enum OpenVswitch {
     /// As the package openvswitch-switch has it.
     Stock,
     /// The build of the package openvswitch-switch-dpdk, with segmentation offload in user space.
@@ -64,7 +64,7 @@ impl Join for OpenVswitch {
         Some("Open vSwitch's user-space datapath has no shaper")
     }
 
-    fn join(&self, site: &mut Site, _shape: Option<Shape>) -> Result<(), BenchError> {
+    fn join(&self, site: &mut Site, _wiring: Wiring) -> Result<(), BenchError> {
         let daemon = self.daemon()?;
         for tool in ["ovsdb-tool", "ovsdb-server", "ovs-vsctl"] {
             if process::find(tool).is_none() {
@@ -116,38 +116,18 @@ impl Join for OpenVswitch {
         let switch = Process::start(&mut switch)?;
         // Stopped first: it wants its database until the end.
         site.daemons.extend([switch, server]);
-        files.vsctl(&[
-            "add-br",
-            "br0",
-            "--",
-            "set",
-            "bridge",
-            "br0",
-            "datapath_type=netdev",
-            "--",
-            "add-port",
-            "br0",
-            "a0",
-            "--",
-            "set",
-            "interface",
-            "a0",
-            "type=tap",
-            "--",
-            "add-port",
-            "br0",
-            "b0",
-            "--",
-            "set",
-            "interface",
-            "b0",
-            "type=tap",
-        ])?;
+        let mut commands = vec!["add-br br0 -- set bridge br0 datapath_type=netdev".to_owned()];
+        commands.extend(site.hosts.iter().map(|host| {
+            let port = &host.interface;
+            format!("add-port br0 {port} -- set interface {port} type=tap")
+        }));
+        let commands = commands.join(" -- ");
+        files.vsctl(&commands.split(' ').collect::<Vec<_>>())?;
         // The daemon keeps the queues; only the kernel's side of the devices moves.
-        site.switch
-            .ip(&format!("link set a0 netns {}", site.a.name()))?;
-        site.switch
-            .ip(&format!("link set b0 netns {}", site.b.name()))?;
+        for host in &site.hosts {
+            let (port, netns) = (&host.interface, host.netns.name());
+            site.switch.ip(&format!("link set {port} netns {netns}"))?;
+        }
         site.configure_hosts()
     }
 }

@@ -1,6 +1,6 @@
 //! Pings over a raw ICMP socket, timed around the system calls, as ping(8) does.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::SocketAddrV4;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, ipproto};
 
 use crate::error::BenchError;
-use crate::hosts::{ADDRESS_B, Site};
+use crate::hosts::{Host, Site};
 
 /// How long an answer is waited for.
 const TIMEOUT: Duration = Duration::from_millis(500);
@@ -21,36 +21,35 @@ const LENGTH: usize = 64;
 
 /// What came back.
 #[derive(Debug)]
-pub(super) struct Pings {
+pub(crate) struct Pings {
     /// In the order of sending.
-    pub(super) round_trips_us: Vec<f64>,
-    pub(super) lost: usize,
+    pub(crate) round_trips_us: Vec<f64>,
+    pub(crate) lost: usize,
 }
 
-/// Waits until host a reaches host b.
-pub(super) fn wait_for_path(site: &Site) -> Result<(), BenchError> {
+/// Waits until each host reaches the next.
+pub(crate) fn wait_for_path(site: &Site) -> Result<(), BenchError> {
     let deadline = Instant::now() + PATIENCE;
-    let mut pinger = Pinger::open(site)?;
-    loop {
-        for daemon in &site.daemons {
-            daemon.check_running()?;
-        }
+    for pair in site.hosts.windows(2) {
+        let mut pinger = Pinger::open(&pair[0], &pair[1])?;
         // Errors such as "no route to host" pass when the path comes up.
-        if let Ok(Some(_)) = pinger.ping(Duration::from_millis(10)) {
-            return Ok(());
-        }
-        if Instant::now() > deadline {
-            let seconds = PATIENCE.as_secs();
-            return Err(BenchError::Measure(format!(
-                "host a did not reach host b within {seconds} s"
-            )));
+        while !matches!(pinger.ping(Duration::from_millis(10)), Ok(Some(_))) {
+            site.check_running()?;
+            if Instant::now() > deadline {
+                let seconds = PATIENCE.as_secs();
+                return Err(BenchError::Measure(format!(
+                    "{} did not reach {} within {seconds} s",
+                    pair[0].interface, pair[1].interface
+                )));
+            }
         }
     }
+    Ok(())
 }
 
 /// Sends `count` pings from a to b, one each `interval`.
-pub(super) fn run(site: &Site, count: usize, interval: Duration) -> Result<Pings, BenchError> {
-    let mut pinger = Pinger::open(site)?;
+pub(crate) fn run(site: &Site, count: usize, interval: Duration) -> Result<Pings, BenchError> {
+    let mut pinger = Pinger::open(&site.hosts[0], &site.hosts[1])?;
     let mut pings = Pings {
         round_trips_us: Vec::with_capacity(count),
         lost: 0,
@@ -72,13 +71,14 @@ pub(super) fn run(site: &Site, count: usize, interval: Duration) -> Result<Pings
 
 struct Pinger {
     socket: OwnedFd,
+    target: SocketAddrV4,
     identifier: u16,
     sequence: u16,
 }
 
 impl Pinger {
-    fn open(site: &Site) -> Result<Pinger, BenchError> {
-        let socket = site.a.run(|| {
+    fn open(from: &Host, to: &Host) -> Result<Pinger, BenchError> {
+        let socket = from.netns.run(|| {
             let flags = SocketFlags::CLOEXEC;
             rustix::net::socket_with(
                 AddressFamily::INET,
@@ -90,6 +90,7 @@ impl Pinger {
         })?;
         Ok(Pinger {
             socket,
+            target: SocketAddrV4::new(to.address, 0),
             identifier: std::process::id() as u16,
             sequence: 0,
         })
@@ -101,8 +102,7 @@ impl Pinger {
         let request = request(self.identifier, self.sequence);
         set_socket_timeout(&self.socket, Timeout::Recv, Some(timeout))?;
         let sent = Instant::now();
-        let target = SocketAddrV4::new(Ipv4Addr::from(ADDRESS_B), 0);
-        rustix::net::sendto(&self.socket, &request, SendFlags::empty(), &target)?;
+        rustix::net::sendto(&self.socket, &request, SendFlags::empty(), &self.target)?;
         let mut packet = [0; 2048];
         // A raw socket sees all ICMP: answers to earlier pings, errors.
         while sent.elapsed() < timeout {

@@ -1,15 +1,15 @@
-//! Softnet's own daemon: `softnet run` on a configuration of two TAP ports and a bridge.
+//! Softnet's own daemon: `softnet run` on a configuration of TAP ports and a bridge.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{Join, LATENCY, Shape};
+use super::{Join, LATENCY, Shape, Wiring};
 use crate::error::BenchError;
-use crate::hosts::{ADDRESS_A, ADDRESS_B, Site, with_prefix};
+use crate::hosts::Site;
 use crate::process::{self, Process};
 
 #[derive(Debug, Default)]
-pub(super) struct Softnet {
+pub(crate) struct Softnet {
     /// The daemon, once it is known to be there.
     program: Option<PathBuf>,
 }
@@ -26,17 +26,13 @@ impl Join for Softnet {
         Ok(())
     }
 
-    fn cannot_shape(&self) -> Option<&'static str> {
-        None
-    }
-
-    fn join(&self, site: &mut Site, shape: Option<Shape>) -> Result<(), BenchError> {
+    fn join(&self, site: &mut Site, wiring: Wiring) -> Result<(), BenchError> {
         let program = self
             .program
             .as_deref()
             .unwrap_or_else(|| Path::new("softnet"));
         let path = site.directory.path().join("softnet.toml");
-        std::fs::write(&path, configuration(site, shape))
+        std::fs::write(&path, configuration(site, wiring))
             .map_err(|e| BenchError::io(format!("writing {}", path.display()), e))?;
         let daemon = Process::start(site.switch.command(program).arg("run").arg(&path))?;
         site.daemons.push(daemon);
@@ -44,19 +40,24 @@ impl Join for Softnet {
     }
 }
 
-fn configuration(site: &Site, shape: Option<Shape>) -> String {
-    let qdisc = shape.map_or_else(String::new, |Shape { rate, burst, .. }| {
-        format!("qdisc = {{ kind = \"tbf\", rate = \"{rate}\", burst = \"{burst}\", latency = \"{LATENCY}\" }}\n")
-    });
-    let port = |name: &str, netns: &str, address: String, qdisc: &str| {
-        format!(
+fn configuration(site: &Site, wiring: Wiring) -> String {
+    let mut text = String::new();
+    for (index, host) in site.hosts.iter().enumerate() {
+        let (name, netns, address) = (&host.interface, host.netns.name(), host.prefix());
+        let queues = wiring.queues;
+        text += &format!(
             "[[port]]\nname = \"{name}\"\ndriver = \"tap\"\nnetns = \"{netns}\"\n\
-             address = [\"{address}\"]\n{qdisc}\n"
-        )
-    };
-    let a = port("a0", site.a.name(), with_prefix(ADDRESS_A), "");
-    let b = port("b0", site.b.name(), with_prefix(ADDRESS_B), &qdisc);
-    format!("{a}{b}[[bridge]]\nname = \"br0\"\nports = [\"a0\", \"b0\"]\n")
+             address = [\"{address}\"]\nqueues = {queues}\n"
+        );
+        if let (1, Some(Shape { rate, burst, .. })) = (index, wiring.shape) {
+            text += &format!(
+                "qdisc = {{ kind = \"tbf\", rate = \"{rate}\", burst = \"{burst}\", latency = \"{LATENCY}\" }}\n"
+            );
+        }
+        text.push('\n');
+    }
+    let ports: Vec<_> = site.hosts.iter().map(|h| &h.interface).collect();
+    text + &format!("[[bridge]]\nname = \"br0\"\nports = {ports:?}\n")
 }
 
 /// The program that was built with this one. Under cargo it is brought up to date first, so that no old one is measured.

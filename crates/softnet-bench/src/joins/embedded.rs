@@ -1,0 +1,197 @@
+//! Softnet's engine inside this program, so that its counters can be read around what is measured: what `softnet run` builds from
+//! a configuration of TAP ports and a bridge, buffers and workers as there.
+
+use std::time::Duration;
+
+use softnet::engine::{Engine, EngineStats, PortSetup};
+use softnet::pool::{Pool, PoolConfig};
+use softnet::qdisc::QdiscSpec;
+use softnet::time::Clock;
+use softnet_io::{Buffers, InterfaceAddress, Poller, Tap, TapConfig, TapRx, TapTx};
+
+use super::{Join, Wiring};
+use crate::error::BenchError;
+use crate::hosts::{Host, Site};
+
+/// Packet buffers of 2 KiB, and of 64 KiB: what `softnet run` makes if the file does not say otherwise.
+const SMALL: PoolConfig = PoolConfig {
+    buffers: 65_536,
+    buffer_size: 2048,
+};
+const LARGE: PoolConfig = PoolConfig {
+    buffers: 2048,
+    buffer_size: 65_536,
+};
+/// How long queued packets may still leave at the end.
+const DRAIN: Duration = Duration::from_millis(100);
+
+/// The engine at work. Ends with the value.
+pub(crate) struct Embedded {
+    engine: Engine<TapRx, TapTx>,
+    buffers: Buffers,
+}
+
+impl std::fmt::Debug for Embedded {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Embedded").finish_non_exhaustive()
+    }
+}
+
+/// What the engine has counted so far.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Counters {
+    /// Frames that the workers took in.
+    pub(crate) frames: u64,
+    /// Wire packets sent; a large frame counts as those it stands for.
+    pub(crate) packets: u64,
+    /// Wire packets dropped, for whatever reason.
+    pub(crate) drops: u64,
+    /// Wake-ups that threads sent to workers.
+    pub(crate) wakes: u64,
+    /// Times a worker lay down to sleep.
+    pub(crate) sleeps: u64,
+    /// CPU time of the workers, in seconds.
+    pub(crate) cpu_s: f64,
+}
+
+impl std::ops::Sub for Counters {
+    type Output = Counters;
+    fn sub(self, before: Counters) -> Counters {
+        Counters {
+            frames: self.frames - before.frames,
+            packets: self.packets - before.packets,
+            drops: self.drops - before.drops,
+            wakes: self.wakes - before.wakes,
+            sleeps: self.sleeps - before.sleeps,
+            cpu_s: self.cpu_s - before.cpu_s,
+        }
+    }
+}
+
+impl Embedded {
+    /// Reads the counters; stops nobody.
+    pub(crate) fn counters(&self) -> Result<Counters, BenchError> {
+        let stats = self.engine.stats();
+        let conservation = stats.conservation();
+        let workers = |of: fn(&softnet::rx::WorkerStats) -> u64| stats.workers.iter().map(of).sum();
+        Ok(Counters {
+            frames: workers(|w| w.processed),
+            packets: conservation.tx,
+            drops: conservation.dropped,
+            wakes: workers(|w| w.wakes),
+            sleeps: workers(|w| w.sleeps),
+            cpu_s: crate::cpu::of_threads("softnet/")?,
+        })
+    }
+
+    /// The pools' counters: small buffers, large ones.
+    pub(crate) fn pools(&self) -> [softnet::pool::PoolStats; 2] {
+        let large = self.buffers.large.as_ref().unwrap_or(&self.buffers.small);
+        [self.buffers.small.stats(), large.stats()]
+    }
+
+    /// Ends the engine.
+    ///
+    /// # Errors
+    /// [`BenchError::Measure`] if a packet is unaccounted for.
+    pub(crate) fn stop(self) -> Result<(), BenchError> {
+        check(&self.engine.stop(DRAIN))
+    }
+}
+
+fn check(stats: &EngineStats) -> Result<(), BenchError> {
+    let sums = stats.conservation();
+    if sums.holds() {
+        Ok(())
+    } else {
+        Err(BenchError::Measure(format!(
+            "softnet lost count of packets: {sums:?}"
+        )))
+    }
+}
+
+/// Joins hosts by an [`Embedded`].
+#[derive(Debug)]
+pub(crate) struct EmbeddedSoftnet {
+    name: &'static str,
+    /// Whether buffers go home to the thread that allocated them.
+    defer: bool,
+}
+
+impl EmbeddedSoftnet {
+    /// Softnet as it is.
+    pub(crate) fn new() -> EmbeddedSoftnet {
+        EmbeddedSoftnet {
+            name: crate::report::OURS,
+            defer: true,
+        }
+    }
+
+    /// The older design `depot`: a buffer stays in the cache of the thread that frees it, and goes home by way of the depot.
+    pub(crate) fn without_deferral() -> EmbeddedSoftnet {
+        EmbeddedSoftnet {
+            name: "depot",
+            defer: false,
+        }
+    }
+}
+
+impl Join for EmbeddedSoftnet {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn join(&self, site: &mut Site, wiring: Wiring) -> Result<(), BenchError> {
+        let small = pool(SMALL)?;
+        let large = pool(LARGE)?;
+        if !self.defer {
+            small.set_defer_max(0);
+            large.set_defer_max(0);
+        }
+        let buffers = Buffers {
+            small: small.clone(),
+            large: Some(large),
+        };
+        let workers = std::thread::available_parallelism().map_or(1, usize::from);
+        let pollers = (0..workers)
+            .map(|_| Poller::new().map_err(|e| BenchError::io("making a worker's poller", e)))
+            .collect::<Result<Vec<_>, _>>()?;
+        let engine = Engine::start(pollers, small, Clock::monotonic()).map_err(failed)?;
+        let mut ports = Vec::new();
+        for host in &site.hosts {
+            let tap = Tap::open(&device(host, wiring)?, &buffers).map_err(failed)?;
+            let setup = PortSetup {
+                name: tap.name,
+                rx: tap.rx,
+                tx: tap.tx,
+                features: tap.features,
+                qdisc: QdiscSpec::default(),
+            };
+            ports.push(engine.add_port(setup).map_err(failed)?);
+        }
+        engine.add_bridge("br0", &ports).map_err(failed)?;
+        site.engine = Some(Embedded { engine, buffers });
+        Ok(())
+    }
+}
+
+fn device(host: &Host, wiring: Wiring) -> Result<TapConfig, BenchError> {
+    let address: InterfaceAddress = host
+        .prefix()
+        .parse()
+        .map_err(|e: softnet_io::BadAddress| BenchError::Measure(e.to_string()))?;
+    Ok(TapConfig {
+        queues: wiring.queues,
+        addresses: vec![address],
+        netns: Some(host.netns.handle().clone()),
+        ..TapConfig::new(&host.interface)
+    })
+}
+
+fn pool(config: PoolConfig) -> Result<Pool, BenchError> {
+    Pool::new(config).map_err(failed)
+}
+
+fn failed(error: impl std::error::Error) -> BenchError {
+    BenchError::Measure(crate::error::chain(&error))
+}

@@ -1,0 +1,98 @@
+//! What joins hosts to one network: Softnet, the kernel's bridge, Open vSwitch.
+
+use std::time::{Duration, Instant};
+
+use crate::error::BenchError;
+use crate::hosts::Site;
+use crate::ping;
+
+mod bridge;
+mod embedded;
+mod ovs;
+mod softnet;
+
+pub(crate) use bridge::KernelBridge;
+pub(crate) use embedded::{Embedded, EmbeddedSoftnet};
+pub(crate) use ovs::OpenVswitch;
+pub(crate) use softnet::Softnet;
+
+/// A token bucket towards host b; options are in `tc`'s words.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Shape {
+    pub(crate) rate: &'static str,
+    pub(crate) bits_per_second: f64,
+    pub(crate) burst: &'static str,
+}
+
+/// How long a packet may wait for tokens.
+pub(crate) const LATENCY: &str = "50ms";
+
+/// What the ports are like.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wiring {
+    pub(crate) shape: Option<Shape>,
+    /// Queues of each port each way, where the variant can have several.
+    pub(crate) queues: usize,
+}
+
+impl Default for Wiring {
+    /// One queue, unshaped.
+    fn default() -> Wiring {
+        Wiring {
+            shape: None,
+            queues: 1,
+        }
+    }
+}
+
+/// Something that joins hosts.
+pub(crate) trait Join {
+    /// As in the report.
+    fn name(&self) -> &'static str;
+
+    /// What must be done once and is not part of joining.
+    fn prepare(&mut self) -> Result<(), BenchError> {
+        Ok(())
+    }
+
+    /// Why it cannot shape, if so.
+    fn cannot_shape(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// Joins the hosts: afterwards each has its interface, with its address and up. Packets may take a moment more.
+    fn join(&self, site: &mut Site, wiring: Wiring) -> Result<(), BenchError>;
+}
+
+/// Those of the variants that were asked for: all if `names` is empty.
+///
+/// # Errors
+/// [`BenchError::Usage`] if one of the names is none of theirs.
+pub(crate) fn choose(
+    experiment: &str,
+    mut joins: Vec<Box<dyn Join>>,
+    names: &[String],
+) -> Result<Vec<Box<dyn Join>>, BenchError> {
+    let known: Vec<_> = joins.iter().map(|join| join.name()).collect();
+    if let Some(unknown) = names.iter().find(|name| !known.contains(&name.as_str())) {
+        return Err(BenchError::Usage(format!(
+            "{experiment} has no variant '{unknown}'; there are: {}",
+            known.join(", ")
+        )));
+    }
+    joins.retain(|join| names.is_empty() || names.iter().any(|name| name == join.name()));
+    Ok(joins)
+}
+
+/// A site whose hosts reach each other, and the time that took once the namespaces were there.
+pub(crate) fn open(
+    join: &dyn Join,
+    hosts: u8,
+    wiring: Wiring,
+) -> Result<(Site, Duration), BenchError> {
+    let mut site = Site::of(hosts)?;
+    let start = Instant::now();
+    join.join(&mut site, wiring)?;
+    ping::wait_for_path(&site)?;
+    Ok((site, start.elapsed()))
+}

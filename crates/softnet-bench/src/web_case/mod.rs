@@ -1,0 +1,145 @@
+//! The container case of experiment `nolock-qdisc`: a load generator (wrk) on host a, a proxy (nginx) on host b, a web server (nginx) on
+//! host c, joined by Softnet or by what one would use instead.
+//!
+//! Every request crosses the switch four times, in small packets. Softnet has its default discipline, `pfifo_fast`, at each port;
+//! the kernel's bridge has none, as it comes. All share the machine's CPUs.
+
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::error::BenchError;
+use crate::hosts::Site;
+use crate::interleave::{Variant, interleave};
+use crate::joins::{self, EmbeddedSoftnet, Join, KernelBridge, OpenVswitch, Wiring};
+use crate::options::Options;
+use crate::report::{Collector, Param};
+use crate::{cpu, process};
+
+mod nginx;
+mod wrk;
+
+/// Fields that Softnet is compared by.
+pub(crate) const COMPARE: &[&str] = &["rps", "p50_ns", "p99_ns", "cpu_us_per_request"];
+/// The case's name: rows carry it as the parameter `case`.
+pub(crate) const CASE: &str = "web";
+/// Connections from the load generator to the proxy.
+const CONNECTIONS: [u32; 4] = [16, 32, 64, 1024];
+/// Requests before the first measurement, so that the proxy has its connections to the server.
+const WARM_UP: Duration = Duration::from_secs(1);
+
+/// The variants, by name.
+pub(crate) fn joins() -> Vec<Box<dyn Join>> {
+    vec![
+        Box::new(EmbeddedSoftnet::new()),
+        Box::new(OpenVswitch::Stock),
+        Box::new(OpenVswitch::SegmentationOffload),
+        Box::new(KernelBridge),
+    ]
+}
+
+/// Measures the case and adds its rows. Of `--only` it knows `connections`; `--variants` as usual.
+///
+/// # Errors
+/// [`BenchError::Usage`] if `--variants` names none of its variants; what ends an experiment.
+pub(crate) fn rows(options: &Options, results: &mut Collector) -> Result<(), BenchError> {
+    let only = options.only()?;
+    let wanted = |n: &u32| {
+        let values: Vec<_> = only.iter().filter(|(k, _)| k == "connections").collect();
+        values.is_empty() || values.iter().any(|(_, v)| *v == n.to_string())
+    };
+    let connections: Vec<u32> = CONNECTIONS.into_iter().filter(wanted).collect();
+    let variants = joins::choose("nolock-qdisc, case web,", joins(), &options.variants)?;
+    let mut variants: Vec<Box<dyn Variant>> = variants
+        .into_iter()
+        .map(|join| {
+            Box::new(Turn {
+                join,
+                connections: connections.clone(),
+                slice: options.slice(),
+            }) as Box<dyn Variant>
+        })
+        .collect();
+    interleave(options.rounds(), &mut variants, results)
+}
+
+struct Turn {
+    join: Box<dyn Join>,
+    connections: Vec<u32>,
+    slice: Duration,
+}
+
+impl Variant for Turn {
+    fn name(&self) -> &'static str {
+        self.join.name()
+    }
+
+    fn params(&self) -> Vec<Param> {
+        vec![("case", json!(CASE))]
+    }
+
+    fn turn(&mut self, results: &mut Collector) -> Result<(), BenchError> {
+        for (program, package) in [("wrk", "wrk"), ("nginx", "nginx")] {
+            if process::find(program).is_none() {
+                return Err(BenchError::Unavailable(format!(
+                    "`{program}` is not installed (package {package})"
+                )));
+            }
+        }
+        self.join.prepare()?;
+        let (mut site, _) = joins::open(&*self.join, 3, Wiring::default())?;
+        nginx::start(&mut site)?;
+        let warm_up = self.connections.iter().max().copied().unwrap_or(1);
+        wrk::run(&site, nginx::proxy(&site), warm_up, WARM_UP.min(self.slice))?;
+        for &connections in &self.connections {
+            self.measure(&site, connections, results)?;
+        }
+        site.check_running()?;
+        match site.engine.take() {
+            Some(engine) => engine.stop(),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Turn {
+    fn measure(
+        &self,
+        site: &Site,
+        connections: u32,
+        results: &mut Collector,
+    ) -> Result<(), BenchError> {
+        let params = [("case", json!(CASE)), ("connections", json!(connections))];
+        let engine = || site.engine.as_ref().map(|e| e.counters()).transpose();
+        let (busy, before) = (cpu::busy()?, engine()?);
+        let web = wrk::run(site, nginx::proxy(site), connections, self.slice)?;
+        let (busy, after) = (cpu::busy()? - busy, engine()?);
+        let requests = web.requests.max(1.0);
+        let mut fields = vec![
+            ("rps", web.requests_per_second),
+            ("p50_ns", web.p50_ns),
+            ("p99_ns", web.p99_ns),
+            ("errors", web.errors),
+            ("cpu_us_per_request", busy * 1e6 / requests),
+        ];
+        if let (Some(after), Some(before)) = (after, before) {
+            let counted = after - before;
+            fields.extend([
+                ("frames_per_request", counted.frames as f64 / requests),
+                ("sleeps_per_request", counted.sleeps as f64 / requests),
+                ("wakes_per_request", counted.wakes as f64 / requests),
+                ("worker_us_per_request", counted.cpu_s * 1e6 / requests),
+                ("drops", counted.drops as f64),
+            ]);
+        }
+        results.add(self.name(), &params, &fields);
+        Ok(())
+    }
+}
+
+/// A command that runs `program` on one of the hosts.
+fn on(site: &Site, host: usize, program: &str) -> Command {
+    let program = process::find(program).unwrap_or_else(|| program.into());
+    site.hosts[host].netns.command(program)
+}
