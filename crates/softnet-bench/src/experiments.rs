@@ -48,6 +48,11 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
             Ok(results.report("nolock-qdisc", crate::web_case::COMPARE))
         },
     },
+    Experiment {
+        name: "backlog",
+        summary: "many small requests, and many small senders, between hosts joined by Softnet, a bridge or Open vSwitch",
+        run: crate::tap_case::run,
+    },
 ];
 
 /// The experiments that `name` stands for.

@@ -31,6 +31,7 @@ mod process;
 mod report;
 mod switch;
 mod table;
+mod tap_case;
 #[allow(
     unsafe_code,
     reason = "io_uring's submissions point at buffers that the caller keeps alive"

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use softnet::engine::{Engine, EngineStats, PortSetup};
-use softnet::pool::{Pool, PoolConfig};
+use softnet::pool::{Pool, PoolConfig, PoolStats};
 use softnet::qdisc::QdiscSpec;
 use softnet::time::Clock;
 use softnet_io::{Buffers, InterfaceAddress, Poller, Tap, TapConfig, TapRx, TapTx};
@@ -52,6 +52,10 @@ pub(crate) struct Counters {
     pub(crate) sleeps: u64,
     /// CPU time of the workers, in seconds.
     pub(crate) cpu_s: f64,
+    /// Of both pools: allocations refused, wake-ups of sleeping homes, buffers that went to the depot past their home's inbox.
+    pub(crate) exhausted: u64,
+    pub(crate) kicks: u64,
+    pub(crate) bypassed: u64,
 }
 
 impl std::ops::Sub for Counters {
@@ -64,6 +68,9 @@ impl std::ops::Sub for Counters {
             wakes: self.wakes - before.wakes,
             sleeps: self.sleeps - before.sleeps,
             cpu_s: self.cpu_s - before.cpu_s,
+            exhausted: self.exhausted - before.exhausted,
+            kicks: self.kicks - before.kicks,
+            bypassed: self.bypassed - before.bypassed,
         }
     }
 }
@@ -73,6 +80,8 @@ impl Embedded {
     pub(crate) fn counters(&self) -> Result<Counters, BenchError> {
         let stats = self.engine.stats();
         let conservation = stats.conservation();
+        let large = self.buffers.large.as_ref().map(Pool::stats);
+        let pools = |of: fn(&PoolStats) -> u64| of(&stats.pool) + large.as_ref().map_or(0, of);
         let workers = |of: fn(&softnet::rx::WorkerStats) -> u64| stats.workers.iter().map(of).sum();
         Ok(Counters {
             frames: workers(|w| w.processed),
@@ -81,13 +90,10 @@ impl Embedded {
             wakes: workers(|w| w.wakes),
             sleeps: workers(|w| w.sleeps),
             cpu_s: crate::cpu::of_threads("softnet/")?,
+            exhausted: pools(|p| p.exhausted),
+            kicks: pools(|p| p.kicks),
+            bypassed: pools(|p| p.bypassed),
         })
-    }
-
-    /// The pools' counters: small buffers, large ones.
-    pub(crate) fn pools(&self) -> [softnet::pool::PoolStats; 2] {
-        let large = self.buffers.large.as_ref().unwrap_or(&self.buffers.small);
-        [self.buffers.small.stats(), large.stats()]
     }
 
     /// Ends the engine.

@@ -12,7 +12,7 @@ mod ovs;
 mod softnet;
 
 pub(crate) use bridge::KernelBridge;
-pub(crate) use embedded::{Embedded, EmbeddedSoftnet};
+pub(crate) use embedded::{Counters, Embedded, EmbeddedSoftnet};
 pub(crate) use ovs::OpenVswitch;
 pub(crate) use softnet::Softnet;
 

@@ -1,0 +1,326 @@
+//! The cases of experiment `backlog` with real sockets: two hosts, joined by Softnet through two TAP ports, or by what one would use instead.
+//!
+//! `tap-rr`: many flows of one request and one response each at a time, one byte long, as netperf's TCP_RR. `many-clients`: many TCP senders with
+//! a segment size of 400 bytes, by iperf (version 2), then more senders of little each; ports have four queues. All share the machine's CPUs.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::cpu;
+use crate::error::BenchError;
+use crate::hosts::Site;
+use crate::interleave::{Variant, interleave};
+use crate::joins::{self, Counters, EmbeddedSoftnet, Join, KernelBridge, OpenVswitch, Wiring};
+use crate::numbers::percentile;
+use crate::options::Options;
+use crate::report::{Collector, Param};
+
+mod events;
+mod iperf2;
+mod rr;
+mod senders;
+mod sink;
+
+/// Fields that Softnet is compared by.
+pub(crate) const COMPARE: &[&str] = &[
+    "tps",
+    "p90_ns",
+    "p95_ns",
+    "p99_ns",
+    "cpu_us_per_transaction",
+    "gbps",
+    "cpu_s_per_gbit",
+];
+/// Flows of requests and responses.
+const FLOWS: usize = 200;
+/// Senders of iperf, and those that send little each.
+const CLIENTS: usize = 200;
+const SHORT_CLIENTS: usize = 1200;
+/// Queues of each port in `many-clients`.
+const QUEUES: usize = 4;
+/// The segment size of `many-clients`.
+const MSS: u16 = 400;
+/// Time for the flows to get going before anything is counted.
+const WARM_UP: Duration = Duration::from_millis(300);
+
+/// A case of the experiment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Case {
+    /// Requests and responses.
+    TapRr,
+    /// Bulk transfer by many.
+    ManyClients,
+}
+
+/// Runs the cases that `--only case=…` names, or both.
+pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
+    let mut results = Collector::default();
+    let only = options.only()?;
+    for case in [Case::TapRr, Case::ManyClients] {
+        let mut named = only.iter().filter(|(name, _)| name == "case").peekable();
+        if named.peek().is_none() || named.any(|(_, value)| value == case.name()) {
+            case.rows(options, &mut results)?;
+        }
+    }
+    Ok(results.report("backlog", COMPARE))
+}
+
+impl Case {
+    /// Rows carry it as the parameter `case`.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Case::TapRr => "tap-rr",
+            Case::ManyClients => "many-clients",
+        }
+    }
+
+    fn param(self) -> Param {
+        ("case", json!(self.name()))
+    }
+
+    fn joins(self) -> Vec<Box<dyn Join>> {
+        let mut joins: Vec<Box<dyn Join>> = vec![Box::new(EmbeddedSoftnet::new())];
+        if self == Case::ManyClients {
+            joins.push(Box::new(EmbeddedSoftnet::without_deferral()));
+        }
+        joins.push(Box::new(OpenVswitch::Stock));
+        joins.push(Box::new(OpenVswitch::SegmentationOffload));
+        joins.push(Box::new(KernelBridge));
+        joins
+    }
+
+    /// Measures the case and adds its rows.
+    ///
+    /// # Errors
+    /// What ends an experiment.
+    pub(crate) fn rows(self, options: &Options, results: &mut Collector) -> Result<(), BenchError> {
+        let mut joins = self.joins();
+        // Those of other cases are none of ours.
+        joins.retain(|join| {
+            options.variants.is_empty() || options.variants.iter().any(|name| name == join.name())
+        });
+        let mut variants: Vec<Box<dyn Variant>> = joins
+            .into_iter()
+            .map(|join| {
+                Box::new(Turn {
+                    case: self,
+                    join,
+                    slice: options.slice(),
+                }) as Box<dyn Variant>
+            })
+            .collect();
+        interleave(options.rounds(), &mut variants, results)
+    }
+}
+
+struct Turn {
+    case: Case,
+    join: Box<dyn Join>,
+    slice: Duration,
+}
+
+impl Variant for Turn {
+    fn name(&self) -> &'static str {
+        self.join.name()
+    }
+
+    fn params(&self) -> Vec<Param> {
+        vec![self.case.param()]
+    }
+
+    fn turn(&mut self, results: &mut Collector) -> Result<(), BenchError> {
+        self.join.prepare()?;
+        match self.case {
+            Case::TapRr => self.with_site(1, |site| self.rr(site, results)),
+            Case::ManyClients => {
+                self.with_site(QUEUES, |site| self.many_clients(site, results))?;
+                self.with_site(QUEUES, |site| self.short_clients(site, results))
+            }
+        }
+    }
+}
+
+impl Turn {
+    fn with_site(
+        &self,
+        queues: usize,
+        measure: impl FnOnce(&Site) -> Result<(), BenchError>,
+    ) -> Result<(), BenchError> {
+        let wiring = Wiring {
+            queues,
+            ..Wiring::default()
+        };
+        let (mut site, _) = joins::open(&*self.join, 2, wiring)?;
+        measure(&site)?;
+        site.check_running()?;
+        match site.engine.take() {
+            Some(engine) => engine.stop(),
+            None => Ok(()),
+        }
+    }
+
+    fn rr(&self, site: &Site, results: &mut Collector) -> Result<(), BenchError> {
+        let window = Window::after(WARM_UP, self.slice);
+        let (rr, seen) = rr::run(site, FLOWS, window)?;
+        let count = rr.latencies_ns.len() as f64;
+        if count == 0.0 {
+            return Err(BenchError::Measure(format!(
+                "{}: no request was answered",
+                self.name()
+            )));
+        }
+        let mut fields = vec![
+            ("tps", count / window.seconds()),
+            ("p90_ns", percentile(&rr.latencies_ns, 0.90)),
+            ("p95_ns", percentile(&rr.latencies_ns, 0.95)),
+            ("p99_ns", percentile(&rr.latencies_ns, 0.99)),
+            ("cpu_us_per_transaction", seen.busy_s * 1e6 / count),
+            ("cpu_share", seen.cpu_share(window)),
+        ];
+        if let Some(counted) = seen.counters {
+            fields.extend([
+                ("wakes_per_s", counted.wakes as f64 / window.seconds()),
+                ("sleeps_per_s", counted.sleeps as f64 / window.seconds()),
+                ("sleeps_per_transaction", counted.sleeps as f64 / count),
+                ("worker_us_per_transaction", counted.cpu_s * 1e6 / count),
+                ("drops", counted.drops as f64),
+            ]);
+        }
+        let params = [self.case.param(), ("flows", json!(FLOWS))];
+        results.add(self.name(), &params, &fields);
+        Ok(())
+    }
+
+    fn many_clients(&self, site: &Site, results: &mut Collector) -> Result<(), BenchError> {
+        let params = self.client_params("iperf", CLIENTS);
+        let sink = sink::Sink::listen(site, MSS)?;
+        let clients = match iperf2::Clients::start(site, CLIENTS, MSS, WARM_UP + self.slice) {
+            Err(BenchError::Unavailable(why)) => {
+                results.skip(self.name(), &params, &why);
+                return Ok(());
+            }
+            other => other?,
+        };
+        let window = Window::after(WARM_UP, self.slice);
+        let (received, seen) = sink.count(site, None, window, || clients.check())?;
+        drop(clients);
+        let extra = [("connections_seen", received.connections as f64)];
+        self.add_bulk(&params, received.bytes, window, &seen, &extra, results);
+        Ok(())
+    }
+
+    fn short_clients(&self, site: &Site, results: &mut Collector) -> Result<(), BenchError> {
+        let params = self.client_params("sockets", SHORT_CLIENTS);
+        let sink = sink::Sink::listen(site, MSS)?;
+        let window = Window::after(WARM_UP, self.slice);
+        let limit = Some(senders::EACH);
+        let (received, seen, failed) = std::thread::scope(|scope| {
+            let senders = scope.spawn(|| senders::run(site, SHORT_CLIENTS, window));
+            let counted = sink.count(site, limit, window, || Ok(()));
+            let failed = senders
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            let (received, seen) = counted?;
+            Ok::<_, BenchError>((received, seen, failed))
+        })?;
+        let extra = [
+            (
+                "connections_per_s",
+                received.finished as f64 / window.seconds(),
+            ),
+            ("failed", failed as f64),
+        ];
+        self.add_bulk(&params, received.bytes, window, &seen, &extra, results);
+        Ok(())
+    }
+
+    fn client_params(&self, generator: &str, clients: usize) -> Vec<Param> {
+        vec![
+            self.case.param(),
+            ("generator", Value::from(generator)),
+            ("clients", json!(clients)),
+            ("mss", json!(MSS)),
+            ("queues", json!(QUEUES)),
+        ]
+    }
+
+    fn add_bulk(
+        &self,
+        params: &[Param],
+        bytes: u64,
+        window: Window,
+        seen: &Seen,
+        extra: &[(&'static str, f64)],
+        results: &mut Collector,
+    ) {
+        let gbit = bytes as f64 * 8.0 / 1e9;
+        let mut fields = vec![
+            ("gbps", gbit / window.seconds()),
+            ("cpu_s_per_gbit", seen.busy_s / gbit.max(1e-9)),
+        ];
+        fields.extend(extra);
+        if let Some(counted) = seen.counters {
+            let frames = (counted.frames as f64).max(1.0);
+            fields.extend([
+                ("drops", counted.drops as f64),
+                ("packets_per_frame", counted.packets as f64 / frames),
+                ("bypassed_per_frame", counted.bypassed as f64 / frames),
+                ("kicks_per_frame", counted.kicks as f64 / frames),
+                ("exhausted", counted.exhausted as f64),
+            ]);
+        }
+        results.add(self.name(), params, &fields);
+    }
+}
+
+/// The part of the time that is measured.
+#[derive(Debug, Clone, Copy)]
+struct Window {
+    from: Instant,
+    to: Instant,
+}
+
+impl Window {
+    fn after(warm_up: Duration, time: Duration) -> Window {
+        let from = Instant::now() + warm_up;
+        Window {
+            from,
+            to: from + time,
+        }
+    }
+
+    fn seconds(self) -> f64 {
+        (self.to - self.from).as_secs_f64()
+    }
+
+    /// Waits until the window has passed; what the machine and the engine did in it.
+    fn watch(self, site: &Site) -> Result<Seen, BenchError> {
+        let engine = || site.engine.as_ref().map(|e| e.counters()).transpose();
+        std::thread::sleep(self.from.saturating_duration_since(Instant::now()));
+        let (busy, before) = (cpu::busy()?, engine()?);
+        std::thread::sleep(self.to.saturating_duration_since(Instant::now()));
+        let (busy, after) = (cpu::busy()? - busy, engine()?);
+        Ok(Seen {
+            busy_s: busy,
+            counters: after.zip(before).map(|(after, before)| after - before),
+        })
+    }
+}
+
+/// What happened during a window.
+#[derive(Debug)]
+struct Seen {
+    /// CPU time of the machine.
+    busy_s: f64,
+    /// What the engine counted, where it is in this program.
+    counters: Option<Counters>,
+}
+
+impl Seen {
+    /// Of all CPUs.
+    fn cpu_share(&self, window: Window) -> f64 {
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        self.busy_s / (window.seconds() * cpus as f64)
+    }
+}
