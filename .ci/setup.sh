@@ -7,6 +7,9 @@ need ip iproute2
 need tc iproute2
 need ping iputils-ping
 need iperf3 iperf3
+need iperf iperf
+need wrk wrk
+need nginx nginx-light
 need ovs-vswitchd openvswitch-switch
 need setpriv util-linux
 need pkg-config pkg-config

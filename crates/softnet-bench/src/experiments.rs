@@ -4,6 +4,9 @@ use serde_json::Value;
 
 use crate::error::BenchError;
 use crate::options::Options;
+use crate::report::Collector;
+use crate::tap_case::Case;
+use crate::{joins, tap_case, web_case};
 
 /// One experiment.
 pub(crate) struct Experiment {
@@ -42,18 +45,36 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
     Experiment {
         name: "nolock-qdisc",
         summary: "web requests through a proxy, in containers joined by Softnet, a bridge or Open vSwitch",
-        run: |options| {
-            let mut results = crate::report::Collector::default();
-            crate::web_case::rows(options, &mut results)?;
-            Ok(results.report("nolock-qdisc", crate::web_case::COMPARE))
-        },
+        run: nolock_qdisc,
     },
     Experiment {
         name: "backlog",
         summary: "many small requests, and many small senders, between hosts joined by Softnet, a bridge or Open vSwitch",
-        run: crate::tap_case::run,
+        run: backlog,
     },
 ];
+
+fn nolock_qdisc(options: &Options) -> Result<Value, BenchError> {
+    let name = "nolock-qdisc";
+    joins::check(name, &web_case::variants(), &options.variants)?;
+    let mut results = Collector::default();
+    if options.includes("case", web_case::CASE)? {
+        web_case::rows(options, &mut results)?;
+    }
+    Ok(results.report(name, web_case::COMPARE))
+}
+
+fn backlog(options: &Options) -> Result<Value, BenchError> {
+    let name = "backlog";
+    joins::check(name, &Case::ManyClients.variants(), &options.variants)?;
+    let mut results = Collector::default();
+    for case in [Case::TapRr, Case::ManyClients] {
+        if options.includes("case", case.name())? {
+            case.rows(options, &mut results)?;
+        }
+    }
+    Ok(results.report(name, tap_case::COMPARE))
+}
 
 /// The experiments that `name` stands for.
 pub(crate) fn choose(name: &str) -> Result<Vec<&'static Experiment>, BenchError> {

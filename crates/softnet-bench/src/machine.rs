@@ -1,5 +1,6 @@
 //! What was measured on: the `machine` object of a report.
 
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -73,11 +74,13 @@ fn peers() -> Value {
         ("iperf3", "iperf3", "--version"),
         ("openvswitch", "ovs-vswitchd", "--version"),
         ("iproute2", "ip", "-V"),
+        ("iperf", "iperf", "--version"),
+        ("wrk", "wrk", "--version"),
+        ("nginx", "nginx", "-v"),
     ];
     let mut peers = Map::new();
     for (name, program, flag) in programs {
-        let printed = process::find(program)
-            .and_then(|path| process::output(Command::new(path).arg(flag)).ok());
+        let printed = process::find(program).and_then(|path| printed(path, flag));
         if let Some(version) = printed.as_deref().and_then(version) {
             peers.insert(name.to_owned(), json!(version));
         }
@@ -85,12 +88,19 @@ fn peers() -> Value {
     Value::Object(peers)
 }
 
+/// What a program says of itself, on whichever stream and with whatever exit code: tastes differ.
+fn printed(program: PathBuf, flag: &str) -> Option<String> {
+    let output = Command::new(program).arg(flag).output().ok()?;
+    let text = [output.stdout, output.stderr].concat();
+    Some(String::from_utf8_lossy(&text).into_owned())
+}
+
 /// The first word that looks like a version.
 fn version(printed: &str) -> Option<String> {
     printed
         .lines()
         .next()?
-        .split([' ', '-', ','])
+        .split([' ', '-', ',', '/'])
         .find(|word| word.contains('.') && word.chars().all(|c| c.is_ascii_digit() || c == '.'))
         .map(str::to_owned)
 }
@@ -147,6 +157,14 @@ mod tests {
         assert_eq!(
             version("ip utility, iproute2-6.1.0, libbpf 1.1.2").as_deref(),
             Some("6.1.0")
+        );
+        assert_eq!(
+            version("nginx version: nginx/1.22.1\n").as_deref(),
+            Some("1.22.1")
+        );
+        assert_eq!(
+            version("wrk debian/4.1.0-3+b2 [epoll] Copyright (C) 2012 Will Glozer\n").as_deref(),
+            Some("4.1.0")
         );
         assert_eq!(version(""), None);
     }

@@ -62,6 +62,16 @@ impl Options {
         self.only.iter().map(pair).collect()
     }
 
+    /// Whether `--only` lets rows through whose parameter `name` is `value`: it does not name the parameter, or has this value of it.
+    ///
+    /// # Errors
+    /// As [`only`](Options::only).
+    pub(crate) fn includes(&self, name: &str, value: &str) -> Result<bool, BenchError> {
+        let only = self.only()?;
+        let mut values = only.iter().filter(|(n, _)| n == name).peekable();
+        Ok(values.peek().is_none() || values.any(|(_, v)| v == value))
+    }
+
     /// How often each variant takes its turn.
     pub(crate) fn rounds(&self) -> usize {
         self.rounds
@@ -71,5 +81,34 @@ impl Options {
     /// Time for one figure in one round.
     pub(crate) fn slice(&self) -> Duration {
         Duration::from_secs_f64(self.seconds / self.rounds() as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+
+    #[test]
+    fn only_leaves_out_other_values_of_what_it_names() {
+        let options = |only: &str| {
+            Options::try_parse_from(["softnet-bench", "all", "--only", only]).expect("it is valid")
+        };
+        let some = options("case=web,connections=16,connections=64");
+        for (name, value, included) in [
+            ("case", "web", true),
+            ("case", "tap-rr", false),
+            ("connections", "64", true),
+            ("connections", "32", false),
+            ("clients", "200", true),
+        ] {
+            assert_eq!(
+                some.includes(name, value).ok(),
+                Some(included),
+                "{name}={value}"
+            );
+        }
+        assert!(options("web").includes("case", "web").is_err());
     }
 }

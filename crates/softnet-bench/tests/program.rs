@@ -49,61 +49,96 @@ fn numbers_out_of_range_are_usage_errors() {
         ["switch", "--rounds", "0"],
         ["switch", "--threads", "1,0"],
         ["switch", "--variants", "dpdk"],
+        ["backlog", "--variants", "nobody"],
+        ["nolock-qdisc", "--only", "web"],
     ] {
         assert_eq!(bench(&arguments).status.code(), Some(2), "{arguments:?}");
     }
 }
 
-/// Also covers SIGINT in the middle of a run: one test, so that the namespaces seen are its own.
-#[test]
-fn the_kernel_s_bridge_is_measured_and_nothing_is_left_behind() {
-    let arguments = [
-        "switch",
-        "--seconds",
-        "1",
-        "--variants",
-        "kernel-bridge",
-        "--json",
-    ];
-    let output = bench(&arguments);
+/// Runs an experiment for a moment with the kernel's bridge alone; its report.
+fn report(arguments: &[&str]) -> Value {
+    let always = ["--seconds", "1", "--variants", "kernel-bridge", "--json"];
+    let output = bench(&[arguments, &always].concat());
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
-    let report: Value = serde_json::from_slice(&output.stdout).expect("stdout is one JSON object");
-    assert_eq!(report["experiment"], "switch");
+    serde_json::from_slice(&output.stdout).expect("stdout is one JSON object")
+}
+
+/// Checks that the report has these figures; or why it has none.
+fn check(report: &Value, fields: &[&str]) -> Result<(), String> {
     assert!(report["machine"]["cpus"].is_u64());
     let rows = report["rows"].as_array().expect("a report has rows");
+    let whole = |row: &&Value| row.get("rate").is_none();
     if let Some(why) = rows
         .iter()
-        .find(|row| row.get("rate").is_none())
-        .and_then(|row| row["skipped"].as_str())
+        .filter(whole)
+        .find_map(|r| r["skipped"].as_str())
     {
-        return skip(why);
+        return Err(why.to_owned());
     }
-    let figure = |field: &str| rows.iter().find_map(|row| row[field].as_f64());
-    for field in [
+    for field in fields {
+        let figure = rows.iter().find_map(|row| row[*field].as_f64());
+        assert!(
+            figure.is_some_and(|value| value > 0.0),
+            "{field} in {report:#}"
+        );
+    }
+    Ok(())
+}
+
+/// Whether a process has a file of the run `pid` open, in a namespace or a directory of its own.
+fn has_processes(pid: u32) -> bool {
+    let mark = format!("/snb{pid}-");
+    let open = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let open = open.flat_map(|process| std::fs::read_dir(process.path().join("fd")));
+    open.flatten().flatten().any(|file| {
+        std::fs::read_link(file.path()).is_ok_and(|to| to.to_string_lossy().contains(&mark))
+    })
+}
+
+/// One test, so that the namespaces seen are its own: each experiment with real programs, then SIGINT in the middle of a run.
+#[test]
+fn real_programs_are_measured_and_nothing_is_left_behind() {
+    let switch = [
         "start_ms",
         "tcp_gbps",
         "udp_pps",
         "ping_mean_us",
         "measured_mbps",
-    ] {
-        assert!(
-            figure(field).is_some_and(|value| value > 0.0),
-            "{field} in {report:#}"
-        );
+    ];
+    let cases: [(&[&str], &[&str]); 3] = [
+        (&["switch"], &switch),
+        (
+            &["nolock-qdisc", "--only", "case=web,connections=16"],
+            &["rps", "p50_ns", "p99_ns"],
+        ),
+        (
+            &["backlog", "--only", "case=tap-rr,case=many-clients"],
+            &["tps", "p99_ns", "gbps", "connections_seen"],
+        ),
+    ];
+    for (arguments, fields) in cases {
+        let report = report(arguments);
+        assert_eq!(report["experiment"], arguments[0]);
+        if let Err(why) = check(&report, fields) {
+            return skip(&why);
+        }
+        assert_eq!(our_namespaces(), [""; 0]);
     }
-    assert_eq!(our_namespaces(), [""; 0]);
 
     let mut run = Command::new(env!("CARGO_BIN_EXE_softnet-bench"))
-        .args(arguments)
+        .args(["nolock-qdisc", "--only", "case=web", "--seconds", "30"])
+        .args(["--variants", "kernel-bridge"])
         .stdout(std::process::Stdio::null())
         .spawn()
         .expect("cargo has built the program");
     let pid = rustix::process::Pid::from_child(&run);
-    while our_namespaces().len() < 3 {
+    // nginx has its log open, in a process of its own for each CPU.
+    while our_namespaces().len() < 4 || !has_processes(run.id()) {
         assert!(
             matches!(run.try_wait(), Ok(None)),
-            "it ended before it made its namespaces"
+            "it ended before it started its programs"
         );
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
@@ -111,4 +146,10 @@ fn the_kernel_s_bridge_is_measured_and_nothing_is_left_behind() {
     let status = run.wait().expect("it is our child");
     assert_eq!(status.code(), Some(130));
     assert_eq!(our_namespaces(), [""; 0]);
+    // What was killed may take a moment to be gone.
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    while has_processes(run.id()) {
+        assert!(std::time::Instant::now() < deadline, "programs run on");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
 }

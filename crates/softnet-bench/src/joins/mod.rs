@@ -64,24 +64,32 @@ pub(crate) trait Join {
     fn join(&self, site: &mut Site, wiring: Wiring) -> Result<(), BenchError>;
 }
 
-/// Those of the variants that were asked for: all if `names` is empty.
-///
+/// Those of the variants that were asked for: all if `names` is empty. Names of none of them are passed over: they may be those of
+/// another part of the experiment, which [`check`]s them.
+pub(crate) fn choose(mut joins: Vec<Box<dyn Join>>, names: &[String]) -> Vec<Box<dyn Join>> {
+    joins.retain(|join| names.is_empty() || names.iter().any(|name| name == join.name()));
+    joins
+}
+
 /// # Errors
-/// [`BenchError::Usage`] if one of the names is none of theirs.
-pub(crate) fn choose(
+/// [`BenchError::Usage`] if one of `names` is not `known`.
+pub(crate) fn check(
     experiment: &str,
-    mut joins: Vec<Box<dyn Join>>,
+    known: &[&'static str],
     names: &[String],
-) -> Result<Vec<Box<dyn Join>>, BenchError> {
-    let known: Vec<_> = joins.iter().map(|join| join.name()).collect();
-    if let Some(unknown) = names.iter().find(|name| !known.contains(&name.as_str())) {
-        return Err(BenchError::Usage(format!(
+) -> Result<(), BenchError> {
+    match names.iter().find(|name| !known.contains(&name.as_str())) {
+        Some(unknown) => Err(BenchError::Usage(format!(
             "{experiment} has no variant '{unknown}'; there are: {}",
             known.join(", ")
-        )));
+        ))),
+        None => Ok(()),
     }
-    joins.retain(|join| names.is_empty() || names.iter().any(|name| name == join.name()));
-    Ok(joins)
+}
+
+/// The names of the variants.
+pub(crate) fn names(joins: &[Box<dyn Join>]) -> Vec<&'static str> {
+    joins.iter().map(|join| join.name()).collect()
 }
 
 /// A site whose hosts reach each other, and the time that took once the namespaces were there.

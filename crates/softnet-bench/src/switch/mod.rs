@@ -84,9 +84,10 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
     if !options.threads.is_empty() {
         eprintln!("softnet-bench: switch: --threads has no meaning here and is ignored");
     }
+    joins::check("switch", &joins::names(&joins()), &options.variants)?;
     let slice = options.slice();
     let mut variants: Vec<Box<dyn Variant>> = Vec::new();
-    for join in joins::choose("switch", joins(), &options.variants)? {
+    for join in joins::choose(joins(), &options.variants) {
         variants.push(Box::new(Turn {
             join,
             slice,

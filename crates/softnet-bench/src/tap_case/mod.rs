@@ -53,19 +53,6 @@ pub(crate) enum Case {
     ManyClients,
 }
 
-/// Runs the cases that `--only case=…` names, or both.
-pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
-    let mut results = Collector::default();
-    let only = options.only()?;
-    for case in [Case::TapRr, Case::ManyClients] {
-        let mut named = only.iter().filter(|(name, _)| name == "case").peekable();
-        if named.peek().is_none() || named.any(|(_, value)| value == case.name()) {
-            case.rows(options, &mut results)?;
-        }
-    }
-    Ok(results.report("backlog", COMPARE))
-}
-
 impl Case {
     /// Rows carry it as the parameter `case`.
     pub(crate) fn name(self) -> &'static str {
@@ -79,6 +66,11 @@ impl Case {
         ("case", json!(self.name()))
     }
 
+    /// The names of the variants.
+    pub(crate) fn variants(self) -> Vec<&'static str> {
+        joins::names(&self.joins())
+    }
+
     fn joins(self) -> Vec<Box<dyn Join>> {
         let mut joins: Vec<Box<dyn Join>> = vec![Box::new(EmbeddedSoftnet::new())];
         if self == Case::ManyClients {
@@ -90,17 +82,12 @@ impl Case {
         joins
     }
 
-    /// Measures the case and adds its rows.
+    /// Measures the case and adds its rows. Names that `--variants` has beside those of its [`variants`](Case::variants) are passed over.
     ///
     /// # Errors
     /// What ends an experiment.
     pub(crate) fn rows(self, options: &Options, results: &mut Collector) -> Result<(), BenchError> {
-        let mut joins = self.joins();
-        // Those of other cases are none of ours.
-        joins.retain(|join| {
-            options.variants.is_empty() || options.variants.iter().any(|name| name == join.name())
-        });
-        let mut variants: Vec<Box<dyn Variant>> = joins
+        let mut variants: Vec<Box<dyn Variant>> = joins::choose(self.joins(), &options.variants)
             .into_iter()
             .map(|join| {
                 Box::new(Turn {
@@ -258,11 +245,13 @@ impl Turn {
         let mut fields = vec![
             ("gbps", gbit / window.seconds()),
             ("cpu_s_per_gbit", seen.busy_s / gbit.max(1e-9)),
+            ("retransmits", seen.retransmits),
         ];
         fields.extend(extra);
         if let Some(counted) = seen.counters {
             let frames = (counted.frames as f64).max(1.0);
             fields.extend([
+                ("worker_s_per_gbit", counted.cpu_s / gbit.max(1e-9)),
                 ("drops", counted.drops as f64),
                 ("packets_per_frame", counted.packets as f64 / frames),
                 ("bypassed_per_frame", counted.bypassed as f64 / frames),
@@ -298,12 +287,12 @@ impl Window {
     fn watch(self, site: &Site) -> Result<Seen, BenchError> {
         let engine = || site.engine.as_ref().map(|e| e.counters()).transpose();
         std::thread::sleep(self.from.saturating_duration_since(Instant::now()));
-        let (busy, before) = (cpu::busy()?, engine()?);
+        let (busy, resent, before) = (cpu::busy()?, retransmits(site)?, engine()?);
         std::thread::sleep(self.to.saturating_duration_since(Instant::now()));
-        let (busy, after) = (cpu::busy()? - busy, engine()?);
         Ok(Seen {
-            busy_s: busy,
-            counters: after.zip(before).map(|(after, before)| after - before),
+            busy_s: cpu::busy()? - busy,
+            retransmits: retransmits(site)? - resent,
+            counters: engine()?.zip(before).map(|(after, before)| after - before),
         })
     }
 }
@@ -313,6 +302,8 @@ impl Window {
 struct Seen {
     /// CPU time of the machine.
     busy_s: f64,
+    /// Segments that host a sent again.
+    retransmits: f64,
     /// What the engine counted, where it is in this program.
     counters: Option<Counters>,
 }
@@ -322,5 +313,37 @@ impl Seen {
     fn cpu_share(&self, window: Window) -> f64 {
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         self.busy_s / (window.seconds() * cpus as f64)
+    }
+}
+
+/// TCP segments that host a has sent again so far.
+fn retransmits(site: &Site) -> Result<f64, BenchError> {
+    let path = "/proc/thread-self/net/snmp";
+    let text = site.a().run(|| {
+        std::fs::read_to_string(path).map_err(|e| BenchError::io(format!("reading {path}"), e))
+    })?;
+    snmp(&text, "Tcp:", "RetransSegs")
+        .ok_or_else(|| BenchError::Measure(format!("{path} has no RetransSegs")))
+}
+
+/// A number from two lines that start with `protocol`: one of names, one of values.
+fn snmp(text: &str, protocol: &str, name: &str) -> Option<f64> {
+    let mut lines = text.lines().filter(|line| line.starts_with(protocol));
+    let mut words = lines.next()?.split_whitespace();
+    let column = words.position(|word| word == name)?;
+    lines.next()?.split_whitespace().nth(column)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_counter_is_found_by_its_name() {
+        let text = "Ip: A B\nIp: 1 2\nTcp: RtoMin OutSegs RetransSegs\nTcp: 200 7 42\n";
+        assert_eq!(snmp(text, "Tcp:", "RetransSegs"), Some(42.0));
+        assert_eq!(snmp(text, "Ip:", "B"), Some(2.0));
+        assert_eq!(snmp(text, "Udp:", "B"), None);
+        assert_eq!(snmp("Tcp: RetransSegs\n", "Tcp:", "RetransSegs"), None);
     }
 }

@@ -17,7 +17,7 @@ use crate::error::BenchError;
 use crate::hosts::Site;
 
 /// Bytes that each connection sends.
-pub(super) const EACH: u64 = 256 << 10;
+pub(super) const EACH: u64 = 64 << 10;
 /// Bytes sent at once, at most.
 const PIECE: usize = 64 << 10;
 

@@ -29,8 +29,12 @@ const CONNECTIONS: [u32; 4] = [16, 32, 64, 1024];
 /// Requests before the first measurement, so that the proxy has its connections to the server.
 const WARM_UP: Duration = Duration::from_secs(1);
 
-/// The variants, by name.
-pub(crate) fn joins() -> Vec<Box<dyn Join>> {
+/// The names of the variants.
+pub(crate) fn variants() -> Vec<&'static str> {
+    joins::names(&joins())
+}
+
+fn joins() -> Vec<Box<dyn Join>> {
     vec![
         Box::new(EmbeddedSoftnet::new()),
         Box::new(OpenVswitch::Stock),
@@ -39,19 +43,19 @@ pub(crate) fn joins() -> Vec<Box<dyn Join>> {
     ]
 }
 
-/// Measures the case and adds its rows. Of `--only` it knows `connections`; `--variants` as usual.
+/// Measures the case and adds its rows. Of `--only` it knows `connections`; names that `--variants` has beside those of its [`variants`] are
+/// passed over.
 ///
 /// # Errors
-/// [`BenchError::Usage`] if `--variants` names none of its variants; what ends an experiment.
+/// What ends an experiment.
 pub(crate) fn rows(options: &Options, results: &mut Collector) -> Result<(), BenchError> {
-    let only = options.only()?;
-    let wanted = |n: &u32| {
-        let values: Vec<_> = only.iter().filter(|(k, _)| k == "connections").collect();
-        values.is_empty() || values.iter().any(|(_, v)| *v == n.to_string())
-    };
-    let connections: Vec<u32> = CONNECTIONS.into_iter().filter(wanted).collect();
-    let variants = joins::choose("nolock-qdisc, case web,", joins(), &options.variants)?;
-    let mut variants: Vec<Box<dyn Variant>> = variants
+    let mut connections = Vec::new();
+    for count in CONNECTIONS {
+        if options.includes("connections", &count.to_string())? {
+            connections.push(count);
+        }
+    }
+    let mut variants: Vec<Box<dyn Variant>> = joins::choose(joins(), &options.variants)
         .into_iter()
         .map(|join| {
             Box::new(Turn {
