@@ -60,7 +60,7 @@ pub(super) fn run(
             let ended = server
                 .join()
                 .unwrap_or_else(|p| std::panic::resume_unwind(p));
-            problem = problem.or(ended.err());
+            problem = problem.or_else(|| ended.err());
         }
         match problem {
             Some(problem) => Err(problem),
