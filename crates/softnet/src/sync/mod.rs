@@ -8,6 +8,7 @@
 )]
 
 mod biased;
+mod flow_slot;
 mod index_stack;
 mod llist;
 pub(crate) mod membarrier;
@@ -21,6 +22,7 @@ mod try_lock;
 
 pub(crate) use biased::Claim;
 pub use biased::{Biased, OwnerGuard};
+pub use flow_slot::{FlowPin, FlowSlot};
 pub use index_stack::IndexStack;
 pub use llist::{AdoptionList, Linked};
 pub use notify::Notify;
