@@ -67,6 +67,8 @@ pub(crate) struct Header {
     pub(crate) csum_offset: u16,
     pub(crate) gso: RawGso,
     pub(crate) flags: Flags,
+    /// Times the packet went through a backlog by an action (the kernel's `tc_depth`).
+    pub(crate) deferred: u8,
 }
 
 const _: () = assert!(size_of::<Header>() == 64);
@@ -92,6 +94,7 @@ impl Header {
             csum_offset: 0,
             gso: RawGso::default(),
             flags: Flags::default(),
+            deferred: 0,
         }
     }
 
@@ -116,6 +119,7 @@ impl Header {
         self.csum_start = from.csum_start;
         self.csum_offset = from.csum_offset;
         self.gso = from.gso;
+        self.deferred = from.deferred;
         self.flags = Flags((self.flags.0 & Flags::OF_BUFFER) | (from.flags.0 & !Flags::OF_BUFFER));
     }
 }

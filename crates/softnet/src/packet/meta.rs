@@ -207,6 +207,16 @@ impl Packet {
         self.header_mut().tstamp = time.0;
     }
 
+    /// Times the packet went through a backlog by an action (see [`forward::Mirred`](crate::forward::Mirred)).
+    pub(crate) fn deferred(&self) -> u8 {
+        self.header().deferred
+    }
+
+    /// Sets [`deferred`](Packet::deferred).
+    pub(crate) fn set_deferred(&mut self, times: u8) {
+        self.header_mut().deferred = times;
+    }
+
     /// Takes over the metadata of `from` (all but length and segments).
     pub fn copy_metadata(&mut self, from: &Packet) {
         self.header_mut().copy_metadata(from.header());

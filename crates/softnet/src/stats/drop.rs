@@ -63,6 +63,16 @@ drop_reasons! {
     FlowLimit = "flow_limit",
     /// The port belongs to no bridge, so there is nowhere to send the packet.
     NoForward = "no_forward",
+    /// Too many packets wait to be received by a device that an action sent them to.
+    Backlog = "backlog",
+    /// An action sends to a device that the sender is sending to already.
+    MirredLoop = "mirred_loop",
+    /// Too many actions send within each other (the kernel's `MIRRED_NEST_LIMIT`).
+    MirredNest = "mirred_nest",
+    /// The packet went through a backlog by actions too often (the kernel's `MIRRED_DEFER_LIMIT`).
+    MirredDefer = "mirred_defer",
+    /// Devices without a queue send through each other too deeply, or in a loop.
+    RecursionLimit = "recursion_limit",
 }
 
 impl fmt::Display for DropReason {

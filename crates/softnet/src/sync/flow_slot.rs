@@ -109,6 +109,11 @@ impl FlowPin<'_> {
     pub fn queue(&self) -> u16 {
         self.queue
     }
+
+    /// Whether it holds this slot.
+    pub fn is_of(&self, slot: &FlowSlot) -> bool {
+        std::ptr::eq(self.slot, slot)
+    }
 }
 
 impl Drop for FlowPin<'_> {

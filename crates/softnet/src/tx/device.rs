@@ -3,20 +3,23 @@
 //! With a discipline that may stand at each queue by itself (`pfifo_fast`, `noqueue`), every queue has one and its own ring, as below the kernel's
 //! `mq`. With any other, the device has *one* instance, at queue 0, which feeds all rings: a rate limit is that of the device, not of a queue.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use arc_swap::ArcSwapOption;
 
 use super::policy::TxPolicy;
-use super::queue::{QueueStats, Surroundings, TxQueue, XmitResult};
+use super::queue::{QueueStats, Surroundings, TxQueue};
 use super::ring::{Features, TxRing};
-use super::select::select_queue;
-use crate::packet::PacketList;
+use super::select::{Selector, select_queue};
+use super::{ActionStats, Egress};
+use crate::packet::{PacketAdoption, PacketList};
 use crate::pool::Pool;
 use crate::qdisc::{AnyQdisc, Qdisc, QdiscEnv, QdiscSpec, SpecError};
 use crate::rx::Doorbell;
-use crate::stats::{DropCounters, DropReason};
+use crate::stats::{Counts, DropCounters, DropReason, SharedHistogram};
 use crate::sync::PerCpu;
-use crate::time::Time;
+use crate::time::{Clock, Time};
 
 /// What a device is made of, besides its rings.
 #[derive(Clone, Debug)]
@@ -48,6 +51,26 @@ pub struct DeviceStats {
     pub drops: Vec<(DropReason, u64)>,
     /// Each transmit queue.
     pub queues: Vec<QueueStats>,
+    /// Wire packets that actions on the way out have added by copying.
+    pub copied: u64,
+    /// Times that the watchdog had to restart a queue.
+    pub tx_timeouts: u64,
+    /// Actions on the way out.
+    pub actions: Vec<ActionStats>,
+    /// Distributions of times and sizes.
+    pub distributions: Distributions,
+}
+
+/// How long things take and how many come at once, sampled. Empty where nothing was measured.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Distributions {
+    /// Nanoseconds that transmit calls took.
+    pub call_ns: Counts,
+    /// Nanoseconds from a packet's timestamp (the engine's workers set it at reception; a program that embeds a device does it itself) to the run that
+    /// hands it to the driver.
+    pub sojourn_ns: Counts,
+    /// Packets handed to the driver at once.
+    pub batch: Counts,
 }
 
 impl DeviceStats {
@@ -60,6 +83,18 @@ impl DeviceStats {
 const RX_PACKETS: usize = 0;
 const RX_BYTES: usize = 1;
 
+/// What a sender has to do besides pushing; bits of [`Device::uses`].
+pub(super) mod uses {
+    /// There are actions on the way out.
+    pub(in crate::tx) const EGRESS: u8 = 1;
+    /// Nothing holds packets back, so recursion is counted.
+    pub(in crate::tx) const NOQUEUE: u8 = 2;
+    /// Calls are measured.
+    pub(in crate::tx) const MEASURE: u8 = 4;
+    /// The device is down.
+    pub(in crate::tx) const DOWN: u8 = 8;
+}
+
 /// A network device: a name, transmit queues, and its counters.
 ///
 /// With a discipline that may stand at each queue by itself (`pfifo_fast`, `noqueue`), every queue has one, as below the kernel's `mq`. With any
@@ -67,12 +102,25 @@ const RX_BYTES: usize = 1;
 #[derive(Debug)]
 pub struct Device<R> {
     name: String,
-    queues: Box<[TxQueue<R>]>,
+    pub(super) queues: Box<[TxQueue<R>]>,
     /// Queues in use: all of them, or the first.
-    active: AtomicUsize,
-    drops: Arc<DropCounters>,
+    pub(super) active: AtomicUsize,
+    pub(super) uses: AtomicU8,
+    pub(super) selector: Selector,
+    pub(super) egress: ArcSwapOption<Box<dyn Egress<R>>>,
+    pub(super) clock: OnceLock<Clock>,
+    pub(super) drops: Arc<DropCounters>,
     received: PerCpu<2>,
-    env: QdiscEnv,
+    pub(super) copied: PerCpu<1>,
+    pub(super) calls: SharedHistogram,
+    /// See [`DeviceStats::tx_timeouts`].
+    pub(super) timeouts: AtomicU64,
+    /// Packets that are to arrive here, and the bell of the worker that receives them: that of the first queue.
+    pub(super) backlog: PacketAdoption,
+    pub(super) bell: Option<(Arc<Doorbell>, usize)>,
+    /// The number of the port, if an engine has the device.
+    port: OnceLock<u16>,
+    pub(super) env: QdiscEnv,
 }
 
 impl<R: TxRing> Device<R> {
@@ -91,6 +139,7 @@ impl<R: TxRing> Device<R> {
         let drops = Arc::new(DropCounters::new());
         let count = rings.len();
         let active = config.qdisc.queues(count);
+        let noqueue = config.qdisc.kind() == QdiscSpec::Noqueue.kind();
         let mut shares: Vec<Vec<R>> = (0..count).map(|_| Vec::new()).collect();
         for (index, ring) in rings.into_iter().enumerate() {
             shares[index % active].push(ring);
@@ -111,8 +160,18 @@ impl<R: TxRing> Device<R> {
             name: config.name,
             queues: queues.into_boxed_slice(),
             active: AtomicUsize::new(active),
+            uses: AtomicU8::new(if noqueue { uses::NOQUEUE } else { 0 }),
+            selector: Selector::new(count),
+            egress: ArcSwapOption::empty(),
+            clock: OnceLock::new(),
             drops,
             received: PerCpu::new(),
+            copied: PerCpu::new(),
+            calls: SharedHistogram::default(),
+            timeouts: AtomicU64::new(0),
+            backlog: PacketAdoption::new(),
+            bell: homes.first().cloned(),
+            port: OnceLock::new(),
             env,
         })
     }
@@ -120,6 +179,16 @@ impl<R: TxRing> Device<R> {
     /// The device's name.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Says which port of the engine this is. Once.
+    pub(crate) fn set_port(&self, port: u16) {
+        let _ = self.port.set(port);
+    }
+
+    /// The port, if the device is one.
+    pub(crate) fn port(&self) -> Option<u16> {
+        self.port.get().copied()
     }
 
     /// The transmit queues.
@@ -138,39 +207,6 @@ impl<R: TxRing> Device<R> {
         self.received.add(RX_BYTES, bytes);
     }
 
-    /// Sends `packets` out of this device. Takes ownership always; never blocks. All packets of one flow take one queue, in order.
-    pub fn transmit(&self, packets: PacketList, now: Time) -> XmitResult {
-        if packets.is_empty() {
-            return XmitResult::Success;
-        }
-        // Relaxed: a sender that reads the old number uses a queue that hands the packets on.
-        match &self.queues[..self.active.load(Ordering::Relaxed)] {
-            [] => {
-                self.drops
-                    .add(DropReason::DeviceDown, packets.wire_packets());
-                XmitResult::Drop
-            }
-            [only] => only.transmit(packets, now),
-            queues => self.spread(queues, packets, now),
-        }
-    }
-
-    /// Splits the list by queue; packets for one queue stay together and in order.
-    fn spread(&self, queues: &[TxQueue<R>], mut packets: PacketList, now: Time) -> XmitResult {
-        let mut result = XmitResult::Success;
-        let mut run = PacketList::new();
-        let mut current = 0;
-        while let Some(packet) = packets.pop_front() {
-            let queue = select_queue(&packet, queues.len());
-            if queue != current && !run.is_empty() {
-                result = worse(result, queues[current].transmit(run.take(), now));
-            }
-            current = queue;
-            run.push_back(packet);
-        }
-        worse(result, queues[current].transmit(run, now))
-    }
-
     /// Gives the device a new discipline while packets flow. What is queued moves to it, in the order in which it would have left; what does not
     /// fit is dropped as [`DropReason::QdiscLimit`]. Waits for running threads: control path only, one caller at a time.
     ///
@@ -181,6 +217,7 @@ impl<R: TxRing> Device<R> {
         for _ in &self.queues {
             fresh.push(spec.build(&self.env)?);
         }
+        self.change_uses(uses::NOQUEUE, spec.kind() == QdiscSpec::Noqueue.kind());
         let before = self.active.load(Ordering::Relaxed);
         let active = spec.queues(self.queues.len());
         if active == before {
@@ -233,9 +270,11 @@ impl<R: TxRing> Device<R> {
             // A sender still used it while the discipline changed to one for all queues.
             let (rings, late) = queue.evict();
             debug_assert!(rings.is_empty(), "a queue that is not in use has no ring");
-            self.transmit(late, now);
+            self.push(late, now);
             return None;
         }
+        let noqueue = self.uses.load(Ordering::Relaxed) & uses::NOQUEUE != 0;
+        let _inside = noqueue.then(|| self.enter());
         queue.run_from_worker(quota, now)
     }
 
@@ -249,17 +288,27 @@ impl<R: TxRing> Device<R> {
             tx_bytes: queues.iter().map(|q| q.tx_bytes).sum(),
             queued: queues.iter().map(|q| q.qdisc.queued).sum(),
             drops: self.drops.nonzero(),
+            copied: self.copied.sum(0),
+            tx_timeouts: self.timeouts.load(Ordering::Relaxed),
+            actions: self
+                .egress
+                .load()
+                .as_ref()
+                .map_or_else(Vec::new, |egress| egress.stats()),
+            distributions: self.distributions(),
             queues,
         }
     }
-}
 
-fn worse(a: XmitResult, b: XmitResult) -> XmitResult {
-    if a == XmitResult::Success {
-        b
-    } else if b == XmitResult::Success {
-        a
-    } else {
-        XmitResult::Congestion
+    fn distributions(&self) -> Distributions {
+        let mut all = Distributions {
+            call_ns: self.calls.counts(),
+            ..Distributions::default()
+        };
+        for queue in &self.queues {
+            all.sojourn_ns.merge(&queue.watch().sojourn());
+            all.batch.merge(&queue.watch().batch());
+        }
+        all
     }
 }

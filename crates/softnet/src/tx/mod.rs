@@ -3,9 +3,15 @@
 //! No sender waits for another: a sender either runs the queue (for a bounded number of packets) or leaves its packets to
 //! whoever does. What a bounded run leaves is handed to the queue's worker.
 
+mod byte_limit;
 mod device;
+mod down;
+mod dql;
+mod egress;
 mod policy;
 mod queue;
+mod queue_map;
+mod recursion;
 mod ring;
 mod room;
 mod runner;
@@ -13,15 +19,29 @@ mod select;
 mod standalone;
 mod validate;
 mod waiting;
+mod watch;
+mod way_out;
 
-pub use device::{Device, DeviceConfig, DeviceStats};
+pub use byte_limit::{ByteLimited, Completes};
+pub use device::{Device, DeviceConfig, DeviceStats, Distributions};
+pub use down::WATCHDOG_TIMEO;
+pub use dql::{Dql, DqlBounds, HOLD};
+pub use egress::{ActionStats, Egress};
 pub use policy::{QDISC_MAX_BURST, RUN_QUOTA, ServedBy, TimeLimit, TxPolicy};
 pub use queue::{QueueStats, TxQueue, XmitResult};
+pub use queue_map::{MAX_CLASSES, MAX_CPUS, MAX_QUEUES, QueueMap, QueueMapError, TcQueues};
+pub use recursion::XMIT_RECURSION_LIMIT;
 pub use ring::{Features, Sent, TxRing, Xmit};
+pub use select::{sender_cpu, set_sender_cpu};
 pub use standalone::{Standalone, StandaloneError};
 pub use validate::validate;
+pub use way_out::BACKLOG_MAX;
 
+#[cfg(test)]
+mod select_tests;
 #[cfg(test)]
 mod standalone_tests;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod way_out_tests;

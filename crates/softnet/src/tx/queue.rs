@@ -15,6 +15,7 @@ use super::policy::{RUN_QUOTA, ServedBy, TimeLimit, TxPolicy};
 use super::ring::{Features, TxRing};
 use super::room::Room;
 use super::runner::{Budget, Left, Runner};
+use super::watch::Watch;
 use crate::packet::{Entry, PacketList, PacketRun, PacketRunner};
 use crate::pool::Pool;
 use crate::qdisc::{AnyQdisc, Qdisc, QdiscStats};
@@ -62,6 +63,7 @@ pub struct TxQueue<R> {
     /// The driver may have room again; set by [`wake`](TxQueue::wake), cleared by the runner before it tries.
     woken: AtomicBool,
     room: Room,
+    watch: Watch,
     policy: TxPolicy,
     features: Features,
     drops: Arc<DropCounters>,
@@ -100,6 +102,7 @@ impl<R: TxRing> TxQueue<R> {
             armed: AtomicU64::new(u64::MAX),
             woken: AtomicBool::new(false),
             room: Room::default(),
+            watch: Watch::default(),
             policy,
             features,
             drops,
@@ -195,6 +198,8 @@ impl<R: TxRing> TxQueue<R> {
         missed: bool,
     ) -> Result<(u64, Option<Time>), (PacketRunner<'a, Runner<R>>, u64)> {
         let left = runner.run(self, adopted, budget);
+        self.watch
+            .ran(left == Left::Stopped, runner.sent(), budget.start);
         let drops = runner.dropped.wire_packets();
         runner.publish(&self.published);
         runner.dropped.settle(&self.drops);
@@ -236,6 +241,19 @@ impl<R: TxRing> TxQueue<R> {
         let (runner, mut adopted) = self.run.begin_or_miss()?;
         self.serve(runner, &mut adopted, Budget::new(quota, now), None)
             .1
+    }
+
+    pub(super) fn watch(&self) -> &Watch {
+        &self.watch
+    }
+
+    /// Has the driver's rings [restarted](TxRing::restart) and tries them anew. Waits for a running thread: control path only.
+    pub(super) fn restart(&self, now: Time) {
+        let (mut guard, left) = self.run.begin_slow();
+        guard.rings.iter_mut().for_each(|ring| ring.restart(now));
+        guard.stopped = false;
+        self.watch.restarted();
+        self.leave(guard, left);
     }
 
     pub(super) fn take_woken(&self) -> bool {

@@ -2,6 +2,7 @@
 
 use crate::packet::PacketList;
 use crate::stats::DropReason;
+use crate::time::Time;
 
 /// What a device can do for its packets; what it cannot, [`validate`](super::validate) does in software before the driver sees them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,4 +57,15 @@ pub trait TxRing: Send {
     /// Sends packets from the front of `packets`, without blocking, and takes out of the list what it sent or dropped.
     /// The last packet of the list ends a batch: a driver that holds back its notification sends it then.
     fn xmit(&mut self, packets: &mut PacketList, sent: &mut Sent) -> Xmit;
+
+    /// How many bytes the ring should be given now; more stays in the discipline. `Some(0)`: none, until the driver calls
+    /// [`TxQueue::wake`](super::TxQueue::wake). None, as here: no limit, for a driver that is done with its packets when `xmit` returns. See
+    /// [`ByteLimited`](super::ByteLimited).
+    fn available(&mut self, _now: Time) -> Option<u64> {
+        None
+    }
+
+    /// Called by the watchdog when the ring has been [busy](Xmit::Busy) for too long (`ndo_tx_timeout`): the driver gets its device going again, and gives up
+    /// what it can do nothing about. The ring is then tried again.
+    fn restart(&mut self, _now: Time) {}
 }

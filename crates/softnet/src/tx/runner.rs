@@ -8,7 +8,7 @@ use super::validate;
 use super::waiting::Waiting;
 use crate::packet::{PacketList, merge};
 use crate::qdisc::{AnyQdisc, Next, Qdisc};
-use crate::stats::{DropReason, Dropped, Published};
+use crate::stats::{DropReason, Dropped, Published, Sampler};
 use crate::time::Time;
 
 /// Packets that a run enqueues for each that it may send: so many that a burst reaches the discipline, and its limit, soon.
@@ -87,6 +87,8 @@ pub(super) struct Runner<R> {
     pub(super) active: bool,
     /// The driver was full and has not been heard of since (INV-TX-11: it is not tried meanwhile).
     pub(super) stopped: bool,
+    /// Which batches are measured.
+    sampler: Sampler,
 }
 
 impl<R: TxRing> Runner<R> {
@@ -103,7 +105,13 @@ impl<R: TxRing> Runner<R> {
             dropped: Dropped::new(),
             active: true,
             stopped: false,
+            sampler: Sampler::default(),
         }
+    }
+
+    /// Wire packets that the driver has taken so far.
+    pub(super) fn sent(&self) -> u64 {
+        self.sent.packets
     }
 
     /// Enqueues what was adopted, dequeues and sends, within `budget`.
@@ -146,14 +154,14 @@ impl<R: TxRing> Runner<R> {
                 if budget.is_used_up(limit) {
                     return Left::More;
                 }
-                next = self.qdisc.dequeue(
-                    budget.packets.min(chunk),
-                    now,
-                    &mut batch,
-                    &mut self.dropped,
-                );
+                let room = self.room(now);
+                if room == Some(0) {
+                    self.stopped = true;
+                    return Left::Stopped;
+                }
+                next = self.dequeue(budget.packets.min(chunk), room, now, &mut batch);
                 budget.packets -= batch.len().min(budget.packets);
-                if !batch.is_empty() && self.finish(queue, &mut batch) == Xmit::Busy {
+                if !batch.is_empty() && self.finish(queue, &mut batch, now) == Xmit::Busy {
                     return Left::Stopped;
                 }
             }
@@ -182,6 +190,7 @@ impl<R: TxRing> Runner<R> {
             && self.requeued.is_empty()
             && self.adopted.is_empty()
             && self.rings.len() == 1
+            && self.room(budget.start).is_none()
             && count.wrapping_sub(1) < budget.packets
             && self.qdisc.bypass(adopted);
         if !may {
@@ -192,7 +201,9 @@ impl<R: TxRing> Runner<R> {
             self.passed.bytes += packet.wire_len();
             self.passed.packets += packet.wire_packets();
         }
-        if self.finish(queue, adopted) == Xmit::Busy || self.dropped.wire_packets() != 0 {
+        if self.finish(queue, adopted, budget.start) == Xmit::Busy
+            || self.dropped.wire_packets() != 0
+        {
             return false;
         }
         published.put(BYTES, self.queued.bytes + self.passed.bytes);
@@ -219,9 +230,40 @@ impl<R: TxRing> Runner<R> {
         self.adopted.is_empty()
     }
 
+    /// Bytes that the ring should be given now (see [`TxRing::available`]). Where one discipline feeds several rings, each refuses what is too much for it.
+    #[inline]
+    fn room(&mut self, now: Time) -> Option<u64> {
+        match &mut *self.rings {
+            [only] => only.available(now),
+            _ => None,
+        }
+    }
+
+    /// Dequeues at most `quota` packets, and none after the one with which there are `room` bytes (the kernel's `qdisc_avail_bulklimit`).
+    fn dequeue(
+        &mut self,
+        quota: usize,
+        room: Option<u64>,
+        now: Time,
+        batch: &mut PacketList,
+    ) -> Next {
+        let Some(room) = room else {
+            return self.qdisc.dequeue(quota, now, batch, &mut self.dropped);
+        };
+        loop {
+            let next = self.qdisc.dequeue(1, now, batch, &mut self.dropped);
+            if next != Next::Ready || batch.len() >= quota || batch.bytes() >= room {
+                return next;
+            }
+        }
+    }
+
     /// Makes a batch fit for the device, and hands it to the rings.
     #[inline]
-    fn finish(&mut self, queue: &TxQueue<R>, batch: &mut PacketList) -> Xmit {
+    fn finish(&mut self, queue: &TxQueue<R>, batch: &mut PacketList, now: Time) -> Xmit {
+        if self.sampler.take() {
+            queue.watch().note(batch, now);
+        }
         let features = queue.features();
         validate(batch, features, queue.pool(), &mut self.dropped);
         if features.uso && features.checksum {

@@ -1,0 +1,74 @@
+//! Taking a device down and up (the kernel's `dev_deactivate` and `dev_activate`), and getting it going again when its driver is stuck
+//! (`dev_watchdog`).
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::device::{Device, uses};
+use super::{RUN_QUOTA, TxQueue, TxRing};
+use crate::stats::DropReason;
+use crate::time::Time;
+
+/// How long a driver may take no packets, while some wait, before the watchdog restarts it (the kernel's `watchdog_timeo`).
+pub const WATCHDOG_TIMEO: Duration = Duration::from_secs(5);
+
+impl<R: TxRing> Device<R> {
+    /// Restarts the rings of every queue whose driver has been full, and has taken nothing, for [`WATCHDOG_TIMEO`]. Returns how many queues that
+    /// were; each is counted in [`DeviceStats::tx_timeouts`](super::DeviceStats). Call it every second or so; waits for running threads: control path only.
+    pub fn watchdog(&self, now: Time) -> usize {
+        if !self.is_active() {
+            return 0;
+        }
+        let stuck = |queue: &&TxQueue<R>| queue.watch().is_stuck(now, WATCHDOG_TIMEO);
+        let mut restarted = 0;
+        for queue in self.queues.iter().filter(stuck) {
+            queue.restart(now);
+            restarted += 1;
+        }
+        self.timeouts.fetch_add(restarted as u64, Ordering::Relaxed);
+        restarted
+    }
+
+    /// Takes the device down: what is queued is dropped as [`DropReason::QdiscReset`], what is sent from now on as
+    /// [`DropReason::DeviceDown`]. When this returns, no queue holds a packet, nobody runs one, and nothing reaches the driver any more (INV-TX-10). Waits
+    /// for running threads: control path only, one caller at a time.
+    ///
+    /// In the kernel a grace period must pass before the queues may be emptied, because a sender that has chosen a queue could still put a packet into it
+    /// when it is gone (BUG-TX-6). Here a queue that is down stays where it is: a sender that was preempted between its look at the device and its push finds
+    /// the queue down and drops its packets itself, whenever it goes on.
+    pub fn deactivate(&self) {
+        self.change_uses(uses::DOWN, true);
+        self.queues.iter().for_each(|queue| queue.set_active(false));
+        for (index, queue) in self.queues.iter().enumerate() {
+            // What was pushed meanwhile is dropped by whoever runs the queue: its sender, or this thread.
+            while !queue.is_empty() {
+                let _ = self.run_inactive(index);
+                std::thread::yield_now();
+            }
+        }
+        let mut gone = crate::stats::Dropped::new();
+        gone.append(self.take_backlog(), DropReason::QdiscReset);
+        gone.settle(&self.drops);
+    }
+
+    /// Runs a queue that is down, which only drops; no time passes there.
+    fn run_inactive(&self, index: usize) -> Option<Time> {
+        self.queues[index].run_from_worker(RUN_QUOTA, Time::ZERO)
+    }
+
+    /// Takes the device up again. Control path only, one caller at a time.
+    pub fn activate(&self) {
+        self.queues.iter().for_each(|queue| queue.set_active(true));
+        self.change_uses(uses::DOWN, false);
+    }
+
+    /// Whether the device is up.
+    pub fn is_active(&self) -> bool {
+        self.uses.load(Ordering::Relaxed) & uses::DOWN == 0
+    }
+
+    /// Whether nothing waits, on the way out or to be received. Exact when no sender is active.
+    pub fn is_empty(&self) -> bool {
+        self.backlog.is_empty() && self.queues.iter().all(TxQueue::is_empty)
+    }
+}

@@ -1,0 +1,32 @@
+//! What stands between `transmit` and the choice of a queue: actions attached to a device's way out (the kernel's `sch_handle_egress`).
+
+use super::{Device, XmitResult};
+use crate::packet::PacketList;
+use crate::time::Time;
+
+/// Looks at everything that is sent through a device, before a queue is chosen. Called on the sender's thread, by many at once: must not
+/// block. Only devices that have one pay for it.
+pub trait Egress<R>: Send + Sync {
+    /// Takes what it wants out of `packets`; the rest goes its way. What it drops it counts at `device`. The result is that of what was taken.
+    fn apply(&self, device: &Device<R>, packets: &mut PacketList, now: Time) -> XmitResult;
+
+    /// The numbers of each action.
+    fn stats(&self) -> Vec<ActionStats>;
+}
+
+/// Numbers of one action.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ActionStats {
+    /// What it does, in tc's words.
+    pub action: String,
+    /// Wire packets it was applied to.
+    pub packets: u64,
+    /// Wire packets that it could not send on: a loop, no buffer, no device.
+    pub overlimits: u64,
+}
+
+impl<R> std::fmt::Debug for dyn Egress<R> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.stats()).finish()
+    }
+}
