@@ -14,7 +14,7 @@ use std::time::Duration;
 
 pub use stats::{Conservation, EngineStats, PortStats};
 
-use crate::forward::{AGEING, Bridge, Forwarder, Tables};
+use crate::forward::{AGEING, Actions, Bridge, Forwarder, Mirred, MirredDir, MirredMode, Tables};
 use crate::pool::Pool;
 use crate::qdisc::{QdiscSpec, SpecError};
 use crate::rx::{
@@ -23,7 +23,10 @@ use crate::rx::{
 };
 use crate::sync::PerCpu;
 use crate::time::Clock;
-use crate::tx::{Device, DeviceConfig, Features, TxPolicy, TxRing};
+use crate::tx::{
+    Device, DeviceConfig, Egress, Features, Ingress, QueueMap, QueueMapError, TxPolicy, TxRing,
+    set_sender_cpu,
+};
 
 /// Bells of a worker: one for commands, the others for transmit queues.
 const BELLS: usize = 1024;
@@ -70,12 +73,26 @@ pub struct PortSetup<Q, R> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PortId(u16);
 
+/// An action on a port's way out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MirredSpec {
+    /// The packet itself, or a copy.
+    pub mode: MirredMode,
+    /// The side of the target.
+    pub dir: MirredDir,
+    /// The target.
+    pub to: PortId,
+}
+
 /// Why a control call was refused. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
     /// The queueing discipline's parameters are wrong.
     #[error(transparent)]
     Qdisc(#[from] SpecError),
+    /// Queues are shared out as they cannot be.
+    #[error(transparent)]
+    QueueMap(#[from] QueueMapError),
     /// The name is taken.
     #[error("there is already a port named `{0}`")]
     DuplicatePort(String),
@@ -195,7 +212,10 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
             });
             let thread = std::thread::Builder::new()
                 .name(format!("softnet/{index}"))
-                .spawn(move || worker.run())
+                .spawn(move || {
+                    set_sender_cpu(index);
+                    worker.run();
+                })
                 .map_err(EngineError::Thread)?;
             workers.push(WorkerHandle {
                 shared: shared[index].clone(),
@@ -264,6 +284,13 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
             policy: TxPolicy::default(),
         };
         let device = Arc::new(Device::new(config, setup.tx, &self.pool, &homes)?);
+        let receiver = &state.workers[first].shared;
+        device.set_ingress(Ingress {
+            port,
+            backlog: receiver.backlog.clone(),
+            doorbell: receiver.doorbell.clone(),
+        });
+        device.measure(self.clock.clone());
         state.next_worker = (first + setup.rx.len().max(1)) % state.workers.len();
         state.devices.push(Some(device.clone()));
         state.bridge_of.push(None);
@@ -332,6 +359,33 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         }
     }
 
+    /// Shares a port's transmit queues out among traffic classes, workers and receive queues, while packets flow.
+    ///
+    /// # Errors
+    /// If the map does not fit the port; nothing is changed then.
+    pub fn set_queue_map(&self, port: PortId, map: &QueueMap) -> Result<(), EngineError> {
+        let device = self.state().devices[usize::from(port.0)].clone();
+        match device {
+            Some(device) => Ok(device.set_queue_map(map)?),
+            None => Ok(()),
+        }
+    }
+
+    /// Puts actions on a port's way out, in the place of those it has, in this order.
+    pub fn set_actions(&self, port: PortId, actions: &[MirredSpec]) {
+        let state = self.state();
+        let device = |port: PortId| state.devices[usize::from(port.0)].as_ref();
+        let actions: Vec<_> = actions
+            .iter()
+            .filter_map(|a| Some(Mirred::new(a.mode, a.dir, device(a.to)?)))
+            .collect();
+        if let Some(device) = device(port) {
+            let egress = (!actions.is_empty())
+                .then(|| Box::new(Actions::new(actions)) as Box<dyn Egress<R>>);
+            device.set_egress(egress);
+        }
+    }
+
     /// Ports whose device has gone since the last call. Packets for them are dropped until [`replace`](Engine::replace).
     pub fn take_gone(&self) -> Vec<PortId> {
         let gone = self.gone.lock().unwrap_or_else(PoisonError::into_inner);
@@ -378,7 +432,13 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
                 .collect(),
             workers: state.workers.iter().map(|w| w.shared.stats(now)).collect(),
             pool: self.pool.stats(),
-            copied: self.copied.sum(0),
+            copied: self.copied.sum(0)
+                + state
+                    .devices
+                    .iter()
+                    .flatten()
+                    .map(|d| d.copied())
+                    .sum::<u64>(),
         }
     }
 
@@ -396,12 +456,13 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         // Twice: when nobody receives any more, what was handed over last is still to be worked off.
         self.sync();
         self.sync();
-        let queues = || devices.iter().flat_map(|d| d.queues());
         let end = self.clock.now() + drain;
-        while self.clock.now() < end && !queues().all(|q| q.is_empty()) {
+        while self.clock.now() < end && !devices.iter().all(|d| d.is_empty()) {
             std::thread::sleep(Duration::from_millis(1));
         }
-        queues().for_each(|queue| queue.set_active(false));
+        devices.iter().for_each(|device| device.deactivate());
+        // What actions left in backlogs dies at a device that is down. Twice, as above.
+        self.sync();
         self.sync();
         self.stats()
     }

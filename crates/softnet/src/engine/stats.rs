@@ -23,7 +23,7 @@ pub struct EngineStats {
     pub workers: Vec<WorkerStats>,
     /// The packet pool's.
     pub pool: PoolStats,
-    /// Wire packets added by copying flooded packets.
+    /// Wire packets added by copying, of flooded packets and by actions.
     pub copied: u64,
 }
 
@@ -50,7 +50,7 @@ impl Conservation {
 }
 
 impl EngineStats {
-    /// Wire packets in the workers' backlogs: handed over and not yet processed.
+    /// Wire packets in the workers' backlogs: handed over, or put there by actions, and not yet processed.
     pub fn in_backlogs(&self) -> u64 {
         let sum = |f: fn(&WorkerStats) -> u64| {
             self.workers
@@ -58,7 +58,9 @@ impl EngineStats {
                 .fold(0_u64, |sum, w| sum.wrapping_add(f(w)))
         };
         // The counters wrap. Read while packets move, the second may be ahead of the first.
-        let waiting = sum(|w| w.handed_over).wrapping_sub(sum(|w| w.taken_over)) as i64;
+        let deferred: u64 = self.ports.iter().map(|p| p.device.deferred).sum();
+        let put = sum(|w| w.handed_over).wrapping_add(deferred);
+        let waiting = put.wrapping_sub(sum(|w| w.taken_over)) as i64;
         waiting.max(0) as u64
     }
 

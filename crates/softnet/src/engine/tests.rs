@@ -214,3 +214,55 @@ fn contradictions_are_refused() {
     ));
     net.stop();
 }
+
+/// Two ports that both send everything back in: a broadcast goes round through the backlogs until its count is used up (BUG-TX-16), and all is
+/// accounted for.
+#[test]
+fn bug_tx_16_a_loop_through_the_workers_ends() {
+    for workers in [1, 2] {
+        let net = Net::new(workers, 2);
+        for (port, _, _) in &net.ports {
+            let again = MirredSpec {
+                mode: MirredMode::Redirect,
+                dir: MirredDir::Ingress,
+                to: *port,
+            };
+            net.engine.set_actions(*port, &[again]);
+        }
+        net.receive(0, (0..20).map(|n| frame(&net.pool, 0, 7, 60, n)).collect());
+        net.wait("the end of the loop", || {
+            net.engine.stats().conservation().dropped == 20
+        });
+        let pool = net.pool.clone();
+        let stats = net.stop();
+        assert_eq!(stats.drops(), [(DropReason::MirredDefer, 20)]);
+        assert_eq!(pool.stats().free, 1024);
+    }
+}
+
+/// A tap for a monitor: copies of what leaves one port arrive at another's far end, and the sum is even.
+#[test]
+fn a_mirrored_port_is_seen_elsewhere() {
+    let net = Net::new(2, 3);
+    let mirror = MirredSpec {
+        mode: MirredMode::Mirror,
+        dir: MirredDir::Egress,
+        to: net.ports[2].0,
+    };
+    // Teach the switch where 10 is.
+    net.receive(1, frame(&net.pool, 0, 10, 60, 1000).into());
+    net.wait("the lesson", || {
+        net.marks(0).len() + net.marks(2).len() == 2
+    });
+    net.engine.set_actions(net.ports[1].0, &[mirror]);
+    net.receive(
+        0,
+        (0..100).map(|n| frame(&net.pool, 10, 7, 60, n)).collect(),
+    );
+    net.wait("the copies", || net.marks(2).len() == 101);
+    net.wait("the packets", || net.marks(1).len() == 100);
+    assert_eq!(net.marks(1), (0..100).collect::<Vec<_>>());
+    assert_eq!(net.marks(2)[1..], (0..100).collect::<Vec<_>>()[..]);
+    let stats = net.stop();
+    assert_eq!((stats.copied, stats.conservation().rx), (101, 101));
+}

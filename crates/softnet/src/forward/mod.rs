@@ -3,7 +3,12 @@
 mod bridge;
 mod fdb;
 mod forwarder;
+mod mirred;
 
 pub use bridge::{Bridge, Verdict};
 pub use fdb::{AGEING, Fdb};
 pub use forwarder::{Forwarder, Tables};
+pub use mirred::{Actions, MIRRED_DEFER_LIMIT, MIRRED_NEST_LIMIT, Mirred, MirredDir, MirredMode};
+
+#[cfg(test)]
+mod mirred_tests;

@@ -63,8 +63,6 @@ drop_reasons! {
     FlowLimit = "flow_limit",
     /// The port belongs to no bridge, so there is nowhere to send the packet.
     NoForward = "no_forward",
-    /// Too many packets wait to be received by a device that an action sent them to.
-    Backlog = "backlog",
     /// An action sends to a device that the sender is sending to already.
     MirredLoop = "mirred_loop",
     /// Too many actions send within each other (the kernel's `MIRRED_NEST_LIMIT`).

@@ -13,10 +13,10 @@ use super::queue::{QueueStats, Surroundings, TxQueue};
 use super::ring::{Features, TxRing};
 use super::select::{Selector, select_queue};
 use super::{ActionStats, Egress};
-use crate::packet::{PacketAdoption, PacketList};
+use crate::packet::PacketList;
 use crate::pool::Pool;
 use crate::qdisc::{AnyQdisc, Qdisc, QdiscEnv, QdiscSpec, SpecError};
-use crate::rx::Doorbell;
+use crate::rx::{Backlog, Doorbell};
 use crate::stats::{Counts, DropCounters, DropReason, SharedHistogram};
 use crate::sync::PerCpu;
 use crate::time::{Clock, Time};
@@ -53,6 +53,8 @@ pub struct DeviceStats {
     pub queues: Vec<QueueStats>,
     /// Wire packets that actions on the way out have added by copying.
     pub copied: u64,
+    /// Wire packets that actions had arrive here, through the backlog of a worker. Not among those received.
+    pub deferred: u64,
     /// Times that the watchdog had to restart a queue.
     pub tx_timeouts: u64,
     /// Actions on the way out.
@@ -83,6 +85,20 @@ impl DeviceStats {
 const RX_PACKETS: usize = 0;
 const RX_BYTES: usize = 1;
 
+/// Positions in [`Device::acted`].
+pub(super) const COPIED: usize = 0;
+pub(super) const DEFERRED: usize = 1;
+
+/// How a device receives what did not come from its driver.
+#[derive(Clone, Debug)]
+pub(crate) struct Ingress {
+    /// The number of its port.
+    pub(crate) port: u16,
+    /// Of the worker that receives for the port.
+    pub(crate) backlog: Arc<Backlog>,
+    pub(crate) doorbell: Arc<Doorbell>,
+}
+
 /// What a sender has to do besides pushing; bits of [`Device::uses`].
 pub(super) mod uses {
     /// There are actions on the way out.
@@ -111,15 +127,13 @@ pub struct Device<R> {
     pub(super) clock: OnceLock<Clock>,
     pub(super) drops: Arc<DropCounters>,
     received: PerCpu<2>,
-    pub(super) copied: PerCpu<1>,
+    /// Wire packets that actions copied, and that they had arrive here.
+    pub(super) acted: PerCpu<2>,
     pub(super) calls: SharedHistogram,
     /// See [`DeviceStats::tx_timeouts`].
     pub(super) timeouts: AtomicU64,
-    /// Packets that are to arrive here, and the bell of the worker that receives them: that of the first queue.
-    pub(super) backlog: PacketAdoption,
-    pub(super) bell: Option<(Arc<Doorbell>, usize)>,
-    /// The number of the port, if an engine has the device.
-    port: OnceLock<u16>,
+    /// Where packets go that are to arrive here, if an engine has the device.
+    pub(super) ingress: OnceLock<Ingress>,
     pub(super) env: QdiscEnv,
 }
 
@@ -166,12 +180,10 @@ impl<R: TxRing> Device<R> {
             clock: OnceLock::new(),
             drops,
             received: PerCpu::new(),
-            copied: PerCpu::new(),
+            acted: PerCpu::new(),
             calls: SharedHistogram::default(),
             timeouts: AtomicU64::new(0),
-            backlog: PacketAdoption::new(),
-            bell: homes.first().cloned(),
-            port: OnceLock::new(),
+            ingress: OnceLock::new(),
             env,
         })
     }
@@ -181,14 +193,9 @@ impl<R: TxRing> Device<R> {
         &self.name
     }
 
-    /// Says which port of the engine this is. Once.
-    pub(crate) fn set_port(&self, port: u16) {
-        let _ = self.port.set(port);
-    }
-
-    /// The port, if the device is one.
-    pub(crate) fn port(&self) -> Option<u16> {
-        self.port.get().copied()
+    /// Says where packets go that actions have arrive at this device. Once.
+    pub(crate) fn set_ingress(&self, ingress: Ingress) {
+        let _ = self.ingress.set(ingress);
     }
 
     /// The transmit queues.
@@ -288,7 +295,8 @@ impl<R: TxRing> Device<R> {
             tx_bytes: queues.iter().map(|q| q.tx_bytes).sum(),
             queued: queues.iter().map(|q| q.qdisc.queued).sum(),
             drops: self.drops.nonzero(),
-            copied: self.copied.sum(0),
+            copied: self.acted.sum(COPIED),
+            deferred: self.acted.sum(DEFERRED),
             tx_timeouts: self.timeouts.load(Ordering::Relaxed),
             actions: self
                 .egress

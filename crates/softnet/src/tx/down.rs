@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::device::{Device, uses};
 use super::{RUN_QUOTA, TxQueue, TxRing};
+#[cfg(doc)]
 use crate::stats::DropReason;
 use crate::time::Time;
 
@@ -46,9 +47,6 @@ impl<R: TxRing> Device<R> {
                 std::thread::yield_now();
             }
         }
-        let mut gone = crate::stats::Dropped::new();
-        gone.append(self.take_backlog(), DropReason::QdiscReset);
-        gone.settle(&self.drops);
     }
 
     /// Runs a queue that is down, which only drops; no time passes there.
@@ -67,8 +65,8 @@ impl<R: TxRing> Device<R> {
         self.uses.load(Ordering::Relaxed) & uses::DOWN == 0
     }
 
-    /// Whether nothing waits, on the way out or to be received. Exact when no sender is active.
+    /// Whether nothing waits on the way out. Exact when no sender is active.
     pub fn is_empty(&self) -> bool {
-        self.backlog.is_empty() && self.queues.iter().all(TxQueue::is_empty)
+        self.queues.iter().all(TxQueue::is_empty)
     }
 }

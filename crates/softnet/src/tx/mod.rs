@@ -23,6 +23,7 @@ mod watch;
 mod way_out;
 
 pub use byte_limit::{ByteLimited, Completes};
+pub(crate) use device::Ingress;
 pub use device::{Device, DeviceConfig, DeviceStats, Distributions};
 pub use down::WATCHDOG_TIMEO;
 pub use dql::{Dql, DqlBounds, HOLD};
@@ -35,7 +36,6 @@ pub use ring::{Features, Sent, TxRing, Xmit};
 pub use select::{sender_cpu, set_sender_cpu};
 pub use standalone::{Standalone, StandaloneError};
 pub use validate::validate;
-pub use way_out::BACKLOG_MAX;
 
 #[cfg(test)]
 mod select_tests;

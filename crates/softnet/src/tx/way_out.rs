@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::device::{Device, uses};
+use super::device::{COPIED, DEFERRED, Device, uses};
 use super::queue_map::{QueueMap, QueueMapError};
 use super::recursion::Inside;
 use super::select::Held;
@@ -13,9 +13,6 @@ use crate::packet::PacketList;
 use crate::pool::Pool;
 use crate::stats::{DropReason, sampled};
 use crate::time::{Clock, Time};
-
-/// Packets that may wait to be received by a device that actions send to (`net.core.netdev_max_backlog`).
-pub const BACKLOG_MAX: usize = 1000;
 
 impl<R: TxRing> Device<R> {
     /// Sends `packets` out of this device. Takes ownership always; never blocks. All packets of one flow take one queue, in order.
@@ -163,47 +160,37 @@ impl<R: TxRing> Device<R> {
 
     /// Counts packets that actions on this device's way out have added by copying.
     pub fn count_copied(&self, wire_packets: u64) {
-        self.copied.add(0, wire_packets);
+        self.acted.add(COPIED, wire_packets);
     }
 
     /// What was counted so.
     pub fn copied(&self) -> u64 {
-        self.copied.sum(0)
+        self.acted.sum(COPIED)
     }
 
     /// Has this device's worker receive `packets` later, as if they had arrived at it, without counting them as received: they are still on their way. Never
-    /// blocks. Returns how many wire packets were dropped (as [`DropReason::Backlog`]) because too many wait.
+    /// blocks. Returns how many wire packets were dropped, because too many wait (as [`DropReason::CpuBacklog`]) or because no
+    /// engine has the device (as [`DropReason::NoForward`]).
     pub fn receive_later(&self, mut packets: PacketList) -> u64 {
         if packets.is_empty() {
             return 0;
         }
-        let Some(port) = self.port() else {
-            // Nobody receives for a device without an engine.
-            self.drops
-                .add(DropReason::NoForward, packets.wire_packets());
-            return packets.wire_packets();
-        };
-        packets.for_each_mut(|packet| packet.set_port(port));
-        let pushed = self.backlog.push(packets, BACKLOG_MAX);
-        if let Some((doorbell, token)) = &self.bell {
-            doorbell.ring(*token);
-        }
-        match pushed {
-            Ok(()) => 0,
-            Err(refused) => {
-                let lost = refused.wire_packets();
-                self.drops.add(DropReason::Backlog, lost);
-                lost
+        let (reason, refused) = match self.ingress.get() {
+            Some(ingress) => {
+                packets.for_each_mut(|packet| packet.set_port(ingress.port));
+                let offered = packets.wire_packets();
+                let refused = ingress.backlog.push(packets);
+                self.acted.add(DEFERRED, offered - refused.wire_packets());
+                ingress.doorbell.wake();
+                (DropReason::CpuBacklog, refused)
             }
+            None => (DropReason::NoForward, packets),
+        };
+        let lost = refused.wire_packets();
+        if lost > 0 {
+            self.drops.add(reason, lost);
         }
-    }
-
-    /// What [`receive_later`](Device::receive_later) left, oldest first.
-    pub(crate) fn take_backlog(&self) -> PacketList {
-        if self.backlog.is_empty() {
-            return PacketList::new();
-        }
-        self.backlog.take()
+        lost
     }
 }
 
