@@ -38,5 +38,7 @@ mod models;
 mod models_backlog;
 #[cfg(all(test, loom))]
 mod models_pool;
+#[cfg(all(test, loom))]
+mod models_run_list;
 #[cfg(all(test, not(loom)))]
 mod tests;

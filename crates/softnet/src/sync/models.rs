@@ -9,8 +9,8 @@ use loom::thread;
 use super::*;
 
 pub(super) struct Node {
-    next: Option<NonNull<Node>>,
-    value: usize,
+    pub(super) next: Option<NonNull<Node>>,
+    pub(super) value: usize,
 }
 
 // SAFETY: both functions use `next`, which the models touch in no other way.

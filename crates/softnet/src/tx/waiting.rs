@@ -1,6 +1,6 @@
 //! Packets that wait beside the discipline, with their wire counts: those the driver gave back, and those adopted but not enqueued yet.
 
-use crate::packet::{Packet, PacketList};
+use crate::packet::PacketList;
 
 /// Packets that wait beside the discipline, with their wire counts.
 #[derive(Debug, Default)]
@@ -32,8 +32,9 @@ impl Waiting {
 
     /// Moves all of `more` to the end.
     pub(super) fn append(&mut self, more: &mut PacketList) {
-        self.bytes += bytes(more);
-        self.packets += more.wire_packets();
+        let (bytes, packets) = wire(more);
+        self.bytes += bytes;
+        self.packets += packets;
         self.list.append(more);
     }
 
@@ -47,12 +48,16 @@ impl Waiting {
     pub(super) fn take_front(&mut self, n: usize) -> PacketList {
         let mut front = PacketList::new();
         self.list.split_front(n, &mut front);
-        self.bytes -= bytes(&front);
-        self.packets -= front.wire_packets();
+        let (bytes, packets) = wire(&front);
+        self.bytes -= bytes;
+        self.packets -= packets;
         front
     }
 }
 
-fn bytes(list: &PacketList) -> u64 {
-    list.iter().map(Packet::wire_len).sum()
+/// Wire bytes and packets, in one walk: the list may be long, and cold.
+fn wire(list: &PacketList) -> (u64, u64) {
+    list.iter().fold((0, 0), |(bytes, packets), p| {
+        (bytes + p.wire_len(), packets + p.wire_packets())
+    })
 }

@@ -1,0 +1,335 @@
+//! loom models of the [`RunList`]: push, adopt, run, missed; hand-over to a worker; stop and wake; deactivation against a push. For each protecting step
+//! there is a model without it, which must fail. Run by `.ci/loom.sh`.
+
+use std::ptr::NonNull;
+
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicBool, Ordering};
+use loom::thread;
+
+use super::models::Node;
+use super::primitive::store_load_barrier;
+use super::*;
+
+/// What the runner owns.
+#[derive(Default)]
+struct Runner {
+    sent: Vec<usize>,
+    waiting: Vec<usize>,
+    stopped: bool,
+    down: bool,
+}
+
+struct Queue {
+    list: RunList<Node, Runner>,
+    /// The worker's bell.
+    bell: AtomicBool,
+    woken: AtomicBool,
+    /// The driver is full after every packet, until it has room again.
+    narrow: bool,
+    room: AtomicBool,
+}
+
+/// Steps that can be left out.
+#[derive(Clone, Copy, Default)]
+struct Without {
+    /// The runner gives the run up without looking at what was pushed meanwhile.
+    look: bool,
+    /// Who leaves something tells the worker.
+    bell: bool,
+    /// The worker, turned away, makes the runner go round again.
+    missed: bool,
+}
+
+impl Queue {
+    fn new(narrow: bool) -> Arc<Queue> {
+        Arc::new(Queue {
+            list: RunList::new(Runner::default()),
+            bell: AtomicBool::new(false),
+            woken: AtomicBool::new(false),
+            narrow,
+            room: AtomicBool::new(true),
+        })
+    }
+
+    fn ring(&self) {
+        store_load_barrier();
+        self.bell.store(true, Ordering::SeqCst);
+    }
+
+    fn transmit(&self, value: usize, without: Without) {
+        let node = NonNull::from(Box::leak(Box::new(Node { next: None, value })));
+        loop {
+            if let Some((guard, left)) = self.list.try_begin() {
+                let mut adopted = values(left);
+                // SAFETY: not pushed, so still ours.
+                adopted.push(unsafe { Box::from_raw(node.as_ptr()) }.value);
+                return self.serve(guard, adopted, without);
+            }
+            // SAFETY: just made, a chain of one.
+            match unsafe { self.list.push(node, node, 1, 100, false) } {
+                Pushed::Left => return,
+                Pushed::Full => unreachable!("the limit is far"),
+                Pushed::Idle => {}
+            }
+        }
+    }
+
+    fn serve(
+        &self,
+        mut guard: RunnerGuard<'_, Node, Runner>,
+        mut adopted: Vec<usize>,
+        without: Without,
+    ) {
+        loop {
+            guard.waiting.append(&mut adopted);
+            self.send(&mut guard);
+            if without.look {
+                let _ = guard.leave();
+                return;
+            }
+            match guard.end() {
+                Ok(()) => return,
+                Err(again) => guard = again,
+            }
+            adopted = values(guard.take());
+        }
+    }
+
+    /// Sends what waits, as far as the driver takes it.
+    fn send(&self, runner: &mut Runner) {
+        if runner.stopped {
+            if !self.woken.swap(false, Ordering::Acquire) {
+                return;
+            }
+            runner.stopped = false;
+        }
+        if runner.down {
+            // Dropped, and counted as if sent: the models ask only that it is accounted for.
+            runner.sent.append(&mut { std::mem::take(&mut runner.waiting) });
+            return;
+        }
+        while !runner.waiting.is_empty() {
+            if self.narrow && !self.room.swap(false, Ordering::SeqCst) {
+                runner.stopped = true;
+                return;
+            }
+            let first = runner.waiting.remove(0);
+            runner.sent.push(first);
+        }
+    }
+
+    /// The worker: as long as its bell rings.
+    fn work(&self, without: Without) {
+        while self.bell.swap(false, Ordering::SeqCst) {
+            store_load_barrier();
+            if without.missed {
+                if let Some((guard, left)) = self.list.try_begin() {
+                    self.serve(guard, values(left), without);
+                }
+            } else if let Some((guard, left)) = self.list.begin_or_miss() {
+                self.serve(guard, values(left), without);
+            }
+        }
+    }
+
+    /// What was sent, once nobody is active any more; what waits is stuck.
+    fn sent(&self) -> Vec<usize> {
+        let (guard, left) = self.list.try_begin().expect("idle");
+        assert!(left.is_empty() && guard.waiting.is_empty(), "stuck");
+        guard.sent.clone()
+    }
+}
+
+/// Oldest first.
+fn values(taken: Taken<Node>) -> Vec<usize> {
+    let mut values = Vec::new();
+    taken.visit(|node| {
+        // SAFETY: given to us by `visit`, made by `transmit` from a box.
+        values.insert(0, unsafe { Box::from_raw(node.as_ptr()) }.value);
+    });
+    values
+}
+
+const WHOLE: Without = Without {
+    look: false,
+    bell: false,
+    missed: false,
+};
+
+/// INV-TX-1, INV-TX-2, INV-TX-3, INV-TX-5: with two senders of two packets and one, all are sent when both are done, nobody waited, and each sender's
+/// are in its order. The cell inside the list makes loom fail if two threads run at once.
+fn two_senders(without: Without) {
+    loom::model(move || {
+        let queue = Queue::new(false);
+        let other = queue.clone();
+        let thread = thread::spawn(move || other.transmit(10, without));
+        queue.transmit(1, without);
+        queue.transmit(2, without);
+        thread.join().unwrap();
+        let sent = queue.sent();
+        let mine: Vec<_> = sent.iter().copied().filter(|&v| v < 10).collect();
+        assert_eq!((mine, sent.len()), (vec![1, 2], 3));
+    });
+}
+
+#[test]
+fn a_run_leaves_nothing_behind() {
+    two_senders(WHOLE);
+}
+
+#[test]
+#[should_panic(expected = "stuck")]
+fn without_the_look_at_the_end_a_packet_is_stuck() {
+    two_senders(Without {
+        look: true,
+        ..WHOLE
+    });
+}
+
+#[test]
+fn a_run_with_three_senders() {
+    loom::model(|| {
+        let queue = Queue::new(false);
+        let threads: Vec<_> = (1..3)
+            .map(|value| {
+                let queue = queue.clone();
+                thread::spawn(move || queue.transmit(value, WHOLE))
+            })
+            .collect();
+        queue.transmit(3, WHOLE);
+        threads.into_iter().for_each(|t| t.join().unwrap());
+        let mut sent = queue.sent();
+        sent.sort_unstable();
+        assert_eq!(sent, [1, 2, 3]);
+    });
+}
+
+/// A runner whose quota is used up leaves the run, tells the worker, and nothing is stuck (INV-TX-12).
+fn hand_over(without: Without) {
+    loom::model(move || {
+        let queue = Queue::new(false);
+        let other = queue.clone();
+        // Has the run, sends nothing of what is pushed meanwhile, and leaves.
+        let (guard, left) = queue.list.try_begin().expect("idle");
+        assert!(left.is_empty());
+        let thread = thread::spawn(move || other.transmit(1, without));
+        if guard.leave() && !without.bell {
+            queue.ring();
+        }
+        thread.join().unwrap();
+        queue.work(without);
+        assert_eq!(queue.sent(), [1]);
+    });
+}
+
+#[test]
+fn what_a_run_leaves_the_worker_does() {
+    hand_over(WHOLE);
+}
+
+#[test]
+#[should_panic(expected = "stuck")]
+fn without_the_bell_what_a_run_leaves_is_stuck() {
+    hand_over(Without {
+        bell: true,
+        ..WHOLE
+    });
+}
+
+/// INV-TX-11, BUG-TX-24: the driver is full after one packet, and has room again while the runner is about to stop.
+fn stop_and_wake(without: Without) {
+    loom::model(move || {
+        let queue = Queue::new(true);
+        let other = queue.clone();
+        let driver = thread::spawn(move || {
+            if other.room.swap(true, Ordering::SeqCst) {
+                // It was not full, so it has nobody to tell.
+                return;
+            }
+            other.woken.store(true, Ordering::Release);
+            other.ring();
+            other.work(without);
+        });
+        queue.transmit(1, without);
+        queue.transmit(2, without);
+        driver.join().unwrap();
+        // Where the driver had room before the first packet, the second found it full, and nobody says that it has room again.
+        queue.room.store(true, Ordering::SeqCst);
+        let (guard, left) = queue.list.try_begin().expect("idle");
+        assert!(left.is_empty());
+        let told = guard.stopped && queue.woken.load(Ordering::SeqCst);
+        assert!(!told, "stuck: the driver said that it has room, and nobody tries");
+    });
+}
+
+#[test]
+fn a_wake_up_between_refusal_and_stop_is_not_lost() {
+    stop_and_wake(WHOLE);
+}
+
+#[test]
+#[should_panic(expected = "stuck")]
+fn without_missed_a_wake_up_is_lost() {
+    stop_and_wake(Without {
+        missed: true,
+        ..WHOLE
+    });
+}
+
+/// Deactivation against a push: a packet is sent before, or dropped by who deactivates, or by the worker it tells; never left behind.
+fn deactivate(without: Without) {
+    loom::model(move || {
+        let queue = Queue::new(false);
+        let other = queue.clone();
+        let sender = thread::spawn(move || other.transmit(1, without));
+        let (mut guard, left) = queue.list.begin_slow();
+        guard.down = true;
+        guard.sent.append(&mut values(left));
+        if guard.leave() && !without.bell {
+            queue.ring();
+        }
+        queue.work(without);
+        sender.join().unwrap();
+        assert_eq!(queue.sent(), [1]);
+    });
+}
+
+#[test]
+fn a_deactivation_loses_no_packet() {
+    deactivate(WHOLE);
+}
+
+#[test]
+#[should_panic(expected = "stuck")]
+fn without_the_bell_a_deactivation_strands_a_packet() {
+    deactivate(Without {
+        bell: true,
+        ..WHOLE
+    });
+}
+
+/// INV-TX-8: a list that is not empty never grows beyond the limit, and an empty one takes a chain whatever the limit.
+#[test]
+fn the_limit_of_a_run_is_exact() {
+    loom::model(|| {
+        let queue = Queue::new(false);
+        let (guard, _) = queue.list.try_begin().expect("idle");
+        let push = |queue: &Queue, value| {
+            let node = NonNull::from(Box::leak(Box::new(Node { next: None, value })));
+            // SAFETY: just made, a chain of one.
+            let pushed = unsafe { queue.list.push(node, node, 1, 1, false) };
+            if pushed != Pushed::Left {
+                // SAFETY: still ours.
+                drop(unsafe { Box::from_raw(node.as_ptr()) });
+            }
+            usize::from(pushed == Pushed::Left)
+        };
+        let other = queue.clone();
+        let thread = thread::spawn(move || push(&other, 1));
+        let pushed = push(&queue, 2) + push(&queue, 3) + thread.join().unwrap();
+        assert_eq!((pushed, queue.list.len()), (1, 1));
+        queue.serve(guard, Vec::new(), WHOLE);
+        assert_eq!(queue.sent().len(), 1);
+    });
+}
