@@ -6,11 +6,11 @@
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
-use softnet::engine::PortId;
+use softnet::engine::{MirredSpec, PortId};
 use softnet::packet::EthernetAddress;
 use softnet_io::Buffers;
 
-use crate::config::{Config, Driver, PortConfig};
+use crate::config::{ActionConfig, Config, Driver, PortConfig};
 use crate::failure::{Exit, Failure, chain};
 use crate::plant::{self, Engine};
 use crate::report;
@@ -51,10 +51,16 @@ pub(crate) fn run(config: &Config) -> Result<(), Failure> {
     let mut ports = build(config, &engine, &buffers)?;
     report::note(format_args!("running: {}", config.summary()));
     while !stop.wait(LOOK) {
+        for port in engine.watchdog() {
+            report::note(format_args!(
+                "port {port:?}: its driver took nothing for 5 s; restarted"
+            ));
+        }
         look_after(&engine, &buffers, &mut ports);
     }
     let stats = engine.stop(DRAIN);
-    report::print(&report::ports(&stats)).map_err(cannot("cannot print the counters"))?;
+    let text = report::ports(&stats) + &report::ways_out(&stats);
+    report::print(&text).map_err(cannot("cannot print the counters"))?;
     if stats.conservation().holds() {
         Ok(())
     } else {
@@ -82,11 +88,23 @@ fn build(config: &Config, engine: &Engine, buffers: &Buffers) -> Result<Vec<Port
         let id = engine
             .add_port(opened.setup(&port.name, port.qdisc.clone()))
             .map_err(|error| Failure::because(Exit::Config, &what, &error))?;
+        engine
+            .set_queue_map(id, &port.map)
+            .map_err(|error| Failure::because(Exit::Config, &what, &error))?;
         ports.push(Port {
             config: port,
             id,
             state: State::Open,
         });
+    }
+    for port in &ports {
+        let action = |action: &ActionConfig| MirredSpec {
+            mode: action.mode,
+            dir: action.dir,
+            to: ports[action.to].id,
+        };
+        let actions: Vec<_> = port.config.actions.iter().map(action).collect();
+        engine.set_actions(port.id, &actions);
     }
     for bridge in &config.bridges {
         let members: Vec<PortId> = bridge.ports.iter().map(|&index| ports[index].id).collect();

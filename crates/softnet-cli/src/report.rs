@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use softnet::engine::{Conservation, EngineStats};
-use softnet::stats::DropReason;
+use softnet::stats::{DropReason, SAMPLE};
 
 /// Writes to standard output. A reader that has gone away (`softnet demo | head`) is no error.
 pub(crate) fn print(text: &str) -> io::Result<()> {
@@ -87,10 +87,43 @@ pub(crate) fn ports(stats: &EngineStats) -> String {
     text + &conservation(&stats.conservation()) + "\n"
 }
 
+/// What happened on the ports' ways out: actions, restarts, and how long things took, as bar charts. Nothing for a port on whose way out nothing was
+/// measured.
+pub(crate) fn ways_out(stats: &EngineStats) -> String {
+    let mut text = String::new();
+    for port in &stats.ports {
+        let device = &port.device;
+        for action in &device.actions {
+            text += &format!(
+                "\n{}: {}: {} packets, overlimits {}\n",
+                port.name, action.action, action.packets, action.overlimits
+            );
+        }
+        if device.tx_timeouts > 0 {
+            text += &format!(
+                "\n{}: driver restarted {} times\n",
+                port.name, device.tx_timeouts
+            );
+        }
+        let distributions = &device.distributions;
+        for (what, counts) in [
+            ("transmit calls (ns)", &distributions.call_ns),
+            ("time in the queue (ns)", &distributions.sojourn_ns),
+            ("packets handed to the driver at once", &distributions.batch),
+        ] {
+            if !counts.is_empty() {
+                text += &format!("\n{}: {what}, one in {SAMPLE}:\n{counts}", port.name);
+            }
+        }
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use softnet::engine::PortStats;
-    use softnet::tx::DeviceStats;
+    use softnet::stats::Counts;
+    use softnet::tx::{ActionStats, DeviceStats, Distributions};
 
     use super::*;
 
@@ -127,5 +160,46 @@ mod tests {
         );
         stats.copied = 0;
         assert!(ports(&stats).ends_with("received 10 IS NOT sent 8 + dropped 3 + queued 0\n"));
+    }
+
+    #[test]
+    fn bar_charts_of_what_was_measured() {
+        let mut counts = Counts::default();
+        [130, 140, 300].into_iter().for_each(|n| counts.record(n));
+        let action = ActionStats {
+            action: "mirred egress mirror dev mon".into(),
+            packets: 7,
+            overlimits: 1,
+        };
+        let device = DeviceStats {
+            distributions: Distributions {
+                call_ns: counts,
+                ..Distributions::default()
+            },
+            actions: vec![action],
+            tx_timeouts: 2,
+            ..DeviceStats::default()
+        };
+        let stats = EngineStats {
+            ports: vec![
+                PortStats {
+                    name: "web".into(),
+                    device,
+                },
+                PortStats::default(),
+            ],
+            ..EngineStats::default()
+        };
+        let bar = |n| format!("|{:<52}|", "@".repeat(n));
+        let expected = format!(
+            "\nweb: mirred egress mirror dev mon: 7 packets, overlimits 1\n\
+             \nweb: driver restarted 2 times\n\
+             \nweb: transmit calls (ns), one in 64:\n\
+             [128, 256)             2 {}\n\
+             [256, 512)             1 {}\n",
+            bar(52),
+            bar(26)
+        );
+        assert_eq!(ways_out(&stats), expected);
     }
 }

@@ -149,6 +149,74 @@ fn two_hosts() {
     assert_eq!(Surroundings::now(), before);
 }
 
+/// What leaves one port is seen at a third one, and a port with a queue for each worker loses and reorders nothing.
+#[test]
+fn a_mirrored_port_and_queues_by_worker() {
+    if !may_make_networks() || !has_program("ip") {
+        return;
+    }
+    let scratch = Scratch::new("mirror");
+    let (a, b, m) = (
+        NamedNetns::new("ma"),
+        NamedNetns::new("mb"),
+        NamedNetns::new("mm"),
+    );
+    let config = format!(
+        r#"
+[engine]
+workers = 2
+[[port]]
+name = "eth-a"
+driver = "tap"
+netns = {:?}
+address = ["10.9.0.1/24"]
+queues = 2
+xps = ["0", "1"]
+[[port]]
+name = "eth-b"
+driver = "tap"
+netns = {:?}
+address = ["10.9.0.2/24"]
+mirror = {{ to = "eth-m" }}
+[[port]]
+name = "eth-m"
+driver = "tap"
+netns = {:?}
+[[bridge]]
+name = "br0"
+ports = ["eth-a", "eth-b"]
+"#,
+        a.name, b.name, m.name
+    );
+    let config = scratch.file("mirror.toml", &config);
+    let running = start(&config, &a, &b);
+    exchange(&a, &b, "10.9.0.2");
+    exchange(&b, &a, "10.9.0.1");
+    running.signal(Signal::TERM);
+    let output = running.finish();
+    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
+    let sent = |port: &str| -> u64 {
+        let line = stdout.lines().find(|line| line.starts_with(port));
+        let field = line.and_then(|line| line.split_whitespace().nth(3));
+        field.and_then(|field| field.parse().ok()).expect(port)
+    };
+    let mirrored = stdout
+        .lines()
+        .find_map(|line| line.strip_prefix("eth-b: mirred egress mirror dev eth-m: "))
+        .and_then(|rest| rest.split_once(" packets, overlimits 0"))
+        .unwrap_or_else(|| panic!("no mirror in\n{stdout}"));
+    // Half a megabyte went this way twice, in wire packets.
+    assert!(sent("eth-b") > 600, "{stdout}");
+    assert_eq!(mirrored.0, sent("eth-b").to_string(), "{stdout}");
+    assert_eq!(sent("eth-m"), sent("eth-b"), "{stdout}");
+    assert!(stdout.contains(" + copied "), "{stdout}");
+    assert!(
+        stdout.contains("eth-b: packets handed to the driver at once, one in 64:\n["),
+        "{stdout}"
+    );
+}
+
 #[test]
 fn no_port_at_all_runs_until_it_is_told_to_stop() {
     let scratch = Scratch::new("empty");

@@ -12,7 +12,7 @@ use toml::Spanned;
 
 use super::error::Problem;
 use super::file::{BridgeTable, EngineTable, File, PortTable};
-use super::{BridgeConfig, Config, Driver, PortConfig, Source, tree};
+use super::{BridgeConfig, Config, Driver, PortConfig, Source, tree, way_out};
 
 /// Drivers that the format names and this version does not have.
 const LATER_DRIVERS: &[&str] = &["af_packet", "af_xdp", "vhost_user", "pcap"];
@@ -24,7 +24,7 @@ const BUFFERS_DEFAULT: usize = 65_536;
 const BUFFERS_MIN: i64 = 256;
 const BUFFERS_MAX: i64 = 16_777_216;
 /// The kernel's own limit (`MAX_TAP_QUEUES`).
-const QUEUES_MAX: i64 = 256;
+pub(super) const QUEUES_MAX: i64 = 256;
 pub(super) const MTU_DEFAULT: u32 = 1500;
 /// The smallest MTU IPv4 allows (RFC 791), and the longest IP packet.
 const MTU_RANGE: (i64, i64) = (68, 65_521);
@@ -37,6 +37,9 @@ pub(super) fn check(source: &Source<'_>, file: &File) -> Result<Config, Problem>
     for table in &file.port {
         names.add(source, "port", &table.name)?;
         ports.push(port(source, table)?);
+    }
+    for (index, table) in file.port.iter().enumerate() {
+        ports[index].actions = way_out::actions(table, &ports)?;
     }
     let mut members = HashMap::new();
     let mut bridges = Vec::with_capacity(file.bridge.len());
@@ -67,10 +70,7 @@ fn engine(table: &EngineTable) -> Result<(usize, usize), Problem> {
 
 fn port(source: &Source<'_>, table: &PortTable) -> Result<PortConfig, Problem> {
     let driver = driver(table)?;
-    let queues = match &table.queues {
-        Some(value) => number("port.queues", value, (1, QUEUES_MAX))?,
-        None => 1,
-    };
+    let (queues, map) = way_out::queues(table)?;
     let mtu = match &table.mtu {
         Some(value) => number("port.mtu", value, MTU_RANGE)?,
         None => MTU_DEFAULT,
@@ -92,6 +92,9 @@ fn port(source: &Source<'_>, table: &PortTable) -> Result<PortConfig, Problem> {
         name,
         driver,
         queues,
+        map,
+        // When all ports are known.
+        actions: Vec::new(),
         mtu,
         qdisc,
     })
@@ -236,7 +239,7 @@ fn bridge(
     })
 }
 
-fn number<T: TryFrom<i64>>(
+pub(super) fn number<T: TryFrom<i64>>(
     key: &str,
     value: &Spanned<i64>,
     (least, most): (i64, i64),

@@ -9,6 +9,8 @@ use serde::de::{MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
+use super::way_out::{MirredTable, Mirreds, Queues};
+
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct File {
@@ -35,7 +37,15 @@ pub(super) struct PortTable {
     pub(super) netns: Option<Spanned<String>>,
     #[serde(default)]
     pub(super) address: Vec<Spanned<String>>,
-    pub(super) queues: Option<Spanned<i64>>,
+    pub(super) queues: Option<Spanned<Queues>>,
+    pub(super) num_tc: Option<Spanned<i64>>,
+    pub(super) map: Option<Spanned<Vec<Spanned<i64>>>>,
+    #[serde(default)]
+    pub(super) xps: Vec<Spanned<String>>,
+    #[serde(default)]
+    pub(super) xps_rxqs: Vec<Spanned<String>>,
+    pub(super) mirror: Option<Mirreds>,
+    pub(super) redirect: Option<MirredTable>,
     pub(super) mtu: Option<Spanned<i64>>,
     pub(super) mac: Option<Spanned<String>>,
     pub(super) qdisc: Option<Spanned<Qdiscs>>,

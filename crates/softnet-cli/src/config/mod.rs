@@ -9,11 +9,14 @@ mod options;
 mod qdisc;
 mod tree;
 pub(crate) mod units;
+mod way_out;
 
 use std::path::Path;
 
+use softnet::forward::{MirredDir, MirredMode};
 use softnet::packet::EthernetAddress;
 use softnet::qdisc::QdiscSpec;
+use softnet::tx::QueueMap;
 use softnet_io::InterfaceAddress;
 
 use error::Problem;
@@ -59,10 +62,25 @@ pub(crate) struct PortConfig {
     pub driver: Driver,
     /// Queue pairs.
     pub queues: usize,
+    /// How they are shared out.
+    pub map: QueueMap,
+    /// What is done with what leaves the port, in order.
+    pub actions: Vec<ActionConfig>,
     /// Longest IP packet.
     pub mtu: u32,
     /// Queueing discipline of every transmit queue.
     pub qdisc: QdiscSpec,
+}
+
+/// An action on what leaves a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ActionConfig {
+    /// The packet itself, or a copy.
+    pub mode: MirredMode,
+    /// The side of the target.
+    pub dir: MirredDir,
+    /// Index into [`Config::ports`].
+    pub to: usize,
 }
 
 /// What is behind a port.

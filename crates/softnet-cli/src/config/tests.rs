@@ -103,7 +103,7 @@ fn unknown_missing_and_mistyped_keys() {
     assert_eq!(
         error("[[port]]\nname = \"a\"\ndriver = \"null\"\n  colour = \"red\"\n"),
         format!(
-            "x.toml:4:3: key `port.colour`: {known}name, driver, netns, address, queues, mtu, mac, qdisc, filter"
+            "x.toml:4:3: key `port.colour`: {known}name, driver, netns, address, queues, num_tc, map, xps, xps_rxqs, mirror, redirect, mtu, mac, qdisc, filter"
         )
     );
     assert_eq!(

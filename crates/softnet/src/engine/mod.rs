@@ -386,6 +386,18 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         }
     }
 
+    /// Restarts drivers that have taken nothing for 5 s although packets wait (see [`Device::watchdog`]), and returns the names of their ports. To be
+    /// called every second or so.
+    pub fn watchdog(&self) -> Vec<String> {
+        let devices: Vec<_> = self.state().devices.iter().flatten().cloned().collect();
+        let now = self.clock.now();
+        devices
+            .iter()
+            .filter(|device| device.watchdog(now) > 0)
+            .map(|device| device.name().to_owned())
+            .collect()
+    }
+
     /// Ports whose device has gone since the last call. Packets for them are dropped until [`replace`](Engine::replace).
     pub fn take_gone(&self) -> Vec<PortId> {
         let gone = self.gone.lock().unwrap_or_else(PoisonError::into_inner);
