@@ -24,6 +24,7 @@ mod list;
 mod merge;
 mod meta;
 mod parse;
+mod ring;
 mod segment;
 mod vnet;
 
@@ -39,6 +40,7 @@ pub use list::PacketList;
 pub use merge::merge;
 pub use meta::{Checksum, Gso, GsoKind};
 pub use parse::{EthernetAddress, Headers, L4, Network, ethernet, parse};
+pub use ring::{PacketRing, PacketRingConsumer, Produced};
 pub use segment::{SegmentError, fill_checksum, segment};
 pub use vnet::{VNET_HDR_LEN, VnetHeader};
 

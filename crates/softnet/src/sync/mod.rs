@@ -16,6 +16,7 @@ mod notify;
 mod passage;
 mod per_cpu;
 mod primitive;
+mod ring;
 mod run_list;
 mod run_state;
 mod try_lock;
@@ -28,6 +29,7 @@ pub use llist::{AdoptionList, Linked};
 pub use notify::Notify;
 pub use passage::Passage;
 pub use per_cpu::PerCpu;
+pub use ring::{MAX_LIMIT, NoRoom, Reservation, Ring, RingConsumer};
 pub use run_list::{Pushed, RunList, RunnerGuard, Taken};
 pub use run_state::{RunGuard, RunState};
 pub use try_lock::{TryLock, TryLockGuard};
@@ -39,6 +41,10 @@ mod models_backlog;
 #[cfg(all(test, loom))]
 mod models_pool;
 #[cfg(all(test, loom))]
+mod models_ring;
+#[cfg(all(test, loom))]
 mod models_run_list;
+#[cfg(all(test, not(loom)))]
+mod ring_tests;
 #[cfg(all(test, not(loom)))]
 mod tests;

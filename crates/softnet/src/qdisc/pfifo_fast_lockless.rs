@@ -1,0 +1,283 @@
+//! `pfifo_fast` in the shared-reference form (the kernel's `TCQ_F_NOLOCK`): any thread enqueues by `&self`, one runner at a time dequeues.
+//!
+//! Three [rings](PacketRing), one for each band. A sender's packets are in, or refused, when [`enqueue`](PfifoFastRings::enqueue) returns; it
+//! then has to claim the run of its queue or to leave MISSED there. What was counted where: packets and bytes that left by the runner, bytes
+//! that came and drops by senders, each in its own shard. So the backlog is a difference of sums: exact at rest (INV-PF-4), and a reader never
+//! stops anybody.
+//!
+//! INV-PF-1 strict priority: a dequeue serves the lowest band that has a packet published; a hole that a preempted sender left in a band is passed, not
+//! waited for. INV-PF-2: a band's order is that of its ring. INV-PF-3: each band holds exactly `limit` frames, others are not affected; unlike in
+//! the kernel no slot comes back late (G7).
+
+use std::sync::Arc;
+
+use super::pfifo_fast::PRIO_TO_BAND;
+use super::{Next, Qdisc, QdiscStats};
+use crate::packet::{Packet, PacketList, PacketRing, PacketRingConsumer, Produced};
+use crate::stats::{DropReason, Dropped};
+use crate::sync::{MAX_LIMIT, PerCpu};
+use crate::time::Time;
+
+/// Bytes that came, beyond those that the runner put back.
+const BYTES: usize = 0;
+/// Wire packets that came, less frames: large frames stand for several packets.
+const EXTRA: usize = 1;
+/// Frames refused.
+const DROPS: usize = 2;
+
+fn band(packet: &Packet) -> usize {
+    // The mask keeps a priority above 15 in range (BUG-PF-8).
+    usize::from(PRIO_TO_BAND[(packet.priority() & 15) as usize])
+}
+
+/// What senders share.
+#[derive(Debug)]
+pub struct PfifoFastRings {
+    bands: [PacketRing; 3],
+    count: PerCpu<3>,
+}
+
+/// What an enqueue did not take.
+#[derive(Debug, Default)]
+pub struct Refused {
+    /// The bands' limit was reached.
+    pub full: PacketList,
+    /// The discipline is being taken away.
+    pub closed: PacketList,
+}
+
+impl PfifoFastRings {
+    /// Takes all packets that fit, in order within each band. Any thread; never waits. Returns what it did not take; of that, `full` is counted as dropped.
+    ///
+    /// Afterwards the caller must claim the run of the queue or make its runner go round again.
+    #[inline]
+    pub fn enqueue(&self, mut packets: PacketList) -> Option<Refused> {
+        let first = band(packets.front()?);
+        // Counted before they are produced: afterwards they are no longer ours (BUG-PF-1).
+        if packets.len() == 1 || packets.iter().all(|packet| band(packet) == first) {
+            return self.produce(first, packets);
+        }
+        let mut lists = [const { PacketList::new() }; 3];
+        while let Some(packet) = packets.pop_front() {
+            lists[band(&packet)].push_back(packet);
+        }
+        let mut all: Option<Refused> = None;
+        for (band, list) in lists.into_iter().enumerate() {
+            if let Some(mut refused) = self.produce(band, list) {
+                let all = all.get_or_insert_default();
+                all.full.append(&mut refused.full);
+                all.closed.append(&mut refused.closed);
+            }
+        }
+        all
+    }
+
+    #[inline]
+    fn produce(&self, band: usize, packets: PacketList) -> Option<Refused> {
+        let (mut bytes, mut extra) = sizes(&packets);
+        let refused = match self.bands[band].produce(packets) {
+            Produced::All => None,
+            Produced::Refused(full) => {
+                self.count.add(DROPS, full.len() as u64);
+                Some(Refused {
+                    full,
+                    ..Refused::default()
+                })
+            }
+            Produced::Closed(closed) => Some(Refused {
+                closed,
+                ..Refused::default()
+            }),
+        };
+        if let Some(refused) = &refused {
+            for list in [&refused.full, &refused.closed] {
+                let (b, e) = sizes(list);
+                bytes -= b;
+                extra -= e;
+            }
+        }
+        self.came(bytes, extra);
+        refused
+    }
+
+    #[inline]
+    fn came(&self, bytes: u64, extra: u64) {
+        if bytes != 0 {
+            self.count.add(BYTES, bytes);
+        }
+        if extra != 0 {
+            self.count.add(EXTRA, extra);
+        }
+    }
+
+    /// Frames queued. A recent value while threads send.
+    pub fn len(&self) -> usize {
+        self.bands.iter().map(PacketRing::len).sum()
+    }
+
+    /// Whether nothing is queued, nor about to be.
+    pub fn is_empty(&self) -> bool {
+        self.bands.iter().all(PacketRing::is_empty)
+    }
+
+    /// The numbers, where the runner's part was published as `left`: `bytes`, `packets` and what leaves `backlog` and `queued` to be
+    /// [filled in](PfifoFastRings::complete).
+    pub(crate) fn complete(&self, left: &mut QdiscStats) {
+        left.drops = self.count.sum(DROPS);
+        left.qlen = self.len() as u64;
+        // What left is subtracted already. While threads send, a packet may be seen to leave before it came.
+        let backlog = self.count.sum(BYTES).wrapping_add(left.backlog);
+        left.backlog = u64::try_from(backlog as i64).unwrap_or(0);
+        let extra = self.count.sum(EXTRA).wrapping_add(left.queued);
+        left.queued = left.qlen + u64::try_from(extra as i64).unwrap_or(0);
+    }
+}
+
+/// Wire bytes, and wire packets beyond frames.
+#[inline]
+fn sizes(packets: &PacketList) -> (u64, u64) {
+    let mut sizes = (0, 0);
+    for packet in packets {
+        sizes.0 += packet.wire_len();
+        sizes.1 += packet.wire_packets().saturating_sub(1);
+    }
+    sizes
+}
+
+/// The runner's side: used by one thread at a time, whoever runs the queue.
+#[derive(Debug)]
+pub struct PfifoFastLockless {
+    bands: [PacketRingConsumer; 3],
+    rings: Arc<PfifoFastRings>,
+    /// `bytes` and `packets` that left.
+    sent: QdiscStats,
+    /// Wire bytes that left the rings in any way, and wire packets beyond frames.
+    gone: (u64, u64),
+}
+
+impl PfifoFastLockless {
+    /// Empty, with room for `limit` frames in each band (the device's `txqueuelen`). `None` if `limit` is above [`MAX_LIMIT`]: then the
+    /// [plain form](super::PfifoFast) has to do.
+    pub fn new(limit: u32) -> Option<PfifoFastLockless> {
+        let (a, x) = PacketRing::new(limit)?;
+        let (b, y) = PacketRing::new(limit)?;
+        let (c, z) = PacketRing::new(limit)?;
+        let rings = PfifoFastRings {
+            bands: [a, b, c],
+            count: PerCpu::new(),
+        };
+        Some(PfifoFastLockless {
+            bands: [x, y, z],
+            rings: Arc::new(rings),
+            sent: QdiscStats::default(),
+            gone: (0, 0),
+        })
+    }
+
+    /// What senders share.
+    pub fn rings(&self) -> &Arc<PfifoFastRings> {
+        &self.rings
+    }
+
+    /// Whether nothing is queued, nor about to be: a packet sent now overtakes none.
+    #[inline]
+    pub fn is_empty(&mut self) -> bool {
+        self.bands.iter_mut().all(PacketRingConsumer::is_empty)
+    }
+
+    /// Counts packets that leave without having been queued (`TCQ_F_CAN_BYPASS`).
+    #[inline]
+    pub fn bypass(&mut self, packets: &PacketList) {
+        for packet in packets {
+            self.sent.bytes += packet.wire_len();
+            self.sent.packets += packet.wire_packets();
+        }
+    }
+
+    /// Changes the limit of each band while senders go on (`txqueuelen`). What does not fit any more, the newest of each band, is dropped and
+    /// counted. False, and nothing changed, if `limit` is above [`MAX_LIMIT`].
+    pub fn resize(&mut self, limit: u32, dropped: &mut Dropped) -> bool {
+        if limit > MAX_LIMIT {
+            return false;
+        }
+        for band in &mut self.bands {
+            let surplus = band.resize(limit);
+            let (bytes, extra) = sizes(&surplus);
+            self.gone.0 += bytes;
+            self.gone.1 += extra;
+            self.rings.count.add(DROPS, surplus.len() as u64);
+            dropped.append(surplus, DropReason::QdiscLimit);
+        }
+        true
+    }
+
+    /// Closes the rings: senders get their packets back from now on. What is queued goes to `out`, in the order in which it would have left.
+    pub fn close(&mut self, out: &mut PacketList) {
+        for band in &mut self.bands {
+            let mut rest = band.close();
+            let (bytes, extra) = sizes(&rest);
+            self.gone.0 += bytes;
+            self.gone.1 += extra;
+            out.append(&mut rest);
+        }
+    }
+
+    /// The runner's part of the numbers; [`PfifoFastRings::complete`] does the rest.
+    pub(crate) fn left(&self) -> QdiscStats {
+        QdiscStats {
+            backlog: 0_u64.wrapping_sub(self.gone.0),
+            queued: 0_u64.wrapping_sub(self.gone.1),
+            ..self.sent
+        }
+    }
+}
+
+impl Qdisc for PfifoFastLockless {
+    /// As [`PfifoFastRings::enqueue`], for the runner itself. Packets refused by closed rings are dropped as
+    /// [`QdiscReset`](DropReason::QdiscReset).
+    fn enqueue(&mut self, packets: &mut PacketList, _now: Time, dropped: &mut Dropped) {
+        if let Some(refused) = self.rings.enqueue(packets.take()) {
+            dropped.append(refused.full, DropReason::QdiscLimit);
+            dropped.append(refused.closed, DropReason::QdiscReset);
+        }
+    }
+
+    #[inline]
+    fn dequeue(&mut self, budget: usize, _now: Time, out: &mut PacketList, _: &mut Dropped) -> Next {
+        let start = out.len();
+        let (mut bytes, mut packets) = (0, 0);
+        for band in &mut self.bands {
+            let left = budget - (out.len() - start);
+            band.consume(left, out, |packet| {
+                bytes += packet.wire_len();
+                packets += packet.wire_packets();
+            });
+        }
+        let frames = out.len() - start;
+        self.sent.bytes += bytes;
+        self.sent.packets += packets;
+        self.gone.0 += bytes;
+        self.gone.1 += packets - frames as u64;
+        // A budget used up says nothing about the rest; a budget left says that nothing more is published.
+        if frames == budget && !self.is_empty() {
+            Next::Ready
+        } else {
+            Next::Idle
+        }
+    }
+
+    fn drain(&mut self, out: &mut PacketList) {
+        let limits = self.rings.bands.each_ref().map(PacketRing::limit);
+        self.close(out);
+        for (band, limit) in self.bands.iter_mut().zip(limits) {
+            // Closed and empty: nothing comes out.
+            drop(band.resize(limit));
+        }
+    }
+
+    fn stats(&self) -> QdiscStats {
+        let mut stats = self.left();
+        self.rings.complete(&mut stats);
+        stats
+    }
+}
