@@ -195,6 +195,20 @@ impl<T> PacketRun<T> {
         pushed
     }
 
+    /// Takes the run with all that waits, if nobody has it.
+    #[inline]
+    pub fn try_begin(&self) -> Option<(PacketRunner<'_, T>, PacketList)> {
+        let (guard, left) = self.list.try_begin()?;
+        Some((PacketRunner(guard), oldest_first(left)))
+    }
+
+    /// As [`begin_or_miss`](PacketRun::begin_or_miss), for senders that have put packets elsewhere; see [`RunList::begin_or_note`].
+    #[inline]
+    pub fn begin_or_note(&self) -> Option<(PacketRunner<'_, T>, PacketList)> {
+        let (guard, left) = self.list.begin_or_note()?;
+        Some((PacketRunner(guard), oldest_first(left)))
+    }
+
     /// Takes the run with all that waits, or makes the thread that has it go round once more. For events that are no packets.
     pub fn begin_or_miss(&self) -> Option<(PacketRunner<'_, T>, PacketList)> {
         let (guard, left) = self.list.begin_or_miss()?;

@@ -84,6 +84,11 @@ impl PacketRing {
         self.ring.is_empty()
     }
 
+    /// Whether it takes packets, as long as they fit.
+    pub fn is_open(&self) -> bool {
+        self.ring.is_open()
+    }
+
     /// The limit in packets.
     pub fn limit(&self) -> u32 {
         self.ring.limit()
@@ -135,21 +140,11 @@ impl PacketRingConsumer {
 
     /// Whether nothing is in the ring, kept, or about to be put in.
     #[inline]
-    pub fn is_empty(&mut self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.kept.is_empty() && self.consumer.is_empty()
     }
 
-    /// The oldest packet, which stays where it is.
-    pub fn front(&mut self) -> Option<&Packet> {
-        if self.kept.is_empty() {
-            let chain = self.consumer.next()?;
-            let first = self.unchain(chain);
-            self.kept.push_front(first);
-        }
-        self.kept.front()
-    }
-
-    /// Changes the limit while producers go on, or opens the ring again. Returns the newest packets, if they are more than the limit now.
+    /// Changes the limit while producers go on. Returns the newest packets, if they are more than the limit now.
     /// Changes nothing if `limit` is above [`MAX_LIMIT`](crate::sync::MAX_LIMIT).
     pub fn resize(&mut self, limit: u32) -> PacketList {
         let mut kept = self.kept.take();
@@ -161,6 +156,31 @@ impl PacketRingConsumer {
         self.kept = first;
         self.consumer.release(kept.len());
         kept
+    }
+
+    /// Opens a closed ring, with `first` in it, before all that producers put in. Returns what of it does not fit. Changes nothing if `limit` is
+    /// above [`MAX_LIMIT`](crate::sync::MAX_LIMIT).
+    pub fn open(&mut self, limit: u32, mut first: PacketList) -> PacketList {
+        first.split_front(limit as usize, &mut self.kept);
+        let kept = u32::try_from(self.kept.len()).unwrap_or(u32::MAX);
+        let opened = self.consumer.open(limit, kept, |_| ());
+        debug_assert!(opened, "the limit is checked by the caller");
+        first
+    }
+
+    /// Takes out all that is in the ring, which stays open.
+    pub fn take(&mut self) -> PacketList {
+        let ring = self.consumer.ring();
+        if !ring.is_open() {
+            return PacketList::new();
+        }
+        let limit = ring.limit();
+        let mut all = self.kept.take();
+        let mut chains = Vec::new();
+        self.consumer.resize(limit, |chain| chains.push(chain));
+        self.keep(chains, &mut all);
+        self.consumer.release(all.len());
+        all
     }
 
     /// Closes the ring, and returns what was in it.

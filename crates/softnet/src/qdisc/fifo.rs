@@ -52,6 +52,19 @@ impl Fifo {
         self.list.is_empty()
     }
 
+    /// Keeps the first `n` packets and returns the others.
+    pub(super) fn cut(&mut self, n: usize) -> PacketList {
+        if self.list.len() <= n {
+            return PacketList::new();
+        }
+        let mut first = PacketList::new();
+        self.list.split_front(n, &mut first);
+        let rest = std::mem::replace(&mut self.list, first);
+        self.backlog -= rest.iter().map(Packet::wire_len).sum::<u64>();
+        self.queued -= rest.wire_packets();
+        rest
+    }
+
     pub(super) fn drain(&mut self, out: &mut PacketList) {
         (self.backlog, self.queued) = (0, 0);
         out.append(&mut self.list);

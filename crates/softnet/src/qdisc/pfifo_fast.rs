@@ -29,6 +29,21 @@ impl PfifoFast {
             stats: QdiscStats::default(),
         }
     }
+
+    /// Frames that each band has room for.
+    pub fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    /// Changes the limit (`txqueuelen`). What does not fit any more, the newest of each band, is dropped.
+    pub fn resize(&mut self, limit: u32, dropped: &mut Dropped) {
+        self.limit = limit;
+        for band in &mut self.bands {
+            let surplus = band.cut(limit as usize);
+            self.stats.drops += surplus.len() as u64;
+            dropped.append(surplus, DropReason::QdiscLimit);
+        }
+    }
 }
 
 impl Qdisc for PfifoFast {

@@ -10,6 +10,7 @@
 //! the kernel no slot comes back late (G7).
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::pfifo_fast::PRIO_TO_BAND;
 use super::{Next, Qdisc, QdiscStats};
@@ -18,7 +19,7 @@ use crate::stats::{DropReason, Dropped};
 use crate::sync::{MAX_LIMIT, PerCpu};
 use crate::time::Time;
 
-/// Bytes that came, beyond those that the runner put back.
+/// Wire bytes that came.
 const BYTES: usize = 0;
 /// Wire packets that came, less frames: large frames stand for several packets.
 const EXTRA: usize = 1;
@@ -35,6 +36,8 @@ fn band(packet: &Packet) -> usize {
 pub struct PfifoFastRings {
     bands: [PacketRing; 3],
     count: PerCpu<3>,
+    /// Frames refused before the rings were opened last.
+    past_drops: AtomicU64,
 }
 
 /// What an enqueue did not take.
@@ -120,16 +123,22 @@ impl PfifoFastRings {
         self.bands.iter().all(PacketRing::is_empty)
     }
 
-    /// The numbers, where the runner's part was published as `left`: `bytes`, `packets` and what leaves `backlog` and `queued` to be
-    /// [filled in](PfifoFastRings::complete).
-    pub(crate) fn complete(&self, left: &mut QdiscStats) {
-        left.drops = self.count.sum(DROPS);
-        left.qlen = self.len() as u64;
-        // What left is subtracted already. While threads send, a packet may be seen to leave before it came.
-        let backlog = self.count.sum(BYTES).wrapping_add(left.backlog);
-        left.backlog = u64::try_from(backlog as i64).unwrap_or(0);
-        let extra = self.count.sum(EXTRA).wrapping_add(left.queued);
-        left.queued = left.qlen + u64::try_from(extra as i64).unwrap_or(0);
+    /// Whether senders may use them: the discipline is the queue's.
+    pub fn is_open(&self) -> bool {
+        self.bands[2].is_open()
+    }
+
+    /// Adds what senders know to the [runner's part](PfifoFastLockless::left) of the numbers.
+    pub(crate) fn complete(&self, stats: &mut QdiscStats) {
+        // Modulo 2^64, as all of this (INV-PF-4). While threads send, a packet may be seen to leave before it came.
+        let positive = |sum: u64| u64::try_from(sum as i64).unwrap_or(0);
+        let drops = self.count.sum(DROPS);
+        stats.drops += drops.wrapping_sub(self.past_drops.load(Ordering::Relaxed));
+        let frames = self.len() as u64;
+        stats.qlen += frames;
+        stats.backlog = positive(stats.backlog.wrapping_add(self.count.sum(BYTES)));
+        let extra = stats.queued.wrapping_add(self.count.sum(EXTRA));
+        stats.queued = positive(extra.wrapping_add(frames));
     }
 }
 
@@ -156,15 +165,18 @@ pub struct PfifoFastLockless {
 }
 
 impl PfifoFastLockless {
-    /// Empty, with room for `limit` frames in each band (the device's `txqueuelen`). `None` if `limit` is above [`MAX_LIMIT`]: then the
-    /// [plain form](super::PfifoFast) has to do.
-    pub fn new(limit: u32) -> Option<PfifoFastLockless> {
-        let (a, x) = PacketRing::new(limit)?;
-        let (b, y) = PacketRing::new(limit)?;
-        let (c, z) = PacketRing::new(limit)?;
+    /// Empty and [closed](PfifoFastLockless::close), and small.
+    pub fn closed() -> Option<PfifoFastLockless> {
+        let (a, mut x) = PacketRing::new(0)?;
+        let (b, mut y) = PacketRing::new(0)?;
+        let (c, mut z) = PacketRing::new(0)?;
+        for band in [&mut x, &mut y, &mut z] {
+            drop(band.close());
+        }
         let rings = PfifoFastRings {
             bands: [a, b, c],
             count: PerCpu::new(),
+            past_drops: AtomicU64::new(0),
         };
         Some(PfifoFastLockless {
             bands: [x, y, z],
@@ -174,6 +186,37 @@ impl PfifoFastLockless {
         })
     }
 
+    /// Empty and open, with room for `limit` frames in each band (the device's `txqueuelen`). `None` if `limit` is above [`MAX_LIMIT`]: then the
+    /// [plain form](super::PfifoFast) has to do.
+    pub fn new(limit: u32) -> Option<PfifoFastLockless> {
+        let mut closed = PfifoFastLockless::closed()?;
+        closed
+            .open(limit, PacketList::new(), &mut Dropped::new())
+            .then_some(closed)
+    }
+
+    /// Opens the rings, with `first` in them, before all that senders put in. What of it does not fit is dropped. The numbers start from 0. False, and
+    /// nothing changed, if `limit` is above [`MAX_LIMIT`].
+    pub fn open(&mut self, limit: u32, first: PacketList, dropped: &mut Dropped) -> bool {
+        if limit > MAX_LIMIT {
+            return false;
+        }
+        self.sent = QdiscStats::default();
+        let past = self.rings.count.sum(DROPS);
+        self.rings.past_drops.store(past, Ordering::Relaxed);
+        let mut lists = [const { PacketList::new() }; 3];
+        for packet in first {
+            lists[band(&packet)].push_back(packet);
+        }
+        for (band, list) in self.bands.iter_mut().zip(lists) {
+            let came = sizes(&list);
+            let surplus = band.open(limit, list);
+            self.rings.came(came.0, came.1);
+            gone(&mut self.gone, &self.rings, surplus, dropped);
+        }
+        true
+    }
+
     /// What senders share.
     pub fn rings(&self) -> &Arc<PfifoFastRings> {
         &self.rings
@@ -181,17 +224,8 @@ impl PfifoFastLockless {
 
     /// Whether nothing is queued, nor about to be: a packet sent now overtakes none.
     #[inline]
-    pub fn is_empty(&mut self) -> bool {
-        self.bands.iter_mut().all(PacketRingConsumer::is_empty)
-    }
-
-    /// Counts packets that leave without having been queued (`TCQ_F_CAN_BYPASS`).
-    #[inline]
-    pub fn bypass(&mut self, packets: &PacketList) {
-        for packet in packets {
-            self.sent.bytes += packet.wire_len();
-            self.sent.packets += packet.wire_packets();
-        }
+    pub fn is_empty(&self) -> bool {
+        self.bands.iter().all(PacketRingConsumer::is_empty)
     }
 
     /// Changes the limit of each band while senders go on (`txqueuelen`). What does not fit any more, the newest of each band, is dropped and
@@ -202,11 +236,7 @@ impl PfifoFastLockless {
         }
         for band in &mut self.bands {
             let surplus = band.resize(limit);
-            let (bytes, extra) = sizes(&surplus);
-            self.gone.0 += bytes;
-            self.gone.1 += extra;
-            self.rings.count.add(DROPS, surplus.len() as u64);
-            dropped.append(surplus, DropReason::QdiscLimit);
+            gone(&mut self.gone, &self.rings, surplus, dropped);
         }
         true
     }
@@ -232,6 +262,18 @@ impl PfifoFastLockless {
     }
 }
 
+/// Drops what a band of this length has no room for.
+fn gone(gone: &mut (u64, u64), rings: &PfifoFastRings, surplus: PacketList, dropped: &mut Dropped) {
+    if surplus.is_empty() {
+        return;
+    }
+    let (bytes, extra) = sizes(&surplus);
+    gone.0 += bytes;
+    gone.1 += extra;
+    rings.count.add(DROPS, surplus.len() as u64);
+    dropped.append(surplus, DropReason::QdiscLimit);
+}
+
 impl Qdisc for PfifoFastLockless {
     /// As [`PfifoFastRings::enqueue`], for the runner itself. Packets refused by closed rings are dropped as
     /// [`QdiscReset`](DropReason::QdiscReset).
@@ -242,8 +284,26 @@ impl Qdisc for PfifoFastLockless {
         }
     }
 
+    /// Packets of one band, so that none passes another, while nothing is queued or about to be (BUG-TX-8: looked at by the one who has the run).
     #[inline]
-    fn dequeue(&mut self, budget: usize, _now: Time, out: &mut PacketList, _: &mut Dropped) -> Next {
+    fn bypass(&self, packets: &PacketList) -> bool {
+        let Some(first) = packets.front() else {
+            return false;
+        };
+        let band_of_first = band(first);
+        self.is_empty()
+            && packets.len() <= self.rings.bands[band_of_first].limit() as usize
+            && packets.iter().all(|packet| band(packet) == band_of_first)
+    }
+
+    #[inline]
+    fn dequeue(
+        &mut self,
+        budget: usize,
+        _now: Time,
+        out: &mut PacketList,
+        _: &mut Dropped,
+    ) -> Next {
         let start = out.len();
         let (mut bytes, mut packets) = (0, 0);
         for band in &mut self.bands {
@@ -266,12 +326,14 @@ impl Qdisc for PfifoFastLockless {
         }
     }
 
+    /// The rings stay open.
     fn drain(&mut self, out: &mut PacketList) {
-        let limits = self.rings.bands.each_ref().map(PacketRing::limit);
-        self.close(out);
-        for (band, limit) in self.bands.iter_mut().zip(limits) {
-            // Closed and empty: nothing comes out.
-            drop(band.resize(limit));
+        for band in &mut self.bands {
+            let mut rest = band.take();
+            let (bytes, extra) = sizes(&rest);
+            self.gone.0 += bytes;
+            self.gone.1 += extra;
+            out.append(&mut rest);
         }
     }
 

@@ -106,7 +106,9 @@ impl Queue {
         }
         if runner.down {
             // Dropped, and counted as if sent: the models ask only that it is accounted for.
-            runner.sent.append(&mut { std::mem::take(&mut runner.waiting) });
+            runner
+                .sent
+                .append(&mut { std::mem::take(&mut runner.waiting) });
             return;
         }
         while !runner.waiting.is_empty() {
@@ -259,7 +261,10 @@ fn stop_and_wake(without: Without) {
         let (guard, left) = queue.list.try_begin().expect("idle");
         assert!(left.is_empty());
         let told = guard.stopped && queue.woken.load(Ordering::SeqCst);
-        assert!(!told, "stuck: the driver said that it has room, and nobody tries");
+        assert!(
+            !told,
+            "stuck: the driver said that it has room, and nobody tries"
+        );
     });
 }
 

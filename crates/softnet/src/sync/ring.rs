@@ -163,7 +163,7 @@ impl<N> Ring<N> {
             nodes: 0,
             class: CLOSED,
         };
-        consumer.resize(limit, |_| ()).then_some((ring, consumer))
+        consumer.open(limit, 0, |_| ()).then_some((ring, consumer))
     }
 
     fn slot(&self, class: u32, position: u32) -> Option<&AtomicPtr<N>> {
@@ -309,6 +309,11 @@ impl<N> Ring<N> {
         self.len() == 0
     }
 
+    /// Whether it takes anything (if it is not full).
+    pub fn is_open(&self) -> bool {
+        Word::unpack(self.tail.load(Ordering::Relaxed)).class != CLOSED
+    }
+
     /// The limit, in nodes.
     pub fn limit(&self) -> u32 {
         self.limit.load(Ordering::Relaxed)
@@ -434,8 +439,8 @@ impl<N> RingConsumer<N> {
 
     /// Whether nothing is in the ring, nor about to be published. What the consumer has taken and not released does not count.
     #[inline]
-    pub fn is_empty(&mut self) -> bool {
-        self.position == self.seen && !self.look()
+    pub fn is_empty(&self) -> bool {
+        self.position == Word::unpack(self.ring.tail.load(Ordering::SeqCst)).position
     }
 
     /// The producers' side.
@@ -443,10 +448,16 @@ impl<N> RingConsumer<N> {
         &self.ring
     }
 
-    /// Changes the limit, while producers go on; also opens a closed ring. All that is in the ring goes to `take`, oldest first, and counts
+    /// Changes the limit, while producers go on. All that is in the ring goes to `take`, oldest first, and counts
     /// until it is [released](RingConsumer::release): the caller keeps what fits, and delivers it before what comes later. False, and nothing changed, if
     /// `limit` is above [`MAX_LIMIT`].
     pub fn resize(&mut self, limit: u32, take: impl FnMut(NonNull<N>)) -> bool {
+        self.open(limit, 0, take)
+    }
+
+    /// As [`resize`](RingConsumer::resize); also opens a closed ring. From the start, `nodes` that the caller keeps count as if they were in
+    /// the ring, until they are released: what they were before, they are before all that producers put in.
+    pub fn open(&mut self, limit: u32, nodes: u32, take: impl FnMut(NonNull<N>)) -> bool {
         if limit > MAX_LIMIT {
             return false;
         }
@@ -460,13 +471,13 @@ impl<N> RingConsumer<N> {
             Some(start)
         };
         self.ring.limit.store(limit, Ordering::Relaxed);
-        self.switch(class, start, take);
+        self.switch(class, start, nodes, take);
         true
     }
 
-    /// Takes nothing any more, from now until a [`resize`](RingConsumer::resize). All that is in the ring goes to `take`, as there.
+    /// Takes nothing any more, from now until it is [opened](RingConsumer::open). All that is in the ring goes to `take`, as there.
     pub fn close(&mut self, take: impl FnMut(NonNull<N>)) {
-        self.switch(CLOSED, None, take);
+        self.switch(CLOSED, None, 0, take);
     }
 
     /// Makes every slot of an array free, for the positions from `start` on.
@@ -485,11 +496,18 @@ impl<N> RingConsumer<N> {
     }
 
     /// Lets producers use another class and generation, and takes all that came before.
-    fn switch(&mut self, class: u32, start: Option<u32>, mut take: impl FnMut(NonNull<N>)) {
+    fn switch(
+        &mut self,
+        class: u32,
+        start: Option<u32>,
+        nodes: u32,
+        mut take: impl FnMut(NonNull<N>),
+    ) {
         let mut tail = self.ring.tail();
         let end = loop {
             let next = Word {
                 position: start.unwrap_or(tail.position),
+                nodes: tail.nodes.wrapping_add(nodes),
                 generation: !tail.generation,
                 class,
                 ..tail

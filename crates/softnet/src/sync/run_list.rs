@@ -28,7 +28,7 @@ use std::ptr::NonNull;
 use crossbeam_utils::CachePadded;
 
 use super::Linked;
-use super::primitive::{AtomicPtr, Ordering, UnsafeCell};
+use super::primitive::{AtomicPtr, Ordering, UnsafeCell, store_load_barrier};
 
 /// One thread has the run.
 const RUNNING: usize = 1;
@@ -218,6 +218,19 @@ impl<N: Linked, T> RunList<N, T> {
         }
     }
 
+    /// As [`begin_or_miss`](RunList::begin_or_miss), but writes nothing where MISSED is set already. For senders to a queue that is not the list, of which many may
+    /// come during one run. What the caller did before by SeqCst operations, a runner sees that looks for it by SeqCst operations after its
+    /// [`take`](RunnerGuard::take) or `try_begin`: the load here, the take's swap, and those are in one order.
+    #[inline]
+    pub fn begin_or_note(&self) -> Option<(RunnerGuard<'_, N, T>, Taken<N>)> {
+        store_load_barrier();
+        let word = self.word.load(Ordering::SeqCst);
+        if has(word, RUNNING) && has(word, MISSED) {
+            return None;
+        }
+        self.begin_or_miss()
+    }
+
     /// Takes the run with all that waits, yielding the CPU while another thread has it. For the control path only.
     pub fn begin_slow(&self) -> (RunnerGuard<'_, N, T>, Taken<N>) {
         loop {
@@ -284,7 +297,9 @@ impl<'a, N: Linked, T> RunnerGuard<'a, N, T> {
         if self.list.word.load(Ordering::Relaxed).addr() == RUNNING {
             return Taken::of(std::ptr::null_mut());
         }
-        Taken::of(self.list.word.swap(flags(RUNNING), Ordering::SeqCst))
+        let taken = Taken::of(self.list.word.swap(flags(RUNNING), Ordering::SeqCst));
+        store_load_barrier();
+        taken
     }
 
     /// Whether nodes wait now.

@@ -8,6 +8,7 @@ mod device;
 mod down;
 mod dql;
 mod egress;
+mod lockless;
 mod policy;
 mod queue;
 mod queue_map;
@@ -37,6 +38,8 @@ pub use select::{sender_cpu, set_sender_cpu};
 pub use standalone::{Standalone, StandaloneError};
 pub use validate::validate;
 
+#[cfg(test)]
+mod lockless_tests;
 #[cfg(test)]
 mod select_tests;
 #[cfg(test)]

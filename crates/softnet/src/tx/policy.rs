@@ -24,6 +24,9 @@ pub struct TxPolicy {
     pub max_burst: usize,
     /// Who runs the queue.
     pub served_by: ServedBy,
+    /// Whether `pfifo_fast` stands in its [shared-reference form](crate::qdisc::PfifoFastRings): senders that do not get the run put their packets into its bands
+    /// themselves instead of on the adoption list. Their calls then return the exact result, and `max_burst` does not apply.
+    pub lockless: bool,
     /// How long one run may take. Without it the quota of [`RUN_QUOTA`] packets alone bounds a run.
     pub time_limit: Option<TimeLimit>,
 }
@@ -34,6 +37,7 @@ impl Default for TxPolicy {
         TxPolicy {
             max_burst: QDISC_MAX_BURST,
             served_by: ServedBy::default(),
+            lockless: false,
             time_limit: None,
         }
     }

@@ -18,7 +18,7 @@ use super::runner::{Budget, Left, Runner};
 use super::watch::Watch;
 use crate::packet::{Entry, PacketList, PacketRun, PacketRunner};
 use crate::pool::Pool;
-use crate::qdisc::{AnyQdisc, Qdisc, QdiscStats};
+use crate::qdisc::{AnyQdisc, Pfifo, PfifoFastLockless, PfifoFastRings, Qdisc, QdiscStats};
 use crate::rx::Doorbell;
 use crate::stats::{DropCounters, DropReason, Published};
 use crate::time::Time;
@@ -55,7 +55,7 @@ pub struct QueueStats {
 #[derive(Debug)]
 pub struct TxQueue<R> {
     /// What waits to be adopted, and what the runner alone touches.
-    run: PacketRun<Runner<R>>,
+    pub(super) run: PacketRun<Runner<R>>,
     /// Written by the runner, read by anyone.
     published: CachePadded<Published<10>>,
     /// The time for which the worker has been asked to come back; `u64::MAX` if it has not. Written by the runner only.
@@ -64,12 +64,14 @@ pub struct TxQueue<R> {
     woken: AtomicBool,
     room: Room,
     watch: Watch,
-    policy: TxPolicy,
+    /// What senders fill themselves, while it is the discipline; see [`lockless`](super::lockless).
+    rings: Option<Arc<PfifoFastRings>>,
+    pub(super) policy: TxPolicy,
     features: Features,
-    drops: Arc<DropCounters>,
+    pub(super) drops: Arc<DropCounters>,
     pool: Pool,
-    doorbell: Arc<Doorbell>,
-    token: usize,
+    pub(super) doorbell: Arc<Doorbell>,
+    pub(super) token: usize,
 }
 
 /// Where a queue's packets and what it leaves undone go.
@@ -96,13 +98,19 @@ impl<R: TxRing> TxQueue<R> {
             doorbell,
             token,
         } = around;
+        let mut runner = Runner::new(AnyQdisc::Noqueue(Pfifo::new(0)), rings);
+        let spare = policy.lockless.then(PfifoFastLockless::closed).flatten();
+        let shared = spare.as_ref().map(|lockless| lockless.rings().clone());
+        runner.spare = spare.map(Box::new);
+        runner.replace_qdisc(qdisc, PacketList::new(), Time::ZERO);
         TxQueue {
-            run: PacketRun::new(Runner::new(qdisc, rings)),
+            run: PacketRun::new(runner),
             published: CachePadded::default(),
             armed: AtomicU64::new(u64::MAX),
             woken: AtomicBool::new(false),
             room: Room::default(),
             watch: Watch::default(),
+            rings: shared,
             policy,
             features,
             drops,
@@ -115,7 +123,16 @@ impl<R: TxRing> TxQueue<R> {
     /// Sends `packets` through the discipline. Never blocks and never waits for another thread; sends at most [`RUN_QUOTA`]
     /// packets, its own or others', on the caller's time.
     #[inline]
-    pub fn transmit(&self, mut packets: PacketList, now: Time) -> XmitResult {
+    pub fn transmit(&self, packets: PacketList, now: Time) -> XmitResult {
+        match &self.rings {
+            Some(rings) => self.transmit_lockless(rings, packets, now),
+            None => self.transmit_adopted(packets, now),
+        }
+    }
+
+    /// The way of all disciplines but those that senders fill themselves.
+    #[inline]
+    pub(super) fn transmit_adopted(&self, mut packets: PacketList, now: Time) -> XmitResult {
         let single = packets.len() == 1;
         if self.policy.served_by == ServedBy::Worker {
             return self.leave_to_worker(packets);
@@ -155,7 +172,7 @@ impl<R: TxRing> TxQueue<R> {
     /// The worker's timer is armed inside the run, so that `armed` has one writer at a time: by this function if `arm` says that the runner
     /// is a sender (at that time), else by the worker itself.
     #[inline]
-    fn serve(
+    pub(super) fn serve(
         &self,
         mut runner: PacketRunner<'_, Runner<R>>,
         adopted: &mut PacketList,
@@ -184,6 +201,7 @@ impl<R: TxRing> TxQueue<R> {
                 }
             }
             (*adopted, missed) = runner.take();
+            runner.put_ahead(self, adopted);
         }
     }
 
@@ -238,7 +256,8 @@ impl<R: TxRing> TxQueue<R> {
     /// The worker's turn: runs the queue for at most `quota` packets, and says when it wants to be run again at the latest.
     pub(crate) fn run_from_worker(&self, quota: usize, now: Time) -> Option<Time> {
         // If another thread runs, it goes round once more, and then arms or rings as it finds things.
-        let (runner, mut adopted) = self.run.begin_or_miss()?;
+        let (mut runner, mut adopted) = self.run.begin_or_miss()?;
+        runner.put_ahead(self, &mut adopted);
         self.serve(runner, &mut adopted, Budget::new(quota, now), None)
             .1
     }
@@ -283,6 +302,7 @@ impl<R: TxRing> TxQueue<R> {
     /// control path only.
     pub(super) fn evict(&self) -> (Vec<R>, PacketList) {
         let (mut guard, mut left) = self.run.begin_slow();
+        guard.put_ahead(self, &mut left);
         let mut waiting = guard.requeued.take();
         guard.qdisc.drain(&mut waiting);
         waiting.append(&mut guard.adopted.take());
@@ -303,15 +323,14 @@ impl<R: TxRing> TxQueue<R> {
         now: Time,
     ) {
         let (mut guard, mut left) = self.run.begin_slow();
+        guard.put_ahead(self, &mut left);
         let mut moved = PacketList::new();
         guard.qdisc.drain(&mut moved);
         moved.append(&mut waiting);
         moved.append(&mut guard.adopted.take());
         moved.append(&mut left);
-        guard.qdisc = qdisc;
         guard.rings.extend(rings);
-        let Runner { qdisc, dropped, .. } = &mut *guard;
-        qdisc.enqueue(&mut moved, now, dropped);
+        guard.replace_qdisc(qdisc, moved, now);
         self.leave(guard, PacketList::new());
     }
 
@@ -339,12 +358,17 @@ impl<R: TxRing> TxQueue<R> {
     }
 
     /// Ends a run of the control path: keeps what waited for the next run, publishes, frees, and lets the worker look at the rest.
-    fn leave(&self, mut guard: PacketRunner<'_, Runner<R>>, mut left: PacketList) {
+    pub(super) fn leave(&self, mut guard: PacketRunner<'_, Runner<R>>, mut left: PacketList) {
+        guard.put_ahead(self, &mut left);
         guard.adopted.append(&mut left);
         guard.publish(&self.published);
         guard.dropped.settle(&self.drops);
         let _ = guard.leave();
         self.doorbell.ring(self.token);
+    }
+
+    fn open_rings(&self) -> Option<&PfifoFastRings> {
+        self.rings.as_deref().filter(|rings| rings.is_open())
     }
 
     /// The queue's numbers.
@@ -361,17 +385,21 @@ impl<R: TxRing> TxQueue<R> {
             tx_packets,
             tx_bytes,
         ] = self.published.get();
+        let mut qdisc = QdiscStats {
+            bytes,
+            packets,
+            drops,
+            overlimits,
+            requeues,
+            qlen,
+            backlog,
+            queued,
+        };
+        if let Some(rings) = self.open_rings() {
+            rings.complete(&mut qdisc);
+        }
         QueueStats {
-            qdisc: QdiscStats {
-                bytes,
-                packets,
-                drops,
-                overlimits,
-                requeues,
-                qlen,
-                backlog,
-                queued,
-            },
+            qdisc,
             tx_packets,
             tx_bytes,
         }
@@ -379,7 +407,8 @@ impl<R: TxRing> TxQueue<R> {
 
     /// Frames that wait: on the adoption list, in the discipline, and for the driver. A recent value while threads send.
     pub fn waiting(&self) -> usize {
-        self.run.len() + self.published.get()[QLEN] as usize
+        let in_rings = self.open_rings().map_or(0, PfifoFastRings::len);
+        self.run.len() + self.published.get()[QLEN] as usize + in_rings
     }
 
     /// Waits until fewer than `limit` frames [`wait`](TxQueue::waiting) in this queue, for at most `timeout`; false if they are as many then. A sender that
@@ -391,6 +420,8 @@ impl<R: TxRing> TxQueue<R> {
 
     /// Whether nothing waits, on the adoption list or in the discipline. Exact when no sender is active.
     pub fn is_empty(&self) -> bool {
-        self.run.is_idle() && self.published.get()[QLEN] == 0
+        self.run.is_idle()
+            && self.published.get()[QLEN] == 0
+            && self.open_rings().is_none_or(PfifoFastRings::is_empty)
     }
 }

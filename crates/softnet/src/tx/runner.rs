@@ -7,7 +7,7 @@ use super::select::select_queue;
 use super::validate;
 use super::waiting::Waiting;
 use crate::packet::{PacketList, merge};
-use crate::qdisc::{AnyQdisc, Next, Qdisc};
+use crate::qdisc::{AnyQdisc, Next, PfifoFastLockless, Qdisc};
 use crate::stats::{DropReason, Dropped, Published, Sampler};
 use crate::time::Time;
 
@@ -70,6 +70,8 @@ struct Passed {
 #[derive(Debug)]
 pub(super) struct Runner<R> {
     pub(super) qdisc: AnyQdisc,
+    /// The rings of the queue, while they are not its discipline.
+    pub(super) spare: Option<Box<PfifoFastLockless>>,
     /// Taken off the adoption list, but not enqueued yet.
     pub(super) adopted: Waiting,
     /// What the driver gave back, already fit for it.
@@ -95,6 +97,7 @@ impl<R: TxRing> Runner<R> {
     pub(super) fn new(qdisc: AnyQdisc, rings: Vec<R>) -> Self {
         Runner {
             qdisc,
+            spare: None,
             adopted: Waiting::default(),
             requeued: Waiting::default(),
             requeues: 0,
@@ -126,6 +129,7 @@ impl<R: TxRing> Runner<R> {
             self.dropped
                 .append(self.adopted.take(), DropReason::DeviceDown);
             self.dropped.append(adopted.take(), DropReason::DeviceDown);
+            self.drop_from_rings();
             return Left::Nothing;
         }
         let all = self.enqueue(adopted, now, budget);
@@ -216,8 +220,10 @@ impl<R: TxRing> Runner<R> {
     /// Enqueues what was adopted, as far as the budget goes; false if some is left for the next run.
     #[inline]
     fn enqueue(&mut self, adopted: &mut PacketList, now: Time, budget: &mut Budget) -> bool {
-        if adopted.len() <= budget.adoptions && self.adopted.is_empty() {
-            budget.adoptions -= adopted.len();
+        // Those of a lockless discipline are the sender's own, and must not be passed by what it puts there next.
+        let fits = adopted.len() <= budget.adoptions || self.is_lockless();
+        if fits && self.adopted.is_empty() {
+            budget.adoptions = budget.adoptions.saturating_sub(adopted.len());
             if !adopted.is_empty() {
                 self.qdisc.enqueue(adopted, now, &mut self.dropped);
             }
@@ -315,7 +321,11 @@ impl<R: TxRing> Runner<R> {
     }
 
     pub(super) fn publish(&mut self, published: &Published<10>) {
-        let q = self.qdisc.stats();
+        let q = match &self.qdisc {
+            // A reader adds what the senders know.
+            AnyQdisc::PfifoFastLockless(lockless) => lockless.left(),
+            other => other.stats(),
+        };
         self.queued = Passed {
             packets: q.packets,
             bytes: q.bytes,
@@ -332,8 +342,8 @@ impl<R: TxRing> Runner<R> {
             q.overlimits,
             q.requeues + self.requeues,
             q.qlen + frames as u64,
-            q.backlog + bytes,
-            q.queued + packets,
+            q.backlog.wrapping_add(bytes),
+            q.queued.wrapping_add(packets),
             self.sent.packets,
             self.sent.bytes,
         ]);
