@@ -6,7 +6,7 @@ use crate::error::BenchError;
 use crate::options::Options;
 use crate::report::Collector;
 use crate::tap_case::Case;
-use crate::{joins, tap_case, web_case};
+use crate::{backlog, joins, tap_case, web_case};
 
 /// One experiment.
 pub(crate) struct Experiment {
@@ -49,8 +49,8 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
     },
     Experiment {
         name: "backlog",
-        summary: "many small requests, and many small senders, between hosts joined by Softnet, a bridge or Open vSwitch",
-        run: backlog,
+        summary: "packets from worker to worker; many small requests and senders between hosts joined by Softnet and others",
+        run: all_backlog,
     },
 ];
 
@@ -64,16 +64,18 @@ fn nolock_qdisc(options: &Options) -> Result<Value, BenchError> {
     Ok(results.report(name, web_case::COMPARE))
 }
 
-fn backlog(options: &Options) -> Result<Value, BenchError> {
+fn all_backlog(options: &Options) -> Result<Value, BenchError> {
     let name = "backlog";
-    joins::check(name, &Case::ManyClients.variants(), &options.variants)?;
+    let known = [backlog::VARIANTS, &Case::ManyClients.variants()].concat();
+    joins::check(name, &known, &options.variants)?;
     let mut results = Collector::default();
+    backlog::rows(options, &mut results)?;
     for case in [Case::TapRr, Case::ManyClients] {
         if options.includes("case", case.name())? {
             case.rows(options, &mut results)?;
         }
     }
-    Ok(results.report(name, tap_case::COMPARE))
+    Ok(results.report(name, &[backlog::COMPARE, tap_case::COMPARE].concat()))
 }
 
 /// The experiments that `name` stands for.

@@ -11,6 +11,7 @@ use std::process::ExitCode;
 use clap::Parser as _;
 use serde_json::Value;
 
+mod backlog;
 mod baselines;
 mod buffers;
 mod bulk_free;

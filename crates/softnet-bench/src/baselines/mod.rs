@@ -8,5 +8,6 @@ pub(crate) mod busylock;
 pub(crate) mod depot;
 mod linux;
 pub(crate) mod mutex;
+pub(crate) mod snapshot;
 mod spin;
 pub(crate) mod spin_adopt;

@@ -44,7 +44,7 @@ impl Cpus {
     }
 }
 
-fn pin(cpu: usize) -> Result<(), BenchError> {
+pub(crate) fn pin(cpu: usize) -> Result<(), BenchError> {
     let mut set = CpuSet::new();
     set.set(cpu);
     rustix::thread::sched_setaffinity(None, &set)

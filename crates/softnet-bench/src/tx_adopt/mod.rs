@@ -24,7 +24,7 @@ mod dpdk;
 mod fq;
 mod histogram;
 mod kernel;
-mod load;
+pub(crate) mod load;
 mod path;
 mod softnet;
 mod ticks;

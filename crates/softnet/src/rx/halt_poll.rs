@@ -3,19 +3,27 @@
 
 use std::time::Duration;
 
+use crate::time::{Clock, Time};
+
 /// The first window, when a sleep turned out to have been short.
 const START: Duration = Duration::from_micros(5);
 
+/// Looks between two looks at the clock.
+const LOOKS: usize = 8;
+/// Pauses before each look: about 200 ns. What is looked at is written by others, whom more frequent looks would slow down; and what arrives together is
+/// found together.
+const PAUSES: usize = 8;
+
 /// How long to look around before sleeping.
 #[derive(Debug)]
-pub(super) struct HaltPoll {
+pub struct HaltPoll {
     window: Duration,
     max: Duration,
 }
 
 impl HaltPoll {
     /// Looks around for at most `max`; zero: never.
-    pub(super) fn new(max: Duration) -> HaltPoll {
+    pub fn new(max: Duration) -> HaltPoll {
         HaltPoll {
             window: Duration::ZERO,
             max,
@@ -23,12 +31,41 @@ impl HaltPoll {
     }
 
     /// How long to look around now.
-    pub(super) fn window(&self) -> Duration {
+    pub fn window(&self) -> Duration {
         self.window
     }
 
+    /// Looks around for as long as that has paid off lately: until `found` says that there is something to do (true is returned), or until the window is over.
+    /// `rest` is called now and then; it looks at what is costly to look at, and lets others have the CPU.
+    pub fn look_around(
+        &self,
+        start: Time,
+        clock: &Clock,
+        found: impl Fn() -> bool,
+        mut rest: impl FnMut() -> bool,
+    ) -> bool {
+        if self.window.is_zero() {
+            return false;
+        }
+        let end = start + self.window;
+        loop {
+            for _ in 0..LOOKS {
+                (0..PAUSES).for_each(|_| std::hint::spin_loop());
+                if found() {
+                    return true;
+                }
+            }
+            if rest() {
+                return true;
+            }
+            if clock.now() >= end {
+                return false;
+            }
+        }
+    }
+
     /// The worker was idle for `idle` until something came, looking around included.
-    pub(super) fn was_idle(&mut self, idle: Duration) {
+    pub fn was_idle(&mut self, idle: Duration) {
         if idle > self.max {
             self.window = Duration::ZERO;
         } else if idle > self.window {

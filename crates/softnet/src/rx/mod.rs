@@ -17,6 +17,7 @@ mod worker;
 pub use backlog::{BACKLOG_LIMIT, Backlog, BacklogOwner, MAX_BACKLOG, Mark};
 pub use doorbell::Doorbell;
 pub use flow_table::FlowTable;
+pub use halt_poll::HaltPoll;
 pub use napi::{BUDGET, Napi, WEIGHT};
 pub use sleep::{Sleep, Wake};
 pub use source::{CountDrop, Polled, RxQueue};

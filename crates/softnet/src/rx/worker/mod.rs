@@ -121,8 +121,6 @@ pub(crate) struct Worker<Q, R, S> {
 
 /// Stands for the backlog on the poll list.
 const BACKLOG: usize = usize::MAX;
-/// Looks at the backlog and the doorbell between two looks at the clock and the files.
-const SPINS: usize = 32;
 
 impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
     pub(crate) fn new(parts: Parts<Q, R, S>) -> Self {
@@ -271,34 +269,28 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
         self.looked = woke;
     }
 
-    /// Busy polling: looks for something to do for as long as that has paid off. True: there is something.
+    /// Busy polling: looks for something to do for as long as that has paid off. True: there is something, or `until` has come.
     fn look_around(&mut self, start: Time, until: Option<Time>, ready: &mut Vec<usize>) -> bool {
-        let window = self.halt_poll.window();
-        if window.is_zero() {
+        if self.halt_poll.window().is_zero() {
             return false;
         }
-        let end = (start + window).min(until.unwrap_or(Time::MAX));
-        let mut now = start;
-        let found = loop {
-            let found = (0..SPINS).any(|_| {
-                std::hint::spin_loop();
-                !self.shared.backlog.is_empty() || !self.shared.doorbell.is_silent()
-            });
-            if found {
-                break true;
-            }
-            self.sleeper.sleep(now, Some(Time::ZERO), ready);
-            now = self.clock.now();
-            if !ready.is_empty() {
-                break true;
-            }
-            if now >= end {
-                break false;
-            }
-            self.sleeper.give_way();
-        };
-        self.looked = now;
-        self.own.polling += now.since(start).as_nanos() as u64;
+        let (sleeper, clock, shared) = (&mut self.sleeper, &self.clock, &self.shared);
+        let found = self.halt_poll.look_around(
+            start,
+            clock,
+            || !shared.backlog.is_empty() || !shared.doorbell.is_silent(),
+            || {
+                let now = clock.now();
+                sleeper.sleep(now, Some(Time::ZERO), ready);
+                let due = until.is_some_and(|until| until <= now);
+                if ready.is_empty() && !due {
+                    sleeper.give_way();
+                }
+                !ready.is_empty() || due
+            },
+        );
+        self.looked = self.clock.now();
+        self.own.polling += self.looked.since(start).as_nanos() as u64;
         found
     }
 

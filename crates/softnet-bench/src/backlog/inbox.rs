@@ -1,0 +1,275 @@
+//! What is compared: ways to hand packets to a worker that sleeps when it has none.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use softnet::packet::PacketList;
+use softnet::rx::{Backlog, BacklogOwner, Doorbell, HaltPoll, MAX_BACKLOG, Sleep, Wake};
+use softnet::time::{Clock, Time};
+use softnet_io::Poller;
+
+use crate::baselines::snapshot::{Snapshot, SnapshotOwner};
+use crate::error::BenchError;
+
+/// The side that all threads have.
+pub(super) trait Inbox: Send + Sync + 'static {
+    /// Hands packets over; returns how many found no room (they are freed).
+    fn push(&self, packets: PacketList) -> usize;
+
+    /// Ends a sender's round: wakes the worker if it must be.
+    fn kick(&self) {}
+
+    /// Wake-ups sent, if they are counted.
+    fn wakes(&self) -> Option<u64> {
+        None
+    }
+
+    /// Wakes the worker whatever it does, to make it stop.
+    fn stop(&self);
+}
+
+/// The side that the worker has.
+pub(super) trait Owner: Send {
+    /// Appends up to `quota` packets to `out`, which is empty; does not wait. What was given out before is processed.
+    fn poll(&mut self, quota: usize, out: &mut PacketList);
+
+    /// Waits until there is something, or until [`Inbox::stop`].
+    fn wait(&mut self);
+}
+
+/// Both sides of one inbox.
+pub(super) type Pair = (Arc<dyn Inbox>, Box<dyn Owner>);
+
+/// Softnet's workers when they sleep at once.
+pub(super) const NO_POLL: &str = "no-poll";
+/// How long Softnet's workers may look around before they sleep.
+const BUSY_POLL: Duration = Duration::from_micros(50);
+
+/// Makes an inbox of the variant `name`.
+pub(super) fn make(name: &str) -> Result<Pair, BenchError> {
+    let poller = || Poller::new().map_err(|e| BenchError::io("making an epoll instance", e));
+    Ok(match name {
+        "snapshot" => snapshot(poller()?),
+        "crossbeam" => crossbeam(),
+        "flume" => flume(),
+        NO_POLL => softnet(poller()?, Duration::ZERO),
+        _ => softnet(poller()?, BUSY_POLL),
+    })
+}
+
+/// Softnet's backlog, doorbell and busy polling, as its workers use them.
+struct Ours {
+    backlog: Arc<Backlog>,
+    doorbell: Arc<Doorbell>,
+}
+
+struct OursOwner {
+    inbox: Arc<Ours>,
+    owner: BacklogOwner,
+    poller: Poller,
+    clock: Clock,
+    halt_poll: HaltPoll,
+}
+
+fn softnet(poller: Poller, busy_poll: Duration) -> Pair {
+    let (backlog, owner) = Backlog::new(MAX_BACKLOG);
+    let inbox = Arc::new(Ours {
+        backlog,
+        doorbell: Arc::new(Doorbell::new(1, poller.waker())),
+    });
+    let owner = OursOwner {
+        inbox: inbox.clone(),
+        owner,
+        poller,
+        clock: Clock::monotonic(),
+        halt_poll: HaltPoll::new(busy_poll),
+    };
+    (inbox, Box::new(owner))
+}
+
+impl Inbox for Ours {
+    fn push(&self, packets: PacketList) -> usize {
+        self.backlog.push(packets).len()
+    }
+
+    fn kick(&self) {
+        self.doorbell.wake();
+    }
+
+    fn wakes(&self) -> Option<u64> {
+        Some(self.doorbell.wakes())
+    }
+
+    fn stop(&self) {
+        self.doorbell.ring(0);
+    }
+}
+
+impl Owner for OursOwner {
+    fn poll(&mut self, quota: usize, out: &mut PacketList) {
+        while out.len() < quota {
+            let before = out.len();
+            self.owner.poll(quota - before, out);
+            if out.len() == before {
+                break;
+            }
+        }
+    }
+
+    fn wait(&mut self) {
+        self.owner.done();
+        let start = self.clock.now();
+        let Ours { backlog, doorbell } = &*self.inbox;
+        if self.halt_poll.look_around(
+            start,
+            &self.clock,
+            || !backlog.is_empty() || !doorbell.is_silent(),
+            || {
+                self.poller.give_way();
+                false
+            },
+        ) {
+            return;
+        }
+        let poller = &mut self.poller;
+        doorbell.sleep_if(
+            || backlog.is_empty(),
+            || poller.sleep(start, None, &mut Vec::new()),
+        );
+        self.halt_poll.was_idle(self.clock.now().since(start));
+    }
+}
+
+/// The older loop, with the same place to sleep.
+struct Older {
+    backlog: Snapshot,
+    wake: Arc<dyn Wake>,
+    owed: AtomicBool,
+    wakes: AtomicU64,
+}
+
+struct OlderOwner {
+    inbox: Arc<Older>,
+    owner: SnapshotOwner,
+    poller: Poller,
+}
+
+fn snapshot(poller: Poller) -> Pair {
+    let inbox = Arc::new(Older {
+        backlog: Snapshot::new(MAX_BACKLOG),
+        wake: poller.waker(),
+        owed: AtomicBool::new(false),
+        wakes: AtomicU64::new(0),
+    });
+    let owner = OlderOwner {
+        inbox: inbox.clone(),
+        owner: SnapshotOwner::default(),
+        poller,
+    };
+    (inbox, Box::new(owner))
+}
+
+impl Inbox for Older {
+    fn push(&self, packets: PacketList) -> usize {
+        match self.backlog.push(packets) {
+            Ok(true) => {
+                // Whoever ends its round first sends it; there is one to send at most.
+                self.owed.store(true, Ordering::SeqCst);
+                0
+            }
+            Ok(false) => 0,
+            Err(refused) => refused.len(),
+        }
+    }
+
+    fn kick(&self) {
+        if self.owed.load(Ordering::Relaxed) && self.owed.swap(false, Ordering::SeqCst) {
+            self.wakes.fetch_add(1, Ordering::Relaxed);
+            self.wake.wake();
+        }
+    }
+
+    fn wakes(&self) -> Option<u64> {
+        Some(self.wakes.load(Ordering::Relaxed))
+    }
+
+    fn stop(&self) {
+        self.wake.wake();
+    }
+}
+
+impl Owner for OlderOwner {
+    fn poll(&mut self, quota: usize, out: &mut PacketList) {
+        self.owner.poll(&self.inbox.backlog, quota, out);
+    }
+
+    fn wait(&mut self) {
+        self.poller.sleep(Time::ZERO, None, &mut Vec::new());
+    }
+}
+
+/// A channel of lists of packets. It is empty lists that end the wait.
+struct Channel<S, R> {
+    sender: S,
+    receiver: R,
+}
+
+struct ChannelOwner<S, R> {
+    inbox: Arc<Channel<S, R>>,
+    rest: PacketList,
+}
+
+macro_rules! channel {
+    ($name:ident, $channel:ident) => {
+        impl Inbox for Channel<$channel::Sender<PacketList>, $channel::Receiver<PacketList>> {
+            fn push(&self, packets: PacketList) -> usize {
+                use $channel::TrySendError::{Disconnected, Full};
+                match self.sender.try_send(packets) {
+                    Ok(()) => 0,
+                    Err(Full(list) | Disconnected(list)) => list.len(),
+                }
+            }
+
+            fn stop(&self) {
+                // If it is full, the worker is awake.
+                let _ = self.sender.try_send(PacketList::new());
+            }
+        }
+
+        impl Owner for ChannelOwner<$channel::Sender<PacketList>, $channel::Receiver<PacketList>> {
+            fn poll(&mut self, quota: usize, out: &mut PacketList) {
+                while out.len() < quota {
+                    if self.rest.is_empty() {
+                        match self.inbox.receiver.try_recv() {
+                            Ok(list) => self.rest = list,
+                            Err(_) => break,
+                        }
+                    }
+                    self.rest.split_front(quota - out.len(), out);
+                }
+            }
+
+            fn wait(&mut self) {
+                if self.rest.is_empty()
+                    && let Ok(list) = self.inbox.receiver.recv()
+                {
+                    self.rest = list;
+                }
+            }
+        }
+
+        fn $name() -> Pair {
+            let (sender, receiver) = $channel::bounded(MAX_BACKLOG);
+            let inbox = Arc::new(Channel { sender, receiver });
+            let owner = ChannelOwner {
+                inbox: inbox.clone(),
+                rest: PacketList::new(),
+            };
+            (inbox, Box::new(owner))
+        }
+    };
+}
+
+channel!(crossbeam, crossbeam_channel);
+channel!(flume, flume);

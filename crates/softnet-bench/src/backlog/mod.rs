@@ -1,0 +1,259 @@
+//! The cases of experiment `backlog` within one process: packets are handed from worker to worker. How many wake-ups does that take, and what do they cost?
+//!
+//! Cases: `rr`, request/response flows between two workers, each flow with one transaction under way; `flood`, eight threads onto one worker; `idle`, an
+//! engine that has nothing to do. Variants: Softnet's backlog, whose worker looks around before it sleeps while that pays off, and `no-poll`, which does not; `snapshot`, the loop that marks itself done before it is (the kernel's before 2014); channels that
+//! block in `recv` and carry whole lists of packets.
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use softnet::engine::Engine;
+use softnet::pool::{Pool, PoolConfig};
+use softnet::time::Clock;
+use softnet_io::{Poller, PortRx, PortTx};
+
+use crate::buffers::pinned::Cpus;
+use crate::error::BenchError;
+use crate::interleave::{Variant, interleave};
+use crate::options::Options;
+use crate::report::{Collector, OURS, Param};
+use crate::tx_adopt::Ticks;
+use crate::tx_adopt::load::cpu;
+
+mod flood;
+mod inbox;
+mod rr;
+mod worker;
+
+/// The variants of these cases.
+pub(crate) const VARIANTS: &[&str] = &[OURS, inbox::NO_POLL, "snapshot", "crossbeam", "flume"];
+/// Fields that Softnet is compared by.
+pub(crate) const COMPARE: &[&str] = &["mpps", "wakes_per_ktrans", "sleeps_per_ktrans", "cpu_share"];
+/// How often each variant takes its turn, at least.
+const ROUNDS: usize = 5;
+/// Of `--seconds`, what one figure gets.
+const SHARE: f64 = 0.25;
+const FLOWS: &[usize] = &[1, 16, 200];
+/// What a stack spends on a packet, about.
+const SERVICES: &[u64] = &[0, 1000];
+const SENDERS: usize = 8;
+const BULKS: &[usize] = &[1, 32];
+
+/// One figure of one variant.
+struct Figure {
+    name: &'static str,
+    case: Case,
+    cpus: Cpus,
+    ticks: Ticks,
+    time: Duration,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Case {
+    Rr { flows: usize, service: u64 },
+    Flood { bulk: usize },
+    Idle,
+}
+
+impl Case {
+    fn params(self) -> Vec<Param> {
+        match self {
+            Case::Rr { flows, service } => vec![
+                ("case", json!("rr")),
+                ("flows", json!(flows)),
+                ("service_ns", json!(service)),
+            ],
+            Case::Flood { bulk } => vec![
+                ("case", json!("flood")),
+                ("threads", json!(SENDERS)),
+                ("bulk", json!(bulk)),
+            ],
+            Case::Idle => vec![("case", json!("idle"))],
+        }
+    }
+}
+
+impl Variant for Figure {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn turn(&mut self, results: &mut Collector) -> Result<(), BenchError> {
+        let fields = match self.case {
+            Case::Rr { flows, service } => self.rr(flows, service)?,
+            Case::Flood { bulk } => self.flood(bulk)?,
+            Case::Idle => self.idle()?,
+        };
+        results.add(self.name, &self.case.params(), &fields);
+        Ok(())
+    }
+}
+
+type Fields = Vec<(&'static str, f64)>;
+
+impl Figure {
+    fn rr(&self, flows: usize, service: u64) -> Result<Fields, BenchError> {
+        let plan = rr::Plan {
+            flows,
+            service: Duration::from_nanos(service),
+            time: self.time,
+        };
+        let out = rr::measure(self.name, self.cpus, &self.ticks, plan)?;
+        let seconds = out.time.as_secs_f64();
+        let thousands = out.transactions.max(1) as f64 / 1e3;
+        let mut fields = vec![("tps", out.transactions as f64 / seconds)];
+        for (name, fraction) in [
+            ("p50_ns", 0.5),
+            ("p90_ns", 0.9),
+            ("p95_ns", 0.95),
+            ("p99_ns", 0.99),
+        ] {
+            let at = out.latency.percentile(fraction);
+            fields.extend(at.map(|ns| (name, ns)));
+        }
+        if let Some(wakes) = out.wakes {
+            fields.push(("wakes", wakes as f64 / seconds));
+            fields.push(("wakes_per_ktrans", wakes as f64 / thousands));
+        }
+        fields.push(("sleeps_per_ktrans", out.sleeps as f64 / thousands));
+        fields.push(("cpu_share", out.cpu.as_secs_f64() / seconds / 2.0));
+        Ok(fields)
+    }
+
+    fn flood(&self, bulk: usize) -> Result<Fields, BenchError> {
+        let plan = flood::Plan {
+            senders: SENDERS,
+            bulk,
+            time: self.time,
+        };
+        let out = flood::measure(self.name, plan)?;
+        let (seconds, packets) = (out.time.as_secs_f64(), out.packets.max(1) as f64);
+        let mut fields = vec![
+            ("mpps", packets / seconds / 1e6),
+            ("ns_per_packet", seconds * 1e9 / packets),
+            ("cpu_s_per_mpkt", out.cpu.as_secs_f64() / packets * 1e6),
+            ("drops", out.refused as f64),
+        ];
+        fields.extend(out.wakes.map(|wakes| ("wakes", wakes as f64 / seconds)));
+        fields.push(("sleeps", out.sleeps as f64 / seconds));
+        Ok(fields)
+    }
+
+    /// An engine of two workers with nothing to do.
+    fn idle(&self) -> Result<Fields, BenchError> {
+        let error = |what: &str| BenchError::Measure(format!("cannot make {what}"));
+        let pool = Pool::new(PoolConfig {
+            buffers: 1024,
+            buffer_size: 2048,
+        })
+        .map_err(|_| error("a pool"))?;
+        let pollers = (0..2)
+            .map(|_| Poller::new())
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|e| BenchError::io("making an epoll instance", e))?;
+        let engine: Engine<PortRx, PortTx> =
+            Engine::start(pollers, pool, Clock::monotonic()).map_err(|_| error("an engine"))?;
+        std::thread::sleep(Duration::from_millis(20));
+        let (start, before) = (Instant::now(), cpu());
+        std::thread::sleep(self.time.max(Duration::from_millis(200)));
+        let used = cpu().saturating_sub(before).as_secs_f64();
+        let share = used / start.elapsed().as_secs_f64() / 2.0;
+        drop(engine);
+        Ok(vec![("cpu_share", share)])
+    }
+}
+
+/// The cases that `--only` leaves.
+fn cases(options: &Options) -> Result<Vec<Case>, BenchError> {
+    let only = options.only()?;
+    let mut cases = Vec::new();
+    for &service in SERVICES {
+        cases.extend(FLOWS.iter().map(|&flows| Case::Rr { flows, service }));
+    }
+    cases.extend(BULKS.iter().map(|&bulk| Case::Flood { bulk }));
+    cases.push(Case::Idle);
+    cases.retain(|case| {
+        let params = case.params();
+        let is = |(name, value): &(String, String)| {
+            params.iter().any(|(n, v)| {
+                n == name && v.as_str().map_or_else(|| v.to_string(), str::to_owned) == *value
+            })
+        };
+        // Several values of one name are alternatives.
+        only.iter()
+            .all(|(name, _)| only.iter().any(|pair| pair.0 == *name && is(pair)))
+    });
+    Ok(cases)
+}
+
+/// Measures the cases that `--only` and `--variants` leave.
+pub(crate) fn rows(options: &Options, results: &mut Collector) -> Result<(), BenchError> {
+    let cases = cases(options)?;
+    if cases.is_empty() {
+        return Ok(());
+    }
+    let cpus = Cpus::choose()?;
+    let ticks = Ticks::new();
+    let rounds = options
+        .rounds
+        .unwrap_or(if options.seconds < 2.0 { 1 } else { ROUNDS });
+    let time = Duration::from_secs_f64((options.seconds * SHARE / rounds as f64).max(0.02));
+    for case in cases {
+        let mut figures: Vec<Box<dyn Variant>> = Vec::new();
+        for &name in VARIANTS {
+            let chosen = options.variants.is_empty() || options.variants.iter().any(|v| v == name);
+            if chosen && (name == OURS || !matches!(case, Case::Idle)) {
+                figures.push(Box::new(Figure {
+                    name,
+                    case,
+                    cpus,
+                    ticks: ticks.clone(),
+                    time,
+                }));
+            }
+        }
+        interleave(rounds, &mut figures, results)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every variant moves packets, loses none and reorders none (the measurements check that themselves).
+    #[test]
+    fn every_variant_does_its_work() {
+        let cpus = Cpus::choose().expect("there is a CPU");
+        let ticks = Ticks::new();
+        let time = Duration::from_millis(30);
+        for &name in VARIANTS {
+            let plan = rr::Plan {
+                flows: 20,
+                service: Duration::ZERO,
+                time,
+            };
+            let out = rr::measure(name, cpus, &ticks, plan).expect(name);
+            assert!(out.transactions > 0 && !out.latency.is_empty(), "{name}");
+            let plan = flood::Plan {
+                senders: 3,
+                bulk: 5,
+                time,
+            };
+            let out = flood::measure(name, plan).expect(name);
+            assert!(out.packets > 0, "{name}");
+        }
+    }
+
+    #[test]
+    fn only_picks_cases() {
+        use clap::Parser as _;
+        let count = |only: &str| {
+            let options = Options::parse_from(["softnet-bench", "backlog", "--only", only]);
+            cases(&options).map(|cases| cases.len()).ok()
+        };
+        assert_eq!(count("case=rr,flows=200"), Some(2));
+        assert_eq!(count("case=flood,case=idle"), Some(3));
+        assert_eq!(count("case=tap-rr"), Some(0));
+    }
+}

@@ -1,0 +1,110 @@
+//! The backlog as the kernel had it before its loop was changed (2014): a flag says that the worker is scheduled; the worker looks how much there is, and if
+//! that fits its quota it clears the flag *before* it processes it. What arrives meanwhile finds the flag clear, and sends another wake-up.
+//!
+//! The lists are Softnet's own, lock-free where the kernel's are locked, so that the loop and its flag are all that differs.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use softnet::packet::{PacketAdoption, PacketList};
+
+/// Packets handed to a worker, and whether it has been told.
+#[derive(Debug)]
+pub(crate) struct Snapshot {
+    input: PacketAdoption,
+    scheduled: AtomicBool,
+    max: usize,
+}
+
+/// The worker's side.
+#[derive(Debug, Default)]
+pub(crate) struct SnapshotOwner {
+    process: PacketList,
+}
+
+impl Snapshot {
+    pub(crate) fn new(max: usize) -> Snapshot {
+        Snapshot {
+            input: PacketAdoption::new(),
+            scheduled: AtomicBool::new(false),
+            max,
+        }
+    }
+
+    /// Appends packets, or gives them back if there is no room. True: the worker is to be told.
+    pub(crate) fn push(&self, packets: PacketList) -> Result<bool, PacketList> {
+        self.input.push(packets, self.max)?;
+        Ok(!self.scheduled.swap(true, Ordering::SeqCst))
+    }
+}
+
+impl SnapshotOwner {
+    /// The loop before the change: up to `quota` packets into `out`, which is empty.
+    pub(crate) fn poll(&mut self, backlog: &Snapshot, quota: usize, out: &mut PacketList) {
+        if !backlog.scheduled.load(Ordering::SeqCst) {
+            return;
+        }
+        self.process.split_front(quota, out);
+        if out.len() == quota {
+            return;
+        }
+        if backlog.input.len() < quota - out.len() {
+            // Complete, although what is there is still to be processed. Cleared before the list is taken, so that nothing is left without the flag.
+            backlog.scheduled.store(false, Ordering::SeqCst);
+        }
+        let mut taken = backlog.input.take();
+        self.process.append(&mut taken);
+        let room = quota - out.len();
+        if !backlog.scheduled.load(Ordering::Relaxed) && self.process.len() > room {
+            // More came between the look and the taking: the kernel's lock excludes that.
+            backlog.scheduled.store(true, Ordering::SeqCst);
+        }
+        self.process.split_front(room, out);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use softnet::pool::{Pool, PoolConfig};
+
+    use super::*;
+
+    #[test]
+    fn the_flag_is_clear_while_what_was_there_is_processed() {
+        let pool = Pool::new(PoolConfig {
+            buffers: 256,
+            buffer_size: 2048,
+        })
+        .expect("a small pool");
+        let list = |n| {
+            let mut list = PacketList::new();
+            pool.alloc_bulk(n, &mut list);
+            list
+        };
+        let (backlog, mut owner) = (Snapshot::new(100), SnapshotOwner::default());
+        assert!(backlog.push(list(3)).expect("room"));
+        assert!(!backlog.push(list(2)).expect("room"), "told already");
+        let mut out = PacketList::new();
+        owner.poll(&backlog, 64, &mut out);
+        assert_eq!(out.len(), 5);
+        assert!(
+            backlog.push(list(1)).expect("room"),
+            "told again, while five are processed"
+        );
+        assert!(!backlog.push(list(80)).expect("room"));
+        let mut out = PacketList::new();
+        owner.poll(&backlog, 64, &mut out);
+        assert_eq!(out.len(), 64);
+        assert!(
+            !backlog.push(list(1)).expect("room"),
+            "more than the quota: still scheduled"
+        );
+        let mut out = PacketList::new();
+        owner.poll(&backlog, 64, &mut out);
+        assert_eq!(out.len(), 18);
+        assert!(
+            backlog.push(list(101)).is_ok_and(|told| told),
+            "an empty list takes any"
+        );
+        assert!(backlog.push(list(1)).is_err());
+    }
+}
