@@ -66,7 +66,14 @@ fn nolock_qdisc(options: &Options) -> Result<Value, BenchError> {
 
 fn all_backlog(options: &Options) -> Result<Value, BenchError> {
     let name = "backlog";
-    let known = [backlog::VARIANTS, &Case::ManyClients.variants()].concat();
+    let mut known = backlog::VARIANTS.to_vec();
+    for case in [Case::TapRr, Case::ManyClients] {
+        for name in case.variants() {
+            if !known.contains(&name) {
+                known.push(name);
+            }
+        }
+    }
     joins::check(name, &known, &options.variants)?;
     let mut results = Collector::default();
     backlog::rows(options, &mut results)?;

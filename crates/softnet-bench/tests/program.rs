@@ -121,7 +121,7 @@ fn real_programs_are_measured_and_nothing_is_left_behind() {
         ),
         (
             &["backlog", "--only", "case=tap-rr,case=many-clients"],
-            &["tps", "p99_ns", "gbps", "connections_seen"],
+            &["tps", "p99_us", "gbps", "connections_seen"],
         ),
     ];
     for (arguments, fields) in cases {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use softnet::engine::{Engine, EngineStats, PortSetup};
 use softnet::pool::{Pool, PoolConfig, PoolStats};
 use softnet::qdisc::QdiscSpec;
+use softnet::rx::SteeringSpec;
 use softnet::time::Clock;
 use softnet_io::{Buffers, InterfaceAddress, Poller, Tap, TapConfig, TapRx, TapTx};
 
@@ -46,6 +47,8 @@ pub(crate) struct Counters {
     pub(crate) packets: u64,
     /// Wire packets dropped, for whatever reason.
     pub(crate) drops: u64,
+    /// Wire packets that workers handed to others.
+    pub(crate) handed_over: u64,
     /// Wake-ups that threads sent to workers.
     pub(crate) wakes: u64,
     /// Times a worker lay down to sleep.
@@ -65,6 +68,7 @@ impl std::ops::Sub for Counters {
             frames: self.frames - before.frames,
             packets: self.packets - before.packets,
             drops: self.drops - before.drops,
+            handed_over: self.handed_over - before.handed_over,
             wakes: self.wakes - before.wakes,
             sleeps: self.sleeps - before.sleeps,
             cpu_s: self.cpu_s - before.cpu_s,
@@ -87,6 +91,7 @@ impl Embedded {
             frames: workers(|w| w.processed),
             packets: conservation.tx,
             drops: conservation.dropped,
+            handed_over: workers(|w| w.handed_over),
             wakes: workers(|w| w.wakes),
             sleeps: workers(|w| w.sleeps),
             cpu_s: crate::cpu::of_threads("softnet/")?,
@@ -122,6 +127,8 @@ pub(crate) struct EmbeddedSoftnet {
     name: &'static str,
     /// Whether buffers go home to the thread that allocated them.
     defer: bool,
+    /// Whether flows are shared out over all workers, whichever of them reads a port.
+    steer: bool,
 }
 
 impl EmbeddedSoftnet {
@@ -130,6 +137,16 @@ impl EmbeddedSoftnet {
         EmbeddedSoftnet {
             name: crate::report::OURS,
             defer: true,
+            steer: false,
+        }
+    }
+
+    /// With the flows of each port shared out over all workers (RPS), so that half of the packets cross a backlog on two.
+    pub(crate) fn steered() -> EmbeddedSoftnet {
+        EmbeddedSoftnet {
+            name: "softnet-rps",
+            steer: true,
+            ..EmbeddedSoftnet::new()
         }
     }
 
@@ -138,6 +155,7 @@ impl EmbeddedSoftnet {
         EmbeddedSoftnet {
             name: "depot",
             defer: false,
+            ..EmbeddedSoftnet::new()
         }
     }
 }
@@ -173,7 +191,15 @@ impl Join for EmbeddedSoftnet {
                 features: tap.features,
                 qdisc: QdiscSpec::default(),
             };
-            ports.push(engine.add_port(setup).map_err(failed)?);
+            let port = engine.add_port(setup).map_err(failed)?;
+            if self.steer {
+                let spec = SteeringSpec {
+                    rps: (0..workers).collect(),
+                    ..SteeringSpec::default()
+                };
+                engine.set_steering(port, &spec).map_err(failed)?;
+            }
+            ports.push(port);
         }
         engine.add_bridge("br0", &ports).map_err(failed)?;
         site.engine = Some(Embedded { engine, buffers });

@@ -25,9 +25,9 @@ mod sink;
 /// Fields that Softnet is compared by.
 pub(crate) const COMPARE: &[&str] = &[
     "tps",
-    "p90_ns",
-    "p95_ns",
-    "p99_ns",
+    "p90_us",
+    "p95_us",
+    "p99_us",
     "cpu_us_per_transaction",
     "gbps",
     "cpu_s_per_gbit",
@@ -73,9 +73,10 @@ impl Case {
 
     fn joins(self) -> Vec<Box<dyn Join>> {
         let mut joins: Vec<Box<dyn Join>> = vec![Box::new(EmbeddedSoftnet::new())];
-        if self == Case::ManyClients {
-            joins.push(Box::new(EmbeddedSoftnet::without_deferral()));
-        }
+        joins.push(Box::new(match self {
+            Case::TapRr => EmbeddedSoftnet::steered(),
+            Case::ManyClients => EmbeddedSoftnet::without_deferral(),
+        }));
         joins.push(Box::new(OpenVswitch::Stock));
         joins.push(Box::new(OpenVswitch::SegmentationOffload));
         joins.push(Box::new(KernelBridge));
@@ -150,7 +151,7 @@ impl Turn {
     fn rr(&self, site: &Site, results: &mut Collector) -> Result<(), BenchError> {
         let window = Window::after(WARM_UP, self.slice);
         let (rr, seen) = rr::run(site, FLOWS, window)?;
-        let count = rr.latencies_ns.len() as f64;
+        let count = rr.latencies_us.len() as f64;
         if count == 0.0 {
             return Err(BenchError::Measure(format!(
                 "{}: no request was answered",
@@ -159,17 +160,21 @@ impl Turn {
         }
         let mut fields = vec![
             ("tps", count / window.seconds()),
-            ("p90_ns", percentile(&rr.latencies_ns, 0.90)),
-            ("p95_ns", percentile(&rr.latencies_ns, 0.95)),
-            ("p99_ns", percentile(&rr.latencies_ns, 0.99)),
+            ("p90_us", percentile(&rr.latencies_us, 0.90)),
+            ("p95_us", percentile(&rr.latencies_us, 0.95)),
+            ("p99_us", percentile(&rr.latencies_us, 0.99)),
             ("cpu_us_per_transaction", seen.busy_s * 1e6 / count),
             ("cpu_share", seen.cpu_share(window)),
         ];
         if let Some(counted) = seen.counters {
             fields.extend([
                 ("wakes_per_s", counted.wakes as f64 / window.seconds()),
-                ("sleeps_per_s", counted.sleeps as f64 / window.seconds()),
-                ("sleeps_per_transaction", counted.sleeps as f64 / count),
+                ("wakes_per_ktrans", counted.wakes as f64 * 1e3 / count),
+                ("sleeps_per_ktrans", counted.sleeps as f64 * 1e3 / count),
+                (
+                    "handed_over_per_ktrans",
+                    counted.handed_over as f64 * 1e3 / count,
+                ),
                 ("worker_us_per_transaction", counted.cpu_s * 1e6 / count),
                 ("drops", counted.drops as f64),
             ]);

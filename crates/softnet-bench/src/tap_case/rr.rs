@@ -21,7 +21,7 @@ const PORT: u16 = 5302;
 #[derive(Debug)]
 pub(super) struct Transactions {
     /// From request to response, of those that came in the window.
-    pub(super) latencies_ns: Vec<f64>,
+    pub(super) latencies_us: Vec<f64>,
 }
 
 /// Keeps `flows` of them going until the window closes.
@@ -44,14 +44,14 @@ pub(super) fn run(
             .map(|part| scope.spawn(move || ask(part, window)))
             .collect();
         let seen = window.watch(site);
-        let mut latencies_ns = Vec::new();
+        let mut latencies_us = Vec::new();
         let mut problem = None;
         for client in clients {
             match client
                 .join()
                 .unwrap_or_else(|p| std::panic::resume_unwind(p))
             {
-                Ok(part) => latencies_ns.extend(part.into_iter().map(f64::from)),
+                Ok(part) => latencies_us.extend(part.into_iter().map(|ns| f64::from(ns) / 1e3)),
                 Err(e) => problem = Some(e),
             }
         }
@@ -64,7 +64,7 @@ pub(super) fn run(
         }
         match problem {
             Some(problem) => Err(problem),
-            None => Ok((Transactions { latencies_ns }, seen?)),
+            None => Ok((Transactions { latencies_us }, seen?)),
         }
     })
 }
