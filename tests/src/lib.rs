@@ -1,5 +1,6 @@
 //! What the end-to-end tests share: networks of hosts in namespaces joined by an engine in this process ([`Lan`]), traffic with
-//! ordinary sockets ([`traffic`]), raw frames ([`raw`]) and the kernel's own counters ([`counters`]) to compare Softnet's with.
+//! ordinary sockets ([`traffic`]), raw frames ([`raw`]) and the kernel's own counters ([`counters`]) to compare Softnet's with,
+//! and the kernel's disciplines to compare ours with ([`oracle`]).
 //!
 //! Everything panics on failure, as tests do, and leaves nothing behind: namespaces and devices have no names outside the
 //! process and end with it. [`skip`] and [`wait_for`] serve the tests of the other crates too.
@@ -8,6 +9,7 @@
 
 pub mod counters;
 mod lan;
+pub mod oracle;
 pub mod raw;
 mod sys;
 pub mod traffic;
