@@ -2,8 +2,8 @@
 
 use super::children::Children;
 use super::{
-    Bfifo, Next, Peek, Pfifo, PfifoFast, PfifoFastLockless, PfifoHeadDrop, Prio, Qdisc, QdiscSpec,
-    QdiscStats, SpecError, Tbf, Tree,
+    Bfifo, Handle, Next, Peek, Pfifo, PfifoFast, PfifoFastLockless, PfifoHeadDrop, Prio, Qdisc,
+    QdiscSpec, QdiscStats, SpecError, Tbf, Tree,
 };
 use crate::packet::PacketList;
 use crate::stats::Dropped;
@@ -53,7 +53,11 @@ macro_rules! dispatch {
 impl AnyQdisc {
     /// Whether packets that the driver does not take are dropped instead of kept.
     pub fn is_noqueue(&self) -> bool {
-        matches!(self, AnyQdisc::Noqueue(_))
+        match self {
+            AnyQdisc::Noqueue(_) => true,
+            AnyQdisc::Tree(tree) => tree.is_noqueue(),
+            _ => false,
+        }
     }
 
     /// The kind's name, as in tc.
@@ -98,6 +102,14 @@ impl AnyQdisc {
         }
     }
 
+    /// The tree, if it is one.
+    pub fn tree_mut(&mut self) -> Option<&mut Tree> {
+        match self {
+            AnyQdisc::Tree(tree) => Some(tree),
+            _ => None,
+        }
+    }
+
     /// Gives a discipline other parameters of its kind while it is in use, all at once or not at all (INV-Q-10). What is queued stays, but for what can
     /// never leave any more.
     ///
@@ -124,6 +136,12 @@ impl AnyQdisc {
             }
             (AnyQdisc::Tbf(tbf), QdiscSpec::Tbf(spec)) => tbf.change(spec, now, dropped),
             (AnyQdisc::Prio(prio), QdiscSpec::Prio(spec)) => prio.change(spec, now, dropped),
+            // That at its root.
+            (AnyQdisc::Tree(tree), spec) => {
+                let root = tree.spec().child_of(Handle::ROOT).map(|node| node.handle);
+                let root = root.ok_or_else(|| SpecError::Change(spec.kind()))?;
+                return tree.change(root, spec, now, dropped);
+            }
             _ => return Err(SpecError::Change(spec.kind())),
         }
         Ok(())

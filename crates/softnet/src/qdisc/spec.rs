@@ -175,7 +175,10 @@ impl QdiscSpec {
     pub fn queues(&self, rings: usize) -> usize {
         match self {
             QdiscSpec::PfifoFast { .. } | QdiscSpec::Noqueue => rings,
-            QdiscSpec::Tree(tree) if tree.is_empty() => rings,
+            QdiscSpec::Tree(tree) => match tree.child_of(Handle::ROOT) {
+                Some(root) => root.qdisc.queues(rings),
+                None => rings,
+            },
             _ => rings.min(1),
         }
     }

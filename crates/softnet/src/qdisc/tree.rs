@@ -171,6 +171,13 @@ impl Tree {
         self.refilter(parent)
     }
 
+    /// Whether nothing is queued, only handed on; see [`AnyQdisc::is_noqueue`].
+    pub(super) fn is_noqueue(&self) -> bool {
+        self.top
+            .get(0)
+            .is_some_and(|child| child.qdisc().is_noqueue())
+    }
+
     /// The root and all classes, each before those below it, with their numbers.
     pub fn classes(&self) -> Vec<ClassStats> {
         let mut all = Vec::new();

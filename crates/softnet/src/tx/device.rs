@@ -17,7 +17,7 @@ use crate::packet::PacketList;
 use crate::pool::Pool;
 use crate::qdisc::{AnyQdisc, Qdisc, QdiscEnv, QdiscSpec, SpecError};
 use crate::rx::{Backlog, Doorbell};
-use crate::stats::{Counts, DropCounters, DropReason, SharedHistogram};
+use crate::stats::{Counts, DropCounters, DropReason, Dropped, SharedHistogram};
 use crate::sync::PerCpu;
 use crate::time::{Clock, Time};
 
@@ -252,6 +252,30 @@ impl<R: TxRing> Device<R> {
             queue.install(qdisc, rings, waiting, now);
         }
         Ok(())
+    }
+
+    /// Gives the device's discipline other parameters of its kind while packets flow, keeping its statistics and what is queued; see
+    /// [`AnyQdisc::change`]. Waits for running threads: control path only, one caller at a time.
+    ///
+    /// # Errors
+    /// If the parameters are wrong or of another kind; nothing is changed then.
+    pub fn change_qdisc(&self, spec: &QdiscSpec, now: Time) -> Result<(), SpecError> {
+        let active = self.active.load(Ordering::Relaxed);
+        self.queues[..active].iter().try_for_each(|queue| {
+            queue.with_qdisc(|qdisc, dropped| qdisc.change(spec, now, dropped))
+        })
+    }
+
+    /// Does something with the discipline of transmit queue `queue` that needs it for itself: changes a [`Tree`](crate::qdisc::Tree)'s branches while packets
+    /// flow, or reads the numbers of its classes. What `f` drops goes to the list that it is given. Afterwards what may leave now leaves. `None` if there is no such
+    /// queue. Senders go on meanwhile, and their packets wait. `f` must not put another
+    /// discipline in the place of this one: that is what [`set_qdisc`](Device::set_qdisc) is for. Waits for a running thread: control path only.
+    pub fn with_qdisc<T>(
+        &self,
+        queue: usize,
+        f: impl FnOnce(&mut AnyQdisc, &mut Dropped) -> T,
+    ) -> Option<T> {
+        Some(self.queues.get(queue)?.with_qdisc(f))
     }
 
     /// Gives transmit queue `queue` a discipline of the caller's own, which stays until the next [`set_qdisc`](Device::set_qdisc). What is queued

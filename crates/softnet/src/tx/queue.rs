@@ -20,7 +20,7 @@ use crate::packet::{Entry, PacketList, PacketRun, PacketRunner};
 use crate::pool::Pool;
 use crate::qdisc::{AnyQdisc, Pfifo, PfifoFastLockless, PfifoFastRings, Qdisc, QdiscStats};
 use crate::rx::Doorbell;
-use crate::stats::{DropCounters, DropReason, Published};
+use crate::stats::{DropCounters, DropReason, Dropped, Published};
 use crate::time::Time;
 
 /// Position of the length in frames among the published numbers.
@@ -332,6 +332,16 @@ impl<R: TxRing> TxQueue<R> {
         guard.rings.extend(rings);
         guard.replace_qdisc(qdisc, moved, now);
         self.leave(guard, PacketList::new());
+    }
+
+    /// Does something with the discipline that needs it for itself, and then lets leave what may leave now. Waits for a running thread: control path
+    /// only.
+    pub(super) fn with_qdisc<T>(&self, f: impl FnOnce(&mut AnyQdisc, &mut Dropped) -> T) -> T {
+        let (mut guard, left) = self.run.begin_slow();
+        let Runner { qdisc, dropped, .. } = &mut *guard;
+        let result = f(qdisc, dropped);
+        self.leave(guard, left);
+        result
     }
 
     /// Replaces the driver's rings, for a device that came back, as many as `rings` yields. Waits for a running thread: control path only.

@@ -1,5 +1,7 @@
 //! The transmit invariants of the kernel (INV-TX-n) as tests, with a driver that the test controls.
 
+mod control;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
