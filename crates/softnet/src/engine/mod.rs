@@ -16,13 +16,14 @@ pub use stats::{Conservation, EngineStats, PortStats};
 
 use crate::forward::{AGEING, Actions, Bridge, Forwarder, Mirred, MirredDir, MirredMode, Tables};
 use crate::pool::Pool;
-use crate::qdisc::{QdiscSpec, SpecError};
+use crate::qdisc::{AnyQdisc, QdiscSpec, SpecError};
 use crate::rx::{
     Backlog, Command, Doorbell, FlowTable, MAX_BACKLOG, Napi, Peers, RxQueue, Sleep, SteeringSpec,
     Worker, WorkerParts, WorkerShared,
 };
+use crate::stats::Dropped;
 use crate::sync::PerCpu;
-use crate::time::Clock;
+use crate::time::{Clock, Time};
 use crate::tx::{
     Device, DeviceConfig, Egress, Features, Ingress, QueueMap, QueueMapError, TxPolicy, TxRing,
     set_sender_cpu,
@@ -357,6 +358,31 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
             Some(device) => Ok(device.set_qdisc(qdisc, self.clock.now())?),
             None => Ok(()),
         }
+    }
+
+    /// Gives a port's discipline other parameters of its kind while packets flow; see [`Device::change_qdisc`].
+    ///
+    /// # Errors
+    /// If the parameters are wrong or of another kind; nothing is changed then.
+    pub fn change_qdisc(&self, port: PortId, qdisc: &QdiscSpec) -> Result<(), EngineError> {
+        let device = self.state().devices[usize::from(port.0)].clone();
+        match device {
+            Some(device) => Ok(device.change_qdisc(qdisc, self.clock.now())?),
+            None => Ok(()),
+        }
+    }
+
+    /// Does something with the discipline of one of a port's transmit queues, at the time that it is given; see [`Device::with_qdisc`]. `None` if there is no such
+    /// port or queue.
+    pub fn with_qdisc<T>(
+        &self,
+        port: PortId,
+        queue: usize,
+        f: impl FnOnce(&mut AnyQdisc, Time, &mut Dropped) -> T,
+    ) -> Option<T> {
+        let device = self.state().devices.get(usize::from(port.0))?.clone()?;
+        let now = self.clock.now();
+        device.with_qdisc(queue, |qdisc, dropped| f(qdisc, now, dropped))
     }
 
     /// Shares a port's transmit queues out among traffic classes, workers and receive queues, while packets flow.

@@ -1,0 +1,114 @@
+//! A tree of disciplines at a port, changed while hosts talk through it.
+
+use std::time::Duration;
+
+use softnet::qdisc::{
+    ClassStats, FilterSpec, Handle, Match, PrioSpec, QdiscSpec, QdiscStats, TbfSpec, TreeSpec,
+};
+use softnet_tests::traffic::{Flow, receive};
+use softnet_tests::{HostConfig, Lan, LanConfig, wait_for};
+
+fn handle(text: &str) -> Handle {
+    text.parse().expect("a handle")
+}
+
+fn tbf(rate: u64, burst: u64) -> QdiscSpec {
+    QdiscSpec::Tbf(TbfSpec {
+        rate,
+        burst,
+        limit: 1,
+        ..TbfSpec::default()
+    })
+}
+
+/// A datagram that a filter puts into the first band does not wait behind those that fill the second; and all that waited arrives once the rate is raised.
+#[test]
+fn a_filter_leads_past_a_full_queue() {
+    let open = tbf(1_250_000_000, 1 << 20);
+    let mut tree = TreeSpec::new();
+    let nodes = [
+        ("root", "1:", open.clone()),
+        ("1:1", "2:", QdiscSpec::Prio(PrioSpec::default())),
+    ];
+    for (parent, name, qdisc) in nodes {
+        tree.add(handle(parent), handle(name), qdisc)
+            .expect("a discipline");
+    }
+    let mut config = LanConfig {
+        hosts: vec![
+            HostConfig {
+                offload: false,
+                ..HostConfig::default()
+            };
+            2
+        ],
+        ..LanConfig::default()
+    };
+    config.hosts[1].qdisc = QdiscSpec::Tree(tree);
+    let Some(lan) = Lan::build(config) else {
+        return;
+    };
+    let [a, b] = &lan.hosts[..] else {
+        panic!("two hosts")
+    };
+    let (bulk, urgent) = (Flow::open(a, b, false), Flow::open(a, b, false));
+    bulk.echo(100);
+    urgent.echo(100);
+    let port = urgent.b.local_addr().expect("an address").port();
+    let edit = |qdisc: &QdiscSpec, filter: bool| {
+        let result = lan.engine.with_qdisc(b.port, 0, |own, now, dropped| {
+            let tree = own.tree_mut().expect("a tree");
+            if filter {
+                tree.add_filter(FilterSpec {
+                    parent: handle("2:"),
+                    prio: 1,
+                    matches: Match {
+                        protocol: Some(17),
+                        destination_port: Some(port..=port),
+                        ..Match::default()
+                    },
+                    class: handle("2:1"),
+                })?;
+            }
+            tree.change(handle("1:"), qdisc, now, dropped)
+        });
+        result.expect("the port").expect("a change");
+    };
+    let class = |name: &str| -> QdiscStats {
+        let classes: Vec<ClassStats> = lan
+            .engine
+            .with_qdisc(b.port, 0, |own, _, _| {
+                own.tree_mut().expect("a tree").classes()
+            })
+            .expect("the port");
+        let name = handle(name);
+        classes
+            .iter()
+            .find(|c| c.class == name)
+            .expect("the class")
+            .stats
+    };
+    // One packet of 1042 bytes passes; then a byte takes 100 ms.
+    edit(&tbf(10, 1514), true);
+    let datagram = |n: u8| [n; 1000];
+    for n in 0..20 {
+        bulk.a.send(&datagram(n)).expect("a datagram");
+    }
+    wait_for("the second band to fill", || class("2:2").qlen >= 19);
+    urgent.a.send(&datagram(99)).expect("a datagram");
+    wait_for("the first band to have it", || class("2:1").qlen == 1);
+    assert_eq!(class("2:1").packets, 0);
+    // Enough for one packet more: it is the one that came last.
+    edit(&tbf(10, 1514), false);
+    receive(&urgent.b, &datagram(99));
+    assert_eq!(class("2:1").packets, 1);
+    assert!(class("2:2").qlen >= 19);
+    edit(&open, false);
+    for n in 0..20 {
+        receive(&bulk.b, &datagram(n));
+    }
+    let root = class("root");
+    assert_eq!((root.qlen, root.backlog, root.drops), (0, 0, 0));
+    drop((bulk, urgent));
+    lan.stop_within(Duration::from_secs(5));
+}
