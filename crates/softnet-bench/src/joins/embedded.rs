@@ -141,12 +141,12 @@ impl EmbeddedSoftnet {
         }
     }
 
-    /// With the flows of each port shared out over all workers (RPS), so that half of the packets cross a backlog on two.
-    pub(crate) fn steered() -> EmbeddedSoftnet {
+    /// The same as `name`, with the flows of each port shared out over all workers (RPS), so that half of the packets cross a backlog on two.
+    pub(crate) fn steered(self, name: &'static str) -> EmbeddedSoftnet {
         EmbeddedSoftnet {
-            name: "softnet-rps",
+            name,
             steer: true,
-            ..EmbeddedSoftnet::new()
+            ..self
         }
     }
 

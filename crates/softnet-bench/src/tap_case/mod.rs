@@ -73,10 +73,13 @@ impl Case {
 
     fn joins(self) -> Vec<Box<dyn Join>> {
         let mut joins: Vec<Box<dyn Join>> = vec![Box::new(EmbeddedSoftnet::new())];
-        joins.push(Box::new(match self {
-            Case::TapRr => EmbeddedSoftnet::steered(),
-            Case::ManyClients => EmbeddedSoftnet::without_deferral(),
-        }));
+        joins.push(Box::new(EmbeddedSoftnet::new().steered("softnet-rps")));
+        if self == Case::ManyClients {
+            // Only where packets change workers are they freed away from home.
+            let depot = EmbeddedSoftnet::without_deferral;
+            joins.push(Box::new(depot()));
+            joins.push(Box::new(depot().steered("depot-rps")));
+        }
         joins.push(Box::new(OpenVswitch::Stock));
         joins.push(Box::new(OpenVswitch::SegmentationOffload));
         joins.push(Box::new(KernelBridge));
