@@ -56,6 +56,7 @@ const ECN: u8 = 0x80;
 
 impl Packet {
     /// How the frame is to be segmented, if it is a large one.
+    #[inline]
     pub fn gso(&self) -> Option<Gso> {
         let raw = &self.header().gso;
         let kind = match raw.kind & !ECN {
@@ -96,6 +97,7 @@ impl Packet {
 
     /// Bytes this frame takes on the wire, without preamble and FCS: its length plus the repeated headers of a large
     /// frame (`qdisc_pkt_len_init`). Queueing disciplines count and shape these.
+    #[inline]
     pub fn wire_len(&self) -> u64 {
         let h = self.header();
         let repeated = if h.gso.kind == 0 {
@@ -106,7 +108,26 @@ impl Packet {
         u64::from(h.total_len) + repeated * u64::from(h.gso.header_len)
     }
 
+    /// [`wire_len`](Packet::wire_len) and [`wire_packets`](Packet::wire_packets).
+    #[inline]
+    pub(crate) fn wire(&self) -> (u64, u64) {
+        let h = self.header();
+        if h.gso.kind == 0 {
+            (u64::from(h.total_len), 1)
+        } else {
+            (self.wire_len(), self.wire_packets())
+        }
+    }
+
+    /// Whether a device without offloads can send it as it is, up to its length.
+    #[inline]
+    pub(crate) fn is_plain(&self) -> bool {
+        let h = self.header();
+        h.gso.kind == 0 && !h.flags.has(Flags::NEEDS_CSUM)
+    }
+
     /// The checksum still to be filled in.
+    #[inline]
     pub fn checksum(&self) -> Option<Checksum> {
         let h = self.header();
         h.flags.has(Flags::NEEDS_CSUM).then_some(Checksum {

@@ -305,7 +305,7 @@ impl<R: TxRing> TxQueue<R> {
         guard.put_ahead(self, &mut left);
         let mut waiting = guard.requeued.take();
         guard.qdisc.drain(&mut waiting);
-        waiting.append(&mut guard.adopted.take());
+        waiting.append(&mut guard.adopted);
         waiting.append(&mut left);
         let rings = std::mem::take(&mut guard.rings);
         self.leave(guard, PacketList::new());
@@ -327,7 +327,7 @@ impl<R: TxRing> TxQueue<R> {
         let mut moved = PacketList::new();
         guard.qdisc.drain(&mut moved);
         moved.append(&mut waiting);
-        moved.append(&mut guard.adopted.take());
+        moved.append(&mut guard.adopted);
         moved.append(&mut left);
         guard.rings.extend(rings);
         guard.replace_qdisc(qdisc, moved, now);

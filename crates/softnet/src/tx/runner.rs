@@ -73,7 +73,7 @@ pub(super) struct Runner<R> {
     /// The rings of the queue, while they are not its discipline.
     pub(super) spare: Option<Box<PfifoFastLockless>>,
     /// Taken off the adoption list, but not enqueued yet.
-    pub(super) adopted: Waiting,
+    pub(super) adopted: PacketList,
     /// What the driver gave back, already fit for it.
     pub(super) requeued: Waiting,
     requeues: u64,
@@ -98,7 +98,7 @@ impl<R: TxRing> Runner<R> {
         Runner {
             qdisc,
             spare: None,
-            adopted: Waiting::default(),
+            adopted: PacketList::new(),
             requeued: Waiting::default(),
             requeues: 0,
             rings,
@@ -138,6 +138,18 @@ impl<R: TxRing> Runner<R> {
             let idle = self.qdisc.stats().qlen == 0 && self.requeued.is_empty();
             return if idle { Left::Nothing } else { Left::More };
         }
+        let left = self.dequeue_and_send(queue, budget, all);
+        if left == Left::Stopped && !all {
+            // Nobody comes before the driver wakes: the discipline, and its limit, see the rest now.
+            let mut rest = self.adopted.take();
+            self.qdisc.enqueue(&mut rest, now, &mut self.dropped);
+        }
+        left
+    }
+
+    /// The rest of a [`run`](Runner::run); `all`: nothing is left to be enqueued.
+    fn dequeue_and_send(&mut self, queue: &TxQueue<R>, budget: &mut Budget, all: bool) -> Left {
+        let now = budget.start;
         if self.stopped {
             if !queue.take_woken() {
                 return Left::Stopped;
@@ -201,13 +213,24 @@ impl<R: TxRing> Runner<R> {
             return false;
         }
         budget.packets -= count;
+        let features = queue.features();
+        // One look at each packet, for most are one and need nothing.
+        let mut plain = !(features.uso && features.checksum);
         for packet in &*adopted {
-            self.passed.bytes += packet.wire_len();
-            self.passed.packets += packet.wire_packets();
+            let (bytes, packets) = packet.wire();
+            self.passed.bytes += bytes;
+            self.passed.packets += packets;
+            plain &= features.takes_plain(packet);
         }
-        if self.finish(queue, adopted, budget.start) == Xmit::Busy
-            || self.dropped.wire_packets() != 0
-        {
+        if self.sampler.take() {
+            queue.watch().note(adopted, budget.start);
+        }
+        let sent = if plain {
+            self.send(adopted)
+        } else {
+            self.fit_and_send(queue, adopted)
+        };
+        if sent == Xmit::Busy || self.dropped.wire_packets() != 0 {
             return false;
         }
         published.put(BYTES, self.queued.bytes + self.passed.bytes);
@@ -230,7 +253,8 @@ impl<R: TxRing> Runner<R> {
             return true;
         }
         self.adopted.append(adopted);
-        let mut some = self.adopted.take_front(budget.adoptions);
+        let mut some = PacketList::new();
+        self.adopted.split_front(budget.adoptions, &mut some);
         budget.adoptions -= some.len();
         self.qdisc.enqueue(&mut some, now, &mut self.dropped);
         self.adopted.is_empty()
@@ -264,12 +288,17 @@ impl<R: TxRing> Runner<R> {
         }
     }
 
-    /// Makes a batch fit for the device, and hands it to the rings.
+    /// Measures a batch, if its turn has come, makes it fit for the device, and hands it to the rings.
     #[inline]
     fn finish(&mut self, queue: &TxQueue<R>, batch: &mut PacketList, now: Time) -> Xmit {
         if self.sampler.take() {
             queue.watch().note(batch, now);
         }
+        self.fit_and_send(queue, batch)
+    }
+
+    #[inline(never)]
+    fn fit_and_send(&mut self, queue: &TxQueue<R>, batch: &mut PacketList) -> Xmit {
         let features = queue.features();
         validate(batch, features, queue.pool(), &mut self.dropped);
         if features.uso && features.checksum {
@@ -279,31 +308,50 @@ impl<R: TxRing> Runner<R> {
     }
 
     /// Hands a batch to the rings, and keeps what they do not take.
+    #[inline]
     fn send(&mut self, batch: &mut PacketList) -> Xmit {
+        if let [only] = &mut *self.rings {
+            let sent = only.xmit(batch, &mut self.sent);
+            if sent == Xmit::Complete && self.sent.dropped.is_none() {
+                return Xmit::Complete;
+            }
+            let rest = if sent == Xmit::Busy {
+                batch.take()
+            } else {
+                PacketList::new()
+            };
+            return self.keep(rest);
+        }
+        self.spread(batch)
+    }
+
+    /// [`send`](Runner::send) to several rings.
+    #[inline(never)]
+    fn spread(&mut self, batch: &mut PacketList) -> Xmit {
         let mut rest = PacketList::new();
         let rings = self.rings.len();
-        if let [only] = &mut *self.rings {
-            if only.xmit(batch, &mut self.sent) == Xmit::Busy {
+        // Runs of packets for one ring stay together. From the first refusal on, everything waits: order is kept.
+        while let Some(first) = batch.front() {
+            let ring = select_queue(first, rings);
+            let mut run = PacketList::new();
+            while let Some(packet) = batch.pop_front() {
+                if select_queue(&packet, rings) != ring {
+                    batch.push_front(packet);
+                    break;
+                }
+                run.push_back(packet);
+            }
+            if self.rings[ring].xmit(&mut run, &mut self.sent) == Xmit::Busy {
+                rest.append(&mut run);
                 rest.append(batch);
             }
-        } else {
-            // Runs of packets for one ring stay together. From the first refusal on, everything waits: order is kept.
-            while let Some(first) = batch.front() {
-                let ring = select_queue(first, rings);
-                let mut run = PacketList::new();
-                while let Some(packet) = batch.pop_front() {
-                    if select_queue(&packet, rings) != ring {
-                        batch.push_front(packet);
-                        break;
-                    }
-                    run.push_back(packet);
-                }
-                if self.rings[ring].xmit(&mut run, &mut self.sent) == Xmit::Busy {
-                    rest.append(&mut run);
-                    rest.append(batch);
-                }
-            }
         }
+        self.keep(rest)
+    }
+
+    /// Notes what the rings dropped, and keeps what they did not take.
+    #[cold]
+    fn keep(&mut self, mut rest: PacketList) -> Xmit {
         if let Some((reason, packets)) = self.sent.dropped.take() {
             self.dropped.note(reason, packets);
         }
@@ -331,10 +379,10 @@ impl<R: TxRing> Runner<R> {
             bytes: q.bytes,
         };
         // INV-TX-6: the requeue list is part of the length, and so is what the discipline has not seen yet.
-        let beside = [&self.requeued, &self.adopted];
-        let frames: usize = beside.iter().map(|w| w.len()).sum();
-        let bytes: u64 = beside.iter().map(|w| w.bytes()).sum();
-        let packets: u64 = beside.iter().map(|w| w.packets()).sum();
+        // (The latter is never there at rest, so its frames stand for its packets.)
+        let frames = self.requeued.len() + self.adopted.len();
+        let bytes = self.requeued.bytes() + self.adopted.bytes();
+        let packets = self.requeued.packets() + self.adopted.len() as u64;
         published.set([
             q.bytes + self.passed.bytes,
             q.packets + self.passed.packets,

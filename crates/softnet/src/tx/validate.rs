@@ -10,6 +10,12 @@ use crate::stats::{DropReason, Dropped};
 const LINK_HEADER: u32 = 14 + 8;
 
 impl Features {
+    /// Whether this is a packet that every device of the MTU takes as it is: the quick half of [`takes`](Features::takes).
+    #[inline]
+    pub(super) fn takes_plain(&self, packet: &Packet) -> bool {
+        packet.is_plain() && packet.len() as u32 <= self.mtu + LINK_HEADER
+    }
+
     /// Whether the device takes this packet as it is.
     fn takes(&self, packet: &Packet) -> bool {
         (packet.checksum().is_none() || self.checksum) && self.segments(packet) && self.fits(packet)
@@ -37,7 +43,10 @@ impl Features {
 /// Replaces `packets` by what a device with `features` takes, in order. What cannot be made to fit goes to `dropped`.
 /// `pool` provides buffers for segments.
 pub fn validate(packets: &mut PacketList, features: &Features, pool: &Pool, dropped: &mut Dropped) {
-    if packets.iter().all(|p| features.takes(p)) {
+    if packets
+        .iter()
+        .all(|p| features.takes_plain(p) || features.takes(p))
+    {
         return;
     }
     let mut ready = PacketList::new();

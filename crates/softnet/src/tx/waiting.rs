@@ -1,4 +1,4 @@
-//! Packets that wait beside the discipline, with their wire counts: those the driver gave back, and those adopted but not enqueued yet.
+//! Packets that wait beside the discipline because the driver gave them back, with their wire counts.
 
 use crate::packet::PacketList;
 
@@ -43,21 +43,12 @@ impl Waiting {
         (self.bytes, self.packets) = (0, 0);
         self.list.take()
     }
-
-    /// Takes the first `n`, or all.
-    pub(super) fn take_front(&mut self, n: usize) -> PacketList {
-        let mut front = PacketList::new();
-        self.list.split_front(n, &mut front);
-        let (bytes, packets) = wire(&front);
-        self.bytes -= bytes;
-        self.packets -= packets;
-        front
-    }
 }
 
-/// Wire bytes and packets, in one walk: the list may be long, and cold.
+/// Wire bytes and packets.
 fn wire(list: &PacketList) -> (u64, u64) {
-    list.iter().fold((0, 0), |(bytes, packets), p| {
-        (bytes + p.wire_len(), packets + p.wire_packets())
+    list.iter().fold((0, 0), |(bytes, packets), packet| {
+        let (b, p) = packet.wire();
+        (bytes + b, packets + p)
     })
 }
