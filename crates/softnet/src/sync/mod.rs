@@ -15,6 +15,7 @@ pub(crate) mod membarrier;
 mod notify;
 mod passage;
 mod per_cpu;
+pub(crate) mod preempt;
 mod primitive;
 mod ring;
 mod run_list;

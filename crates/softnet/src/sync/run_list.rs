@@ -27,8 +27,8 @@ use std::ptr::NonNull;
 
 use crossbeam_utils::CachePadded;
 
-use super::Linked;
 use super::primitive::{AtomicPtr, Ordering, UnsafeCell, store_load_barrier};
+use super::{Linked, preempt};
 
 /// One thread has the run.
 const RUNNING: usize = 1;
@@ -144,6 +144,7 @@ impl<N: Linked, T> RunList<N, T> {
             if has(word, RUNNING) {
                 return None;
             }
+            preempt::point();
             match self.word.compare_exchange_weak(
                 word,
                 flags(RUNNING),
@@ -185,6 +186,7 @@ impl<N: Linked, T> RunList<N, T> {
             let tag = (waiting + n).min(usize::from(u16::MAX)) << SHIFT;
             let kept = word.addr() & (RUNNING | MISSED);
             let next = newest.as_ptr().map_addr(|a| a | tag | kept);
+            preempt::point();
             match self
                 .word
                 .compare_exchange_weak(word, next, Ordering::SeqCst, Ordering::Relaxed)
@@ -207,6 +209,7 @@ impl<N: Linked, T> RunList<N, T> {
                 flags(RUNNING)
             };
             // Also where MISSED is set already: the runner that sees it must see what happened before this call.
+            preempt::point();
             match self
                 .word
                 .compare_exchange_weak(word, next, Ordering::SeqCst, Ordering::Relaxed)
@@ -297,6 +300,7 @@ impl<'a, N: Linked, T> RunnerGuard<'a, N, T> {
         if self.list.word.load(Ordering::Relaxed).addr() == RUNNING {
             return Taken::of(std::ptr::null_mut());
         }
+        preempt::point();
         let taken = Taken::of(self.list.word.swap(flags(RUNNING), Ordering::SeqCst));
         store_load_barrier();
         taken
@@ -313,6 +317,7 @@ impl<'a, N: Linked, T> RunnerGuard<'a, N, T> {
     /// With the guard itself, still running: [`take`](RunnerGuard::take) and go round again.
     #[inline]
     pub fn end(self) -> Result<(), RunnerGuard<'a, N, T>> {
+        preempt::point();
         let ended = self.list.word.compare_exchange(
             flags(RUNNING),
             flags(0),
@@ -341,6 +346,7 @@ impl<N: Linked, T> RunList<N, T> {
         let mut word = self.word.load(Ordering::Relaxed);
         loop {
             let next = word.map_addr(|a| a & !(RUNNING | MISSED));
+            preempt::point();
             match self
                 .word
                 .compare_exchange_weak(word, next, Ordering::SeqCst, Ordering::Relaxed)

@@ -45,6 +45,8 @@ mod select_tests;
 #[cfg(test)]
 mod standalone_tests;
 #[cfg(test)]
+mod stress_tests;
+#[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod way_out_tests;

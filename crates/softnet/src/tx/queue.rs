@@ -21,6 +21,7 @@ use crate::pool::Pool;
 use crate::qdisc::{AnyQdisc, Pfifo, PfifoFastLockless, PfifoFastRings, Qdisc, QdiscStats};
 use crate::rx::Doorbell;
 use crate::stats::{DropCounters, DropReason, Dropped, Published};
+use crate::sync::preempt;
 use crate::time::Time;
 
 /// Position of the length in frames among the published numbers.
@@ -215,7 +216,9 @@ impl<R: TxRing> TxQueue<R> {
         arm: Option<Time>,
         missed: bool,
     ) -> Result<(u64, Option<Time>), (PacketRunner<'a, Runner<R>>, u64)> {
+        preempt::point();
         let left = runner.run(self, adopted, budget);
+        preempt::point();
         self.watch
             .ran(left == Left::Stopped, runner.sent(), budget.start);
         let drops = runner.dropped.wire_packets();
@@ -234,6 +237,7 @@ impl<R: TxRing> TxQueue<R> {
         }
         if left == Left::More || budget.packets == 0 {
             if runner.leave() || left == Left::More {
+                preempt::point();
                 self.doorbell.ring(self.token);
             }
         } else if let Err(again) = runner.end() {
@@ -295,6 +299,7 @@ impl<R: TxRing> TxQueue<R> {
     /// goes round once more, so that a wake-up between the driver's refusal and the queue's stop is not lost (BUG-TX-24).
     pub fn wake(&self) {
         self.woken.store(true, Ordering::Release);
+        preempt::point();
         self.doorbell.ring(self.token);
     }
 
