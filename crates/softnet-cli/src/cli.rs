@@ -33,6 +33,9 @@ enum Command {
     Run {
         /// Configuration file (TOML)
         config: PathBuf,
+        /// Print the counters as one JSON object
+        #[arg(long)]
+        json: bool,
     },
     /// Check a configuration file and say where it is wrong
     ///
@@ -67,7 +70,9 @@ enum Command {
 /// Runs the program; `started` is when it was.
 pub(crate) fn run(started: Instant) -> ExitCode {
     let result = match Arguments::parse().command {
-        Command::Run { config } => load(&config).and_then(|config| daemon::run(&config)),
+        Command::Run { config, json } => {
+            load(&config).and_then(|config| daemon::run(&config, json))
+        }
         Command::Check { config } => load(&config).and_then(|config| check(&config)),
         Command::Demo { seconds, json } => demo::run(&demo::Options {
             seconds,

@@ -15,6 +15,7 @@ use crate::failure::{Exit, Failure, chain};
 use crate::plant::{self, Engine};
 use crate::report;
 use crate::signals::Stop;
+use crate::workers;
 
 /// How often ports are looked after.
 const LOOK: Duration = Duration::from_millis(250);
@@ -40,13 +41,13 @@ enum State {
     Missing(String),
 }
 
-/// Runs until SIGINT or SIGTERM.
-pub(crate) fn run(config: &Config) -> Result<(), Failure> {
+/// Runs until SIGINT or SIGTERM, then prints the counters, as one JSON object if `json`.
+pub(crate) fn run(config: &Config, json: bool) -> Result<(), Failure> {
     let cannot = |what: &'static str| {
         move |error: std::io::Error| Failure::because(Exit::Failure, what, &error)
     };
     let stop = Stop::on_signals().map_err(cannot("cannot catch signals"))?;
-    let (engine, buffers) = plant::start(config.workers, config.buffers)
+    let (engine, buffers) = plant::start(config.workers, config.buffers, config.settings)
         .map_err(|error| Failure::because(Exit::Failure, &config.file, &error))?;
     let mut ports = build(config, &engine, &buffers)?;
     report::note(format_args!("running: {}", config.summary()));
@@ -59,7 +60,11 @@ pub(crate) fn run(config: &Config) -> Result<(), Failure> {
         look_after(&engine, &buffers, &mut ports);
     }
     let stats = engine.stop(DRAIN);
-    let text = report::ports(&stats) + &report::ways_out(&stats);
+    let text = if json {
+        format!("{:#}\n", workers::json(&stats))
+    } else {
+        report::ports(&stats) + &report::ways_out(&stats) + &workers::table(&stats)
+    };
     report::print(&text).map_err(cannot("cannot print the counters"))?;
     if stats.conservation().holds() {
         Ok(())
@@ -90,6 +95,9 @@ fn build(config: &Config, engine: &Engine, buffers: &Buffers) -> Result<Vec<Port
             .map_err(|error| Failure::because(Exit::Config, &what, &error))?;
         engine
             .set_queue_map(id, &port.map)
+            .map_err(|error| Failure::because(Exit::Config, &what, &error))?;
+        engine
+            .set_steering(id, &port.steering)
             .map_err(|error| Failure::because(Exit::Config, &what, &error))?;
         ports.push(Port {
             config: port,

@@ -12,6 +12,7 @@ mod plant;
 mod report;
 mod signals;
 mod sim;
+mod workers;
 
 use std::process::ExitCode;
 use std::time::Instant;

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use softnet::engine::{EngineError, PortSetup};
+use softnet::engine::{EngineConfig, EngineError, PortSetup};
 use softnet::pool::{Pool, PoolConfig, PoolError};
 use softnet::time::Clock;
 use softnet::tx::Features;
@@ -63,7 +63,11 @@ pub(crate) struct Opened {
 }
 
 /// Starts an engine without ports, and makes the buffers that its ports receive into.
-pub(crate) fn start(workers: usize, buffers: usize) -> Result<(Engine, Buffers), PlantError> {
+pub(crate) fn start(
+    workers: usize,
+    buffers: usize,
+    settings: EngineConfig,
+) -> Result<(Engine, Buffers), PlantError> {
     let small = Pool::new(PoolConfig {
         buffers,
         buffer_size: SMALL,
@@ -77,7 +81,7 @@ pub(crate) fn start(workers: usize, buffers: usize) -> Result<(Engine, Buffers),
         .map(|_| Poller::new())
         .collect::<io::Result<_>>()
         .map_err(PlantError::Poller)?;
-    let engine = Engine::start(pollers, small.clone(), Clock::monotonic())?;
+    let engine = Engine::with_config(pollers, small.clone(), Clock::monotonic(), settings)?;
     Ok((
         engine,
         Buffers {

@@ -7,12 +7,13 @@ use std::thread;
 
 use softnet::packet::EthernetAddress;
 use softnet::qdisc::QdiscSpec;
+use softnet::rx::SteeringSpec;
 use softnet_io::InterfaceAddress;
 use toml::Spanned;
 
 use super::error::Problem;
 use super::file::{BridgeTable, EngineTable, File, PortTable};
-use super::{BridgeConfig, Config, Driver, PortConfig, Source, tree, way_out};
+use super::{BridgeConfig, Config, Driver, PortConfig, Source, receive, tree, way_out};
 
 /// Drivers that the format names and this version does not have.
 const LATER_DRIVERS: &[&str] = &["af_packet", "af_xdp", "vhost_user", "pcap"];
@@ -36,7 +37,9 @@ pub(super) fn check(source: &Source<'_>, file: &File) -> Result<Config, Problem>
     let mut ports = Vec::with_capacity(file.port.len());
     for table in &file.port {
         names.add(source, "port", &table.name)?;
-        ports.push(port(source, table)?);
+        let mut port = port(source, table)?;
+        port.steering = receive::steering(table, workers)?;
+        ports.push(port);
     }
     for (index, table) in file.port.iter().enumerate() {
         ports[index].actions = way_out::actions(table, &ports)?;
@@ -51,6 +54,7 @@ pub(super) fn check(source: &Source<'_>, file: &File) -> Result<Config, Problem>
         file: source.file.to_owned(),
         workers,
         buffers,
+        settings: receive::engine(&file.engine)?,
         ports,
         bridges,
     })
@@ -95,6 +99,7 @@ fn port(source: &Source<'_>, table: &PortTable) -> Result<PortConfig, Problem> {
         map,
         // When all ports are known.
         actions: Vec::new(),
+        steering: SteeringSpec::default(),
         mtu,
         qdisc,
     })

@@ -27,6 +27,8 @@ pub(super) struct File {
 pub(super) struct EngineTable {
     pub(super) workers: Option<Spanned<i64>>,
     pub(super) buffers: Option<Spanned<i64>>,
+    pub(super) max_backlog: Option<Spanned<i64>>,
+    pub(super) busy_poll: Option<Spanned<String>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -44,6 +46,9 @@ pub(super) struct PortTable {
     pub(super) xps: Vec<Spanned<String>>,
     #[serde(default)]
     pub(super) xps_rxqs: Vec<Spanned<String>>,
+    #[serde(default)]
+    pub(super) rps: Vec<Spanned<i64>>,
+    pub(super) rfs: Option<Spanned<String>>,
     pub(super) mirror: Option<Mirreds>,
     pub(super) redirect: Option<MirredTable>,
     pub(super) mtu: Option<Spanned<i64>>,

@@ -7,15 +7,18 @@ mod error;
 mod file;
 mod options;
 mod qdisc;
+mod receive;
 mod tree;
 pub(crate) mod units;
 mod way_out;
 
 use std::path::Path;
 
+use softnet::engine::EngineConfig;
 use softnet::forward::{MirredDir, MirredMode};
 use softnet::packet::EthernetAddress;
 use softnet::qdisc::QdiscSpec;
+use softnet::rx::SteeringSpec;
 use softnet::tx::QueueMap;
 use softnet_io::InterfaceAddress;
 
@@ -31,6 +34,8 @@ pub(crate) struct Config {
     pub workers: usize,
     /// Packet buffers.
     pub buffers: usize,
+    /// Settings of the engine.
+    pub settings: EngineConfig,
     /// Ports, names unique.
     pub ports: Vec<PortConfig>,
     /// Bridges, names unique.
@@ -66,6 +71,8 @@ pub(crate) struct PortConfig {
     pub map: QueueMap,
     /// What is done with what leaves the port, in order.
     pub actions: Vec<ActionConfig>,
+    /// How what it receives is shared out to workers.
+    pub steering: SteeringSpec,
     /// Longest IP packet.
     pub mtu: u32,
     /// Queueing discipline of every transmit queue.

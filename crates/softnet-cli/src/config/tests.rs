@@ -303,3 +303,44 @@ fn an_unreadable_file() {
         "{line}"
     );
 }
+
+#[test]
+fn steering_and_backlog() {
+    use softnet::rx::Rfs;
+    let text = |engine: &str, port: &str| {
+        format!(
+            "[engine]\nworkers = 2\n{engine}\n[[port]]\nname = \"a\"\ndriver = \"null\"\n{port}\n"
+        )
+    };
+    let config = parse(
+        "x.toml",
+        &text(
+            "max_backlog = 200\nbusy_poll = \"20us\"",
+            "rps = [1, 0]\nrfs = \"follow\"",
+        ),
+    )
+    .expect("valid");
+    assert_eq!(config.settings.max_backlog, 200);
+    assert_eq!(
+        config.settings.busy_poll,
+        std::time::Duration::from_micros(20)
+    );
+    let steering = &config.ports[0].steering;
+    assert_eq!(
+        (steering.rps.as_slice(), steering.rfs),
+        (&[1, 0][..], Rfs::Follow)
+    );
+    assert_eq!(
+        error(&text("", "rps = [0, 2]")),
+        "x.toml:7:11: key `port.rps`: 2 is out of range; use 0 to 1"
+    );
+    assert!(error(&text("", "rfs = \"x\"")).starts_with("x.toml:7:7: key `port.rfs`: \"x\" is no way"));
+    assert_eq!(
+        error(&text("max_backlog = 0", "")),
+        "x.toml:3:15: key `engine.max_backlog`: 0 is out of range; use 1 to 65000"
+    );
+    assert_eq!(
+        error(&text("busy_poll = \"2ms\"", "")),
+        "x.toml:3:13: key `engine.busy_poll`: \"2ms\" is out of range; use 0s (never) to 1ms"
+    );
+}

@@ -11,7 +11,7 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use softnet::engine::{EngineError, EngineStats, PortId};
+use softnet::engine::{EngineConfig, EngineError, EngineStats, PortId};
 use softnet::qdisc::QdiscSpec;
 use softnet::tx::DeviceStats;
 use softnet_io::tap::OpenError;
@@ -60,7 +60,7 @@ impl Site {
         let workers = std::thread::available_parallelism()
             .map_or(1, usize::from)
             .min(WORKERS_MAX);
-        let (engine, buffers) = plant::start(workers, BUFFERS)?;
+        let (engine, buffers) = plant::start(workers, BUFFERS, EngineConfig::default())?;
         let (a, port_a) = host(&engine, &buffers, "a", Ipv4Addr::new(10, 9, 0, 1))?;
         let (b, to_b) = host(&engine, &buffers, "b", Ipv4Addr::new(10, 9, 0, 2))?;
         engine.add_bridge("br0", &[port_a, to_b])?;
