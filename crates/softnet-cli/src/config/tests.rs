@@ -98,12 +98,12 @@ fn unknown_missing_and_mistyped_keys() {
     let known = "is unknown; known here: ";
     assert_eq!(
         error("[engine]\nworker = 2\n"),
-        format!("x.toml:2:1: key `engine.worker`: {known}workers, buffers")
+        format!("x.toml:2:1: key `engine.worker`: {known}workers, buffers, max_backlog, busy_poll")
     );
     assert_eq!(
         error("[[port]]\nname = \"a\"\ndriver = \"null\"\n  colour = \"red\"\n"),
         format!(
-            "x.toml:4:3: key `port.colour`: {known}name, driver, netns, address, queues, num_tc, map, xps, xps_rxqs, mirror, redirect, mtu, mac, qdisc, filter"
+            "x.toml:4:3: key `port.colour`: {known}name, driver, netns, address, queues, num_tc, map, xps, xps_rxqs, rps, rfs, mirror, redirect, mtu, mac, qdisc, filter"
         )
     );
     assert_eq!(
@@ -334,7 +334,9 @@ fn steering_and_backlog() {
         error(&text("", "rps = [0, 2]")),
         "x.toml:7:11: key `port.rps`: 2 is out of range; use 0 to 1"
     );
-    assert!(error(&text("", "rfs = \"x\"")).starts_with("x.toml:7:7: key `port.rfs`: \"x\" is no way"));
+    assert!(
+        error(&text("", "rfs = \"x\"")).starts_with("x.toml:7:7: key `port.rfs`: \"x\" is no way")
+    );
     assert_eq!(
         error(&text("max_backlog = 0", "")),
         "x.toml:3:15: key `engine.max_backlog`: 0 is out of range; use 1 to 65000"

@@ -49,7 +49,7 @@ impl Default for EngineConfig {
     fn default() -> Self {
         EngineConfig {
             max_backlog: MAX_BACKLOG,
-            busy_poll: Duration::ZERO,
+            busy_poll: Duration::from_micros(50),
             flow_entries: 32_768,
         }
     }
