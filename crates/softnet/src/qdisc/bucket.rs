@@ -35,6 +35,7 @@ impl Bucket {
     }
 
     /// Tokens after `elapsed` nanoseconds.
+    #[inline]
     pub(super) fn after(&self, elapsed: u64) -> u64 {
         self.tokens
             .saturating_add(elapsed.saturating_mul(self.rate))
@@ -42,8 +43,13 @@ impl Bucket {
     }
 
     /// Nanoseconds until `cost` tokens are there, counted from a moment with `tokens` of them.
+    #[inline]
     pub(super) fn wait(&self, tokens: u64, cost: u64) -> u64 {
-        cost.saturating_sub(tokens).div_ceil(self.rate)
+        match cost.checked_sub(tokens) {
+            // Usual, and costs no division.
+            None | Some(0) => 0,
+            Some(missing) => missing.div_ceil(self.rate),
+        }
     }
 
     /// Takes `cost` of the `tokens` that there are now.

@@ -33,6 +33,7 @@ pub struct WireSize {
 }
 
 impl From<&crate::packet::Packet> for WireSize {
+    #[inline]
     fn from(packet: &crate::packet::Packet) -> WireSize {
         let bytes = packet.wire_len();
         match packet.gso() {
@@ -61,8 +62,9 @@ impl LinkCost {
     }
 
     /// Bytes charged for a frame. A large frame is charged for each of its wire packets (the kernel adds `overhead` once).
+    #[inline]
     pub fn cost(&self, size: WireSize) -> u64 {
-        if *self == LinkCost::default() {
+        if self.overhead == 0 && self.mpu == 0 && self.linklayer == LinkLayer::Ethernet {
             return size.bytes;
         }
         let others = size.packets - 1;

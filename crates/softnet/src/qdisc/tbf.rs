@@ -46,43 +46,41 @@ impl Shaper {
         }
     }
 
-    /// Whether a frame can ever leave in one piece.
-    fn fits(&self, size: WireSize) -> bool {
-        size.bytes <= self.max_size && self.link.cost(size) <= self.max_cost
+    /// What a frame costs, in token units; `None` if it can never leave in one piece.
+    #[inline]
+    fn price(&self, size: WireSize) -> Option<u64> {
+        let cost = self.link.cost(size);
+        (size.bytes <= self.max_size && cost <= self.max_cost).then(|| cost * UNIT)
     }
 
-    /// Cost of a frame, tokens in both buckets now, and nanoseconds until they suffice.
-    fn ask(&self, size: WireSize, now: Time) -> (u64, u64, u64, u64) {
-        let cost = self.link.cost(size).saturating_mul(UNIT);
+    /// Tokens in both buckets now, and nanoseconds until they suffice.
+    #[inline]
+    fn ask(&self, price: u64, now: Time) -> (u64, u64, u64) {
         let elapsed = self
             .changed
-            .map_or(u64::MAX, |then| now.since(then).as_nanos() as u64);
+            .map_or(u64::MAX, |then| now.nanos().saturating_sub(then.nanos()));
         let tokens = self.rate.after(elapsed);
-        let wait = self.rate.wait(tokens, cost);
+        let wait = self.rate.wait(tokens, price);
         match &self.peak {
-            None => (cost, tokens, 0, wait),
+            None => (tokens, 0, wait),
             Some(peak) => {
                 let peak_tokens = peak.after(elapsed);
-                (
-                    cost,
-                    tokens,
-                    peak_tokens,
-                    wait.max(peak.wait(peak_tokens, cost)),
-                )
+                (tokens, peak_tokens, wait.max(peak.wait(peak_tokens, price)))
             }
         }
     }
 
     /// Takes the tokens for a frame, or says how long to wait for them.
-    fn take(&mut self, size: WireSize, now: Time) -> Result<(), u64> {
-        let (cost, tokens, peak_tokens, wait) = self.ask(size, now);
+    #[inline]
+    fn take(&mut self, price: u64, now: Time) -> Result<(), u64> {
+        let (tokens, peak_tokens, wait) = self.ask(price, now);
         if wait > 0 {
             return Err(wait);
         }
         self.changed = Some(self.changed.map_or(now, |then| then.max(now)));
-        self.rate.set(tokens, cost);
+        self.rate.set(tokens, price);
         if let Some(peak) = &mut self.peak {
-            peak.set(peak_tokens, cost);
+            peak.set(peak_tokens, price);
         }
         Ok(())
     }
@@ -164,7 +162,7 @@ impl Tbf {
     fn admit(&mut self, packets: &mut PacketList, dropped: &mut Dropped) -> PacketList {
         let mut accepted = PacketList::new();
         while let Some(packet) = packets.pop_front() {
-            if self.shaper.fits((&packet).into()) {
+            if self.shaper.price((&packet).into()).is_some() {
                 accepted.push_back(packet);
             } else if packet.gso().is_some() {
                 let mut parts = PacketList::new();
@@ -173,7 +171,7 @@ impl Tbf {
                     dropped.note(error.reason, error.packets);
                 }
                 while let Some(part) = parts.pop_front() {
-                    if self.shaper.fits((&part).into()) {
+                    if self.shaper.price((&part).into()).is_some() {
                         accepted.push_back(part);
                     } else {
                         self.drops += 1;
@@ -191,7 +189,7 @@ impl Tbf {
 
 impl Qdisc for Tbf {
     fn enqueue(&mut self, packets: &mut PacketList, now: Time, dropped: &mut Dropped) {
-        let fits = |packet| self.shaper.fits(WireSize::from(packet));
+        let fits = |packet| self.shaper.price(WireSize::from(packet)).is_some();
         if packets.iter().all(fits) {
             self.class
                 .with(0, |child| child.enqueue(packets, now, dropped));
@@ -224,7 +222,7 @@ impl Qdisc for Tbf {
                     Peek::At(time) => return Next::At(time),
                     Peek::Idle | Peek::Unknown => return Next::Idle,
                 };
-                if !shaper.fits(size) {
+                let Some(price) = shaper.price(size) else {
                     // Only a discipline that lengthens packets gets here: what was let in fits.
                     let mut oversize = PacketList::new();
                     child.dequeue(1, now, &mut oversize, dropped);
@@ -232,8 +230,8 @@ impl Qdisc for Tbf {
                     *lost = (lost.0 + size.bytes, lost.1 + size.packets);
                     dropped.append(oversize, DropReason::QdiscOversize);
                     continue;
-                }
-                if let Err(wait) = shaper.take(size, now) {
+                };
+                if let Err(wait) = shaper.take(price, now) {
                     *overlimits += 1;
                     return Next::At(now.plus_nanos(wait));
                 }
@@ -250,9 +248,13 @@ impl Qdisc for Tbf {
     fn peek(&self, now: Time) -> Peek {
         let child = self.class.get(0).map(|child| child.peek_only(now));
         match child.unwrap_or(Peek::Idle) {
-            Peek::Packet(size) => match self.shaper.ask(size, now).3 {
-                0 => Peek::Packet(size),
-                wait => Peek::At(now.plus_nanos(wait)),
+            Peek::Packet(size) => match self.shaper.price(size) {
+                Some(price) => match self.shaper.ask(price, now).2 {
+                    0 => Peek::Packet(size),
+                    wait => Peek::At(now.plus_nanos(wait)),
+                },
+                // It will be dropped, and what is behind it decides.
+                None => Peek::Unknown,
             },
             other => other,
         }

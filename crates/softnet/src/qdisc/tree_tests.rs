@@ -682,3 +682,49 @@ fn tbf_charges_for_framing() {
     );
     assert_eq!((queue.stats().qlen, queue.stats().drops), (15, 1));
 }
+
+/// A discipline of one's own that lengthens packets below a shaper: what has become too long for the bucket is dropped, and does not block the rest.
+#[test]
+fn a_packet_that_grew_too_long_does_not_block() {
+    #[derive(Debug)]
+    struct Encapsulate(Pfifo);
+    impl Qdisc for Encapsulate {
+        fn enqueue(&mut self, packets: &mut PacketList, now: Time, dropped: &mut Dropped) {
+            self.0.enqueue(packets, now, dropped);
+        }
+        fn dequeue(
+            &mut self,
+            budget: usize,
+            now: Time,
+            out: &mut PacketList,
+            dropped: &mut Dropped,
+        ) -> Next {
+            let mut some = PacketList::new();
+            let next = self.0.dequeue(budget, now, &mut some, dropped);
+            some.for_each_mut(|packet| packet.push_front(50).unwrap().fill(0));
+            out.append(&mut some);
+            next
+        }
+        fn drain(&mut self, out: &mut PacketList) {
+            self.0.drain(out);
+        }
+        fn stats(&self) -> QdiscStats {
+            self.0.stats()
+        }
+    }
+    let custom = CustomSpec::new("encapsulate", |_| Box::new(Encapsulate(Pfifo::new(9))));
+    let mut bench = Bench::new([
+        ("root", "1:", tbf(1000, 500, 1)),
+        ("1:1", "2:", QdiscSpec::Custom(custom)),
+    ]);
+    bench.offer([1], 100, 0);
+    bench.offer([2], 480, 0);
+    bench.offer([3], 100, 0);
+    assert_eq!(bench.leave(64, Time::ZERO), (vec![1, 3], Next::Idle));
+    assert_eq!(bench.reasons(), [(DropReason::QdiscOversize, 1)]);
+    let root = bench.class("root");
+    assert_eq!(
+        (root.packets, root.drops, root.qlen, root.backlog),
+        (2, 1, 0, 0)
+    );
+}
