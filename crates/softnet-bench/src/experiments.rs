@@ -33,6 +33,11 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         run: crate::tx_adopt::run,
     },
     Experiment {
+        name: "nolock-qdisc",
+        summary: "disciplines that senders share without a lock, against the same under one",
+        run: crate::nolock_qdisc::run,
+    },
+    Experiment {
         name: "bulk-free",
         summary: "packets allocated and freed on one thread, against DPDK and general allocators",
         run: crate::bulk_free::run,

@@ -24,6 +24,7 @@ mod hosts;
 mod interleave;
 mod joins;
 mod machine;
+mod nolock_qdisc;
 mod numbers;
 mod options;
 mod peers;

@@ -2,15 +2,13 @@
 //! figure for `fq`.
 
 use std::process::Command;
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
-use softnet::time::Time;
 
 use super::histogram::Histogram;
 use super::load::{Outcome, Plan};
-use super::path::{Delivery, Driver};
+use super::path::Driver;
 use crate::error::BenchError;
 use crate::peers::dpdk;
 use crate::process;
@@ -81,11 +79,9 @@ pub(super) fn measure(sync: Sync, driver: Driver, plan: &Plan) -> Result<Outcome
             sync.variant()
         )));
     }
-    let delivery = Arc::new(Delivery::default());
-    delivery.count_from(Time::MAX);
-    let call = Histogram::default();
+    let (call, sojourn) = (Histogram::default(), Histogram::default());
     fill(&call, &answer["call"]).ok_or_else(wrong)?;
-    fill(&delivery.sojourn, &answer["sojourn"]).ok_or_else(wrong)?;
+    fill(&sojourn, &answer["sojourn"]).ok_or_else(wrong)?;
     Ok(Outcome {
         delivered: number("delivered")?,
         drops: 0,
@@ -93,7 +89,7 @@ pub(super) fn measure(sync: Sync, driver: Driver, plan: &Plan) -> Result<Outcome
         cpu: Duration::from_nanos(number("cpu_ns")?),
         waited: None,
         call,
-        delivery: Some(delivery),
+        sojourn: Some(sojourn),
     })
 }
 
@@ -107,6 +103,7 @@ fn fill(histogram: &Histogram, pairs: &Value) -> Option<()> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::path::FRAME;
     use super::*;
 
     #[test]
@@ -116,6 +113,7 @@ mod tests {
                 threads: 2,
                 bulk: 4,
                 offered: None,
+                frame: FRAME,
                 time: Duration::from_millis(10),
             };
             match measure(sync, Driver::Copy, &plan) {

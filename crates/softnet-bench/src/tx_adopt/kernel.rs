@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 
 use super::histogram::Histogram;
 use super::load::{Outcome, Plan, cpu};
-use super::path::FRAME;
+
 use super::ticks::Ticks;
 use crate::error::BenchError;
 use crate::hosts::Site;
 use crate::switch::mmsg::Batch;
 
 /// The root disciplines, by `tc`'s words. The limits are far above what the device does.
-pub(super) const DISCIPLINES: [(&str, &[&str]); 3] = [
+pub(crate) const DISCIPLINES: [(&str, &[&str]); 3] = [
     ("pfifo_fast", &["qdisc add dev a0 root pfifo_fast"]),
     (
         "tbf",
@@ -39,14 +39,14 @@ const STOP: u8 = 2;
 
 /// Two namespaces joined by a veth pair.
 #[derive(Debug)]
-pub(super) struct Veth {
+pub(crate) struct Veth {
     site: Site,
     ticks: Ticks,
 }
 
 impl Veth {
     /// Makes them, with `commands` for `tc` carried out.
-    pub(super) fn new(commands: &[&str], ticks: Ticks) -> Result<Veth, BenchError> {
+    pub(crate) fn new(commands: &[&str], ticks: Ticks) -> Result<Veth, BenchError> {
         let site = Site::new()?;
         let (a, b) = (site.a(), site.b());
         a.ip("link add a0 type veth peer name b0")?;
@@ -75,7 +75,7 @@ impl Veth {
     }
 
     /// Sends.
-    pub(super) fn measure(&self, plan: &Plan) -> Result<Outcome, BenchError> {
+    pub(crate) fn measure(&self, plan: &Plan) -> Result<Outcome, BenchError> {
         let mut sockets = Vec::new();
         for _ in 0..plan.threads {
             let socket = self.site.a().run(|| {
@@ -91,7 +91,7 @@ impl Veth {
             let phase = &phase;
             let senders: Vec<_> = sockets
                 .into_iter()
-                .map(|socket| scope.spawn(move || self.send(&socket, plan.bulk, phase)))
+                .map(|socket| scope.spawn(move || self.send(&socket, plan, phase)))
                 .collect();
             std::thread::sleep((plan.time / 8).max(Duration::from_millis(20)));
             let before = self.counters();
@@ -121,7 +121,7 @@ impl Veth {
                 cpu: used,
                 waited: None,
                 call,
-                delivery: None,
+                sojourn: None,
             })
         })
     }
@@ -130,10 +130,11 @@ impl Veth {
     fn send(
         &self,
         socket: &UdpSocket,
-        bulk: usize,
+        plan: &Plan,
         phase: &AtomicU8,
     ) -> Result<(Histogram, u64), BenchError> {
-        let mut batch = Batch::new(FRAME - HEADERS);
+        let bulk = plan.bulk;
+        let mut batch = Batch::new(plan.frame - HEADERS);
         let histogram = Histogram::default();
         let mut refused = 0;
         loop {
@@ -173,6 +174,7 @@ fn transmitted(text: &str, device: &str) -> Option<(u64, u64)> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::path::FRAME;
     use super::*;
 
     #[test]
@@ -190,6 +192,7 @@ mod tests {
                 threads: 2,
                 bulk: 1,
                 offered: None,
+                frame: FRAME,
                 time: Duration::from_millis(20),
             };
             let outcome = Veth::new(commands, Ticks::new()).and_then(|veth| veth.measure(&plan));

@@ -1,6 +1,5 @@
 //! The load: threads that allocate packets and send them, flat out or at a rate, and what came of it.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
@@ -9,7 +8,7 @@ use softnet::packet::PacketList;
 use softnet::pool::{Pool, PoolConfig};
 
 use super::histogram::Histogram;
-use super::path::{Delivery, FRAME, Path, TIMED};
+use super::path::{Delivery, Path, TIMED};
 use super::ticks::Ticks;
 use crate::error::BenchError;
 
@@ -40,6 +39,8 @@ pub(crate) struct Plan {
     pub(crate) bulk: usize,
     /// Packets per second of all threads together; `None`: as many as possible.
     pub(crate) offered: Option<f64>,
+    /// Bytes of a packet.
+    pub(crate) frame: usize,
     pub(crate) time: Duration,
 }
 
@@ -71,8 +72,8 @@ pub(crate) struct Outcome {
     pub(crate) waited: Option<Duration>,
     /// Of the transmit call, in nanoseconds.
     pub(crate) call: Histogram,
-    /// With the packets' time from the transmit call to the driver, where that is known.
-    pub(crate) delivery: Option<Arc<Delivery>>,
+    /// Of the packets, from the transmit call to the driver, where that is known.
+    pub(crate) sojourn: Option<Histogram>,
 }
 
 #[derive(Debug, Default)]
@@ -88,7 +89,7 @@ struct Sender {
 /// [`BenchError::Measure`] if packets are stuck or lost.
 pub(crate) fn measure<P: Path>(
     path: &P,
-    delivery: &Arc<Delivery>,
+    delivery: &Delivery,
     pool: &Pool,
     ticks: &Ticks,
     plan: &Plan,
@@ -129,7 +130,7 @@ pub(crate) fn measure<P: Path>(
             cpu: self::cpu().saturating_sub(cpu),
             waited: None,
             call: Histogram::default(),
-            delivery: Some(delivery.clone()),
+            sojourn: None,
         };
         phase.store(STOP, Ordering::Relaxed);
         let (mut sent, mut waited) = (0, Duration::ZERO);
@@ -150,6 +151,7 @@ pub(crate) fn measure<P: Path>(
             std::panic::resume_unwind(panic);
         }
         settled?;
+        outcome.sojourn = Some(delivery.sojourn());
         failed.map_or(Ok(outcome), |e| Err(spawning(e)))
     })
 }
@@ -242,7 +244,7 @@ fn run<P: Path>(
         let mut packets = PacketList::new();
         let mut rest = Some(first);
         while let Some(mut packet) = rest {
-            packet.extend(FRAME);
+            packet.extend(plan.frame);
             packet.set_flow_hash(flow);
             packet.set_port(number as u16);
             packets.push_back(packet);

@@ -23,17 +23,18 @@ mod crossbeam;
 mod dpdk;
 mod fq;
 mod histogram;
-mod kernel;
+pub(crate) mod kernel;
 pub(crate) mod load;
 mod path;
+pub(crate) mod rows;
 mod softnet;
 mod ticks;
 
-pub(crate) use path::{Path, Sink, Stage};
+pub(crate) use path::{Delivery, Driver, Path, Sink, Stage};
 pub(crate) use ticks::Ticks;
 
 use load::{Outcome, Plan};
-use path::{Discipline, Driver};
+use path::{Discipline, FRAME};
 
 /// Numbers of threads, unless the command line names others.
 const THREADS: [usize; 5] = [1, 2, 8, 64, 240];
@@ -220,7 +221,13 @@ impl Variant for Turn {
 
     fn turn(&mut self, results: &mut Collector) -> Result<(), BenchError> {
         let outcome = measure(self.way, self.case.through, &self.plan, &self.ticks)?;
-        add(self.name(), &self.case, &self.plan, &outcome, results);
+        rows::add(
+            self.name(),
+            &self.case.params(),
+            self.plan.offered,
+            &outcome,
+            results,
+        );
         Ok(())
     }
 }
@@ -267,53 +274,6 @@ fn measure(way: Way, through: Through, plan: &Plan, ticks: &Ticks) -> Result<Out
     }
 }
 
-/// Adds one turn's figures to the report.
-fn add(
-    variant: &'static str,
-    case: &Case,
-    plan: &Plan,
-    outcome: &Outcome,
-    results: &mut Collector,
-) {
-    let params = case.params();
-    let mpkt = outcome.delivered as f64 / 1e6;
-    let mut fields = vec![("mpps", mpkt / outcome.time.as_secs_f64())];
-    if let Some(offered) = plan.offered {
-        fields.push(("offered_mpps", offered / 1e6));
-    }
-    fields.push(("drops", outcome.drops as f64));
-    let sojourn = outcome.delivery.as_ref().map(|d| &d.sojourn);
-    for (name, histogram, fraction) in [
-        ("p50_ns", Some(&outcome.call), 0.5),
-        ("p99_ns", Some(&outcome.call), 0.99),
-        ("p999_ns", Some(&outcome.call), 0.999),
-        ("sojourn_p50_ns", sojourn, 0.5),
-        ("sojourn_p99_ns", sojourn, 0.99),
-        ("sojourn_p999_ns", sojourn, 0.999),
-    ] {
-        if let Some(value) = histogram.and_then(|h| h.percentile(fraction)) {
-            fields.push((name, value));
-        }
-    }
-    if mpkt > 0.0 {
-        fields.push(("cpu_s_per_mpkt", outcome.cpu.as_secs_f64() / mpkt));
-    }
-    if let Some(waited) = outcome.waited {
-        fields.push(("wait_ms", waited.as_secs_f64() * 1e3));
-    }
-    results.add(variant, &params, &fields);
-    results.add_histogram(
-        variant,
-        &params,
-        "mpps",
-        "call_ns_log2",
-        &outcome.call.log2(),
-    );
-    if let Some(sojourn) = sojourn {
-        results.add_histogram(variant, &params, "mpps", "sojourn_ns_log2", &sojourn.log2());
-    }
-}
-
 /// Runs the experiment.
 pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
     let only = options.only()?;
@@ -339,6 +299,7 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
             threads: case.threads,
             bulk: case.bulk,
             offered: None,
+            frame: FRAME,
             time: slice.max(least),
         };
         if let Some(load) = case.load {
@@ -447,6 +408,7 @@ mod tests {
                         threads: 4,
                         bulk,
                         offered,
+                        frame: FRAME,
                         time: Duration::from_millis(20),
                     };
                     let through = Through::Here(discipline, Driver::Copy);

@@ -15,7 +15,7 @@ use super::fq::Fq;
 use super::histogram::Histogram;
 use super::ticks::Ticks;
 
-/// Bytes of a packet: the size of the reports that the mechanism is known by.
+/// Bytes of a packet in `tx-adopt`: the size of the reports that the mechanism is known by.
 pub(crate) const FRAME: usize = 120;
 /// The mark of a packet whose way through the queue is timed, and which carries its time of departure.
 pub(crate) const TIMED: u32 = 1;
@@ -79,24 +79,38 @@ impl Driver {
     }
 }
 
-/// What a driver counts. Written by one thread at a time.
+/// What one queue of a driver counts. Written by one thread at a time.
 #[derive(Debug, Default)]
-pub(crate) struct Delivery {
-    packets: CachePadded<AtomicU64>,
+struct Lane {
+    packets: AtomicU64,
     /// From the start of the transmit call to the driver, in nanoseconds, of packets sent at or after [`since`](Delivery::count_from).
-    pub(crate) sojourn: Histogram,
-    since: AtomicU64,
+    sojourn: Histogram,
+}
+
+/// What a driver counts.
+#[derive(Debug)]
+pub(crate) struct Delivery {
+    lanes: Box<[CachePadded<Lane>]>,
+    since: CachePadded<AtomicU64>,
     /// Packets delivered, by the sender's number, which they carry as their port.
     returned: Box<[CachePadded<AtomicU64>]>,
 }
 
 impl Delivery {
-    /// For packets of senders numbered from 0.
-    pub(crate) fn new(senders: usize) -> Delivery {
+    /// For packets of senders numbered from 0, each of which uses one of the queues. Times nothing yet.
+    pub(crate) fn new(queues: usize, senders: usize) -> Delivery {
         Delivery {
+            lanes: (0..queues).map(|_| CachePadded::default()).collect(),
+            since: CachePadded::new(AtomicU64::new(u64::MAX)),
             returned: (0..senders).map(|_| CachePadded::default()).collect(),
-            ..Delivery::default()
         }
+    }
+
+    /// Times in the queue, of all queues.
+    pub(crate) fn sojourn(&self) -> Histogram {
+        let all = Histogram::default();
+        self.lanes.iter().for_each(|lane| all.merge(&lane.sojourn));
+        all
     }
 
     /// Packets of this sender that were delivered by now.
@@ -118,7 +132,8 @@ impl Delivery {
 
     /// Packets delivered by now.
     pub(crate) fn packets(&self) -> u64 {
-        self.packets.load(Ordering::Relaxed)
+        let packets = |lane: &CachePadded<Lane>| lane.packets.load(Ordering::Relaxed);
+        self.lanes.iter().map(packets).sum()
     }
 
     /// Times packets from now on.
@@ -131,6 +146,7 @@ impl Delivery {
 #[derive(Debug)]
 pub(crate) struct Sink {
     delivery: Arc<Delivery>,
+    lane: usize,
     ticks: Ticks,
     /// Empty for the null driver.
     frames: Box<[[u8; FRAME]]>,
@@ -139,21 +155,26 @@ pub(crate) struct Sink {
 
 impl Sink {
     pub(crate) fn new(driver: Driver, senders: usize, ticks: Ticks) -> (Sink, Arc<Delivery>) {
-        let delivery = Arc::new(Delivery::new(senders));
-        delivery.count_from(Time::MAX);
+        let delivery = Arc::new(Delivery::new(1, senders));
+        (Sink::of(driver, 0, delivery.clone(), ticks), delivery)
+    }
+
+    /// One of several queues that count together.
+    pub(crate) fn of(driver: Driver, lane: usize, delivery: Arc<Delivery>, ticks: Ticks) -> Sink {
         let slots = if driver == Driver::Copy { SLOTS } else { 0 };
-        let sink = Sink {
-            delivery: delivery.clone(),
+        Sink {
+            delivery,
+            lane,
             ticks,
             frames: vec![[0; FRAME]; slots].into_boxed_slice(),
             next: 0,
-        };
-        (sink, delivery)
+        }
     }
 }
 
 impl TxRing for Sink {
     fn xmit(&mut self, packets: &mut PacketList, sent: &mut Sent) -> Xmit {
+        let lane = &self.delivery.lanes[self.lane];
         // Runs of packets of one sender are given back together.
         let (mut sender, mut run) = (0, 0);
         for packet in packets.iter() {
@@ -174,17 +195,17 @@ impl TxRing for Sink {
                 let left = packet.timestamp().nanos();
                 if left >= self.delivery.since.load(Ordering::Relaxed) {
                     let sojourn = self.ticks.nanos().saturating_sub(left);
-                    self.delivery.sojourn.record(sojourn);
+                    lane.sojourn.record(sojourn);
                 }
             }
         }
         self.delivery.give_back(sender, run);
         sent.packets += packets.len() as u64;
         sent.bytes += packets.bytes();
-        let delivered = self.delivery.packets() + packets.len() as u64;
+        let delivered = lane.packets.load(Ordering::Relaxed) + packets.len() as u64;
         drop(packets.take());
         // Released after the packets are back in their pool.
-        self.delivery.packets.store(delivered, Ordering::Release);
+        lane.packets.store(delivered, Ordering::Release);
         Xmit::Complete
     }
 }

@@ -1,0 +1,299 @@
+//! Experiment `nolock-qdisc`: threads that make packets and hand them straight to a transmit queue (the kernel's `pktgen` with
+//! `xmit_mode queue_xmit`), 64 bytes each, one in a call.
+//!
+//! `pfifo_fast` at the root and below `mq`, where each sender uses one of the queues; `tbf`, which never limits here, and `prio` at the root. What differs is how
+//! a sender gets at the discipline:
+//!
+//! - `softnet`: by the way that the product takes unless told otherwise;
+//! - `rings`: `pfifo_fast` in its shared-reference form, filled by the senders themselves (`TxPolicy::lockless`);
+//! - `locked`: one mutex around queueing, dequeueing and sending; waiters sleep;
+//! - `busylock`: the kernel's locked path before 6.19: root lock, a second lock for those who wait, driver lock, bypass;
+//! - `kernel`: the kernel's own discipline, by UDP sockets over veth: a whole stack more, so beside the others, not against them.
+//!
+//! The load and its checks are those of `tx-adopt`: what was sent was delivered or dropped, and all buffers are back, after every turn.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::error::BenchError;
+use crate::interleave::{Variant, interleave};
+use crate::options::Options;
+use crate::report::{Collector, OURS, Param};
+use crate::tx_adopt::load::{Outcome, Plan};
+use crate::tx_adopt::{Ticks, kernel, rows};
+
+mod ways;
+
+/// Numbers of threads, unless the command line names others.
+const THREADS: [usize; 4] = [1, 2, 8, 64];
+/// Numbers of queues below `mq`.
+const QUEUES: [usize; 4] = [1, 2, 4, 8];
+/// Bytes of a packet.
+const FRAME: usize = 64;
+/// Packets in a call of the kernel's senders: a system call would be all that is measured otherwise.
+const KERNEL_BULK: usize = 32;
+/// Of `--seconds`, what one figure gets.
+const SHARE: f64 = 0.1;
+/// The shortest turn, and what each thread adds to it.
+const SHORTEST: Duration = Duration::from_millis(100);
+const PER_THREAD: Duration = Duration::from_millis(2);
+/// Fields that Softnet is compared by.
+const COMPARE: &[&str] = &["mpps", "p50_ns", "p99_ns", "p999_ns", "cpu_s_per_mpkt"];
+
+/// How senders get at the discipline.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Softnet,
+    Rings,
+    Locked,
+    Busylock,
+    Kernel,
+}
+
+const WAYS: [Way; 5] = [Way::Softnet, Way::Rings, Way::Locked, Way::Busylock, Way::Kernel];
+
+impl Way {
+    fn name(self) -> &'static str {
+        match self {
+            Way::Softnet => OURS,
+            Way::Rings => "rings",
+            Way::Locked => "locked",
+            Way::Busylock => "busylock",
+            Way::Kernel => "kernel",
+        }
+    }
+
+    /// Whether there is a figure for this case.
+    fn takes(self, case: &Case) -> bool {
+        match self {
+            Way::Softnet | Way::Locked => true,
+            Way::Rings => case.qdisc == Qdisc::PfifoFast,
+            Way::Busylock => case.mq.is_none(),
+            Way::Kernel => case.mq.is_none() && case.qdisc.in_kernel().is_some(),
+        }
+    }
+}
+
+/// Which discipline.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Qdisc {
+    PfifoFast,
+    Tbf,
+    Prio,
+}
+
+impl Qdisc {
+    fn name(self) -> &'static str {
+        match self {
+            Qdisc::PfifoFast => "pfifo_fast",
+            Qdisc::Tbf => "tbf",
+            Qdisc::Prio => "prio",
+        }
+    }
+
+    /// The commands that make the kernel's.
+    fn in_kernel(self) -> Option<&'static [&'static str]> {
+        let named = |(name, _): &&(&str, _)| *name == self.name();
+        kernel::DISCIPLINES.iter().find(named).map(|found| found.1)
+    }
+}
+
+/// What one row is about.
+#[derive(Debug, Clone, Copy)]
+struct Case {
+    threads: usize,
+    qdisc: Qdisc,
+    /// Queues below `mq`; `None`: the discipline is the root of a device with one queue.
+    mq: Option<usize>,
+}
+
+impl Case {
+    fn queues(&self) -> usize {
+        self.mq.unwrap_or(1)
+    }
+
+    fn params(&self) -> Vec<Param> {
+        let parent = if self.mq.is_some() { "mq" } else { "root" };
+        vec![
+            ("threads", json!(self.threads)),
+            ("qdisc", json!(self.qdisc.name())),
+            ("parent", json!(parent)),
+            ("queues", json!(self.queues())),
+        ]
+    }
+
+    /// Whether the command line asks for it.
+    fn wanted(&self, only: &[(String, String)]) -> bool {
+        self.params().iter().all(|(name, value)| {
+            let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            let mut asked = only.iter().filter(|(n, _)| n == name).peekable();
+            asked.peek().is_none() || asked.any(|(_, v)| *v == value)
+        })
+    }
+}
+
+/// Every case, those that belong together next to each other.
+fn cases(threads: &[usize]) -> Vec<Case> {
+    let chosen = if threads.is_empty() { &THREADS[..] } else { threads };
+    let mut cases = Vec::new();
+    for &threads in chosen {
+        let mut add = |qdisc, mq| cases.push(Case { threads, qdisc, mq });
+        add(Qdisc::PfifoFast, None);
+        QUEUES.iter().for_each(|&n| add(Qdisc::PfifoFast, Some(n)));
+        add(Qdisc::Tbf, None);
+        add(Qdisc::Prio, None);
+    }
+    cases
+}
+
+/// A variant's turns at one case.
+struct Turn {
+    way: Way,
+    case: Case,
+    plan: Plan,
+    ticks: Ticks,
+}
+
+impl Turn {
+    fn measure(&self) -> Result<Outcome, BenchError> {
+        match (self.way, self.case.qdisc.in_kernel()) {
+            (Way::Kernel, Some(commands)) => {
+                let plan = Plan {
+                    bulk: KERNEL_BULK,
+                    ..self.plan
+                };
+                kernel::Veth::new(commands, self.ticks.clone())?.measure(&plan)
+            }
+            _ => ways::measure(self.way, &self.case, &self.plan, &self.ticks),
+        }
+    }
+}
+
+impl Variant for Turn {
+    fn name(&self) -> &'static str {
+        self.way.name()
+    }
+
+    fn turn(&mut self, results: &mut Collector) -> Result<(), BenchError> {
+        let outcome = self.measure()?;
+        let params = self.case.params();
+        rows::add(self.name(), &params, None, &outcome, results);
+        Ok(())
+    }
+}
+
+/// Runs the experiment.
+pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
+    let only = options.only()?;
+    let unknown = |name: &&String| WAYS.iter().all(|way| way.name() != *name);
+    if let Some(unknown) = options.variants.iter().find(unknown) {
+        let known: Vec<_> = WAYS.iter().map(|way| way.name()).collect();
+        return Err(BenchError::Usage(format!(
+            "nolock-qdisc has no variant '{unknown}'; it has: {}",
+            known.join(", ")
+        )));
+    }
+    let ticks = Ticks::new();
+    let slice = options.slice().mul_f64(SHARE);
+    let mut results = Collector::default();
+    for case in cases(&options.threads) {
+        if !case.wanted(&only) {
+            continue;
+        }
+        let least = SHORTEST.max(PER_THREAD * case.threads as u32);
+        let plan = Plan {
+            threads: case.threads,
+            bulk: 1,
+            offered: None,
+            frame: FRAME,
+            time: slice.max(least),
+        };
+        let chosen = |way: &Way| {
+            way.takes(&case)
+                && (options.variants.is_empty()
+                    || options.variants.iter().any(|name| name == way.name()))
+        };
+        let mut variants: Vec<Box<dyn Variant>> = Vec::new();
+        for way in WAYS.into_iter().filter(chosen) {
+            variants.push(Box::new(Turn {
+                way,
+                case,
+                plan,
+                ticks: ticks.clone(),
+            }));
+        }
+        interleave(options.rounds(), &mut variants, &mut results)?;
+    }
+    let mut report = results.report("nolock-qdisc", COMPARE);
+    scaling(&mut report);
+    Ok(report)
+}
+
+/// Adds what more queues give: `mpps_over_queues=1/softnet/threads=2,queues=2`.
+fn scaling(report: &mut Value) {
+    let rows = report["rows"].as_array().cloned().unwrap_or_default();
+    let below_mq = |row: &&Value| row["parent"] == "mq" && row["mpps"].as_f64().is_some();
+    for row in rows.iter().filter(below_mq) {
+        let same = |one: &&Value| {
+            below_mq(one)
+                && one["queues"] == 1
+                && ["variant", "threads", "qdisc"].iter().all(|name| one[*name] == row[*name])
+        };
+        let one = rows.iter().find(same).and_then(|one| one["mpps"].as_f64());
+        if let (Some(mpps), Some(one), Some(variant)) =
+            (row["mpps"].as_f64(), one, row["variant"].as_str())
+            && one > 0.0
+            && row["queues"] != 1
+        {
+            let key = format!(
+                "mpps_over_queues=1/{variant}/threads={},queues={}",
+                row["threads"], row["queues"]
+            );
+            report["ratios"][key] = json!(crate::numbers::significant(mpps / one, 5));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The measurement itself fails if a packet is lost or stuck.
+    #[test]
+    fn every_way_delivers_or_drops_what_was_sent() {
+        let ticks = Ticks::new();
+        for case in cases(&[1, 5]) {
+            let here = |way: &Way| *way != Way::Kernel && way.takes(&case);
+            for way in WAYS.into_iter().filter(here) {
+                let turn = Turn {
+                    way,
+                    case,
+                    plan: Plan {
+                        threads: case.threads,
+                        bulk: 1,
+                        offered: None,
+                        frame: FRAME,
+                        time: Duration::from_millis(5),
+                    },
+                    ticks: ticks.clone(),
+                };
+                match turn.measure() {
+                    Ok(outcome) => assert!(outcome.delivered > 0, "{} {case:?}", way.name()),
+                    Err(error) => panic!("{} {case:?}: {error}", way.name()),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn queues_are_compared_with_one_queue_of_the_same_case() {
+        let row = |queues: usize, mpps: f64| {
+            json!({"variant": "softnet", "threads": 2, "qdisc": "pfifo_fast", "parent": "mq", "queues": queues, "mpps": mpps})
+        };
+        let mut report = json!({"rows": [row(1, 10.0), row(2, 19.0)], "ratios": {}});
+        scaling(&mut report);
+        let expected = json!({"mpps_over_queues=1/softnet/threads=2,queues=2": 1.9});
+        assert_eq!(report["ratios"], expected);
+    }
+}

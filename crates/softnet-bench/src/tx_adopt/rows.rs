@@ -1,0 +1,51 @@
+//! The figures of a turn as a row of the report.
+
+use super::load::Outcome;
+use crate::report::{Collector, Param};
+
+/// Adds one turn's figures to the report.
+pub(crate) fn add(
+    variant: &'static str,
+    params: &[Param],
+    offered: Option<f64>,
+    outcome: &Outcome,
+    results: &mut Collector,
+) {
+    let mpkt = outcome.delivered as f64 / 1e6;
+    let mut fields = vec![("mpps", mpkt / outcome.time.as_secs_f64())];
+    if let Some(offered) = offered {
+        fields.push(("offered_mpps", offered / 1e6));
+    }
+    fields.push(("drops", outcome.drops as f64));
+    let sojourn = outcome.sojourn.as_ref();
+    for (name, histogram, fraction) in [
+        ("p50_ns", Some(&outcome.call), 0.5),
+        ("p99_ns", Some(&outcome.call), 0.99),
+        ("p999_ns", Some(&outcome.call), 0.999),
+        ("sojourn_p50_ns", sojourn, 0.5),
+        ("sojourn_p99_ns", sojourn, 0.99),
+        ("sojourn_p999_ns", sojourn, 0.999),
+    ] {
+        if let Some(value) = histogram.and_then(|h| h.percentile(fraction)) {
+            fields.push((name, value));
+        }
+    }
+    if mpkt > 0.0 {
+        fields.push(("cpu_s_per_mpkt", outcome.cpu.as_secs_f64() / mpkt));
+    }
+    if let Some(waited) = outcome.waited {
+        fields.push(("wait_ms", waited.as_secs_f64() * 1e3));
+    }
+    results.add(variant, params, &fields);
+    results.add_histogram(
+        variant,
+        params,
+        "mpps",
+        "call_ns_log2",
+        &outcome.call.log2(),
+    );
+    if let Some(sojourn) = sojourn {
+        results.add_histogram(variant, params, "mpps", "sojourn_ns_log2", &sojourn.log2());
+    }
+}
+
