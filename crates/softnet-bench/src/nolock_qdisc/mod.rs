@@ -51,7 +51,13 @@ enum Way {
     Kernel,
 }
 
-const WAYS: [Way; 5] = [Way::Softnet, Way::Rings, Way::Locked, Way::Busylock, Way::Kernel];
+const WAYS: [Way; 5] = [
+    Way::Softnet,
+    Way::Rings,
+    Way::Locked,
+    Way::Busylock,
+    Way::Kernel,
+];
 
 impl Way {
     fn name(self) -> &'static str {
@@ -126,7 +132,9 @@ impl Case {
     /// Whether the command line asks for it.
     fn wanted(&self, only: &[(String, String)]) -> bool {
         self.params().iter().all(|(name, value)| {
-            let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            let value = value
+                .as_str()
+                .map_or_else(|| value.to_string(), str::to_owned);
             let mut asked = only.iter().filter(|(n, _)| n == name).peekable();
             asked.peek().is_none() || asked.any(|(_, v)| *v == value)
         })
@@ -135,7 +143,11 @@ impl Case {
 
 /// Every case, those that belong together next to each other.
 fn cases(threads: &[usize]) -> Vec<Case> {
-    let chosen = if threads.is_empty() { &THREADS[..] } else { threads };
+    let chosen = if threads.is_empty() {
+        &THREADS[..]
+    } else {
+        threads
+    };
     let mut cases = Vec::new();
     for &threads in chosen {
         let mut add = |qdisc, mq| cases.push(Case { threads, qdisc, mq });
@@ -238,7 +250,9 @@ fn scaling(report: &mut Value) {
         let same = |one: &&Value| {
             below_mq(one)
                 && one["queues"] == 1
-                && ["variant", "threads", "qdisc"].iter().all(|name| one[*name] == row[*name])
+                && ["variant", "threads", "qdisc"]
+                    .iter()
+                    .all(|name| one[*name] == row[*name])
         };
         let one = rows.iter().find(same).and_then(|one| one["mpps"].as_f64());
         if let (Some(mpps), Some(one), Some(variant)) =
@@ -288,9 +302,7 @@ mod tests {
 
     #[test]
     fn queues_are_compared_with_one_queue_of_the_same_case() {
-        let row = |queues: usize, mpps: f64| {
-            json!({"variant": "softnet", "threads": 2, "qdisc": "pfifo_fast", "parent": "mq", "queues": queues, "mpps": mpps})
-        };
+        let row = |queues: usize, mpps: f64| json!({"variant": "softnet", "threads": 2, "qdisc": "pfifo_fast", "parent": "mq", "queues": queues, "mpps": mpps});
         let mut report = json!({"rows": [row(1, 10.0), row(2, 19.0)], "ratios": {}});
         scaling(&mut report);
         let expected = json!({"mpps_over_queues=1/softnet/threads=2,queues=2": 1.9});

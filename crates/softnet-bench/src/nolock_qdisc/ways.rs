@@ -54,7 +54,8 @@ pub(super) fn measure(
     let spec = case.qdisc.spec(plan.packets());
     let build = || {
         let env = QdiscEnv { pool: pool.clone() };
-        spec.build(&env).map_err(|e| BenchError::Measure(e.to_string()))
+        spec.build(&env)
+            .map_err(|e| BenchError::Measure(e.to_string()))
     };
     match way {
         Way::Softnet | Way::Rings => {
@@ -83,7 +84,9 @@ pub(super) fn measure(
 
 /// The queue of a list: each sender has one. Its number is the packets' port.
 fn queue(packets: &PacketList, queues: usize) -> usize {
-    packets.front().map_or(0, |packet| usize::from(packet.port()) % queues)
+    packets
+        .front()
+        .map_or(0, |packet| usize::from(packet.port()) % queues)
 }
 
 /// Several queues, each a path of its own.
@@ -148,4 +151,3 @@ impl Path for Softnet {
         self.0.device().drops().total()
     }
 }
-

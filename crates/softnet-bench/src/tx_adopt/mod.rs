@@ -9,6 +9,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use ::softnet::tx::ServedBy;
 use serde_json::{Value, json};
 
 use crate::baselines::busylock::Busylock;
@@ -67,6 +68,8 @@ const PLAIN: [&str; 3] = ["qdisc=pfifo", "driver=null", "bulk=1"];
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     Softnet,
+    /// With the policy in which the device's worker alone runs the queue.
+    SoftnetWorker,
     Busylock,
     SpinAdopt,
     Mutex,
@@ -75,8 +78,9 @@ enum Way {
     Kernel,
 }
 
-const WAYS: [Way; 9] = [
+const WAYS: [Way; 10] = [
     Way::Softnet,
+    Way::SoftnetWorker,
     Way::Mutex,
     Way::Busylock,
     Way::SpinAdopt,
@@ -91,6 +95,7 @@ impl Way {
     fn name(self) -> &'static str {
         match self {
             Way::Softnet => OURS,
+            Way::SoftnetWorker => "softnet-worker",
             Way::Busylock => "busylock",
             Way::SpinAdopt => "spin-adopt",
             Way::Mutex => "mutex",
@@ -250,8 +255,13 @@ fn measure(way: Way, through: Through, plan: &Plan, ticks: &Ticks) -> Result<Out
     let can_bypass = discipline == Discipline::Pfifo;
     let clock = ticks.clone();
     match way {
-        Way::Softnet => {
-            let path = softnet::Softnet::new(discipline, packets, sink, ticks, &pool)?;
+        Way::Softnet | Way::SoftnetWorker => {
+            let served_by = if way == Way::Softnet {
+                ServedBy::Senders
+            } else {
+                ServedBy::Worker
+            };
+            let path = softnet::Softnet::new(discipline, packets, sink, ticks, &pool, served_by)?;
             load::measure(&path, &delivery, &pool, ticks, plan)
         }
         Way::Mutex => {
@@ -397,6 +407,7 @@ mod tests {
         let ticks = Ticks::new();
         for way in [
             Way::Softnet,
+            Way::SoftnetWorker,
             Way::Mutex,
             Way::Busylock,
             Way::SpinAdopt,

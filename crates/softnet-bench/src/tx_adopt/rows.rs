@@ -48,4 +48,3 @@ pub(crate) fn add(
         results.add_histogram(variant, params, "mpps", "sojourn_ns_log2", &sojourn.log2());
     }
 }
-

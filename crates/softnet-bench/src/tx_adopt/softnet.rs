@@ -4,7 +4,7 @@ use softnet::packet::PacketList;
 use softnet::pool::Pool;
 use softnet::qdisc::QdiscSpec;
 use softnet::time::Time;
-use softnet::tx::{DeviceConfig, Features, Standalone, TxPolicy, XmitResult};
+use softnet::tx::{DeviceConfig, Features, ServedBy, Standalone, TxPolicy, XmitResult};
 
 use super::fq::Fq;
 use super::path::{Discipline, Path, Sink};
@@ -24,6 +24,7 @@ impl Softnet {
         sink: Sink,
         ticks: &Ticks,
         pool: &Pool,
+        served_by: ServedBy,
     ) -> Result<Softnet, BenchError> {
         let config = DeviceConfig {
             name: "bench".to_owned(),
@@ -33,6 +34,7 @@ impl Softnet {
             },
             policy: TxPolicy {
                 max_burst: packets,
+                served_by,
                 ..TxPolicy::default()
             },
         };
