@@ -133,10 +133,10 @@ pub enum Entry<'a, T> {
 }
 
 impl<T> PacketRun<T> {
-    /// Idle and empty, around `value`.
-    pub fn new(value: T) -> Self {
+    /// Idle and empty, around `value`, made for up to `expected` packets that wait (see [`RunList::new`]).
+    pub fn new(value: T, expected: usize) -> Self {
         PacketRun {
-            list: RunList::new(value),
+            list: RunList::new(value, expected),
         }
     }
 
@@ -289,7 +289,7 @@ impl<T> std::ops::DerefMut for PacketRunner<'_, T> {
 
 /// As a list of packets.
 #[inline]
-fn oldest_first(taken: Taken<Header>) -> PacketList {
+fn oldest_first(taken: Taken<'_, Header>) -> PacketList {
     let mut turned = Turned::default();
     // SAFETY: `taken` owns the nodes.
     taken.visit(|node| unsafe { turned.push_front(node) });

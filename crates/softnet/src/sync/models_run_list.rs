@@ -44,7 +44,7 @@ struct Without {
 impl Queue {
     fn new(narrow: bool) -> Arc<Queue> {
         Arc::new(Queue {
-            list: RunList::new(Runner::default()),
+            list: RunList::new(Runner::default(), 0),
             bell: AtomicBool::new(false),
             woken: AtomicBool::new(false),
             narrow,
@@ -144,7 +144,7 @@ impl Queue {
 }
 
 /// Oldest first.
-fn values(taken: Taken<Node>) -> Vec<usize> {
+fn values(taken: Taken<'_, Node>) -> Vec<usize> {
     let mut values = Vec::new();
     taken.visit(|node| {
         // SAFETY: given to us by `visit`, made by `transmit` from a box.

@@ -105,7 +105,7 @@ impl<R: TxRing> TxQueue<R> {
         runner.spare = spare.map(Box::new);
         runner.replace_qdisc(qdisc, PacketList::new(), Time::ZERO);
         TxQueue {
-            run: PacketRun::new(runner),
+            run: PacketRun::new(runner, policy.max_burst),
             published: CachePadded::default(),
             armed: AtomicU64::new(u64::MAX),
             woken: AtomicBool::new(false),
