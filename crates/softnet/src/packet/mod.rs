@@ -65,6 +65,12 @@ unsafe impl Send for Packet {}
 unsafe impl Sync for Packet {}
 
 impl Packet {
+    /// Asks for the header line, to be written to: the packet will be used soon.
+    #[inline]
+    pub(crate) fn prefetch(&self) {
+        crate::sync::prefetch(self.0.as_ptr());
+    }
+
     /// Takes ownership of a header line.
     ///
     /// # Safety

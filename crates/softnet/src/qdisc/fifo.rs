@@ -1,14 +1,22 @@
 //! `pfifo`, `bfifo` and `pfifo_head_drop`: first in, first out, limited in packets or in bytes (tc-bfifo(8)).
 
+use std::collections::VecDeque;
+
 use super::{Next, Peek, Qdisc, QdiscStats};
 use crate::packet::{Packet, PacketList};
 use crate::stats::{DropReason, Dropped};
 use crate::time::Time;
 
+/// How far ahead of the dequeued packet header lines are asked for.
+const AHEAD: usize = 8;
+
 /// A FIFO that knows its wire bytes and packets: the common piece of the simple disciplines.
+///
+/// An array of handles and not a linked list: who dequeues is often not on the CPU of who enqueued, and an array says which header lines are
+/// needed next, so that they can be asked for all at once.
 #[derive(Debug, Default)]
 pub(super) struct Fifo {
-    list: PacketList,
+    queue: VecDeque<Packet>,
     backlog: u64,
     queued: u64,
 }
@@ -17,12 +25,15 @@ impl Fifo {
     pub(super) fn push(&mut self, packet: Packet) {
         self.backlog += packet.wire_len();
         self.queued += packet.wire_packets();
-        self.list.push_back(packet);
+        self.queue.push_back(packet);
     }
 
     /// Takes the first packet, and counts it as sent in `stats`.
     pub(super) fn pop(&mut self, stats: &mut QdiscStats) -> Option<Packet> {
-        let packet = self.list.pop_front()?;
+        let packet = self.queue.pop_front()?;
+        if let Some(later) = self.queue.get(AHEAD) {
+            later.prefetch();
+        }
         let (bytes, packets) = (packet.wire_len(), packet.wire_packets());
         self.backlog -= bytes;
         self.queued -= packets;
@@ -32,7 +43,7 @@ impl Fifo {
     }
 
     pub(super) fn front(&self) -> Option<&Packet> {
-        self.list.front()
+        self.queue.front()
     }
 
     /// What [`Qdisc::peek`] says of this queue.
@@ -41,7 +52,7 @@ impl Fifo {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.list.len()
+        self.queue.len()
     }
 
     pub(super) fn backlog(&self) -> u64 {
@@ -49,17 +60,15 @@ impl Fifo {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.list.is_empty()
+        self.queue.is_empty()
     }
 
     /// Keeps the first `n` packets and returns the others.
     pub(super) fn cut(&mut self, n: usize) -> PacketList {
-        if self.list.len() <= n {
+        if self.queue.len() <= n {
             return PacketList::new();
         }
-        let mut first = PacketList::new();
-        self.list.split_front(n, &mut first);
-        let rest = std::mem::replace(&mut self.list, first);
+        let rest: PacketList = self.queue.drain(n..).collect();
         self.backlog -= rest.iter().map(Packet::wire_len).sum::<u64>();
         self.queued -= rest.wire_packets();
         rest
@@ -67,12 +76,12 @@ impl Fifo {
 
     pub(super) fn drain(&mut self, out: &mut PacketList) {
         (self.backlog, self.queued) = (0, 0);
-        out.append(&mut self.list);
+        out.extend(self.queue.drain(..));
     }
 
     /// Adds this queue's length to `stats`.
     pub(super) fn add_length(&self, stats: &mut QdiscStats) {
-        stats.qlen += self.list.len() as u64;
+        stats.qlen += self.queue.len() as u64;
         stats.backlog += self.backlog;
         stats.queued += self.queued;
     }

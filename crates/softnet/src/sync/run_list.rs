@@ -32,7 +32,7 @@ use std::ptr::NonNull;
 use crossbeam_utils::CachePadded;
 
 use super::primitive::{AtomicPtr, Ordering, UnsafeCell, store_load_barrier};
-use super::{Linked, preempt};
+use super::{Linked, preempt, prefetch};
 
 /// One thread has the run.
 const RUNNING: usize = 1;
@@ -70,19 +70,6 @@ fn hints<N>(places: usize) -> Box<[AtomicPtr<N>]> {
 #[cfg(loom)]
 fn hints<N>(_: usize) -> Box<[AtomicPtr<N>]> {
     Box::default()
-}
-
-/// Asks for the line at `node`, to be written to.
-#[inline(always)]
-fn prefetch<N>(node: *mut N) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: a prefetch reads nothing and cannot fault, whatever the address.
-    unsafe {
-        use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_ET0>(node.cast::<i8>());
-    }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    let _ = node;
 }
 
 fn flags<N>(flags: usize) -> *mut N {
