@@ -194,7 +194,7 @@ mod tests {
         let expected = format!(
             "\nweb: mirred egress mirror dev mon: 7 packets, overlimits 1\n\
              \nweb: driver restarted 2 times\n\
-             \nweb: transmit calls (ns), one in 64:\n\
+             \nweb: transmit calls (ns), one in 128:\n\
              [128, 256)             2 {}\n\
              [256, 512)             1 {}\n",
             bar(52),

@@ -242,6 +242,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 256 }))]
+
         /// INV-TX-14: in flight never more than the limit at that time and one packet; completed never more than queued; the limit within its bounds;
         /// an empty ring always takes a packet.
         #[test]
@@ -273,6 +275,7 @@ mod tests {
         /// A link that takes `rate` bytes between completions, with a sender that always has more: the ring runs dry a bounded number of times, and the
         /// limit settles at not much more than what is needed.
         #[test]
+        #[cfg_attr(miri, ignore = "long, and of numbers only")]
         fn settles_near_what_keeps_the_link_busy(rate in 3_000u64..50_000, size in 60u64..1_500) {
             let mut dql = Dql::new(DqlBounds::default(), at(0));
             let mut ring = VecDeque::new();

@@ -483,13 +483,14 @@ fn distributions_are_sampled() {
     records[0].room.store(usize::MAX, Ordering::Relaxed);
     device.queues()[0].wake();
     work(&device, &doorbell, Time(2_000));
-    for n in 0..1_000 {
+    let many = if cfg!(miri) { 2_000 } else { 20_000 };
+    for n in 0..many {
         let mut packet = flow(&pool, 0, 0, n);
         packet.set_timestamp(Time(3_000));
         device.transmit(packet.into(), Time(3_500));
     }
     let stats = device.stats();
-    assert_eq!(stats.tx_packets, 1_100);
+    assert_eq!(stats.tx_packets, 100 + u64::from(many));
     let Distributions {
         call_ns,
         sojourn_ns,
@@ -500,7 +501,10 @@ fn distributions_are_sampled() {
         ("sojourn", &sojourn_ns),
         ("batches", &batch),
     ] {
-        assert!((5..60).contains(&counts.total()), "{what}: {counts:?}");
+        assert!(
+            (u64::from(many) / 256..u64::from(many) / 64).contains(&counts.total()),
+            "{what}: {counts:?}"
+        );
     }
     assert_eq!(
         sojourn_ns.percentile(0.9),
