@@ -218,6 +218,10 @@ pub struct QdiscStats {
 }
 
 #[cfg(test)]
+mod filter_tests;
+#[cfg(test)]
+mod plan_tests;
+#[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod tree_property_tests;

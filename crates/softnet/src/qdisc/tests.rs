@@ -258,6 +258,80 @@ fn bad_parameters_are_named() {
     assert_eq!(check(10, 1, Some(11), 1), Ok(()));
 }
 
+#[test]
+fn pfifo_head_drop_keeps_the_newest() {
+    let pool = pool(16);
+    let env = QdiscEnv { pool: pool.clone() };
+    let spec = QdiscSpec::PfifoHeadDrop { limit: 3 };
+    let mut queue = spec.build(&env).unwrap();
+    let mut dropped = Dropped::new();
+    let mut list: PacketList = (0..5).map(|n| frame(&pool, 1, 2, 100, n)).collect();
+    queue.enqueue(&mut list, Time::ZERO, &mut dropped);
+    let gone: Vec<u32> = dropped.packets().iter().map(Packet::mark).collect();
+    assert_eq!(
+        (gone, queue.stats().drops, queue.stats().packets),
+        (vec![0, 1], 2, 0)
+    );
+    // A smaller limit shows when the next packet comes.
+    let smaller = QdiscSpec::PfifoHeadDrop { limit: 1 };
+    queue.change(&smaller, Time::ZERO, &mut dropped).unwrap();
+    assert_eq!(queue.stats().qlen, 3);
+    queue.enqueue(
+        &mut frame(&pool, 1, 2, 100, 9).into(),
+        Time::ZERO,
+        &mut dropped,
+    );
+    let mut out = PacketList::new();
+    queue.dequeue(9, Time::ZERO, &mut out, &mut dropped);
+    assert_eq!(out.iter().map(Packet::mark).collect::<Vec<_>>(), [9]);
+    assert_eq!((queue.stats().drops, queue.stats().backlog), (5, 0));
+}
+
+#[test]
+fn tbf_charges_for_framing() {
+    let pool = pool(64);
+    let env = QdiscEnv { pool: pool.clone() };
+    let spec = TbfSpec {
+        rate: 53_000,
+        burst: 480,
+        limit: 100_000,
+        link: LinkCost {
+            overhead: 0,
+            mpu: 0,
+            linklayer: LinkLayer::Atm,
+        },
+        ..TbfSpec::default()
+    };
+    // The bucket holds what a packet of 480 bytes costs: 10 cells.
+    let mut queue = QdiscSpec::Tbf(spec.clone()).build(&env).unwrap();
+    let mut dropped = Dropped::new();
+    let mut list: PacketList = (0..20).map(|n| frame(&pool, 1, 2, 60, n)).collect();
+    queue.enqueue(&mut list, Time::ZERO, &mut dropped);
+    let mut out = PacketList::new();
+    // 60 bytes are 2 cells, and a cell takes a millisecond.
+    assert_eq!(
+        queue.dequeue(64, Time::ZERO, &mut out, &mut dropped),
+        Next::At(Time(2_000_000))
+    );
+    assert_eq!(out.len(), 5);
+    // A smaller bucket: what can never leave any more is dropped, and does not block (INV-Q-10).
+    let mut list: PacketList = [frame(&pool, 1, 2, 400, 99)].into_iter().collect();
+    queue.enqueue(&mut list, Time::ZERO, &mut dropped);
+    let smaller = TbfSpec { burst: 300, ..spec };
+    queue
+        .change(&QdiscSpec::Tbf(smaller), Time::ZERO, &mut dropped)
+        .unwrap();
+    assert_eq!(
+        dropped
+            .packets()
+            .iter()
+            .map(Packet::mark)
+            .collect::<Vec<_>>(),
+        [99]
+    );
+    assert_eq!((queue.stats().qlen, queue.stats().drops), (15, 1));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
