@@ -356,6 +356,77 @@ fn inv_tx_16_recursion_ends_in_a_drop() {
     assert_eq!(pool.stats().free, 256);
 }
 
+/// BUG-TX-9: one discipline feeds two rings, and one of them is full: what waits for it is not overtaken by later packets of its flow, and nothing of it is
+/// lost.
+#[test]
+fn bug_tx_9_a_full_ring_reorders_no_flow() {
+    let pool = pool(256);
+    let (rings, records) = rings(2);
+    let (device, doorbell) = device(QdiscSpec::Pfifo { limit: 200 }, rings, &pool);
+    records[1].room.store(1, Ordering::Relaxed);
+    let flows = |marks: std::ops::Range<u32>| -> PacketList {
+        marks.map(|n| flow(&pool, n << 31, 0, n)).collect()
+    };
+    device.transmit(flows(0..20), Time::ZERO);
+    work(&device, &doorbell, Time::ZERO);
+    records[1].room.store(3, Ordering::Relaxed);
+    device.queues()[0].wake();
+    device.transmit(flows(20..40), Time::ZERO);
+    work(&device, &doorbell, Time::ZERO);
+    assert!(device.stats().queued > 0);
+    records[1].room.store(usize::MAX, Ordering::Relaxed);
+    device.queues()[0].wake();
+    work(&device, &doorbell, Time::ZERO);
+    for (parity, record) in (0..).zip(&records) {
+        let all: Vec<u32> = (0..40).filter(|n| n % 2 == parity).collect();
+        assert_eq!(record.marks(), all);
+    }
+    assert_eq!((device.stats().tx_packets, pool.stats().free), (40, 256));
+}
+
+/// INV-TX-17: a large frame counts as its wire packets and bytes, once, whether it went past the discipline or through it.
+#[test]
+fn inv_tx_17_large_frames_are_counted_once_by_segment() {
+    for room in [usize::MAX, 0] {
+        let pool = pool(16);
+        let (rings, records) = rings(1);
+        let doorbell = Arc::new(Doorbell::new(2, Arc::new(NoWake)));
+        let config = DeviceConfig {
+            name: "large".into(),
+            features: Features {
+                tso4: true,
+                ..Features::default()
+            },
+            qdisc: QdiscSpec::default(),
+            policy: TxPolicy::default(),
+        };
+        let device = Device::new(config, rings, &pool, &[(doorbell.clone(), 1)]).unwrap();
+        records[0].room.store(room, Ordering::Relaxed);
+        let mut large = frame(&pool, 1, 2, 54 + 5 * 100, 0);
+        large.set_gso(Some(crate::packet::Gso {
+            kind: crate::packet::GsoKind::TcpV4,
+            ecn: false,
+            size: 100,
+            segments: 5,
+            header_len: 54,
+        }));
+        device.transmit(large.into(), Time::ZERO);
+        let queued = if room == 0 { 5 } else { 0 };
+        assert_eq!(device.stats().queued, queued);
+        records[0].room.store(usize::MAX, Ordering::Relaxed);
+        device.queues()[0].wake();
+        work(&device, &doorbell, Time::ZERO);
+        let stats = device.stats();
+        let bytes = 5 * (54 + 100);
+        assert_eq!(
+            (stats.tx_packets, stats.tx_bytes, stats.queued),
+            (5, bytes, 0)
+        );
+        let qdisc = stats.queues[0].qdisc;
+        assert_eq!((qdisc.packets, qdisc.bytes), (5, bytes));
+    }
+}
+
 /// Takes nothing until it is restarted.
 struct StuckRing(Arc<AtomicBool>);
 
