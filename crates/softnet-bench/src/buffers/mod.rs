@@ -69,6 +69,8 @@ pub(crate) trait Buffers: Sync {
 pub(crate) struct Counts {
     /// Exchanges with the shared depot.
     pub(crate) depot_ops: Option<u64>,
+    /// Packets that were sent home by another thread.
+    pub(crate) deferred: Option<u64>,
     /// Packets that went to the depot instead of home.
     pub(crate) bypassed: Option<u64>,
     /// Wake-ups of a sleeping thread that had packets coming home.
@@ -81,6 +83,7 @@ impl Counts {
         let since = |after: Option<u64>, before: Option<u64>| Some(after?.wrapping_sub(before?));
         Counts {
             depot_ops: since(self.depot_ops, before.depot_ops),
+            deferred: since(self.deferred, before.deferred),
             bypassed: since(self.bypassed, before.bypassed),
             wakes: since(self.wakes, before.wakes),
         }
@@ -126,6 +129,7 @@ impl Variant for Figure {
         let mut fields = vec![("ns_per_packet", ns), ("mpps", 1e3 / ns)];
         let counts = [
             ("depot_ops_per_packet", reading.counts.depot_ops),
+            ("deferred_per_packet", reading.counts.deferred),
             ("bypassed_per_packet", reading.counts.bypassed),
             ("wakes_per_packet", reading.counts.wakes),
         ];

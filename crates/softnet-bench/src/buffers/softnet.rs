@@ -73,7 +73,8 @@ impl Buffers for Softnet {
     fn counts(&self) -> Counts {
         let stats = self.0.stats();
         Counts {
-            depot_ops: None,
+            depot_ops: Some(stats.depot_ops),
+            deferred: Some(stats.sent_home),
             bypassed: Some(stats.bypassed),
             wakes: Some(stats.kicks),
         }

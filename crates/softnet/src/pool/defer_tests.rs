@@ -98,6 +98,38 @@ fn inv_buf_6_packets_go_home() {
     assert_eq!(pool.stats().depot, depot);
 }
 
+/// The statistics say where freed packets went: home in bundles, past a full inbox to the depot, each bundle one exchange.
+#[test]
+fn statistics_count_what_went_home_and_the_depot_s_exchanges() {
+    let pool = small(1024);
+    let out = list(&pool, 64);
+    let before = pool.stats();
+    assert_eq!(
+        (before.depot_ops, before.sent_home),
+        (2, 0),
+        "64 buffers never used before, 32 at once"
+    );
+    elsewhere(move || drop(out));
+    let sent = pool.stats();
+    assert_eq!((sent.sent_home, sent.depot_ops), (64, 2));
+    pool.poll_home();
+    assert_eq!(pool.stats().depot_ops, 2);
+    pool.set_defer_max(32);
+    let out = list(&pool, 96);
+    let before = pool.stats();
+    elsewhere(move || drop(out));
+    let after = pool.stats();
+    assert_eq!(
+        (
+            after.sent_home - before.sent_home,
+            after.bypassed - before.bypassed,
+            after.depot_ops - before.depot_ops
+        ),
+        (32, 64, 2)
+    );
+    all_again(&pool);
+}
+
 /// A thread that allocates as much as it frees for others keeps that, up to half its cache; when it allocates no more, all goes home.
 #[test]
 fn balanced_threads_keep_what_they_free() {

@@ -38,13 +38,24 @@ pub(super) struct Home {
     pub(super) remote: CachePadded<Remote>,
     pub(super) pool: NonNull<Inner>,
     pub(super) id: u64,
-    /// Bundles that others had no room for in an inbox; monotonic, written by the owner.
-    pub(super) bypassed: AtomicU64,
-    /// Buffers taken from the inbox.
-    pub(super) drained: AtomicU64,
+    /// Written by who holds the lock.
+    pub(super) counts: Counts,
     /// Whether `notify` was told that the owner sleeps. Written by the owner.
     pub(super) sleeping: AtomicBool,
     waker: Mutex<Option<Waker>>,
+}
+
+/// What happened off the fast path: monotonic.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    /// Buffers sent to the inboxes of their homes.
+    pub(super) sent_home: AtomicU64,
+    /// Buffers that were not, for want of room or of an owner.
+    pub(super) bypassed: AtomicU64,
+    /// Buffers taken from the own inbox.
+    pub(super) drained: AtomicU64,
+    /// Exchanges with the depot: a bundle put in, a bundle taken out, or some buffers never used before.
+    pub(super) depot_ops: AtomicU64,
 }
 
 /// What other threads write.
@@ -76,8 +87,7 @@ impl Home {
             }),
             pool,
             id,
-            bypassed: AtomicU64::new(0),
-            drained: AtomicU64::new(0),
+            counts: Counts::default(),
             sleeping: AtomicBool::new(false),
             waker: Mutex::new(None),
         }

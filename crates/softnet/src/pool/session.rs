@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::cache::{Cache, Chain};
-use super::home::{Home, NOWHERE, Waker, bump};
+use super::home::{Counts, Home, NOWHERE, Waker, bump};
 use super::{Inner, bundle, close, thread};
 use crate::packet::Header;
 use crate::sync::{Claim, membarrier};
@@ -20,7 +20,7 @@ pub(super) struct Outside {
     inside: AtomicUsize,
     pub(super) allocated: AtomicU64,
     pub(super) freed: AtomicU64,
-    pub(super) bypassed: AtomicU64,
+    pub(super) counts: Counts,
 }
 
 impl Outside {
@@ -160,10 +160,29 @@ impl Session<'_> {
         }
     }
 
+    /// Counts an event: for the home that this thread owns, or for all threads outside.
+    fn count(&self, of: fn(&Counts) -> &AtomicU64, by: usize) {
+        match self.home {
+            Some(home) => bump(of(&home.counts), by as u64),
+            None => drop(of(&self.pool.outside.counts).fetch_add(by as u64, Ordering::Relaxed)),
+        }
+    }
+
     /// Puts a bundle into the depot.
     fn shelve(&self, bundle: NonNull<Header>) {
+        self.count(|counts| &counts.depot_ops, 1);
         // SAFETY: bundles handed around in a session are ours and of this pool.
         unsafe { self.pool.depot.push(&self.pool.arena, bundle) };
+    }
+
+    /// Takes a bundle out of the depot into the empty or nearly empty cache. False if there is none.
+    fn unshelve(&self) -> bool {
+        let Some(bundle) = self.pool.depot.pop(&self.pool.arena) else {
+            return false;
+        };
+        self.count(|counts| &counts.depot_ops, 1);
+        self.accept(bundle);
+        true
     }
 
     /// Sends a bundle home, or to the depot if nobody lives there or the inbox is full.
@@ -180,17 +199,10 @@ impl Session<'_> {
             // SAFETY: ours, a chain of one node that stands for `n` buffers; given up if this returns true.
             n <= limit && unsafe { home.remote.inbox.push(bundle, bundle, n, limit) }
         }) else {
-            match self.home {
-                Some(home) => bump(&home.bypassed, n as u64),
-                None => drop(
-                    self.pool
-                        .outside
-                        .bypassed
-                        .fetch_add(n as u64, Ordering::Relaxed),
-                ),
-            }
+            self.count(|counts| &counts.bypassed, n);
             return self.shelve(bundle);
         };
+        self.count(|counts| &counts.sent_home, n);
         // From half the bound on, a sleeping home is woken; `Notify` lets one of us do that, once per sleep.
         if home.remote.inbox.len() >= limit.div_ceil(2) && home.remote.notify.notify() {
             home.remote.kicks.fetch_add(1, Ordering::Relaxed);
@@ -209,7 +221,7 @@ impl Session<'_> {
         let Some(home) = self.home else { return };
         let before = self.cache.len();
         home.remote.inbox.take(|bundle| self.accept(bundle));
-        bump(&home.drained, (self.cache.len() - before) as u64);
+        bump(&home.counts.drained, (self.cache.len() - before) as u64);
         self.cache.warm();
     }
 
@@ -227,16 +239,12 @@ impl Session<'_> {
     fn refill(&self, want: usize) -> bool {
         self.drain();
         let pool = self.pool;
-        while self.cache.len() < want.min(pool.batch) {
-            let Some(bundle) = pool.depot.pop(&pool.arena) else {
-                break;
-            };
-            self.accept(bundle);
-        }
+        while self.cache.len() < want.min(pool.batch) && self.unshelve() {}
         if self.cache.len() == 0 {
-            pool.depot.carve(&pool.arena, pool.batch, |header| {
+            let carved = pool.depot.carve(&pool.arena, pool.batch, |header| {
                 self.cache.push(header);
             });
+            self.count(|counts| &counts.depot_ops, usize::from(carved > 0));
         }
         if self.cache.len() == 0 {
             self.cache.unpark_all(|_, bundle| self.accept(bundle));
@@ -285,9 +293,7 @@ impl Session<'_> {
             }
         }
         // Another thread that did the same may have put back what it did not need.
-        if let Some(bundle) = pool.depot.pop(&pool.arena) {
-            self.accept(bundle);
-        }
+        self.unshelve();
         self.cache.len() > 0
     }
 
@@ -319,8 +325,11 @@ impl Session<'_> {
 impl Inner {
     /// Empties the home of a thread that exits. The thread is in it.
     pub(super) fn give_back(&self, home: &Home, cache: &Cache) {
-        // SAFETY: the bundles come out of this pool's cache and inbox, which gave them to us.
-        let shelve = |bundle| unsafe { self.depot.push(&self.arena, bundle) };
+        let shelve = |bundle| {
+            bump(&home.counts.depot_ops, 1);
+            // SAFETY: the bundles come out of this pool's cache and inbox, which gave them to us.
+            unsafe { self.depot.push(&self.arena, bundle) };
+        };
         cache.spill(cache.len(), self.batch, shelve);
         cache.unpark_all(|_, bundle| shelve(bundle));
         home.remote.inbox.take(shelve);

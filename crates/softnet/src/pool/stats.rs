@@ -26,8 +26,12 @@ pub struct PoolStats {
     pub exhausted: u64,
     /// Wake-ups of sleeping homes.
     pub kicks: u64,
+    /// Buffers freed by another thread than that which allocated them, and sent to its inbox so far.
+    pub sent_home: u64,
     /// Buffers that went to the depot because their home's inbox was full or their home's thread gone.
     pub bypassed: u64,
+    /// Exchanges with the depot so far, each of up to 32 buffers.
+    pub depot_ops: u64,
     /// Buffers taken out of other threads' caches because there were none left elsewhere.
     pub stolen: u64,
 }
@@ -53,8 +57,12 @@ pub struct HomeStats {
     pub drained: u64,
     /// Wake-ups sent to the home's thread.
     pub kicks: u64,
+    /// Buffers freed here that were sent to their homes.
+    pub sent_home: u64,
     /// Buffers freed here that went to the depot instead of their home.
     pub bypassed: u64,
+    /// Exchanges with the depot.
+    pub depot_ops: u64,
 }
 
 impl Inner {
@@ -69,9 +77,11 @@ impl Inner {
                 cached,
                 outgoing,
                 deferred: home.remote.inbox.len(),
-                drained: home.drained.load(Ordering::Relaxed),
+                drained: home.counts.drained.load(Ordering::Relaxed),
                 kicks: home.remote.kicks.load(Ordering::Relaxed),
-                bypassed: home.bypassed.load(Ordering::Relaxed),
+                sent_home: home.counts.sent_home.load(Ordering::Relaxed),
+                bypassed: home.counts.bypassed.load(Ordering::Relaxed),
+                depot_ops: home.counts.depot_ops.load(Ordering::Relaxed),
             }
         });
         each.collect()
@@ -81,6 +91,7 @@ impl Inner {
         let homes = self.home_stats();
         let sum = |of: fn(&HomeStats) -> u64| homes.iter().map(of).sum::<u64>();
         let (depot, unused) = self.depot.count(&self.arena);
+        let outside = &self.outside.counts;
         PoolStats {
             buffers: self.arena.len(),
             free: self.arena.len() - self.in_use().min(self.arena.len()),
@@ -91,7 +102,9 @@ impl Inner {
             allocated: sum(|h| h.allocated) + self.outside.allocated.load(Ordering::Relaxed),
             exhausted: self.exhausted.load(Ordering::Relaxed),
             kicks: sum(|h| h.kicks),
-            bypassed: sum(|h| h.bypassed) + self.outside.bypassed.load(Ordering::Relaxed),
+            sent_home: sum(|h| h.sent_home) + outside.sent_home.load(Ordering::Relaxed),
+            bypassed: sum(|h| h.bypassed) + outside.bypassed.load(Ordering::Relaxed),
+            depot_ops: sum(|h| h.depot_ops) + outside.depot_ops.load(Ordering::Relaxed),
             stolen: self.stolen.load(Ordering::Relaxed),
         }
     }
