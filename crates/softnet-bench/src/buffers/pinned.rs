@@ -358,10 +358,12 @@ impl<B: Buffers> Shared<'_, B> {
             };
             let n = chunk.len();
             let mut burst = B::Burst::default();
-            for packet in chunk {
-                *bytes += buffers.frame_len(&packet);
+            let mut sum = 0;
+            chunk.into_iter().for_each(|packet| {
+                sum += buffers.frame_len(&packet);
                 buffers.push(&mut burst, packet);
-            }
+            });
+            *bytes += sum;
             buffers.free_bulk(burst);
             n
         };

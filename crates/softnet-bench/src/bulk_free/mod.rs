@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::baselines::depot::Depot;
+use crate::baselines::rseq::Rseq;
 use crate::buffers::pinned::{self, BATCH, Cpus};
 use crate::buffers::{Buffers, Figure, Reading, Schedule, Softnet, Sources, check_variants};
 use crate::error::BenchError;
@@ -23,7 +24,7 @@ const SHORT_BULKS: &[usize] = &[1, 8, 32];
 /// The baseline of the forwarding loop: Softnet's own pool, one packet at a time.
 const PER_PACKET: &str = "per-packet";
 const VARIANTS: &[&str] = &[
-    OURS, "depot", PER_PACKET, "dpdk", "malloc", "jemalloc", "mimalloc", "snmalloc",
+    OURS, "depot", "rseq", PER_PACKET, "dpdk", "malloc", "jemalloc", "mimalloc", "snmalloc",
 ];
 
 /// What can be measured here.
@@ -77,26 +78,23 @@ impl Source for Peer {
     }
 }
 
-/// A variant that was left out when this program was built.
-#[cfg(not(all(feature = "jemalloc", feature = "snmalloc")))]
-struct NotBuilt(&'static str);
+/// A variant that cannot be measured here, with the reason.
+struct Missing(String);
 
-#[cfg(not(all(feature = "jemalloc", feature = "snmalloc")))]
-impl NotBuilt {
-    fn error(&self) -> BenchError {
-        BenchError::Unavailable(format!("built without the feature `{}`", self.0))
-    }
-}
-
-#[cfg(not(all(feature = "jemalloc", feature = "snmalloc")))]
-impl Source for NotBuilt {
+impl Source for Missing {
     fn same_thread(&self, _bulk: usize, _time: Duration) -> Result<Reading, BenchError> {
-        Err(self.error())
+        Err(BenchError::Unavailable(self.0.clone()))
     }
 
     fn forward(&self, _bulk: bool, _time: Duration) -> Result<Reading, BenchError> {
-        Err(self.error())
+        Err(BenchError::Unavailable(self.0.clone()))
     }
+}
+
+/// A variant that was left out when this program was built.
+#[cfg(not(all(feature = "jemalloc", feature = "snmalloc")))]
+fn not_built(feature: &str) -> Rc<dyn Source> {
+    Rc::new(Missing(format!("built without the feature `{feature}`")))
 }
 
 fn sources(cpus: Cpus) -> Result<Sources<dyn Source>, BenchError> {
@@ -112,6 +110,13 @@ fn sources(cpus: Cpus) -> Result<Sources<dyn Source>, BenchError> {
         (OURS, local(Softnet::new(BUFFERS, true)?, cpu)),
         (PER_PACKET, local(Softnet::new(BUFFERS, true)?, cpu)),
         ("depot", local(Depot::new(BUFFERS)?, cpu)),
+        (
+            "rseq",
+            match Rseq::new(BUFFERS) {
+                Ok(rseq) => local(rseq, cpu),
+                Err(why) => Rc::new(Missing(why.to_string())),
+            },
+        ),
         ("dpdk", Rc::new(dpdk)),
         ("malloc", local(General::<Malloc>::new(), cpu)),
         #[cfg(feature = "jemalloc")]
@@ -120,7 +125,7 @@ fn sources(cpus: Cpus) -> Result<Sources<dyn Source>, BenchError> {
             local(General::<crate::peers::allocators::Jemalloc>::new(), cpu),
         ),
         #[cfg(not(feature = "jemalloc"))]
-        ("jemalloc", Rc::new(NotBuilt("jemalloc"))),
+        ("jemalloc", not_built("jemalloc")),
         ("mimalloc", local(General::<Mimalloc>::new(), cpu)),
         #[cfg(feature = "snmalloc")]
         (
@@ -128,7 +133,7 @@ fn sources(cpus: Cpus) -> Result<Sources<dyn Source>, BenchError> {
             local(General::<crate::peers::allocators::Snmalloc>::new(), cpu),
         ),
         #[cfg(not(feature = "snmalloc"))]
-        ("snmalloc", Rc::new(NotBuilt("snmalloc"))),
+        ("snmalloc", not_built("snmalloc")),
     ])
 }
 
