@@ -1,19 +1,24 @@
 //! What a thread holds of a pool: the buffers it will allocate next, and those it freed that belong to other homes.
 //!
-//! Invariant: `len <= capacity <= CACHE` (INV-BUF-3), and the first `len` slots hold free buffers that are nowhere else (INV-BUF-2); an outbox holds
-//! at most [`BUNDLE`]. A cache is used by one thread at a time (it is the value of a [`Biased`](crate::sync::Biased) lock); only the
-//! two counts may be looked at by others, so they are atomics, used as plain memory.
+//! Invariant: `len <= capacity <= CACHE` (INV-BUF-3), and the first `len` slots hold free buffers that are nowhere else (INV-BUF-2).
+//! A cache is used by one thread at a time (it is the value of a [`Biased`](crate::sync::Biased) lock); only its
+//! counts may be looked at by others, so they are atomics, used as plain memory.
+//!
+//! The length is kept as the difference of two counts: an allocation changes only `taken`, a free only `end`. A thread that allocates and frees in
+//! turn would otherwise read in each step what it stored in the step before, and wait for that: 1 ns a packet.
 
 use std::cell::Cell;
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::bundle::{self, BUNDLE};
+use super::bundle;
+use super::home::Remote;
+use super::outbox::{Outbox, UNUSED};
 use crate::packet::Header;
 
 /// Buffers a cache holds at most.
-pub(super) const CACHE: usize = 128;
+pub(super) const CACHE: usize = 256;
 /// Homes for which freed buffers are collected at the same time; a home uses the outbox of its number modulo this.
 pub(super) const OUTBOXES: usize = 8;
 
@@ -22,27 +27,21 @@ type Slot = Cell<MaybeUninit<NonNull<Header>>>;
 /// See the [module](self).
 #[repr(C)]
 pub(super) struct Cache {
-    len: AtomicUsize,
+    /// `taken`, plus the buffers that are in.
+    end: AtomicU64,
+    /// Buffers allocated from here so far.
+    taken: AtomicU64,
     capacity: usize,
-    /// Buffers in the outboxes.
-    parked: AtomicUsize,
     /// Other homes' buffers are kept rather than collected for them while `len` is below this: 0, or half the capacity.
     keep_below: Cell<usize>,
-    /// What the thread had allocated when `keep_below` was last decided.
-    allocated: Cell<u64>,
+    /// What `taken` was when `keep_below` was last decided.
+    decided: Cell<u64>,
     buffers: [Slot; CACHE],
     outboxes: [Outbox; OUTBOXES],
 }
 
 // SAFETY: the pointers are to buffers that the cache owns.
 unsafe impl Send for Cache {}
-
-/// Freed buffers on their way to another home.
-struct Outbox {
-    home: Cell<u16>,
-    len: Cell<u16>,
-    buffers: [Slot; BUNDLE],
-}
 
 /// Packets linked by `next`, not in a list yet.
 pub(super) struct Chain {
@@ -53,7 +52,7 @@ pub(super) struct Chain {
 
 /// Fetches a line for writing.
 #[inline(always)]
-pub(super) fn prefetch(line: NonNull<Header>) {
+pub(super) fn prefetch<T>(line: NonNull<T>) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: a prefetch changes nothing and faults at no address.
     unsafe {
@@ -63,68 +62,142 @@ pub(super) fn prefetch(line: NonNull<Header>) {
     let _ = line;
 }
 
-/// Headers fetched ahead of their use: about what a CPU can have under way.
-const AHEAD: usize = 8;
+/// Headers fetched ahead of their use: what hides the way of a line from a far CPU.
+const AHEAD: usize = 32;
 
-/// What [`Cache::push_while`] is to do with a buffer, and what follows it.
+/// What [`Cache::free_while`] is to do with a buffer.
 pub(super) enum Fate {
     /// Take it in.
-    Push(Option<NonNull<Header>>),
-    /// It has gone elsewhere.
-    Gone(Option<NonNull<Header>>),
+    Keep,
+    /// Collect it for its home, which is this one.
+    Park(u16),
     /// Leave it, and end.
     Stop,
 }
 
 impl Cache {
     pub(super) fn new(capacity: usize) -> Cache {
-        let outbox = || Outbox {
-            home: Cell::new(0),
-            len: Cell::new(0),
-            buffers: [const { Cell::new(MaybeUninit::uninit()) }; BUNDLE],
-        };
         Cache {
-            len: AtomicUsize::new(0),
+            end: AtomicU64::new(0),
+            taken: AtomicU64::new(0),
             capacity: capacity.min(CACHE),
-            parked: AtomicUsize::new(0),
             keep_below: Cell::new(0),
-            allocated: Cell::new(0),
+            decided: Cell::new(0),
             buffers: [const { Cell::new(MaybeUninit::uninit()) }; CACHE],
-            outboxes: std::array::from_fn(|_| outbox()),
+            outboxes: [const { Outbox::new() }; OUTBOXES],
         }
     }
 
-    /// Buffers ready to be allocated. May be asked by any thread.
+    /// Buffers ready to be allocated.
     #[inline(always)]
     pub(super) fn len(&self) -> usize {
-        self.len.load(Ordering::Relaxed)
+        let len = self.end.load(Ordering::Relaxed) - self.taken.load(Ordering::Relaxed);
+        len as usize
+    }
+
+    /// The same, asked by a thread that does not have the cache: a recent value.
+    pub(super) fn recent_len(&self) -> usize {
+        let end = self.end.load(Ordering::Relaxed);
+        let len = end.saturating_sub(self.taken.load(Ordering::Relaxed));
+        self.capacity.min(len as usize)
+    }
+
+    /// Buffers allocated from here so far. May be asked by any thread.
+    #[inline(always)]
+    pub(super) fn taken(&self) -> u64 {
+        self.taken.load(Ordering::Relaxed)
     }
 
     /// Buffers in the outboxes. May be asked by any thread.
     pub(super) fn parked(&self) -> usize {
-        self.parked.load(Ordering::Relaxed)
+        self.outboxes.iter().map(Outbox::len).sum()
+    }
+
+    /// Adds to `end`, after a change of what is in.
+    #[inline(always)]
+    fn move_end(&self, by: isize) {
+        let end = self.end.load(Ordering::Relaxed);
+        self.end
+            .store(end.wrapping_add_signed(by as i64), Ordering::Relaxed);
     }
 
     /// # Safety
     /// `i < self.len()`.
     #[inline(always)]
     unsafe fn at(&self, i: usize) -> NonNull<Header> {
-        debug_assert!(i < self.len());
+        debug_assert!(i < CACHE);
         // SAFETY: slots below `len`, which is at most `CACHE`, are filled.
         unsafe { self.buffers.get_unchecked(i).get().assume_init() }
     }
 
-    /// The most recently freed buffer (its lines are warm).
+    /// # Safety
+    /// `i < CACHE`, and slot `i` is beyond what is in.
+    #[inline(always)]
+    unsafe fn put(&self, i: usize, header: NonNull<Header>) {
+        debug_assert!(i < CACHE);
+        // SAFETY: by the caller's promise.
+        unsafe { self.buffers.get_unchecked(i) }.set(MaybeUninit::new(header));
+    }
+
+    /// Allocates the most recently freed buffer (its lines are warm).
     #[inline(always)]
     pub(super) fn pop(&self) -> Option<NonNull<Header>> {
-        let last = self.len().checked_sub(1)?;
-        // SAFETY: below `len`, as is the next one if there is one.
+        let taken = self.taken();
+        let len = self.end.load(Ordering::Relaxed) - taken;
+        let last = (len as usize).checked_sub(1)?;
+        // SAFETY: below `len`, as is the other one.
         let header = unsafe {
-            prefetch(self.at(last.saturating_sub(AHEAD)));
+            if last >= AHEAD {
+                prefetch(self.at(last - AHEAD));
+            }
             self.at(last)
         };
-        self.len.store(last, Ordering::Relaxed);
+        self.taken.store(taken + 1, Ordering::Relaxed);
         Some(header)
+    }
+
+    /// Allocates up to `n` buffers as fresh packets of `home`, linked.
+    #[inline]
+    pub(super) fn take(&self, n: usize, home: u16) -> Option<Chain> {
+        let taken = self.taken();
+        let len = (self.end.load(Ordering::Relaxed) - taken) as usize;
+        let n = n.min(len);
+        if n == 0 {
+            return None;
+        }
+        // Those that come `AHEAD` later. A loop of its own: one loop for both made a forwarding loop half as slow again.
+        let ahead = len.saturating_sub(AHEAD);
+        for i in ahead.saturating_sub(n)..ahead {
+            // SAFETY: below `len`.
+            prefetch(unsafe { self.at(i) });
+        }
+        // SAFETY: all slots looked at are below `len`; the buffers are the cache's, so nothing else refers to their headers.
+        unsafe {
+            let bottom = self.slots().add(len - n);
+            let mut slot = self.slots().add(len - 1);
+            let head = *slot;
+            let mut header = head;
+            while slot > bottom {
+                slot = slot.sub(1);
+                let next = *slot;
+                Header::reset(header, home, Some(next));
+                header = next;
+            }
+            Header::reset(header, home, None);
+            self.taken.store(taken + n as u64, Ordering::Relaxed);
+            Some(Chain {
+                head,
+                tail: header,
+                len: n,
+            })
+        }
+    }
+
+    /// The first slot; those below `len` are filled.
+    #[inline(always)]
+    fn slots(&self) -> *mut NonNull<Header> {
+        // They are cells, so a shared reference to the cache may change them.
+        self.buffers.as_ptr().cast_mut().cast()
     }
 
     /// Fetches the headers that will be allocated first.
@@ -137,13 +210,29 @@ impl Cache {
     /// Takes the buffer in, unless the cache is full.
     #[inline(always)]
     pub(super) fn push(&self, header: NonNull<Header>) -> bool {
-        self.push_below(header, self.capacity)
+        let (end, taken) = (self.end.load(Ordering::Relaxed), self.taken());
+        let len = (end - taken) as usize;
+        if len >= self.capacity {
+            return false;
+        }
+        // SAFETY: `len < capacity <= CACHE`.
+        unsafe { self.put(len, header) };
+        self.end.store(end + 1, Ordering::Relaxed);
+        true
     }
 
-    /// Takes another home's buffer in, if such are kept now.
+    /// Puts a buffer that belongs to `home` into its outbox, if that is in use for this home and will hold less than `limit`.
     #[inline(always)]
-    pub(super) fn keep(&self, header: NonNull<Header>) -> bool {
-        self.push_below(header, self.keep_below.get())
+    pub(super) fn park_more(&self, header: NonNull<Header>, home: u16, limit: usize) -> bool {
+        let outbox = &self.outboxes[usize::from(home) % OUTBOXES];
+        let len = outbox.len();
+        if outbox.home() != home || len + 1 >= limit {
+            return false;
+        }
+        // SAFETY: less than `limit`, which is at most `BUNDLE`.
+        unsafe { outbox.add(header, len) };
+        outbox.set_len(len + 1);
+        true
     }
 
     /// Up to which length other homes' buffers are kept.
@@ -153,8 +242,9 @@ impl Cache {
     }
 
     /// Decides whether other homes' buffers are kept: if the thread has allocated at least `enough` since this was asked last.
-    pub(super) fn decide(&self, allocated: u64, enough: usize) {
-        let since = allocated.wrapping_sub(self.allocated.replace(allocated));
+    pub(super) fn decide(&self, enough: usize) {
+        let taken = self.taken();
+        let since = taken - self.decided.replace(taken);
         self.keep_below.set(if since >= enough as u64 {
             self.capacity / 2
         } else {
@@ -162,79 +252,54 @@ impl Cache {
         });
     }
 
+    /// Takes buffers in or collects them for their homes as `fate` says (asked with the cache's length), until it says stop, the cache is full, or
+    /// an outbox is in use for another home or would hold `limit`. Returns how many, and the first that was left.
     #[inline(always)]
-    fn push_below(&self, header: NonNull<Header>, limit: usize) -> bool {
-        let len = self.len();
-        if len >= limit {
-            return false;
-        }
-        debug_assert!(limit <= self.capacity);
-        // SAFETY: `len < limit`, and both limits are at most `capacity`, which is at most `CACHE`.
-        unsafe { self.buffers.get_unchecked(len) }.set(MaybeUninit::new(header));
-        self.len.store(len + 1, Ordering::Relaxed);
-        true
-    }
-
-    /// Takes in a chain from `first` on until the cache is full or `fate` (asked before each buffer, with the cache's length)
-    /// says so. Returns how many are gone or taken in, and the first that is not.
-    #[inline(always)]
-    pub(super) fn push_while(
+    pub(super) fn free_while(
         &self,
-        first: NonNull<Header>,
+        buffers: impl Iterator<Item = NonNull<Header>>,
+        limit: usize,
         mut fate: impl FnMut(NonNull<Header>, usize) -> Fate,
     ) -> (usize, Option<NonNull<Header>>) {
         let before = self.len();
-        let (mut len, mut gone) = (before, 0);
-        let mut rest = Some(first);
-        while let Some(header) = rest
-            && len < self.capacity
-        {
+        // Lengths stay in registers; `outbox` is in use for `to`.
+        let (mut len, mut parked) = (before, 0);
+        let (mut outbox, mut to, mut waiting) = (&self.outboxes[0], UNUSED, 0);
+        let mut rest = None;
+        for header in buffers {
             match fate(header, len) {
-                Fate::Push(next) => {
+                Fate::Keep if len < self.capacity => {
                     // SAFETY: `len < capacity <= CACHE`.
-                    unsafe { self.buffers.get_unchecked(len) }.set(MaybeUninit::new(header));
+                    unsafe { self.put(len, header) };
                     len += 1;
-                    rest = next;
+                    continue;
                 }
-                Fate::Gone(next) => {
-                    gone += 1;
-                    rest = next;
+                Fate::Park(home) => {
+                    if home != to {
+                        if to != UNUSED {
+                            outbox.set_len(waiting);
+                        }
+                        outbox = &self.outboxes[usize::from(home) % OUTBOXES];
+                        (to, waiting) = (outbox.home(), outbox.len());
+                    }
+                    if home == to && waiting + 1 < limit {
+                        // SAFETY: less than `limit`, which is at most `BUNDLE`.
+                        unsafe { outbox.add(header, waiting) };
+                        waiting += 1;
+                        parked += 1;
+                        continue;
+                    }
                 }
-                Fate::Stop => break,
+                Fate::Keep | Fate::Stop => {}
             }
+            rest = Some(header);
+            break;
         }
-        self.len.store(len, Ordering::Relaxed);
-        (len - before + gone, rest)
-    }
-
-    /// Up to `n` buffers as fresh packets of `home`, linked.
-    #[inline]
-    pub(super) fn take(&self, n: usize, home: u16) -> Option<Chain> {
-        let len = self.len();
-        let n = n.min(len);
-        let mut next = None;
-        if n == 0 {
-            return None;
+        if to != UNUSED {
+            outbox.set_len(waiting);
         }
-        // SAFETY: all indices are below `len`; the buffers are the cache's, so nothing else refers to their headers.
-        unsafe {
-            let tail = self.at(len - n);
-            for i in len - n..len {
-                if i + AHEAD < len {
-                    prefetch(self.at(i + AHEAD));
-                }
-                let header = self.at(i);
-                (*header.as_ptr()).reset(home);
-                (*header.as_ptr()).next = next;
-                next = Some(header);
-            }
-            self.len.store(len - n, Ordering::Relaxed);
-            Some(Chain {
-                head: next?,
-                tail,
-                len: n,
-            })
-        }
+        self.move_end((len - before) as isize);
+        (len - before + parked, rest)
     }
 
     /// Unpacks a bundle, unless it does not fit.
@@ -249,8 +314,8 @@ impl Cache {
             if len + n > self.capacity {
                 return false;
             }
-            bundle::unpack(head, self.buffers.as_ptr().add(len).cast_mut().cast());
-            self.len.store(len + n, Ordering::Relaxed);
+            bundle::unpack(head, self.slots().add(len));
+            self.move_end(n as isize);
         }
         true
     }
@@ -259,7 +324,7 @@ impl Cache {
     pub(super) fn spill(&self, n: usize, size: usize, mut bundle: impl FnMut(NonNull<Header>)) {
         let len = self.len();
         let n = n.min(len);
-        let slots = self.buffers.as_ptr().cast_mut().cast::<NonNull<Header>>();
+        let slots = self.slots();
         let mut from = 0;
         while from < n {
             let k = size.min(n - from);
@@ -267,65 +332,46 @@ impl Cache {
             bundle(unsafe { bundle::pack(slots.add(from), k) });
             from += k;
         }
-        // SAFETY: within the filled slots. They are cells, so a shared reference to the cache may change them.
+        // SAFETY: within the filled slots.
         unsafe { std::ptr::copy(slots.add(n), slots, len - n) };
-        self.len.store(len - n, Ordering::Relaxed);
+        self.move_end(-(n as isize));
     }
 
-    /// Puts a buffer that belongs to `home` into its outbox, if that is in use for this home and will hold less than `limit`.
-    #[inline(always)]
-    pub(super) fn park_more(&self, header: NonNull<Header>, home: u16, limit: usize) -> bool {
-        let outbox = &self.outboxes[usize::from(home) % OUTBOXES];
-        let len = outbox.len.get();
-        if outbox.home.get() != home || usize::from(len) + 1 >= limit {
-            return false;
-        }
-        outbox.buffers[usize::from(len)].set(MaybeUninit::new(header));
-        outbox.len.set(len + 1);
-        self.parked.store(self.parked() + 1, Ordering::Relaxed);
-        true
-    }
-
-    /// Puts a buffer that belongs to `home` into its outbox. `bundle` gets what had to make room or is `limit` long.
+    /// Puts a buffer that belongs to `home` into its outbox. `bundle` gets what had to make room or is `limit` long; `remote` is asked for the
+    /// lines of the home.
     #[inline]
     pub(super) fn park(
         &self,
         header: NonNull<Header>,
         home: u16,
         limit: usize,
+        remote: impl FnOnce() -> Option<NonNull<Remote>>,
         mut bundle: impl FnMut(u16, NonNull<Header>),
     ) {
         let outbox = &self.outboxes[usize::from(home) % OUTBOXES];
-        if outbox.home.get() != home {
-            self.unpark(outbox, &mut bundle);
-            outbox.home.set(home);
+        if outbox.home() != home {
+            if let Some(other) = outbox.take() {
+                bundle(outbox.home(), other);
+            }
+            outbox.turn_to(home, remote());
         }
-        let len = outbox.len.get();
-        outbox.buffers[usize::from(len)].set(MaybeUninit::new(header));
-        outbox.len.set(len + 1);
-        self.parked.store(self.parked() + 1, Ordering::Relaxed);
-        if usize::from(len) + 1 >= limit.min(BUNDLE) {
-            self.unpark(outbox, &mut bundle);
-        }
-    }
-
-    fn unpark(&self, outbox: &Outbox, bundle: &mut impl FnMut(u16, NonNull<Header>)) {
-        let n = usize::from(outbox.len.replace(0));
-        if n > 0 {
-            self.parked.store(self.parked() - n, Ordering::Relaxed);
-            // SAFETY: the first `n` slots are filled with buffers that are ours, and forgotten by `len` being 0 now.
-            bundle(outbox.home.get(), unsafe {
-                bundle::pack(outbox.buffers.as_ptr().cast(), n)
-            });
+        let len = outbox.len();
+        // SAFETY: an outbox is emptied below before it holds more than `limit`, which is at most `BUNDLE`.
+        unsafe { outbox.add(header, len) };
+        outbox.set_len(len + 1);
+        if len + 1 >= limit
+            && let Some(complete) = outbox.take()
+        {
+            bundle(home, complete);
         }
     }
 
     /// Empties the outboxes.
     pub(super) fn unpark_all(&self, mut bundle: impl FnMut(u16, NonNull<Header>)) {
-        if self.parked() > 0 {
-            self.outboxes
-                .iter()
-                .for_each(|outbox| self.unpark(outbox, &mut bundle));
+        for outbox in &self.outboxes {
+            if let Some(waiting) = outbox.take() {
+                bundle(outbox.home(), waiting);
+            }
         }
     }
 }

@@ -30,7 +30,6 @@ pub(super) type Waker = Arc<dyn Fn() + Send + Sync>;
 #[repr(C)]
 pub(super) struct Home {
     /// Written by who holds the lock; monotonic.
-    pub(super) allocated: AtomicU64,
     pub(super) freed: AtomicU64,
     pub(super) index: u16,
     pub(super) lock: Biased<Cache>,
@@ -75,7 +74,6 @@ unsafe impl Sync for Home {}
 impl Home {
     fn new(pool: NonNull<Inner>, id: u64, index: u16, capacity: usize) -> Home {
         Home {
-            allocated: AtomicU64::new(0),
             freed: AtomicU64::new(0),
             index,
             lock: Biased::new(Cache::new(capacity)),
@@ -105,9 +103,15 @@ impl Home {
 
     /// The counts of the cache: ready, in outboxes. A recent value.
     pub(super) fn cached(&self) -> (usize, usize) {
-        // SAFETY: the two counts are atomics made for this, and nothing ever makes a `&mut Cache` of a home.
+        // SAFETY: these counts are atomics made for this, and nothing ever makes a `&mut Cache` of a home.
         let cache = unsafe { self.lock.peek() };
-        (cache.len(), cache.parked())
+        (cache.recent_len(), cache.parked())
+    }
+
+    /// Buffers allocated here so far.
+    pub(super) fn allocated(&self) -> u64 {
+        // SAFETY: as in `cached`.
+        unsafe { self.lock.peek() }.taken()
     }
 
     pub(super) fn set_waker(&self, waker: Option<Waker>) {

@@ -10,7 +10,7 @@ use super::PoolError;
 ///
 /// # Safety
 /// [`bytes`](Memory::bytes) always returns the same range, which stays readable and writable until the value is dropped, is initialised
-/// (a fresh mapping is) and aligned to 64 bytes. The first 256 bytes of a buffer also hold pointers of the pool. So nothing else may
+/// (a fresh mapping is) and aligned to 64 bytes. The first 512 bytes of a buffer also hold pointers of the pool while the buffer is free. So nothing else may
 /// write the range, but a trusted party (a device, the kernel) may write where a packet that the caller owns offers tailroom, as long as
 /// the caller owns it.
 pub unsafe trait Memory: fmt::Debug + Send + Sync {

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 
 use super::*;
+use crate::packet::{Packet, PacketList};
 
 fn small(buffers: usize) -> Pool {
     Pool::new(PoolConfig {

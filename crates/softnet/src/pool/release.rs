@@ -4,14 +4,14 @@ use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
 use super::arena::Slab;
-use super::cache::Fate;
+use super::cache::{Fate, prefetch};
 use super::home::bump;
 use super::session::{self, Session};
 use super::{Inner, thread};
 use crate::packet::{Flags, Header, PacketList, SharedInfo};
 
-/// Frees a packet whose handle is being dropped.
-#[inline]
+/// Frees a packet whose handle is being dropped. Here only the most frequent case, small enough to become part of the caller.
+#[inline(always)]
 pub(crate) fn free_one(header: NonNull<Header>) {
     // SAFETY: the handle owned the header, and with it this function does.
     let (flags, belongs, slab) = unsafe {
@@ -26,21 +26,57 @@ pub(crate) fn free_one(header: NonNull<Header>) {
     {
         // SAFETY: the home that `find` found belongs to this thread and lives as long as it does not register with another.
         let home = unsafe { home.as_ref() };
-        // SAFETY: as above; a packet is never dropped inside a home.
-        if let Some(cache) = unsafe { home.enter() }
-            && if belongs == home.index {
-                cache.push(header)
-            } else {
-                // SAFETY: the pool is not freed while we are in a home of it.
-                let limit = unsafe { slab.pool().as_ref() }.park_limit();
-                limit > 0 && (cache.keep(header) || cache.park_more(header, belongs, limit))
-            }
+        if belongs == home.index
+            // SAFETY: as above; a packet is never dropped inside a home.
+            && let Some(cache) = unsafe { home.enter() }
+            && cache.push(header)
         {
             bump(&home.freed, 1);
             #[cfg(debug_assertions)]
             // SAFETY: the pool is not freed while we are in a home of it.
             unsafe { slab.pool().as_ref() }.note(header, None);
             return;
+        }
+    }
+    // SAFETY: as above.
+    unsafe { free_one_more(header) };
+}
+
+/// Frees a packet that another home allocated, or that is not plain, or does not fit.
+///
+/// # Safety
+/// The caller owns the packet.
+#[inline(never)]
+unsafe fn free_one_more(header: NonNull<Header>) {
+    // SAFETY: by the caller's promise.
+    let (flags, belongs, slab) = unsafe {
+        (
+            (*header.as_ptr()).flags,
+            (*header.as_ptr()).home,
+            Slab::of(header),
+        )
+    };
+    if !flags.any(Flags::CHAINED | Flags::SHARED)
+        && let Some(home) = thread::find(slab.id())
+    {
+        // SAFETY: as in `free_one`.
+        let home = unsafe { home.as_ref() };
+        // SAFETY: as in `free_one`.
+        if let Some(cache) = unsafe { home.enter() } {
+            // SAFETY: the pool is not freed while we are in a home of it.
+            let pool = unsafe { slab.pool().as_ref() };
+            let limit = pool.park_limit();
+            let done = if belongs == home.index || limit == 0 || cache.len() < cache.keep_below() {
+                cache.push(header)
+            } else {
+                cache.park_more(header, belongs, limit)
+            };
+            if done {
+                bump(&home.freed, 1);
+                #[cfg(debug_assertions)]
+                pool.note(header, None);
+                return;
+            }
         }
     }
     // SAFETY: as above, a chain of one.
@@ -53,6 +89,21 @@ pub(crate) fn free_list(list: &mut PacketList) {
     if let Some(first) = list.take_head() {
         // SAFETY: the list owned its packets, linked from `head` on.
         unsafe { free_chain(first) };
+    }
+}
+
+/// Packets linked by `next`; a link is read before its packet is handed out.
+struct Links(Option<NonNull<Header>>);
+
+impl Iterator for Links {
+    type Item = NonNull<Header>;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<NonNull<Header>> {
+        let header = self.0?;
+        // SAFETY: whoever makes a `Links` owns the packets.
+        self.0 = unsafe { (*header.as_ptr()).next };
+        Some(header)
     }
 }
 
@@ -69,11 +120,11 @@ unsafe fn free_chain(first: NonNull<Header>) {
     }
 }
 
-/// Frees the packets at the start of a chain that are plain and fit in the cache or an outbox that is in use; returns the others.
+/// Frees the packets from `first` on that are plain, of one pool, and fit in the cache or an outbox that is in use. Returns the first that is not.
 ///
 /// # Safety
-/// The caller owns the packets.
-#[inline]
+/// The caller owns the packets, linked by `next`.
+#[inline(always)]
 unsafe fn free_local(first: NonNull<Header>) -> Option<NonNull<Header>> {
     // SAFETY: every header lies in a slab that lives as long as its pool, which outlives the packet.
     let slab = unsafe { Slab::of(first) };
@@ -89,26 +140,29 @@ unsafe fn free_local(first: NonNull<Header>) -> Option<NonNull<Header>> {
     // SAFETY: the pool is not freed while we are in a home of it.
     let pool = unsafe { slab.pool().as_ref() };
     let (limit, keep_below) = (pool.park_limit(), cache.keep_below());
-    let (freed, rest) = cache.push_while(first, |header, len| {
-        // SAFETY: the header is owned by the caller, as are those behind it. It is not looked at after `park_more` has taken it.
-        unsafe {
-            let plain = !(*header.as_ptr()).flags.any(Flags::CHAINED | Flags::SHARED);
-            let same = std::ptr::eq(Slab::of(header), slab)
-                || std::ptr::eq(Slab::of(header).pool().as_ptr(), slab.pool().as_ptr());
-            if !plain || !same {
-                return Fate::Stop;
-            }
-            let (belongs, next) = ((*header.as_ptr()).home, (*header.as_ptr()).next);
-            let fate = if belongs == home.index || (len < keep_below && limit > 0) {
-                Fate::Push(next)
-            } else if cache.park_more(header, belongs, limit) {
-                Fate::Gone(next)
-            } else {
-                return Fate::Stop;
-            };
-            #[cfg(debug_assertions)]
-            pool.note(header, None);
-            fate
+    let (freed, rest) = cache.free_while(Links(Some(first)), limit, |header, len| {
+        // SAFETY: the header is owned by the caller.
+        let (flags, belongs, of) = unsafe {
+            (
+                (*header.as_ptr()).flags,
+                (*header.as_ptr()).home,
+                Slab::of(header),
+            )
+        };
+        let same = std::ptr::eq(of, slab) || of.pool() == slab.pool();
+        if flags.any(Flags::CHAINED | Flags::SHARED) || !same {
+            return Fate::Stop;
+        }
+        #[cfg(debug_assertions)]
+        pool.note(header, None);
+        if belongs == home.index {
+            Fate::Keep
+        } else if len < keep_below || limit == 0 {
+            // It will be written here soon.
+            prefetch(header);
+            Fate::Keep
+        } else {
+            Fate::Park(belongs)
         }
     });
     bump(&home.freed, freed as u64);

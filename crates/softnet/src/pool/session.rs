@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use super::cache::{Cache, Chain};
+use super::cache::{Cache, Chain, prefetch};
 use super::home::{Counts, Home, NOWHERE, Waker, bump};
 use super::{Inner, bundle, close, thread};
 use crate::packet::Header;
@@ -113,14 +113,10 @@ impl Session<'_> {
             return None;
         }
         let chain = self.cache.take(n, self.index())?;
-        match self.home {
-            Some(home) => bump(&home.allocated, chain.len as u64),
-            None => drop(
-                self.pool
-                    .outside
-                    .allocated
-                    .fetch_add(chain.len as u64, Ordering::Relaxed),
-            ),
+        if self.home.is_none() {
+            // A home's cache counts by itself.
+            let allocated = &self.pool.outside.allocated;
+            allocated.fetch_add(chain.len as u64, Ordering::Relaxed);
         }
         Some(chain)
     }
@@ -137,14 +133,15 @@ impl Session<'_> {
                 bump(&home.freed, 1);
                 let limit = self.pool.park_limit();
                 if belongs != home.index && belongs != NOWHERE && limit > 0 {
-                    if self.cache.keep(header) {
+                    if self.cache.len() < self.cache.keep_below() && self.cache.push(header) {
                         return;
                     }
-                    self.cache.park(header, belongs, limit, |to, bundle| {
-                        self.cache
-                            .decide(home.allocated.load(Ordering::Relaxed), self.pool.batch);
-                        self.deliver(to, bundle);
-                    });
+                    let remote = || Some(NonNull::from(&*self.pool.homes.get(belongs)?.remote));
+                    self.cache
+                        .park(header, belongs, limit, remote, |to, bundle| {
+                            self.cache.decide(self.pool.batch);
+                            self.deliver(to, bundle);
+                        });
                     return;
                 }
             }
@@ -194,6 +191,7 @@ impl Session<'_> {
             .pool
             .homes
             .get(home)
+            .inspect(|home| prefetch(NonNull::from(&home.remote)))
             .filter(|home| thread::is_occupied(home));
         let Some(home) = home.filter(|home| {
             // SAFETY: ours, a chain of one node that stands for `n` buffers; given up if this returns true.
@@ -219,6 +217,7 @@ impl Session<'_> {
     /// Takes in what others freed for this home.
     pub(super) fn drain(&self) {
         let Some(home) = self.home else { return };
+        prefetch(NonNull::from(&home.remote));
         let before = self.cache.len();
         home.remote.inbox.take(|bundle| self.accept(bundle));
         bump(&home.counts.drained, (self.cache.len() - before) as u64);

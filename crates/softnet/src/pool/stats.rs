@@ -30,7 +30,7 @@ pub struct PoolStats {
     pub sent_home: u64,
     /// Buffers that went to the depot because their home's inbox was full or their home's thread gone.
     pub bypassed: u64,
-    /// Exchanges with the depot so far, each of up to 32 buffers.
+    /// Exchanges with the depot so far, each of up to 64 buffers.
     pub depot_ops: u64,
     /// Buffers taken out of other threads' caches because there were none left elsewhere.
     pub stolen: u64,
@@ -72,7 +72,7 @@ impl Inner {
             HomeStats {
                 home: home.index,
                 occupied: thread::is_occupied(home),
-                allocated: home.allocated.load(Ordering::Relaxed),
+                allocated: home.allocated(),
                 freed: home.freed.load(Ordering::Relaxed),
                 cached,
                 outgoing,
@@ -122,7 +122,7 @@ impl Inner {
         let allocated = self
             .homes
             .iter()
-            .fold(outside, |sum, h| sum + h.allocated.load(Ordering::Relaxed));
+            .fold(outside, |sum, h| sum + h.allocated());
         usize::try_from(allocated.saturating_sub(freed)).unwrap_or(usize::MAX)
     }
 }

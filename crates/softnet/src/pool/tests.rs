@@ -1,6 +1,7 @@
 use std::sync::mpsc;
 
 use super::*;
+use crate::packet::PacketList;
 
 fn small(buffers: usize) -> Pool {
     Pool::new(PoolConfig {

@@ -1,6 +1,8 @@
 //! The homes of the running thread, one for each pool that it uses.
 //!
-//! [`find`] is the fast path: a table of four entries without a destructor, so that looking into it is a load and a comparison. Entries point to
+//! [`find`] is the fast path: a table without a destructor, so that looking into it is a load and a comparison. The thread's first pool has an entry
+//! of its own, whose address is known without the pool's number: a free gets the number from the packet's slab, and the next allocation, which waits for
+//! what the free stores, would otherwise wait for that, too. Entries point to
 //! homes that the second table keeps alive; its destructor gives everything back when the thread exits. After that the
 //! thread has no homes any more (other destructors may still free packets): they go to the depot.
 
@@ -12,7 +14,7 @@ use std::sync::atomic::Ordering;
 use super::Inner;
 use super::home::Home;
 
-/// Entries of the fast table; a pool uses the one of its number modulo this.
+/// Entries of the fast table for all pools but the first; a pool uses the one of its number modulo this.
 const FOUND: usize = 4;
 
 struct Entry {
@@ -21,9 +23,45 @@ struct Entry {
     home: Cell<*const Home>,
 }
 
+impl Entry {
+    const fn new() -> Entry {
+        Entry {
+            id: Cell::new(0),
+            home: Cell::new(std::ptr::null()),
+        }
+    }
+
+    /// The home, if the entry is pool `id`'s.
+    #[inline(always)]
+    fn home(&self, id: u64) -> Option<NonNull<Home>> {
+        if self.id.get() == id {
+            // SAFETY: numbers of pools are not 0, and an entry with one has a home (`set` writes both).
+            Some(unsafe { NonNull::new_unchecked(self.home.get().cast_mut()) })
+        } else {
+            None
+        }
+    }
+
+    fn set(&self, home: &Arc<Home>) {
+        self.home.set(Arc::as_ptr(home));
+        self.id.set(home.id);
+    }
+
+    fn forget(&self, id: u64) {
+        if self.id.get() == id {
+            self.id.set(0);
+        }
+    }
+}
+
+struct Table {
+    first: Entry,
+    others: [Entry; FOUND],
+}
+
 thread_local! {
-    static TABLE: [Entry; FOUND] =
-        const { [const { Entry { id: Cell::new(0), home: Cell::new(std::ptr::null()) } }; FOUND] };
+    static TABLE: Table =
+        const { Table { first: Entry::new(), others: [const { Entry::new() }; FOUND] } };
     static MINE: RefCell<Mine> = const { RefCell::new(Mine(Vec::new())) };
 }
 
@@ -33,13 +71,9 @@ struct Mine(Vec<Arc<Home>>);
 /// This thread's home in pool `id`, if it has one at hand. It lives and belongs to this thread until the thread exits or calls [`register`].
 #[inline(always)]
 pub(super) fn find(id: u64) -> Option<NonNull<Home>> {
-    TABLE.with(|table| {
-        let entry = &table[id as usize % FOUND];
-        if entry.id.get() == id {
-            NonNull::new(entry.home.get().cast_mut())
-        } else {
-            None
-        }
+    TABLE.with(|table| match table.first.home(id) {
+        None => table.others[id as usize % FOUND].home(id),
+        found => found,
     })
 }
 
@@ -67,9 +101,11 @@ pub(super) fn register(pool: &Inner) -> Option<NonNull<Home>> {
             }
         };
         TABLE.with(|table| {
-            let entry = &table[pool.id as usize % FOUND];
-            entry.id.set(pool.id);
-            entry.home.set(Arc::as_ptr(&home));
+            if table.first.id.get() == 0 {
+                table.first.set(&home);
+            } else {
+                table.others[pool.id as usize % FOUND].set(&home);
+            }
         });
         Some(NonNull::from(&*home))
     })
@@ -79,10 +115,8 @@ pub(super) fn register(pool: &Inner) -> Option<NonNull<Home>> {
 
 fn forget(id: u64) {
     TABLE.with(|table| {
-        let entry = &table[id as usize % FOUND];
-        if entry.id.get() == id {
-            entry.id.set(0);
-        }
+        table.first.forget(id);
+        table.others[id as usize % FOUND].forget(id);
     });
 }
 
