@@ -1,5 +1,6 @@
 //! The protocols on real threads, and under miri.
 
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
@@ -58,4 +59,73 @@ fn try_lock_counts_exactly() {
         }
     });
     assert_eq!(*lock.lock_slow(), counted.load(Ordering::Relaxed));
+}
+
+struct Node {
+    next: Option<NonNull<Node>>,
+    value: usize,
+}
+
+// SAFETY: both functions use `next`, which the test touches in no other way; a node is a number and a link.
+unsafe impl Linked for Node {
+    unsafe fn next(node: NonNull<Self>) -> Option<NonNull<Self>> {
+        // SAFETY: owned by the caller's promise.
+        unsafe { (*node.as_ptr()).next }
+    }
+    unsafe fn set_next(node: NonNull<Self>, next: Option<NonNull<Self>>) {
+        // SAFETY: owned by the caller's promise.
+        unsafe { (*node.as_ptr()).next = next }
+    }
+}
+
+fn values(taken: Taken<'_, Node>) -> Vec<usize> {
+    let mut values = Vec::new();
+    taken.visit(|node| {
+        // SAFETY: given to us by `visit`, made from a box by the sender.
+        values.push(unsafe { Box::from_raw(node.as_ptr()) }.value);
+    });
+    values.reverse();
+    values
+}
+
+/// INV-TX-1 to INV-TX-3 on real threads, with lists long enough for their places to be noted.
+#[test]
+fn a_run_list_loses_and_reorders_nothing() {
+    const SENDERS: usize = 3;
+    let list = RunList::new(Vec::new(), 16);
+    let send = |value| {
+        let node = NonNull::from(Box::leak(Box::new(Node { next: None, value })));
+        loop {
+            if let Some((mut guard, left)) = list.try_begin() {
+                guard.extend(values(left));
+                // SAFETY: not pushed, so still ours.
+                guard.push(unsafe { Box::from_raw(node.as_ptr()) }.value);
+                while let Err(again) = guard.end() {
+                    guard = again;
+                    let more = values(guard.take());
+                    guard.extend(more);
+                }
+                return;
+            }
+            // SAFETY: a chain of one, which is ours until it is pushed.
+            match unsafe { list.push(node, node, 1, usize::MAX, false) } {
+                Pushed::Left => return,
+                Pushed::Full => unreachable!("there is no limit"),
+                Pushed::Idle => {}
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for sender in 0..SENDERS {
+            let send = &send;
+            scope.spawn(move || (0..ROUNDS).for_each(|n| send(sender * ROUNDS + n)));
+        }
+    });
+    let (sent, left) = list.try_begin().expect("idle");
+    assert!(left.is_empty());
+    assert_eq!(sent.len(), SENDERS * ROUNDS);
+    for sender in 0..SENDERS {
+        let own = sent.iter().filter(|&&v| v / ROUNDS == sender);
+        assert!(own.is_sorted(), "INV-TX-3");
+    }
 }
