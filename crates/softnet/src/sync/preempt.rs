@@ -44,7 +44,7 @@ mod injected {
             cell.set(x);
             x
         });
-        if random % one_in == 0 {
+        if random.is_multiple_of(one_in) {
             if random >> 24 < 4 && !cfg!(miri) {
                 std::thread::sleep(Duration::from_micros(200));
             } else {

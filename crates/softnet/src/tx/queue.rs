@@ -88,6 +88,14 @@ pub(super) struct Surroundings {
     pub(super) token: usize,
 }
 
+/// How a round through the discipline ended; both say how many packets were dropped.
+enum Round<'a, R> {
+    /// The run is given up. The queue wants to be run again at this time.
+    Over(u64, Option<Time>),
+    /// Packets or events came meanwhile: the run goes on.
+    Again(PacketRunner<'a, Runner<R>>, u64),
+}
+
 impl<R: TxRing> TxQueue<R> {
     /// A queue that feeds `rings`.
     pub(super) fn new(rings: Vec<R>, qdisc: AnyQdisc, around: Surroundings) -> Self {
@@ -194,8 +202,8 @@ impl<R: TxRing> TxQueue<R> {
                 }
             } else {
                 match self.serve_queue(runner, adopted, &mut budget, arm, missed) {
-                    Ok((dropped, timer)) => return (drops + dropped, timer),
-                    Err((again, dropped)) => {
+                    Round::Over(dropped, timer) => return (drops + dropped, timer),
+                    Round::Again(again, dropped) => {
                         runner = again;
                         drops += dropped;
                     }
@@ -215,7 +223,7 @@ impl<R: TxRing> TxQueue<R> {
         budget: &mut Budget,
         arm: Option<Time>,
         missed: bool,
-    ) -> Result<(u64, Option<Time>), (PacketRunner<'a, Runner<R>>, u64)> {
+    ) -> Round<'a, R> {
         preempt::point();
         let left = runner.run(self, adopted, budget);
         preempt::point();
@@ -241,10 +249,10 @@ impl<R: TxRing> TxQueue<R> {
                 self.doorbell.ring(self.token);
             }
         } else if let Err(again) = runner.end() {
-            return Err((again, drops));
+            return Round::Again(again, drops);
         }
         self.room.published();
-        Ok((drops, timer))
+        Round::Over(drops, timer)
     }
 
     /// Asks the worker to come back at `time`, unless it will do so anyway. If the worker was turned away meanwhile (`missed`), it has

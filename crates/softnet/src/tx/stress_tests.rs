@@ -125,7 +125,7 @@ fn stress(senders: u32, served_by: ServedBy, time: Duration) {
                         .collect();
                     offered.fetch_add(list.len() as u64, Ordering::Relaxed);
                     out.device().transmit(list, clock.now());
-                    if number % 64 == 0 {
+                    if number.is_multiple_of(64) {
                         std::thread::yield_now();
                     }
                 }
