@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::list::RawList;
 use super::{Header, Packet, PacketList};
-use crate::sync::{Linked, NoRoom, Ring, RingConsumer};
+use crate::sync::{Linked, MAX_LIMIT, NoRoom, Ring, RingConsumer};
 
 /// What became of packets given to [`PacketRing::produce`].
 #[derive(Debug)]
@@ -33,6 +33,7 @@ impl PacketRing {
         let (ring, consumer) = Ring::new(limit)?;
         let consumer = PacketRingConsumer {
             consumer,
+            first: PacketList::new(),
             kept: PacketList::new(),
         };
         Some((PacketRing { ring }, consumer))
@@ -98,6 +99,8 @@ impl PacketRing {
 /// The consumer's side, used by one thread at a time. Dropping it closes the ring and frees what is in it.
 pub struct PacketRingConsumer {
     consumer: RingConsumer<Header>,
+    /// What goes before all that producers put in.
+    first: PacketList,
     /// Taken out of the ring, but not yet gone: the rest of a list longer than a budget, or what was there before a resize.
     kept: PacketList,
 }
@@ -108,10 +111,11 @@ impl PacketRingConsumer {
     pub fn consume(&mut self, budget: usize, out: &mut PacketList, mut count: impl FnMut(&Packet)) {
         let mut left = budget;
         while left > 0 {
-            let packet = match self.kept.pop_front() {
+            let taken = self.first.pop_front().or_else(|| self.kept.pop_front());
+            let packet = match taken {
                 Some(packet) => packet,
                 None => match self.consumer.next() {
-                    Some(chain) => self.unchain(chain),
+                    Some(chain) => unchain(chain, &mut self.kept),
                     None => break,
                 },
             };
@@ -124,82 +128,90 @@ impl PacketRingConsumer {
         }
     }
 
-    /// The first packet of a chain; the others are kept.
-    #[inline]
-    fn unchain(&mut self, chain: NonNull<Header>) -> Packet {
-        // SAFETY: the ring gave the chain to us alone; it came out of a `PacketList`, so `next` links its packets and ends with `None`.
-        unsafe {
-            let mut next = Header::next(chain);
-            while let Some(node) = next {
-                next = Header::next(node);
-                self.kept.push_back(Packet::from_raw(node));
-            }
-            Packet::from_raw(chain)
-        }
-    }
-
     /// Whether nothing is in the ring, kept, or about to be put in.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.kept.is_empty() && self.consumer.is_empty()
+        self.first.is_empty() && self.kept.is_empty() && self.consumer.is_empty()
+    }
+
+    /// Adds packets that go before all that producers have put in, behind those so added before. Returns those that do not fit.
+    pub fn put_first(&mut self, mut packets: PacketList) -> PacketList {
+        let fits = self.consumer.claim(packets.len());
+        packets.split_front(fits, &mut self.first);
+        packets
     }
 
     /// Changes the limit while producers go on. Returns the newest packets, if they are more than the limit now.
     /// Changes nothing if `limit` is above [`MAX_LIMIT`](crate::sync::MAX_LIMIT).
     pub fn resize(&mut self, limit: u32) -> PacketList {
-        let mut kept = self.kept.take();
-        let mut chains = Vec::new();
-        self.consumer.resize(limit, |chain| chains.push(chain));
-        self.keep(chains, &mut kept);
-        let mut first = PacketList::new();
-        kept.split_front(limit as usize, &mut first);
-        self.kept = first;
-        self.consumer.release(kept.len());
-        kept
+        if limit > MAX_LIMIT {
+            return PacketList::new();
+        }
+        let mut more = self.kept.take();
+        self.consumer
+            .resize(limit, |chain| append(chain, &mut more));
+        let mut surplus = self.first.take();
+        surplus.split_front(limit as usize, &mut self.first);
+        let room = limit as usize - self.first.len();
+        more.split_front(room, &mut self.kept);
+        surplus.append(&mut more);
+        self.consumer.release(surplus.len());
+        surplus
     }
 
     /// Opens a closed ring, with `first` in it, before all that producers put in. Returns what of it does not fit. Changes nothing if `limit` is
     /// above [`MAX_LIMIT`](crate::sync::MAX_LIMIT).
     pub fn open(&mut self, limit: u32, mut first: PacketList) -> PacketList {
-        first.split_front(limit as usize, &mut self.kept);
-        let kept = u32::try_from(self.kept.len()).unwrap_or(u32::MAX);
-        let opened = self.consumer.open(limit, kept, |_| ());
+        first.split_front(limit as usize, &mut self.first);
+        let nodes = u32::try_from(self.first.len()).unwrap_or(u32::MAX);
+        let opened = self.consumer.open(limit, nodes, |_| ());
         debug_assert!(opened, "the limit is checked by the caller");
         first
     }
 
-    /// Takes out all that is in the ring, which stays open.
+    /// Takes out all that is in the ring, which stays as it is, open or closed.
     pub fn take(&mut self) -> PacketList {
-        let ring = self.consumer.ring();
-        if !ring.is_open() {
+        if !self.consumer.ring().is_open() {
             return PacketList::new();
         }
-        let limit = ring.limit();
-        let mut all = self.kept.take();
-        let mut chains = Vec::new();
-        self.consumer.resize(limit, |chain| chains.push(chain));
-        self.keep(chains, &mut all);
+        let limit = self.consumer.ring().limit();
+        let mut all = self.first.take();
+        all.append(&mut self.kept);
+        self.consumer.resize(limit, |chain| append(chain, &mut all));
         self.consumer.release(all.len());
         all
     }
 
     /// Closes the ring, and returns what was in it.
     pub fn close(&mut self) -> PacketList {
-        let mut all = self.kept.take();
-        let mut chains = Vec::new();
-        self.consumer.close(|chain| chains.push(chain));
-        self.keep(chains, &mut all);
+        let mut all = self.first.take();
+        all.append(&mut self.kept);
+        self.consumer.close(|chain| append(chain, &mut all));
         self.consumer.release(all.len());
         all
     }
+}
 
-    fn keep(&mut self, chains: Vec<NonNull<Header>>, to: &mut PacketList) {
-        for chain in chains {
-            let first = self.unchain(chain);
-            to.push_back(first);
-            to.append(&mut self.kept);
+/// The first packet of a chain that the ring gave out; the others go to `rest`.
+#[inline]
+fn unchain(chain: NonNull<Header>, rest: &mut PacketList) -> Packet {
+    // SAFETY: the ring gave the chain to its consumer alone; it came out of a `PacketList`, so `next` links its packets and ends with `None`.
+    unsafe {
+        let mut next = Header::next(chain);
+        while let Some(node) = next {
+            next = Header::next(node);
+            rest.push_back(Packet::from_raw(node));
         }
+        Packet::from_raw(chain)
     }
+}
+
+/// Adds a chain that the ring gave out to `to`.
+fn append(chain: NonNull<Header>, to: &mut PacketList) {
+    let mut rest = PacketList::new();
+    let first = unchain(chain, &mut rest);
+    to.push_back(first);
+    to.append(&mut rest);
 }
 
 impl Drop for PacketRingConsumer {
@@ -212,6 +224,7 @@ impl fmt::Debug for PacketRingConsumer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PacketRingConsumer")
             .field("consumer", &self.consumer)
+            .field("first", &self.first.len())
             .field("kept", &self.kept.len())
             .finish()
     }

@@ -162,6 +162,11 @@ pub struct PfifoFastLockless {
     sent: QdiscStats,
     /// Wire bytes that left the rings in any way, and wire packets beyond frames.
     gone: (u64, u64),
+    /// The last dequeue found nothing more. Then whatever is in the rings was put there by senders whose calls have not returned, or who made the runner go
+    /// round again (the kernel's test by MISSED and DRAINING alone).
+    drained: bool,
+    /// Of each band, as the runner set it.
+    limit: u32,
 }
 
 impl PfifoFastLockless {
@@ -183,6 +188,8 @@ impl PfifoFastLockless {
             rings: Arc::new(rings),
             sent: QdiscStats::default(),
             gone: (0, 0),
+            drained: true,
+            limit: 0,
         })
     }
 
@@ -208,6 +215,7 @@ impl PfifoFastLockless {
         for packet in first {
             lists[band(&packet)].push_back(packet);
         }
+        (self.drained, self.limit) = (false, limit);
         for (band, list) in self.bands.iter_mut().zip(lists) {
             let came = sizes(&list);
             let surplus = band.open(limit, list);
@@ -215,6 +223,25 @@ impl PfifoFastLockless {
             gone(&mut self.gone, &self.rings, surplus, dropped);
         }
         true
+    }
+
+    /// Adds packets that go before all that senders have put in, behind those that came with [`open`](PfifoFastLockless::open) or this before. What does not
+    /// fit is dropped.
+    pub fn put_first(&mut self, packets: PacketList, dropped: &mut Dropped) {
+        self.drained = false;
+        for packet in packets {
+            let came = (packet.wire_len(), packet.wire_packets().saturating_sub(1));
+            self.rings.came(came.0, came.1);
+            let surplus = self.bands[band(&packet)].put_first(packet.into());
+            gone(&mut self.gone, &self.rings, surplus, dropped);
+        }
+    }
+
+    /// Forgets that nothing was queued. Every run but one that only [bypasses](Qdisc::bypass) begins with this: a sender that has put packets in has it begin or go
+    /// round again, and it may end before it looks (the driver is full, the quota used up).
+    #[inline]
+    pub fn look_again(&mut self) {
+        self.drained = false;
     }
 
     /// What senders share.
@@ -234,6 +261,7 @@ impl PfifoFastLockless {
         if limit > MAX_LIMIT {
             return false;
         }
+        (self.drained, self.limit) = (false, limit);
         for band in &mut self.bands {
             let surplus = band.resize(limit);
             gone(&mut self.gone, &self.rings, surplus, dropped);
@@ -250,6 +278,11 @@ impl PfifoFastLockless {
             self.gone.1 += extra;
             out.append(&mut rest);
         }
+    }
+
+    fn bypass_several(&self, packets: &PacketList) -> bool {
+        let first = packets.front().map(band);
+        packets.iter().all(|packet| Some(band(packet)) == first)
     }
 
     /// The runner's part of the numbers; [`PfifoFastRings::complete`] does the rest.
@@ -278,22 +311,20 @@ impl Qdisc for PfifoFastLockless {
     /// As [`PfifoFastRings::enqueue`], for the runner itself. Packets refused by closed rings are dropped as
     /// [`QdiscReset`](DropReason::QdiscReset).
     fn enqueue(&mut self, packets: &mut PacketList, _now: Time, dropped: &mut Dropped) {
+        self.drained = false;
         if let Some(refused) = self.rings.enqueue(packets.take()) {
             dropped.append(refused.full, DropReason::QdiscLimit);
             dropped.append(refused.closed, DropReason::QdiscReset);
         }
     }
 
-    /// Packets of one band, so that none passes another, while nothing is queued or about to be (BUG-TX-8: looked at by the one who has the run).
+    /// Packets of one band, so that none passes another, while nothing is queued that a sender may rely on (BUG-TX-8: looked at by the one who has the
+    /// run).
     #[inline]
     fn bypass(&self, packets: &PacketList) -> bool {
-        let Some(first) = packets.front() else {
-            return false;
-        };
-        let band_of_first = band(first);
-        self.is_empty()
-            && packets.len() <= self.rings.bands[band_of_first].limit() as usize
-            && packets.iter().all(|packet| band(packet) == band_of_first)
+        self.drained
+            && packets.len() <= self.limit as usize
+            && (packets.len() == 1 || self.bypass_several(packets))
     }
 
     #[inline]
@@ -319,10 +350,11 @@ impl Qdisc for PfifoFastLockless {
         self.gone.0 += bytes;
         self.gone.1 += packets - frames as u64;
         // A budget used up says nothing about the rest; a budget left says that nothing more is published.
-        if frames == budget && !self.is_empty() {
-            Next::Ready
-        } else {
+        self.drained = frames < budget || self.is_empty();
+        if self.drained {
             Next::Idle
+        } else {
+            Next::Ready
         }
     }
 

@@ -437,6 +437,25 @@ impl<N> RingConsumer<N> {
         self.ring.head.store(self.nodes, Ordering::Release);
     }
 
+    /// Takes room for so many nodes, or as many as fit, that the caller keeps as if they were in the ring, before all that is there. To be
+    /// [released](RingConsumer::release).
+    pub fn claim(&mut self, nodes: usize) -> usize {
+        let mut tail = self.ring.tail();
+        loop {
+            let limit = self.ring.limit.load(Ordering::Relaxed);
+            let room = limit.saturating_sub(tail.nodes_since(self.nodes));
+            let fits = u32::try_from(nodes).unwrap_or(u32::MAX).min(room);
+            let next = Word {
+                nodes: tail.nodes.wrapping_add(fits),
+                ..tail
+            };
+            match self.ring.change_tail(tail, next) {
+                Ok(()) => return fits as usize,
+                Err(now) => tail = now,
+            }
+        }
+    }
+
     /// Whether nothing is in the ring, nor about to be published. What the consumer has taken and not released does not count.
     #[inline]
     pub fn is_empty(&self) -> bool {

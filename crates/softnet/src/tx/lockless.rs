@@ -5,14 +5,14 @@
 //! and nothing passes a packet that was queued before (INV-TX-3, BUG-TX-8), because a bypass looks at the bands while it has the run.
 //!
 //! # Coming and going
-//! The rings are the queue's own and stay with it; a discipline that replaces this one closes them. A sender that finds them closed uses the adoption list. What it
-//! left there when the rings are opened goes *ahead* of them: it was sent by a thread that had not used them yet.
+//! The rings are the queue's own and stay with it; a discipline that replaces this one closes them. A sender that finds them closed uses the adoption list, and
+//! may leave packets there when the rings are open again. These go behind what the old discipline held and *ahead* of the rings. A sender uses the
+//! rings only if it finds the adoption list empty: then whoever took its earlier packets off has put them ahead before it looks into the rings again.
 
 use super::policy::{RUN_QUOTA, ServedBy};
 use super::queue::{TxQueue, XmitResult};
 use super::ring::TxRing;
 use super::runner::{Budget, Runner};
-use super::validate;
 use crate::packet::PacketList;
 use crate::qdisc::{AnyQdisc, PfifoFastRings, Qdisc as _};
 use crate::stats::DropReason;
@@ -31,15 +31,33 @@ impl<R: TxRing> TxQueue<R> {
         let offered = packets.len();
         let by_worker = self.policy.served_by == ServedBy::Worker;
         if !by_worker && let Some((mut runner, mut left)) = self.run.try_begin() {
-            runner.put_ahead(self, &mut left);
-            left.append(&mut packets);
+            if !left.is_empty() {
+                runner.put_ahead(&mut left);
+                left.append(&mut packets);
+                packets = left;
+            }
             let budget = Budget::new(RUN_QUOTA, now);
-            let (dropped, _) = self.serve(runner, &mut left, budget, Some(now));
+            let (dropped, _) = self.serve(runner, &mut packets, budget, Some(now));
             return match dropped {
                 0 => XmitResult::Success,
                 1 if offered == 1 => XmitResult::Drop,
                 _ => XmitResult::Congestion,
             };
+        }
+        self.fill(rings, packets, offered, now)
+    }
+
+    /// What a sender does that does not get the run at once.
+    #[inline(never)]
+    fn fill(
+        &self,
+        rings: &PfifoFastRings,
+        packets: PacketList,
+        offered: usize,
+        now: Time,
+    ) -> XmitResult {
+        if !self.run.is_empty() {
+            return self.transmit_adopted(packets, now);
         }
         let refused = rings.enqueue(packets).unwrap_or_default();
         let dropped = refused.full.len();
@@ -52,10 +70,10 @@ impl<R: TxRing> TxQueue<R> {
             return self.transmit_adopted(refused.closed, now);
         }
         if dropped < offered {
-            if by_worker {
+            if self.policy.served_by == ServedBy::Worker {
                 self.doorbell.ring(self.token);
             } else if let Some((mut runner, mut left)) = self.run.begin_or_note() {
-                runner.put_ahead(self, &mut left);
+                runner.put_ahead(&mut left);
                 let budget = Budget::new(RUN_QUOTA, now);
                 self.serve(runner, &mut left, budget, Some(now));
             }
@@ -92,10 +110,12 @@ impl<R: TxRing> Runner<R> {
 
     /// What waited on the adoption list goes ahead of the rings, where they are open.
     #[inline]
-    pub(super) fn put_ahead(&mut self, queue: &TxQueue<R>, left: &mut PacketList) {
-        if !left.is_empty() && self.active && self.is_lockless() {
-            validate(left, queue.features(), queue.pool(), &mut self.dropped);
-            self.requeued.append(left);
+    pub(super) fn put_ahead(&mut self, left: &mut PacketList) {
+        if !left.is_empty()
+            && self.active
+            && let AnyQdisc::PfifoFastLockless(lockless) = &mut self.qdisc
+        {
+            lockless.put_first(left.take(), &mut self.dropped);
         }
     }
 

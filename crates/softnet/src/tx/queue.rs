@@ -210,7 +210,7 @@ impl<R: TxRing> TxQueue<R> {
                 }
             }
             (*adopted, missed) = runner.take();
-            runner.put_ahead(self, adopted);
+            runner.put_ahead(adopted);
         }
     }
 
@@ -269,7 +269,7 @@ impl<R: TxRing> TxQueue<R> {
     pub(crate) fn run_from_worker(&self, quota: usize, now: Time) -> Option<Time> {
         // If another thread runs, it goes round once more, and then arms or rings as it finds things.
         let (mut runner, mut adopted) = self.run.begin_or_miss()?;
-        runner.put_ahead(self, &mut adopted);
+        runner.put_ahead(&mut adopted);
         self.serve(runner, &mut adopted, Budget::new(quota, now), None)
             .1
     }
@@ -315,7 +315,7 @@ impl<R: TxRing> TxQueue<R> {
     /// control path only.
     pub(super) fn evict(&self) -> (Vec<R>, PacketList) {
         let (mut guard, mut left) = self.run.begin_slow();
-        guard.put_ahead(self, &mut left);
+        guard.put_ahead(&mut left);
         let mut waiting = guard.requeued.take();
         guard.qdisc.drain(&mut waiting);
         waiting.append(&mut guard.adopted);
@@ -336,7 +336,7 @@ impl<R: TxRing> TxQueue<R> {
         now: Time,
     ) {
         let (mut guard, mut left) = self.run.begin_slow();
-        guard.put_ahead(self, &mut left);
+        guard.put_ahead(&mut left);
         let mut moved = PacketList::new();
         guard.qdisc.drain(&mut moved);
         moved.append(&mut waiting);
@@ -382,7 +382,7 @@ impl<R: TxRing> TxQueue<R> {
 
     /// Ends a run of the control path: keeps what waited for the next run, publishes, frees, and lets the worker look at the rest.
     pub(super) fn leave(&self, mut guard: PacketRunner<'_, Runner<R>>, mut left: PacketList) {
-        guard.put_ahead(self, &mut left);
+        guard.put_ahead(&mut left);
         guard.adopted.append(&mut left);
         guard.publish(&self.published);
         guard.dropped.settle(&self.drops);

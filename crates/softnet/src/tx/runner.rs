@@ -125,6 +125,9 @@ impl<R: TxRing> Runner<R> {
         budget: &mut Budget,
     ) -> Left {
         let now = budget.start;
+        if let AnyQdisc::PfifoFastLockless(lockless) = &mut self.qdisc {
+            lockless.look_again();
+        }
         if !self.active {
             self.dropped
                 .append(self.adopted.take(), DropReason::DeviceDown);

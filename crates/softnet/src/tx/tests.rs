@@ -466,7 +466,7 @@ fn senders_keep_their_order_and_lose_nothing() {
                     let mut list = PacketList::new();
                     for k in n..(n + burst).min(each) {
                         // A pool that is in use everywhere is back-pressure, not an error.
-                        while bench.pool.stats().free < 64 {
+                        while bench.pool.stats().free < 1024 {
                             std::thread::yield_now();
                         }
                         list.push_back(frame(&bench.pool, 1, 2, 100, sender << 24 | k));
