@@ -349,9 +349,9 @@ impl Qdisc for PfifoFastLockless {
         self.sent.packets += packets;
         self.gone.0 += bytes;
         self.gone.1 += packets - frames as u64;
-        // A budget used up says nothing about the rest; a budget left says that nothing more is published.
-        self.drained = frames < budget || self.is_empty();
-        if self.drained {
+        // Not where the budget just sufficed: such a run may be given up with a sender's note unread.
+        self.drained = frames < budget;
+        if self.drained || self.is_empty() {
             Next::Idle
         } else {
             Next::Ready

@@ -25,8 +25,8 @@
 //!    A resize changes class or generation in `tail`; reservations made before are passed or consumed before it returns, so afterwards nothing
 //!    can be published by the old rules.
 //!
-//! Positions count modulo 2^29. A producer would have to sleep for an exact multiple of 2^29 reservations to publish into a slot that is free
-//! for the same number. Its chain would still be delivered once and counted right, but perhaps not before the next few chains.
+//! Positions count modulo 2^34 and are never used twice below that, whatever is resized in between. A producer would have to sleep for an exact multiple of
+//! 2^34 reservations (half an hour of them, at ten million a second) to publish into a slot that is free for the same number.
 //!
 //! # Ordering
 //! - *T*, the reservation, reads `head` with Acquire, which pairs with *H*, its Release: the free word stored before H is what the publish finds. A
@@ -53,13 +53,17 @@ const CLOSED: u32 = 31;
 /// How often the consumer looks again at a hole in front of published chains before it passes it: about a microsecond.
 const SPINS: u32 = if cfg!(loom) { 0 } else { 32 };
 
-const BITS: u32 = 29;
-const MASK: u32 = (1 << BITS) - 1;
+/// Bits of a position.
+const POSITION: u32 = 34;
+/// Bits of a number of nodes: more than twice the longest limit.
+const NODES: u32 = 24;
+const POSITIONS: u64 = (1 << POSITION) - 1;
+const ALL_NODES: u32 = (1 << NODES) - 1;
 
-/// `tail`: position, nodes reserved (both modulo 2^29), generation, class.
+/// `tail`: position, nodes reserved (modulo 2^34 and 2^24), generation, class.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Word {
-    position: u32,
+    position: u64,
     nodes: u32,
     generation: bool,
     class: u32,
@@ -68,23 +72,23 @@ struct Word {
 impl Word {
     fn unpack(word: u64) -> Word {
         Word {
-            position: word as u32 & MASK,
-            nodes: (word >> BITS) as u32 & MASK,
-            generation: word >> (2 * BITS) & 1 == 1,
-            class: (word >> (2 * BITS + 1)) as u32,
+            position: word & POSITIONS,
+            nodes: (word >> POSITION) as u32 & ALL_NODES,
+            generation: word >> (POSITION + NODES) & 1 == 1,
+            class: (word >> (POSITION + NODES + 1)) as u32,
         }
     }
 
     fn pack(self) -> u64 {
-        u64::from(self.position & MASK)
-            | u64::from(self.nodes & MASK) << BITS
-            | u64::from(self.generation) << (2 * BITS)
-            | u64::from(self.class) << (2 * BITS + 1)
+        self.position & POSITIONS
+            | u64::from(self.nodes & ALL_NODES) << POSITION
+            | u64::from(self.generation) << (POSITION + NODES)
+            | u64::from(self.class) << (POSITION + NODES + 1)
     }
 
     /// Nodes in the ring, where those up to `head` have left.
     fn nodes_since(self, head: u32) -> u32 {
-        self.nodes.wrapping_sub(head) & MASK
+        self.nodes.wrapping_sub(head) & ALL_NODES
     }
 
     /// The limit while `tail` is this: `limit` may already be that of the next class.
@@ -94,8 +98,8 @@ impl Word {
 }
 
 /// What a slot holds while it is free for `position`: odd, so no pointer.
-fn free<N>(position: u32) -> *mut N {
-    std::ptr::without_provenance_mut((position & MASK) as usize * 2 + 1)
+fn free<N>(position: u64) -> *mut N {
+    std::ptr::without_provenance_mut((position & POSITIONS) as usize * 2 + 1)
 }
 
 fn chain<N>(word: *mut N) -> Option<NonNull<N>> {
@@ -108,7 +112,7 @@ type Slots<N> = Box<[AtomicPtr<N>]>;
 pub struct Ring<N> {
     /// Changed by producers.
     tail: CachePadded<AtomicU64>,
-    /// Nodes released, modulo 2^29. Changed by the consumer.
+    /// Nodes released, modulo 2^24. Changed by the consumer.
     head: CachePadded<AtomicU32>,
     /// Nodes; changed by a resize only.
     limit: CachePadded<AtomicU32>,
@@ -119,7 +123,7 @@ pub struct Ring<N> {
 #[derive(Debug)]
 #[must_use = "the room is lost if nothing is published"]
 pub struct Reservation {
-    position: u32,
+    position: u64,
     class: u32,
     nodes: u32,
 }
@@ -166,7 +170,7 @@ impl<N> Ring<N> {
         consumer.open(limit, 0, |_| ()).then_some((ring, consumer))
     }
 
-    fn slot(&self, class: u32, position: u32) -> Option<&AtomicPtr<N>> {
+    fn slot(&self, class: u32, position: u64) -> Option<&AtomicPtr<N>> {
         let slots = self.arrays.get(class as usize)?.get()?;
         slots.get(position as usize & (slots.len() - 1))
     }
@@ -268,7 +272,7 @@ impl<N> Ring<N> {
     }
 
     /// A new position for nodes that are counted in already; or gives their room back.
-    fn reserve_again(&self, nodes: u32) -> Result<(u32, u32), NoRoom> {
+    fn reserve_again(&self, nodes: u32) -> Result<(u64, u32), NoRoom> {
         let mut tail = self.tail();
         loop {
             let head = self.head();
@@ -333,9 +337,9 @@ impl<N> fmt::Debug for Ring<N> {
 pub struct RingConsumer<N> {
     ring: Arc<Ring<N>>,
     /// Of the next slot to look at.
-    position: u32,
+    position: u64,
     /// Positions before this one are reserved.
-    seen: u32,
+    seen: u64,
     /// Nodes released.
     nodes: u32,
     class: u32,
@@ -372,10 +376,10 @@ impl<N> RingConsumer<N> {
     }
 
     fn advance(&mut self) {
-        self.position = self.position.wrapping_add(1) & MASK;
+        self.position = self.position.wrapping_add(1) & POSITIONS;
     }
 
-    fn next_lap(&self) -> u32 {
+    fn next_lap(&self) -> u64 {
         self.position.wrapping_add(1 << self.class)
     }
 
@@ -384,7 +388,7 @@ impl<N> RingConsumer<N> {
         self.look();
         let mut position = self.position;
         loop {
-            position = position.wrapping_add(1) & MASK;
+            position = position.wrapping_add(1) & POSITIONS;
             if position == self.seen {
                 return false;
             }
@@ -432,7 +436,7 @@ impl<N> RingConsumer<N> {
     /// Gives the producers room for so many nodes, which have left.
     #[inline]
     pub fn release(&mut self, nodes: usize) {
-        self.nodes = self.nodes.wrapping_add(nodes as u32) & MASK;
+        self.nodes = self.nodes.wrapping_add(nodes as u32) & ALL_NODES;
         // H: pairs with T.
         self.ring.head.store(self.nodes, Ordering::Release);
     }
@@ -484,8 +488,14 @@ impl<N> RingConsumer<N> {
         let start = if class == self.class {
             None
         } else {
-            // Far enough that no producer gets there while the array is prepared.
-            let start = self.position.wrapping_add(1 << (BITS - 1)) & MASK;
+            // No producer gets there while the array is prepared (invariant 4), and none has been there: a reservation made before the change is good
+            // for no slot after it.
+            let size = if self.class == CLOSED {
+                0
+            } else {
+                1 << self.class
+            };
+            let start = self.position.wrapping_add(size) & POSITIONS;
             self.prepare(class, start);
             Some(start)
         };
@@ -500,15 +510,15 @@ impl<N> RingConsumer<N> {
     }
 
     /// Makes every slot of an array free, for the positions from `start` on.
-    fn prepare(&self, class: u32, start: u32) {
-        let size = 1_u32 << class;
+    fn prepare(&self, class: u32, start: u64) {
+        let size = 1_u64 << class;
         let fresh = || (0..size).map(|_| AtomicPtr::new(free(0))).collect();
         let Some(array) = self.ring.arrays.get(class as usize) else {
             return;
         };
         let slots = array.get_or_init(fresh);
         for n in 0..size {
-            let position = start.wrapping_add(n) & MASK;
+            let position = start.wrapping_add(n) & POSITIONS;
             // Nobody who could still publish here has a reservation (invariant 5). G publishes this.
             slots[(position & (size - 1)) as usize].store(free(position), Ordering::Relaxed);
         }
@@ -518,7 +528,7 @@ impl<N> RingConsumer<N> {
     fn switch(
         &mut self,
         class: u32,
-        start: Option<u32>,
+        start: Option<u64>,
         nodes: u32,
         mut take: impl FnMut(NonNull<N>),
     ) {

@@ -5,15 +5,20 @@
 //! and nothing passes a packet that was queued before (INV-TX-3, BUG-TX-8), because a bypass looks at the bands while it has the run.
 //!
 //! # Coming and going
-//! The rings are the queue's own and stay with it; a discipline that replaces this one closes them. A sender that finds them closed uses the adoption list, and
-//! may leave packets there when the rings are open again. These go behind what the old discipline held and *ahead* of the rings. A sender uses the
-//! rings only if it finds the adoption list empty: then whoever took its earlier packets off has put them ahead before it looks into the rings again.
+//! The rings are the queue's own and stay with it; a discipline that replaces this one closes them. A sender that finds them closed *crosses* to the adoption
+//! list: it counts itself in `crossing`, looks once more, and counts itself out when its packets are on the list. Who opens the rings has the run; he
+//! opens them, waits until nobody crosses, and then takes the list once more: its packets go behind what the old discipline held and ahead of the
+//! rings. Count and look, and opening and the look at the count are SeqCst: either the sender sees the rings open, or the opener sees it cross. So
+//! while the rings are open and somebody runs the queue, nothing is on the list, and no sender has packets in both (INV-TX-3). Senders wait for nobody in this; the
+//! control path waits for them.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::policy::{RUN_QUOTA, ServedBy};
 use super::queue::{TxQueue, XmitResult};
 use super::ring::TxRing;
 use super::runner::{Budget, Runner};
-use crate::packet::PacketList;
+use crate::packet::{PacketList, PacketRunner};
 use crate::qdisc::{AnyQdisc, PfifoFastRings, Qdisc as _};
 use crate::stats::DropReason;
 use crate::sync::MAX_LIMIT;
@@ -30,9 +35,8 @@ impl<R: TxRing> TxQueue<R> {
     ) -> XmitResult {
         let offered = packets.len();
         let by_worker = self.policy.served_by == ServedBy::Worker;
-        if !by_worker && let Some((mut runner, mut left)) = self.run.try_begin() {
+        if !by_worker && let Some((runner, mut left)) = self.run.try_begin() {
             if !left.is_empty() {
-                runner.put_ahead(&mut left);
                 left.append(&mut packets);
                 packets = left;
             }
@@ -56,24 +60,25 @@ impl<R: TxRing> TxQueue<R> {
         offered: usize,
         now: Time,
     ) -> XmitResult {
-        if !self.run.is_empty() {
-            return self.transmit_adopted(packets, now);
+        let mut refused = rings.enqueue(packets).unwrap_or_default();
+        if !refused.closed.is_empty() {
+            let _crossing = Crossing::new(&self.crossing);
+            let mut again = rings.enqueue(refused.closed).unwrap_or_default();
+            if !again.closed.is_empty() {
+                return self.transmit_adopted(again.closed, now);
+            }
+            refused.full.append(&mut again.full);
         }
-        let refused = rings.enqueue(packets).unwrap_or_default();
         let dropped = refused.full.len();
         if dropped > 0 {
             self.drops
                 .add(DropReason::QdiscLimit, refused.full.wire_packets());
             drop(refused.full);
         }
-        if !refused.closed.is_empty() {
-            return self.transmit_adopted(refused.closed, now);
-        }
         if dropped < offered {
             if self.policy.served_by == ServedBy::Worker {
                 self.doorbell.ring(self.token);
-            } else if let Some((mut runner, mut left)) = self.run.begin_or_note() {
-                runner.put_ahead(&mut left);
+            } else if let Some((runner, mut left)) = self.run.begin_or_note() {
                 let budget = Budget::new(RUN_QUOTA, now);
                 self.serve(runner, &mut left, budget, Some(now));
             }
@@ -101,22 +106,45 @@ impl<R: TxRing> TxQueue<R> {
     }
 }
 
+/// Puts what crossing senders left on the list into rings that were just opened, ahead of all that is put there. Waits for crossing senders: control
+/// path only.
+pub(super) fn after_opening<R: TxRing>(
+    runner: &mut PacketRunner<'_, Runner<R>>,
+    crossing: &AtomicUsize,
+) {
+    while runner.is_lockless() && crossing.load(Ordering::SeqCst) != 0 {
+        std::thread::yield_now();
+    }
+    if runner.is_lockless() {
+        let (late, _) = runner.take();
+        let Runner { qdisc, dropped, .. } = &mut **runner;
+        if let AnyQdisc::PfifoFastLockless(lockless) = qdisc {
+            lockless.put_first(late, dropped);
+        }
+    }
+}
+
+/// A sender on its way to the adoption list.
+struct Crossing<'a>(&'a AtomicUsize);
+
+impl Crossing<'_> {
+    fn new(count: &AtomicUsize) -> Crossing<'_> {
+        count.fetch_add(1, Ordering::SeqCst);
+        Crossing(count)
+    }
+}
+
+impl Drop for Crossing<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
 impl<R: TxRing> Runner<R> {
     /// Whether senders fill the discipline.
     #[inline]
     pub(super) fn is_lockless(&self) -> bool {
         matches!(self.qdisc, AnyQdisc::PfifoFastLockless(_))
-    }
-
-    /// What waited on the adoption list goes ahead of the rings, where they are open.
-    #[inline]
-    pub(super) fn put_ahead(&mut self, left: &mut PacketList) {
-        if !left.is_empty()
-            && self.active
-            && let AnyQdisc::PfifoFastLockless(lockless) = &mut self.qdisc
-        {
-            lockless.put_first(left.take(), &mut self.dropped);
-        }
     }
 
     /// Puts `qdisc` in place of the discipline, in the lockless form if the queue has one. `moved`, what was queued, is in it (or dropped, for its limit)

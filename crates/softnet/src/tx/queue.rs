@@ -6,11 +6,12 @@
 //! (the worker's timer goes on), when the driver is full ([`wake`](TxQueue::wake) goes on) or when all is sent.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 
+use super::lockless::after_opening;
 use super::policy::{RUN_QUOTA, ServedBy, TimeLimit, TxPolicy};
 use super::ring::{Features, TxRing};
 use super::room::Room;
@@ -67,6 +68,8 @@ pub struct TxQueue<R> {
     watch: Watch,
     /// What senders fill themselves, while it is the discipline; see [`lockless`](super::lockless).
     rings: Option<Arc<PfifoFastRings>>,
+    /// Senders between finding the rings closed and leaving their packets elsewhere.
+    pub(super) crossing: AtomicUsize,
     pub(super) policy: TxPolicy,
     features: Features,
     pub(super) drops: Arc<DropCounters>,
@@ -120,6 +123,7 @@ impl<R: TxRing> TxQueue<R> {
             room: Room::default(),
             watch: Watch::default(),
             rings: shared,
+            crossing: AtomicUsize::new(0),
             policy,
             features,
             drops,
@@ -210,7 +214,6 @@ impl<R: TxRing> TxQueue<R> {
                 }
             }
             (*adopted, missed) = runner.take();
-            runner.put_ahead(adopted);
         }
     }
 
@@ -268,8 +271,7 @@ impl<R: TxRing> TxQueue<R> {
     /// The worker's turn: runs the queue for at most `quota` packets, and says when it wants to be run again at the latest.
     pub(crate) fn run_from_worker(&self, quota: usize, now: Time) -> Option<Time> {
         // If another thread runs, it goes round once more, and then arms or rings as it finds things.
-        let (mut runner, mut adopted) = self.run.begin_or_miss()?;
-        runner.put_ahead(&mut adopted);
+        let (runner, mut adopted) = self.run.begin_or_miss()?;
         self.serve(runner, &mut adopted, Budget::new(quota, now), None)
             .1
     }
@@ -315,7 +317,6 @@ impl<R: TxRing> TxQueue<R> {
     /// control path only.
     pub(super) fn evict(&self) -> (Vec<R>, PacketList) {
         let (mut guard, mut left) = self.run.begin_slow();
-        guard.put_ahead(&mut left);
         let mut waiting = guard.requeued.take();
         guard.qdisc.drain(&mut waiting);
         waiting.append(&mut guard.adopted);
@@ -336,7 +337,6 @@ impl<R: TxRing> TxQueue<R> {
         now: Time,
     ) {
         let (mut guard, mut left) = self.run.begin_slow();
-        guard.put_ahead(&mut left);
         let mut moved = PacketList::new();
         guard.qdisc.drain(&mut moved);
         moved.append(&mut waiting);
@@ -344,6 +344,7 @@ impl<R: TxRing> TxQueue<R> {
         moved.append(&mut left);
         guard.rings.extend(rings);
         guard.replace_qdisc(qdisc, moved, now);
+        after_opening(&mut guard, &self.crossing);
         self.leave(guard, PacketList::new());
     }
 
@@ -382,7 +383,6 @@ impl<R: TxRing> TxQueue<R> {
 
     /// Ends a run of the control path: keeps what waited for the next run, publishes, frees, and lets the worker look at the rest.
     pub(super) fn leave(&self, mut guard: PacketRunner<'_, Runner<R>>, mut left: PacketList) {
-        guard.put_ahead(&mut left);
         guard.adopted.append(&mut left);
         guard.publish(&self.published);
         guard.dropped.settle(&self.drops);
