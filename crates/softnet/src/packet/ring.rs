@@ -114,7 +114,7 @@ impl PacketRingConsumer {
             let taken = self.first.pop_front().or_else(|| self.kept.pop_front());
             let packet = match taken {
                 Some(packet) => packet,
-                None => match self.consumer.next() {
+                None => match self.consumer.take() {
                     Some(chain) => unchain(chain, &mut self.kept),
                     None => break,
                 },

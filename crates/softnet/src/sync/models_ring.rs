@@ -38,7 +38,7 @@ fn produce(ring: &Producer, value: usize) -> bool {
 
 fn consume(consumer: &mut Consumer) -> Vec<usize> {
     let mut values = Vec::new();
-    while let Some(chain) = consumer.next() {
+    while let Some(chain) = consumer.take() {
         let chain = own(chain);
         consumer.release(chain.1 as usize);
         values.push(chain.0);
@@ -139,7 +139,7 @@ fn after_a_close_nothing_comes() {
         let thread = thread::spawn(move || produce(&other, 10));
         let mut out = Vec::new();
         consumer.close(|chain| out.push(own(chain).0));
-        let closed = (ring.reserve(1).is_err(), consumer.next().is_none());
+        let closed = (ring.reserve(1).is_err(), consumer.take().is_none());
         assert_eq!(closed, (true, true));
         assert_eq!(thread.join().unwrap(), !out.is_empty());
         consumer.release(out.len());
@@ -271,7 +271,7 @@ fn without_passing_a_hole_holds_up_others() {
         let other = ring.clone();
         let thread = thread::spawn(move || produce(&other, 10));
         thread.join().unwrap();
-        assert!(consumer.next_without_passing().is_some(), "stuck");
+        assert!(consumer.take_without_passing().is_some(), "stuck");
     });
 }
 

@@ -348,7 +348,7 @@ pub struct RingConsumer<N> {
 impl<N> RingConsumer<N> {
     /// Takes the next chain. To be [released](RingConsumer::release) when its nodes are no longer to count.
     #[inline]
-    pub fn next(&mut self) -> Option<NonNull<N>> {
+    pub fn take(&mut self) -> Option<NonNull<N>> {
         loop {
             if self.position == self.seen && !self.look() {
                 return None;
@@ -539,7 +539,6 @@ impl<N> RingConsumer<N> {
                 nodes: tail.nodes.wrapping_add(nodes),
                 generation: !tail.generation,
                 class,
-                ..tail
             };
             // G
             match self.ring.change_tail(tail, next) {
@@ -570,7 +569,7 @@ impl<N> RingConsumer<N> {
 /// Steps left out, for models that have to fail.
 #[cfg(all(test, loom))]
 impl<N> RingConsumer<N> {
-    pub(super) fn next_without_passing(&mut self) -> Option<NonNull<N>> {
+    pub(super) fn take_without_passing(&mut self) -> Option<NonNull<N>> {
         self.look();
         let slot = self.ring.slot(self.class, self.position)?;
         chain(slot.load(Ordering::SeqCst))

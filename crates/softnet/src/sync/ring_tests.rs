@@ -47,7 +47,7 @@ fn produce(ring: &Ring<Chain>, sender: usize, number: usize, nodes: usize) -> Re
 }
 
 fn consume(consumer: &mut RingConsumer<Chain>) -> Option<Chain> {
-    let chain = own(consumer.next()?);
+    let chain = own(consumer.take()?);
     consumer.release(chain.nodes);
     Some(chain)
 }
@@ -98,7 +98,7 @@ fn bug_pf_7_a_ring_of_size_0() {
 fn a_hole_is_passed_when_something_is_behind_it() {
     let (ring, mut consumer) = Ring::new(4).unwrap();
     let late = ring.reserve(2).unwrap();
-    assert!(consumer.next().is_none(), "nothing is published");
+    assert!(consumer.take().is_none(), "nothing is published");
     assert!(!consumer.is_empty(), "but something is about to be");
     produce(&ring, 1, 0, 1).unwrap();
     assert_eq!(consume(&mut consumer).unwrap().sender, 1);
@@ -149,7 +149,7 @@ fn a_late_producer_is_refused_by_a_changed_ring() {
     consumer.resize(100, |chain| taken.push(own(chain)));
     assert!(ring.publish(late, chain()).is_ok(), "it still fits");
     consumer.release(1);
-    assert_eq!((taken.len(), own(consumer.next().unwrap()).sender), (1, 0));
+    assert_eq!((taken.len(), own(consumer.take().unwrap()).sender), (1, 0));
 }
 
 /// Several producers, one consumer, and a ring that is resized and closed all the while: every chain comes once or is refused, each
@@ -199,7 +199,7 @@ fn inv_ring_1_2_nothing_is_lost_under_concurrency() {
                 any = true;
                 seen(chain);
                 turn += 1;
-                if turn % 64 == 0 {
+                if turn.is_multiple_of(64) {
                     break;
                 }
             }
@@ -254,7 +254,9 @@ fn producers_never_wait_for_the_consumer() {
     });
     assert!(done.load(Ordering::Relaxed));
     let mut consumer = consumer;
-    consumer.close(|chain| drop(own(chain)));
+    consumer.close(|chain| {
+        own(chain);
+    });
 }
 
 proptest! {
@@ -307,6 +309,8 @@ proptest! {
             }
             prop_assert_eq!(ring.len(), model.iter().map(|c| c.1).sum::<usize>());
         }
-        consumer.close(|chain| drop(own(chain)));
+        consumer.close(|chain| {
+        own(chain);
+    });
     }
 }
