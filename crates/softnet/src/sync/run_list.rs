@@ -154,8 +154,10 @@ impl<'a, N: Linked> Taken<'a, N> {
 pub struct RunList<N: Linked, T> {
     /// Alone on its cache lines: senders write it while the runner is busy with the value.
     word: CachePadded<AtomicPtr<N>>,
+    /// Read by all, changed by none (what it points to is).
     hints: Box<[AtomicPtr<N>]>,
-    value: UnsafeCell<T>,
+    /// Alone on its lines too: it is the runner's.
+    value: CachePadded<UnsafeCell<T>>,
 }
 
 // SAFETY: the value is used by one thread at a time (invariant 1), which needs no more than `T: Send`; nodes may go from thread to thread (`Linked`).
@@ -176,7 +178,7 @@ impl<N: Linked, T> RunList<N, T> {
         RunList {
             word: CachePadded::new(AtomicPtr::new(std::ptr::null_mut())),
             hints: hints(expected),
-            value: UnsafeCell::new(value),
+            value: CachePadded::new(UnsafeCell::new(value)),
         }
     }
 

@@ -60,12 +60,8 @@ pub struct TxQueue<R> {
     pub(super) run: PacketRun<Runner<R>>,
     /// Written by the runner, read by anyone.
     published: CachePadded<Published<10>>,
-    /// The time for which the worker has been asked to come back; `u64::MAX` if it has not. Written by the runner only.
-    armed: AtomicU64,
-    /// The driver may have room again; set by [`wake`](TxQueue::wake), cleared by the runner before it tries.
-    woken: AtomicBool,
-    room: Room,
-    watch: Watch,
+    aside: CachePadded<Aside>,
+    // From here on nothing is written while packets flow: every sender reads these lines.
     /// What senders fill themselves, while it is the discipline; see [`lockless`](super::lockless).
     rings: Option<Arc<PfifoFastRings>>,
     /// Senders between finding the rings closed and leaving their packets elsewhere.
@@ -76,6 +72,17 @@ pub struct TxQueue<R> {
     pool: Pool,
     pub(super) doorbell: Arc<Doorbell>,
     pub(super) token: usize,
+}
+
+/// What is written now and then, by the runner, the driver and waiting senders: on lines of its own.
+#[derive(Debug)]
+struct Aside {
+    /// The time for which the worker has been asked to come back; `u64::MAX` if it has not. Written by the runner only.
+    armed: AtomicU64,
+    /// The driver may have room again; set by [`wake`](TxQueue::wake), cleared by the runner before it tries.
+    woken: AtomicBool,
+    room: Room,
+    watch: Watch,
 }
 
 /// Where a queue's packets and what it leaves undone go.
@@ -118,10 +125,12 @@ impl<R: TxRing> TxQueue<R> {
         TxQueue {
             run: PacketRun::new(runner, policy.max_burst),
             published: CachePadded::default(),
-            armed: AtomicU64::new(u64::MAX),
-            woken: AtomicBool::new(false),
-            room: Room::default(),
-            watch: Watch::default(),
+            aside: CachePadded::new(Aside {
+                armed: AtomicU64::new(u64::MAX),
+                woken: AtomicBool::new(false),
+                room: Room::default(),
+                watch: Watch::default(),
+            }),
             rings: shared,
             crossing: AtomicUsize::new(0),
             policy,
@@ -199,7 +208,7 @@ impl<R: TxRing> TxQueue<R> {
                 // Nothing is left, and no timer was.
                 match runner.end() {
                     Ok(()) => {
-                        self.room.published();
+                        self.aside.room.published();
                         return (drops, None);
                     }
                     Err(again) => runner = again,
@@ -230,7 +239,8 @@ impl<R: TxRing> TxQueue<R> {
         preempt::point();
         let left = runner.run(self, adopted, budget);
         preempt::point();
-        self.watch
+        self.aside
+            .watch
             .ran(left == Left::Stopped, runner.sent(), budget.start);
         let drops = runner.dropped.wire_packets();
         runner.publish(&self.published);
@@ -243,6 +253,7 @@ impl<R: TxRing> TxQueue<R> {
         match (timer, arm) {
             (Some(time), Some(now)) => self.arm(time, now, missed),
             _ => self
+                .aside
                 .armed
                 .store(timer.map_or(u64::MAX, Time::nanos), Ordering::Relaxed),
         }
@@ -254,16 +265,16 @@ impl<R: TxRing> TxQueue<R> {
         } else if let Err(again) = runner.end() {
             return Round::Again(again, drops);
         }
-        self.room.published();
+        self.aside.room.published();
         Round::Over(drops, timer)
     }
 
     /// Asks the worker to come back at `time`, unless it will do so anyway. If the worker was turned away meanwhile (`missed`), it has
     /// forgotten its timer, which may have fired at a time that this sender has not seen yet.
     fn arm(&self, time: Time, now: Time, missed: bool) {
-        let armed = self.armed.load(Ordering::Relaxed);
+        let armed = self.aside.armed.load(Ordering::Relaxed);
         if missed || armed > time.nanos() || armed <= now.nanos() {
-            self.armed.store(time.nanos(), Ordering::Relaxed);
+            self.aside.armed.store(time.nanos(), Ordering::Relaxed);
             self.doorbell.ring(self.token);
         }
     }
@@ -277,7 +288,7 @@ impl<R: TxRing> TxQueue<R> {
     }
 
     pub(super) fn watch(&self) -> &Watch {
-        &self.watch
+        &self.aside.watch
     }
 
     /// Has the driver's rings [restarted](TxRing::restart) and tries them anew. Waits for a running thread: control path only.
@@ -285,12 +296,12 @@ impl<R: TxRing> TxQueue<R> {
         let (mut guard, left) = self.run.begin_slow();
         guard.rings.iter_mut().for_each(|ring| ring.restart(now));
         guard.stopped = false;
-        self.watch.restarted();
+        self.aside.watch.restarted();
         self.leave(guard, left);
     }
 
     pub(super) fn take_woken(&self) -> bool {
-        self.woken.swap(false, Ordering::Acquire)
+        self.aside.woken.swap(false, Ordering::Acquire)
     }
 
     pub(super) fn time_limit(&self) -> Option<&TimeLimit> {
@@ -308,7 +319,7 @@ impl<R: TxRing> TxQueue<R> {
     /// The driver has room again (or may have). May be called from any thread, also while the queue runs: then it
     /// goes round once more, so that a wake-up between the driver's refusal and the queue's stop is not lost (BUG-TX-24).
     pub fn wake(&self) {
-        self.woken.store(true, Ordering::Release);
+        self.aside.woken.store(true, Ordering::Release);
         preempt::point();
         self.doorbell.ring(self.token);
     }
@@ -438,7 +449,7 @@ impl<R: TxRing> TxQueue<R> {
     /// calls this before it transmits, with a limit below the discipline's, is slowed down instead of losing packets. Blocks; senders that do not call
     /// it are not affected.
     pub fn wait_for_room(&self, limit: usize, timeout: Duration) -> bool {
-        self.room.wait(timeout, || self.waiting() < limit)
+        self.aside.room.wait(timeout, || self.waiting() < limit)
     }
 
     /// Whether nothing waits, on the adoption list or in the discipline. Exact when no sender is active.
@@ -446,5 +457,51 @@ impl<R: TxRing> TxQueue<R> {
         self.run.is_idle()
             && self.published.get()[QLEN] == 0
             && self.open_rings().is_none_or(PfifoFastRings::is_empty)
+    }
+}
+
+#[cfg(test)]
+mod layout {
+    use std::mem::{offset_of, size_of};
+
+    use super::*;
+    use crate::testing::RecordingRing;
+
+    type Queue = TxQueue<RecordingRing>;
+
+    /// The pair of lines that processors fetch together.
+    fn line(offset: usize) -> usize {
+        offset / size_of::<CachePadded<u8>>()
+    }
+
+    /// What different threads write lies on different lines, and what every sender reads on lines that nobody writes.
+    #[test]
+    fn what_is_written_apart_lies_apart() {
+        let written = [
+            (
+                offset_of!(Queue, run),
+                size_of::<PacketRun<Runner<RecordingRing>>>(),
+            ),
+            (
+                offset_of!(Queue, published),
+                size_of::<CachePadded<Published<10>>>(),
+            ),
+            (offset_of!(Queue, aside), size_of::<CachePadded<Aside>>()),
+        ]
+        .map(|(start, size)| line(start)..line(start + size - 1) + 1);
+        let read = [
+            offset_of!(Queue, rings),
+            offset_of!(Queue, policy),
+            offset_of!(Queue, features),
+            offset_of!(Queue, drops),
+            offset_of!(Queue, pool),
+            offset_of!(Queue, doorbell),
+            offset_of!(Queue, token),
+        ];
+        for (n, lines) in written.iter().enumerate() {
+            assert!(read.iter().all(|&field| !lines.contains(&line(field))));
+            let others = written[n + 1..].iter();
+            others.for_each(|o| assert!(o.start >= lines.end || o.end <= lines.start));
+        }
     }
 }
