@@ -6,13 +6,23 @@ use super::testing::{Frame, Transport, bytes_of, large_frames, packet, pool};
 use super::*;
 use crate::pool::Pool;
 
-/// The wire packets that a large UDP frame with `frame`'s headers and payload is cut into.
+const ALL: MergeKinds = MergeKinds {
+    tcp4: true,
+    tcp6: true,
+    udp: true,
+};
+
+/// The wire packets that a large frame with `frame`'s headers and payload is cut into.
 fn datagrams(frame: &Frame, size: u16, pool: &Pool) -> PacketList {
     let mut large = packet(&frame.bytes());
     large.set_checksum(Some(frame.checksum()));
     let segments = frame.payload.len().div_ceil(usize::from(size)) as u16;
     large.set_gso((segments > 1).then(|| Gso {
-        kind: GsoKind::Udp,
+        kind: match (&frame.transport, frame.v6) {
+            (Transport::Tcp { .. }, false) => GsoKind::TcpV4,
+            (Transport::Tcp { .. }, true) => GsoKind::TcpV6,
+            _ => GsoKind::Udp,
+        },
         ecn: false,
         size,
         segments,
@@ -47,15 +57,25 @@ proptest! {
     /// Segment, merge, segment: every byte is the same, whatever the frame.
     #[test]
     fn merging_is_undone_by_segmenting(frame in large_frames(4000), size in 1_u16..1600) {
-        let frame = Frame { transport: Transport::Udp, ..frame };
+        let mut frame = frame;
+        if let Transport::Tcp { flags, .. } = &mut frame.transport
+            && *flags & 1 == 0
+        {
+            // Half of them as data in the middle of a connection.
+            *flags = 0x10 | *flags & 0x48;
+        }
+        let mergeable = match &frame.transport {
+            Transport::Tcp { flags, .. } => flags & !(0x08 | 0x40) == 0x10,
+            _ => true,
+        };
         let size = size.max(frame.payload.len().div_ceil(200) as u16);
         let pool = pool(800, 2048);
         let mut list = datagrams(&frame, size, &pool);
         let (wire, wire_len) = (bytes(&list), list.bytes());
-        merge(&mut list);
+        merge(&mut list, ALL);
         prop_assert_eq!(list.wire_packets(), wire.len() as u64);
         prop_assert_eq!(list.iter().map(Packet::wire_len).sum::<u64>(), wire_len);
-        if frame.options == 0 && wire.len() > 1 {
+        if frame.options == 0 && mergeable && wire.len() > 1 {
             prop_assert!(list.len() < wire.len(), "nothing was merged");
         }
         prop_assert_eq!(cut_again(list, &pool), wire);
@@ -82,7 +102,7 @@ proptest! {
             list.push_back(p);
         }
         let mut before = bytes(&list);
-        merge(&mut list);
+        merge(&mut list, ALL);
         let mut after = cut_again(list, &pool);
         // IPv4 identifications of datagrams that are never fragmented may change: compare without them and the header's checksum.
         for frame in before.iter_mut().chain(&mut after).filter(|f| f[12..15] == [8, 0, 0x45]) {
@@ -112,7 +132,7 @@ fn merged(frames: &[Frame], pending: bool, change: impl Fn(usize, &mut Packet)) 
         change(n, &mut p);
         list.push_back(p);
     }
-    merge(&mut list);
+    merge(&mut list, ALL);
     list.iter().map(|p| p.wire_packets() as usize).collect()
 }
 
@@ -160,4 +180,82 @@ fn damaged_and_peculiar_datagrams_stay_alone() {
     assert_eq!(each(|f| f.padding = 4), [1, 1, 1]);
     assert_eq!(each(|f| f.payload.clear()), [1, 1, 1]);
     assert_eq!(each(|f| f.options = 1), [1, 1, 1]);
+}
+
+/// TCP segments as they come from a sender without segmentation offload.
+fn segments(sizes: &[usize]) -> Vec<Frame> {
+    let mut seq = 0xFFFF_FF00_u32;
+    let mut frames = Vec::new();
+    for (n, &len) in sizes.iter().enumerate() {
+        frames.push(Frame {
+            id: n as u16,
+            seq,
+            transport: Transport::Tcp {
+                options: 3,
+                flags: 0x10,
+            },
+            ..Frame::tcp(false, len)
+        });
+        seq = seq.wrapping_add(len as u32);
+    }
+    frames
+}
+
+fn with_flags(frame: &mut Frame, flags: u8) {
+    frame.transport = Transport::Tcp { options: 3, flags };
+}
+
+/// What ends a large TCP frame: a shorter segment, PSH, a gap, another acknowledgement, another flag.
+#[test]
+fn tcp_segments_merge_as_far_as_they_join() {
+    for pending in [false, true] {
+        let check = |change: &dyn Fn(&mut Vec<Frame>), expected: &[usize]| {
+            let mut frames = segments(&[100; 6]);
+            change(&mut frames);
+            assert_eq!(merged(&frames, pending, |_, _| ()), expected);
+        };
+        check(&|_| (), &[6]);
+        check(&|f| f[2].payload.truncate(99), &[3, 3]);
+        check(&|f| with_flags(&mut f[2], 0x18), &[3, 3]);
+        check(&|f| with_flags(&mut f[0], 0x18), &[1, 5]);
+        check(&|f| with_flags(&mut f[2], 0x11), &[2, 1, 3]);
+        check(&|f| with_flags(&mut f[2], 0x50), &[2, 1, 3]);
+        check(&|f| f[3].seq = f[3].seq.wrapping_add(1), &[3, 1, 2]);
+        check(&|f| drop(f.remove(2)), &[2, 3]);
+        check(&|f| f.swap(2, 3), &[2, 1, 1, 2]);
+        check(&|f| f[4].traffic_class = 0, &[4, 1, 1]);
+        check(&|f| f.iter_mut().for_each(|f| f.payload.clear()), &[1; 6]);
+    }
+    // Another window or acknowledgement.
+    for at in [14 + 20 + 8, 14 + 20 + 14] {
+        let one = merged(&segments(&[100; 4]), true, |n, p| {
+            if n == 2 {
+                p.data_mut()[at] ^= 1;
+            }
+        });
+        assert_eq!(one, [2, 1, 1]);
+    }
+}
+
+/// Only what the driver takes.
+#[test]
+fn kinds_that_the_driver_does_not_take_stay_alone() {
+    let pool = pool(100, 2048);
+    let none = MergeKinds {
+        tcp4: false,
+        tcp6: true,
+        udp: false,
+    };
+    for frames in [segments(&[100; 3]), sized(&[20; 3])] {
+        let mut list: PacketList = frames
+            .iter()
+            .map(|frame| {
+                let mut p = small(&pool, &frame.bytes());
+                p.set_checksum(Some(frame.checksum()));
+                p
+            })
+            .collect();
+        merge(&mut list, none);
+        assert_eq!(list.len(), 3);
+    }
 }

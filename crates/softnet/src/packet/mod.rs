@@ -37,7 +37,7 @@ pub use adopt::{Entry, PacketAdoption, PacketRun, PacketRunner};
 pub use checksum::{checksum, fold, pseudo_header, sum_bytes};
 pub(crate) use header::{Flags, Header, SharedInfo};
 pub use list::PacketList;
-pub use merge::merge;
+pub use merge::{MergeKinds, merge};
 pub use meta::{Checksum, Gso, GsoKind};
 pub use parse::{EthernetAddress, Headers, L4, Network, ethernet, parse};
 pub use ring::{PacketRing, PacketRingConsumer, Produced};

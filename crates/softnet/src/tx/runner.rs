@@ -6,7 +6,7 @@ use super::ring::{Sent, TxRing, Xmit};
 use super::select::select_queue;
 use super::validate;
 use super::waiting::Waiting;
-use crate::packet::{PacketList, merge};
+use crate::packet::{MergeKinds, PacketList, merge};
 use crate::qdisc::{AnyQdisc, Next, PfifoFastLockless, Qdisc};
 use crate::stats::{DropReason, Dropped, Published, Sampler};
 use crate::time::Time;
@@ -304,8 +304,13 @@ impl<R: TxRing> Runner<R> {
     fn fit_and_send(&mut self, queue: &TxQueue<R>, batch: &mut PacketList) -> Xmit {
         let features = queue.features();
         validate(batch, features, queue.pool(), &mut self.dropped);
-        if features.uso && features.checksum {
-            merge(batch);
+        if features.checksum {
+            let kinds = MergeKinds {
+                tcp4: features.tso4,
+                tcp6: features.tso6,
+                udp: features.uso,
+            };
+            merge(batch, kinds);
         }
         self.send(batch)
     }
