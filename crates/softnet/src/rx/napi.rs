@@ -26,7 +26,7 @@ struct Polling<Q> {
 
 /// A receive queue and the device it belongs to.
 ///
-/// INV-RX-10: whoever holds the [claim](Napi::claim) polls, and forwards what it got before it lets go, so that packets of one queue stay in
+/// INV-RX-10: whoever holds the claim polls, and forwards what it got before it lets go, so that packets of one queue stay in
 /// order whichever worker polls it.
 #[derive(Debug)]
 pub struct Napi<Q, R> {
