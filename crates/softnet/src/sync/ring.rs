@@ -108,7 +108,7 @@ fn chain<N>(word: *mut N) -> Option<NonNull<N>> {
 
 type Slots<N> = Box<[AtomicPtr<N>]>;
 
-/// The producers' side of a ring; see the [module](self). Shared by reference; no function waits.
+/// The producers' side of a ring; see the module. Shared by reference; no function waits.
 pub struct Ring<N> {
     /// Changed by producers.
     tail: CachePadded<AtomicU64>,
@@ -236,7 +236,7 @@ impl<N> Ring<N> {
     }
 
     /// Puts a chain of as many nodes as were reserved into the ring, and with it gives it up to the consumer. If the consumer has
-    /// [passed](self) the reservation, a new position is taken: the chain leaves as if the call had begun only now.
+    /// passed the reservation, a new position is taken: the chain leaves as if the call had begun only now.
     ///
     /// # Errors
     /// With the chain, if the ring was closed or shortened meanwhile.
