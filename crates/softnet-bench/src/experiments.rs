@@ -6,7 +6,7 @@ use crate::error::BenchError;
 use crate::options::Options;
 use crate::report::Collector;
 use crate::tap_case::Case;
-use crate::{backlog, joins, tap_case, web_case};
+use crate::{backlog, joins, nolock_qdisc, tap_case, web_case};
 
 /// One experiment.
 pub(crate) struct Experiment {
@@ -34,8 +34,8 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
     },
     Experiment {
         name: "nolock-qdisc",
-        summary: "disciplines that senders share without a lock, against the same under one",
-        run: crate::nolock_qdisc::run,
+        summary: "disciplines that senders share without a lock, against the same under one; web requests between containers",
+        run: all_nolock_qdisc,
     },
     Experiment {
         name: "bulk-free",
@@ -48,25 +48,31 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         run: crate::defer_free::run,
     },
     Experiment {
-        name: "nolock-qdisc",
-        summary: "web requests through a proxy, in containers joined by Softnet, a bridge or Open vSwitch",
-        run: nolock_qdisc,
-    },
-    Experiment {
         name: "backlog",
         summary: "packets from worker to worker; many small requests and senders between hosts joined by Softnet and others",
         run: all_backlog,
     },
 ];
 
-fn nolock_qdisc(options: &Options) -> Result<Value, BenchError> {
+fn all_nolock_qdisc(options: &Options) -> Result<Value, BenchError> {
     let name = "nolock-qdisc";
-    joins::check(name, &web_case::variants(), &options.variants)?;
+    let mut known = nolock_qdisc::variants();
+    for name in web_case::variants() {
+        if !known.contains(&name) {
+            known.push(name);
+        }
+    }
+    joins::check(name, &known, &options.variants)?;
     let mut results = Collector::default();
-    if options.includes("case", web_case::CASE)? {
+    if options.includes("case", nolock_qdisc::CASE)? {
+        nolock_qdisc::rows(options, &mut results)?;
+    }
+    if options.includes("case", web_case::CASE)? && !nolock_qdisc::is_meant(options)? {
         web_case::rows(options, &mut results)?;
     }
-    Ok(results.report(name, web_case::COMPARE))
+    let mut report = results.report(name, &[nolock_qdisc::COMPARE, web_case::COMPARE].concat());
+    nolock_qdisc::scaling(&mut report);
+    Ok(report)
 }
 
 fn all_backlog(options: &Options) -> Result<Value, BenchError> {

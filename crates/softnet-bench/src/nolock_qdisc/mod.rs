@@ -25,6 +25,8 @@ use crate::tx_adopt::{Ticks, kernel, rows};
 
 mod ways;
 
+/// What `--only case=` calls these rows.
+pub(crate) const CASE: &str = "pktgen";
 /// Numbers of threads, unless the command line names others.
 const THREADS: [usize; 4] = [1, 2, 8, 64];
 /// Numbers of queues below `mq`.
@@ -39,7 +41,7 @@ const SHARE: f64 = 0.1;
 const SHORTEST: Duration = Duration::from_millis(100);
 const PER_THREAD: Duration = Duration::from_millis(2);
 /// Fields that Softnet is compared by.
-const COMPARE: &[&str] = &["mpps", "p50_ns", "p99_ns", "p999_ns", "cpu_s_per_mpkt"];
+pub(crate) const COMPARE: &[&str] = &["mpps", "p50_ns", "p99_ns", "p999_ns", "cpu_s_per_mpkt"];
 
 /// How senders get at the discipline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -195,20 +197,23 @@ impl Variant for Turn {
     }
 }
 
-/// Runs the experiment.
-pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
+/// The names of all ways.
+pub(crate) fn variants() -> Vec<&'static str> {
+    WAYS.iter().map(|way| way.name()).collect()
+}
+
+/// Whether `--only` names what only these rows have.
+pub(crate) fn is_meant(options: &Options) -> Result<bool, BenchError> {
+    let own = ["threads", "qdisc", "parent", "queues"];
     let only = options.only()?;
-    let unknown = |name: &&String| WAYS.iter().all(|way| way.name() != *name);
-    if let Some(unknown) = options.variants.iter().find(unknown) {
-        let known: Vec<_> = WAYS.iter().map(|way| way.name()).collect();
-        return Err(BenchError::Usage(format!(
-            "nolock-qdisc has no variant '{unknown}'; it has: {}",
-            known.join(", ")
-        )));
-    }
+    Ok(only.iter().any(|(name, _)| own.contains(&name.as_str())))
+}
+
+/// Measures.
+pub(crate) fn rows(options: &Options, results: &mut Collector) -> Result<(), BenchError> {
+    let only = options.only()?;
     let ticks = Ticks::new();
     let slice = options.slice().mul_f64(SHARE);
-    let mut results = Collector::default();
     for case in cases(&options.threads) {
         if !case.wanted(&only) {
             continue;
@@ -235,15 +240,13 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
                 ticks: ticks.clone(),
             }));
         }
-        interleave(options.rounds(), &mut variants, &mut results)?;
+        interleave(options.rounds(), &mut variants, results)?;
     }
-    let mut report = results.report("nolock-qdisc", COMPARE);
-    scaling(&mut report);
-    Ok(report)
+    Ok(())
 }
 
 /// Adds what more queues give: `mpps_over_queues=1/softnet/threads=2,queues=2`.
-fn scaling(report: &mut Value) {
+pub(crate) fn scaling(report: &mut Value) {
     let rows = report["rows"].as_array().cloned().unwrap_or_default();
     let below_mq = |row: &&Value| row["parent"] == "mq" && row["mpps"].as_f64().is_some();
     for row in rows.iter().filter(below_mq) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crossbeam_utils::CachePadded;
 use softnet::packet::PacketList;
 use softnet::pool::Pool;
-use softnet::qdisc::{PrioSpec, QdiscEnv, QdiscSpec, TbfSpec};
+use softnet::qdisc::{MqSpec, PrioSpec, QdiscEnv, QdiscSpec, TbfSpec};
 use softnet::time::Time;
 use softnet::tx::{DeviceConfig, Features, Standalone, TxPolicy, XmitResult};
 
@@ -51,7 +51,14 @@ pub(super) fn measure(
     let queues = case.queues();
     let delivery = Arc::new(Delivery::new(queues, plan.threads));
     let sinks = (0..queues).map(|n| Sink::of(Driver::Null, n, delivery.clone(), ticks.clone()));
-    let spec = case.qdisc.spec(plan.packets());
+    let child = case.qdisc.spec(plan.packets());
+    let spec = match case.mq {
+        Some(_) => QdiscSpec::Mq(MqSpec {
+            others: Box::new(child),
+            ..MqSpec::default()
+        }),
+        None => child,
+    };
     let build = || {
         let env = QdiscEnv { pool: pool.clone() };
         spec.build(&env)

@@ -5,6 +5,7 @@
 mod check;
 mod error;
 mod file;
+mod mq;
 mod options;
 mod qdisc;
 mod receive;

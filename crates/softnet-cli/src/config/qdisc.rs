@@ -1,6 +1,8 @@
 //! `qdisc = { kind = "tbf", rate = "100mbit", … }`: tc's option names and units, to a [`QdiscSpec`].
 
-use softnet::qdisc::{LinkCost, LinkLayer, MAX_BANDS, PrioSpec, QdiscSpec, SpecError, TbfSpec};
+use softnet::qdisc::{
+    LinkCost, LinkLayer, MAX_BANDS, MqSpec, PrioSpec, QdiscSpec, SpecError, TbfSpec,
+};
 use toml::Value;
 
 use super::error::Problem;
@@ -13,7 +15,7 @@ const TXQUEUELEN: u32 = 1000;
 const ETHERNET_HEADER: u64 = 14;
 
 /// The kinds, for messages.
-const KINDS: &str = "noqueue, pfifo, bfifo, pfifo_head_drop, pfifo_fast, prio or tbf";
+const KINDS: &str = "noqueue, pfifo, bfifo, pfifo_head_drop, pfifo_fast, prio, tbf or mq";
 
 /// Reads a discipline for a device with this MTU.
 pub(super) fn spec(options: &Options<'_>, mtu: u32) -> Result<QdiscSpec, Problem> {
@@ -46,6 +48,10 @@ pub(super) fn spec(options: &Options<'_>, mtu: u32) -> Result<QdiscSpec, Problem
             let limit = options.quantity("limit", units::size)?.unwrap_or(default);
             QdiscSpec::Bfifo { limit }
         }
+        "mq" => {
+            options.only(name, &[])?;
+            QdiscSpec::Mq(MqSpec::default())
+        }
         "prio" => prio(options)?,
         "tbf" => tbf(options)?,
         _ => {
@@ -61,7 +67,10 @@ pub(super) fn spec(options: &Options<'_>, mtu: u32) -> Result<QdiscSpec, Problem
             SpecError::PeakMtu => "mtu",
             SpecError::Bands => "bands",
             SpecError::Priomap => "priomap",
-            SpecError::Change(_) | SpecError::Tree(_) => "kind",
+            SpecError::Change(_)
+            | SpecError::Tree(_)
+            | SpecError::Child(_)
+            | SpecError::Queues(_) => "kind",
         };
         options.problem(key, options.span_of(key), error.to_string())
     })?;

@@ -12,7 +12,7 @@ use toml::Spanned;
 use super::error::Problem;
 use super::file::{OptionTable, Qdiscs};
 use super::options::Options;
-use super::qdisc;
+use super::{mq, qdisc};
 
 /// Keys of a filter.
 const FILTER_KEYS: &[&str] = &[
@@ -50,6 +50,13 @@ pub(super) fn spec(
             .map(|table| options(table.get_ref(), table.span()))
             .collect(),
     };
+    if let Some((root, others)) = tables.split_first()
+        && root
+            .find("kind")
+            .is_some_and(|(_, kind)| kind.get_ref().as_str() == Some("mq"))
+    {
+        return mq::spec(prefix, root, others, filters, mtu);
+    }
     let mut tree = TreeSpec::new();
     for options in &tables {
         add_qdisc(&mut tree, options, mtu)?;
@@ -67,9 +74,7 @@ pub(super) fn spec(
 }
 
 fn add_qdisc(tree: &mut TreeSpec, options: &Options<'_>, mtu: u32) -> Result<(), Problem> {
-    let spec = qdisc::spec(options, mtu)?;
-    let handle = |key| options.parsed(key, HANDLE, |text| text.parse::<Handle>().ok());
-    let parent = match handle("parent")? {
+    let parent = match handle(options, "parent")? {
         Some(parent) => parent,
         // As the first table's, it goes without saying.
         None if tree.is_empty() => Handle::ROOT,
@@ -78,7 +83,23 @@ fn add_qdisc(tree: &mut TreeSpec, options: &Options<'_>, mtu: u32) -> Result<(),
             return Err(options.problem("parent", options.span.clone(), text));
         }
     };
-    let name = handle("handle")?.unwrap_or(Handle::NONE);
+    put(tree, parent, options, mtu)
+}
+
+/// The handle at a key.
+pub(super) fn handle(options: &Options<'_>, key: &str) -> Result<Option<Handle>, Problem> {
+    options.parsed(key, HANDLE, |text| text.parse().ok())
+}
+
+/// Puts a table's discipline into a tree.
+pub(super) fn put(
+    tree: &mut TreeSpec,
+    parent: Handle,
+    options: &Options<'_>,
+    mtu: u32,
+) -> Result<(), Problem> {
+    let spec = qdisc::spec(options, mtu)?;
+    let name = handle(options, "handle")?.unwrap_or(Handle::NONE);
     tree.add(parent, name, spec).map_err(|error| {
         let key = match error {
             SpecError::Tree(TreeError::Handle(_) | TreeError::InUse(_)) => "handle",
@@ -92,7 +113,7 @@ fn add_qdisc(tree: &mut TreeSpec, options: &Options<'_>, mtu: u32) -> Result<(),
 
 /// tc-flower(8)'s words, where there is one: `protocol`, `src_ip`, `dst_ip`, `ip_proto`, `src_port`, `dst_port`; besides them `dscp` and `mark`. A filter with
 /// none of them is for all packets.
-fn add_filter(tree: &mut TreeSpec, options: &Options<'_>) -> Result<(), Problem> {
+pub(super) fn add_filter(tree: &mut TreeSpec, options: &Options<'_>) -> Result<(), Problem> {
     options.only("filter", FILTER_KEYS)?;
     let handle = |key| options.parsed(key, HANDLE, |text| text.parse::<Handle>().ok());
     let class_key = if options.find("classid").is_some() {

@@ -4,10 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::{
-    AnyQdisc, Bfifo, Handle, LinkCost, Pfifo, PfifoFast, PfifoHeadDrop, PrioSpec, Qdisc, Tbf, Tree,
-    TreeError, TreeSpec,
+    AnyQdisc, Bfifo, Handle, LinkCost, MqSpec, MqprioSpec, Pfifo, PfifoFast, PfifoHeadDrop,
+    PrioSpec, Qdisc, Tbf, Tree, TreeError, TreeSpec,
 };
 use crate::pool::Pool;
+use crate::tx::QueueMapError;
 
 /// A discipline and its parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,6 +43,10 @@ pub enum QdiscSpec {
     Custom(CustomSpec),
     /// Several disciplines.
     Tree(TreeSpec),
+    /// One for each transmit queue.
+    Mq(MqSpec),
+    /// One for each transmit queue, and queues for each priority.
+    Mqprio(MqprioSpec),
 }
 
 /// How to make a discipline from outside this crate.
@@ -128,6 +133,12 @@ pub enum SpecError {
     /// A discipline in use is of another kind, or its kind has no parameters.
     #[error("the discipline is not a {0} whose parameters could be changed; replace it")]
     Change(&'static str),
+    /// A discipline that stands at a root only, as a child.
+    #[error("{0} can stand at a device's root only")]
+    Child(&'static str),
+    /// `mqprio`'s queues are not those of the device.
+    #[error("mqprio: {0}")]
+    Queues(#[from] QueueMapError),
     /// The place in the tree is wrong.
     #[error(transparent)]
     Tree(#[from] TreeError),
@@ -153,6 +164,8 @@ impl QdiscSpec {
             QdiscSpec::Prio(_) => "prio",
             QdiscSpec::Custom(custom) => custom.kind,
             QdiscSpec::Tree(tree) => tree.kind(),
+            QdiscSpec::Mq(_) => "mq",
+            QdiscSpec::Mqprio(_) => "mqprio",
         }
     }
 
@@ -167,7 +180,24 @@ impl QdiscSpec {
 
     /// Whether it can stand at a device's root only.
     pub(super) fn is_root_only(&self) -> bool {
-        matches!(self, QdiscSpec::Noqueue)
+        matches!(
+            self,
+            QdiscSpec::Noqueue | QdiscSpec::Mq(_) | QdiscSpec::Mqprio(_)
+        )
+    }
+
+    /// The children, of a discipline that has one at each transmit queue.
+    pub fn per_queue(&self) -> Option<&MqSpec> {
+        match self {
+            QdiscSpec::Mq(mq) => Some(mq),
+            QdiscSpec::Mqprio(mqprio) => Some(&mqprio.mq),
+            _ => None,
+        }
+    }
+
+    /// What stands at transmit queue `queue`: the queue's child, or the discipline itself.
+    pub fn at_queue(&self, queue: usize) -> &QdiscSpec {
+        self.per_queue().map_or(self, |mq| mq.child(queue))
     }
 
     /// How many instances a device with `rings` rings has: one for each ring where the discipline decides nothing across queues, else one
@@ -175,6 +205,7 @@ impl QdiscSpec {
     pub fn queues(&self, rings: usize) -> usize {
         match self {
             QdiscSpec::PfifoFast { .. } | QdiscSpec::Noqueue => rings,
+            QdiscSpec::Mq(_) | QdiscSpec::Mqprio(_) => rings,
             QdiscSpec::Tree(tree) => match tree.child_of(Handle::ROOT) {
                 Some(root) => root.qdisc.queues(rings),
                 None => rings,
@@ -191,12 +222,14 @@ impl QdiscSpec {
         match self {
             QdiscSpec::Tbf(tbf) => tbf.check(),
             QdiscSpec::Prio(prio) => prio.check(),
+            QdiscSpec::Mq(mq) => mq.check(),
+            QdiscSpec::Mqprio(mqprio) => mqprio.mq.check(),
             // A tree has been checked as it was put together.
             _ => Ok(()),
         }
     }
 
-    /// Builds an empty discipline.
+    /// Builds an empty discipline, for a device with one transmit queue; with more, each has its own ([`at_queue`](QdiscSpec::at_queue)).
     ///
     /// # Errors
     /// As [`check`](QdiscSpec::check).
@@ -213,6 +246,7 @@ impl QdiscSpec {
             }
             QdiscSpec::Tbf(spec) => AnyQdisc::Tbf(Box::new(Tbf::new(spec, env.pool.clone()))),
             QdiscSpec::Custom(custom) => AnyQdisc::Custom((custom.make)(env)),
+            QdiscSpec::Mq(_) | QdiscSpec::Mqprio(_) => self.at_queue(0).build(env)?,
             QdiscSpec::Tree(tree) => AnyQdisc::Tree(Box::new(Tree::build(tree, env)?)),
             // Its classes have names only in a tree.
             QdiscSpec::Prio(_) => {

@@ -290,3 +290,135 @@ fn without_a_new_word_a_passed_chain_is_lost() {
         assert!(!published || out == [10], "lost");
     });
 }
+
+/// The way of the transmit queue: take the run and pass an empty discipline by, or put a chain in and leave a note.
+struct Lockless {
+    ring: Producer,
+    run: RunList<super::models::Node, Passing>,
+}
+
+struct Passing {
+    consumer: Consumer,
+    sent: Vec<usize>,
+    /// The last look found nothing, and no note has come since.
+    drained: bool,
+}
+
+impl Lockless {
+    fn new() -> Arc<Lockless> {
+        let (ring, consumer) = ring(4);
+        let passing = Passing {
+            consumer,
+            sent: Vec::new(),
+            drained: true,
+        };
+        Arc::new(Lockless {
+            ring,
+            run: RunList::new(passing, 0),
+        })
+    }
+
+    /// `careful`: a bypass looks whether something is queued.
+    fn transmit(&self, value: usize, careful: bool) {
+        let guard = match self.run.try_begin() {
+            Some((mut guard, _)) => {
+                if guard.drained || !careful {
+                    guard.sent.push(value);
+                    match guard.end() {
+                        Ok(()) => return,
+                        Err(again) => again,
+                    }
+                } else {
+                    assert!(produce(&self.ring, value));
+                    guard
+                }
+            }
+            None => {
+                assert!(produce(&self.ring, value));
+                match self.run.begin_or_note() {
+                    Some((guard, _)) => guard,
+                    None => return,
+                }
+            }
+        };
+        self.serve(guard);
+    }
+
+    fn serve(&self, mut guard: RunnerGuard<'_, super::models::Node, Passing>) {
+        loop {
+            drop(guard.take());
+            let passing = &mut *guard;
+            passing.drained = false;
+            let out = consume(&mut passing.consumer);
+            passing.sent.extend(out);
+            passing.drained = true;
+            match guard.end() {
+                Ok(()) => return,
+                Err(again) => guard = again,
+            }
+        }
+    }
+}
+
+/// INV-TX-2, INV-TX-3, BUG-TX-8 with the run of the transmit queue: nothing is stuck behind a note that was not written, and no bypass passes a packet
+/// of the same sender.
+#[test]
+fn notes_and_bypasses_lose_and_reorder_nothing() {
+    loom::model(|| {
+        let queue = Lockless::new();
+        let other = queue.clone();
+        let thread = thread::spawn(move || {
+            other.transmit(10, true);
+            other.transmit(11, true);
+        });
+        queue.transmit(20, true);
+        queue.transmit(21, true);
+        thread.join().unwrap();
+        let (guard, _) = queue.run.try_begin().expect("idle");
+        let sent = guard.sent.clone();
+        assert_eq!(sent.len(), 4, "stuck: {sent:?}");
+        assert!(
+            of(&sent, 1).is_sorted() && of(&sent, 2).is_sorted(),
+            "{sent:?}"
+        );
+    });
+}
+
+/// The same with three senders, so that one finds MISSED set by another.
+#[test]
+fn a_note_that_is_there_already_is_read() {
+    loom::model(|| {
+        let queue = Lockless::new();
+        let threads: Vec<_> = [10, 30]
+            .into_iter()
+            .map(|value| {
+                let queue = queue.clone();
+                thread::spawn(move || queue.transmit(value, true))
+            })
+            .collect();
+        queue.transmit(20, true);
+        threads.into_iter().for_each(|t| t.join().unwrap());
+        let (guard, _) = queue.run.try_begin().expect("idle");
+        assert_eq!(guard.sent.len(), 3, "stuck");
+    });
+}
+
+/// The model can fail: a bypass that does not ask whether something is queued passes it (BUG-TX-8).
+#[test]
+#[should_panic(expected = "passed")]
+fn a_bypass_that_does_not_look_passes_what_is_queued() {
+    loom::model(|| {
+        let queue = Lockless::new();
+        // A run that ended with its quota: a packet is queued, and the worker has been told.
+        assert!(produce(&queue.ring, 10));
+        let (mut guard, _) = queue.run.try_begin().expect("idle");
+        guard.drained = false;
+        let _ = guard.leave();
+        queue.transmit(11, false);
+        if let Some((guard, _)) = queue.run.begin_or_miss() {
+            queue.serve(guard);
+        }
+        let (guard, _) = queue.run.try_begin().expect("idle");
+        assert!(guard.sent.is_sorted(), "passed: {:?}", guard.sent);
+    });
+}

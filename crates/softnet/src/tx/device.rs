@@ -3,7 +3,7 @@
 //! With a discipline that may stand at each queue by itself (`pfifo_fast`, `noqueue`), every queue has one and its own ring, as below the kernel's
 //! `mq`. With any other, the device has *one* instance, at queue 0, which feeds all rings: a rate limit is that of the device, not of a queue.
 
-use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwapOption;
@@ -12,10 +12,10 @@ use super::policy::TxPolicy;
 use super::queue::{QueueStats, Surroundings, TxQueue};
 use super::ring::{Features, TxRing};
 use super::select::{Selector, select_queue};
-use super::{ActionStats, Egress};
+use super::{ActionStats, Egress, QueueMap, TcQueues};
 use crate::packet::PacketList;
 use crate::pool::Pool;
-use crate::qdisc::{AnyQdisc, Qdisc, QdiscEnv, QdiscSpec, SpecError};
+use crate::qdisc::{AnyQdisc, Qdisc, QdiscEnv, QdiscSpec, QdiscStats, SpecError};
 use crate::rx::{Backlog, Doorbell};
 use crate::stats::{Counts, DropCounters, DropReason, Dropped, SharedHistogram};
 use crate::sync::PerCpu;
@@ -80,6 +80,32 @@ impl DeviceStats {
     pub fn dropped(&self) -> u64 {
         self.drops.iter().map(|&(_, n)| n).sum()
     }
+
+    /// The numbers of the root discipline: of `mq` and `mqprio` the sums of all queues', those not in use included.
+    pub fn qdisc(&self) -> QdiscStats {
+        sum(&self.queues)
+    }
+
+    /// The numbers of an `mqprio` class: the sums of its queues'.
+    pub fn class(&self, class: TcQueues) -> QdiscStats {
+        let queues = self.queues.iter().skip(class.offset.into());
+        sum(queues.take(class.count.into()))
+    }
+}
+
+fn sum<'a>(queues: impl IntoIterator<Item = &'a QueueStats>) -> QdiscStats {
+    let mut sum = QdiscStats::default();
+    for QueueStats { qdisc, .. } in queues {
+        sum.bytes += qdisc.bytes;
+        sum.packets += qdisc.packets;
+        sum.drops += qdisc.drops;
+        sum.overlimits += qdisc.overlimits;
+        sum.requeues += qdisc.requeues;
+        sum.qlen += qdisc.qlen;
+        sum.backlog += qdisc.backlog;
+        sum.queued += qdisc.queued;
+    }
+    sum
 }
 
 const RX_PACKETS: usize = 0;
@@ -123,6 +149,8 @@ pub struct Device<R> {
     pub(super) active: AtomicUsize,
     pub(super) uses: AtomicU8,
     pub(super) selector: Selector,
+    /// The queues' map is that of an `mqprio`.
+    mqprio: AtomicBool,
     pub(super) egress: ArcSwapOption<Box<dyn Egress<R>>>,
     pub(super) clock: OnceLock<Clock>,
     pub(super) drops: Arc<DropCounters>,
@@ -149,6 +177,7 @@ impl<R: TxRing> Device<R> {
         pool: &Pool,
         homes: &[(Arc<Doorbell>, usize)],
     ) -> Result<Device<R>, SpecError> {
+        config.qdisc.check()?;
         let env = QdiscEnv { pool: pool.clone() };
         let drops = Arc::new(DropCounters::new());
         let count = rings.len();
@@ -159,7 +188,7 @@ impl<R: TxRing> Device<R> {
             shares[index % active].push(ring);
         }
         let mut queues = Vec::new();
-        for (share, (doorbell, token)) in shares.into_iter().zip(homes) {
+        for (queue, (share, (doorbell, token))) in shares.into_iter().zip(homes).enumerate() {
             let around = Surroundings {
                 policy: config.policy.clone(),
                 features: config.features,
@@ -168,14 +197,24 @@ impl<R: TxRing> Device<R> {
                 doorbell: doorbell.clone(),
                 token: *token,
             };
-            queues.push(TxQueue::new(share, config.qdisc.build(&env)?, around));
+            let qdisc = config.qdisc.at_queue(queue).build(&env)?;
+            queues.push(TxQueue::new(share, qdisc, around));
         }
+        let selector = Selector::new(count);
+        let mqprio = if let QdiscSpec::Mqprio(mqprio) = &config.qdisc {
+            mqprio.map.check(count)?;
+            selector.set(&mqprio.map);
+            true
+        } else {
+            false
+        };
         Ok(Device {
             name: config.name,
             queues: queues.into_boxed_slice(),
             active: AtomicUsize::new(active),
             uses: AtomicU8::new(if noqueue { uses::NOQUEUE } else { 0 }),
-            selector: Selector::new(count),
+            selector,
+            mqprio: AtomicBool::new(mqprio),
             egress: ArcSwapOption::empty(),
             clock: OnceLock::new(),
             drops,
@@ -220,9 +259,16 @@ impl<R: TxRing> Device<R> {
     /// # Errors
     /// If the parameters are wrong; nothing is changed then.
     pub fn set_qdisc(&self, spec: &QdiscSpec, now: Time) -> Result<(), SpecError> {
+        spec.check()?;
         let mut fresh = Vec::new();
-        for _ in &self.queues {
-            fresh.push(spec.build(&self.env)?);
+        for queue in 0..self.queues.len() {
+            fresh.push(spec.at_queue(queue).build(&self.env)?);
+        }
+        if let QdiscSpec::Mqprio(mqprio) = spec {
+            self.set_queue_map(&mqprio.map)?;
+            self.mqprio.store(true, Ordering::Relaxed);
+        } else if self.mqprio.swap(false, Ordering::Relaxed) {
+            self.selector.set(&QueueMap::default());
         }
         self.change_uses(uses::NOQUEUE, spec.kind() == QdiscSpec::Noqueue.kind());
         let before = self.active.load(Ordering::Relaxed);
@@ -261,9 +307,12 @@ impl<R: TxRing> Device<R> {
     /// If the parameters are wrong or of another kind; nothing is changed then.
     pub fn change_qdisc(&self, spec: &QdiscSpec, now: Time) -> Result<(), SpecError> {
         let active = self.active.load(Ordering::Relaxed);
-        self.queues[..active].iter().try_for_each(|queue| {
-            queue.with_qdisc(|qdisc, dropped| qdisc.change(spec, now, dropped))
-        })
+        self.queues[..active]
+            .iter()
+            .enumerate()
+            .try_for_each(|(n, queue)| {
+                queue.with_qdisc(|qdisc, dropped| qdisc.change(spec.at_queue(n), now, dropped))
+            })
     }
 
     /// Does something with the discipline of transmit queue `queue` that needs it for itself: changes a [`Tree`](crate::qdisc::Tree)'s branches while packets

@@ -41,10 +41,12 @@ pub use validate::validate;
 #[cfg(test)]
 mod lockless_tests;
 #[cfg(test)]
+mod mq_tests;
+#[cfg(test)]
 mod select_tests;
 #[cfg(test)]
 mod standalone_tests;
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod stress_tests;
 #[cfg(test)]
 mod tests;
