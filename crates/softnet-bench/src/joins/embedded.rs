@@ -55,7 +55,11 @@ pub(crate) struct Counters {
     pub(crate) sleeps: u64,
     /// CPU time of the workers, in seconds.
     pub(crate) cpu_s: f64,
-    /// Of both pools: allocations refused, wake-ups of sleeping homes, buffers that went to the depot past their home's inbox.
+    /// Of both pools: buffers allocated, exchanges with the depot, buffers sent home, allocations refused, wake-ups of sleeping homes, buffers that
+    /// went to the depot past their home's inbox.
+    pub(crate) allocated: u64,
+    pub(crate) depot_ops: u64,
+    pub(crate) sent_home: u64,
     pub(crate) exhausted: u64,
     pub(crate) kicks: u64,
     pub(crate) bypassed: u64,
@@ -72,6 +76,9 @@ impl std::ops::Sub for Counters {
             wakes: self.wakes - before.wakes,
             sleeps: self.sleeps - before.sleeps,
             cpu_s: self.cpu_s - before.cpu_s,
+            allocated: self.allocated - before.allocated,
+            depot_ops: self.depot_ops - before.depot_ops,
+            sent_home: self.sent_home - before.sent_home,
             exhausted: self.exhausted - before.exhausted,
             kicks: self.kicks - before.kicks,
             bypassed: self.bypassed - before.bypassed,
@@ -95,6 +102,9 @@ impl Embedded {
             wakes: workers(|w| w.wakes),
             sleeps: workers(|w| w.sleeps),
             cpu_s: crate::cpu::of_threads("softnet/")?,
+            allocated: pools(|p| p.allocated),
+            depot_ops: pools(|p| p.depot_ops),
+            sent_home: pools(|p| p.sent_home),
             exhausted: pools(|p| p.exhausted),
             kicks: pools(|p| p.kicks),
             bypassed: pools(|p| p.bypassed),

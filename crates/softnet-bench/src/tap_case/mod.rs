@@ -258,12 +258,15 @@ impl Turn {
         fields.extend(extra);
         if let Some(counted) = seen.counters {
             let frames = (counted.frames as f64).max(1.0);
+            let buffers = (counted.allocated as f64).max(1.0);
             fields.extend([
                 ("worker_s_per_gbit", counted.cpu_s / gbit.max(1e-9)),
                 ("drops", counted.drops as f64),
                 ("packets_per_frame", counted.packets as f64 / frames),
-                ("bypassed_per_frame", counted.bypassed as f64 / frames),
-                ("kicks_per_frame", counted.kicks as f64 / frames),
+                ("depot_ops_per_packet", counted.depot_ops as f64 / buffers),
+                ("sent_home_per_packet", counted.sent_home as f64 / buffers),
+                ("bypassed_per_packet", counted.bypassed as f64 / buffers),
+                ("kicks_per_packet", counted.kicks as f64 / buffers),
                 ("exhausted", counted.exhausted as f64),
             ]);
         }
