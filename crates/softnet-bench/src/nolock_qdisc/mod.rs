@@ -275,6 +275,7 @@ pub(crate) fn scaling(report: &mut Value) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tx_adopt::load;
 
     /// The measurement itself fails if a packet is lost or stuck.
     #[test]
@@ -295,14 +296,8 @@ mod tests {
                     },
                     ticks: ticks.clone(),
                 };
-                match turn.measure() {
-                    Ok(outcome) => assert!(
-                        outcome.delivery.is_some_and(|d| d.packets() > 0),
-                        "{} {case:?}",
-                        way.name()
-                    ),
-                    Err(error) => panic!("{} {case:?}: {error}", way.name()),
-                }
+                load::until_delivered(|| turn.measure())
+                    .unwrap_or_else(|error| panic!("{} {case:?}: {error}", way.name()));
             }
         }
     }

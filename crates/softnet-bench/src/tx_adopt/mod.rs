@@ -423,11 +423,8 @@ mod tests {
                         time: Duration::from_millis(20),
                     };
                     let through = Through::Here(discipline, Driver::Copy);
-                    let outcome = match measure(way, through, &plan, &ticks) {
-                        Ok(outcome) => outcome,
-                        Err(error) => panic!("{} {plan:?}: {error}", way.name()),
-                    };
-                    assert!(outcome.delivered > 0, "{} {plan:?}", way.name());
+                    load::until_delivered(|| measure(way, through, &plan, &ticks))
+                        .unwrap_or_else(|error| panic!("{} {plan:?}: {error}", way.name()));
                 }
             }
         }
