@@ -1,8 +1,8 @@
 //! One transmit queue: adoption list, run state, discipline, requeue list, driver ring.
 //!
-//! A sender pushes its packets in one atomic step and claims the run if nobody has it. The runner adopts everything on the list, enqueues
-//! it, dequeues batches of at most its remaining quota, and hands them to the driver. What the driver does not take is requeued and
-//! leaves before anything dequeued later (INV-TX-4). A run ends when the quota is used up (the worker goes on), when nothing may leave now
+//! A sender takes the run if nobody has it, and else leaves its packets, in the same atomic step, to the thread that has it. The runner enqueues what was left
+//! to it, dequeues batches of at most its remaining quota, and hands them to the driver; what finds the discipline empty goes past it. What the driver does not
+//! take is requeued and leaves before anything dequeued later (INV-TX-4). A run ends when the quota is used up (the worker goes on), when nothing may leave now
 //! (the worker's timer goes on), when the driver is full ([`wake`](TxQueue::wake) goes on) or when all is sent.
 
 use std::sync::Arc;
@@ -52,8 +52,8 @@ pub struct QueueStats {
 
 /// One transmit queue: adoption list, run state, discipline, requeue list, driver rings.
 ///
-/// A sender pushes its packets in one atomic step and claims the run if nobody has it; the runner adopts everything on the list, enqueues it, dequeues
-/// batches and hands them to the driver. Nobody waits for anybody. What a bounded run leaves is done by the queue's worker.
+/// A sender takes the run if nobody has it, and else leaves its packets to the thread that has it, which enqueues them, dequeues batches and hands them to
+/// the driver. Nobody waits for anybody. What a bounded run leaves is done by the next sender or by the queue's worker, whichever comes first.
 #[derive(Debug)]
 pub struct TxQueue<R> {
     /// What waits to be adopted, and what the runner alone touches.
