@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::packet::{Packet, PacketList};
 use crate::pool::{Pool, PoolConfig};
@@ -21,9 +21,42 @@ pub(crate) fn pool(buffers: usize) -> Pool {
     .unwrap()
 }
 
+/// A packet, as soon as there is one: with many threads on few CPUs, what the caches of threads that were preempted inside the pool hold can be had
+/// by nobody else for a while.
+pub(crate) fn packet(pool: &Pool) -> Packet {
+    patiently(pool, || pool.alloc().ok())
+}
+
+/// Waits until about `n` buffers are free: back-pressure from what is queued.
+pub(crate) fn wait_for_buffers(pool: &Pool, n: usize) {
+    patiently(pool, || (pool.stats().free >= n).then_some(()));
+}
+
+/// Tries until there is a result, or it is clear that there will be none.
+fn patiently<T>(pool: &Pool, mut attempt: impl FnMut() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(result) = attempt() {
+            return result;
+        }
+        let stuck = start.elapsed() > Duration::from_secs(30);
+        assert!(!stuck, "no buffers: {:?}", pool.stats());
+        std::thread::yield_now();
+    }
+}
+
+/// Counts a thread as done, also if it panics: those that wait for it then end, and the test fails instead of standing still.
+pub(crate) struct Done<'a>(pub(crate) &'a AtomicU64);
+
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::Release);
+    }
+}
+
 /// An Ethernet frame of `len` bytes between stations number `to` and `from` (0: broadcast), marked `mark`.
 pub(crate) fn frame(pool: &Pool, to: u8, from: u8, len: usize, mark: u32) -> Packet {
-    let mut p = pool.alloc().unwrap();
+    let mut p = packet(pool);
     let mut bytes = vec![0; len];
     bytes[..6].copy_from_slice(&if to == 0 {
         [0xFF; 6]

@@ -10,7 +10,7 @@ use crate::pool::Pool;
 use crate::qdisc::{QdiscSpec, TbfSpec};
 use crate::rx::{Doorbell, Wake};
 use crate::stats::DropReason;
-use crate::testing::{Record, RecordingRing, frame, pool};
+use crate::testing::{Record, RecordingRing, frame, pool, wait_for_buffers};
 use crate::time::Time;
 
 const BUFFERS: usize = 4096;
@@ -251,9 +251,7 @@ fn nothing_is_lost_or_reordered_while_everything_changes() {
                 scope.spawn(move || {
                     let mut n = 0;
                     while n < each {
-                        while bench.pool.stats().free < 1024 {
-                            std::thread::yield_now();
-                        }
+                        wait_for_buffers(&bench.pool, 1024);
                         let burst = (1 + n % 3).min(each - n);
                         // Order holds within a band.
                         let band = n / 100 % 3;
@@ -297,10 +295,9 @@ fn nothing_is_lost_or_reordered_while_everything_changes() {
                 std::thread::yield_now();
             }
         });
-        for sender in senders {
-            sender.join().unwrap();
-        }
+        let ended: Vec<_> = senders.into_iter().map(|s| s.join()).collect();
         over.store(true, Ordering::Release);
+        assert!(ended.iter().all(Result::is_ok));
     });
     bench
         .device

@@ -12,7 +12,7 @@ use crate::pool::Pool;
 use crate::qdisc::{AnyQdisc, Next, Qdisc, QdiscSpec, QdiscStats, TbfSpec};
 use crate::rx::{Doorbell, Wake};
 use crate::stats::{DropReason, Dropped};
-use crate::testing::{Record, RecordingRing, frame, pool};
+use crate::testing::{Done, Record, RecordingRing, frame, pool, wait_for_buffers};
 use crate::time::Time;
 
 struct NoWake;
@@ -460,27 +460,25 @@ fn senders_keep_their_order_and_lose_nothing() {
         for sender in 0..SENDERS {
             let (bench, offered, done) = (&bench, &offered, &done);
             scope.spawn(move || {
+                let _done = Done(done);
                 let mut n = 0;
                 while n < each {
                     let burst = 1 + n % 5;
                     let mut list = PacketList::new();
                     for k in n..(n + burst).min(each) {
                         // A pool that is in use everywhere is back-pressure, not an error.
-                        while bench.pool.stats().free < 1024 {
-                            std::thread::yield_now();
-                        }
+                        wait_for_buffers(&bench.pool, 1024);
                         list.push_back(frame(&bench.pool, 1, 2, 100, sender << 24 | k));
                     }
                     offered.fetch_add(list.len() as u64, Ordering::Relaxed);
                     n += burst;
                     bench.device.transmit(list, Time::ZERO);
                 }
-                done.fetch_add(1, Ordering::Relaxed);
             });
         }
         scope.spawn(|| {
             let mut turn = 0_usize;
-            while done.load(Ordering::Relaxed) < u64::from(SENDERS) {
+            while done.load(Ordering::Acquire) < u64::from(SENDERS) {
                 turn += 1;
                 bench.record.room.store(turn % 50, Ordering::Relaxed);
                 bench.device.queues()[0].wake();

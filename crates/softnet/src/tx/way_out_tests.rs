@@ -115,10 +115,11 @@ fn inv_tx_15_a_flow_that_changes_threads_keeps_its_order() {
     };
     device.set_queue_map(&map).unwrap();
     let turn = AtomicUsize::new(0);
+    let refused = AtomicUsize::new(0);
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for me in 0..2 {
-            let (device, turn, pool) = (&device, &turn, &pool);
+            let (device, turn, pool, refused) = (&device, &turn, &pool, &refused);
             scope.spawn(move || {
                 set_sender_cpu(me);
                 for round in (0..rounds).filter(|r| *r as usize % 2 == me) {
@@ -126,10 +127,10 @@ fn inv_tx_15_a_flow_that_changes_threads_keeps_its_order() {
                         std::thread::yield_now();
                     }
                     let list = (0..3).map(|n| flow(pool, 5, 0, round * 3 + n));
-                    assert_eq!(
-                        device.transmit(list.collect(), Time::ZERO),
-                        XmitResult::Success
-                    );
+                    // Looked at in the end: who waits for this thread's turn would wait for ever.
+                    if device.transmit(list.collect(), Time::ZERO) != XmitResult::Success {
+                        refused.fetch_add(1, Ordering::Relaxed);
+                    }
                     // Sometimes everything leaves before the other's turn, so that the flow may move.
                     for _ in 0..1000 {
                         if round % 5 == 0 && !device.is_empty() {
@@ -154,6 +155,7 @@ fn inv_tx_15_a_flow_that_changes_threads_keeps_its_order() {
         done.store(true, Ordering::Release);
         worker.join().unwrap();
     });
+    assert_eq!(refused.into_inner(), 0);
     let sent = sent.lock().unwrap();
     let marks: Vec<u32> = sent.iter().map(|s| s.1).collect();
     assert_eq!(marks, (0..rounds * 3).collect::<Vec<_>>());

@@ -1,9 +1,8 @@
 //! Trees that are changed while packets flow through them.
 
-use std::sync::atomic::AtomicBool;
-
 use super::*;
 use crate::qdisc::{Handle, PrioSpec, TreeSpec};
+use crate::testing::{Done, wait_for_buffers};
 
 fn handle(text: &str) -> Handle {
     text.parse().unwrap()
@@ -66,7 +65,7 @@ fn a_tree_is_changed_while_packets_flow() {
     let bench = Bench::new(tree());
     let offered = AtomicU64::new(0);
     let done = AtomicU64::new(0);
-    let over = AtomicBool::new(false);
+    let over = AtomicU64::new(0);
     let change = |step: usize| {
         bench.device.with_qdisc(0, |qdisc, dropped| {
             let tree = qdisc.tree_mut().unwrap();
@@ -133,31 +132,29 @@ fn a_tree_is_changed_while_packets_flow() {
         for sender in 0..SENDERS {
             let (bench, offered, done) = (&bench, &offered, &done);
             scope.spawn(move || {
+                let _done = Done(done);
                 for n in 0..each {
-                    while bench.pool.stats().free < 64 {
-                        std::thread::yield_now();
-                    }
+                    wait_for_buffers(&bench.pool, 64);
                     let mut packet = frame(&bench.pool, 1, 2, 100, sender << 24 | n);
                     packet.set_priority([0, 2, 6, 4][sender as usize]);
                     offered.fetch_add(1, Ordering::Relaxed);
                     bench.device.transmit(packet.into(), Time::ZERO);
                 }
-                done.fetch_add(1, Ordering::Relaxed);
             });
         }
         scope.spawn(|| {
+            let _over = Done(&over);
             let mut turn = 0_usize;
-            while done.load(Ordering::Relaxed) < u64::from(SENDERS) {
+            while done.load(Ordering::Acquire) < u64::from(SENDERS) {
                 turn += 1;
                 bench.record.room.store(turn % 50, Ordering::Relaxed);
                 bench.device.queues()[0].wake();
                 bench.work(Time::ZERO);
                 std::thread::yield_now();
             }
-            over.store(true, Ordering::Relaxed);
         });
         let mut step = 0;
-        while !over.load(Ordering::Relaxed) {
+        while over.load(Ordering::Acquire) == 0 {
             change(step);
             step += 1;
             std::thread::yield_now();
