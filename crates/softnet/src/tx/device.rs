@@ -346,12 +346,19 @@ impl<R: TxRing> Device<R> {
     /// The worker's turn at one of the queues; see [`TxQueue::run_from_worker`].
     pub(crate) fn run_from_worker(&self, index: usize, quota: usize, now: Time) -> Option<Time> {
         let queue = &self.queues[index];
-        if index >= self.active.load(Ordering::Relaxed) && !queue.is_empty() {
-            // A sender still used it while the discipline changed to one for all queues.
-            let (rings, late) = queue.evict();
-            debug_assert!(rings.is_empty(), "a queue that is not in use has no ring");
-            self.push(late, now);
-            return None;
+        let active = self.active.load(Ordering::Relaxed);
+        if index >= active {
+            // Its ring is another queue's now, and the driver speaks of the ring.
+            if queue.take_woken() {
+                self.queues[index % active].wake();
+            }
+            if !queue.is_empty() {
+                // A sender still used it while the discipline changed to one for all queues.
+                let (rings, late) = queue.evict();
+                debug_assert!(rings.is_empty(), "a queue that is not in use has no ring");
+                self.push(late, now);
+                return None;
+            }
         }
         let noqueue = self.uses.load(Ordering::Relaxed) & uses::NOQUEUE != 0;
         let _inside = noqueue.then(|| self.enter());

@@ -23,7 +23,7 @@ impl<R: TxRing> Device<R> {
         let stuck = |queue: &&TxQueue<R>| queue.watch().is_stuck(now, WATCHDOG_TIMEO);
         let mut restarted = 0;
         for queue in self.queues.iter().filter(stuck) {
-            queue.restart(now);
+            queue.restart(now, WATCHDOG_TIMEO);
             restarted += 1;
         }
         self.timeouts.fetch_add(restarted as u64, Ordering::Relaxed);

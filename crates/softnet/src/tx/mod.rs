@@ -13,13 +13,13 @@ mod policy;
 mod queue;
 mod queue_map;
 mod recursion;
+mod requeue;
 mod ring;
 mod room;
 mod runner;
 mod select;
 mod standalone;
 mod validate;
-mod waiting;
 mod watch;
 mod way_out;
 
@@ -33,6 +33,7 @@ pub use policy::{QDISC_MAX_BURST, RUN_QUOTA, ServedBy, TimeLimit, TxPolicy};
 pub use queue::{QueueStats, TxQueue, XmitResult};
 pub use queue_map::{MAX_CLASSES, MAX_CPUS, MAX_QUEUES, QueueMap, QueueMapError, TcQueues};
 pub use recursion::XMIT_RECURSION_LIMIT;
+pub use requeue::REQUEUE_LIMIT;
 pub use ring::{Features, Sent, TxRing, Xmit};
 pub use select::{sender_cpu, set_sender_cpu};
 pub use standalone::{Standalone, StandaloneError};
@@ -42,6 +43,8 @@ pub use validate::validate;
 mod lockless_tests;
 #[cfg(test)]
 mod mq_tests;
+#[cfg(test)]
+mod requeue_tests;
 #[cfg(test)]
 mod select_tests;
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! One transmit queue: adoption list, run state, discipline, requeue list, driver ring.
+//! One transmit queue: adoption list, run state, discipline, requeue lists, driver rings.
 //!
 //! A sender takes the run if nobody has it, and else leaves its packets, in the same atomic step, to the thread that has it. The runner enqueues what was left
 //! to it, dequeues batches of at most its remaining quota, and hands them to the driver; what finds the discipline empty goes past it. What the driver does not
-//! take is requeued and leaves before anything dequeued later (INV-TX-4). A run ends when the quota is used up (the worker goes on), when nothing may leave now
+//! take is requeued and leaves before anything dequeued later for the same ring (INV-TX-4). A run ends when the quota is used up (the worker goes on), when nothing may leave now
 //! (the worker's timer goes on), when the driver is full ([`wake`](TxQueue::wake) goes on) or when all is sent.
 
 use std::sync::Arc;
@@ -42,7 +42,7 @@ pub enum XmitResult {
 /// Numbers of a queue. Frames or wire packets as said in [`QdiscStats`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueStats {
-    /// The discipline's numbers; `requeues`, `qlen`, `backlog` and `queued` include the requeue list.
+    /// The discipline's numbers; `requeues`, `qlen`, `backlog` and `queued` include the requeue lists.
     pub qdisc: QdiscStats,
     /// Wire packets handed to the device.
     pub tx_packets: u64,
@@ -50,7 +50,7 @@ pub struct QueueStats {
     pub tx_bytes: u64,
 }
 
-/// One transmit queue: adoption list, run state, discipline, requeue list, driver rings.
+/// One transmit queue: adoption list, run state, discipline, requeue lists, driver rings.
 ///
 /// A sender takes the run if nobody has it, and else leaves its packets to the thread that has it, which enqueues them, dequeues batches and hands them to
 /// the driver. Nobody waits for anybody. What a bounded run leaves is done by the next sender or by the queue's worker, whichever comes first.
@@ -239,9 +239,7 @@ impl<R: TxRing> TxQueue<R> {
         preempt::point();
         let left = runner.run(self, adopted, budget);
         preempt::point();
-        self.aside
-            .watch
-            .ran(left == Left::Stopped, runner.sent(), budget.start);
+        runner.watched(&self.aside.watch, left, budget.start);
         let drops = runner.dropped.wire_packets();
         runner.publish(&self.published);
         runner.dropped.settle(&self.drops);
@@ -291,11 +289,11 @@ impl<R: TxRing> TxQueue<R> {
         &self.aside.watch
     }
 
-    /// Has the driver's rings [restarted](TxRing::restart) and tries them anew. Waits for a running thread: control path only.
-    pub(super) fn restart(&self, now: Time) {
+    /// Has the driver's rings that took nothing for `timeout` [restarted](TxRing::restart), and tries them anew. Waits for a running thread: control path
+    /// only.
+    pub(super) fn restart(&self, now: Time, timeout: Duration) {
         let (mut guard, left) = self.run.begin_slow();
-        guard.rings.iter_mut().for_each(|ring| ring.restart(now));
-        guard.stopped = false;
+        guard.restart(now, timeout);
         self.aside.watch.restarted();
         self.leave(guard, left);
     }
@@ -316,8 +314,8 @@ impl<R: TxRing> TxQueue<R> {
         &self.pool
     }
 
-    /// The driver has room again (or may have). May be called from any thread, also while the queue runs: then it
-    /// goes round once more, so that a wake-up between the driver's refusal and the queue's stop is not lost (BUG-TX-24).
+    /// The driver has room again (or may have). The driver calls it on the queue with its ring's number, also where another queue feeds that ring. May be called
+    /// from any thread, also while the queue runs: then it goes round once more, so that a wake-up between the driver's refusal and the queue's stop is not lost (BUG-TX-24).
     pub fn wake(&self) {
         self.aside.woken.store(true, Ordering::Release);
         preempt::point();
@@ -333,6 +331,8 @@ impl<R: TxRing> TxQueue<R> {
         waiting.append(&mut guard.adopted);
         waiting.append(&mut left);
         let rings = std::mem::take(&mut guard.rings);
+        guard.stopped = false;
+        self.aside.watch.restarted();
         self.leave(guard, PacketList::new());
         (rings, waiting)
     }
@@ -375,6 +375,7 @@ impl<R: TxRing> TxQueue<R> {
         for (old, new) in guard.rings.iter_mut().zip(rings) {
             *old = new;
         }
+        guard.requeued.unblock();
         guard.stopped = false;
         self.leave(guard, left);
     }
@@ -386,6 +387,7 @@ impl<R: TxRing> TxQueue<R> {
         guard.active = active;
         if !active {
             let mut gone = guard.requeued.take();
+            guard.stopped = false;
             guard.qdisc.drain(&mut gone);
             guard.dropped.append(gone, DropReason::QdiscReset);
         }

@@ -2,10 +2,9 @@
 
 use super::policy::TimeLimit;
 use super::queue::TxQueue;
+use super::requeue::Requeue;
 use super::ring::{Sent, TxRing, Xmit};
-use super::select::select_queue;
 use super::validate;
-use super::waiting::Waiting;
 use crate::packet::{MergeKinds, PacketList, merge};
 use crate::qdisc::{AnyQdisc, Next, PfifoFastLockless, Qdisc};
 use crate::stats::{DropReason, Dropped, Published, Sampler};
@@ -23,6 +22,7 @@ const TX_BYTES: usize = 9;
 /// What one run left behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Left {
+    /// Nothing but what waits for one of several rings.
     Nothing,
     /// The quota or the time is used up.
     More,
@@ -74,12 +74,12 @@ pub(super) struct Runner<R> {
     pub(super) spare: Option<Box<PfifoFastLockless>>,
     /// Taken off the adoption list, but not enqueued yet.
     pub(super) adopted: PacketList,
-    /// What the driver gave back, already fit for it.
-    pub(super) requeued: Waiting,
-    requeues: u64,
+    /// What the driver gave back, and what waits for a full ring; already fit for the driver.
+    pub(super) requeued: Requeue,
+    pub(super) requeues: u64,
     /// The driver's rings that this queue feeds: its own, or all of the device, or none (see [`Device`](super::Device)).
     pub(super) rings: Vec<R>,
-    sent: Sent,
+    pub(super) sent: Sent,
     /// What went past the discipline.
     passed: Passed,
     /// What the discipline says that it sent, as published.
@@ -87,7 +87,7 @@ pub(super) struct Runner<R> {
     pub(super) dropped: Dropped,
     /// False: the device is down; packets are dropped.
     pub(super) active: bool,
-    /// The driver was full and has not been heard of since (INV-TX-11: it is not tried meanwhile).
+    /// The discipline stands still: the driver was full and has not been heard of since (INV-TX-11: it is not tried meanwhile).
     pub(super) stopped: bool,
     /// Which batches are measured.
     sampler: Sampler,
@@ -99,7 +99,7 @@ impl<R: TxRing> Runner<R> {
             qdisc,
             spare: None,
             adopted: PacketList::new(),
-            requeued: Waiting::default(),
+            requeued: Requeue::default(),
             requeues: 0,
             rings,
             sent: Sent::default(),
@@ -136,10 +136,13 @@ impl<R: TxRing> Runner<R> {
             return Left::Nothing;
         }
         let all = self.enqueue(adopted, now, budget);
-        if self.rings.is_empty() {
-            // The device's discipline is another queue's now: the worker takes what came too late there.
-            let idle = self.qdisc.stats().qlen == 0 && self.requeued.is_empty();
-            return if idle { Left::Nothing } else { Left::More };
+        if self.rings.len() != 1 {
+            if self.rings.is_empty() {
+                // The device's discipline is another queue's now: the worker takes what came too late there.
+                let idle = self.qdisc.stats().qlen == 0 && self.requeued.is_empty();
+                return if idle { Left::Nothing } else { Left::More };
+            }
+            self.requeued.now = now;
         }
         let left = self.dequeue_and_send(queue, budget, all);
         if left == Left::Stopped && !all {
@@ -153,36 +156,29 @@ impl<R: TxRing> Runner<R> {
     /// The rest of a [`run`](Runner::run); `all`: nothing is left to be enqueued.
     fn dequeue_and_send(&mut self, queue: &TxQueue<R>, budget: &mut Budget, all: bool) -> Left {
         let now = budget.start;
-        if self.stopped {
-            if !queue.take_woken() {
-                return Left::Stopped;
+        // INV-TX-4: what the driver refused before goes first.
+        if self.stopped || !self.requeued.is_empty() {
+            let left = self.resume(queue, budget);
+            if left != Left::Nothing {
+                return left;
             }
-            self.stopped = false;
         }
         let limit = queue.time_limit();
         let chunk = limit.map_or(usize::MAX, |_| TimeLimit::CHUNK);
         loop {
-            // INV-TX-4: what the driver refused before goes first.
-            let mut batch = self.requeued.take();
-            let mut next = Next::Ready;
-            if !batch.is_empty() {
-                if self.send(&mut batch) == Xmit::Busy {
-                    return Left::Stopped;
-                }
-            } else {
-                if budget.is_used_up(limit) {
-                    return Left::More;
-                }
-                let room = self.room(now);
-                if room == Some(0) {
-                    self.stopped = true;
-                    return Left::Stopped;
-                }
-                next = self.dequeue(budget.packets.min(chunk), room, now, &mut batch);
-                budget.packets -= batch.len().min(budget.packets);
-                if !batch.is_empty() && self.finish(queue, &mut batch, now) == Xmit::Busy {
-                    return Left::Stopped;
-                }
+            if budget.is_used_up(limit) {
+                return Left::More;
+            }
+            let room = self.room(now);
+            if room == Some(0) {
+                self.stopped = true;
+                return Left::Stopped;
+            }
+            let mut batch = PacketList::new();
+            let next = self.dequeue(budget.packets.min(chunk), room, now, &mut batch);
+            budget.packets -= batch.len().min(budget.packets);
+            if !batch.is_empty() && self.finish(queue, &mut batch, now) == Xmit::Busy {
+                return Left::Stopped;
             }
             match next {
                 Next::Idle | Next::At(_) if !all => return Left::More,
@@ -263,7 +259,7 @@ impl<R: TxRing> Runner<R> {
         self.adopted.is_empty()
     }
 
-    /// Bytes that the ring should be given now (see [`TxRing::available`]). Where one discipline feeds several rings, each refuses what is too much for it.
+    /// Bytes that the ring should be given now (see [`TxRing::available`]). Where one discipline feeds several rings, each is asked when it gets something.
     #[inline]
     fn room(&mut self, now: Time) -> Option<u64> {
         match &mut *self.rings {
@@ -315,7 +311,7 @@ impl<R: TxRing> Runner<R> {
         self.send(batch)
     }
 
-    /// Hands a batch to the rings, and keeps what they do not take.
+    /// Hands a batch to the rings, and keeps what they do not take. Busy if the discipline must stop.
     #[inline]
     fn send(&mut self, batch: &mut PacketList) -> Xmit {
         if let [only] = &mut *self.rings {
@@ -331,49 +327,6 @@ impl<R: TxRing> Runner<R> {
             return self.keep(rest);
         }
         self.spread(batch)
-    }
-
-    /// [`send`](Runner::send) to several rings.
-    #[inline(never)]
-    fn spread(&mut self, batch: &mut PacketList) -> Xmit {
-        let mut rest = PacketList::new();
-        let rings = self.rings.len();
-        // Runs of packets for one ring stay together. From the first refusal on, everything waits: order is kept.
-        while let Some(first) = batch.front() {
-            let ring = select_queue(first, rings);
-            let mut run = PacketList::new();
-            while let Some(packet) = batch.pop_front() {
-                if select_queue(&packet, rings) != ring {
-                    batch.push_front(packet);
-                    break;
-                }
-                run.push_back(packet);
-            }
-            if self.rings[ring].xmit(&mut run, &mut self.sent) == Xmit::Busy {
-                rest.append(&mut run);
-                rest.append(batch);
-            }
-        }
-        self.keep(rest)
-    }
-
-    /// Notes what the rings dropped, and keeps what they did not take.
-    #[cold]
-    fn keep(&mut self, mut rest: PacketList) -> Xmit {
-        if let Some((reason, packets)) = self.sent.dropped.take() {
-            self.dropped.note(reason, packets);
-        }
-        if rest.is_empty() {
-            return Xmit::Complete;
-        }
-        if self.qdisc.is_noqueue() {
-            self.dropped.append(rest, DropReason::DriverRefused);
-            return Xmit::Complete;
-        }
-        self.requeues += rest.len() as u64;
-        self.requeued.append(&mut rest);
-        self.stopped = true;
-        Xmit::Busy
     }
 
     pub(super) fn publish(&mut self, published: &Published<10>) {

@@ -50,6 +50,15 @@ impl Watch {
         }
     }
 
+    /// As [`ran`](Watch::ran), of a driver with several rings: since when the ring that has been full for longest has taken nothing.
+    #[inline]
+    pub(super) fn stopped_since(&self, since: Option<Time>) {
+        let stopped = since.map_or(RUNNING, |time| time.nanos().min(RUNNING - 1));
+        if self.stopped.load(Ordering::Relaxed) != stopped {
+            self.stopped.store(stopped, Ordering::Relaxed);
+        }
+    }
+
     /// The driver is tried anew.
     pub(super) fn restarted(&self) {
         self.stopped.store(RUNNING, Ordering::Relaxed);
