@@ -6,34 +6,9 @@ use std::sync::mpsc;
 use std::thread;
 
 use super::cache::CACHE;
+use super::testing::{Area, all_again, elsewhere, list, small, swept};
 use super::*;
 use crate::packet::{Packet, PacketList};
-
-pub(super) fn small(buffers: usize) -> Pool {
-    Pool::new(PoolConfig {
-        buffers,
-        buffer_size: 512,
-    })
-    .unwrap()
-}
-
-pub(super) fn list(pool: &Pool, n: usize) -> PacketList {
-    let mut list = PacketList::new();
-    assert_eq!(pool.alloc_bulk(n, &mut list), n);
-    list
-}
-
-/// Runs `f` on another thread, which has exited when this returns.
-pub(super) fn elsewhere<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> T {
-    thread::spawn(f).join().unwrap()
-}
-
-pub(super) fn all_again(pool: &Pool) {
-    let n = pool.stats().buffers;
-    let all = list(pool, n);
-    let distinct: std::collections::HashSet<_> = all.iter().map(|p| p.data().as_ptr()).collect();
-    assert_eq!((distinct.len(), pool.alloc().is_err()), (n, true));
-}
 
 /// The sums of the statistics at rest (INV-BUF-1).
 fn conserved(pool: &Pool) {
@@ -390,30 +365,12 @@ fn homes_are_reused() {
 /// The last packet frees a pool without handles, whichever thread drops it; a waker with the last handle does not hang.
 #[test]
 fn the_last_packet_frees_the_pool() {
-    #[derive(Debug)]
-    struct Area(memory::Block, Arc<AtomicUsize>);
-    // SAFETY: as for the block it holds.
-    unsafe impl Memory for Area {
-        fn bytes(&self) -> NonNull<[u8]> {
-            self.0.bytes()
-        }
-    }
-    impl Drop for Area {
-        fn drop(&mut self) {
-            self.1.fetch_add(1, Ordering::Relaxed);
-        }
-    }
     let freed = Arc::new(AtomicUsize::new(0));
     let config = PoolConfig {
         buffers: 64,
         buffer_size: 512,
     };
-    let area = |bytes| {
-        Box::new(Area(
-            memory::Block::new(bytes, 4096).unwrap(),
-            freed.clone(),
-        ))
-    };
+    let area = |bytes| Area::new(bytes, &freed);
     let error = Pool::with_memory(config, area(64 * 512 - 1)).map(drop);
     assert_eq!(
         error,
@@ -434,11 +391,7 @@ fn the_last_packet_frees_the_pool() {
     drop(far);
     assert_eq!(freed.load(Ordering::Relaxed), 0);
     elsewhere(move || drop(shared));
-    // Another test that closes a pool at this moment may have to do it.
-    for _ in 0..100 {
-        close::sweep_all();
-    }
-    assert_eq!(freed.load(Ordering::Relaxed), 1);
+    assert_eq!(swept(&freed), 1);
 }
 
 /// A leak is named by the line that allocated it.

@@ -65,7 +65,8 @@ pub use places::Outstanding;
 pub(crate) use release::{buffer_size, free_list, free_one};
 pub use stats::{HomeStats, PoolStats};
 
-/// A handle to a pool of packet buffers; clones share it.
+/// A handle to a pool of packet buffers; clones share it. Any thread may use it, at any time, except in a signal handler: it may have interrupted the thread inside
+/// the pool.
 #[derive(Clone, Debug)]
 pub struct Pool {
     inner: Arc<Handle>,
@@ -152,10 +153,14 @@ impl Pool {
 }
 
 #[cfg(test)]
+mod bug_tests;
+#[cfg(test)]
 mod defer_tests;
 #[cfg(test)]
 mod property_tests;
 #[cfg(test)]
 mod share_tests;
+#[cfg(test)]
+mod testing;
 #[cfg(test)]
 mod tests;

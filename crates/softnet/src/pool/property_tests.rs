@@ -6,16 +6,9 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 
+use super::testing::small;
 use super::*;
 use crate::packet::{Packet, PacketList};
-
-fn small(buffers: usize) -> Pool {
-    Pool::new(PoolConfig {
-        buffers,
-        buffer_size: 512,
-    })
-    .unwrap()
-}
 
 /// A step of one of a few threads.
 #[derive(Clone, Debug)]

@@ -1,6 +1,6 @@
 //! Shared packets: the INV-BUF items that concern them by name.
 
-use super::defer_tests::{all_again, elsewhere, list, small};
+use super::testing::{all_again, elsewhere, list, small};
 use crate::packet::PacketList;
 
 /// INV-BUF-2: a packet that comes back is fresh, and so is one that was shared.

@@ -1,15 +1,15 @@
+//! Sizes, exhaustion and conservation. The kernel's past errors (BUG-BUF items) are in `bug_tests`, `defer_tests` and `share_tests`; of these, the following
+//! cannot happen here:
+//!
+//! - BUG-BUF-2, as far as routes, connection tracking and namespaces go: a packet refers to other packets' buffers and to nothing else.
+//! - BUG-BUF-4, as far as a notification for each packet goes: there is none; what is told is that the whole memory is free.
+//! - BUG-BUF-8, as far as interrupts go: nothing interrupts a thread inside its cache but a signal handler, which must not use a pool (`Pool`).
+
 use std::sync::mpsc;
 
+use super::testing::small;
 use super::*;
 use crate::packet::PacketList;
-
-fn small(buffers: usize) -> Pool {
-    Pool::new(PoolConfig {
-        buffers,
-        buffer_size: 512,
-    })
-    .unwrap()
-}
 
 #[test]
 fn sizes_are_checked() {
