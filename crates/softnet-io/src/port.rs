@@ -3,6 +3,7 @@
 use std::os::fd::BorrowedFd;
 
 use softnet::packet::PacketList;
+use softnet::pool::Pool;
 use softnet::rx::{CountDrop, Polled, RxQueue};
 use softnet::time::Time;
 use softnet::tx::{Sent, TxRing, Xmit};
@@ -29,6 +30,13 @@ impl RxQueue for PortRx {
         match self {
             PortRx::Tap(queue) => queue.poll(budget, now, out, drops),
             PortRx::Null(queue) => queue.poll(budget, now, out, drops),
+        }
+    }
+
+    fn pools(&self) -> Vec<&Pool> {
+        match self {
+            PortRx::Tap(queue) => queue.pools(),
+            PortRx::Null(queue) => queue.pools(),
         }
     }
 

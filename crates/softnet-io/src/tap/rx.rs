@@ -206,6 +206,11 @@ impl RxQueue for TapRx {
         }
     }
 
+    fn pools(&self) -> Vec<&Pool> {
+        let Buffers { small, large } = &self.buffers;
+        std::iter::once(small).chain(large).collect()
+    }
+
     fn fd(&self) -> Option<BorrowedFd<'_>> {
         Some(self.fd.as_fd())
     }

@@ -3,6 +3,7 @@
 //! The engine is generic over the drivers' types, so that no call on a packet's way is indirect. Control calls may block for
 //! the length of a worker's round; packets go on flowing meanwhile.
 
+mod receive;
 mod stats;
 mod steering;
 
@@ -18,7 +19,7 @@ use crate::forward::{AGEING, Actions, Bridge, Forwarder, Mirred, MirredDir, Mirr
 use crate::pool::Pool;
 use crate::qdisc::{AnyQdisc, QdiscSpec, SpecError};
 use crate::rx::{
-    Backlog, Command, Doorbell, FlowTable, MAX_BACKLOG, Napi, Peers, RxQueue, Sleep, SteeringSpec,
+    Backlog, Command, Doorbell, FlowTable, MAX_BACKLOG, Peers, RxQueue, Sleep, SteeringSpec,
     Worker, WorkerParts, WorkerShared,
 };
 use crate::stats::Dropped;
@@ -139,6 +140,8 @@ struct State<Q, R> {
     napis: Peers<Q, R>,
     /// How each port's packets are shared out, by port.
     steering: Vec<SteeringSpec>,
+    /// The pools that each port's receive queues take buffers from, by port.
+    pools: Vec<Vec<Pool>>,
     /// Worker of the next receive queue.
     next_worker: usize,
 }
@@ -197,6 +200,7 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
             backlogs.push(owner);
         }
         let shared: Arc<[_]> = shared.into();
+        let pools: Arc<[Pool]> = Arc::new([pool.clone()]);
         let mut workers = Vec::new();
         for (index, (sleeper, backlog)) in sleepers.into_iter().zip(backlogs).enumerate() {
             let (commands, receiver) = channel();
@@ -208,7 +212,7 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
                 gone: gone_sender.clone(),
                 sleeper,
                 clock: clock.clone(),
-                pool: pool.clone(),
+                pools: pools.clone(),
                 busy_poll: config.busy_poll,
             });
             let thread = std::thread::Builder::new()
@@ -233,6 +237,7 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
                 bridge_of: Vec::new(),
                 napis: Vec::new(),
                 steering: Vec::new(),
+                pools: Vec::new(),
                 next_worker: 0,
             }),
             gone: Mutex::new(gone),
@@ -297,11 +302,12 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         state.bridge_of.push(None);
         state.napis.push(Vec::new());
         state.steering.push(SteeringSpec::default());
+        state.pools.push(Vec::new());
         for (queue, (worker, token)) in served.into_iter().enumerate() {
             state.workers[worker].tell(Command::AddTx(token, (device.clone(), queue)));
         }
         self.publish(&state);
-        state.poll(setup.rx, &device, port, first, &self.flows);
+        self.poll(&mut state, setup.rx, &device, port, first);
         Ok(PortId(port))
     }
 
@@ -449,7 +455,7 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         self.sync();
         let mut state = self.state();
         let first = state.next_worker;
-        state.poll(rx, &device, port.0, first, &self.flows);
+        self.poll(&mut state, rx, &device, port.0, first);
         drop(state);
         self.sync();
     }
@@ -470,6 +476,7 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
                 .collect(),
             workers: state.workers.iter().map(|w| w.shared.stats(now)).collect(),
             pool: self.pool.stats(),
+            port_pools: self.pools(&state)[1..].iter().map(Pool::stats).collect(),
             copied: self.copied.sum(0)
                 + state
                     .devices
@@ -522,36 +529,6 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
     }
 }
 
-impl<Q: RxQueue, R: TxRing> State<Q, R> {
-    /// Spreads receive queues over the workers, from worker `first` on.
-    fn poll(
-        &mut self,
-        rx: Vec<Q>,
-        device: &Arc<Device<R>>,
-        port: u16,
-        first: usize,
-        flows: &Arc<FlowTable>,
-    ) {
-        let mut napis = Vec::new();
-        for (index, queue) in rx.into_iter().enumerate() {
-            let owner = (first + index) % self.workers.len();
-            let worker = &self.workers[owner];
-            let bell = worker.shared.doorbell.clone();
-            let napi = Arc::new(Napi::new(queue, device.clone(), port, owner, bell));
-            napi.set_steering(&self.steering[usize::from(port)], flows);
-            napis.push(napi);
-        }
-        self.napis[usize::from(port)] = napis;
-        let peers = Arc::new(self.napis.clone());
-        for worker in &self.workers {
-            worker.tell(Command::Peers(peers.clone()));
-        }
-        for napi in &self.napis[usize::from(port)] {
-            self.workers[napi.owner_index()].tell(Command::AddRx(napi.clone()));
-        }
-    }
-}
-
 impl<Q, R> WorkerHandle<Q, R> {
     fn tell(&self, command: Command<Q, R>) {
         // Fails only if the worker has ended, and then there is nothing to tell it.
@@ -573,6 +550,8 @@ impl<Q, R> Drop for Engine<Q, R> {
     }
 }
 
+#[cfg(test)]
+mod pools_tests;
 #[cfg(test)]
 mod steering_tests;
 #[cfg(test)]

@@ -23,6 +23,8 @@ pub struct EngineStats {
     pub workers: Vec<WorkerStats>,
     /// The packet pool's.
     pub pool: PoolStats,
+    /// Those of the other pools that ports receive into (see [`RxQueue::pools`](crate::rx::RxQueue::pools)).
+    pub port_pools: Vec<PoolStats>,
     /// Wire packets added by copying, of flooded packets and by actions.
     pub copied: u64,
 }

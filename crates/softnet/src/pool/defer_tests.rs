@@ -76,6 +76,29 @@ fn inv_buf_6_packets_go_home() {
     assert_eq!(pool.stats().depot, depot);
 }
 
+/// INV-BUF-6 for a thread that uses more pools than it finds at once: each is looked into.
+#[test]
+fn inv_buf_6_packets_go_home_to_any_number_of_pools() {
+    let pools: Vec<_> = (0..if cfg!(miri) { 7 } else { 40 })
+        .map(|_| small(256))
+        .collect();
+    for pool in &pools {
+        let out = list(pool, pool.inner().batch);
+        elsewhere(move || drop(out));
+    }
+    for pool in &pools {
+        assert!(pool.home_stats()[0].deferred > 0);
+        pool.poll_home();
+        assert_eq!(pool.home_stats()[0].deferred, 0);
+        assert!(pool.prepare_sleep());
+    }
+    pools.iter().for_each(Pool::poll_home);
+    for pool in &pools {
+        let home = super::thread::find_anywhere(pool.id).unwrap();
+        assert!(!home.sleeping.load(Ordering::Relaxed));
+    }
+}
+
 /// The statistics say where freed packets went: home in bundles, past a full inbox to the depot, each bundle one exchange.
 #[test]
 fn statistics_count_what_went_home_and_the_depot_s_exchanges() {

@@ -129,6 +129,11 @@ impl Pool {
         unsafe { self.inner.0.as_ref() }
     }
 
+    /// Whether `other` is a handle to the same pool.
+    pub fn is_same(&self, other: &Pool) -> bool {
+        self.id == other.id
+    }
+
     /// Data bytes that a fresh packet of this pool holds.
     pub fn payload_size(&self) -> usize {
         self.inner().arena.buffer_size() - crate::packet::SHARED_INFO - crate::packet::HEADROOM

@@ -77,6 +77,17 @@ pub(super) fn find(id: u64) -> Option<NonNull<Home>> {
     })
 }
 
+/// This thread's home in pool `id`, if it has one. To be used where being slow does no harm: it is not at hand if another pool has taken its entry.
+#[cold]
+pub(super) fn find_anywhere(id: u64) -> Option<Arc<Home>> {
+    MINE.try_with(|mine| {
+        let mine = mine.try_borrow().ok()?;
+        mine.0.iter().find(|home| home.id == id).cloned()
+    })
+    .ok()
+    .flatten()
+}
+
 /// This thread's home in the pool, made if need be. `None` if the thread is exiting, the pool is closed or has too many homes.
 /// Must not be called while the thread is in a home.
 #[cold]

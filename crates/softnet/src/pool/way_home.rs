@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::home::Home;
 use super::{Pool, session, thread};
 
 impl Pool {
@@ -23,19 +24,26 @@ impl Pool {
     /// nanoseconds if there are none. A thread that never calls this takes them in when its cache is empty.
     #[inline]
     pub fn poll_home(&self) {
-        if let Some(home) = thread::find(self.id) {
+        match thread::find(self.id) {
             // SAFETY: as in `alloc`.
-            let home = unsafe { home.as_ref() };
-            if home.remote.inbox.is_empty() && !home.sleeping.load(Ordering::Relaxed) {
-                return;
-            }
-            // SAFETY: we have a handle, and are not inside.
-            unsafe {
-                session::enter(self.inner.0, |session| {
-                    session.awake();
-                    session.drain();
-                });
-            }
+            Some(home) => self.look_into(unsafe { home.as_ref() }),
+            // The thread may use so many pools that this one is not at hand.
+            None => drop(thread::find_anywhere(self.id).map(|home| self.look_into(&home))),
+        }
+    }
+
+    /// Takes in what waits in this thread's home.
+    #[inline]
+    fn look_into(&self, home: &Home) {
+        if home.remote.inbox.is_empty() && !home.sleeping.load(Ordering::Relaxed) {
+            return;
+        }
+        // SAFETY: we have a handle, and are not inside.
+        unsafe {
+            session::enter(self.inner.0, |session| {
+                session.awake();
+                session.drain();
+            });
         }
     }
 

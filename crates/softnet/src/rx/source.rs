@@ -3,6 +3,7 @@
 use std::os::fd::BorrowedFd;
 
 use crate::packet::PacketList;
+use crate::pool::Pool;
 use crate::stats::DropReason;
 use crate::time::Time;
 
@@ -33,6 +34,12 @@ pub trait RxQueue: Send {
         out: &mut PacketList,
         drops: &mut dyn CountDrop,
     ) -> Polled;
+
+    /// The pools that [`poll`](RxQueue::poll) takes buffers from. Whoever polls the queue is a home of them, so workers take in what others freed for them
+    /// there, and send off what they freed for others before they sleep. The engine's own pool need not be named. Asked by the control path.
+    fn pools(&self) -> Vec<&Pool> {
+        Vec::new()
+    }
 
     /// What becomes readable when the queue has packets; `None` for a queue that must be polled.
     fn fd(&self) -> Option<BorrowedFd<'_>>;

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{Command, Slot, Worker};
+use super::{COMMANDS, Command, Slot, Worker};
+use crate::pool::Pool;
 use crate::rx::{Napi, RxQueue, Sleep, WEIGHT};
 use crate::time::Time;
 use crate::tx::TxRing;
@@ -32,6 +33,7 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
                     self.queues[token] = Some(port);
                     self.run_queue(token, self.clock.now());
                 }
+                Command::Pools(pools) => self.use_pools(pools),
                 Command::Forward(forwarder) => self.forwarder = forwarder,
                 Command::Sync(done) => {
                     self.flush_backlog();
@@ -43,6 +45,16 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
             }
         }
         true
+    }
+
+    /// Becomes a home of these pools: one that wakes when it sleeps and much has come. What it still has of a pool that is not among them can be taken by who needs it,
+    /// and goes when the thread exits.
+    pub(super) fn use_pools(&mut self, pools: Arc<[Pool]>) {
+        for pool in &pools[..] {
+            let doorbell = self.shared.doorbell.clone();
+            pool.set_waker(move || doorbell.ring(COMMANDS));
+        }
+        self.pools = pools;
     }
 
     /// Works off what is in the backlog now, whatever arrives meanwhile (the kernel's `flush_backlog` drops it).

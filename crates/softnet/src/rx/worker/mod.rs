@@ -48,6 +48,8 @@ pub enum Command<Q, R> {
     RemoveRx(u16),
     /// Serves transmit queue `token`.
     AddTx(usize, Port<R>),
+    /// The pools that the ports' packets come from, in the place of those told before.
+    Pools(Arc<[Pool]>),
     /// Forwards by these tables from now on.
     Forward(Forwarder<R>),
     /// Answers when all commands before it have been carried out.
@@ -69,8 +71,8 @@ pub(crate) struct Parts<Q, R, S> {
     pub(crate) gone: Sender<u16>,
     pub(crate) sleeper: S,
     pub(crate) clock: Clock,
-    /// Where packets come from: the worker's thread is a home of it.
-    pub(crate) pool: Pool,
+    /// Where packets come from: the worker's thread is a home of each.
+    pub(crate) pools: Arc<[Pool]>,
     /// How long it may look around before it sleeps.
     pub(crate) busy_poll: Duration,
 }
@@ -93,7 +95,8 @@ pub(crate) struct Worker<Q, R, S> {
     gone: Sender<u16>,
     sleeper: S,
     clock: Clock,
-    pool: Pool,
+    /// Where packets come from. Each is looked into every round, so that no buffer waits for this worker to allocate.
+    pools: Arc<[Pool]>,
     forwarder: Forwarder<R>,
     napis: Vec<Option<Slot<Q, R>>>,
     peers: Arc<Peers<Q, R>>,
@@ -132,7 +135,7 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
             gone: parts.gone,
             sleeper: parts.sleeper,
             clock: parts.clock,
-            pool: parts.pool,
+            pools: parts.pools,
             forwarder: Forwarder::default(),
             napis: Vec::new(),
             peers: Arc::default(),
@@ -153,11 +156,10 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
     /// Works until told to stop.
     pub(crate) fn run(mut self) {
         let mut ready = Vec::new();
-        let doorbell = self.shared.doorbell.clone();
-        self.pool.set_waker(move || doorbell.ring(COMMANDS));
+        self.use_pools(self.pools.clone());
         self.own.started = self.clock.now().nanos();
         loop {
-            self.pool.poll_home();
+            self.pools.iter().for_each(Pool::poll_home);
             let mut now = self.clock.now();
             self.own.rounds += 1;
             let frames = self.poll_round(now);
@@ -246,8 +248,8 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
         if until.is_none_or(|until| until > start) && self.look_around(start, until, ready) {
             return;
         }
-        if !self.pool.prepare_sleep() {
-            // Buffers came home meanwhile.
+        if !self.pools.iter().all(Pool::prepare_sleep) {
+            // Buffers came home meanwhile. What is prepared already is undone when the next round looks for them.
             return;
         }
         let now = self.clock.now();
