@@ -3,6 +3,7 @@
 //! The engine is generic over the drivers' types, so that no call on a packet's way is indirect. Control calls may block for
 //! the length of a worker's round; packets go on flowing meanwhile.
 
+mod classes;
 mod receive;
 mod stats;
 mod steering;
@@ -472,6 +473,7 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
                 .map(|d| PortStats {
                     name: d.name().to_owned(),
                     device: d.stats(),
+                    classes: Vec::new(),
                 })
                 .collect(),
             workers: state.workers.iter().map(|w| w.shared.stats(now)).collect(),
@@ -509,7 +511,11 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         // What actions left in backlogs dies at a device that is down. Twice, as above.
         self.sync();
         self.sync();
-        self.stats()
+        let mut stats = self.stats();
+        for (port, device) in stats.ports.iter_mut().zip(&devices) {
+            port.classes = classes::classes(device);
+        }
+        stats
     }
 
     /// Waits until every worker has carried out what it was told.

@@ -1,6 +1,7 @@
 //! What an engine has counted.
 
 use crate::pool::PoolStats;
+use crate::qdisc::ClassStats;
 use crate::rx::WorkerStats;
 use crate::stats::DropReason;
 use crate::tx::DeviceStats;
@@ -12,6 +13,8 @@ pub struct PortStats {
     pub name: String,
     /// Its numbers.
     pub device: DeviceStats,
+    /// Its disciplines and classes. Only in the final numbers; else see [`Engine::classes`](super::Engine::classes), which is slower than a reading of the others.
+    pub classes: Vec<ClassStats>,
 }
 
 /// An engine's numbers, from one reading. Exact when nothing moves.

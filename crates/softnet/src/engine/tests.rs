@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::packet::PacketList;
-use crate::qdisc::TbfSpec;
+use crate::qdisc::{ClassStats, Handle, PrioSpec, TbfSpec, TreeSpec};
 use crate::stats::DropReason;
 use crate::testing::{CondSleeper, FedQueue, Record, RecordingRing, frame, pool};
 
@@ -265,4 +265,99 @@ fn a_mirrored_port_is_seen_elsewhere() {
     assert_eq!(net.marks(2)[1..], (0..100).collect::<Vec<_>>()[..]);
     let stats = net.stop();
     assert_eq!((stats.copied, stats.conservation().rx), (101, 101));
+}
+
+/// `tc -s qdisc` and `tc -s class`: a tree's classes by name with their numbers, and what stands at each queue below `mq`; live, and at the end.
+#[test]
+fn disciplines_and_classes_are_told_apart() {
+    let lines = |classes: &[ClassStats]| -> Vec<String> {
+        let line = |c: &ClassStats| {
+            let s = &c.stats;
+            format!(
+                "{} {} {} sent {} dropped {} overlimits {} backlog {}",
+                c.class, c.kind, c.qdisc, s.packets, s.drops, s.overlimits, s.qlen
+            )
+        };
+        classes.iter().map(line).collect()
+    };
+    let net = Net::new(1, 2);
+    let mut tree = TreeSpec::new();
+    let prio = PrioSpec {
+        bands: 2,
+        priomap: [1; 16],
+    };
+    let root = Handle::new(1, 0);
+    tree.add(Handle::ROOT, root, QdiscSpec::Prio(prio)).unwrap();
+    let slow = TbfSpec {
+        rate: 10,
+        burst: 60,
+        limit: 300,
+        peakrate: None,
+        mtu: 0,
+        link: Default::default(),
+    };
+    tree.add(root.class(2), Handle::new(2, 0), QdiscSpec::Tbf(slow))
+        .unwrap();
+    let port = net.ports[1].0;
+    net.engine.set_qdisc(port, &QdiscSpec::Tree(tree)).unwrap();
+    // Five fit, of which the bucket lets one go at once.
+    net.receive(0, (0..8).map(|n| frame(&net.pool, 0, 10, 60, n)).collect());
+    net.wait("arrival", || net.engine.stats().conservation().queued == 4);
+    let live = net.engine.classes(port);
+    let backlog = |c: &ClassStats| (c.stats.qlen, c.stats.backlog);
+    assert_eq!(
+        live.iter().map(backlog).collect::<Vec<_>>(),
+        [(4, 240), (0, 0), (4, 240), (4, 240)]
+    );
+    assert!(net.engine.stats().ports[1].classes.is_empty());
+    let stats = net.engine.stop(Duration::ZERO);
+    let overlimits = live[2].stats.overlimits;
+    assert!(overlimits > 0);
+    let last = &stats.ports[1].classes;
+    assert_eq!(
+        lines(last),
+        [
+            // As in the kernel, what is dropped by taking the device down is not the discipline's drop.
+            format!(
+                "root prio 1: sent 1 dropped 3 overlimits {} backlog 0",
+                last[0].stats.overlimits
+            ),
+            "1:1 pfifo none sent 0 dropped 0 overlimits 0 backlog 0".to_owned(),
+            format!(
+                "1:2 tbf 2: sent 1 dropped 3 overlimits {} backlog 0",
+                last[2].stats.overlimits
+            ),
+            "2:1 bfifo none sent 1 dropped 3 overlimits 0 backlog 0".to_owned(),
+        ]
+    );
+    assert!(last[2].stats.overlimits >= overlimits);
+
+    let net = Net::new(1, 1);
+    let rings = [RecordingRing::new(), RecordingRing::new()];
+    let setup = PortSetup {
+        name: "wide".into(),
+        rx: vec![FedQueue::default()],
+        tx: rings.into_iter().map(|ring| ring.0).collect(),
+        features: Features::default(),
+        qdisc: QdiscSpec::default(),
+    };
+    let wide = net.engine.add_port(setup).unwrap();
+    net.engine
+        .add_bridge("br1", &[wide])
+        .expect("a bridge of one");
+    assert_eq!(
+        lines(&net.engine.classes(wide)),
+        [
+            "root mq none sent 0 dropped 0 overlimits 0 backlog 0",
+            ":1 pfifo_fast none sent 0 dropped 0 overlimits 0 backlog 0",
+            ":2 pfifo_fast none sent 0 dropped 0 overlimits 0 backlog 0",
+        ]
+    );
+    let one = QdiscSpec::Pfifo { limit: 5 };
+    net.engine.set_qdisc(wide, &one).unwrap();
+    assert_eq!(
+        lines(&net.engine.classes(wide)),
+        ["root pfifo none sent 0 dropped 0 overlimits 0 backlog 0"]
+    );
+    net.stop();
 }

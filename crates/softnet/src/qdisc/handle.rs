@@ -62,6 +62,7 @@ impl fmt::Display for Handle {
         match (*self, self.minor()) {
             (Handle::ROOT, _) => f.write_str("root"),
             (Handle::NONE, _) => f.write_str("none"),
+            (_, minor) if self.major() == 0 => write!(f, ":{minor:x}"),
             (_, 0) => write!(f, "{:x}:", self.major()),
             (_, minor) => write!(f, "{:x}:{minor:x}", self.major()),
         }
@@ -113,6 +114,7 @@ mod tests {
             assert_eq!((handle.major(), handle.minor()), (major, minor));
             assert_eq!(handle.to_string(), text);
         }
+        assert_eq!(Handle::new(0, 10).to_string(), ":a");
         assert_eq!("root".parse(), Ok(Handle::ROOT));
         assert_eq!(Handle::ROOT.to_string(), "root");
         for bad in [

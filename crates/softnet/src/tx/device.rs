@@ -242,6 +242,14 @@ impl<R: TxRing> Device<R> {
         &self.queues
     }
 
+    /// Whether each transmit queue has a discipline of its own: what stands at the root then, `mq` or `mqprio`, and for how many queues. Not so if one discipline is for
+    /// the whole device.
+    pub fn per_queue(&self) -> Option<(&'static str, usize)> {
+        let queues = self.active.load(Ordering::Relaxed);
+        let mqprio = self.mqprio.load(Ordering::Relaxed);
+        (mqprio || queues > 1).then_some((if mqprio { "mqprio" } else { "mq" }, queues))
+    }
+
     /// Why packets of this device died.
     pub fn drops(&self) -> &DropCounters {
         &self.drops
