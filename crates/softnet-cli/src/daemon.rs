@@ -11,11 +11,11 @@ use softnet::packet::EthernetAddress;
 use softnet_io::Buffers;
 
 use crate::config::{ActionConfig, Config, Driver, PortConfig};
+use crate::counters;
 use crate::failure::{Exit, Failure, chain};
 use crate::plant::{self, Engine};
 use crate::report;
 use crate::signals::Stop;
-use crate::workers;
 
 /// How often ports are looked after.
 const LOOK: Duration = Duration::from_millis(250);
@@ -61,9 +61,9 @@ pub(crate) fn run(config: &Config, json: bool) -> Result<(), Failure> {
     }
     let stats = engine.stop(DRAIN);
     let text = if json {
-        format!("{:#}\n", workers::json(&stats))
+        format!("{:#}\n", counters::json(&stats))
     } else {
-        report::ports(&stats) + &report::ways_out(&stats) + &workers::table(&stats)
+        counters::text(&stats)
     };
     report::print(&text).map_err(cannot("cannot print the counters"))?;
     if stats.conservation().holds() {

@@ -3,8 +3,10 @@
 
 #![deny(unsafe_code)]
 
+mod classes;
 mod cli;
 mod config;
+mod counters;
 mod daemon;
 mod demo;
 mod failure;

@@ -46,6 +46,27 @@ pub(crate) fn conservation(c: &Conservation) -> String {
     )
 }
 
+/// A table, heads first: two spaces between columns; numbers end in line, and the columns named in `left` start in line.
+pub(crate) fn table<const N: usize>(rows: &[[String; N]], left: &[usize]) -> String {
+    let widths: [usize; N] =
+        std::array::from_fn(|i| rows.iter().map(|row| row[i].len()).max().unwrap_or(0));
+    let mut text = String::new();
+    for row in rows {
+        let mut line = String::new();
+        for (i, (cell, width)) in row.iter().zip(widths).enumerate() {
+            let gap = if i == 0 { "" } else { "  " };
+            line += &if left.contains(&i) {
+                format!("{gap}{cell:<width$}")
+            } else {
+                format!("{gap}{cell:>width$}")
+            };
+        }
+        text += line.trim_end();
+        text.push('\n');
+    }
+    text
+}
+
 /// The ports' counters, a line each, and the sum that must come out even.
 pub(crate) fn ports(stats: &EngineStats) -> String {
     let head = [
@@ -70,20 +91,7 @@ pub(crate) fn ports(stats: &EngineStats) -> String {
             drops(&d.drops),
         ]);
     }
-    let widths: [usize; 7] =
-        std::array::from_fn(|i| rows.iter().map(|row| row[i].len()).max().unwrap_or(0));
-    let mut text = String::new();
-    for row in &rows {
-        for (i, (cell, width)) in row.iter().zip(widths).enumerate() {
-            match i {
-                0 => text += &format!("{cell:<width$}"),
-                // The last column is of any length, and starts in line.
-                6 => text += &format!("  {cell}"),
-                _ => text += &format!("  {cell:>width$}"),
-            }
-        }
-        text.push('\n');
-    }
+    let text = table(&rows, &[0, 6]);
     text + &conservation(&stats.conservation()) + "\n"
 }
 
@@ -137,6 +145,7 @@ mod tests {
                 drops,
                 ..DeviceStats::default()
             },
+            classes: Vec::new(),
         };
         let mut stats = EngineStats {
             ports: vec![
@@ -185,6 +194,7 @@ mod tests {
                 PortStats {
                     name: "web".into(),
                     device,
+                    classes: Vec::new(),
                 },
                 PortStats::default(),
             ],

@@ -2,6 +2,9 @@
 
 use serde_json::{Value, json};
 use softnet::engine::EngineStats;
+use softnet::rx::WorkerStats;
+
+use crate::report;
 
 /// A line for each worker.
 pub(crate) fn table(stats: &EngineStats) -> String {
@@ -32,84 +35,38 @@ pub(crate) fn table(stats: &EngineStats) -> String {
             format!("{:.1} %", 100.0 * w.busy()),
         ]);
     }
-    let widths: [usize; 10] =
-        std::array::from_fn(|i| rows.iter().map(|row| row[i].len()).max().unwrap_or(0));
-    let mut text = String::new();
-    for row in &rows {
-        let cells: Vec<String> = row
-            .iter()
-            .zip(widths)
-            .map(|(cell, width)| format!("{cell:>width$}"))
-            .collect();
-        text += &cells.join("  ");
-        text.push('\n');
-    }
-    text
+    report::table(&rows, &[])
 }
 
-/// Everything that `softnet run --json` prints at its end.
+/// The same as an array, with more.
 pub(crate) fn json(stats: &EngineStats) -> Value {
-    let workers: Vec<Value> = stats
-        .workers
-        .iter()
-        .map(|w| {
-            json!({
-                "processed": w.processed,
-                "dropped": w.dropped,
-                "time_squeeze": w.time_squeeze,
-                "received_rps": w.received_rps,
-                "flow_limit": w.flow_limit,
-                "input_qlen": w.input_qlen,
-                "process_qlen": w.process_qlen,
-                "handed_over": w.handed_over,
-                "taken_over": w.taken_over,
-                "rounds": w.rounds,
-                "sleeps": w.sleeps,
-                "wakes": w.wakes,
-                "wakes_sent": w.wakes_sent,
-                "looked_ahead": w.looked_ahead,
-                "busy_s": (w.uptime.saturating_sub(w.asleep + w.polling)).as_secs_f64(),
-                "polling_s": w.polling.as_secs_f64(),
-                "asleep_s": w.asleep.as_secs_f64(),
-            })
+    let worker = |w: &WorkerStats| {
+        json!({
+            "processed": w.processed,
+            "dropped": w.dropped,
+            "time_squeeze": w.time_squeeze,
+            "received_rps": w.received_rps,
+            "flow_limit": w.flow_limit,
+            "input_qlen": w.input_qlen,
+            "process_qlen": w.process_qlen,
+            "handed_over": w.handed_over,
+            "taken_over": w.taken_over,
+            "rounds": w.rounds,
+            "sleeps": w.sleeps,
+            "wakes": w.wakes,
+            "wakes_sent": w.wakes_sent,
+            "looked_ahead": w.looked_ahead,
+            "busy_s": (w.uptime.saturating_sub(w.asleep + w.polling)).as_secs_f64(),
+            "polling_s": w.polling.as_secs_f64(),
+            "asleep_s": w.asleep.as_secs_f64(),
         })
-        .collect();
-    let ports: Vec<Value> = stats
-        .ports
-        .iter()
-        .map(|p| {
-            let drops: serde_json::Map<String, Value> = p
-                .device
-                .drops
-                .iter()
-                .map(|&(reason, n)| (reason.name().to_owned(), json!(n)))
-                .collect();
-            json!({
-                "name": p.name,
-                "rx_packets": p.device.rx_packets,
-                "rx_bytes": p.device.rx_bytes,
-                "tx_packets": p.device.tx_packets,
-                "tx_bytes": p.device.tx_bytes,
-                "queued": p.device.queued,
-                "drops": drops,
-            })
-        })
-        .collect();
-    let c = stats.conservation();
-    json!({
-        "ports": ports,
-        "workers": workers,
-        "conservation": {
-            "rx": c.rx, "copied": c.copied, "tx": c.tx, "dropped": c.dropped, "queued": c.queued,
-        },
-    })
+    };
+    stats.workers.iter().map(worker).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
-
-    use softnet::rx::WorkerStats;
 
     use super::*;
 
@@ -136,7 +93,7 @@ mod tests {
              \u{20}    0       1234        0             0             5           0        3      7           0  20.0 %\n"
         );
         let json = json(&stats);
-        assert_eq!(json["workers"][0]["busy_s"], 2.0);
-        assert_eq!(json["workers"][0]["process_qlen"], 1);
+        assert_eq!(json[0]["busy_s"], 2.0);
+        assert_eq!(json[0]["process_qlen"], 1);
     }
 }

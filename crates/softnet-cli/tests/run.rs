@@ -13,6 +13,7 @@ use common::{
     text, wait_for,
 };
 use rustix::process::Signal;
+use serde_json::Value;
 
 /// The example, with its namespaces' names replaced by ours.
 fn example(a: &NamedNetns, b: &NamedNetns) -> String {
@@ -147,6 +148,132 @@ fn two_hosts() {
     );
     drop((a, b));
     assert_eq!(Surroundings::now(), before);
+}
+
+/// The numbers of every discipline and class, as `tc -s` has them: a tree at one port, one discipline for each queue at the other.
+#[test]
+fn disciplines_and_classes_are_counted() {
+    if !may_make_networks() || !has_program("ip") {
+        return;
+    }
+    let scratch = Scratch::new("classes");
+    let (a, b) = (NamedNetns::new("ca"), NamedNetns::new("cb"));
+    let config = format!(
+        r#"
+[[port]]
+name = "eth-a"
+driver = "tap"
+netns = {:?}
+address = ["10.9.0.1/24"]
+queues = 2
+[[port]]
+name = "eth-b"
+driver = "tap"
+netns = {:?}
+address = ["10.9.0.2/24"]
+[[port.qdisc]]
+handle = "1:"
+kind = "prio"
+bands = 3
+[[port.qdisc]]
+parent = "1:3"
+handle = "30:"
+kind = "tbf"
+rate = "50mbit"
+burst = "32k"
+limit = "1m"
+[[port.filter]]
+ip_proto = "tcp"
+flowid = "1:3"
+[[bridge]]
+name = "br0"
+ports = ["eth-a", "eth-b"]
+"#,
+        a.name, b.name
+    );
+    let config = scratch.file("classes.toml", &config);
+    let finish = |json: bool| {
+        let mut command = softnet();
+        command
+            .arg("run")
+            .arg(&config)
+            .args(json.then_some("--json"));
+        let mut running = Running::start(&mut command);
+        wait_for("the ports", || {
+            running.assert_running();
+            a.interfaces().contains("eth-a") && b.interfaces().contains("eth-b")
+        });
+        exchange(&a, &b, "10.9.0.2");
+        running.signal(Signal::TERM);
+        let output = running.finish();
+        let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+        assert_eq!(output.status.code(), Some(0), "{stderr}");
+        stdout
+    };
+
+    let stdout = finish(true);
+    let json: Value = serde_json::from_str(&stdout).expect("one object");
+    let classes = |port: usize| json["ports"][port]["classes"].as_array().expect("classes");
+    let names = |port: usize| -> Vec<String> {
+        let name =
+            |c: &Value| format!("{} {} {}", c["class"], c["kind"], c["qdisc"]).replace('"', "");
+        classes(port).iter().map(name).collect()
+    };
+    let number =
+        |port: usize, class: usize, key: &str| classes(port)[class][key].as_u64().expect(key);
+    assert_eq!(
+        names(0),
+        ["root mq null", ":1 pfifo_fast null", ":2 pfifo_fast null"]
+    );
+    assert_eq!(
+        names(1),
+        [
+            "root prio 1:",
+            "1:1 pfifo null",
+            "1:2 pfifo null",
+            "1:3 tbf 30:",
+            "30:1 bfifo null"
+        ]
+    );
+    for port in 0..2 {
+        let own = &json["ports"][port];
+        assert_eq!(own["tx_packets"], number(port, 0, "packets"), "{stdout}");
+        for class in 0..classes(port).len() {
+            assert_eq!(number(port, class, "backlog"), 0);
+        }
+    }
+    assert_eq!(
+        number(0, 0, "packets"),
+        number(0, 1, "packets") + number(0, 2, "packets")
+    );
+    let bands: u64 = (1..4).map(|band| number(1, band, "packets")).sum();
+    assert_eq!(number(1, 0, "packets"), bands);
+    // Half a megabyte there, and the answers' acknowledgements, all of them in the third band.
+    assert!(number(1, 3, "bytes") > 1 << 19, "{stdout}");
+    assert!(number(1, 3, "overlimits") > 0, "{stdout}");
+    let pools = json["pools"].as_array().expect("pools");
+    assert_eq!(pools.len(), 2, "small and large buffers");
+    for pool in pools {
+        assert_eq!(pool["exhausted"], 0, "{stdout}");
+    }
+
+    let stdout = finish(false);
+    let line = |start: [&str; 4]| {
+        let line = stdout.lines().find(|line| {
+            let fields: Vec<&str> = line.split_whitespace().take(4).collect();
+            fields.starts_with(&start[..start.iter().filter(|s| !s.is_empty()).count()])
+        });
+        line.unwrap_or_else(|| panic!("no {start:?} in\n{stdout}"))
+    };
+    line(["port", "class", "qdisc", "sent"]);
+    line(["eth-a", "root", "mq", ""]);
+    line(["eth-a", ":2", "pfifo_fast", ""]);
+    line(["eth-b", "root", "prio", "1:"]);
+    let sent = line(["eth-b", "1:3", "tbf", "30:"])
+        .split_whitespace()
+        .nth(5);
+    let sent: u64 = sent.and_then(|field| field.parse().ok()).expect("bytes");
+    assert!(sent > 1 << 19, "{stdout}");
 }
 
 /// What leaves one port is seen at a third one, and a port with a queue for each worker loses and reorders nothing.

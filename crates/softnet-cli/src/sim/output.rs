@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 use softnet::qdisc::Handle;
-use softnet::sim::{ClassReport, Report};
+use softnet::sim::Report;
 use softnet::stats::DropReason;
 
 use super::Outside;
-use crate::report;
+use crate::{classes, report};
 
 /// `12.3 Mbit/s`.
 fn rate(bits: u64) -> String {
@@ -26,14 +26,6 @@ fn time(nanos: u64) -> String {
         1_000..1_000_000 => format!("{:.3} us", nanos as f64 / 1e3),
         1_000_000..1_000_000_000 => format!("{:.3} ms", nanos as f64 / 1e6),
         _ => format!("{:.3} s", nanos as f64 / 1e9),
-    }
-}
-
-fn name(class: &ClassReport) -> String {
-    if class.qdisc == Handle::NONE {
-        class.kind.to_owned()
-    } else {
-        format!("{} {}", class.kind, class.qdisc)
     }
 }
 
@@ -77,7 +69,7 @@ pub(super) fn table(report: &Report, outside: Outside) -> String {
         let s = &class.sojourn;
         rows.push([
             class.class.to_string(),
-            name(class),
+            classes::name(class.kind, class.qdisc),
             class.stats.packets.to_string(),
             class.stats.bytes.to_string(),
             rate(class.rate),
@@ -89,21 +81,7 @@ pub(super) fn table(report: &Report, outside: Outside) -> String {
             report::drops(&class.drops),
         ]);
     }
-    let widths: [usize; 11] =
-        std::array::from_fn(|i| rows.iter().map(|row| row[i].len()).max().unwrap_or(0));
-    let mut text = String::new();
-    for row in &rows {
-        for (i, (cell, width)) in row.iter().zip(widths).enumerate() {
-            match i {
-                0 => text += &format!("{cell:<width$}"),
-                1 => text += &format!("  {cell:<width$}"),
-                // The last column is of any length, and starts in line.
-                10 => text += &format!("  {cell}"),
-                _ => text += &format!("  {cell:>width$}"),
-            }
-        }
-        text.push('\n');
-    }
+    let text = report::table(&rows, &[0, 1, 10]);
     let root = report.root();
     let drops = all_drops(report, outside);
     text + &format!(
