@@ -10,6 +10,7 @@ use softnet::pool::{Pool, PoolConfig};
 
 use super::inbox;
 use super::worker::{sleeps, work};
+use crate::buffers::pinned::{Cpus, pin, pin_others};
 use crate::error::BenchError;
 use crate::tx_adopt::load::cpu;
 
@@ -22,6 +23,8 @@ const BUFFERS: usize = 8192;
 pub(super) struct Plan {
     pub(super) senders: usize,
     pub(super) bulk: usize,
+    /// CPUs of the senders and of the worker; without, all go where the system puts them.
+    pub(super) cpus: Option<Cpus>,
     pub(super) time: Duration,
 }
 
@@ -52,6 +55,7 @@ pub(super) fn measure(name: &str, plan: Plan) -> Result<Outcome, BenchError> {
     std::thread::scope(|scope| {
         let (pool, inbox, stop, finish, returned) = (&pool, &inbox, &stop, &finish, &returned);
         let worker = scope.spawn(move || {
+            let pinned = plan.cpus.map_or(Ok(()), |cpus| pin(cpus.b));
             let (mut next, mut disorder) = (vec![0_u32; plan.senders], 0_u64);
             let before = sleeps();
             work(&mut *owner, None, finish, |packets| {
@@ -65,11 +69,12 @@ pub(super) fn measure(name: &str, plan: Plan) -> Result<Outcome, BenchError> {
                 }
                 drop(packets.take());
             });
-            (disorder, sleeps() - before)
+            pinned.map(|()| (disorder, sleeps() - before))
         });
         let senders: Vec<_> = (0..plan.senders)
             .map(|number| {
                 scope.spawn(move || {
+                    let pinned = plan.cpus.map_or(Ok(()), |cpus| pin_others(cpus.b));
                     let (mut sent, mut refused) = (0_u64, 0_u64);
                     while !stop.load(Ordering::Relaxed) {
                         let back = returned[number].load(Ordering::Relaxed) + refused;
@@ -92,7 +97,7 @@ pub(super) fn measure(name: &str, plan: Plan) -> Result<Outcome, BenchError> {
                         refused += inbox.push(packets) as u64;
                         inbox.kick();
                     }
-                    (sent, refused)
+                    pinned.map(|()| (sent, refused))
                 })
             })
             .collect();
@@ -111,7 +116,7 @@ pub(super) fn measure(name: &str, plan: Plan) -> Result<Outcome, BenchError> {
         for sender in senders {
             let (s, r) = sender
                 .join()
-                .unwrap_or_else(|p| std::panic::resume_unwind(p));
+                .unwrap_or_else(|p| std::panic::resume_unwind(p))?;
             (sent, refused) = (sent + s, refused + r);
         }
         let deadline = Instant::now() + Duration::from_secs(10);
@@ -122,7 +127,7 @@ pub(super) fn measure(name: &str, plan: Plan) -> Result<Outcome, BenchError> {
         inbox.stop();
         let (disorder, sleeps) = worker
             .join()
-            .unwrap_or_else(|p| std::panic::resume_unwind(p));
+            .unwrap_or_else(|p| std::panic::resume_unwind(p))?;
         let got = received();
         if disorder > 0 || got + refused != sent {
             return Err(BenchError::Measure(format!(

@@ -51,7 +51,7 @@ struct Figure {
 #[derive(Debug, Clone, Copy)]
 enum Case {
     Rr { flows: usize, service: u64 },
-    Flood { bulk: usize },
+    Flood { bulk: usize, apart: bool },
     Idle,
 }
 
@@ -63,8 +63,9 @@ impl Case {
                 ("flows", json!(flows)),
                 ("service_ns", json!(service)),
             ],
-            Case::Flood { bulk } => vec![
+            Case::Flood { bulk, apart } => vec![
                 ("case", json!("flood")),
+                ("cpus", json!(if apart { "apart" } else { "any" })),
                 ("threads", json!(SENDERS)),
                 ("bulk", json!(bulk)),
             ],
@@ -81,7 +82,7 @@ impl Variant for Figure {
     fn turn(&mut self, results: &mut Collector) -> Result<(), BenchError> {
         let fields = match self.case {
             Case::Rr { flows, service } => self.rr(flows, service)?,
-            Case::Flood { bulk } => self.flood(bulk)?,
+            Case::Flood { bulk, apart } => self.flood(bulk, apart)?,
             Case::Idle => self.idle()?,
         };
         results.add(self.name, &self.case.params(), &fields);
@@ -120,10 +121,11 @@ impl Figure {
         Ok(fields)
     }
 
-    fn flood(&self, bulk: usize) -> Result<Fields, BenchError> {
+    fn flood(&self, bulk: usize, apart: bool) -> Result<Fields, BenchError> {
         let plan = flood::Plan {
             senders: SENDERS,
             bulk,
+            cpus: apart.then_some(self.cpus),
             time: self.time,
         };
         let out = flood::measure(self.name, plan)?;
@@ -170,7 +172,9 @@ fn cases(options: &Options) -> Result<Vec<Case>, BenchError> {
     for &service in SERVICES {
         cases.extend(FLOWS.iter().map(|&flows| Case::Rr { flows, service }));
     }
-    cases.extend(BULKS.iter().map(|&bulk| Case::Flood { bulk }));
+    for apart in [true, false] {
+        cases.extend(BULKS.iter().map(|&bulk| Case::Flood { bulk, apart }));
+    }
     cases.push(Case::Idle);
     cases.retain(|case| {
         let params = case.params();
@@ -238,10 +242,13 @@ mod tests {
             let plan = flood::Plan {
                 senders: 3,
                 bulk: 5,
+                cpus: None,
                 time,
             };
-            let out = flood::measure(name, plan).expect(name);
-            assert!(out.packets > 0, "{name}");
+            for cpus in [None, Some(cpus)] {
+                let out = flood::measure(name, flood::Plan { cpus, ..plan }).expect(name);
+                assert!(out.packets > 0, "{name}");
+            }
         }
     }
 
@@ -253,7 +260,8 @@ mod tests {
             cases(&options).map(|cases| cases.len()).ok()
         };
         assert_eq!(count("case=rr,flows=200"), Some(2));
-        assert_eq!(count("case=flood,case=idle"), Some(3));
+        assert_eq!(count("case=flood,case=idle"), Some(5));
+        assert_eq!(count("case=flood,cpus=apart"), Some(2));
         assert_eq!(count("case=tap-rr"), Some(0));
     }
 }

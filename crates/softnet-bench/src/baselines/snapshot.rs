@@ -24,7 +24,7 @@ pub(crate) struct SnapshotOwner {
 impl Snapshot {
     pub(crate) fn new(max: usize) -> Snapshot {
         Snapshot {
-            input: PacketAdoption::new(),
+            input: PacketAdoption::expecting(max),
             scheduled: AtomicBool::new(false),
             max,
         }

@@ -51,6 +51,18 @@ pub(crate) fn pin(cpu: usize) -> Result<(), BenchError> {
         .map_err(|e| BenchError::io(format!("binding a thread to CPU {cpu}"), e))
 }
 
+/// Binds the calling thread to all CPUs that it may use but this one, if there are others.
+pub(crate) fn pin_others(cpu: usize) -> Result<(), BenchError> {
+    let mut set = rustix::thread::sched_getaffinity(None)
+        .map_err(|e| BenchError::io("asking which CPUs may be used", e))?;
+    set.unset(cpu);
+    if set.count() == 0 {
+        return Ok(());
+    }
+    rustix::thread::sched_setaffinity(None, &set)
+        .map_err(|e| BenchError::io(format!("keeping a thread off CPU {cpu}"), e))
+}
+
 /// Runs `measure` on a thread of its own that is bound to `cpu`.
 fn on_cpu<T: Send>(
     cpu: usize,

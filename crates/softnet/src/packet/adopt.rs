@@ -25,9 +25,16 @@ pub struct PacketAdoption {
 }
 
 impl PacketAdoption {
-    /// An empty list.
+    /// An empty list, for short ones.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// An empty list, made for up to `expected` packets that wait (see [`AdoptionList::expecting`]).
+    pub fn expecting(expected: usize) -> Self {
+        PacketAdoption {
+            list: AdoptionList::expecting(expected),
+        }
     }
 
     /// Pushes all of `packets`, in one atomic operation.

@@ -140,12 +140,32 @@ impl PacketList {
             to.append(self);
             return;
         }
-        for _ in 0..n {
-            match self.pop_front() {
-                Some(packet) => to.push_back(packet),
-                None => return,
+        let Some(head) = self.head.filter(|_| n > 0) else {
+            return;
+        };
+        let (mut last, mut bytes) = (head, 0);
+        for place in 0..n {
+            if place > 0 {
+                // SAFETY: the list owns `last`, behind which there are more: it has more than `n`.
+                match unsafe { last.as_ref().next } {
+                    Some(next) => last = next,
+                    None => break,
+                }
             }
+            // SAFETY: the list owns it.
+            bytes += u64::from(unsafe { last.as_ref().total_len });
         }
+        // SAFETY: the list owns it.
+        self.head = unsafe { last.as_mut().next.take() };
+        self.len -= n;
+        self.bytes -= bytes;
+        let mut front = PacketList {
+            head: Some(head),
+            tail: Some(last),
+            len: n,
+            bytes,
+        };
+        to.append(&mut front);
     }
 
     /// The packets, first to last.

@@ -36,10 +36,11 @@ pub struct Mark(pub(super) u64);
 impl Backlog {
     /// An empty backlog for at most `max` packets (at least 1, at most [`BACKLOG_LIMIT`]), and its owner's side.
     pub fn new(max: usize) -> (Arc<Backlog>, BacklogOwner) {
+        let max = max.clamp(1, BACKLOG_LIMIT);
         let backlog = Arc::new(Backlog {
-            input: CachePadded::default(),
+            input: CachePadded::new(PacketAdoption::expecting(max)),
             passage: CachePadded::default(),
-            max: max.clamp(1, BACKLOG_LIMIT),
+            max,
         });
         let owner = BacklogOwner {
             backlog: backlog.clone(),

@@ -8,10 +8,13 @@
 //! Ordering: a push is a SeqCst compare-and-swap (P); taking all is a SeqCst swap (T). T reads what P wrote, and a chain of pushes is
 //! one release sequence, so the taker sees every node's content and `next`. SeqCst rather than AcqRel because of the store-load
 //! race with [`RunState`](super::RunState), argued there.
+//!
+//! Long lists that are filled on other CPUs are taken faster with [hints](AdoptionList::expecting): where their nodes are, noted beside the list.
 
 use std::fmt;
 use std::ptr::NonNull;
 
+use super::hints::Hints;
 use super::primitive::{AtomicPtr, Ordering};
 
 /// A node with an intrusive link.
@@ -41,6 +44,8 @@ const ADDRESS: usize = (1 << SHIFT) - 1;
 /// Many threads push chains of nodes in one atomic step each, one takes them all. The length is kept beside the head, so the limit is exact.
 pub struct AdoptionList<N: Linked> {
     head: AtomicPtr<N>,
+    /// Read by all, changed by none (what it points to is).
+    hints: Hints<N>,
 }
 
 impl<N: Linked> fmt::Debug for AdoptionList<N> {
@@ -66,10 +71,17 @@ fn untag<N>(head: *mut N) -> Option<NonNull<N>> {
 }
 
 impl<N: Linked> AdoptionList<N> {
-    /// An empty list.
+    /// An empty list, for short ones.
     pub fn new() -> Self {
+        Self::expecting(0)
+    }
+
+    /// An empty list, made for up to `expected` nodes; longer ones work, but are walked more slowly. Takes 8 bytes for each, of which only those up to the
+    /// longest list that there was are ever touched.
+    pub fn expecting(expected: usize) -> Self {
         AdoptionList {
             head: AtomicPtr::new(std::ptr::null_mut()),
+            hints: Hints::new(expected),
         }
     }
 
@@ -94,7 +106,10 @@ impl<N: Linked> AdoptionList<N> {
                 return false;
             }
             // SAFETY: the chain is still ours.
-            unsafe { N::set_next(oldest, untag(head)) };
+            unsafe {
+                N::set_next(oldest, untag(head));
+                self.hints.note(newest, n, waiting);
+            }
             let tag = (waiting + n).min(usize::from(u16::MAX)) << SHIFT;
             let tagged = newest.as_ptr().map_addr(|a| a | tag);
             // P: publishes the chain; pairs with T.
@@ -119,16 +134,13 @@ impl<N: Linked> AdoptionList<N> {
     }
 
     /// Takes all nodes and hands them to `visit`, newest first, each with its link intact until `visit` changes it.
-    pub fn take(&self, mut visit: impl FnMut(NonNull<N>)) {
+    pub fn take(&self, visit: impl FnMut(NonNull<N>)) {
         if self.head.load(Ordering::Relaxed).is_null() {
             return;
         }
         // T: pairs with every P of the chain.
-        let mut next = untag(self.head.swap(std::ptr::null_mut(), Ordering::SeqCst));
-        while let Some(node) = next {
-            // SAFETY: the swap made the whole chain ours; the link is read before `visit` may change it.
-            next = unsafe { N::next(node) };
-            visit(node);
-        }
+        let head = self.head.swap(std::ptr::null_mut(), Ordering::SeqCst);
+        // SAFETY: the swap made the whole chain ours.
+        unsafe { self.hints.walk(untag(head), count(head), visit) };
     }
 }

@@ -9,6 +9,7 @@
 
 mod biased;
 mod flow_slot;
+mod hints;
 mod index_stack;
 mod llist;
 pub(crate) mod membarrier;

@@ -19,9 +19,7 @@
 //! (Acquire and release would do for that. SeqCst is for callers that look at another location next: a worker's bell, a waiting room.) ABA: nothing
 //! takes a single node; a push that succeeds on a head which was taken and pushed again in between still links to the true head.
 //!
-//! Hints: the walk down a list that another CPU filled is a chain of cache misses, each of which must end before the next can begin. So a push also notes
-//! its nodes' addresses in an array, by their place in the list, and the taker asks for the lines of a dozen nodes ahead of its walk. The array is written and
-//! read without any order: a wrong address in it costs a prefetch, nothing else. (Eight senders on two distant cores: from 6 to 13 million packets per second.)
+//! The walk down a list that another CPU filled is sped up by [hints](super::hints).
 //!
 //! Cost: a sender that finds the queue idle pays two atomic operations, as many as an uncontended mutex; one that finds it running pays one.
 
@@ -31,19 +29,14 @@ use std::ptr::NonNull;
 
 use crossbeam_utils::CachePadded;
 
+use super::hints::Hints;
 use super::primitive::{AtomicPtr, Ordering, UnsafeCell, store_load_barrier};
-use super::{Linked, preempt, prefetch};
+use super::{Linked, preempt};
 
 /// One thread has the run.
 const RUNNING: usize = 1;
 /// Something other than a push happened since the runner looked last.
 const MISSED: usize = 2;
-/// How many nodes ahead of the walk are asked for.
-const AHEAD: usize = 12;
-
-/// The lowest places are not noted: a line that every short list writes would go to and fro between the CPUs.
-const UNNOTED: usize = 8;
-
 /// Position of the count; see [`AdoptionList`](super::AdoptionList).
 const SHIFT: u32 = 48;
 const ADDRESS: usize = ((1 << SHIFT) - 1) & !(RUNNING | MISSED);
@@ -58,20 +51,6 @@ fn nodes<N>(word: *mut N) -> Option<NonNull<N>> {
 
 fn has<N>(word: *mut N, flag: usize) -> bool {
     word.addr() & flag != 0
-}
-
-#[cfg(not(loom))]
-fn hints<N>(places: usize) -> Box<[AtomicPtr<N>]> {
-    // For an interpreter each borrow of the array costs its length.
-    let most = if cfg!(miri) { 32 } else { u16::MAX.into() };
-    let places = Box::<[AtomicPtr<N>]>::new_zeroed_slice(places.min(most));
-    // SAFETY: a pointer of zeros is a null pointer.
-    unsafe { places.assume_init() }
-}
-
-#[cfg(loom)]
-fn hints<N>(_: usize) -> Box<[AtomicPtr<N>]> {
-    Box::default()
 }
 
 fn flags<N>(flags: usize) -> *mut N {
@@ -96,11 +75,12 @@ pub struct Taken<'a, N> {
     /// How many there are (65,535: at least so many).
     count: usize,
     missed: bool,
-    hints: &'a [AtomicPtr<N>],
+    /// None where there are no nodes.
+    hints: Option<&'a Hints<N>>,
 }
 
 impl<'a, N: Linked> Taken<'a, N> {
-    fn of(word: *mut N, hints: &'a [AtomicPtr<N>]) -> Self {
+    fn of(word: *mut N, hints: Option<&'a Hints<N>>) -> Self {
         Taken {
             newest: nodes(word),
             count: count(word),
@@ -126,28 +106,10 @@ impl<'a, N: Linked> Taken<'a, N> {
 
     /// Hands the nodes to `visit`, newest first, each with its link intact until `visit` changes it.
     #[inline]
-    pub fn visit(self, mut visit: impl FnMut(NonNull<N>)) {
-        let mut place = self.count;
-        for ahead in 1..AHEAD {
-            self.fetch(place.wrapping_sub(ahead));
-        }
-        let mut next = self.newest;
-        while let Some(node) = next {
-            place = place.wrapping_sub(1);
-            self.fetch(place.wrapping_sub(AHEAD));
-            // SAFETY: the nodes are the holder's; the link is read before `visit` may change it.
-            next = unsafe { N::next(node) };
-            visit(node);
-        }
-    }
-
-    /// Asks for the line of the node that was noted at `place`.
-    #[inline(always)]
-    fn fetch(&self, place: usize) {
-        if place >= UNNOTED
-            && let Some(hint) = self.hints.get(place)
-        {
-            prefetch(hint.load(Ordering::Relaxed));
+    pub fn visit(self, visit: impl FnMut(NonNull<N>)) {
+        if let Some(hints) = self.hints {
+            // SAFETY: the nodes are the holder's.
+            unsafe { hints.walk(self.newest, self.count, visit) };
         }
     }
 }
@@ -157,7 +119,7 @@ pub struct RunList<N: Linked, T> {
     /// Alone on its cache lines: senders write it while the runner is busy with the value.
     word: CachePadded<AtomicPtr<N>>,
     /// Read by all, changed by none (what it points to is).
-    hints: Box<[AtomicPtr<N>]>,
+    hints: Hints<N>,
     /// Alone on its lines too: it is the runner's.
     value: CachePadded<UnsafeCell<T>>,
 }
@@ -179,7 +141,7 @@ impl<N: Linked, T> RunList<N, T> {
         }
         RunList {
             word: CachePadded::new(AtomicPtr::new(std::ptr::null_mut())),
-            hints: hints(expected),
+            hints: Hints::new(expected),
             value: CachePadded::new(UnsafeCell::new(value)),
         }
     }
@@ -199,7 +161,7 @@ impl<N: Linked, T> RunList<N, T> {
                 Ordering::SeqCst,
                 Ordering::Relaxed,
             ) {
-                Ok(_) => return Some((RunnerGuard { list: self }, Taken::of(word, &self.hints))),
+                Ok(_) => return Some((RunnerGuard { list: self }, Taken::of(word, Some(&self.hints)))),
                 Err(now) => word = now,
             }
         }
@@ -232,7 +194,7 @@ impl<N: Linked, T> RunList<N, T> {
             // SAFETY: the chain is still ours.
             unsafe {
                 N::set_next(oldest, nodes(word));
-                self.note(newest, n, waiting);
+                self.hints.note(newest, n, waiting);
             }
             let tag = (waiting + n).min(usize::from(u16::MAX)) << SHIFT;
             let kept = word.addr() & (RUNNING | MISSED);
@@ -244,25 +206,6 @@ impl<N: Linked, T> RunList<N, T> {
             {
                 Ok(_) => return Pushed::Left,
                 Err(now) => word = now,
-            }
-        }
-    }
-
-    /// Notes where the nodes of a chain are, which is to be put on top of `waiting` others.
-    ///
-    /// # Safety
-    /// The caller owns the `n` nodes from `newest` on.
-    #[inline]
-    unsafe fn note(&self, newest: NonNull<N>, n: usize, waiting: usize) {
-        let mut node = newest;
-        for place in (waiting.max(UNNOTED)..waiting + n).rev() {
-            if let Some(hint) = self.hints.get(place) {
-                hint.store(node.as_ptr(), Ordering::Relaxed);
-            }
-            // SAFETY: the caller owns the chain, which has so many nodes.
-            match unsafe { N::next(node) } {
-                Some(next) if place > waiting => node = next,
-                _ => return,
             }
         }
     }
@@ -285,7 +228,7 @@ impl<N: Linked, T> RunList<N, T> {
                 .compare_exchange_weak(word, next, Ordering::SeqCst, Ordering::Relaxed)
             {
                 Ok(_) if running => return None,
-                Ok(_) => return Some((RunnerGuard { list: self }, Taken::of(word, &self.hints))),
+                Ok(_) => return Some((RunnerGuard { list: self }, Taken::of(word, Some(&self.hints)))),
                 Err(now) => word = now,
             }
         }
@@ -341,7 +284,7 @@ impl<N: Linked, T> RunList<N, T> {
     pub fn take_mut(&mut self) -> Taken<'_, N> {
         Taken::of(
             self.word.swap(std::ptr::null_mut(), Ordering::Acquire),
-            &self.hints,
+            Some(&self.hints),
         )
     }
 
@@ -371,11 +314,11 @@ impl<'a, N: Linked, T> RunnerGuard<'a, N, T> {
     #[inline]
     pub fn take(&mut self) -> Taken<'_, N> {
         if self.list.word.load(Ordering::Relaxed).addr() == RUNNING {
-            return Taken::of(std::ptr::null_mut(), &[]);
+            return Taken::of(std::ptr::null_mut(), None);
         }
         preempt::point();
         let word = self.list.word.swap(flags(RUNNING), Ordering::SeqCst);
-        let taken = Taken::of(word, &self.list.hints);
+        let taken = Taken::of(word, Some(&self.list.hints));
         store_load_barrier();
         taken
     }
