@@ -20,11 +20,13 @@
 mod adopt;
 mod checksum;
 mod header;
+mod lane_care;
 mod list;
 mod merge;
 mod meta;
 mod parse;
 mod ring;
+mod run;
 mod segment;
 mod vnet;
 
@@ -33,7 +35,7 @@ use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-pub use adopt::{Entry, PacketAdoption, PacketRun, PacketRunner};
+pub use adopt::PacketAdoption;
 pub use checksum::{checksum, fold, pseudo_header, sum_bytes};
 pub(crate) use header::{Flags, Header, SharedInfo};
 pub use list::PacketList;
@@ -41,6 +43,7 @@ pub use merge::{MergeKinds, merge};
 pub use meta::{Checksum, Gso, GsoKind};
 pub use parse::{EthernetAddress, Headers, L4, Network, ethernet, parse};
 pub use ring::{PacketRing, PacketRingConsumer, Produced};
+pub use run::{Entry, PacketRun, PacketRunner};
 pub use segment::{SegmentError, fill_checksum, segment};
 pub use vnet::{VNET_HDR_LEN, VnetHeader};
 

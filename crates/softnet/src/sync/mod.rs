@@ -11,6 +11,7 @@ mod biased;
 mod flow_slot;
 mod hints;
 mod index_stack;
+mod lanes;
 mod llist;
 pub(crate) mod membarrier;
 mod notify;
@@ -28,6 +29,7 @@ pub(crate) use biased::Claim;
 pub use biased::{Biased, OwnerGuard};
 pub use flow_slot::{FlowPin, FlowSlot};
 pub use index_stack::IndexStack;
+pub use lanes::{Epoch, LanePush, Lanes, MAX_LANES};
 pub use llist::{AdoptionList, Linked};
 pub use notify::Notify;
 pub use passage::Passage;
@@ -42,6 +44,8 @@ pub use try_lock::{TryLock, TryLockGuard};
 mod models;
 #[cfg(all(test, loom))]
 mod models_backlog;
+#[cfg(all(test, loom))]
+mod models_lanes;
 #[cfg(all(test, loom))]
 mod models_pool;
 #[cfg(all(test, loom))]

@@ -89,6 +89,26 @@ impl<'a, N: Linked> Taken<'a, N> {
         }
     }
 
+    /// None.
+    pub(super) fn none() -> Self {
+        Taken {
+            newest: None,
+            count: 0,
+            missed: false,
+            hints: None,
+        }
+    }
+
+    /// `count` nodes, from the newest on, which nobody else has.
+    pub(super) fn chain(newest: Option<NonNull<N>>, count: usize, hints: &'a Hints<N>) -> Self {
+        Taken {
+            newest,
+            count,
+            missed: false,
+            hints: Some(hints),
+        }
+    }
+
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.newest.is_none()
@@ -161,7 +181,12 @@ impl<N: Linked, T> RunList<N, T> {
                 Ordering::SeqCst,
                 Ordering::Relaxed,
             ) {
-                Ok(_) => return Some((RunnerGuard { list: self }, Taken::of(word, Some(&self.hints)))),
+                Ok(_) => {
+                    return Some((
+                        RunnerGuard { list: self },
+                        Taken::of(word, Some(&self.hints)),
+                    ));
+                }
                 Err(now) => word = now,
             }
         }
@@ -228,7 +253,12 @@ impl<N: Linked, T> RunList<N, T> {
                 .compare_exchange_weak(word, next, Ordering::SeqCst, Ordering::Relaxed)
             {
                 Ok(_) if running => return None,
-                Ok(_) => return Some((RunnerGuard { list: self }, Taken::of(word, Some(&self.hints)))),
+                Ok(_) => {
+                    return Some((
+                        RunnerGuard { list: self },
+                        Taken::of(word, Some(&self.hints)),
+                    ));
+                }
                 Err(now) => word = now,
             }
         }
@@ -314,7 +344,7 @@ impl<'a, N: Linked, T> RunnerGuard<'a, N, T> {
     #[inline]
     pub fn take(&mut self) -> Taken<'_, N> {
         if self.list.word.load(Ordering::Relaxed).addr() == RUNNING {
-            return Taken::of(std::ptr::null_mut(), None);
+            return Taken::none();
         }
         preempt::point();
         let word = self.list.word.swap(flags(RUNNING), Ordering::SeqCst);

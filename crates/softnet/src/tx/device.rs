@@ -362,9 +362,9 @@ impl<R: TxRing> Device<R> {
             }
             if !queue.is_empty() {
                 // A sender still used it while the discipline changed to one for all queues.
-                let (rings, late) = queue.evict();
+                let (rings, mut late) = queue.evict();
                 debug_assert!(rings.is_empty(), "a queue that is not in use has no ring");
-                self.push(late, now);
+                self.push(&mut late, now);
                 return None;
             }
         }

@@ -30,25 +30,25 @@ impl<R: TxRing> TxQueue<R> {
     pub(super) fn transmit_lockless(
         &self,
         rings: &PfifoFastRings,
-        mut packets: PacketList,
+        packets: &mut PacketList,
         now: Time,
     ) -> XmitResult {
         let offered = packets.len();
         let by_worker = self.policy.served_by == ServedBy::Worker;
         if !by_worker && let Some((runner, mut left)) = self.run.try_begin() {
             if !left.is_empty() {
-                left.append(&mut packets);
-                packets = left;
+                left.append(packets);
+                *packets = left;
             }
             let budget = Budget::new(RUN_QUOTA, now);
-            let (dropped, _) = self.serve(runner, &mut packets, budget, Some(now));
+            let (dropped, _) = self.serve(runner, packets, budget, Some(now));
             return match dropped {
                 0 => XmitResult::Success,
                 1 if offered == 1 => XmitResult::Drop,
                 _ => XmitResult::Congestion,
             };
         }
-        self.fill(rings, packets, offered, now)
+        self.fill(rings, packets.take(), offered, now)
     }
 
     /// What a sender does that does not get the run at once.
@@ -65,7 +65,7 @@ impl<R: TxRing> TxQueue<R> {
             let _crossing = Crossing::new(&self.crossing);
             let mut again = rings.enqueue(refused.closed).unwrap_or_default();
             if !again.closed.is_empty() {
-                return self.transmit_adopted(again.closed, now);
+                return self.transmit_adopted(&mut again.closed, now);
             }
             refused.full.append(&mut again.full);
         }

@@ -8,6 +8,7 @@ mod device;
 mod down;
 mod dql;
 mod egress;
+mod lane;
 mod lockless;
 mod policy;
 mod queue;
@@ -39,6 +40,8 @@ pub use select::{sender_cpu, set_sender_cpu};
 pub use standalone::{Standalone, StandaloneError};
 pub use validate::validate;
 
+#[cfg(test)]
+mod lane_tests;
 #[cfg(test)]
 mod lockless_tests;
 #[cfg(test)]

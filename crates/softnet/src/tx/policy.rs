@@ -7,6 +7,9 @@ use crate::time::{Clock, Time};
 /// Packets a run sends before it hands over to the worker (the kernel's `dev_tx_weight`).
 pub const RUN_QUOTA: usize = 64;
 
+/// Packets that a sender sends in one run of what its own CPU's senders left.
+pub(super) const LANE_QUOTA: usize = 8 * RUN_QUOTA;
+
 /// Packets that a helper thread which serves nothing but its device sends in one run. While it has the run, senders only push.
 pub(super) const HELPER_QUOTA: usize = 16 * RUN_QUOTA;
 
@@ -43,6 +46,13 @@ impl Default for TxPolicy {
     }
 }
 
+impl TxPolicy {
+    /// Whether senders may fill `pfifo_fast` themselves.
+    pub(super) fn is_lockless(&self) -> bool {
+        self.lockless && self.served_by != ServedBy::SendersByCpu
+    }
+}
+
 /// Who runs a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ServedBy {
@@ -50,6 +60,11 @@ pub enum ServedBy {
     /// idle leaves at once, and the worker can sleep.
     #[default]
     Senders,
+    /// As `Senders`, but what cannot leave at once waits in a *lane* of the sender's CPU, and is preferably taken by a sender of that CPU, so that few packets go from one
+    /// CPU's cache to another's: for many threads that send much. What their bounded runs leave to a worker waits up to a tenth of a millisecond for a sender to
+    /// take it. **Order**: the packets of each thread keep theirs. Those of different threads may pass each other also if one thread knew that the other had sent; so do not use
+    /// this where a flow moves from thread to thread. [`max_burst`](TxPolicy::max_burst) is for each lane, and [`lockless`](TxPolicy::lockless) has no effect.
+    SendersByCpu,
     /// The queue's worker alone; senders push and ring. A transmit call costs the same whatever the driver and the others do, but each packet waits for
     /// the worker, which has to be awake or to be woken.
     Worker,

@@ -11,8 +11,9 @@ use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 
+use super::lane::{lane_of, lanes, note_out};
 use super::lockless::after_opening;
-use super::policy::{RUN_QUOTA, ServedBy, TimeLimit, TxPolicy};
+use super::policy::{LANE_QUOTA, RUN_QUOTA, ServedBy, TimeLimit, TxPolicy};
 use super::ring::{Features, TxRing};
 use super::room::Room;
 use super::runner::{Budget, Left, Runner};
@@ -118,12 +119,19 @@ impl<R: TxRing> TxQueue<R> {
             token,
         } = around;
         let mut runner = Runner::new(AnyQdisc::Noqueue(Pfifo::new(0)), rings);
-        let spare = policy.lockless.then(PfifoFastLockless::closed).flatten();
+        let spare = policy
+            .is_lockless()
+            .then(PfifoFastLockless::closed)
+            .flatten();
         let shared = spare.as_ref().map(|lockless| lockless.rings().clone());
         runner.spare = spare.map(Box::new);
         runner.replace_qdisc(qdisc, PacketList::new(), Time::ZERO);
+        let mut run = PacketRun::new(runner, policy.max_burst);
+        if policy.served_by == ServedBy::SendersByCpu {
+            run = run.with_lanes(lanes(), policy.max_burst);
+        }
         TxQueue {
-            run: PacketRun::new(runner, policy.max_burst),
+            run,
             published: CachePadded::default(),
             aside: CachePadded::new(Aside {
                 armed: AtomicU64::new(u64::MAX),
@@ -145,7 +153,13 @@ impl<R: TxRing> TxQueue<R> {
     /// Sends `packets` through the discipline. Never blocks and never waits for another thread; sends at most [`RUN_QUOTA`]
     /// packets, its own or others', on the caller's time.
     #[inline]
-    pub fn transmit(&self, packets: PacketList, now: Time) -> XmitResult {
+    pub fn transmit(&self, mut packets: PacketList, now: Time) -> XmitResult {
+        self.transmit_list(&mut packets, now)
+    }
+
+    /// As [`transmit`](TxQueue::transmit). What is still in the list afterwards was refused, and counted as dropped.
+    #[inline]
+    pub(super) fn transmit_list(&self, packets: &mut PacketList, now: Time) -> XmitResult {
         match &self.rings {
             Some(rings) => self.transmit_lockless(rings, packets, now),
             None => self.transmit_adopted(packets, now),
@@ -154,28 +168,69 @@ impl<R: TxRing> TxQueue<R> {
 
     /// The way of all disciplines but those that senders fill themselves.
     #[inline]
-    pub(super) fn transmit_adopted(&self, mut packets: PacketList, now: Time) -> XmitResult {
+    pub(super) fn transmit_adopted(&self, packets: &mut PacketList, now: Time) -> XmitResult {
         let single = packets.len() == 1;
-        if self.policy.served_by == ServedBy::Worker {
-            return self.leave_to_worker(packets);
-        }
-        let runner = match self.run.enter(&mut packets, self.policy.max_burst) {
-            Entry::Runs(runner) => runner,
+        let entry = match self.policy.served_by {
+            ServedBy::Senders => self.run.enter(packets, self.policy.max_burst),
+            ServedBy::SendersByCpu => return self.transmit_by_lane(packets, now),
+            ServedBy::Worker => return self.leave_to_worker(packets),
+        };
+        let runner = match entry {
+            Entry::Runs(runner) | Entry::TakesOver(runner) => runner,
             Entry::Left => return XmitResult::Success,
             Entry::Full => return self.refuse(packets),
         };
         // The only packet that was adopted is the caller's own (INV-TX-9).
         let own = single && packets.len() == 1;
-        let budget = Budget::new(RUN_QUOTA, now);
-        match self.serve(runner, &mut packets, budget, Some(now)).0 {
+        self.run_as_sender(runner, packets, own, Budget::new(RUN_QUOTA, now))
+    }
+
+    /// The way of senders that keep to their CPU's lane.
+    #[inline(never)]
+    fn transmit_by_lane(&self, packets: &mut PacketList, now: Time) -> XmitResult {
+        let single = packets.len() == 1;
+        let lane = lane_of(&self.run);
+        let limit = self.policy.max_burst;
+        let entry = self.run.enter_by_lane(packets, limit, lane);
+        match &entry {
+            Entry::Runs(_) | Entry::TakesOver(_) => note_out(true),
+            Entry::Left => note_out(false),
+            Entry::Full => {}
+        }
+        match entry {
+            Entry::Runs(runner) => {
+                let own = single && packets.len() == 1;
+                self.run_as_sender(runner, packets, own, Budget::new(RUN_QUOTA, now))
+            }
+            // What became of the caller's packets was said when they were left.
+            Entry::TakesOver(runner) => {
+                let quota = packets.len().clamp(RUN_QUOTA, LANE_QUOTA);
+                self.run_as_sender(runner, packets, false, Budget::new(quota, now))
+            }
+            Entry::Left => XmitResult::Success,
+            Entry::Full => self.refuse(packets),
+        }
+    }
+
+    /// Serves the queue on the caller's time; `own`: all that was adopted is its only packet.
+    #[inline]
+    fn run_as_sender(
+        &self,
+        runner: PacketRunner<'_, Runner<R>>,
+        packets: &mut PacketList,
+        own: bool,
+        budget: Budget,
+    ) -> XmitResult {
+        let now = budget.start;
+        match self.serve(runner, packets, budget, Some(now)).0 {
             0 => XmitResult::Success,
             1 if own => XmitResult::Drop,
             _ => XmitResult::Congestion,
         }
     }
 
-    fn leave_to_worker(&self, mut packets: PacketList) -> XmitResult {
-        if !self.run.leave(&mut packets, self.policy.max_burst) {
+    fn leave_to_worker(&self, packets: &mut PacketList) -> XmitResult {
+        if !self.run.leave(packets, self.policy.max_burst) {
             return self.refuse(packets);
         }
         self.doorbell.ring(self.token);
@@ -183,7 +238,8 @@ impl<R: TxRing> TxQueue<R> {
     }
 
     #[cold]
-    fn refuse(&self, refused: PacketList) -> XmitResult {
+    fn refuse(&self, refused: &mut PacketList) -> XmitResult {
+        let refused = refused.take();
         self.drops
             .add(DropReason::QdiscBurst, refused.wire_packets());
         XmitResult::Drop
@@ -207,7 +263,8 @@ impl<R: TxRing> TxQueue<R> {
             if runner.run_through(self, adopted, &mut budget, &self.published) {
                 // Nothing is left, and no timer was.
                 match runner.end() {
-                    Ok(()) => {
+                    Ok(passed) => {
+                        self.passed_over(passed);
                         self.aside.room.published();
                         return (drops, None);
                     }
@@ -255,16 +312,27 @@ impl<R: TxRing> TxQueue<R> {
                 .armed
                 .store(timer.map_or(u64::MAX, Time::nanos), Ordering::Relaxed),
         }
-        if left == Left::More || budget.packets == 0 {
+        if left == Left::More || budget.packets == 0 || budget.adoptions == 0 {
             if runner.leave() || left == Left::More {
                 preempt::point();
                 self.doorbell.ring(self.token);
             }
-        } else if let Err(again) = runner.end() {
-            return Round::Again(again, drops);
+        } else {
+            match runner.end() {
+                Ok(passed) => self.passed_over(passed),
+                Err(again) => return Round::Again(again, drops),
+            }
         }
         self.aside.room.published();
         Round::Over(drops, timer)
+    }
+
+    /// Where packets were left in a lane whose senders are expected to take them, the worker comes for them if these do not.
+    #[inline]
+    fn passed_over(&self, passed: bool) {
+        if passed {
+            self.doorbell.ring(self.token);
+        }
     }
 
     /// Asks the worker to come back at `time`, unless it will do so anyway. If the worker was turned away meanwhile (`missed`), it has
@@ -283,6 +351,10 @@ impl<R: TxRing> TxQueue<R> {
         let (runner, mut adopted) = self.run.begin_or_miss()?;
         self.serve(runner, &mut adopted, Budget::new(quota, now), None)
             .1
+    }
+
+    pub(super) fn has_lanes(&self) -> bool {
+        self.run.lanes().is_some()
     }
 
     pub(super) fn watch(&self) -> &Watch {

@@ -7,7 +7,7 @@ use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
 use super::policy::HELPER_QUOTA;
-use super::{Device, DeviceConfig, TxRing};
+use super::{Device, DeviceConfig, TxQueue, TxRing};
 use crate::pool::Pool;
 use crate::qdisc::SpecError;
 use crate::rx::{Doorbell, Wake};
@@ -96,11 +96,15 @@ impl<R: TxRing + 'static> Standalone<R> {
 /// Times that the helper gives the CPU away, with nothing to do, before it sleeps: to wake it costs a sender more than all its own work.
 const GIVE_WAY: u32 = 4;
 
+/// How long what senders leave in lanes waits for other senders.
+const PATIENCE: Duration = Duration::from_micros(50);
+
 /// Runs queues whose bell rang or whose time has come.
 fn serve<R: TxRing>(device: &Device<R>, doorbell: &Doorbell, stop: &AtomicBool, clock: &Clock) {
     let mut timers = vec![Time::MAX; device.queues().len()];
     let mut due = Vec::new();
     let mut idle = 0;
+    let by_lanes = device.queues().iter().any(TxQueue::has_lanes);
     while !stop.load(Ordering::Relaxed) {
         doorbell.take(|bell| due.extend(bell.checked_sub(STOP + 1)));
         let now = clock.now();
@@ -118,10 +122,15 @@ fn serve<R: TxRing>(device: &Device<R>, doorbell: &Doorbell, stop: &AtomicBool, 
                 None => std::thread::park(),
             });
         }
+        let served = !due.is_empty();
         for queue in due.drain(..) {
             timers[queue] = device
                 .run_from_worker(queue, HELPER_QUOTA, now)
                 .unwrap_or(Time::MAX);
+        }
+        if served && by_lanes {
+            // Senders that leave something ring now and then, and take most of it themselves.
+            std::thread::sleep(PATIENCE);
         }
     }
 }
