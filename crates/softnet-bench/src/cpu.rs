@@ -27,22 +27,43 @@ fn ticks(stat: &str) -> Option<u64> {
 
 /// Seconds that the threads of this process whose name starts with `prefix` have run, to the nanosecond.
 pub(crate) fn of_threads(prefix: &str) -> Result<f64, BenchError> {
+    // sched-stats(5): time on the CPU, time waiting for it, slices run.
+    let times = threads(prefix, "schedstat", |time| {
+        time.split(' ').next()?.parse::<f64>().ok()
+    })?;
+    Ok(times.into_iter().sum::<f64>() / 1e9)
+}
+
+/// How often the threads of this process whose name starts with `prefix` have given the CPU up because they had nothing to do.
+pub(crate) fn sleeps_of_threads(prefix: &str) -> Result<u64, BenchError> {
+    let switches = threads(prefix, "status", |status| {
+        let line = "voluntary_ctxt_switches:";
+        let number = status.lines().find_map(|l| l.strip_prefix(line))?;
+        number.trim().parse::<u64>().ok()
+    })?;
+    Ok(switches.into_iter().sum())
+}
+
+/// What `find` finds in `file` of each thread of this process whose name starts with `prefix`.
+fn threads<T>(
+    prefix: &str,
+    file: &str,
+    find: impl Fn(&str) -> Option<T>,
+) -> Result<Vec<T>, BenchError> {
     let tasks = "/proc/self/task";
     let entries = std::fs::read_dir(tasks)
         .map_err(|e| BenchError::io(format!("reading {tasks}"), e))?
         .flatten();
-    let mut nanoseconds = 0.0;
-    for task in entries {
+    let found = entries.filter_map(|task| {
         // A thread may end meanwhile, and has then no files any more.
         let read = |file: &str| std::fs::read_to_string(task.path().join(file)).unwrap_or_default();
         if read("comm").starts_with(prefix) {
-            // sched-stats(5): time on the CPU, time waiting for it, slices run.
-            let time = read("schedstat");
-            let time = time.split(' ').next().and_then(|t| t.parse::<f64>().ok());
-            nanoseconds += time.unwrap_or(0.0);
+            find(&read(file))
+        } else {
+            None
         }
-    }
-    Ok(nanoseconds / 1e9)
+    });
+    Ok(found.collect())
 }
 
 #[cfg(test)]

@@ -78,7 +78,7 @@ fn all_nolock_qdisc(options: &Options) -> Result<Value, BenchError> {
 fn all_backlog(options: &Options) -> Result<Value, BenchError> {
     let name = "backlog";
     let mut known = backlog::VARIANTS.to_vec();
-    for case in [Case::TapRr, Case::ManyClients] {
+    for case in Case::ALL {
         for name in case.variants() {
             if !known.contains(&name) {
                 known.push(name);
@@ -88,7 +88,7 @@ fn all_backlog(options: &Options) -> Result<Value, BenchError> {
     joins::check(name, &known, &options.variants)?;
     let mut results = Collector::default();
     backlog::rows(options, &mut results)?;
-    for case in [Case::TapRr, Case::ManyClients] {
+    for case in Case::ALL {
         if options.includes("case", case.name())? {
             case.rows(options, &mut results)?;
         }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::cleanup::{self, Guard, Leftover};
 use crate::error::BenchError;
-use crate::joins::Embedded;
+use crate::joins::InProcess;
 use crate::process::{self, Process};
 
 /// Host b's address.
@@ -125,7 +125,7 @@ impl Host {
 #[derive(Debug)]
 pub(crate) struct Site {
     /// The switch, where it is part of this program.
-    pub(crate) engine: Option<Embedded>,
+    pub(crate) engine: Option<Box<dyn InProcess>>,
     /// The daemons that run for the site, in the order in which they are to be stopped.
     pub(crate) daemons: Vec<Process>,
     /// Where daemons keep their files.

@@ -1,6 +1,7 @@
-//! A flood: many threads hand packets to one worker as fast as they are let. Each has a bounded number under way, so that nothing is dropped and the
-//! figure is what the hand-over can do.
+//! A flood: many threads hand packets to one worker as fast as they can. Either each has a bounded number under way, so that nothing is dropped and all
+//! wait for each other; or none waits, and what finds no room is dropped by who sent it.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -8,7 +9,7 @@ use crossbeam_utils::CachePadded;
 use softnet::packet::PacketList;
 use softnet::pool::{Pool, PoolConfig};
 
-use super::inbox;
+use super::inbox::{self, Inbox};
 use super::worker::{sleeps, work};
 use crate::buffers::pinned::{Cpus, pin, pin_others};
 use crate::error::BenchError;
@@ -23,6 +24,8 @@ const BUFFERS: usize = 8192;
 pub(super) struct Plan {
     pub(super) senders: usize,
     pub(super) bulk: usize,
+    /// Whether a sender waits when it has too many packets under way.
+    pub(super) window: bool,
     /// CPUs of the senders and of the worker; without, all go where the system puts them.
     pub(super) cpus: Option<Cpus>,
     pub(super) time: Duration,
@@ -37,6 +40,19 @@ pub(super) struct Outcome {
     pub(super) sleeps: u64,
     pub(super) cpu: Duration,
     pub(super) refused: u64,
+}
+
+/// Ends the worker when it is dropped.
+struct End<'a> {
+    inbox: &'a Arc<dyn Inbox>,
+    finish: &'a AtomicBool,
+}
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.finish.store(true, Ordering::Release);
+        self.inbox.stop();
+    }
 }
 
 /// Measures the variant `name`.
@@ -54,20 +70,28 @@ pub(super) fn measure(name: &str, plan: Plan) -> Result<Outcome, BenchError> {
     let received = || -> u64 { returned.iter().map(|r| r.load(Ordering::Relaxed)).sum() };
     std::thread::scope(|scope| {
         let (pool, inbox, stop, finish, returned) = (&pool, &inbox, &stop, &finish, &returned);
+        // Also if a sender fails: the worker would never end.
+        let end = End { inbox, finish };
         let worker = scope.spawn(move || {
             let pinned = plan.cpus.map_or(Ok(()), |cpus| pin(cpus.b));
             let (mut next, mut disorder) = (vec![0_u32; plan.senders], 0_u64);
             let before = sleeps();
+            let mut seen = vec![0_u64; plan.senders];
             work(&mut *owner, None, finish, |packets| {
                 for packet in packets.iter() {
                     let sender = usize::from(packet.port());
                     // Refused packets leave gaps.
-                    disorder += u64::from(packet.mark() < next[sender]);
-                    next[sender] = packet.mark() + 1;
-                    let count = &returned[sender];
-                    count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+                    disorder += u64::from((packet.mark().wrapping_sub(next[sender]) as i32) < 0);
+                    next[sender] = packet.mark().wrapping_add(1);
+                    seen[sender] += 1;
                 }
                 drop(packets.take());
+                // Not for every packet: senders look at these lines.
+                for (seen, count) in seen.iter().zip(returned) {
+                    if count.load(Ordering::Relaxed) != *seen {
+                        count.store(*seen, Ordering::Relaxed);
+                    }
+                }
             });
             pinned.map(|()| (disorder, sleeps() - before))
         });
@@ -78,7 +102,7 @@ pub(super) fn measure(name: &str, plan: Plan) -> Result<Outcome, BenchError> {
                     let (mut sent, mut refused) = (0_u64, 0_u64);
                     while !stop.load(Ordering::Relaxed) {
                         let back = returned[number].load(Ordering::Relaxed) + refused;
-                        if sent + plan.bulk as u64 - back > CREDIT {
+                        if plan.window && sent + plan.bulk as u64 - back > CREDIT {
                             std::thread::yield_now();
                             continue;
                         }
@@ -123,8 +147,7 @@ pub(super) fn measure(name: &str, plan: Plan) -> Result<Outcome, BenchError> {
         while received() + refused < sent && Instant::now() < deadline {
             std::thread::sleep(Duration::from_micros(200));
         }
-        finish.store(true, Ordering::Release);
-        inbox.stop();
+        drop(end);
         let (disorder, sleeps) = worker
             .join()
             .unwrap_or_else(|p| std::panic::resume_unwind(p))?;

@@ -1,5 +1,6 @@
 //! What is compared: ways to hand packets to a worker that sleeps when it has none.
 
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -13,7 +14,7 @@ use crate::baselines::snapshot::{Snapshot, SnapshotOwner};
 use crate::error::BenchError;
 
 /// The side that all threads have.
-pub(super) trait Inbox: Send + Sync + 'static {
+pub(crate) trait Inbox: Send + Sync + 'static {
     /// Hands packets over; returns how many found no room (they are freed).
     fn push(&self, packets: PacketList) -> usize;
 
@@ -30,16 +31,21 @@ pub(super) trait Inbox: Send + Sync + 'static {
 }
 
 /// The side that the worker has.
-pub(super) trait Owner: Send {
+pub(crate) trait Owner: Send {
     /// Appends up to `quota` packets to `out`, which is empty; does not wait. What was given out before is processed.
     fn poll(&mut self, quota: usize, out: &mut PacketList);
 
-    /// Waits until there is something, or until [`Inbox::stop`].
+    /// Waits until there is something, until a watched file is readable, or until [`Inbox::stop`].
     fn wait(&mut self);
+
+    /// Makes `wait` return when `file` is readable. False: it cannot wait for files.
+    fn watch(&mut self, _file: BorrowedFd<'_>) -> Result<bool, BenchError> {
+        Ok(false)
+    }
 }
 
 /// Both sides of one inbox.
-pub(super) type Pair = (Arc<dyn Inbox>, Box<dyn Owner>);
+pub(crate) type Pair = (Arc<dyn Inbox>, Box<dyn Owner>);
 
 /// Softnet's workers when they sleep at once.
 pub(super) const NO_POLL: &str = "no-poll";
@@ -47,7 +53,7 @@ pub(super) const NO_POLL: &str = "no-poll";
 const BUSY_POLL: Duration = Duration::from_micros(50);
 
 /// Makes an inbox of the variant `name`.
-pub(super) fn make(name: &str) -> Result<Pair, BenchError> {
+pub(crate) fn make(name: &str) -> Result<Pair, BenchError> {
     let poller = || Poller::new().map_err(|e| BenchError::io("making an epoll instance", e));
     Ok(match name {
         "snapshot" => snapshot(poller()?),
@@ -70,6 +76,9 @@ struct OursOwner {
     poller: Poller,
     clock: Clock,
     halt_poll: HaltPoll,
+    /// There is a file to wait for, too.
+    watches: bool,
+    readable: Vec<usize>,
 }
 
 fn softnet(poller: Poller, busy_poll: Duration) -> Pair {
@@ -84,6 +93,8 @@ fn softnet(poller: Poller, busy_poll: Duration) -> Pair {
         poller,
         clock: Clock::monotonic(),
         halt_poll: HaltPoll::new(busy_poll),
+        watches: false,
+        readable: Vec::new(),
     };
     (inbox, Box::new(owner))
 }
@@ -108,13 +119,7 @@ impl Inbox for Ours {
 
 impl Owner for OursOwner {
     fn poll(&mut self, quota: usize, out: &mut PacketList) {
-        while out.len() < quota {
-            let before = out.len();
-            self.owner.poll(quota - before, out);
-            if out.len() == before {
-                break;
-            }
-        }
+        self.owner.poll(quota, out);
     }
 
     fn wait(&mut self) {
@@ -126,8 +131,15 @@ impl Owner for OursOwner {
             &self.clock,
             || !backlog.is_empty() || !doorbell.is_silent(),
             || {
-                self.poller.give_way();
-                false
+                if self.watches {
+                    self.poller
+                        .sleep(start, Some(Time::ZERO), &mut self.readable);
+                }
+                if self.readable.is_empty() {
+                    self.poller.give_way();
+                }
+                // Its owner looks at the file in any case.
+                !std::mem::take(&mut self.readable).is_empty()
             },
         ) {
             return;
@@ -139,6 +151,18 @@ impl Owner for OursOwner {
         );
         self.halt_poll.was_idle(self.clock.now().since(start));
     }
+
+    fn watch(&mut self, file: BorrowedFd<'_>) -> Result<bool, BenchError> {
+        self.watches = true;
+        watch(&mut self.poller, file)
+    }
+}
+
+fn watch(poller: &mut Poller, file: BorrowedFd<'_>) -> Result<bool, BenchError> {
+    poller
+        .watch(file, 0)
+        .map_err(|e| BenchError::io("watching a file", e))?;
+    Ok(true)
 }
 
 /// The older loop, with the same place to sleep.
@@ -206,6 +230,10 @@ impl Owner for OlderOwner {
 
     fn wait(&mut self) {
         self.poller.sleep(Time::ZERO, None, &mut Vec::new());
+    }
+
+    fn watch(&mut self, file: BorrowedFd<'_>) -> Result<bool, BenchError> {
+        watch(&mut self.poller, file)
     }
 }
 

@@ -10,7 +10,7 @@ use softnet::rx::SteeringSpec;
 use softnet::time::Clock;
 use softnet_io::{Buffers, InterfaceAddress, Poller, Tap, TapConfig, TapRx, TapTx};
 
-use super::{Join, Wiring};
+use super::{InProcess, Join, Wiring};
 use crate::error::BenchError;
 use crate::hosts::{Host, Site};
 
@@ -24,10 +24,10 @@ const LARGE: PoolConfig = PoolConfig {
     buffer_size: 65_536,
 };
 /// How long queued packets may still leave at the end.
-const DRAIN: Duration = Duration::from_millis(100);
+pub(super) const DRAIN: Duration = Duration::from_millis(100);
 
 /// The engine at work. Ends with the value.
-pub(crate) struct Embedded {
+struct Embedded {
     engine: Engine<TapRx, TapTx>,
     buffers: Buffers,
 }
@@ -86,9 +86,21 @@ impl std::ops::Sub for Counters {
     }
 }
 
-impl Embedded {
-    /// Reads the counters; stops nobody.
-    pub(crate) fn counters(&self) -> Result<Counters, BenchError> {
+/// Of both pools.
+pub(super) fn pool_counters(sum: impl Fn(fn(&PoolStats) -> u64) -> u64) -> Counters {
+    Counters {
+        allocated: sum(|p| p.allocated),
+        depot_ops: sum(|p| p.depot_ops),
+        sent_home: sum(|p| p.sent_home),
+        exhausted: sum(|p| p.exhausted),
+        kicks: sum(|p| p.kicks),
+        bypassed: sum(|p| p.bypassed),
+        ..Counters::default()
+    }
+}
+
+impl InProcess for Embedded {
+    fn counters(&self) -> Result<Counters, BenchError> {
         let stats = self.engine.stats();
         let conservation = stats.conservation();
         let large = self.buffers.large.as_ref().map(Pool::stats);
@@ -102,20 +114,11 @@ impl Embedded {
             wakes: workers(|w| w.wakes),
             sleeps: workers(|w| w.sleeps),
             cpu_s: crate::cpu::of_threads("softnet/")?,
-            allocated: pools(|p| p.allocated),
-            depot_ops: pools(|p| p.depot_ops),
-            sent_home: pools(|p| p.sent_home),
-            exhausted: pools(|p| p.exhausted),
-            kicks: pools(|p| p.kicks),
-            bypassed: pools(|p| p.bypassed),
+            ..pool_counters(pools)
         })
     }
 
-    /// Ends the engine.
-    ///
-    /// # Errors
-    /// [`BenchError::Measure`] if a packet is unaccounted for.
-    pub(crate) fn stop(self) -> Result<(), BenchError> {
+    fn stop(self: Box<Self>) -> Result<(), BenchError> {
         check(&self.engine.stop(DRAIN))
     }
 }
@@ -176,16 +179,14 @@ impl Join for EmbeddedSoftnet {
     }
 
     fn join(&self, site: &mut Site, wiring: Wiring) -> Result<(), BenchError> {
-        let small = pool(SMALL)?;
-        let large = pool(LARGE)?;
+        let buffers = buffers()?;
+        let small = buffers.small.clone();
         if !self.defer {
             small.set_defer_max(0);
-            large.set_defer_max(0);
+            if let Some(large) = &buffers.large {
+                large.set_defer_max(0);
+            }
         }
-        let buffers = Buffers {
-            small: small.clone(),
-            large: Some(large),
-        };
         let workers = std::thread::available_parallelism().map_or(1, usize::from);
         let pollers = (0..workers)
             .map(|_| Poller::new().map_err(|e| BenchError::io("making a worker's poller", e)))
@@ -212,12 +213,20 @@ impl Join for EmbeddedSoftnet {
             ports.push(port);
         }
         engine.add_bridge("br0", &ports).map_err(failed)?;
-        site.engine = Some(Embedded { engine, buffers });
+        site.engine = Some(Box::new(Embedded { engine, buffers }));
         Ok(())
     }
 }
 
-fn device(host: &Host, wiring: Wiring) -> Result<TapConfig, BenchError> {
+/// The buffers that `softnet run` has by default.
+pub(super) fn buffers() -> Result<Buffers, BenchError> {
+    Ok(Buffers {
+        small: pool(SMALL)?,
+        large: Some(pool(LARGE)?),
+    })
+}
+
+pub(super) fn device(host: &Host, wiring: Wiring) -> Result<TapConfig, BenchError> {
     let address: InterfaceAddress = host
         .prefix()
         .parse()
@@ -234,6 +243,6 @@ fn pool(config: PoolConfig) -> Result<Pool, BenchError> {
     Pool::new(config).map_err(failed)
 }
 
-fn failed(error: impl std::error::Error) -> BenchError {
+pub(super) fn failed(error: impl std::error::Error) -> BenchError {
     BenchError::Measure(crate::error::chain(&error))
 }

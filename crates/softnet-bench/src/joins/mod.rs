@@ -9,11 +9,13 @@ use crate::ping;
 mod bridge;
 mod embedded;
 mod ovs;
+mod relay;
 mod softnet;
 
 pub(crate) use bridge::KernelBridge;
-pub(crate) use embedded::{Counters, Embedded, EmbeddedSoftnet};
+pub(crate) use embedded::{Counters, EmbeddedSoftnet};
 pub(crate) use ovs::OpenVswitch;
+pub(crate) use relay::Relay;
 pub(crate) use softnet::Softnet;
 
 /// A token bucket towards host b; options are in `tc`'s words.
@@ -62,6 +64,21 @@ pub(crate) trait Join {
 
     /// Joins the hosts: afterwards each has its interface, with its address and up. Packets may take a moment more.
     fn join(&self, site: &mut Site, wiring: Wiring) -> Result<(), BenchError>;
+}
+
+/// What joins hosts from within this program. Ends with the value.
+pub(crate) trait InProcess: std::fmt::Debug + Send + Sync {
+    /// Reads the counters; stops nobody.
+    ///
+    /// # Errors
+    /// If the system does not tell what threads use.
+    fn counters(&self) -> Result<Counters, BenchError>;
+
+    /// Ends it.
+    ///
+    /// # Errors
+    /// [`BenchError::Measure`] if a packet is unaccounted for.
+    fn stop(self: Box<Self>) -> Result<(), BenchError>;
 }
 
 /// Those of the variants that were asked for: all if `names` is empty. Names of none of them are passed over: they may be those of

@@ -71,6 +71,15 @@ impl PacketAdoption {
         self.list.take(|node| unsafe { turned.push_front(node) });
         turned.into_list()
     }
+
+    /// As [`take`](PacketAdoption::take) without looking whether there is anything: cheaper where there is as a rule.
+    pub fn take_now(&self) -> PacketList {
+        let mut turned = Turned::default();
+        // SAFETY: `take_now` gives every node to us.
+        self.list
+            .take_now(|node| unsafe { turned.push_front(node) });
+        turned.into_list()
+    }
 }
 
 /// A chain that is being turned around, from newest first to oldest first.

@@ -58,10 +58,10 @@ impl Doorbell {
         }
     }
 
-    /// Wakes the worker if it sleeps, for something that it looks at before it sleeps and that was published before this call. Returns whether a
-    /// wake-up was sent: at most one for each sleep.
+    /// Wakes the worker if it sleeps, for something that it looks at before it sleeps and that was published before this call by a SeqCst
+    /// read-modify-write, as [`Backlog::push`](super::Backlog::push) does. Returns whether a wake-up was sent: at most one for each sleep.
     pub fn wake(&self) -> bool {
-        let sleeps = self.notify.notify();
+        let sleeps = self.notify.notify_published();
         if sleeps {
             self.wakes.fetch_add(1, Ordering::Relaxed);
             self.wake.wake();

@@ -9,8 +9,9 @@
 
 use std::ptr::NonNull;
 
+use super::Linked;
+use super::prefetch::prefetch_for_write;
 use super::primitive::{AtomicPtr, Ordering};
-use super::{Linked, prefetch};
 
 /// How many nodes ahead of the walk are asked for.
 const AHEAD: usize = 12;
@@ -63,6 +64,16 @@ impl<N: Linked> Hints<N> {
         }
     }
 
+    /// Notes where a single node is, which is on top of `waiting` others, or was. It is not looked at: it may be gone.
+    #[inline(always)]
+    pub(super) fn note_one(&self, node: NonNull<N>, waiting: usize) {
+        if waiting >= UNNOTED
+            && let Some(hint) = self.places.get(waiting)
+        {
+            hint.store(node.as_ptr(), Ordering::Relaxed);
+        }
+    }
+
     /// Hands `count` nodes, linked from `newest` down to the oldest, to `visit`, each with its link intact until `visit` changes it.
     ///
     /// # Safety
@@ -94,7 +105,7 @@ impl<N: Linked> Hints<N> {
         if place >= UNNOTED
             && let Some(hint) = self.places.get(place)
         {
-            prefetch(hint.load(Ordering::Relaxed));
+            prefetch_for_write(hint.load(Ordering::Relaxed));
         }
     }
 }
