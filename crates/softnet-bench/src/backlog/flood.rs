@@ -1,5 +1,5 @@
-//! A flood: many threads hand packets to one worker as fast as they can. Either each has a bounded number under way, so that nothing is dropped and all
-//! wait for each other; or none waits, and what finds no room is dropped by who sent it.
+//! A flood: many threads hand packets to one worker as fast as they are let. Each has a bounded number under way, so that nothing is dropped and the
+//! figure is what the hand-over can do.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -24,8 +24,6 @@ const BUFFERS: usize = 8192;
 pub(super) struct Plan {
     pub(super) senders: usize,
     pub(super) bulk: usize,
-    /// Whether a sender waits when it has too many packets under way.
-    pub(super) window: bool,
     /// CPUs of the senders and of the worker; without, all go where the system puts them.
     pub(super) cpus: Option<Cpus>,
     pub(super) time: Duration,
@@ -102,7 +100,7 @@ pub(super) fn measure(name: &str, plan: Plan) -> Result<Outcome, BenchError> {
                     let (mut sent, mut refused) = (0_u64, 0_u64);
                     while !stop.load(Ordering::Relaxed) {
                         let back = returned[number].load(Ordering::Relaxed) + refused;
-                        if plan.window && sent + plan.bulk as u64 - back > CREDIT {
+                        if sent + plan.bulk as u64 - back > CREDIT {
                             std::thread::yield_now();
                             continue;
                         }

@@ -50,34 +50,17 @@ struct Figure {
 
 #[derive(Debug, Clone, Copy)]
 enum Case {
-    Rr { flows: usize, service: u64 },
-    Flood { bulk: usize, flood: Flood },
+    Rr {
+        flows: usize,
+        service: u64,
+    },
+    Flood {
+        bulk: usize,
+        /// The worker has a CPU, and the senders share the others.
+        apart: bool,
+    },
     Idle,
 }
-
-/// How senders flood a worker.
-#[derive(Debug, Clone, Copy)]
-struct Flood {
-    /// They wait when they have too many packets under way.
-    window: bool,
-    /// The worker has a CPU, and the senders share the others.
-    apart: bool,
-}
-
-const FLOODS: &[Flood] = &[
-    Flood {
-        window: true,
-        apart: false,
-    },
-    Flood {
-        window: true,
-        apart: true,
-    },
-    Flood {
-        window: false,
-        apart: true,
-    },
-];
 
 impl Case {
     fn params(self) -> Vec<Param> {
@@ -87,13 +70,9 @@ impl Case {
                 ("flows", json!(flows)),
                 ("service_ns", json!(service)),
             ],
-            Case::Flood { bulk, flood } => vec![
+            Case::Flood { bulk, apart } => vec![
                 ("case", json!("flood")),
-                (
-                    "load",
-                    json!(if flood.window { "window" } else { "overflow" }),
-                ),
-                ("cpus", json!(if flood.apart { "apart" } else { "any" })),
+                ("cpus", json!(if apart { "apart" } else { "any" })),
                 ("threads", json!(SENDERS)),
                 ("bulk", json!(bulk)),
             ],
@@ -110,7 +89,7 @@ impl Variant for Figure {
     fn turn(&mut self, results: &mut Collector) -> Result<(), BenchError> {
         let fields = match self.case {
             Case::Rr { flows, service } => self.rr(flows, service)?,
-            Case::Flood { bulk, flood } => self.flood(bulk, flood)?,
+            Case::Flood { bulk, apart } => self.flood(bulk, apart)?,
             Case::Idle => self.idle()?,
         };
         results.add(self.name, &self.case.params(), &fields);
@@ -149,12 +128,11 @@ impl Figure {
         Ok(fields)
     }
 
-    fn flood(&self, bulk: usize, flood: Flood) -> Result<Fields, BenchError> {
+    fn flood(&self, bulk: usize, apart: bool) -> Result<Fields, BenchError> {
         let plan = flood::Plan {
             senders: SENDERS,
             bulk,
-            window: flood.window,
-            cpus: flood.apart.then_some(self.cpus),
+            cpus: apart.then_some(self.cpus),
             time: self.time,
         };
         let out = flood::measure(self.name, plan)?;
@@ -201,8 +179,8 @@ fn cases(options: &Options) -> Result<Vec<Case>, BenchError> {
     for &service in SERVICES {
         cases.extend(FLOWS.iter().map(|&flows| Case::Rr { flows, service }));
     }
-    for &flood in FLOODS {
-        cases.extend(BULKS.iter().map(|&bulk| Case::Flood { bulk, flood }));
+    for apart in [false, true] {
+        cases.extend(BULKS.iter().map(|&bulk| Case::Flood { bulk, apart }));
     }
     cases.push(Case::Idle);
     cases.retain(|case| {
@@ -271,16 +249,11 @@ mod tests {
             let plan = flood::Plan {
                 senders: 3,
                 bulk: 5,
-                window: true,
                 cpus: None,
                 time,
             };
-            for (window, cpus) in [(true, None), (true, Some(cpus)), (false, Some(cpus))] {
-                let plan = flood::Plan {
-                    window,
-                    cpus,
-                    ..plan
-                };
+            for cpus in [None, Some(cpus)] {
+                let plan = flood::Plan { cpus, ..plan };
                 let out = flood::measure(name, plan).expect(name);
                 assert!(out.packets > 0, "{name}");
             }
@@ -295,8 +268,8 @@ mod tests {
             cases(&options).map(|cases| cases.len()).ok()
         };
         assert_eq!(count("case=rr,flows=200"), Some(2));
-        assert_eq!(count("case=flood,case=idle"), Some(7));
-        assert_eq!(count("case=flood,cpus=apart"), Some(4));
+        assert_eq!(count("case=flood,case=idle"), Some(5));
+        assert_eq!(count("case=flood,cpus=apart"), Some(2));
         assert_eq!(count("case=tap-rr"), Some(0));
     }
 }

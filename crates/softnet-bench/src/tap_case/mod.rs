@@ -2,7 +2,8 @@
 //!
 //! `tap-rr`: many flows of one request and one response each at a time, one byte long, as netperf's TCP_RR. `tap-hand-over`: the same, where every packet
 //! is handed over from the thread that reads it to the one that writes it, in each of the ways of the cases within one process.
-//! `many-clients`: many TCP senders with a segment size of 400 bytes, by iperf (version 2), then more senders of little each; ports have four queues. All share the machine's CPUs.
+//! `many-clients`: many TCP senders with a segment size of 400 bytes, by iperf (version 2), then more senders of little each; ports have four queues. `wake-latency`: one datagram at
+//! a time, so seldom that everything on its way sleeps. All share the machine's CPUs.
 
 use std::time::{Duration, Instant};
 
@@ -24,6 +25,12 @@ mod iperf2;
 mod rr;
 mod senders;
 mod sink;
+#[allow(
+    unsafe_code,
+    reason = "recvmsg with control messages has no safe wrapper"
+)]
+mod stamp;
+mod wake;
 
 /// Fields that Softnet is compared by.
 pub(crate) const COMPARE: &[&str] = &[
@@ -35,6 +42,10 @@ pub(crate) const COMPARE: &[&str] = &[
     "worker_us_per_transaction",
     "gbps",
     "cpu_s_per_gbit",
+    "stack_p50_us",
+    "stack_p99_us",
+    "program_p50_us",
+    "program_p99_us",
 ];
 /// Flows of requests and responses.
 const FLOWS: usize = 200;
@@ -45,6 +56,8 @@ const SHORT_CLIENTS: usize = 1200;
 const QUEUES: usize = 4;
 /// The segment size of `many-clients`.
 const MSS: u16 = 400;
+/// Of the time for a figure, what `wake-latency` takes: it needs many samples for its 99 %, at 80 a second.
+const WAKE_SLICES: u32 = 4;
 /// Time for the flows to get going before anything is counted.
 const WARM_UP: Duration = Duration::from_millis(300);
 
@@ -57,11 +70,18 @@ pub(crate) enum Case {
     TapHandOver,
     /// Bulk transfer by many.
     ManyClients,
+    /// One packet at a time, while everything sleeps.
+    WakeLatency,
 }
 
 impl Case {
     /// All of them.
-    pub(crate) const ALL: [Case; 3] = [Case::TapRr, Case::TapHandOver, Case::ManyClients];
+    pub(crate) const ALL: [Case; 4] = [
+        Case::TapRr,
+        Case::TapHandOver,
+        Case::ManyClients,
+        Case::WakeLatency,
+    ];
 
     /// Rows carry it as the parameter `case`.
     pub(crate) fn name(self) -> &'static str {
@@ -69,6 +89,7 @@ impl Case {
             Case::TapRr => "tap-rr",
             Case::TapHandOver => "tap-hand-over",
             Case::ManyClients => "many-clients",
+            Case::WakeLatency => "wake-latency",
         }
     }
 
@@ -85,6 +106,13 @@ impl Case {
         if self == Case::TapHandOver {
             let relay = |&name| Box::new(Relay(name)) as Box<dyn Join>;
             return backlog::VARIANTS.iter().map(relay).collect();
+        }
+        if self == Case::WakeLatency {
+            return vec![
+                Box::new(EmbeddedSoftnet::new()),
+                Box::new(OpenVswitch::Stock),
+                Box::new(KernelBridge),
+            ];
         }
         let mut joins: Vec<Box<dyn Join>> = vec![Box::new(EmbeddedSoftnet::new())];
         joins.push(Box::new(EmbeddedSoftnet::new().steered("softnet-rps")));
@@ -142,6 +170,7 @@ impl Variant for Turn {
                 self.with_site(QUEUES, |site| self.many_clients(site, results))?;
                 self.with_site(QUEUES, |site| self.short_clients(site, results))
             }
+            Case::WakeLatency => self.with_site(1, |site| self.wake_latency(site, results)),
         }
     }
 }
@@ -197,6 +226,36 @@ impl Turn {
             ]);
         }
         let params = [self.case.param(), ("flows", json!(FLOWS))];
+        results.add(self.name(), &params, &fields);
+        Ok(())
+    }
+
+    fn wake_latency(&self, site: &Site, results: &mut Collector) -> Result<(), BenchError> {
+        let seen = wake::run(site, self.slice * WAKE_SLICES)?;
+        let mut fields = vec![
+            ("samples", seen.to_program.len() as f64),
+            ("lost", seen.sent as f64 - seen.to_program.len() as f64),
+        ];
+        let names = [
+            ["stack_p50_us", "stack_p90_us", "stack_p99_us"],
+            ["program_p50_us", "program_p90_us", "program_p99_us"],
+        ];
+        for (names, times) in names.into_iter().zip([&seen.to_stack, &seen.to_program]) {
+            if times.is_empty() {
+                return Err(BenchError::Measure(format!(
+                    "{}: no datagram arrived with a time stamp",
+                    self.name()
+                )));
+            }
+            for (name, fraction) in names.into_iter().zip([0.5, 0.9, 0.99]) {
+                fields.push((name, percentile(times, fraction)));
+            }
+        }
+        let (least, most) = wake::INTERVAL_MS;
+        let params = [
+            self.case.param(),
+            ("interval_ms", json!(format!("{least}-{most}"))),
+        ];
         results.add(self.name(), &params, &fields);
         Ok(())
     }
