@@ -244,8 +244,12 @@ mod tests {
                 service: Duration::ZERO,
                 time,
             };
-            let out = rr::measure(name, cpus, &ticks, plan).expect(name);
-            assert!(out.transactions > 0 && !out.latency.is_empty(), "{name}");
+            // On a busy machine a thread may not get to run within the time.
+            let worked = (0..100).any(|_| {
+                let out = rr::measure(name, cpus, &ticks, plan).expect(name);
+                out.transactions > 0 && !out.latency.is_empty()
+            });
+            assert!(worked, "{name}");
             let plan = flood::Plan {
                 senders: 3,
                 bulk: 5,
@@ -254,8 +258,8 @@ mod tests {
             };
             for cpus in [None, Some(cpus)] {
                 let plan = flood::Plan { cpus, ..plan };
-                let out = flood::measure(name, plan).expect(name);
-                assert!(out.packets > 0, "{name}");
+                let worked = (0..100).any(|_| flood::measure(name, plan).expect(name).packets > 0);
+                assert!(worked, "{name}");
             }
         }
     }
