@@ -152,7 +152,7 @@ impl<R: TxRing> TxQueue<R> {
 
     /// Sends `packets` through the discipline. Never blocks and never waits for another thread; sends at most [`RUN_QUOTA`]
     /// packets, its own or others', on the caller's time.
-    #[inline]
+    #[inline(never)]
     pub fn transmit(&self, mut packets: PacketList, now: Time) -> XmitResult {
         self.transmit_list(&mut packets, now)
     }

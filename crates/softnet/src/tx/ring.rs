@@ -43,6 +43,7 @@ pub enum Xmit {
 
 /// What a driver did with a batch. Counts are wire packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(align(16))]
 pub struct Sent {
     /// Handed to the device.
     pub packets: u64,

@@ -61,6 +61,7 @@ impl Budget {
 
 /// Wire packets and bytes.
 #[derive(Clone, Copy, Debug, Default)]
+#[repr(align(16))]
 struct Passed {
     packets: u64,
     bytes: u64,

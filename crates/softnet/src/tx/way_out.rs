@@ -16,7 +16,7 @@ use crate::time::{Clock, Time};
 
 impl<R: TxRing> Device<R> {
     /// Sends `packets` out of this device. Takes ownership always; never blocks. All packets of one flow take one queue, in order.
-    #[inline]
+    #[inline(never)]
     pub fn transmit(&self, mut packets: PacketList, now: Time) -> XmitResult {
         // From here on the list is handed on by reference: to copy what was just written in smaller pieces stalls the processor.
         let packets = &mut packets;
