@@ -101,8 +101,8 @@ pub(super) struct Surroundings {
 
 /// How a round through the discipline ended; both say how many packets were dropped.
 enum Round<'a, R> {
-    /// The run is given up. The queue wants to be run again at this time.
-    Over(u64, Option<Time>),
+    /// The run is given up. The queue wants to be run again at this time; [`Time::MAX`]: it does not. (Not an `Option`: its copies stall the processor.)
+    Over(u64, Time),
     /// Packets or events came meanwhile: the run goes on.
     Again(PacketRunner<'a, Runner<R>>, u64),
 }
@@ -245,7 +245,8 @@ impl<R: TxRing> TxQueue<R> {
         XmitResult::Drop
     }
 
-    /// Runs the queue until nothing is left or the budget is used up. Returns how many packets were dropped, and when the queue wants to be run again.
+    /// Runs the queue until nothing is left or the budget is used up. Returns how many packets were dropped, and when the queue wants to be run again
+    /// ([`Time::MAX`]: it does not).
     ///
     /// The worker's timer is armed inside the run, so that `armed` has one writer at a time: by this function if `arm` says that the runner
     /// is a sender (at that time), else by the worker itself.
@@ -256,7 +257,7 @@ impl<R: TxRing> TxQueue<R> {
         adopted: &mut PacketList,
         mut budget: Budget,
         arm: Option<Time>,
-    ) -> (u64, Option<Time>) {
+    ) -> (u64, Time) {
         let mut drops = 0;
         let mut missed = false;
         loop {
@@ -266,7 +267,7 @@ impl<R: TxRing> TxQueue<R> {
                     Ok(passed) => {
                         self.passed_over(passed);
                         self.aside.room.published();
-                        return (drops, None);
+                        return (drops, Time::MAX);
                     }
                     Err(again) => runner = again,
                 }
@@ -301,16 +302,13 @@ impl<R: TxRing> TxQueue<R> {
         runner.publish(&self.published);
         runner.dropped.settle(&self.drops);
         let timer = if let Left::Until(time) = left {
-            Some(time)
+            time
         } else {
-            None
+            Time::MAX
         };
-        match (timer, arm) {
-            (Some(time), Some(now)) => self.arm(time, now, missed),
-            _ => self
-                .aside
-                .armed
-                .store(timer.map_or(u64::MAX, Time::nanos), Ordering::Relaxed),
+        match arm {
+            Some(now) if timer != Time::MAX => self.arm(timer, now, missed),
+            _ => self.aside.armed.store(timer.nanos(), Ordering::Relaxed),
         }
         if left == Left::More || budget.packets == 0 || budget.adoptions == 0 {
             if runner.leave() || left == Left::More {
@@ -349,8 +347,9 @@ impl<R: TxRing> TxQueue<R> {
     pub(crate) fn run_from_worker(&self, quota: usize, now: Time) -> Option<Time> {
         // If another thread runs, it goes round once more, and then arms or rings as it finds things.
         let (runner, mut adopted) = self.run.begin_or_miss()?;
-        self.serve(runner, &mut adopted, Budget::new(quota, now), None)
-            .1
+        let budget = Budget::new(quota, now);
+        let (_, timer) = self.serve(runner, &mut adopted, budget, None);
+        (timer != Time::MAX).then_some(timer)
     }
 
     pub(super) fn has_lanes(&self) -> bool {

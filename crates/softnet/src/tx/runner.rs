@@ -294,6 +294,13 @@ impl<R: TxRing> Runner<R> {
         if self.sampler.take() {
             queue.watch().note(batch, now);
         }
+        let alone = batch.len() == 1
+            && batch
+                .front()
+                .is_some_and(|p| queue.features().takes_plain(p));
+        if alone {
+            return self.send(batch);
+        }
         self.fit_and_send(queue, batch)
     }
 
