@@ -26,8 +26,7 @@ pub(crate) fn table(stats: &EngineStats) -> String {
         "dropped",
         "overlimits",
         "requeues",
-        "backlog packets",
-        "backlog bytes",
+        "backlog",
     ];
     let mut rows = vec![head.map(str::to_owned)];
     for port in &stats.ports {
@@ -42,8 +41,7 @@ pub(crate) fn table(stats: &EngineStats) -> String {
                 s.drops.to_string(),
                 s.overlimits.to_string(),
                 s.requeues.to_string(),
-                s.qlen.to_string(),
-                s.backlog.to_string(),
+                format!("{}b {}p", s.backlog, s.qlen),
             ]
         }));
     }
@@ -110,9 +108,9 @@ mod tests {
         };
         assert_eq!(
             table(&stats),
-            "port  class  qdisc    sent packets  sent bytes  dropped  overlimits  requeues  backlog packets  backlog bytes\n\
-             web   root   prio 1:          1234      123400        3           7         0                2            200\n\
-             web   1:2    pfifo               5         500        3           7         0                2            200\n"
+            "port  class  qdisc    sent packets  sent bytes  dropped  overlimits  requeues  backlog\n\
+             web   root   prio 1:          1234      123400        3           7         0  200b 2p\n\
+             web   1:2    pfifo               5         500        3           7         0  200b 2p\n"
         );
         assert_eq!(table(&EngineStats::default()), "");
         let json = json(&stats.ports[0]);

@@ -13,7 +13,7 @@ const EXIT_CODES: &str = "Exit codes:
   0    success; `run` was stopped by SIGINT or SIGTERM and stopped cleanly
   1    it failed while running
   2    the command line or the configuration is wrong, or a port it asks for cannot be opened
-  130  `demo` was interrupted before it was done";
+  130  `demo` was interrupted before it was done, or a second signal ended `run` at once";
 
 /// A software switch and traffic shaper in user space.
 #[derive(Debug, Parser)]

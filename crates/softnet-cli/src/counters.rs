@@ -11,8 +11,8 @@ pub(crate) fn text(stats: &EngineStats) -> String {
     let parts = [
         report::ports(stats),
         classes::table(stats),
-        report::ways_out(stats),
         workers::table(stats),
+        report::ways_out(stats),
     ];
     let parts: Vec<&str> = parts
         .iter()

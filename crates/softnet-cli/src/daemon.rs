@@ -50,7 +50,7 @@ pub(crate) fn run(config: &Config, json: bool) -> Result<(), Failure> {
     let (engine, buffers) = plant::start(config.workers, config.buffers, config.settings)
         .map_err(|error| Failure::because(Exit::Failure, &config.file, &error))?;
     let mut ports = build(config, &engine, &buffers)?;
-    report::note(format_args!("running: {}", config.summary()));
+    report::note(format_args!("running: {}; Ctrl-C stops", config.summary()));
     while !stop.wait(LOOK) {
         for port in engine.watchdog() {
             report::note(format_args!(

@@ -48,8 +48,12 @@ pub(crate) fn conservation(c: &Conservation) -> String {
 
 /// A table, heads first: two spaces between columns; numbers end in line, and the columns named in `left` start in line.
 pub(crate) fn table<const N: usize>(rows: &[[String; N]], left: &[usize]) -> String {
-    let widths: [usize; N] =
-        std::array::from_fn(|i| rows.iter().map(|row| row[i].len()).max().unwrap_or(0));
+    let widths: [usize; N] = std::array::from_fn(|i| {
+        rows.iter()
+            .map(|row| row[i].chars().count())
+            .max()
+            .unwrap_or(0)
+    });
     let mut text = String::new();
     for row in rows {
         let mut line = String::new();
@@ -115,12 +119,21 @@ pub(crate) fn ways_out(stats: &EngineStats) -> String {
         }
         let distributions = &device.distributions;
         for (what, counts) in [
-            ("transmit calls (ns)", &distributions.call_ns),
-            ("time in the queue (ns)", &distributions.sojourn_ns),
+            (
+                "nanoseconds that a transmit call took",
+                &distributions.call_ns,
+            ),
+            (
+                "nanoseconds that a packet spent in the queue",
+                &distributions.sojourn_ns,
+            ),
             ("packets handed to the driver at once", &distributions.batch),
         ] {
             if !counts.is_empty() {
-                text += &format!("\n{}: {what}, one in {SAMPLE}:\n{counts}", port.name);
+                text += &format!(
+                    "\n{}: {what} (one in {SAMPLE} measured)\n{counts}",
+                    port.name
+                );
             }
         }
     }
@@ -204,7 +217,7 @@ mod tests {
         let expected = format!(
             "\nweb: mirred egress mirror dev mon: 7 packets, overlimits 1\n\
              \nweb: driver restarted 2 times\n\
-             \nweb: transmit calls (ns), one in 128:\n\
+             \nweb: nanoseconds that a transmit call took (one in 128 measured)\n\
              [128, 256)             2 {}\n\
              [256, 512)             1 {}\n",
             bar(52),

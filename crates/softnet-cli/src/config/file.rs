@@ -84,7 +84,7 @@ impl<'de> Deserialize<'de> for Qdiscs {
             type Value = Qdiscs;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a table or a list of tables")
+                f.write_str("a table like { kind = \"pfifo\" }, or a list of them")
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Qdiscs, A::Error> {

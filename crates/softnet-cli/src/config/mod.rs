@@ -178,14 +178,16 @@ impl Source<'_> {
         let (key, problem) = if message.starts_with("unknown field") {
             let known: Vec<&str> = message.split('`').skip(3).step_by(2).collect();
             let key = path.clone().unwrap_or_else(|| quoted().to_owned());
+            let known = known.join(", ");
+            let elsewhere = elsewhere(&key, &known);
             (
                 Some(key),
-                format!("is unknown; known here: {}", known.join(", ")),
+                format!("is unknown; known here: {known}{elsewhere}"),
             )
         } else if message.starts_with("missing field") {
             (Some(within(quoted())), "is missing; add it".to_owned())
         } else if path.is_some() {
-            (path.clone(), format!("{message}; correct the value"))
+            (path.clone(), wrong_type(message))
         } else {
             (None, format!("not valid TOML: {message}"))
         };
@@ -197,6 +199,48 @@ impl Source<'_> {
             problem,
         }
     }
+}
+
+/// Where a key of the other kind of file belongs.
+fn elsewhere(key: &str, known: &str) -> &'static str {
+    match (key, known) {
+        ("qdisc" | "filter", "engine, port, bridge") => {
+            " (disciplines and filters belong to a port: [[port.qdisc]], [[port.filter]]; by themselves they are a tree for `softnet sim`)"
+        }
+        ("engine" | "port" | "bridge", "qdisc, filter") => {
+            " (this is to be a tree of disciplines; a configuration with ports is for `softnet run`)"
+        }
+        _ => "",
+    }
+}
+
+/// serde's `invalid type: string "two", expected i64` in words of TOML.
+fn wrong_type(message: &str) -> String {
+    let parts = message.strip_prefix("invalid type: ");
+    let Some((found, expected)) = parts.and_then(|m| m.split_once(", expected ")) else {
+        return format!("{message}; correct the value");
+    };
+    let found = found.replace('`', "");
+    let found = match found.split_once(' ') {
+        Some(("string", text)) => format!("the string {text}"),
+        Some(("integer", number)) => format!("the number {number}"),
+        Some(("floating", rest)) => {
+            let number = rest.strip_prefix("point ").unwrap_or(rest);
+            format!("the number {number}")
+        }
+        Some(("boolean", value)) => value.to_owned(),
+        _ if found == "sequence" => "a list".to_owned(),
+        _ if found == "map" => "a table".to_owned(),
+        _ => found,
+    };
+    let expected = match expected {
+        "i64" => "a whole number",
+        "a string" => "a string in quotes",
+        "a sequence" => "a list: [...]",
+        other if other.starts_with("struct ") => "a table",
+        other => other,
+    };
+    format!("is {found}; use {expected}")
 }
 
 /// The dotted path of the innermost key whose name or value contains byte `offset`, if the text is TOML at all.

@@ -38,7 +38,16 @@ pub(super) fn engine(table: &EngineTable) -> Result<EngineConfig, Problem> {
 pub(super) fn steering(table: &PortTable, workers: usize) -> Result<SteeringSpec, Problem> {
     let last = workers as i64 - 1;
     let rps = table.rps.iter();
-    let rps = rps.map(|worker| number("port.rps", worker, (0, last)));
+    let rps = rps.map(|worker| {
+        number("port.rps", worker, (0, last)).map_err(|problem| {
+            let n = worker.get_ref();
+            let text = match last {
+                0 => format!("there is no worker {n}; the only one is 0"),
+                last => format!("there is no worker {n}; they are numbered 0 to {last}"),
+            };
+            Problem { text, ..problem }
+        })
+    });
     let rfs = match &table.rfs {
         None => Rfs::Off,
         Some(value) => match value.get_ref().as_str() {

@@ -402,7 +402,7 @@ mod tests {
             ),
             (
                 "queues = \"2\"",
-                "x.toml:4:10: key `port.queues`: invalid type: string",
+                "x.toml:4:10: key `port.queues`: is the string \"2\"; use a number, or a list of count@offset",
             ),
             (
                 "mirror = { to = \"b\" }",

@@ -145,12 +145,13 @@ impl Results {
         };
         let ready = m.start.as_secs_f64() * 1e3;
         [
-            format!("host A ── eth0 ══ port a ─ switch ─ port b ══ eth0 ── host B   ({workers}, first ping answered {ready:.0} ms after start)"),
+            "host A ── eth0 ══ port a ─ switch ─ port b ══ eth0 ── host B".to_owned(),
+            format!("  {workers}, first ping answered {ready:.0} ms after start"),
             String::new(),
             "unshaped (pfifo_fast)".to_owned(),
             row("TCP, one connection", &format!("{:.2} Gb/s", m.tcp.gbps())),
-            row("UDP, 64-byte datagrams, flat out", &udp_text(&m.flat)),
-            row("UDP, 64-byte datagrams, paced", &udp_text(&m.paced)),
+            row("UDP, 64 bytes, flat out", &udp_text(&m.flat)),
+            row("UDP, 64 bytes, paced", &udp_text(&m.paced)),
             row("ping, idle", &ping_text(&m.ping)),
             row("ping, beside TCP", &ping_text(&m.ping_under_tcp)),
             String::new(),
@@ -167,8 +168,11 @@ impl Results {
             String::new(),
             "packets".to_owned(),
             format!("  {}", report::conservation(&self.conservation)),
-            format!("  dropped: {}", report::drops(&self.drops)),
-            format!("  pings: {}", m.via),
+            format!(
+                "  dropped {}; pings by {}",
+                report::drops(&self.drops),
+                m.via
+            ),
             String::new(),
         ]
         .join("\n")
@@ -176,7 +180,7 @@ impl Results {
 }
 
 fn row(what: &str, value: &str) -> String {
-    format!("  {what:<34}{value}")
+    format!("  {what:<25}{value}")
 }
 
 fn udp_text(udp: &UdpResult) -> String {
@@ -188,7 +192,7 @@ fn udp_text(udp: &UdpResult) -> String {
     };
     let percent = lost as f64 * 100.0 / (sent as f64).max(1.0);
     let lost = match udp.asked_pps {
-        Some(asked) => format!("of {:.1} asked; {lost} of {sent} lost", asked / 1e3),
+        Some(asked) => format!("of {:.1} k asked; {lost} of {sent} lost", asked / 1e3),
         None => format!("delivered; {percent:.1} % of {sent} lost"),
     };
     format!("{kpps:.1} k packets/s {lost}{order}")

@@ -66,7 +66,7 @@ pub(super) fn flow(text: &str) -> Result<Flow, String> {
     for key in ["rate", "for"] {
         if !seen.contains(&key) {
             return Err(format!(
-                "{key} is missing; a flow is written like rate=8mbit,for=10s"
+                "`{key}` is missing; a flow is written like rate=8mbit,for=10s"
             ));
         }
     }
@@ -120,8 +120,8 @@ mod tests {
         );
         for (text, part) in [
             ("", "not KEY=VALUE"),
-            ("rate=1mbit", "for is missing"),
-            ("for=1s", "rate is missing"),
+            ("rate=1mbit", "`for` is missing"),
+            ("for=1s", "`rate` is missing"),
             ("rate=1mbit,for=1s,rate=2mbit", "given twice"),
             ("rate=1furlong,for=1s", "rate: "),
             ("rate=1mbit,for=1s,size=9000", "frames must have"),

@@ -40,10 +40,23 @@ configuration file takes the same:
   dst_port = 53
   flowid = \"10:1\"
 
-A flow to generate is a list of KEY=VALUE: rate and for (how long), and if wanted size (64-1500 for a range), start, pattern (constant, poisson or bursts:N), \
-src, dst, sport, dport, dscp, prio, mark, seed. All have tc's units:
+A flow to generate is a list of KEY=VALUE with tc's units:
 
-  softnet sim --tree tree.toml --generate rate=8mbit,for=10s --generate rate=1mbit,for=10s,size=100,dport=53";
+  rate, for              how much, and for how long; both are needed
+  size                   bytes of a frame, or a range of them: 64-1500
+  start                  when it begins
+  pattern                constant, poisson or bursts:N
+  src, dst, sport, dport addresses and ports
+  dscp, prio, mark       of its packets
+  seed                   of what is random in it
+
+  softnet sim --tree tree.toml --generate rate=8mbit,for=10s \\
+      --generate rate=1mbit,for=10s,size=100,dport=53
+
+Exit codes:
+  0    success
+  1    it failed: a capture cannot be read or written
+  2    the command line or the tree is wrong";
 
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("input").args(["pcap", "generate"]).required(true).multiple(true))]
@@ -114,7 +127,7 @@ fn simulate(options: &Options, spec: QdiscSpec) -> Result<(Report, Outside), Fai
     let env = QdiscEnv { pool: pool.clone() };
     let tree = as_tree(spec)
         .and_then(|spec| Tree::build(&spec, &env))
-        .map_err(|error| failed("cannot build the tree", &error))?;
+        .map_err(|error| Failure::because(Exit::Config, "cannot build the tree", &error))?;
     let mut capture = match &options.pcap {
         Some(path) => Some(CaptureReader::open(path)?),
         None => None,

@@ -23,7 +23,7 @@ fn rate(bits: u64) -> String {
 fn time(nanos: u64) -> String {
     match nanos {
         0..1_000 => format!("{nanos} ns"),
-        1_000..1_000_000 => format!("{:.3} us", nanos as f64 / 1e3),
+        1_000..1_000_000 => format!("{:.3} µs", nanos as f64 / 1e3),
         1_000_000..1_000_000_000 => format!("{:.3} ms", nanos as f64 / 1e6),
         _ => format!("{:.3} s", nanos as f64 / 1e9),
     }
@@ -58,15 +58,22 @@ pub(super) fn table(report: &Report, outside: Outside) -> String {
         "bytes",
         "rate",
         "queued",
-        "p50",
-        "p99",
-        "max",
+        "stay p50",
+        "stay p99",
+        "stay max",
         "overlimits",
         "dropped",
     ];
     let mut rows = vec![head.map(str::to_owned)];
     for class in &report.classes {
         let s = &class.sojourn;
+        let stay = |nanos| {
+            if s.frames == 0 {
+                "-".to_owned()
+            } else {
+                time(nanos)
+            }
+        };
         rows.push([
             class.class.to_string(),
             classes::name(class.kind, class.qdisc),
@@ -74,9 +81,9 @@ pub(super) fn table(report: &Report, outside: Outside) -> String {
             class.stats.bytes.to_string(),
             rate(class.rate),
             class.stats.queued.to_string(),
-            time(s.p50),
-            time(s.p99),
-            time(s.max),
+            stay(s.p50),
+            stay(s.p99),
+            stay(s.max),
             class.stats.overlimits.to_string(),
             report::drops(&class.drops),
         ]);
@@ -152,7 +159,7 @@ mod tests {
             (time(999), time(1_500), time(2_000_000), time(3_000_000_000)),
             (
                 "999 ns".into(),
-                "1.500 us".into(),
+                "1.500 µs".into(),
                 "2.000 ms".into(),
                 "3.000 s".into()
             )
