@@ -12,6 +12,8 @@ use crate::time::Time;
 
 /// How long a driver may take no packets, while some wait, before the watchdog restarts it (the kernel's `watchdog_timeo`).
 pub const WATCHDOG_TIMEO: Duration = Duration::from_secs(5);
+/// How often to look whether one is (see [`Device::watchdog`]).
+pub(super) const WATCHDOG_PERIOD: Duration = Duration::from_secs(1);
 
 impl<R: TxRing> Device<R> {
     /// Restarts the rings of every queue whose driver has been full, and has taken nothing, for [`WATCHDOG_TIMEO`]. Returns how many queues that

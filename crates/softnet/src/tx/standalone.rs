@@ -1,11 +1,13 @@
 //! A device without an engine, for programs that embed the transmit path: many threads send, one helper thread serves what their bounded runs
-//! leave (quotas, rate limits, a driver that was full). The helper sleeps while there is nothing to do.
+//! leave (quotas, rate limits, a driver that was full), and restarts a driver that is stuck. The helper sleeps while there is nothing to do, but for a look at
+//! the driver every second: a sender's run that ends because the driver is full wakes nobody, and if the driver never answers, nobody else will.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
+use super::down::WATCHDOG_PERIOD;
 use super::policy::HELPER_QUOTA;
 use super::{Device, DeviceConfig, TxQueue, TxRing};
 use crate::pool::Pool;
@@ -25,8 +27,8 @@ impl Wake for Unpark {
     }
 }
 
-/// A device without an engine: any number of threads send, one helper thread serves what their bounded runs leave, and sleeps when there is
-/// nothing to do. Dropping it ends the helper at once: what waits stays in the device and is freed with it; see
+/// A device without an engine: any number of threads send, one helper thread serves what their bounded runs leave, restarts a driver that has taken nothing
+/// for [`WATCHDOG_TIMEO`](super::WATCHDOG_TIMEO) (see [`Device::watchdog`]), and sleeps when there is nothing to do. Dropping it ends the helper at once: what waits stays in the device and is freed with it; see
 /// [`stop`](Standalone::stop) for an orderly end.
 #[derive(Debug)]
 pub struct Standalone<R> {
@@ -99,15 +101,20 @@ const GIVE_WAY: u32 = 4;
 /// How long what senders leave in lanes waits for other senders.
 const PATIENCE: Duration = Duration::from_micros(50);
 
-/// Runs queues whose bell rang or whose time has come.
+/// Runs queues whose bell rang or whose time has come, and looks after the driver.
 fn serve<R: TxRing>(device: &Device<R>, doorbell: &Doorbell, stop: &AtomicBool, clock: &Clock) {
     let mut timers = vec![Time::MAX; device.queues().len()];
     let mut due = Vec::new();
     let mut idle = 0;
     let by_lanes = device.queues().iter().any(TxQueue::has_lanes);
+    let mut look = clock.now() + WATCHDOG_PERIOD;
     while !stop.load(Ordering::Relaxed) {
         doorbell.take(|bell| due.extend(bell.checked_sub(STOP + 1)));
         let now = clock.now();
+        if look <= now {
+            device.watchdog(now);
+            look = now + WATCHDOG_PERIOD;
+        }
         due.extend((0..timers.len()).filter(|&queue| timers[queue] <= now));
         if !due.is_empty() {
             idle = 0;
@@ -116,11 +123,8 @@ fn serve<R: TxRing>(device: &Device<R>, doorbell: &Doorbell, stop: &AtomicBool, 
             std::thread::yield_now();
         } else {
             idle = 0;
-            let next = timers.iter().min().filter(|&&t| t != Time::MAX);
-            doorbell.sleep(|| match next {
-                Some(&next) => std::thread::park_timeout(next.since(clock.now())),
-                None => std::thread::park(),
-            });
+            let next = timers.iter().fold(look, |next, &timer| next.min(timer));
+            doorbell.sleep(|| std::thread::park_timeout(next.since(clock.now())));
         }
         let served = !due.is_empty();
         for queue in due.drain(..) {

@@ -1,20 +1,21 @@
 //! Embedding: senders, a helper thread, back-pressure; nothing sticks and nothing is lost.
 
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use super::*;
 use crate::packet::PacketList;
 use crate::qdisc::{QdiscSpec, TbfSpec};
 use crate::stats::DropReason;
 use crate::testing::{RecordingRing, frame, pool};
-use crate::time::Clock;
+use crate::time::{Clock, Time};
 
 fn start(
     qdisc: QdiscSpec,
 ) -> (
     Standalone<RecordingRing>,
-    std::sync::Arc<crate::testing::Record>,
+    Arc<crate::testing::Record>,
     crate::pool::Pool,
 ) {
     let pool = pool(2048);
@@ -107,4 +108,56 @@ fn what_cannot_leave_in_time_is_dropped_and_counted() {
     let device = out.device().clone();
     out.stop(Duration::from_millis(5));
     assert_eq!(device.stats().drops, [(DropReason::QdiscReset, 9)]);
+}
+
+/// Takes nothing until it is restarted; remembers when that was.
+#[derive(Debug)]
+struct StuckRing(Arc<Mutex<Vec<Time>>>);
+
+impl TxRing for StuckRing {
+    fn xmit(&mut self, packets: &mut PacketList, sent: &mut Sent) -> Xmit {
+        if self.0.lock().unwrap().is_empty() {
+            return Xmit::Busy;
+        }
+        sent.packets += packets.take().wire_packets();
+        Xmit::Complete
+    }
+    fn restart(&mut self, now: Time) {
+        self.0.lock().unwrap().push(now);
+    }
+}
+
+/// The helper restarts a driver that has stopped answering, once and not before its time, although no bell rings. (In virtual time, which flies here; the helper looks
+/// once in a real second.)
+#[test]
+fn bug_tx_23_the_helper_restarts_a_driver_that_is_stuck() {
+    let pool = pool(64);
+    let restarts = Arc::new(Mutex::new(Vec::new()));
+    let config = DeviceConfig {
+        name: "stuck".into(),
+        features: Features::default(),
+        qdisc: QdiscSpec::default(),
+        policy: TxPolicy::default(),
+    };
+    let clock = Clock::virtual_at(Time(1_000_000_000));
+    let rings = vec![StuckRing(restarts.clone())];
+    let out = Standalone::start(config, rings, &pool, clock.clone()).unwrap();
+    let list: PacketList = (0..5).map(|n| frame(&pool, 1, 2, 100, n)).collect();
+    let stopped = clock.now();
+    out.device().transmit(list, stopped);
+    let patience = Instant::now() + Duration::from_secs(30);
+    while !out.device().is_empty() {
+        assert!(Instant::now() < patience, "stuck: {:?}", out.device());
+        clock.advance(Duration::from_millis(100));
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    clock.advance(Duration::from_secs(100));
+    let device = out.device().clone();
+    out.stop(Duration::from_secs(20));
+    let stats = device.stats();
+    assert_eq!((stats.tx_packets, stats.dropped()), (5, 0));
+    let restarts = restarts.lock().unwrap();
+    assert_eq!((stats.tx_timeouts, restarts.len()), (1, 1));
+    assert!(restarts[0].since(stopped) >= WATCHDOG_TIMEO);
+    assert_eq!(pool.stats().free, 64);
 }
