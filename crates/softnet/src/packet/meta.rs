@@ -79,7 +79,8 @@ impl Packet {
     pub fn set_gso(&mut self, gso: Option<Gso>) {
         self.header_mut().gso = gso.map_or_else(RawGso::default, |g| RawGso {
             size: g.size,
-            segments: g.segments,
+            // Counts and lengths are never those of no packet, whatever the caller says.
+            segments: g.segments.max(1),
             header_len: g.header_len,
             kind: g.kind as u8 | if g.ecn { ECN } else { 0 },
         });

@@ -262,7 +262,8 @@ impl<R: TxRing> Device<R> {
     }
 
     /// Gives the device a new discipline while packets flow. What is queued moves to it, in the order in which it would have left; what does not
-    /// fit is dropped as [`DropReason::QdiscLimit`]. Waits for running threads: control path only, one caller at a time.
+    /// fit is dropped as [`DropReason::QdiscLimit`]. Where the number of disciplines changes, what a thread sends just then, having looked before the change, may leave
+    /// late or through the first ring. Waits for running threads: control path only, one caller at a time.
     ///
     /// # Errors
     /// If the parameters are wrong; nothing is changed then.
@@ -360,11 +361,12 @@ impl<R: TxRing> Device<R> {
             if queue.take_woken() {
                 self.queues[index % active].wake();
             }
+            // A sender may have used it still while the discipline changed to one for all queues.
             if !queue.is_empty() {
-                // A sender still used it while the discipline changed to one for all queues.
-                let (rings, mut late) = queue.evict();
-                debug_assert!(rings.is_empty(), "a queue that is not in use has no ring");
-                self.push(&mut late, now);
+                let mut late = queue.take_stranded();
+                if !late.is_empty() {
+                    self.push(&mut late, now);
+                }
                 return None;
             }
         }

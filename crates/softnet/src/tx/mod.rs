@@ -41,6 +41,10 @@ pub use standalone::{Standalone, StandaloneError};
 pub use validate::validate;
 
 #[cfg(test)]
+mod bug_tests;
+#[cfg(test)]
+mod driver_tests;
+#[cfg(test)]
 mod lane_tests;
 #[cfg(test)]
 mod lockless_tests;
@@ -54,6 +58,8 @@ mod select_tests;
 mod standalone_tests;
 #[cfg(all(test, not(loom)))]
 mod stress_tests;
+#[cfg(test)]
+mod testbench;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]

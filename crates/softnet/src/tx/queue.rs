@@ -408,6 +408,22 @@ impl<R: TxRing> TxQueue<R> {
         (rings, waiting)
     }
 
+    /// Takes everything that waits out of a queue that has no rings; of one that has, the bell rings instead. Waits for nobody: a thread that runs the queue rings when
+    /// it is done.
+    pub(super) fn take_stranded(&self) -> PacketList {
+        let mut stranded = PacketList::new();
+        if let Some((mut guard, mut left)) = self.run.begin_or_miss() {
+            // The queue may have come back into use since the caller looked.
+            if guard.rings.is_empty() {
+                guard.qdisc.drain(&mut stranded);
+                stranded.append(&mut guard.adopted);
+                stranded.append(&mut left);
+            }
+            self.leave(guard, left);
+        }
+        stranded
+    }
+
     /// Gives the queue a discipline and rings (besides those it has). What the old discipline holds moves to the new one, in the order in which
     /// it would have left, and `waiting` behind it; what does not fit is dropped as [`DropReason::QdiscLimit`]. Waits for a running thread:
     /// control path only.

@@ -60,7 +60,7 @@ impl Counts {
 
 /// What waits for one ring.
 #[derive(Debug, Default)]
-struct Lane {
+struct Waiting {
     /// Of a batch that is being shared out; empty otherwise.
     fresh: PacketList,
     waiting: PacketList,
@@ -71,7 +71,7 @@ struct Lane {
     since: Option<Time>,
 }
 
-impl Lane {
+impl Waiting {
     /// Notes that what waits was refused.
     fn refused(&mut self, now: Time) {
         self.blocked = true;
@@ -83,8 +83,8 @@ impl Lane {
 #[derive(Debug, Default)]
 pub(super) struct Requeue {
     /// By ring; made when something waits for the first time.
-    lanes: Vec<Lane>,
-    /// Of all lanes.
+    lists: Vec<Waiting>,
+    /// Of all lists.
     total: Counts,
     /// Rings that have something of the batch that is being shared out; empty otherwise.
     touched: Vec<usize>,
@@ -113,29 +113,29 @@ impl Requeue {
         self.total.packets
     }
 
-    /// Has lanes for `rings` rings.
+    /// Has lists for `rings` rings.
     fn reach(&mut self, rings: usize) {
-        if self.lanes.len() < rings {
-            self.lanes.resize_with(rings, Lane::default);
+        if self.lists.len() < rings {
+            self.lists.resize_with(rings, Waiting::default);
         }
     }
 
     /// Puts `more` behind what waits for `ring`, which is full.
     fn append(&mut self, ring: usize, more: &mut PacketList) {
         let counts = Counts::of(more);
-        let lane = &mut self.lanes[ring];
-        lane.counts.add(counts);
-        lane.waiting.append(more);
-        lane.refused(self.now);
+        let list = &mut self.lists[ring];
+        list.counts.add(counts);
+        list.waiting.append(more);
+        list.refused(self.now);
         self.total.add(counts);
     }
 
     /// Takes everything: for each ring, in the order in which it would have left. No ring counts as blocked any more.
     pub(super) fn take(&mut self) -> PacketList {
         let mut all = PacketList::new();
-        for lane in &mut self.lanes {
-            all.append(&mut lane.waiting);
-            *lane = Lane::default();
+        for list in &mut self.lists {
+            all.append(&mut list.waiting);
+            *list = Waiting::default();
         }
         self.total = Counts::default();
         all
@@ -143,19 +143,19 @@ impl Requeue {
 
     /// Rings may have room again, or are others: they are tried anew.
     pub(super) fn unblock(&mut self) {
-        self.lanes.iter_mut().for_each(|lane| lane.blocked = false);
+        self.lists.iter_mut().for_each(|list| list.blocked = false);
     }
 
     /// Since when the ring that has been full for longest has taken nothing. None if there is no such ring.
     fn since(&self) -> Option<Time> {
-        let full = self.lanes.iter().filter(|lane| !lane.waiting.is_empty());
-        full.filter_map(|lane| lane.since).min()
+        let full = self.lists.iter().filter(|list| !list.waiting.is_empty());
+        full.filter_map(|list| list.since).min()
     }
 
     /// Whether the discipline must stop, where it feeds `rings` rings.
     fn is_full(&self, rings: usize) -> bool {
         let limit = if rings > 1 { REQUEUE_LIMIT } else { 1 };
-        self.total.frames >= limit && self.lanes.iter().any(|l| l.counts.frames >= limit)
+        self.total.frames >= limit && self.lists.iter().any(|l| l.counts.frames >= limit)
     }
 }
 
@@ -180,31 +180,31 @@ impl<R: TxRing> Runner<R> {
         }
         let (now, noqueue) = (budget.start, self.qdisc.is_noqueue());
         let mut more = false;
-        let Requeue { lanes, total, .. } = &mut self.requeued;
-        for (lane, ring) in lanes.iter_mut().zip(&mut self.rings) {
-            if lane.waiting.is_empty() || lane.blocked {
+        let Requeue { lists, total, .. } = &mut self.requeued;
+        for (list, ring) in lists.iter_mut().zip(&mut self.rings) {
+            if list.waiting.is_empty() || list.blocked {
                 continue;
             }
             if budget.packets == 0 {
                 more = true;
                 break;
             }
-            let before = lane.counts;
-            offer(ring, &mut lane.waiting, &mut self.sent, now);
+            let before = list.counts;
+            offer(ring, &mut list.waiting, &mut self.sent, now);
             if noqueue {
-                let rest = lane.waiting.take();
+                let rest = list.waiting.take();
                 self.dropped.append(rest, DropReason::DriverRefused);
             }
-            let taken = before.frames - lane.waiting.len();
+            let taken = before.frames - list.waiting.len();
             if taken > 0 {
                 budget.packets = budget.packets.saturating_sub(taken);
-                lane.since = None;
-                lane.counts = Counts::of(&lane.waiting);
+                list.since = None;
+                list.counts = Counts::of(&list.waiting);
                 total.sub(before);
-                total.add(lane.counts);
+                total.add(list.counts);
             }
-            if !lane.waiting.is_empty() {
-                lane.refused(now);
+            if !list.waiting.is_empty() {
+                list.refused(now);
             }
         }
         self.note_refused();
@@ -229,19 +229,19 @@ impl<R: TxRing> Runner<R> {
             return Xmit::Complete;
         }
         self.requeued.reach(rings);
-        let Requeue { lanes, touched, .. } = &mut self.requeued;
+        let Requeue { lists, touched, .. } = &mut self.requeued;
         while let Some(packet) = batch.pop_front() {
             let ring = select_queue(&packet, rings);
-            let lane = &mut lanes[ring];
-            if lane.fresh.is_empty() {
+            let list = &mut lists[ring];
+            if list.fresh.is_empty() {
                 touched.push(ring);
             }
-            lane.fresh.push_back(packet);
+            list.fresh.push_back(packet);
         }
         while let Some(ring) = self.requeued.touched.pop() {
-            let lane = &mut self.requeued.lanes[ring];
-            let mut fresh = lane.fresh.take();
-            if lane.waiting.is_empty() {
+            let list = &mut self.requeued.lists[ring];
+            let mut fresh = list.fresh.take();
+            if list.waiting.is_empty() {
                 offer(&mut self.rings[ring], &mut fresh, &mut self.sent, now);
                 // INV-TX-7: what is put behind these was not refused by anyone.
                 self.requeues += fresh.len() as u64;
@@ -305,14 +305,14 @@ impl<R: TxRing> Runner<R> {
         if let [only] = &mut *self.rings {
             only.restart(now);
         }
-        for (lane, ring) in self.requeued.lanes.iter_mut().zip(&mut self.rings) {
+        for (list, ring) in self.requeued.lists.iter_mut().zip(&mut self.rings) {
             let stuck = |since| now.since(since) >= timeout;
-            if rings == 1 || lane.blocked && lane.since.is_some_and(stuck) {
+            if rings == 1 || list.blocked && list.since.is_some_and(stuck) {
                 if rings > 1 {
                     ring.restart(now);
                 }
-                lane.blocked = false;
-                lane.since = None;
+                list.blocked = false;
+                list.since = None;
             }
         }
         self.stopped = false;

@@ -4,89 +4,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::testbench::Bench;
 use super::*;
-use crate::packet::{Packet, PacketList};
-use crate::pool::Pool;
+use crate::packet::PacketList;
 use crate::qdisc::{PrioSpec, QdiscSpec, TbfSpec};
-use crate::rx::{Doorbell, Wake};
 use crate::stats::DropReason;
-use crate::testing::{Done, Record, RecordingRing, frame, pool, wait_for_buffers};
+use crate::testing::{Done, Record, RecordingRing, wait_for_buffers};
 use crate::time::Time;
-
-const BUFFERS: usize = 4096;
-
-struct NoWake;
-impl Wake for NoWake {
-    fn wake(&self) {}
-}
-
-struct Bench<R> {
-    device: Device<R>,
-    doorbell: Arc<Doorbell>,
-    pool: Pool,
-}
-
-impl<R: TxRing> Bench<R> {
-    fn new(qdisc: QdiscSpec, rings: Vec<R>) -> Bench<R> {
-        let pool = pool(BUFFERS);
-        let doorbell = Arc::new(Doorbell::new(rings.len() + 1, Arc::new(NoWake)));
-        let homes: Vec<_> = (1..=rings.len()).map(|t| (doorbell.clone(), t)).collect();
-        let config = DeviceConfig {
-            name: "several".into(),
-            features: Features::default(),
-            qdisc,
-            policy: TxPolicy::default(),
-        };
-        let device = Device::new(config, rings, &pool, &homes).unwrap();
-        Bench {
-            device,
-            doorbell,
-            pool,
-        }
-    }
-
-    /// A packet of 100 bytes for a ring.
-    fn packet(&self, ring: u16, mark: u32) -> Packet {
-        let mut packet = frame(&self.pool, 1, 2, 100, mark);
-        packet.set_queue(Some(ring));
-        packet
-    }
-
-    /// Sends packets with these marks, each for the ring that `ring` says.
-    fn send(&self, marks: std::ops::Range<u32>, ring: impl Fn(u32) -> u16, now: Time) {
-        let list: PacketList = marks.map(|m| self.packet(ring(m), m)).collect();
-        self.device.transmit(list, now);
-    }
-
-    /// Runs queues as long as a bell rings; returns how often that was.
-    fn work(&self, now: Time) -> u64 {
-        let mut runs = 0;
-        loop {
-            let mut bells = Vec::new();
-            if !self.doorbell.take(|bell| bells.push(bell)) {
-                return runs;
-            }
-            for bell in bells {
-                runs += 1;
-                let _ = self.device.run_from_worker(bell - 1, RUN_QUOTA, now);
-            }
-        }
-    }
-
-    /// Nothing but packets of 100 bytes is there, and all are accounted for.
-    fn check(&self, offered: u64) {
-        let stats = self.device.stats();
-        let total = stats.qdisc();
-        assert_eq!(
-            offered,
-            stats.tx_packets + stats.dropped() + stats.queued,
-            "{stats:?}"
-        );
-        assert_eq!(total.backlog, 100 * total.qlen);
-        assert_eq!(self.pool.stats().free as u64 + total.qlen, BUFFERS as u64);
-        assert_eq!(self.device.is_empty(), total.qlen == 0);
-    }
-}
 
 fn records(n: usize) -> (Vec<RecordingRing>, Vec<Arc<Record>>) {
     (0..n).map(|_| RecordingRing::new()).unzip()

@@ -1,4 +1,5 @@
-//! The transmit invariants of the kernel (INV-TX-n) as tests, with a driver that the test controls.
+//! The transmit invariants of the kernel (INV-TX-n) as tests, with a driver that the test controls. Its historical bugs (BUG-TX-n), with what of them cannot exist
+//! here: [`bug_tests`](super::bug_tests).
 
 mod control;
 

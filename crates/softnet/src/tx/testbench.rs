@@ -1,0 +1,98 @@
+//! A device whose worker is the test.
+
+use std::sync::Arc;
+
+use super::*;
+use crate::packet::{Packet, PacketList};
+use crate::pool::Pool;
+use crate::qdisc::QdiscSpec;
+use crate::rx::{Doorbell, Wake};
+use crate::testing::{frame, pool};
+use crate::time::Time;
+
+/// Packets of the pool.
+pub(super) const BUFFERS: usize = 4096;
+
+struct NoWake;
+impl Wake for NoWake {
+    fn wake(&self) {}
+}
+
+/// A device whose worker is the test.
+pub(super) struct Bench<R> {
+    pub(super) device: Arc<Device<R>>,
+    pub(super) doorbell: Arc<Doorbell>,
+    pub(super) pool: Pool,
+}
+
+impl<R: TxRing> Bench<R> {
+    pub(super) fn new(qdisc: QdiscSpec, rings: Vec<R>) -> Bench<R> {
+        Bench::with(qdisc, rings, TxPolicy::default())
+    }
+
+    pub(super) fn with(qdisc: QdiscSpec, rings: Vec<R>, policy: TxPolicy) -> Bench<R> {
+        let pool = pool(BUFFERS);
+        let doorbell = Arc::new(Doorbell::new(rings.len() + 1, Arc::new(NoWake)));
+        let homes: Vec<_> = (1..=rings.len()).map(|t| (doorbell.clone(), t)).collect();
+        let config = DeviceConfig {
+            name: "bench".into(),
+            features: Features::default(),
+            qdisc,
+            policy,
+        };
+        let device = Arc::new(Device::new(config, rings, &pool, &homes).unwrap());
+        Bench {
+            device,
+            doorbell,
+            pool,
+        }
+    }
+
+    /// A packet of 100 bytes for a ring.
+    pub(super) fn packet(&self, ring: u16, mark: u32) -> Packet {
+        let mut packet = frame(&self.pool, 1, 2, 100, mark);
+        packet.set_queue(Some(ring));
+        packet
+    }
+
+    /// Sends packets with these marks in one call, each for the ring that `ring` says.
+    pub(super) fn send(
+        &self,
+        marks: std::ops::Range<u32>,
+        ring: impl Fn(u32) -> u16,
+        now: Time,
+    ) -> XmitResult {
+        let list: PacketList = marks.map(|m| self.packet(ring(m), m)).collect();
+        self.device.transmit(list, now)
+    }
+
+    /// Runs queues as long as a bell rings; returns how often that was.
+    pub(super) fn work(&self, now: Time) -> u64 {
+        let mut runs = 0;
+        loop {
+            let mut bells = Vec::new();
+            if !self.doorbell.take(|bell| bells.push(bell)) {
+                return runs;
+            }
+            for bell in bells {
+                runs += 1;
+                assert!(runs < 1_000_000, "asked to run for ever");
+                let _ = self.device.run_from_worker(bell - 1, RUN_QUOTA, now);
+            }
+        }
+    }
+
+    /// INV-TX-1 and INV-TX-6 at rest: all of `offered` is accounted for, and lengths are those of what is queued: packets of 100 bytes.
+    pub(super) fn check(&self, offered: u64) {
+        let stats = self.device.stats();
+        let total = stats.qdisc();
+        assert_eq!(
+            offered,
+            stats.tx_packets + stats.dropped() + stats.queued,
+            "{stats:?}"
+        );
+        assert_eq!(total.backlog, 100 * total.qlen);
+        assert_eq!(self.pool.stats().free as u64 + total.qlen, BUFFERS as u64);
+        assert_eq!(self.device.is_empty(), total.qlen == 0);
+    }
+}
