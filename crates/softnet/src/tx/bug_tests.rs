@@ -86,7 +86,7 @@ fn bug_tx_2_a_stopped_queue_asks_for_no_runs() {
 
 /// BUG-TX-7 (`ethtool -L` in a loop while UDP flows): queues are taken out of use and brought back while threads send, run and stall them. A queue is emptied only
 /// by who runs it, so every packet is sent once or dropped with a reason. What a sender pushes that still had the old number of queues may leave late, or through
-/// the first ring: one call of each sender for each change.
+/// the first ring: for each change one call, and once what the worker takes out of a queue that is out of use.
 #[test]
 fn bug_tx_7_queues_come_and_go_while_packets_flow() {
     const SENDERS: u32 = 3;
@@ -153,7 +153,11 @@ fn bug_tx_7_queues_come_and_go_while_packets_flow() {
                 }
             }
         }
-        assert!(late <= u64::from(SENDERS) * changes.into_inner());
+        let changes = changes.into_inner();
+        assert!(
+            late <= 2 * u64::from(SENDERS) * changes,
+            "{late}, {changes} changes"
+        );
     }
 }
 

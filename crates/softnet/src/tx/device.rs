@@ -288,17 +288,24 @@ impl<R: TxRing> Device<R> {
             }
             return Ok(());
         }
-        // From one to all, or from all to one: collect rings and packets, then share them out.
-        self.active.store(active, Ordering::Relaxed);
+        // From one to all, or from all to one: take rings and packets away, then share them out. Without rings nothing leaves, so nothing leaves by the wrong one.
         let mut rings = Vec::new();
         let mut shares: Vec<(Vec<R>, PacketList)> = Vec::new();
         shares.resize_with(self.queues.len(), Default::default);
-        for queue in &self.queues {
+        let mut collect = |queue: &TxQueue<R>| {
             let (own, waiting) = queue.evict();
             rings.extend(own);
             for packet in waiting {
                 shares[select_queue(&packet, active)].1.push_back(packet);
             }
+        };
+        self.queues.iter().for_each(&mut collect);
+        self.active.store(active, Ordering::Relaxed);
+        // What came meanwhile, to the queues that senders used before first: a sender that has gone over does not overtake himself.
+        if active < before {
+            self.queues.iter().rev().for_each(collect);
+        } else {
+            self.queues.iter().for_each(collect);
         }
         for (index, ring) in rings.into_iter().enumerate() {
             shares[index % active].0.push(ring);

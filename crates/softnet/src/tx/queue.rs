@@ -435,9 +435,10 @@ impl<R: TxRing> TxQueue<R> {
         now: Time,
     ) {
         let (mut guard, mut left) = self.run.begin_slow();
+        // Where something waits to come here the queue was evicted, and what it has now is younger.
         let mut moved = PacketList::new();
-        guard.qdisc.drain(&mut moved);
         moved.append(&mut waiting);
+        guard.qdisc.drain(&mut moved);
         moved.append(&mut guard.adopted);
         moved.append(&mut left);
         guard.rings.extend(rings);
