@@ -47,14 +47,17 @@ pub(crate) const COMPARE: &[&str] = &["mpps", "p50_ns", "p99_ns", "p999_ns", "cp
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     Softnet,
+    /// With the policy in which senders prefer what their own CPU left.
+    SoftnetByCpu,
     Rings,
     Locked,
     Busylock,
     Kernel,
 }
 
-const WAYS: [Way; 5] = [
+const WAYS: [Way; 6] = [
     Way::Softnet,
+    Way::SoftnetByCpu,
     Way::Rings,
     Way::Locked,
     Way::Busylock,
@@ -65,6 +68,7 @@ impl Way {
     fn name(self) -> &'static str {
         match self {
             Way::Softnet => OURS,
+            Way::SoftnetByCpu => "softnet-cpu",
             Way::Rings => "rings",
             Way::Locked => "locked",
             Way::Busylock => "busylock",
@@ -75,7 +79,7 @@ impl Way {
     /// Whether there is a figure for this case.
     fn takes(self, case: &Case) -> bool {
         match self {
-            Way::Softnet | Way::Locked => true,
+            Way::Softnet | Way::SoftnetByCpu | Way::Locked => true,
             Way::Rings => case.qdisc == Qdisc::PfifoFast,
             Way::Busylock => case.mq.is_none(),
             Way::Kernel => case.mq.is_none() && case.qdisc.in_kernel().is_some(),

@@ -7,7 +7,7 @@ use softnet::packet::PacketList;
 use softnet::pool::Pool;
 use softnet::qdisc::{MqSpec, PrioSpec, QdiscEnv, QdiscSpec, TbfSpec};
 use softnet::time::Time;
-use softnet::tx::{DeviceConfig, Features, Standalone, TxPolicy, XmitResult};
+use softnet::tx::{DeviceConfig, Features, ServedBy, Standalone, TxPolicy, XmitResult};
 
 use super::{Case, Qdisc, Way};
 use crate::baselines::busylock::Busylock;
@@ -65,7 +65,7 @@ pub(super) fn measure(
             .map_err(|e| BenchError::Measure(e.to_string()))
     };
     match way {
-        Way::Softnet | Way::Rings => {
+        Way::Softnet | Way::SoftnetByCpu | Way::Rings => {
             let path = Softnet::new(way, &spec, plan, sinks.collect(), ticks, &pool)?;
             load::measure(&path, &delivery, &pool, ticks, plan)
         }
@@ -132,6 +132,10 @@ impl Softnet {
             policy: TxPolicy {
                 max_burst: plan.packets(),
                 lockless: way == Way::Rings,
+                served_by: match way {
+                    Way::SoftnetByCpu => ServedBy::SendersByCpu,
+                    _ => ServedBy::Senders,
+                },
                 ..TxPolicy::default()
             },
         };
