@@ -52,7 +52,8 @@ pub enum LanePush {
     Left(usize),
     /// Too many wait; the caller still has its nodes.
     Full,
-    /// Nobody looks after the lane, which is empty; the caller still has its nodes. See the [module](self) for what it does next.
+    /// Nobody looks after the lane, which is empty; the caller still has its nodes: it [announces](Lanes::announce) the lane, looks after the
+    /// run, and [settles](Lanes::settle).
     Unattended(Epoch),
 }
 
@@ -67,7 +68,7 @@ struct Lane<N> {
     hints: Hints<N>,
 }
 
-/// The lanes; see the [module](self).
+/// Lists beside a [`RunList`](super::RunList), one for each CPU or group of threads. Nobody who uses them ever waits for another.
 pub struct Lanes<N> {
     lanes: Box<[CachePadded<Lane<N>>]>,
     /// A bit for each lane whose nodes wait to be looked at, and [`ALL`].
