@@ -16,8 +16,8 @@ pub const WATCHDOG_TIMEO: Duration = Duration::from_secs(5);
 pub(super) const WATCHDOG_PERIOD: Duration = Duration::from_secs(1);
 
 impl<R: TxRing> Device<R> {
-    /// Restarts the rings of every queue whose driver has been full, and has taken nothing, for [`WATCHDOG_TIMEO`]. Returns how many queues that
-    /// were; each is counted in [`DeviceStats::tx_timeouts`](super::DeviceStats). Call it every second or so; waits for running threads: control path only.
+    /// Restarts every ring that has been full, and has taken nothing, for [`WATCHDOG_TIMEO`]. Returns how many queues had such rings; each is
+    /// counted in [`DeviceStats::tx_timeouts`](super::DeviceStats). Call it every second or so; waits for running threads: control path only.
     pub fn watchdog(&self, now: Time) -> usize {
         if !self.is_active() {
             return 0;
