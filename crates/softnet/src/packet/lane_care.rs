@@ -9,8 +9,8 @@ use crate::sync::Lanes;
 
 /// A sender that leaves a packet in a lane in which so many wait tries to get the run.
 pub(super) const TAKE_OVER: usize = 48;
-/// And again after so many more.
-pub(super) const TRY_EVERY: usize = 16;
+/// And again after so many more: a try that fails takes a line from the CPU that has the run.
+pub(super) const TRY_EVERY: usize = TAKE_OVER;
 /// Rounds of one run in which other lanes had something, after which their senders count as busy.
 const BUSY_ROUNDS: u32 = 4;
 /// For so many disappointments.
