@@ -45,6 +45,13 @@ fn patiently<T>(pool: &Pool, mut attempt: impl FnMut() -> Option<T>) -> T {
     }
 }
 
+/// A worker that needs no waking: it is the test.
+pub(crate) struct NoWake;
+
+impl Wake for NoWake {
+    fn wake(&self) {}
+}
+
 /// Counts a thread as done, also if it panics: those that wait for it then end, and the test fails instead of standing still.
 pub(crate) struct Done<'a>(pub(crate) &'a AtomicU64);
 

@@ -7,9 +7,9 @@ use super::mirred::*;
 use crate::packet::PacketList;
 use crate::pool::Pool;
 use crate::qdisc::QdiscSpec;
-use crate::rx::{Backlog, BacklogOwner, Doorbell, MAX_BACKLOG, Wake};
+use crate::rx::{Backlog, BacklogOwner, Doorbell, MAX_BACKLOG};
 use crate::stats::DropReason;
-use crate::testing::{Record, RecordingRing, frame, pool};
+use crate::testing::{NoWake, Record, RecordingRing, frame, pool};
 use crate::time::Time;
 use crate::tx::{
     Device, DeviceConfig, DeviceStats, Features, Ingress as Arrival, RUN_QUOTA, TxPolicy,
@@ -20,11 +20,6 @@ use MirredDir::{Egress, Ingress};
 use MirredMode::{Mirror, Redirect};
 
 type Dev = Arc<Device<RecordingRing>>;
-
-struct NoWake;
-impl Wake for NoWake {
-    fn wake(&self) {}
-}
 
 struct Net {
     devices: Vec<Dev>,

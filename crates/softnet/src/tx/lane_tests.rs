@@ -1,23 +1,18 @@
 //! Senders that keep to their CPU's lane: where packets wait, who takes them, and that each thread's stay in order (INV-TX-1 to -3, -8).
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use super::lane::pretend_cpu;
+use super::testbench::BUFFERS;
 use super::*;
 use crate::packet::PacketList;
-use crate::pool::Pool;
 use crate::qdisc::QdiscSpec;
-use crate::rx::{Doorbell, Wake};
 use crate::stats::DropReason;
-use crate::testing::{Record, RecordingRing, frame, pool};
+use crate::testing::{Record, RecordingRing};
 use crate::time::Time;
-
-struct NoWake;
-impl Wake for NoWake {
-    fn wake(&self) {}
-}
 
 /// A driver that, while it is gated, keeps each call until the test lets it go.
 #[derive(Debug)]
@@ -65,43 +60,39 @@ impl TxRing for Gated {
 }
 
 struct Bench {
-    device: Device<Gated>,
+    bench: testbench::Bench<Gated>,
     record: Arc<Record>,
     gate: Arc<Gate>,
-    doorbell: Arc<Doorbell>,
-    pool: Pool,
+}
+
+impl Deref for Bench {
+    type Target = testbench::Bench<Gated>;
+    fn deref(&self) -> &Self::Target {
+        &self.bench
+    }
 }
 
 impl Bench {
     fn new(max_burst: usize) -> Bench {
-        let pool = pool(1024);
         let (ring, record) = RecordingRing::new();
         let gate = Arc::new(Gate::default());
         let ring = Gated {
             ring,
             gate: gate.clone(),
         };
-        let doorbell = Arc::new(Doorbell::new(1, Arc::new(NoWake)));
-        let config = DeviceConfig {
-            name: "t0".into(),
-            features: Features::default(),
-            qdisc: QdiscSpec::Pfifo { limit: 500 },
-            policy: TxPolicy {
-                max_burst,
-                served_by: ServedBy::SendersByCpu,
-                // Has no effect here.
-                lockless: true,
-                ..TxPolicy::default()
-            },
+        let policy = TxPolicy {
+            max_burst,
+            served_by: ServedBy::SendersByCpu,
+            // Has no effect here.
+            lockless: true,
+            ..TxPolicy::default()
         };
-        let homes = [(doorbell.clone(), 0)];
-        let device = Device::new(config, vec![ring], &pool, &homes).unwrap();
+        let fifo = QdiscSpec::Pfifo { limit: 500 };
+        let bench = testbench::Bench::with(fifo, vec![ring], policy);
         Bench {
-            device,
+            bench,
             record,
             gate,
-            doorbell,
-            pool,
         }
     }
 
@@ -110,20 +101,13 @@ impl Bench {
     }
 
     fn send(&self, mark: u32) -> XmitResult {
-        let packet = frame(&self.pool, 1, 2, 100, mark);
+        let packet = self.packet(0, mark);
         self.device.transmit(packet.into(), Time::ZERO)
     }
 
     fn lanes(&self) -> [usize; 2] {
         let lanes = self.queue().run.lanes().unwrap();
         [lanes.waiting(0), lanes.waiting(1)]
-    }
-
-    /// As a worker, while the bell rings.
-    fn work(&self) {
-        while self.doorbell.take(|_| {}) {
-            self.queue().run_from_worker(RUN_QUOTA, Time::ZERO);
-        }
     }
 
     /// Has another thread send packet 1000, which stays in the driver while `f` runs.
@@ -156,15 +140,10 @@ impl Bench {
         self.record.sent.lock().unwrap().clear();
     }
 
+    /// At rest, with nothing left.
     fn check(&self, offered: u64) {
-        let stats = self.device.stats();
-        assert_eq!(
-            offered,
-            stats.tx_packets + stats.dropped() + stats.queued,
-            "{stats:?}"
-        );
-        assert!(self.queue().is_empty() && stats.queued == 0, "{stats:?}");
-        assert_eq!(self.pool.stats().free, 1024);
+        self.bench.check(offered);
+        assert!(self.queue().is_empty());
     }
 }
 
@@ -191,7 +170,7 @@ fn a_thread_that_moves_keeps_its_order() {
         assert_eq!(bench.queue().waiting(), 20);
         assert!(!bench.queue().is_empty());
     });
-    bench.work();
+    bench.work(Time::ZERO);
     let order: Vec<u32> = [1000].into_iter().chain(0..20).collect();
     assert_eq!(bench.record.marks(), order);
     bench.check(21);
@@ -203,7 +182,7 @@ fn a_thread_that_moves_keeps_its_order() {
         bench.send(30);
         assert_eq!(bench.lanes(), [0, 1]);
     });
-    bench.work();
+    bench.work(Time::ZERO);
     bench.check(33);
 }
 
@@ -218,7 +197,7 @@ fn inv_tx_8_a_lane_has_the_burst_limit() {
         assert_eq!(results[..3], accepted);
         assert_eq!(results[3..], [XmitResult::Drop; 2]);
     });
-    bench.work();
+    bench.work(Time::ZERO);
     assert_eq!(bench.record.marks(), [1000, 0, 1, 2]);
     assert_eq!(bench.device.drops().get(DropReason::QdiscBurst), 2);
     bench.check(6);
@@ -229,7 +208,7 @@ fn inv_tx_8_a_lane_has_the_burst_limit() {
 fn inv_tx_2_what_is_passed_over_is_taken_by_the_worker() {
     let bench = Bench::new(1000);
     bench.strand();
-    bench.work();
+    bench.work(Time::ZERO);
     assert_eq!(bench.record.marks(), [4]);
     bench.check(6);
 }
@@ -246,7 +225,7 @@ fn inv_tx_2_what_is_passed_over_is_taken_over() {
     }
     assert!((20..100).contains(&mark), "{mark}");
     assert_eq!(bench.record.marks(), (4..=mark).collect::<Vec<_>>());
-    bench.work();
+    bench.work(Time::ZERO);
     bench.check(u64::from(mark) + 2);
 }
 
@@ -261,14 +240,14 @@ fn lanes_are_emptied_by_the_control_path() {
         (bench.lanes(), bench.device.stats().queues[0].qdisc.qlen),
         ([0, 0], 1)
     );
-    bench.work();
+    bench.work(Time::ZERO);
     assert_eq!(bench.record.marks(), [4]);
     bench.check(6);
 
     let bench = Bench::new(1000);
     bench.strand();
     bench.queue().set_active(false);
-    bench.work();
+    bench.work(Time::ZERO);
     assert_eq!(bench.device.drops().get(DropReason::DeviceDown), 1);
     bench.queue().set_active(true);
     bench.check(6);
@@ -279,8 +258,8 @@ fn lanes_are_emptied_by_the_control_path() {
 fn lanes_are_freed_with_the_device() {
     let bench = Bench::new(1000);
     bench.strand();
-    let Bench { device, pool, .. } = bench;
-    assert_eq!(pool.stats().free, 1023);
-    drop(device);
-    assert_eq!(pool.stats().free, 1024);
+    let pool = bench.pool.clone();
+    assert_eq!(pool.stats().free, BUFFERS - 1);
+    drop(bench);
+    assert_eq!(pool.stats().free, BUFFERS);
 }

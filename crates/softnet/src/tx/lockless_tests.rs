@@ -8,17 +8,12 @@ use super::*;
 use crate::packet::Packet;
 use crate::pool::Pool;
 use crate::qdisc::{QdiscSpec, TbfSpec};
-use crate::rx::{Doorbell, Wake};
+use crate::rx::Doorbell;
 use crate::stats::DropReason;
-use crate::testing::{Record, RecordingRing, frame, pool, wait_for_buffers};
+use crate::testing::{NoWake, Record, RecordingRing, frame, pool, wait_for_buffers};
 use crate::time::Time;
 
 const BUFFERS: usize = 4096;
-
-struct NoWake;
-impl Wake for NoWake {
-    fn wake(&self) {}
-}
 
 struct Bench {
     device: Device<RecordingRing>,

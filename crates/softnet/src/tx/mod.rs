@@ -4,10 +4,12 @@
 //! whoever does. What a bounded run leaves is handed to the queue's worker.
 
 mod byte_limit;
+mod control;
 mod device;
 mod down;
 mod dql;
 mod egress;
+mod enter;
 mod lane;
 mod lockless;
 mod policy;

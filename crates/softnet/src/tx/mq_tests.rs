@@ -7,15 +7,10 @@ use super::*;
 use crate::packet::PacketList;
 use crate::pool::Pool;
 use crate::qdisc::{MqSpec, MqprioSpec, QdiscSpec, SpecError, TbfSpec};
-use crate::rx::{Doorbell, Wake};
+use crate::rx::Doorbell;
 use crate::stats::DropReason;
-use crate::testing::{Record, RecordingRing, frame, pool};
+use crate::testing::{NoWake, Record, RecordingRing, frame, pool};
 use crate::time::Time;
-
-struct NoWake;
-impl Wake for NoWake {
-    fn wake(&self) {}
-}
 
 struct Bench {
     device: Device<RecordingRing>,

@@ -11,18 +11,17 @@ use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 
-use super::lane::{lane_of, lanes, note_out};
-use super::lockless::after_opening;
-use super::policy::{LANE_QUOTA, RUN_QUOTA, ServedBy, TimeLimit, TxPolicy};
+use super::lane::lanes;
+use super::policy::{ServedBy, TimeLimit, TxPolicy};
 use super::ring::{Features, TxRing};
 use super::room::Room;
 use super::runner::{Budget, Left, Runner};
 use super::watch::Watch;
-use crate::packet::{Entry, PacketList, PacketRun, PacketRunner};
+use crate::packet::{PacketList, PacketRun, PacketRunner};
 use crate::pool::Pool;
-use crate::qdisc::{AnyQdisc, Pfifo, PfifoFastLockless, PfifoFastRings, Qdisc, QdiscStats};
+use crate::qdisc::{AnyQdisc, Pfifo, PfifoFastLockless, PfifoFastRings, QdiscStats};
 use crate::rx::Doorbell;
-use crate::stats::{DropCounters, DropReason, Dropped, Published};
+use crate::stats::{DropCounters, Published};
 use crate::sync::preempt;
 use crate::time::Time;
 
@@ -60,11 +59,11 @@ pub struct TxQueue<R> {
     /// What waits to be adopted, and what the runner alone touches.
     pub(super) run: PacketRun<Runner<R>>,
     /// Written by the runner, read by anyone.
-    published: CachePadded<Published<10>>,
+    pub(super) published: CachePadded<Published<10>>,
     aside: CachePadded<Aside>,
     // From here on nothing is written while packets flow: every sender reads these lines.
     /// What senders fill themselves, while it is the discipline; see [`lockless`](super::lockless).
-    rings: Option<Arc<PfifoFastRings>>,
+    pub(super) rings: Option<Arc<PfifoFastRings>>,
     /// Senders between finding the rings closed and leaving their packets elsewhere.
     pub(super) crossing: AtomicUsize,
     pub(super) policy: TxPolicy,
@@ -148,101 +147,6 @@ impl<R: TxRing> TxQueue<R> {
             doorbell,
             token,
         }
-    }
-
-    /// Sends `packets` through the discipline. Never blocks and never waits for another thread; sends at most [`RUN_QUOTA`]
-    /// packets, its own or others', on the caller's time.
-    #[inline(never)]
-    pub fn transmit(&self, mut packets: PacketList, now: Time) -> XmitResult {
-        self.transmit_list(&mut packets, now)
-    }
-
-    /// As [`transmit`](TxQueue::transmit). What is still in the list afterwards was refused, and counted as dropped.
-    #[inline]
-    pub(super) fn transmit_list(&self, packets: &mut PacketList, now: Time) -> XmitResult {
-        match &self.rings {
-            Some(rings) => self.transmit_lockless(rings, packets, now),
-            None => self.transmit_adopted(packets, now),
-        }
-    }
-
-    /// The way of all disciplines but those that senders fill themselves.
-    #[inline]
-    pub(super) fn transmit_adopted(&self, packets: &mut PacketList, now: Time) -> XmitResult {
-        let single = packets.len() == 1;
-        let entry = match self.policy.served_by {
-            ServedBy::Senders => self.run.enter(packets, self.policy.max_burst),
-            ServedBy::SendersByCpu => return self.transmit_by_lane(packets, now),
-            ServedBy::Worker => return self.leave_to_worker(packets),
-        };
-        let runner = match entry {
-            Entry::Runs(runner) | Entry::TakesOver(runner) => runner,
-            Entry::Left => return XmitResult::Success,
-            Entry::Full => return self.refuse(packets),
-        };
-        // The only packet that was adopted is the caller's own (INV-TX-9).
-        let own = single && packets.len() == 1;
-        self.run_as_sender(runner, packets, own, Budget::new(RUN_QUOTA, now))
-    }
-
-    /// The way of senders that keep to their CPU's lane.
-    #[inline(never)]
-    fn transmit_by_lane(&self, packets: &mut PacketList, now: Time) -> XmitResult {
-        let single = packets.len() == 1;
-        let lane = lane_of(&self.run);
-        let limit = self.policy.max_burst;
-        let entry = self.run.enter_by_lane(packets, limit, lane);
-        match &entry {
-            Entry::Runs(_) | Entry::TakesOver(_) => note_out(true),
-            Entry::Left => note_out(false),
-            Entry::Full => {}
-        }
-        match entry {
-            Entry::Runs(runner) => {
-                let own = single && packets.len() == 1;
-                self.run_as_sender(runner, packets, own, Budget::new(RUN_QUOTA, now))
-            }
-            // What became of the caller's packets was said when they were left.
-            Entry::TakesOver(runner) => {
-                let quota = packets.len().clamp(RUN_QUOTA, LANE_QUOTA);
-                self.run_as_sender(runner, packets, false, Budget::new(quota, now))
-            }
-            Entry::Left => XmitResult::Success,
-            Entry::Full => self.refuse(packets),
-        }
-    }
-
-    /// Serves the queue on the caller's time; `own`: all that was adopted is its only packet.
-    #[inline]
-    fn run_as_sender(
-        &self,
-        runner: PacketRunner<'_, Runner<R>>,
-        packets: &mut PacketList,
-        own: bool,
-        budget: Budget,
-    ) -> XmitResult {
-        let now = budget.start;
-        match self.serve(runner, packets, budget, Some(now)).0 {
-            0 => XmitResult::Success,
-            1 if own => XmitResult::Drop,
-            _ => XmitResult::Congestion,
-        }
-    }
-
-    fn leave_to_worker(&self, packets: &mut PacketList) -> XmitResult {
-        if !self.run.leave(packets, self.policy.max_burst) {
-            return self.refuse(packets);
-        }
-        self.doorbell.ring(self.token);
-        XmitResult::Success
-    }
-
-    #[cold]
-    fn refuse(&self, refused: &mut PacketList) -> XmitResult {
-        let refused = refused.take();
-        self.drops
-            .add(DropReason::QdiscBurst, refused.wire_packets());
-        XmitResult::Drop
     }
 
     /// Runs the queue until nothing is left or the budget is used up. Returns how many packets were dropped, and when the queue wants to be run again
@@ -360,15 +264,6 @@ impl<R: TxRing> TxQueue<R> {
         &self.aside.watch
     }
 
-    /// Has the driver's rings that took nothing for `timeout` [restarted](TxRing::restart), and tries them anew. Waits for a running thread: control path
-    /// only.
-    pub(super) fn restart(&self, now: Time, timeout: Duration) {
-        let (mut guard, left) = self.run.begin_slow();
-        guard.restart(now, timeout);
-        self.aside.watch.restarted();
-        self.leave(guard, left);
-    }
-
     pub(super) fn take_woken(&self) -> bool {
         self.aside.woken.swap(false, Ordering::Acquire)
     }
@@ -390,104 +285,6 @@ impl<R: TxRing> TxQueue<R> {
     pub fn wake(&self) {
         self.aside.woken.store(true, Ordering::Release);
         preempt::point();
-        self.doorbell.ring(self.token);
-    }
-
-    /// Takes rings and everything that waits out of the queue, in the order in which it would have left. Waits for a running thread:
-    /// control path only.
-    pub(super) fn evict(&self) -> (Vec<R>, PacketList) {
-        let (mut guard, mut left) = self.run.begin_slow();
-        let mut waiting = guard.requeued.take();
-        guard.qdisc.drain(&mut waiting);
-        waiting.append(&mut guard.adopted);
-        waiting.append(&mut left);
-        let rings = std::mem::take(&mut guard.rings);
-        guard.stopped = false;
-        self.aside.watch.restarted();
-        self.leave(guard, PacketList::new());
-        (rings, waiting)
-    }
-
-    /// Takes everything that waits out of a queue that has no rings; of one that has, the bell rings instead. Waits for nobody: a thread that runs the queue rings when
-    /// it is done.
-    pub(super) fn take_stranded(&self) -> PacketList {
-        let mut stranded = PacketList::new();
-        if let Some((mut guard, mut left)) = self.run.begin_or_miss() {
-            // The queue may have come back into use since the caller looked.
-            if guard.rings.is_empty() {
-                guard.qdisc.drain(&mut stranded);
-                stranded.append(&mut guard.adopted);
-                stranded.append(&mut left);
-            }
-            self.leave(guard, left);
-        }
-        stranded
-    }
-
-    /// Gives the queue a discipline and rings (besides those it has). What the old discipline holds moves to the new one, in the order in which
-    /// it would have left, and `waiting` behind it; what does not fit is dropped as [`DropReason::QdiscLimit`]. Waits for a running thread:
-    /// control path only.
-    pub(super) fn install(
-        &self,
-        qdisc: AnyQdisc,
-        rings: Vec<R>,
-        mut waiting: PacketList,
-        now: Time,
-    ) {
-        let (mut guard, mut left) = self.run.begin_slow();
-        // Where something waits to come here the queue was evicted, and what it has now is younger.
-        let mut moved = PacketList::new();
-        moved.append(&mut waiting);
-        guard.qdisc.drain(&mut moved);
-        moved.append(&mut guard.adopted);
-        moved.append(&mut left);
-        guard.rings.extend(rings);
-        guard.replace_qdisc(qdisc, moved, now);
-        after_opening(&mut guard, &self.crossing);
-        self.leave(guard, PacketList::new());
-    }
-
-    /// Does something with the discipline that needs it for itself, and then lets leave what may leave now. Waits for a running thread: control path
-    /// only.
-    pub(super) fn with_qdisc<T>(&self, f: impl FnOnce(&mut AnyQdisc, &mut Dropped) -> T) -> T {
-        let (mut guard, left) = self.run.begin_slow();
-        let Runner { qdisc, dropped, .. } = &mut *guard;
-        let result = f(qdisc, dropped);
-        self.leave(guard, left);
-        result
-    }
-
-    /// Replaces the driver's rings, for a device that came back, as many as `rings` yields. Waits for a running thread: control path only.
-    pub(super) fn replace_rings(&self, rings: &mut impl Iterator<Item = R>) {
-        let (mut guard, left) = self.run.begin_slow();
-        for (old, new) in guard.rings.iter_mut().zip(rings) {
-            *old = new;
-        }
-        guard.requeued.unblock();
-        guard.stopped = false;
-        self.leave(guard, left);
-    }
-
-    /// Takes the queue down (packets are dropped as [`DropReason::DeviceDown`], what is queued as
-    /// [`DropReason::QdiscReset`]) or up again. Waits for a running thread: control path only.
-    pub fn set_active(&self, active: bool) {
-        let (mut guard, left) = self.run.begin_slow();
-        guard.active = active;
-        if !active {
-            let mut gone = guard.requeued.take();
-            guard.stopped = false;
-            guard.qdisc.drain(&mut gone);
-            guard.dropped.append(gone, DropReason::QdiscReset);
-        }
-        self.leave(guard, left);
-    }
-
-    /// Ends a run of the control path: keeps what waited for the next run, publishes, frees, and lets the worker look at the rest.
-    pub(super) fn leave(&self, mut guard: PacketRunner<'_, Runner<R>>, mut left: PacketList) {
-        guard.adopted.append(&mut left);
-        guard.publish(&self.published);
-        guard.dropped.settle(&self.drops);
-        let _ = guard.leave();
         self.doorbell.ring(self.token);
     }
 

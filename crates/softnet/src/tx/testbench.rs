@@ -6,17 +6,12 @@ use super::*;
 use crate::packet::{Packet, PacketList};
 use crate::pool::Pool;
 use crate::qdisc::QdiscSpec;
-use crate::rx::{Doorbell, Wake};
-use crate::testing::{frame, pool};
+use crate::rx::Doorbell;
+use crate::testing::{NoWake, frame, pool};
 use crate::time::Time;
 
 /// Packets of the pool.
 pub(super) const BUFFERS: usize = 4096;
-
-struct NoWake;
-impl Wake for NoWake {
-    fn wake(&self) {}
-}
 
 /// A device whose worker is the test.
 pub(super) struct Bench<R> {

@@ -11,15 +11,10 @@ use super::*;
 use crate::packet::PacketList;
 use crate::pool::Pool;
 use crate::qdisc::{AnyQdisc, Next, Qdisc, QdiscSpec, QdiscStats, TbfSpec};
-use crate::rx::{Doorbell, Wake};
+use crate::rx::Doorbell;
 use crate::stats::{DropReason, Dropped};
-use crate::testing::{Done, Record, RecordingRing, frame, pool, wait_for_buffers};
+use crate::testing::{Done, NoWake, Record, RecordingRing, frame, pool, wait_for_buffers};
 use crate::time::Time;
-
-struct NoWake;
-impl Wake for NoWake {
-    fn wake(&self) {}
-}
 
 struct Bench {
     device: Device<RecordingRing>,

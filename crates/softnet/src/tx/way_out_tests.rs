@@ -7,15 +7,10 @@ use super::*;
 use crate::packet::{Packet, PacketList};
 use crate::pool::Pool;
 use crate::qdisc::QdiscSpec;
-use crate::rx::{Doorbell, Wake};
+use crate::rx::Doorbell;
 use crate::stats::DropReason;
-use crate::testing::{Record, RecordingRing, frame, pool};
+use crate::testing::{NoWake, Record, RecordingRing, frame, pool};
 use crate::time::{Clock, Time};
-
-struct NoWake;
-impl Wake for NoWake {
-    fn wake(&self) {}
-}
 
 fn device<R: TxRing>(qdisc: QdiscSpec, rings: Vec<R>, pool: &Pool) -> (Device<R>, Arc<Doorbell>) {
     let doorbell = Arc::new(Doorbell::new(rings.len() + 1, Arc::new(NoWake)));
