@@ -9,29 +9,28 @@ use crate::sync::MAX_LANES;
 /// Packet lists that a thread sends between two looks at the CPU on which it runs.
 const LOOK_EVERY: u32 = if cfg!(test) { 3 } else { 256 };
 
-/// What a thread remembers.
-#[derive(Clone, Copy)]
+/// What a thread remembers. (Each by itself: to copy the whole of what was just changed in part stalls the processor.)
 struct Place {
     /// The only queue to which it sends, by its address; [`NONE`] or [`MANY`].
-    queue: usize,
-    lane: usize,
+    queue: Cell<usize>,
+    lane: Cell<usize>,
     /// Packet lists until it looks at its CPU again.
-    looks: u32,
+    looks: Cell<u32>,
     /// None of its packets waits in its lane.
-    out: bool,
+    out: Cell<bool>,
 }
 
 const NONE: usize = 0;
 const MANY: usize = usize::MAX;
 
 thread_local! {
-    static PLACE: Cell<Place> = const {
-        Cell::new(Place {
-            queue: NONE,
-            lane: 0,
-            looks: 0,
-            out: true,
-        })
+    static PLACE: Place = const {
+        Place {
+            queue: Cell::new(NONE),
+            lane: Cell::new(0),
+            looks: Cell::new(0),
+            out: Cell::new(true),
+        }
     };
 }
 
@@ -58,31 +57,28 @@ pub(super) fn lane_of<T>(run: &PacketRun<T>) -> usize {
     let Some(lanes) = run.lanes() else {
         return 0;
     };
-    PLACE.with(|cell| {
-        let mut place = cell.get();
-        let queue = std::ptr::from_ref(run).addr();
-        if place.queue == queue && place.looks > 0 {
-            place.looks -= 1;
-        } else if place.queue == queue || place.queue == NONE {
-            if place.out {
-                place.lane = cpu() % lanes.len();
-                (place.queue, place.looks) = (queue, LOOK_EVERY);
+    PLACE.with(|place| {
+        let (sends_to, queue) = (place.queue.get(), std::ptr::from_ref(run).addr());
+        let looks = place.looks.get();
+        if sends_to == queue && looks > 0 {
+            place.looks.set(looks - 1);
+        } else if sends_to == queue || sends_to == NONE {
+            if place.out.get() {
+                place.lane.set(cpu() % lanes.len());
+                place.queue.set(queue);
+                place.looks.set(LOOK_EVERY);
             }
         } else {
-            place.queue = MANY;
+            place.queue.set(MANY);
         }
-        cell.set(place);
-        place.lane
+        place.lane.get()
     })
 }
 
 /// Notes whether what the thread sent has left its lane, or still waits there.
 #[inline]
 pub(super) fn note_out(out: bool) {
-    PLACE.with(|cell| {
-        let place = cell.get();
-        cell.set(Place { out, ..place });
-    });
+    PLACE.with(|place| place.out.set(out));
 }
 
 /// In tests a thread is on the CPU that the test wants.
