@@ -461,9 +461,9 @@ fn two_hundred_and_forty_threads_share_a_pool() {
             });
         }
     });
+    // What is still in the mail is freed here: in a home that a thread gave up, or, if none of them is that far yet, in one more.
     drop(mail);
-    assert_eq!(
-        (pool.stats().free, pool.home_stats().len()),
-        (8192, threads)
-    );
+    assert_eq!(pool.stats().free, 8192);
+    let homes = pool.home_stats().len();
+    assert!((threads..=threads + 1).contains(&homes), "{homes}");
 }
