@@ -66,10 +66,10 @@ impl PacketAdoption {
 
     /// Takes everything, oldest first.
     pub fn take(&self) -> PacketList {
-        let mut turned = Turned::default();
-        // SAFETY: `take` gives every node to us.
-        self.list.take(|node| unsafe { turned.push_front(node) });
-        turned.into_list()
+        if self.is_empty() {
+            return PacketList::new();
+        }
+        self.take_now()
     }
 
     /// As [`take`](PacketAdoption::take) without looking whether there is anything: cheaper where there is as a rule.

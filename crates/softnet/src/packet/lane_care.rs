@@ -36,13 +36,14 @@ pub(super) struct Care {
 }
 
 impl Care {
-    /// Decides whether the run may end although something may wait in lanes.
+    /// Nothing waits in lanes.
     #[inline]
+    pub(super) fn quiet(&mut self) {
+        (self.rounds, self.passes) = (0, false);
+    }
+
+    /// Decides whether the run may end although something waits in lanes.
     pub(super) fn pass(&mut self, lanes: &Lanes<Header>) -> bool {
-        if lanes.is_quiet() {
-            (self.rounds, self.passes) = (0, false);
-            return true;
-        }
         self.passes = self.may_pass(lanes);
         self.passes
     }

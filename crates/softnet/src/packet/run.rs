@@ -273,14 +273,17 @@ impl<'a, T> PacketRunner<'a, T> {
     /// With the run itself: [`take`](PacketRunner::take) and go round again.
     #[inline]
     pub fn end(mut self) -> Result<bool, PacketRunner<'a, T>> {
+        let run = self.run;
         let mut passed = false;
-        if let Some(lanes) = &self.run.lanes {
-            passed = !lanes.is_quiet();
-            if !self.guard.care.pass(lanes) {
+        if let Some(lanes) = &run.lanes {
+            if lanes.is_quiet() {
+                self.guard.care.quiet();
+            } else if self.guard.care.pass(lanes) {
+                passed = true;
+            } else {
                 return Err(self);
             }
         }
-        let run = self.run;
         match self.guard.end() {
             Ok(()) => Ok(passed),
             Err(guard) => Err(PacketRunner { guard, run }),

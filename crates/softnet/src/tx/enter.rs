@@ -5,13 +5,13 @@ use super::policy::{LANE_QUOTA, RUN_QUOTA, ServedBy};
 use super::queue::{TxQueue, XmitResult};
 use super::ring::TxRing;
 use super::runner::{Budget, Runner};
-use crate::packet::{Entry, PacketList, PacketRunner};
+use crate::packet::{Entry, PacketList};
 use crate::stats::DropReason;
 use crate::time::Time;
 
 impl<R: TxRing> TxQueue<R> {
     /// Sends `packets` through the discipline. Never blocks and never waits for another thread; sends at most [`RUN_QUOTA`]
-    /// packets, its own or others', on the caller's time.
+    /// packets, its own or others', on the caller's time; of its own lane's ([`ServedBy::SendersByCpu`]) at most 8 times as many.
     #[inline(never)]
     pub fn transmit(&self, mut packets: PacketList, now: Time) -> XmitResult {
         self.transmit_list(&mut packets, now)
@@ -32,23 +32,31 @@ impl<R: TxRing> TxQueue<R> {
         let single = packets.len() == 1;
         let entry = match self.policy.served_by {
             ServedBy::Senders => self.run.enter(packets, self.policy.max_burst),
-            ServedBy::SendersByCpu => return self.transmit_by_lane(packets, now),
+            ServedBy::SendersByCpu => self.enter_by_lane(packets),
             ServedBy::Worker => return self.leave_to_worker(packets),
         };
-        let runner = match entry {
-            Entry::Runs(runner) | Entry::TakesOver(runner) => runner,
+        let (runner, own, quota) = match entry {
+            // The only packet that was adopted is the caller's own (INV-TX-9).
+            Entry::Runs(runner) => (runner, single && packets.len() == 1, RUN_QUOTA),
+            // What became of the caller's packets was said when they were left.
+            Entry::TakesOver(runner) => {
+                let quota = packets.len().clamp(RUN_QUOTA, LANE_QUOTA);
+                (runner, false, quota)
+            }
             Entry::Left => return XmitResult::Success,
             Entry::Full => return self.refuse(packets),
         };
-        // The only packet that was adopted is the caller's own (INV-TX-9).
-        let own = single && packets.len() == 1;
-        self.run_as_sender(runner, packets, own, Budget::new(RUN_QUOTA, now))
+        let budget = Budget::new(quota, now);
+        match self.serve(runner, packets, budget, Some(now)).0 {
+            0 => XmitResult::Success,
+            1 if own => XmitResult::Drop,
+            _ => XmitResult::Congestion,
+        }
     }
 
-    /// The way of senders that keep to their CPU's lane.
+    /// How senders enter that keep to their CPU's lane.
     #[inline(never)]
-    fn transmit_by_lane(&self, packets: &mut PacketList, now: Time) -> XmitResult {
-        let single = packets.len() == 1;
+    fn enter_by_lane(&self, packets: &mut PacketList) -> Entry<'_, Runner<R>> {
         let lane = lane_of(&self.run);
         let limit = self.policy.max_burst;
         let entry = self.run.enter_by_lane(packets, limit, lane);
@@ -57,36 +65,7 @@ impl<R: TxRing> TxQueue<R> {
             Entry::Left => note_out(false),
             Entry::Full => {}
         }
-        match entry {
-            Entry::Runs(runner) => {
-                let own = single && packets.len() == 1;
-                self.run_as_sender(runner, packets, own, Budget::new(RUN_QUOTA, now))
-            }
-            // What became of the caller's packets was said when they were left.
-            Entry::TakesOver(runner) => {
-                let quota = packets.len().clamp(RUN_QUOTA, LANE_QUOTA);
-                self.run_as_sender(runner, packets, false, Budget::new(quota, now))
-            }
-            Entry::Left => XmitResult::Success,
-            Entry::Full => self.refuse(packets),
-        }
-    }
-
-    /// Serves the queue on the caller's time; `own`: all that was adopted is its only packet.
-    #[inline]
-    fn run_as_sender(
-        &self,
-        runner: PacketRunner<'_, Runner<R>>,
-        packets: &mut PacketList,
-        own: bool,
-        budget: Budget,
-    ) -> XmitResult {
-        let now = budget.start;
-        match self.serve(runner, packets, budget, Some(now)).0 {
-            0 => XmitResult::Success,
-            1 if own => XmitResult::Drop,
-            _ => XmitResult::Congestion,
-        }
+        entry
     }
 
     fn leave_to_worker(&self, packets: &mut PacketList) -> XmitResult {
