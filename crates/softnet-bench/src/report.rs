@@ -9,6 +9,8 @@ use crate::numbers::{median, significant};
 
 /// The variant that the others are compared with.
 pub(crate) const OURS: &str = "softnet";
+/// Texts that a row may carry beside its parameters: a peer's version, how it is set up.
+pub(crate) const NOTES: [&str; 2] = ["version", "setting"];
 /// Significant digits of a number in the report.
 const DIGITS: i32 = 5;
 
@@ -28,6 +30,15 @@ struct Row {
 #[derive(Debug, Default)]
 pub(crate) struct Collector {
     rows: Vec<Row>,
+    notes: Vec<Note>,
+}
+
+/// A text that all rows of a variant carry.
+#[derive(Debug)]
+struct Note {
+    variant: &'static str,
+    name: &'static str,
+    text: String,
 }
 
 impl Collector {
@@ -73,6 +84,19 @@ impl Collector {
             .for_each(|(sum, count)| *sum += count);
     }
 
+    /// Adds a text to all rows of this variant: one of [`NOTES`].
+    pub(crate) fn note(&mut self, variant: &'static str, name: &'static str, text: &str) {
+        let same = |note: &Note| note.variant == variant && note.name == name;
+        if !self.notes.iter().any(same) {
+            let text = text.to_owned();
+            self.notes.push(Note {
+                variant,
+                name,
+                text,
+            });
+        }
+    }
+
     /// Says why there are no figures for this variant and these parameters.
     pub(crate) fn skip(&mut self, variant: &'static str, params: &[Param], why: &str) {
         self.row(variant, params, None).skipped = Some(why.to_owned());
@@ -105,7 +129,11 @@ impl Collector {
 
     /// The report, with the ratios of the fields in `compare`.
     pub(crate) fn report(&self, experiment: &str, compare: &[&str]) -> Value {
-        let rows: Vec<Value> = self.rows.iter().map(Row::to_json).collect();
+        let rows: Vec<Value> = self
+            .rows
+            .iter()
+            .map(|row| row.to_json(&self.notes))
+            .collect();
         json!({ "experiment": experiment, "rows": rows, "ratios": self.ratios(compare) })
     }
 
@@ -149,11 +177,14 @@ impl Row {
         key
     }
 
-    fn to_json(&self) -> Value {
+    fn to_json(&self, notes: &[Note]) -> Value {
         let mut row = Map::new();
         row.insert("variant".to_owned(), json!(self.variant));
         for (name, value) in &self.params {
             row.insert((*name).to_owned(), value.clone());
+        }
+        for note in notes.iter().filter(|note| note.variant == self.variant) {
+            row.insert(note.name.to_owned(), json!(note.text));
         }
         for (name, samples) in &self.samples {
             row.insert((*name).to_owned(), number(median(samples)));
@@ -237,6 +268,21 @@ mod tests {
             {"variant": "ovs", "ping_mean_us": 300, "ping_us_log2": [1, 2, 5]},
         ]);
         assert_eq!(results.report("x", &[])["rows"], rows);
+    }
+
+    #[test]
+    fn notes_are_in_every_row_of_their_variant_and_part_of_no_key() {
+        let mut results = Collector::default();
+        results.note("ovs", "version", "4.0.0");
+        results.note("ovs", "version", "4.0.0");
+        for variant in [OURS, "ovs"] {
+            results.add(variant, &[("mss", json!(400))], &[("tcp_gbps", 2.0)]);
+        }
+        results.skip("ovs", &[("rate", json!("1gbit"))], "no shaper");
+        let report = results.report("switch", &["tcp_gbps"]);
+        let version = |row: usize| report["rows"][row]["version"].as_str();
+        assert_eq!([0, 1, 2].map(version), [None, Some("4.0.0"), Some("4.0.0")]);
+        assert_eq!(report["ratios"], json!({"tcp_gbps/ovs/mss=400": 1}));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value};
 
 use crate::numbers::significant;
+use crate::report::NOTES;
 
 /// The longest bar of a histogram, in characters.
 const BAR: u64 = 50;
@@ -47,6 +48,7 @@ pub(crate) fn render(report: &Value) -> String {
             cell(&row["skipped"])
         ));
     }
+    text.push_str(&notes(&rows));
     if let Some(ratios) = report["ratios"]
         .as_object()
         .filter(|ratios| !ratios.is_empty())
@@ -85,13 +87,30 @@ fn heading(report: &Value) -> String {
     text
 }
 
+/// One line for each variant that has notes.
+fn notes(rows: &[&Object]) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for row in rows {
+        let note = |name: &&str| Some(format!("{name} {}", cell(row.get(*name)?)));
+        let found: Vec<_> = NOTES.iter().filter_map(note).collect();
+        let line = format!("{}: {}\n", cell(&row["variant"]), found.join(", "));
+        if !found.is_empty() && !lines.contains(&line) {
+            lines.push(line);
+        }
+    }
+    if !lines.is_empty() {
+        lines.insert(0, "\n".to_owned());
+    }
+    lines.concat()
+}
+
 /// Whether a field is shown beside another one, or apart from the table.
 fn is_column(row: &Object, name: &str) -> bool {
     let range = ["_min", "_max"].iter().any(|suffix| {
         name.strip_suffix(suffix)
             .is_some_and(|median| row.contains_key(median))
     });
-    !range && !name.ends_with("_log2")
+    !range && !name.ends_with("_log2") && !NOTES.contains(&name)
 }
 
 fn columns(row: &Object) -> Vec<&str> {
@@ -182,6 +201,7 @@ fn label(row: &Object) -> String {
         for (name, value) in row
             .iter()
             .filter(|(name, _)| !["variant", "skipped"].contains(&name.as_str()))
+            .filter(|(name, _)| !NOTES.contains(&name.as_str()))
         {
             text.push_str(&format!(" {name}={}", cell(value)));
         }
@@ -226,7 +246,7 @@ mod tests {
             "experiment": "switch",
             "rows": [
                 {"variant": "softnet", "tcp_gbps": 12.5, "tcp_gbps_min": 11, "tcp_gbps_max": 13.25},
-                {"variant": "kernel-bridge", "tcp_gbps": 9},
+                {"variant": "kernel-bridge", "version": "6.18", "setting": "GRO", "tcp_gbps": 9},
                 {"variant": "ovs", "qdisc": "tbf", "skipped": "`ovs-vswitchd` is not installed"},
                 {"variant": "ovs", "ping_mean_us": 348.123},
             ],
@@ -243,6 +263,8 @@ variant  ping_mean_us
 ovs             348.1
 
 ovs qdisc=tbf: skipped: `ovs-vswitchd` is not installed
+
+kernel-bridge: version 6.18, setting GRO
 
 softnet's figure over the variant's:
   tcp_gbps/kernel-bridge  1.389
