@@ -34,16 +34,6 @@ pub(crate) fn of_threads(prefix: &str) -> Result<f64, BenchError> {
     Ok(times.into_iter().sum::<f64>() / 1e9)
 }
 
-/// How often the threads of this process whose name starts with `prefix` have given the CPU up because they had nothing to do.
-pub(crate) fn sleeps_of_threads(prefix: &str) -> Result<u64, BenchError> {
-    let switches = threads(prefix, "status", |status| {
-        let line = "voluntary_ctxt_switches:";
-        let number = status.lines().find_map(|l| l.strip_prefix(line))?;
-        number.trim().parse::<u64>().ok()
-    })?;
-    Ok(switches.into_iter().sum())
-}
-
 /// What `find` finds in `file` of each thread of this process whose name starts with `prefix`.
 fn threads<T>(
     prefix: &str,

@@ -6,7 +6,7 @@ use crate::error::BenchError;
 use crate::options::Options;
 use crate::report::Collector;
 use crate::tap_case::Case;
-use crate::{backlog, joins, nolock_qdisc, tap_case, web_case};
+use crate::{backlog, nolock_qdisc, tap_case, web_case};
 
 /// One experiment.
 pub(crate) struct Experiment {
@@ -21,11 +21,6 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         name: "switch",
         summary: "two hosts joined by Softnet, Open vSwitch in user space, or the kernel's bridge",
         run: crate::switch::run,
-    },
-    Experiment {
-        name: "tap-io",
-        summary: "read and write against io_uring on a TAP queue",
-        run: |options| crate::tap_io::run(options.seconds).map_err(|e| BenchError::io("tap-io", e)),
     },
     Experiment {
         name: "tx-adopt",
@@ -62,14 +57,10 @@ fn all_nolock_qdisc(options: &Options) -> Result<Value, BenchError> {
             known.push(name);
         }
     }
-    joins::check(name, &known, &options.variants)?;
+    options.check_variants(name, &known)?;
     let mut results = Collector::default();
-    if options.includes("case", nolock_qdisc::CASE)? {
-        nolock_qdisc::rows(options, &mut results)?;
-    }
-    if options.includes("case", web_case::CASE)? && !nolock_qdisc::is_meant(options)? {
-        web_case::rows(options, &mut results)?;
-    }
+    nolock_qdisc::rows(options, &mut results)?;
+    web_case::rows(options, &mut results)?;
     let mut report = results.report(name, &[nolock_qdisc::COMPARE, web_case::COMPARE].concat());
     nolock_qdisc::scaling(&mut report);
     Ok(report)
@@ -85,13 +76,11 @@ fn all_backlog(options: &Options) -> Result<Value, BenchError> {
             }
         }
     }
-    joins::check(name, &known, &options.variants)?;
+    options.check_variants(name, &known)?;
     let mut results = Collector::default();
     backlog::rows(options, &mut results)?;
     for case in Case::ALL {
-        if options.includes("case", case.name())? {
-            case.rows(options, &mut results)?;
-        }
+        case.rows(options, &mut results)?;
     }
     Ok(results.report(name, &[backlog::COMPARE, tap_case::COMPARE].concat()))
 }
@@ -147,7 +136,7 @@ mod tests {
             .map(|e| e.to_string())
             .unwrap_or_default();
         assert!(
-            error.contains("'swich'") && error.contains("switch, tap-io"),
+            error.contains("'swich'") && error.contains("switch, tx-adopt"),
             "{error}"
         );
     }

@@ -34,11 +34,6 @@ mod report;
 mod switch;
 mod table;
 mod tap_case;
-#[allow(
-    unsafe_code,
-    reason = "io_uring's submissions point at buffers that the caller keeps alive"
-)]
-mod tap_io;
 mod tx_adopt;
 mod web_case;
 

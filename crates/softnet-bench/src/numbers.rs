@@ -40,6 +40,17 @@ pub(crate) fn log2_histogram(samples: &[f64]) -> Vec<u64> {
     counts
 }
 
+/// The counts of a finer histogram, by power of two as [`log2_histogram`] has them.
+pub(crate) fn log2<const FINE: u32>(counts: &softnet::stats::Counts<FINE>) -> Vec<u64> {
+    let mut powers = Vec::new();
+    for (from, _, count) in counts.powers().rows() {
+        let power = from.max(1).ilog2() as usize;
+        powers.resize(powers.len().max(power + 1), 0);
+        powers[power] += count;
+    }
+    powers
+}
+
 /// Rounded to `digits` significant digits, for output.
 pub(crate) fn significant(value: f64, digits: i32) -> f64 {
     if value == 0.0 || !value.is_finite() {
@@ -89,6 +100,16 @@ mod tests {
             log2_histogram(&[0.2, 1.0, 1.9, 2.0, 3.9, 4.0])[..],
             [3, 2, 1]
         );
+    }
+
+    #[test]
+    fn fine_counts_become_powers_of_two() {
+        let mut counts = softnet::stats::Counts::<4>::default();
+        for value in [0, 1, 1, 3, 900, 1000] {
+            counts.record(value);
+        }
+        assert_eq!(log2(&counts), [3, 1, 0, 0, 0, 0, 0, 0, 0, 2]);
+        assert!(log2(&softnet::stats::Counts::<4>::default()).is_empty());
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::error::BenchError;
+use crate::report::{Param, text};
 
 /// Measure Softnet beside what one would use instead.
 #[derive(Debug, Clone, clap::Parser)]
@@ -48,18 +49,22 @@ impl Options {
         Err(BenchError::Usage(problem.to_owned()))
     }
 
-    /// The names and values of `--only`.
+    /// What `--only` asks for.
     ///
     /// # Errors
-    /// If one of them has no `=`.
-    pub(crate) fn only(&self) -> Result<Vec<(String, String)>, BenchError> {
+    /// If a part of it has no `=`.
+    pub(crate) fn only(&self) -> Result<Only, BenchError> {
         let pair = |text: &String| match text.split_once('=') {
             Some((name, value)) => Ok((name.to_owned(), value.to_owned())),
             None => Err(BenchError::Usage(format!(
                 "--only takes name=value, not '{text}'"
             ))),
         };
-        self.only.iter().map(pair).collect()
+        self.only
+            .iter()
+            .map(pair)
+            .collect::<Result<_, _>>()
+            .map(Only)
     }
 
     /// Whether `--only` lets rows through whose parameter `name` is `value`: it does not name the parameter, or has this value of it.
@@ -67,9 +72,31 @@ impl Options {
     /// # Errors
     /// As [`only`](Options::only).
     pub(crate) fn includes(&self, name: &str, value: &str) -> Result<bool, BenchError> {
-        let only = self.only()?;
+        let only = self.only()?.0;
         let mut values = only.iter().filter(|(n, _)| n == name).peekable();
         Ok(values.peek().is_none() || values.any(|(_, v)| v == value))
+    }
+
+    /// Whether `--variants` leaves this one.
+    pub(crate) fn wants(&self, variant: &str) -> bool {
+        self.variants.is_empty() || self.variants.iter().any(|name| name == variant)
+    }
+
+    /// # Errors
+    /// If `--variants` names one that is not `known`.
+    pub(crate) fn check_variants(
+        &self,
+        experiment: &str,
+        known: &[&str],
+    ) -> Result<(), BenchError> {
+        let unknown = |name: &&String| !known.contains(&name.as_str());
+        match self.variants.iter().find(unknown) {
+            Some(unknown) => Err(BenchError::Usage(format!(
+                "{experiment} has no variant '{unknown}'; there are: {}",
+                known.join(", ")
+            ))),
+            None => Ok(()),
+        }
     }
 
     /// How often each variant takes its turn.
@@ -84,11 +111,45 @@ impl Options {
     }
 }
 
+/// The names and values of `--only`.
+#[derive(Debug)]
+pub(crate) struct Only(Vec<(String, String)>);
+
+impl Only {
+    /// Whether rows with these parameters are asked for: of each name given, one of the values. Rows without such a parameter are not.
+    pub(crate) fn allows(&self, params: &[Param]) -> bool {
+        let is = |name: &str, value: &str| {
+            let same = |(n, v): &Param| *n == name && text(v) == value;
+            params.iter().any(same)
+        };
+        self.0.iter().all(|(name, _)| {
+            let mut values = self.0.iter().filter(|(n, _)| n == name);
+            values.any(|(n, v)| is(n, v))
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use clap::Parser as _;
 
+    use serde_json::json;
+
     use super::*;
+
+    #[test]
+    fn rows_are_chosen_by_their_parameters() {
+        let only = |only: &str| {
+            let options = Options::parse_from(["softnet-bench", "all", "--only", only]);
+            let row = [("qdisc", json!("fq")), ("threads", json!(8))];
+            options.only().map(|only| only.allows(&row)).ok()
+        };
+        assert_eq!(only("qdisc=fq"), Some(true));
+        assert_eq!(only("qdisc=pfifo,qdisc=fq,threads=8"), Some(true));
+        assert_eq!(only("qdisc=pfifo"), Some(false));
+        assert_eq!(only("qdisc=fq,threads=2"), Some(false));
+        assert_eq!(only("load=50%"), Some(false));
+    }
 
     #[test]
     fn only_leaves_out_other_values_of_what_it_names() {

@@ -17,6 +17,13 @@ const DIGITS: i32 = 5;
 /// A parameter of a row, such as `("mss", 400)`.
 pub(crate) type Param = (&'static str, Value);
 
+/// A parameter's value as the command line has it.
+pub(crate) fn text(value: &Value) -> String {
+    value
+        .as_str()
+        .map_or_else(|| value.to_string(), str::to_owned)
+}
+
 #[derive(Debug)]
 struct Row {
     variant: &'static str,
@@ -169,9 +176,7 @@ impl Row {
     fn key(&self, field: &str) -> String {
         let mut key = format!("{field}/{}", self.variant);
         for (i, (name, value)) in self.params.iter().enumerate() {
-            let value = value
-                .as_str()
-                .map_or_else(|| value.to_string(), str::to_owned);
+            let value = text(value);
             key.push_str(&format!("{}{name}={value}", if i == 0 { '/' } else { ',' }));
         }
         key

@@ -35,7 +35,7 @@ fn an_unknown_experiment_is_a_usage_error_that_lists_what_exists() {
     assert_eq!(output.status.code(), Some(2));
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(
-        text.contains("'nonsense'") && text.contains("switch, tap-io"),
+        text.contains("'nonsense'") && text.contains("switch, tx-adopt"),
         "{text}"
     );
     assert!(output.stdout.is_empty());

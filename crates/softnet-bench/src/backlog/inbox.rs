@@ -1,6 +1,5 @@
 //! What is compared: ways to hand packets to a worker that sleeps when it has none.
 
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -35,13 +34,8 @@ pub(crate) trait Owner: Send {
     /// Appends up to `quota` packets to `out`, which is empty; does not wait. What was given out before is processed.
     fn poll(&mut self, quota: usize, out: &mut PacketList);
 
-    /// Waits until there is something, until a watched file is readable, or until [`Inbox::stop`].
+    /// Waits until there is something, or until [`Inbox::stop`].
     fn wait(&mut self);
-
-    /// Makes `wait` return when `file` is readable. False: it cannot wait for files.
-    fn watch(&mut self, _file: BorrowedFd<'_>) -> Result<bool, BenchError> {
-        Ok(false)
-    }
 }
 
 /// Both sides of one inbox.
@@ -76,9 +70,6 @@ struct OursOwner {
     poller: Poller,
     clock: Clock,
     halt_poll: HaltPoll,
-    /// There is a file to wait for, too.
-    watches: bool,
-    readable: Vec<usize>,
 }
 
 fn softnet(poller: Poller, busy_poll: Duration) -> Pair {
@@ -93,8 +84,6 @@ fn softnet(poller: Poller, busy_poll: Duration) -> Pair {
         poller,
         clock: Clock::monotonic(),
         halt_poll: HaltPoll::new(busy_poll),
-        watches: false,
-        readable: Vec::new(),
     };
     (inbox, Box::new(owner))
 }
@@ -131,15 +120,8 @@ impl Owner for OursOwner {
             &self.clock,
             || !backlog.is_empty() || !doorbell.is_silent(),
             || {
-                if self.watches {
-                    self.poller
-                        .sleep(start, Some(Time::ZERO), &mut self.readable);
-                }
-                if self.readable.is_empty() {
-                    self.poller.give_way();
-                }
-                // Its owner looks at the file in any case.
-                !std::mem::take(&mut self.readable).is_empty()
+                self.poller.give_way();
+                false
             },
         ) {
             return;
@@ -151,18 +133,6 @@ impl Owner for OursOwner {
         );
         self.halt_poll.was_idle(self.clock.now().since(start));
     }
-
-    fn watch(&mut self, file: BorrowedFd<'_>) -> Result<bool, BenchError> {
-        self.watches = true;
-        watch(&mut self.poller, file)
-    }
-}
-
-fn watch(poller: &mut Poller, file: BorrowedFd<'_>) -> Result<bool, BenchError> {
-    poller
-        .watch(file, 0)
-        .map_err(|e| BenchError::io("watching a file", e))?;
-    Ok(true)
 }
 
 /// The older loop, with the same place to sleep.
@@ -230,10 +200,6 @@ impl Owner for OlderOwner {
 
     fn wait(&mut self) {
         self.poller.sleep(Time::ZERO, None, &mut Vec::new());
-    }
-
-    fn watch(&mut self, file: BorrowedFd<'_>) -> Result<bool, BenchError> {
-        watch(&mut self.poller, file)
     }
 }
 

@@ -21,7 +21,7 @@ use crate::tx_adopt::Ticks;
 use crate::tx_adopt::load::cpu;
 
 mod flood;
-pub(crate) mod inbox;
+mod inbox;
 mod rr;
 mod worker;
 
@@ -174,7 +174,6 @@ impl Figure {
 
 /// The cases that `--only` leaves.
 fn cases(options: &Options) -> Result<Vec<Case>, BenchError> {
-    let only = options.only()?;
     let mut cases = Vec::new();
     for &service in SERVICES {
         cases.extend(FLOWS.iter().map(|&flows| Case::Rr { flows, service }));
@@ -183,17 +182,8 @@ fn cases(options: &Options) -> Result<Vec<Case>, BenchError> {
         cases.extend(BULKS.iter().map(|&bulk| Case::Flood { bulk, apart }));
     }
     cases.push(Case::Idle);
-    cases.retain(|case| {
-        let params = case.params();
-        let is = |(name, value): &(String, String)| {
-            params.iter().any(|(n, v)| {
-                n == name && v.as_str().map_or_else(|| v.to_string(), str::to_owned) == *value
-            })
-        };
-        // Several values of one name are alternatives.
-        only.iter()
-            .all(|(name, _)| only.iter().any(|pair| pair.0 == *name && is(pair)))
-    });
+    let only = options.only()?;
+    cases.retain(|case| only.allows(&case.params()));
     Ok(cases)
 }
 
@@ -212,7 +202,7 @@ pub(crate) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
     for case in cases {
         let mut figures: Vec<Box<dyn Variant>> = Vec::new();
         for &name in VARIANTS {
-            let chosen = options.variants.is_empty() || options.variants.iter().any(|v| v == name);
+            let chosen = options.wants(name);
             if chosen && (name == OURS || !matches!(case, Case::Idle)) {
                 figures.push(Box::new(Figure {
                     name,

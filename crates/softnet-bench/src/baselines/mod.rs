@@ -8,8 +8,6 @@ pub(crate) mod busylock;
 pub(crate) mod depot;
 mod linux;
 pub(crate) mod mutex;
-#[allow(unsafe_code, reason = "restartable sequences are written in assembly")]
-pub(crate) mod rseq;
 pub(crate) mod snapshot;
 mod spin;
 pub(crate) mod spin_adopt;

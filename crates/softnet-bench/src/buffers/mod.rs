@@ -177,25 +177,6 @@ impl Schedule {
     }
 }
 
-/// Refuses `--variants` that are not in `known`.
-pub(crate) fn check_variants(
-    experiment: &str,
-    options: &Options,
-    known: &[&str],
-) -> Result<(), BenchError> {
-    match options
-        .variants
-        .iter()
-        .find(|name| !known.contains(&name.as_str()))
-    {
-        Some(unknown) => Err(BenchError::Usage(format!(
-            "{experiment} has no variant '{unknown}'; there are: {}",
-            known.join(", ")
-        ))),
-        None => Ok(()),
-    }
-}
-
 /// The variants by name, in the order of their turns.
 pub(crate) type Sources<S> = Vec<(&'static str, std::rc::Rc<S>)>;
 

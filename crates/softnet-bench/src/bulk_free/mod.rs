@@ -8,9 +8,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::baselines::depot::Depot;
-use crate::baselines::rseq::Rseq;
 use crate::buffers::pinned::{self, BATCH, Cpus};
-use crate::buffers::{Buffers, Figure, Reading, Schedule, Softnet, Sources, check_variants};
+use crate::buffers::{Buffers, Figure, Reading, Schedule, Softnet, Sources};
 use crate::error::BenchError;
 use crate::options::Options;
 use crate::peers::allocators::{General, Malloc, Mimalloc};
@@ -24,7 +23,7 @@ const SHORT_BULKS: &[usize] = &[1, 8, 32];
 /// The baseline of the forwarding loop: Softnet's own pool, one packet at a time.
 const PER_PACKET: &str = "per-packet";
 const VARIANTS: &[&str] = &[
-    OURS, "depot", "rseq", PER_PACKET, "dpdk", "malloc", "jemalloc", "mimalloc", "snmalloc",
+    OURS, "depot", PER_PACKET, "dpdk", "malloc", "jemalloc", "mimalloc", "snmalloc",
 ];
 
 /// What can be measured here.
@@ -78,23 +77,20 @@ impl Source for Peer {
     }
 }
 
-/// A variant that cannot be measured here, with the reason.
-struct Missing(String);
-
-impl Source for Missing {
-    fn same_thread(&self, _bulk: usize, _time: Duration) -> Result<Reading, BenchError> {
-        Err(BenchError::Unavailable(self.0.clone()))
-    }
-
-    fn forward(&self, _bulk: bool, _time: Duration) -> Result<Reading, BenchError> {
-        Err(BenchError::Unavailable(self.0.clone()))
-    }
-}
-
 /// A variant that was left out when this program was built.
 #[cfg(not(all(feature = "jemalloc", feature = "snmalloc")))]
-fn not_built(feature: &str) -> Rc<dyn Source> {
-    Rc::new(Missing(format!("built without the feature `{feature}`")))
+struct NotBuilt(&'static str);
+
+#[cfg(not(all(feature = "jemalloc", feature = "snmalloc")))]
+impl Source for NotBuilt {
+    fn same_thread(&self, _bulk: usize, _time: Duration) -> Result<Reading, BenchError> {
+        let why = format!("built without the feature `{}`", self.0);
+        Err(BenchError::Unavailable(why))
+    }
+
+    fn forward(&self, _bulk: bool, time: Duration) -> Result<Reading, BenchError> {
+        self.same_thread(0, time)
+    }
 }
 
 fn sources(cpus: Cpus) -> Result<Sources<dyn Source>, BenchError> {
@@ -110,13 +106,6 @@ fn sources(cpus: Cpus) -> Result<Sources<dyn Source>, BenchError> {
         (OURS, local(Softnet::new(BUFFERS, true)?, cpu)),
         (PER_PACKET, local(Softnet::new(BUFFERS, true)?, cpu)),
         ("depot", local(Depot::new(BUFFERS)?, cpu)),
-        (
-            "rseq",
-            match Rseq::new(BUFFERS) {
-                Ok(rseq) => local(rseq, cpu),
-                Err(why) => Rc::new(Missing(why.to_string())),
-            },
-        ),
         ("dpdk", Rc::new(dpdk)),
         ("malloc", local(General::<Malloc>::new(), cpu)),
         #[cfg(feature = "jemalloc")]
@@ -125,7 +114,7 @@ fn sources(cpus: Cpus) -> Result<Sources<dyn Source>, BenchError> {
             local(General::<crate::peers::allocators::Jemalloc>::new(), cpu),
         ),
         #[cfg(not(feature = "jemalloc"))]
-        ("jemalloc", not_built("jemalloc")),
+        ("jemalloc", Rc::new(NotBuilt("jemalloc"))),
         ("mimalloc", local(General::<Mimalloc>::new(), cpu)),
         #[cfg(feature = "snmalloc")]
         (
@@ -133,7 +122,7 @@ fn sources(cpus: Cpus) -> Result<Sources<dyn Source>, BenchError> {
             local(General::<crate::peers::allocators::Snmalloc>::new(), cpu),
         ),
         #[cfg(not(feature = "snmalloc"))]
-        ("snmalloc", not_built("snmalloc")),
+        ("snmalloc", Rc::new(NotBuilt("snmalloc"))),
     ])
 }
 
@@ -142,12 +131,10 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
     if !options.threads.is_empty() {
         eprintln!("softnet-bench: bulk-free: --threads has no meaning here and is ignored");
     }
-    check_variants("bulk-free", options, VARIANTS)?;
+    options.check_variants("bulk-free", VARIANTS)?;
     let schedule = Schedule::new(options);
     let mut sources = sources(Cpus::choose()?)?;
-    if !options.variants.is_empty() {
-        sources.retain(|(name, _)| options.variants.iter().any(|chosen| chosen == name));
-    }
+    sources.retain(|(name, _)| options.wants(name));
     let mut results = Collector::default();
     let bulks = if schedule.short { SHORT_BULKS } else { BULKS };
     for &bulk in bulks {

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::baselines::depot::Depot;
 use crate::buffers::pinned::{self, Cpus, HandOver, Path};
-use crate::buffers::{Buffers, Figure, Reading, Schedule, Softnet, Sources, check_variants};
+use crate::buffers::{Buffers, Figure, Reading, Schedule, Softnet, Sources};
 use crate::error::BenchError;
 use crate::options::Options;
 use crate::peers::allocators::{General, Malloc, Mimalloc};
@@ -185,7 +185,7 @@ fn path_name(path: Path) -> &'static str {
 
 /// Runs the experiment.
 pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
-    check_variants("defer-free", options, VARIANTS)?;
+    options.check_variants("defer-free", VARIANTS)?;
     let schedule = Schedule::new(options);
     let threads = match &options.threads[..] {
         [] if schedule.short => SHORT_THREADS,
@@ -206,9 +206,7 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
     for &threads in threads {
         let buffers = if threads == 2 { BUFFERS } else { MANY_BUFFERS };
         let mut sources = sources(cpus, buffers)?;
-        if !options.variants.is_empty() {
-            sources.retain(|(name, _)| options.variants.iter().any(|chosen| chosen == name));
-        }
+        sources.retain(|(name, _)| options.wants(name));
         for plan in plans(threads, cpus.a != cpus.b, schedule) {
             let params = vec![
                 ("path", json!(path_name(plan.path))),

@@ -9,13 +9,11 @@ use crate::ping;
 mod bridge;
 mod embedded;
 mod ovs;
-mod relay;
 mod softnet;
 
 pub(crate) use bridge::KernelBridge;
 pub(crate) use embedded::{Counters, EmbeddedSoftnet};
 pub(crate) use ovs::OpenVswitch;
-pub(crate) use relay::Relay;
 pub(crate) use softnet::Softnet;
 
 /// A token bucket towards host b; options are in `tc`'s words.
@@ -82,26 +80,10 @@ pub(crate) trait InProcess: std::fmt::Debug + Send + Sync {
 }
 
 /// Those of the variants that were asked for: all if `names` is empty. Names of none of them are passed over: they may be those of
-/// another part of the experiment, which [`check`]s them.
+/// another part of the experiment, which checks them.
 pub(crate) fn choose(mut joins: Vec<Box<dyn Join>>, names: &[String]) -> Vec<Box<dyn Join>> {
     joins.retain(|join| names.is_empty() || names.iter().any(|name| name == join.name()));
     joins
-}
-
-/// # Errors
-/// [`BenchError::Usage`] if one of `names` is not `known`.
-pub(crate) fn check(
-    experiment: &str,
-    known: &[&'static str],
-    names: &[String],
-) -> Result<(), BenchError> {
-    match names.iter().find(|name| !known.contains(&name.as_str())) {
-        Some(unknown) => Err(BenchError::Usage(format!(
-            "{experiment} has no variant '{unknown}'; there are: {}",
-            known.join(", ")
-        ))),
-        None => Ok(()),
-    }
 }
 
 /// The names of the variants.

@@ -26,7 +26,7 @@ use crate::tx_adopt::{Ticks, kernel, rows};
 mod ways;
 
 /// What `--only case=` calls these rows.
-pub(crate) const CASE: &str = "pktgen";
+const CASE: &str = "pktgen";
 /// Numbers of threads, unless the command line names others.
 const THREADS: [usize; 4] = [1, 2, 8, 64];
 /// Numbers of queues below `mq`.
@@ -134,17 +134,6 @@ impl Case {
             ("queues", json!(self.queues())),
         ]
     }
-
-    /// Whether the command line asks for it.
-    fn wanted(&self, only: &[(String, String)]) -> bool {
-        self.params().iter().all(|(name, value)| {
-            let value = value
-                .as_str()
-                .map_or_else(|| value.to_string(), str::to_owned);
-            let mut asked = only.iter().filter(|(n, _)| n == name).peekable();
-            asked.peek().is_none() || asked.any(|(_, v)| *v == value)
-        })
-    }
 }
 
 /// Every case, those that belong together next to each other.
@@ -206,20 +195,14 @@ pub(crate) fn variants() -> Vec<&'static str> {
     WAYS.iter().map(|way| way.name()).collect()
 }
 
-/// Whether `--only` names what only these rows have.
-pub(crate) fn is_meant(options: &Options) -> Result<bool, BenchError> {
-    let own = ["threads", "qdisc", "parent", "queues"];
-    let only = options.only()?;
-    Ok(only.iter().any(|(name, _)| own.contains(&name.as_str())))
-}
-
 /// Measures.
 pub(crate) fn rows(options: &Options, results: &mut Collector) -> Result<(), BenchError> {
     let only = options.only()?;
     let ticks = Ticks::new();
     let slice = options.slice().mul_f64(SHARE);
     for case in cases(&options.threads) {
-        if !case.wanted(&only) {
+        let params = [&[("case", json!(CASE))], &case.params()[..]].concat();
+        if !only.allows(&params) {
             continue;
         }
         let least = SHORTEST.max(PER_THREAD * case.threads as u32);
@@ -230,11 +213,7 @@ pub(crate) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
             frame: FRAME,
             time: slice.max(least),
         };
-        let chosen = |way: &Way| {
-            way.takes(&case)
-                && (options.variants.is_empty()
-                    || options.variants.iter().any(|name| name == way.name()))
-        };
+        let chosen = |way: &Way| way.takes(&case) && options.wants(way.name());
         let mut variants: Vec<Box<dyn Variant>> = Vec::new();
         for way in WAYS.into_iter().filter(chosen) {
             variants.push(Box::new(Turn {

@@ -84,7 +84,7 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
     if !options.threads.is_empty() {
         eprintln!("softnet-bench: switch: --threads has no meaning here and is ignored");
     }
-    joins::check("switch", &joins::names(&joins()), &options.variants)?;
+    options.check_variants("switch", &joins::names(&joins()))?;
     let slice = options.slice();
     let mut variants: Vec<Box<dyn Variant>> = Vec::new();
     for join in joins::choose(joins(), &options.variants) {

@@ -1,7 +1,6 @@
 //! The cases of experiment `backlog` with real sockets: two hosts, joined by Softnet through two TAP ports, or by what one would use instead.
 //!
-//! `tap-rr`: many flows of one request and one response each at a time, one byte long, as netperf's TCP_RR. `tap-hand-over`: the same, where every packet
-//! is handed over from the thread that reads it to the one that writes it, in each of the ways of the cases within one process.
+//! `tap-rr`: many flows of one request and one response each at a time, one byte long, as netperf's TCP_RR.
 //! `many-clients`: many TCP senders with a segment size of 400 bytes, by iperf (version 2), then more senders of little each; ports have four queues. `wake-latency`: one datagram at
 //! a time, so seldom that everything on its way sleeps. All share the machine's CPUs.
 
@@ -9,16 +8,14 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use crate::cpu;
 use crate::error::BenchError;
 use crate::hosts::Site;
 use crate::interleave::{Variant, interleave};
-use crate::joins::{
-    self, Counters, EmbeddedSoftnet, Join, KernelBridge, OpenVswitch, Relay, Wiring,
-};
+use crate::joins::{self, Counters, EmbeddedSoftnet, Join, KernelBridge, OpenVswitch, Wiring};
 use crate::numbers::percentile;
 use crate::options::Options;
 use crate::report::{Collector, Param};
-use crate::{backlog, cpu};
 
 mod events;
 mod iperf2;
@@ -66,8 +63,6 @@ const WARM_UP: Duration = Duration::from_millis(300);
 pub(crate) enum Case {
     /// Requests and responses.
     TapRr,
-    /// Requests and responses, each packet handed over from thread to thread.
-    TapHandOver,
     /// Bulk transfer by many.
     ManyClients,
     /// One packet at a time, while everything sleeps.
@@ -76,18 +71,12 @@ pub(crate) enum Case {
 
 impl Case {
     /// All of them.
-    pub(crate) const ALL: [Case; 4] = [
-        Case::TapRr,
-        Case::TapHandOver,
-        Case::ManyClients,
-        Case::WakeLatency,
-    ];
+    pub(crate) const ALL: [Case; 3] = [Case::TapRr, Case::ManyClients, Case::WakeLatency];
 
     /// Rows carry it as the parameter `case`.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Case::TapRr => "tap-rr",
-            Case::TapHandOver => "tap-hand-over",
             Case::ManyClients => "many-clients",
             Case::WakeLatency => "wake-latency",
         }
@@ -103,10 +92,6 @@ impl Case {
     }
 
     fn joins(self) -> Vec<Box<dyn Join>> {
-        if self == Case::TapHandOver {
-            let relay = |&name| Box::new(Relay(name)) as Box<dyn Join>;
-            return backlog::VARIANTS.iter().map(relay).collect();
-        }
         if self == Case::WakeLatency {
             return vec![
                 Box::new(EmbeddedSoftnet::new()),
@@ -133,6 +118,9 @@ impl Case {
     /// # Errors
     /// What ends an experiment.
     pub(crate) fn rows(self, options: &Options, results: &mut Collector) -> Result<(), BenchError> {
+        if !options.includes("case", self.name())? {
+            return Ok(());
+        }
         let mut variants: Vec<Box<dyn Variant>> = joins::choose(self.joins(), &options.variants)
             .into_iter()
             .map(|join| {
@@ -165,7 +153,7 @@ impl Variant for Turn {
     fn turn(&mut self, results: &mut Collector) -> Result<(), BenchError> {
         self.join.prepare()?;
         match self.case {
-            Case::TapRr | Case::TapHandOver => self.with_site(1, |site| self.rr(site, results)),
+            Case::TapRr => self.with_site(1, |site| self.rr(site, results)),
             Case::ManyClients => {
                 self.with_site(QUEUES, |site| self.many_clients(site, results))?;
                 self.with_site(QUEUES, |site| self.short_clients(site, results))

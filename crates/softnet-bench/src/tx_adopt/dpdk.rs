@@ -5,8 +5,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use serde_json::Value;
+use softnet::stats::Counts;
 
-use super::histogram::Histogram;
 use super::load::{Outcome, Plan};
 use super::path::Driver;
 use crate::error::BenchError;
@@ -79,9 +79,8 @@ pub(super) fn measure(sync: Sync, driver: Driver, plan: &Plan) -> Result<Outcome
             sync.variant()
         )));
     }
-    let (call, sojourn) = (Histogram::default(), Histogram::default());
-    fill(&call, &answer["call"]).ok_or_else(wrong)?;
-    fill(&sojourn, &answer["sojourn"]).ok_or_else(wrong)?;
+    let call = counts(&answer["call"]).ok_or_else(wrong)?;
+    let sojourn = counts(&answer["sojourn"]).ok_or_else(wrong)?;
     Ok(Outcome {
         delivered: number("delivered")?,
         drops: 0,
@@ -93,12 +92,18 @@ pub(super) fn measure(sync: Sync, driver: Driver, plan: &Plan) -> Result<Outcome
     })
 }
 
-fn fill(histogram: &Histogram, pairs: &Value) -> Option<()> {
+/// Pairs of a bucket and its count; 16 buckets for each power of two.
+fn counts(pairs: &Value) -> Option<Counts<4>> {
+    let mut counts = Counts::default();
     for pair in pairs.as_array()? {
-        let bucket = usize::try_from(pair[0].as_u64()?).ok()?;
-        histogram.add(bucket, pair[1].as_u64()?)?;
+        let (bucket, count) = (pair[0].as_u64()?, pair[1].as_u64()?);
+        let smallest = match bucket >> 4 {
+            0 => bucket,
+            power => (16 + bucket % 16).checked_shl(u32::try_from(power).ok()? - 1)?,
+        };
+        (0..count).for_each(|_| counts.record(smallest));
     }
-    Some(())
+    Some(counts)
 }
 
 #[cfg(test)]

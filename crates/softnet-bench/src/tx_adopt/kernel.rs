@@ -7,9 +7,9 @@ use std::net::UdpSocket;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
-use super::histogram::Histogram;
-use super::load::{Outcome, Plan, cpu};
+use softnet::stats::Counts;
 
+use super::load::{Outcome, Plan, cpu};
 use super::ticks::Ticks;
 use crate::error::BenchError;
 use crate::hosts::Site;
@@ -101,7 +101,7 @@ impl Veth {
             let after = self.counters();
             let (time, used) = (start.elapsed(), cpu().saturating_sub(used));
             phase.store(STOP, Ordering::Relaxed);
-            let call = Histogram::default();
+            let mut call = Counts::default();
             let mut dropped = 0;
             for sender in senders {
                 match sender.join() {
@@ -132,10 +132,10 @@ impl Veth {
         socket: &UdpSocket,
         plan: &Plan,
         phase: &AtomicU8,
-    ) -> Result<(Histogram, u64), BenchError> {
+    ) -> Result<(Counts<4>, u64), BenchError> {
         let bulk = plan.bulk;
         let mut batch = Batch::new(plan.frame - HEADERS);
-        let histogram = Histogram::default();
+        let mut histogram = Counts::default();
         let mut refused = 0;
         loop {
             let phase = phase.load(Ordering::Relaxed);

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use rustix::param::page_size;
 use softnet::packet::PacketList;
 use softnet::pool::{Pool, PoolConfig};
+use softnet::stats::Counts;
 
-use super::histogram::Histogram;
 use super::path::{Delivery, Path, TIMED};
 use super::ticks::Ticks;
 use crate::error::BenchError;
@@ -71,16 +71,16 @@ pub(crate) struct Outcome {
     /// Time that the senders together spent waiting for locks, where that is known.
     pub(crate) waited: Option<Duration>,
     /// Of the transmit call, in nanoseconds.
-    pub(crate) call: Histogram,
+    pub(crate) call: Counts<4>,
     /// Of the packets, from the transmit call to the driver, where that is known.
-    pub(crate) sojourn: Option<Histogram>,
+    pub(crate) sojourn: Option<Counts<4>>,
 }
 
 #[derive(Debug, Default)]
 struct Sender {
     sent: u64,
     waited: u64,
-    call: Histogram,
+    call: Counts<4>,
 }
 
 /// Runs the senders, and checks that every packet was delivered or dropped and that every buffer is back.
@@ -129,7 +129,7 @@ pub(crate) fn measure<P: Path>(
             time: start.elapsed(),
             cpu: self::cpu().saturating_sub(cpu),
             waited: None,
-            call: Histogram::default(),
+            call: Counts::default(),
             sojourn: None,
         };
         phase.store(STOP, Ordering::Relaxed);

@@ -17,13 +17,12 @@ use crate::baselines::mutex::Locked;
 use crate::baselines::spin_adopt::SpinAdopt;
 use crate::error::BenchError;
 use crate::interleave::{Variant, interleave};
-use crate::options::Options;
+use crate::options::{Only, Options};
 use crate::report::{Collector, OURS, Param};
 
 mod crossbeam;
 mod dpdk;
 mod fq;
-mod histogram;
 pub(crate) mod kernel;
 pub(crate) mod load;
 mod path;
@@ -159,19 +158,13 @@ impl Case {
         params
     }
 
-    /// Whether the command line asks for it: every `--only` parameter that this case has must be one of the values given for it.
-    fn wanted(&self, only: &[(String, String)]) -> bool {
+    /// Whether the command line asks for it; `load=full` is what has no load.
+    fn wanted(&self, only: &Only) -> bool {
         let mut params = self.params();
         if self.load.is_none() {
             params.push(("load", json!("full")));
         }
-        params.iter().all(|(name, value)| {
-            let value = value
-                .as_str()
-                .map_or_else(|| value.to_string(), str::to_owned);
-            let mut asked = only.iter().filter(|(n, _)| n == name).peekable();
-            asked.peek().is_none() || asked.any(|(_, v)| *v == value)
-        })
+        only.allows(&params)
     }
 }
 
@@ -291,14 +284,7 @@ fn measure(way: Way, through: Through, plan: &Plan, ticks: &Ticks) -> Result<Out
 /// Runs the experiment.
 pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
     let only = options.only()?;
-    let unknown = |name: &&String| WAYS.iter().all(|way| way.name() != *name);
-    if let Some(unknown) = options.variants.iter().find(unknown) {
-        let known: Vec<_> = WAYS.iter().map(|way| way.name()).collect();
-        return Err(BenchError::Usage(format!(
-            "tx-adopt has no variant '{unknown}'; it has: {}",
-            known.join(", ")
-        )));
-    }
+    options.check_variants("tx-adopt", &WAYS.map(Way::name))?;
     let ticks = Ticks::new();
     let rounds = options.rounds();
     let slice = options.slice().mul_f64(SHARE);
@@ -328,11 +314,7 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
             capacity.insert((case.threads, case.through), full);
             plan.offered = Some(full * f64::from(load) / 100.0);
         }
-        let chosen = |way: &Way| {
-            way.takes(&case)
-                && (options.variants.is_empty()
-                    || options.variants.iter().any(|name| name == way.name()))
-        };
+        let chosen = |way: &Way| way.takes(&case) && options.wants(way.name());
         let mut variants: Vec<Box<dyn Variant>> = Vec::new();
         for way in WAYS.into_iter().filter(chosen) {
             variants.push(Box::new(Turn {
@@ -437,18 +419,14 @@ mod tests {
 
     #[test]
     fn only_chooses_by_parameter() {
-        let only = |text: &[(&str, &str)]| {
-            let pairs = text.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned()));
-            PLAIN_CASE.wanted(&pairs.collect::<Vec<_>>())
+        use clap::Parser as _;
+        let only = |text: &str| {
+            let options = Options::parse_from(["softnet-bench", "tx-adopt", "--only", text]);
+            options.only().map(|only| PLAIN_CASE.wanted(&only)).ok()
         };
-        assert!(only(&[]));
-        assert!(only(&[
-            ("qdisc", "pfifo"),
-            ("qdisc", "fq"),
-            ("load", "full")
-        ]));
-        assert!(!only(&[("qdisc", "pfifo")]));
-        assert!(!only(&[("load", "50%")]));
+        assert_eq!(only("qdisc=pfifo,qdisc=fq,load=full"), Some(true));
+        assert_eq!(only("qdisc=pfifo"), Some(false));
+        assert_eq!(only("load=50%"), Some(false));
     }
 
     #[test]

@@ -7,12 +7,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
 use softnet::packet::PacketList;
 use softnet::qdisc::{AnyQdisc, Pfifo};
-use softnet::stats::DropCounters;
+use softnet::stats::{Counts, DropCounters, Histogram};
 use softnet::time::Time;
 use softnet::tx::{Sent, TxRing, Xmit};
 
 use super::fq::Fq;
-use super::histogram::Histogram;
 use super::ticks::Ticks;
 
 /// Bytes of a packet in `tx-adopt`: the size of the reports that the mechanism is known by.
@@ -84,7 +83,7 @@ impl Driver {
 struct Lane {
     packets: AtomicU64,
     /// From the start of the transmit call to the driver, in nanoseconds, of packets sent at or after [`since`](Delivery::count_from).
-    sojourn: Histogram,
+    sojourn: Histogram<4>,
 }
 
 /// What a driver counts.
@@ -107,9 +106,11 @@ impl Delivery {
     }
 
     /// Times in the queue, of all queues.
-    pub(crate) fn sojourn(&self) -> Histogram {
-        let all = Histogram::default();
-        self.lanes.iter().for_each(|lane| all.merge(&lane.sojourn));
+    pub(crate) fn sojourn(&self) -> Counts<4> {
+        let mut all = Counts::default();
+        for lane in &self.lanes {
+            all.merge(&lane.sojourn.counts());
+        }
         all
     }
 

@@ -1,6 +1,7 @@
 //! The figures of a turn as a row of the report.
 
 use super::load::Outcome;
+use crate::numbers::log2;
 use crate::report::{Collector, Param};
 
 /// Adds one turn's figures to the report.
@@ -42,9 +43,9 @@ pub(crate) fn add(
         params,
         "mpps",
         "call_ns_log2",
-        &outcome.call.log2(),
+        &log2(&outcome.call),
     );
     if let Some(sojourn) = sojourn {
-        results.add_histogram(variant, params, "mpps", "sojourn_ns_log2", &sojourn.log2());
+        results.add_histogram(variant, params, "mpps", "sojourn_ns_log2", &log2(sojourn));
     }
 }

@@ -23,7 +23,7 @@ mod wrk;
 /// Fields that Softnet is compared by.
 pub(crate) const COMPARE: &[&str] = &["rps", "p50_ns", "p99_ns", "cpu_us_per_request"];
 /// The case's name: rows carry it as the parameter `case`.
-pub(crate) const CASE: &str = "web";
+const CASE: &str = "web";
 /// Connections from the load generator to the proxy.
 const CONNECTIONS: [u32; 4] = [16, 32, 64, 1024];
 /// Requests before the first measurement, so that the proxy has its connections to the server.
@@ -43,17 +43,17 @@ fn joins() -> Vec<Box<dyn Join>> {
     ]
 }
 
-/// Measures the case and adds its rows. Of `--only` it knows `connections`; names that `--variants` has beside those of its [`variants`] are
+/// Measures the case and adds its rows. Names that `--variants` has beside those of its [`variants`] are
 /// passed over.
 ///
 /// # Errors
 /// What ends an experiment.
 pub(crate) fn rows(options: &Options, results: &mut Collector) -> Result<(), BenchError> {
-    let mut connections = Vec::new();
-    for count in CONNECTIONS {
-        if options.includes("connections", &count.to_string())? {
-            connections.push(count);
-        }
+    let only = options.only()?;
+    let mut connections = CONNECTIONS.to_vec();
+    connections.retain(|&count| only.allows(&params(count)));
+    if connections.is_empty() {
+        return Ok(());
     }
     let mut variants: Vec<Box<dyn Variant>> = joins::choose(joins(), &options.variants)
         .into_iter()
@@ -66,6 +66,10 @@ pub(crate) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
         })
         .collect();
     interleave(options.rounds(), &mut variants, results)
+}
+
+fn params(connections: u32) -> [Param; 2] {
+    [("case", json!(CASE)), ("connections", json!(connections))]
 }
 
 struct Turn {
@@ -121,7 +125,7 @@ impl Turn {
         connections: u32,
         results: &mut Collector,
     ) -> Result<(), BenchError> {
-        let params = [("case", json!(CASE)), ("connections", json!(connections))];
+        let params = params(connections);
         let engine = || site.engine.as_ref().map(|e| e.counters()).transpose();
         let (busy, before) = (cpu::busy()?, engine()?);
         let web = wrk::run(site, nginx::proxy(site), connections, self.slice)?;
