@@ -4,4 +4,4 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 MIRIFLAGS="-Zmiri-strict-provenance -Zmiri-disable-isolation" CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/miri" \
   cargo +nightly miri test --locked -p softnet --lib -- sync:: pool:: packet::tests rx::backlog rx::handover \
-  tx::tests tx::standalone_tests tx::lockless_tests tx::lane_tests
+  tx::tests tx::standalone_tests

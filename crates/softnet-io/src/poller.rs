@@ -14,23 +14,20 @@ use std::sync::Arc;
 
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::io::Errno;
-use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
+use rustix::time::Timespec;
 use softnet::rx::{Sleep, Wake};
 use softnet::time::Time;
 
 /// Events taken at once; more wait for the next look (the list is served in turn, so none starves).
 const EVENTS: usize = 64;
-/// Tokens of our own; [`Poller::watch`] refuses them.
+/// The token of our own; [`Poller::watch`] refuses it.
 const WAKE: u64 = u64::MAX;
-const TIMER: u64 = u64::MAX - 1;
 
 /// A [`Sleep`] made of epoll.
 #[derive(Debug)]
 pub struct Poller {
     epoll: OwnedFd,
     waker: Arc<EventWaker>,
-    /// In use once the kernel has refused `epoll_pwait2` (before 5.11, or a seccomp filter).
-    timer: Option<OwnedFd>,
     /// Whether this thread's timer slack was set.
     exact: bool,
 }
@@ -63,35 +60,8 @@ impl Poller {
         Ok(Poller {
             epoll,
             waker,
-            timer: None,
             exact: false,
         })
-    }
-
-    /// A poller that uses a timerfd for its timeouts, as on kernels without `epoll_pwait2`.
-    ///
-    /// # Errors
-    /// As [`Poller::new`].
-    pub fn with_timerfd() -> io::Result<Poller> {
-        let mut poller = Poller::new()?;
-        poller.use_timerfd()?;
-        Ok(poller)
-    }
-
-    fn use_timerfd(&mut self) -> Result<&OwnedFd, Errno> {
-        if self.timer.is_none() {
-            let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
-            let timer = rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags)?;
-            let events = epoll::EventFlags::IN | epoll::EventFlags::ET;
-            epoll::add(
-                &self.epoll,
-                &timer,
-                epoll::EventData::new_u64(TIMER),
-                events,
-            )?;
-            self.timer = Some(timer);
-        }
-        self.timer.as_ref().ok_or(Errno::BADF)
     }
 
     /// Waits; `None` is for ever.
@@ -101,31 +71,26 @@ impl Poller {
             tv_nsec: 0,
         };
         match timeout {
-            None => return epoll_wait(&self.epoll, -1, events),
-            Some(NOW) => return epoll_wait(&self.epoll, 0, events),
-            Some(timeout) if self.timer.is_none() => {
-                match epoll_pwait2(&self.epoll, timeout, events) {
-                    Err(Errno::NOSYS | Errno::PERM) => {}
-                    other => return other,
+            None => epoll_wait(&self.epoll, -1, events),
+            Some(NOW) => epoll_wait(&self.epoll, 0, events),
+            Some(timeout) => match epoll_pwait2(&self.epoll, timeout, events) {
+                // Before Linux 5.11, or behind a seccomp filter: up to a millisecond late.
+                Err(Errno::NOSYS | Errno::PERM) => {
+                    let millis =
+                        timeout.tv_sec.saturating_mul(1000) + timeout.tv_nsec / 1_000_000 + 1;
+                    let millis = i32::try_from(millis).unwrap_or(i32::MAX);
+                    epoll_wait(&self.epoll, millis, events)
                 }
-            }
-            Some(_) => {}
+                other => other,
+            },
         }
-        let timer = self.use_timerfd()?;
-        let once = Itimerspec {
-            it_interval: NOW,
-            it_value: timeout.unwrap_or(NOW),
-        };
-        // Replaces the time set before, so that a leftover is never reported as this one.
-        rustix::time::timerfd_settime(timer, TimerfdTimerFlags::empty(), &once)?;
-        epoll_wait(&self.epoll, -1, events)
     }
 }
 
 impl Sleep for Poller {
     fn watch(&mut self, fd: BorrowedFd<'_>, token: usize) -> io::Result<()> {
         let token = token as u64;
-        if token >= TIMER {
+        if token == WAKE {
             return Err(io::Error::from(io::ErrorKind::InvalidInput));
         }
         let data = epoll::EventData::new_u64(token);
@@ -156,7 +121,7 @@ impl Sleep for Poller {
         let tokens = events[..n]
             .iter()
             .map(|e| e.u64)
-            .filter(|&token| token < TIMER);
+            .filter(|&token| token != WAKE);
         ready.extend(tokens.filter_map(|token| usize::try_from(token).ok()));
     }
 
@@ -278,11 +243,6 @@ mod tests {
     #[test]
     fn sleeps_and_wakes() {
         check(Poller::new().unwrap());
-    }
-
-    #[test]
-    fn sleeps_and_wakes_with_a_timerfd() {
-        check(Poller::with_timerfd().unwrap());
     }
 
     #[test]

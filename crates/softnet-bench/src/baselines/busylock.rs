@@ -3,11 +3,11 @@
 
 use std::sync::atomic::AtomicBool;
 
+use super::try_lock::TryLock;
 use crossbeam_utils::CachePadded;
 use softnet::packet::PacketList;
 use softnet::pool::Pool;
 use softnet::qdisc::AnyQdisc;
-use softnet::sync::TryLock;
 use softnet::time::Time;
 
 use super::linux::Linux;

@@ -10,8 +10,8 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use super::try_lock::TryLock;
 use crossbeam_utils::CachePadded;
-use softnet::sync::TryLock;
 
 use crate::buffers::line::{Chain, Line, Owned};
 use crate::buffers::{Buffers, Counts, DATA};

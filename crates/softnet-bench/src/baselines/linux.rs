@@ -7,6 +7,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use super::try_lock::{TryLock, TryLockGuard};
 use crossbeam_utils::CachePadded;
 use crossbeam_utils::sync::{Parker, Unparker};
 use parking_lot::Mutex;
@@ -14,7 +15,6 @@ use softnet::packet::PacketList;
 use softnet::pool::Pool;
 use softnet::qdisc::{AnyQdisc, Qdisc as _};
 use softnet::stats::{DropCounters, Dropped};
-use softnet::sync::{TryLock, TryLockGuard};
 use softnet::time::Time;
 use softnet::tx::{Features, Sent, TxRing as _, Xmit, validate};
 

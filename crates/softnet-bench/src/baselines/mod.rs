@@ -11,3 +11,5 @@ pub(crate) mod mutex;
 pub(crate) mod snapshot;
 mod spin;
 pub(crate) mod spin_adopt;
+#[allow(unsafe_code, reason = "the lock hands out its value")]
+mod try_lock;

@@ -1,7 +1,7 @@
 //! Spinning for a lock, as the kernel does, with what user space needs on top: a thread that has spun for long gives the CPU away, because
 //! the holder may be waiting for it.
 
-use softnet::sync::{TryLock, TryLockGuard};
+use super::try_lock::{TryLock, TryLockGuard};
 
 use crate::tx_adopt::Ticks;
 

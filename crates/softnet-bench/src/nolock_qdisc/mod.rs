@@ -5,7 +5,6 @@
 //! a sender gets at the discipline:
 //!
 //! - `softnet`: by the way that the product takes unless told otherwise;
-//! - `rings`: `pfifo_fast` in its shared-reference form, filled by the senders themselves (`TxPolicy::lockless`);
 //! - `locked`: one mutex around queueing, dequeueing and sending; waiters sleep;
 //! - `busylock`: the kernel's locked path before 6.19: root lock, a second lock for those who wait, driver lock, bypass;
 //! - `kernel`: the kernel's own discipline, by UDP sockets over veth: a whole stack more, so beside the others, not against them.
@@ -47,29 +46,17 @@ pub(crate) const COMPARE: &[&str] = &["mpps", "p50_ns", "p99_ns", "p999_ns", "cp
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     Softnet,
-    /// With the policy in which senders prefer what their own CPU left.
-    SoftnetByCpu,
-    Rings,
     Locked,
     Busylock,
     Kernel,
 }
 
-const WAYS: [Way; 6] = [
-    Way::Softnet,
-    Way::SoftnetByCpu,
-    Way::Rings,
-    Way::Locked,
-    Way::Busylock,
-    Way::Kernel,
-];
+const WAYS: [Way; 4] = [Way::Softnet, Way::Locked, Way::Busylock, Way::Kernel];
 
 impl Way {
     fn name(self) -> &'static str {
         match self {
             Way::Softnet => OURS,
-            Way::SoftnetByCpu => "softnet-cpu",
-            Way::Rings => "rings",
             Way::Locked => "locked",
             Way::Busylock => "busylock",
             Way::Kernel => "kernel",
@@ -79,8 +66,7 @@ impl Way {
     /// Whether there is a figure for this case.
     fn takes(self, case: &Case) -> bool {
         match self {
-            Way::Softnet | Way::SoftnetByCpu | Way::Locked => true,
-            Way::Rings => case.qdisc == Qdisc::PfifoFast,
+            Way::Softnet | Way::Locked => true,
             Way::Busylock => case.mq.is_none(),
             Way::Kernel => case.mq.is_none() && case.qdisc.in_kernel().is_some(),
         }

@@ -7,7 +7,7 @@ use softnet::packet::PacketList;
 use softnet::pool::Pool;
 use softnet::qdisc::{MqSpec, PrioSpec, QdiscEnv, QdiscSpec, TbfSpec};
 use softnet::time::Time;
-use softnet::tx::{DeviceConfig, Features, ServedBy, Standalone, TxPolicy, XmitResult};
+use softnet::tx::{DeviceConfig, Features, Standalone, TxPolicy, XmitResult};
 
 use super::{Case, Qdisc, Way};
 use crate::baselines::busylock::Busylock;
@@ -65,8 +65,8 @@ pub(super) fn measure(
             .map_err(|e| BenchError::Measure(e.to_string()))
     };
     match way {
-        Way::Softnet | Way::SoftnetByCpu | Way::Rings => {
-            let path = Softnet::new(way, &spec, plan, sinks.collect(), ticks, &pool)?;
+        Way::Softnet => {
+            let path = Softnet::new(&spec, plan, sinks.collect(), ticks, &pool)?;
             load::measure(&path, &delivery, &pool, ticks, plan)
         }
         Way::Locked => {
@@ -118,7 +118,6 @@ struct Softnet(Standalone<Sink>);
 
 impl Softnet {
     fn new(
-        way: Way,
         spec: &QdiscSpec,
         plan: &Plan,
         sinks: Vec<Sink>,
@@ -131,11 +130,6 @@ impl Softnet {
             qdisc: spec.clone(),
             policy: TxPolicy {
                 max_burst: plan.packets(),
-                lockless: way == Way::Rings,
-                served_by: match way {
-                    Way::SoftnetByCpu => ServedBy::SendersByCpu,
-                    _ => ServedBy::Senders,
-                },
                 ..TxPolicy::default()
             },
         };

@@ -67,8 +67,6 @@ const PLAIN: [&str; 3] = ["qdisc=pfifo", "driver=null", "bulk=1"];
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     Softnet,
-    /// With the policy in which senders prefer what their own CPU left.
-    SoftnetByCpu,
     /// With the policy in which the device's worker alone runs the queue.
     SoftnetWorker,
     Busylock,
@@ -79,9 +77,8 @@ enum Way {
     Kernel,
 }
 
-const WAYS: [Way; 11] = [
+const WAYS: [Way; 10] = [
     Way::Softnet,
-    Way::SoftnetByCpu,
     Way::SoftnetWorker,
     Way::Mutex,
     Way::Busylock,
@@ -97,7 +94,6 @@ impl Way {
     fn name(self) -> &'static str {
         match self {
             Way::Softnet => OURS,
-            Way::SoftnetByCpu => "softnet-cpu",
             Way::SoftnetWorker => "softnet-worker",
             Way::Busylock => "busylock",
             Way::SpinAdopt => "spin-adopt",
@@ -252,10 +248,9 @@ fn measure(way: Way, through: Through, plan: &Plan, ticks: &Ticks) -> Result<Out
     let can_bypass = discipline == Discipline::Pfifo;
     let clock = ticks.clone();
     match way {
-        Way::Softnet | Way::SoftnetByCpu | Way::SoftnetWorker => {
+        Way::Softnet | Way::SoftnetWorker => {
             let served_by = match way {
                 Way::SoftnetWorker => ServedBy::Worker,
-                Way::SoftnetByCpu => ServedBy::SendersByCpu,
                 _ => ServedBy::Senders,
             };
             let path = softnet::Softnet::new(discipline, packets, sink, ticks, &pool, served_by)?;
@@ -393,7 +388,6 @@ mod tests {
         let ticks = Ticks::new();
         for way in [
             Way::Softnet,
-            Way::SoftnetByCpu,
             Way::SoftnetWorker,
             Way::Mutex,
             Way::Busylock,

@@ -2,8 +2,8 @@
 
 use super::children::Children;
 use super::{
-    Bfifo, Handle, Next, Peek, Pfifo, PfifoFast, PfifoFastLockless, PfifoHeadDrop, Prio, Qdisc,
-    QdiscSpec, QdiscStats, SpecError, Tbf, Tree,
+    Bfifo, Handle, Next, Peek, Pfifo, PfifoFast, PfifoHeadDrop, Prio, Qdisc, QdiscSpec, QdiscStats,
+    SpecError, Tbf, Tree,
 };
 use crate::packet::PacketList;
 use crate::stats::Dropped;
@@ -22,8 +22,6 @@ pub enum AnyQdisc {
     PfifoHeadDrop(Box<PfifoHeadDrop>),
     /// See [`PfifoFast`].
     PfifoFast(Box<PfifoFast>),
-    /// See [`PfifoFastLockless`].
-    PfifoFastLockless(Box<PfifoFastLockless>),
     /// See [`Tbf`].
     Tbf(Box<Tbf>),
     /// See [`Prio`].
@@ -41,7 +39,6 @@ macro_rules! dispatch {
             AnyQdisc::Bfifo($q) => $call,
             AnyQdisc::PfifoHeadDrop($q) => $call,
             AnyQdisc::PfifoFast($q) => $call,
-            AnyQdisc::PfifoFastLockless($q) => $call,
             AnyQdisc::Tbf($q) => $call,
             AnyQdisc::Prio($q) => $call,
             AnyQdisc::Tree($q) => $call,
@@ -67,7 +64,7 @@ impl AnyQdisc {
             AnyQdisc::Pfifo(_) => "pfifo",
             AnyQdisc::Bfifo(_) => "bfifo",
             AnyQdisc::PfifoHeadDrop(_) => "pfifo_head_drop",
-            AnyQdisc::PfifoFast(_) | AnyQdisc::PfifoFastLockless(_) => "pfifo_fast",
+            AnyQdisc::PfifoFast(_) => "pfifo_fast",
             AnyQdisc::Tbf(_) => "tbf",
             AnyQdisc::Prio(_) => "prio",
             AnyQdisc::Tree(tree) => tree.spec().kind(),
@@ -129,9 +126,6 @@ impl AnyQdisc {
                 queue.set_limit(*limit);
             }
             (AnyQdisc::PfifoFast(queue), QdiscSpec::PfifoFast { limit }) => {
-                queue.resize(*limit, dropped);
-            }
-            (AnyQdisc::PfifoFastLockless(queue), QdiscSpec::PfifoFast { limit }) => {
                 queue.resize(*limit, dropped);
             }
             (AnyQdisc::Tbf(tbf), QdiscSpec::Tbf(spec)) => tbf.change(spec, now, dropped),

@@ -11,7 +11,6 @@ mod biased;
 mod flow_slot;
 mod hints;
 mod index_stack;
-mod lanes;
 mod llist;
 pub(crate) mod membarrier;
 mod notify;
@@ -20,39 +19,28 @@ mod per_cpu;
 pub(crate) mod preempt;
 mod prefetch;
 mod primitive;
-mod ring;
 mod run_list;
 mod run_state;
-mod try_lock;
 
 pub(crate) use biased::Claim;
 pub use biased::{Biased, OwnerGuard};
 pub use flow_slot::{FlowPin, FlowSlot};
 pub use index_stack::IndexStack;
-pub use lanes::{Epoch, LanePush, Lanes, MAX_LANES};
 pub use llist::{AdoptionList, Linked};
 pub use notify::Notify;
 pub use passage::Passage;
 pub use per_cpu::PerCpu;
 pub(crate) use prefetch::prefetch;
-pub use ring::{MAX_LIMIT, NoRoom, Reservation, Ring, RingConsumer};
 pub use run_list::{Pushed, RunList, RunnerGuard, Taken};
 pub use run_state::{RunGuard, RunState};
-pub use try_lock::{TryLock, TryLockGuard};
 
 #[cfg(all(test, loom))]
 mod models;
 #[cfg(all(test, loom))]
 mod models_backlog;
 #[cfg(all(test, loom))]
-mod models_lanes;
-#[cfg(all(test, loom))]
 mod models_pool;
 #[cfg(all(test, loom))]
-mod models_ring;
-#[cfg(all(test, loom))]
 mod models_run_list;
-#[cfg(all(test, not(loom)))]
-mod ring_tests;
 #[cfg(all(test, not(loom)))]
 mod tests;

@@ -212,21 +212,3 @@ fn no_wake_up_is_lost_and_none_is_doubled() {
         assert!(!notify.notify(), "an awake thread is not woken");
     });
 }
-
-/// Two threads are never in at once, and what one wrote the next sees.
-#[test]
-fn try_lock_excludes() {
-    loom::model(|| {
-        let lock = Arc::new(TryLock::new(0));
-        let other = lock.clone();
-        let add = |lock: &TryLock<usize>| {
-            lock.try_lock().map_or(0, |mut value| {
-                *value += 1;
-                1
-            })
-        };
-        let thread = thread::spawn(move || add(&other));
-        let added = add(&lock) + thread.join().unwrap();
-        assert_eq!(*lock.try_lock().expect("free"), added);
-    });
-}

@@ -24,6 +24,7 @@
 //! Cost: a sender that finds the queue idle pays two atomic operations, as many as an uncontended mutex; one that finds it running pays one.
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
@@ -96,16 +97,6 @@ impl<'a, N: Linked> Taken<'a, N> {
             count: 0,
             missed: false,
             hints: None,
-        }
-    }
-
-    /// `count` nodes, from the newest on, which nobody else has.
-    pub(super) fn chain(newest: Option<NonNull<N>>, count: usize, hints: &'a Hints<N>) -> Self {
-        Taken {
-            newest,
-            count,
-            missed: false,
-            hints: Some(hints),
         }
     }
 
@@ -182,10 +173,7 @@ impl<N: Linked, T> RunList<N, T> {
                 Ordering::Relaxed,
             ) {
                 Ok(_) => {
-                    return Some((
-                        RunnerGuard { list: self },
-                        Taken::of(word, Some(&self.hints)),
-                    ));
+                    return Some((RunnerGuard::of(self), Taken::of(word, Some(&self.hints))));
                 }
                 Err(now) => word = now,
             }
@@ -254,27 +242,11 @@ impl<N: Linked, T> RunList<N, T> {
             {
                 Ok(_) if running => return None,
                 Ok(_) => {
-                    return Some((
-                        RunnerGuard { list: self },
-                        Taken::of(word, Some(&self.hints)),
-                    ));
+                    return Some((RunnerGuard::of(self), Taken::of(word, Some(&self.hints))));
                 }
                 Err(now) => word = now,
             }
         }
-    }
-
-    /// As [`begin_or_miss`](RunList::begin_or_miss), but writes nothing where MISSED is set already. For senders to a queue that is not the list, of which many may
-    /// come during one run. What the caller did before by SeqCst operations, a runner sees that looks for it by SeqCst operations after its
-    /// [`take`](RunnerGuard::take) or `try_begin`: the load here, the take's swap, and those are in one order.
-    #[inline]
-    pub fn begin_or_note(&self) -> Option<(RunnerGuard<'_, N, T>, Taken<'_, N>)> {
-        store_load_barrier();
-        let word = self.word.load(Ordering::SeqCst);
-        if has(word, RUNNING) && has(word, MISSED) {
-            return None;
-        }
-        self.begin_or_miss()
     }
 
     /// Takes the run with all that waits, yielding the CPU while another thread has it. For the control path only.
@@ -337,9 +309,23 @@ impl<N: Linked, T> fmt::Debug for RunList<N, T> {
 /// The run: exclusive access to the value. Dropping it gives the run up and forgets a missed event; what waits stays.
 pub struct RunnerGuard<'a, N: Linked, T> {
     list: &'a RunList<N, T>,
+    /// By itself neither `Send` nor `Sync`.
+    _exclusive: PhantomData<*mut T>,
 }
 
+// SAFETY: a shared guard gives shared references to the value, and nothing else that is not atomic.
+unsafe impl<N: Linked, T: Sync> Sync for RunnerGuard<'_, N, T> {}
+
 impl<'a, N: Linked, T> RunnerGuard<'a, N, T> {
+    /// Called by the thread whose compare-and-swap has set RUNNING.
+    #[inline]
+    fn of(list: &'a RunList<N, T>) -> Self {
+        RunnerGuard {
+            list,
+            _exclusive: PhantomData,
+        }
+    }
+
     /// Takes what waits, and forgets missed events: the caller looks at everything after this.
     #[inline]
     pub fn take(&mut self) -> Taken<'_, N> {

@@ -42,25 +42,6 @@ fn a_run_given_up_by_a_panic_can_be_claimed_again() {
     assert!(run.try_begin().is_some());
 }
 
-#[test]
-fn try_lock_counts_exactly() {
-    let lock = TryLock::new(0);
-    let counted = AtomicUsize::new(0);
-    std::thread::scope(|scope| {
-        for _ in 0..3 {
-            scope.spawn(|| {
-                for _ in 0..ROUNDS {
-                    if let Some(mut value) = lock.try_lock() {
-                        *value += 1;
-                        counted.fetch_add(1, Ordering::Relaxed);
-                    }
-                }
-            });
-        }
-    });
-    assert_eq!(*lock.lock_slow(), counted.load(Ordering::Relaxed));
-}
-
 struct Node {
     next: Option<NonNull<Node>>,
     value: usize,

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use super::lockless::after_opening;
 use super::queue::TxQueue;
 use super::ring::TxRing;
 use super::runner::Runner;
@@ -70,8 +69,9 @@ impl<R: TxRing> TxQueue<R> {
         moved.append(&mut guard.adopted);
         moved.append(&mut left);
         guard.rings.extend(rings);
-        guard.replace_qdisc(qdisc, moved, now);
-        after_opening(&mut guard, &self.crossing);
+        guard.qdisc = qdisc;
+        let Runner { qdisc, dropped, .. } = &mut *guard;
+        qdisc.enqueue(&mut moved, now, dropped);
         self.leave(guard, PacketList::new());
     }
 

@@ -3,7 +3,6 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use super::testbench::{BUFFERS, Bench};
 use super::*;
@@ -12,7 +11,7 @@ use crate::pool::Pool;
 use crate::qdisc::{Next, Qdisc, QdiscSpec, QdiscStats};
 use crate::stats::{DropReason, Dropped};
 use crate::testing::{frame, packet};
-use crate::time::{Clock, Time};
+use crate::time::Time;
 
 /// What a driver notes.
 #[derive(Debug, Default)]
@@ -172,21 +171,6 @@ fn bug_tx_14_batches_are_bounded_by_the_quota_that_is_left() {
     bench.work(Time::ZERO);
     assert_eq!(ring.notes().marks, (0..1250).collect::<Vec<_>>());
     bench.check(1250);
-
-    // Under a bound on time, no more than are sent between two looks at the clock.
-    let ring = NotingRing::new();
-    let policy = TxPolicy {
-        time_limit: Some(TimeLimit {
-            clock: Clock::virtual_at(Time::ZERO),
-            limit: Duration::from_micros(50),
-        }),
-        ..TxPolicy::default()
-    };
-    let bench = Bench::with(QdiscSpec::Pfifo { limit: 2000 }, vec![ring.twin()], policy);
-    bench.send(0..100, |_| 0, Time::ZERO);
-    bench.work(Time::ZERO);
-    assert_eq!(ring.notes().batches, [16, 16, 16, 16, 16, 16, 4]);
-    bench.check(100);
 }
 
 /// Bytes of payload of each segment.

@@ -10,8 +10,6 @@ mod down;
 mod dql;
 mod egress;
 mod enter;
-mod lane;
-mod lockless;
 mod policy;
 mod queue;
 mod queue_map;
@@ -32,7 +30,7 @@ pub use device::{Device, DeviceConfig, DeviceStats, Distributions};
 pub use down::WATCHDOG_TIMEO;
 pub use dql::{Dql, DqlBounds, HOLD};
 pub use egress::{ActionStats, Egress};
-pub use policy::{QDISC_MAX_BURST, RUN_QUOTA, ServedBy, TimeLimit, TxPolicy};
+pub use policy::{QDISC_MAX_BURST, RUN_QUOTA, ServedBy, TxPolicy};
 pub use queue::{QueueStats, TxQueue, XmitResult};
 pub use queue_map::{MAX_CLASSES, MAX_CPUS, MAX_QUEUES, QueueMap, QueueMapError, TcQueues};
 pub use recursion::XMIT_RECURSION_LIMIT;
@@ -46,10 +44,6 @@ pub use validate::validate;
 mod bug_tests;
 #[cfg(test)]
 mod driver_tests;
-#[cfg(test)]
-mod lane_tests;
-#[cfg(test)]
-mod lockless_tests;
 #[cfg(test)]
 mod mq_tests;
 #[cfg(test)]

@@ -6,20 +6,19 @@
 //! (the worker's timer goes on), when the driver is full ([`wake`](TxQueue::wake) goes on) or when all is sent.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 
-use super::lane::lanes;
-use super::policy::{ServedBy, TimeLimit, TxPolicy};
+use super::policy::TxPolicy;
 use super::ring::{Features, TxRing};
 use super::room::Room;
 use super::runner::{Budget, Left, Runner};
 use super::watch::Watch;
 use crate::packet::{PacketList, PacketRun, PacketRunner};
 use crate::pool::Pool;
-use crate::qdisc::{AnyQdisc, Pfifo, PfifoFastLockless, PfifoFastRings, QdiscStats};
+use crate::qdisc::{AnyQdisc, QdiscStats};
 use crate::rx::Doorbell;
 use crate::stats::{DropCounters, Published};
 use crate::sync::preempt;
@@ -62,10 +61,6 @@ pub struct TxQueue<R> {
     pub(super) published: CachePadded<Published<10>>,
     aside: CachePadded<Aside>,
     // From here on nothing is written while packets flow: every sender reads these lines.
-    /// What senders fill themselves, while it is the discipline; see [`lockless`](super::lockless).
-    pub(super) rings: Option<Arc<PfifoFastRings>>,
-    /// Senders between finding the rings closed and leaving their packets elsewhere.
-    pub(super) crossing: AtomicUsize,
     pub(super) policy: TxPolicy,
     features: Features,
     pub(super) drops: Arc<DropCounters>,
@@ -117,20 +112,8 @@ impl<R: TxRing> TxQueue<R> {
             doorbell,
             token,
         } = around;
-        let mut runner = Runner::new(AnyQdisc::Noqueue(Pfifo::new(0)), rings);
-        let spare = policy
-            .is_lockless()
-            .then(PfifoFastLockless::closed)
-            .flatten();
-        let shared = spare.as_ref().map(|lockless| lockless.rings().clone());
-        runner.spare = spare.map(Box::new);
-        runner.replace_qdisc(qdisc, PacketList::new(), Time::ZERO);
-        let mut run = PacketRun::new(runner, policy.max_burst);
-        if policy.served_by == ServedBy::SendersByCpu {
-            run = run.with_lanes(lanes(), policy.max_burst);
-        }
         TxQueue {
-            run,
+            run: PacketRun::new(Runner::new(qdisc, rings), policy.max_burst),
             published: CachePadded::default(),
             aside: CachePadded::new(Aside {
                 armed: AtomicU64::new(u64::MAX),
@@ -138,8 +121,6 @@ impl<R: TxRing> TxQueue<R> {
                 room: Room::default(),
                 watch: Watch::default(),
             }),
-            rings: shared,
-            crossing: AtomicUsize::new(0),
             policy,
             features,
             drops,
@@ -168,8 +149,7 @@ impl<R: TxRing> TxQueue<R> {
             if runner.run_through(self, adopted, &mut budget, &self.published) {
                 // Nothing is left, and no timer was.
                 match runner.end() {
-                    Ok(passed) => {
-                        self.passed_over(passed);
+                    Ok(()) => {
                         self.aside.room.published();
                         return (drops, Time::MAX);
                     }
@@ -220,21 +200,12 @@ impl<R: TxRing> TxQueue<R> {
                 self.doorbell.ring(self.token);
             }
         } else {
-            match runner.end() {
-                Ok(passed) => self.passed_over(passed),
-                Err(again) => return Round::Again(again, drops),
+            if let Err(again) = runner.end() {
+                return Round::Again(again, drops);
             }
         }
         self.aside.room.published();
         Round::Over(drops, timer)
-    }
-
-    /// Where packets were left in a lane whose senders are expected to take them, the worker comes for them if these do not.
-    #[inline]
-    fn passed_over(&self, passed: bool) {
-        if passed {
-            self.doorbell.ring(self.token);
-        }
     }
 
     /// Asks the worker to come back at `time`, unless it will do so anyway. If the worker was turned away meanwhile (`missed`), it has
@@ -256,20 +227,12 @@ impl<R: TxRing> TxQueue<R> {
         (timer != Time::MAX).then_some(timer)
     }
 
-    pub(super) fn has_lanes(&self) -> bool {
-        self.run.lanes().is_some()
-    }
-
     pub(super) fn watch(&self) -> &Watch {
         &self.aside.watch
     }
 
     pub(super) fn take_woken(&self) -> bool {
         self.aside.woken.swap(false, Ordering::Acquire)
-    }
-
-    pub(super) fn time_limit(&self) -> Option<&TimeLimit> {
-        self.policy.time_limit.as_ref()
     }
 
     pub(super) fn features(&self) -> &Features {
@@ -288,10 +251,6 @@ impl<R: TxRing> TxQueue<R> {
         self.doorbell.ring(self.token);
     }
 
-    fn open_rings(&self) -> Option<&PfifoFastRings> {
-        self.rings.as_deref().filter(|rings| rings.is_open())
-    }
-
     /// The queue's numbers.
     pub fn stats(&self) -> QueueStats {
         let [
@@ -306,7 +265,7 @@ impl<R: TxRing> TxQueue<R> {
             tx_packets,
             tx_bytes,
         ] = self.published.get();
-        let mut qdisc = QdiscStats {
+        let qdisc = QdiscStats {
             bytes,
             packets,
             drops,
@@ -316,9 +275,6 @@ impl<R: TxRing> TxQueue<R> {
             backlog,
             queued,
         };
-        if let Some(rings) = self.open_rings() {
-            rings.complete(&mut qdisc);
-        }
         QueueStats {
             qdisc,
             tx_packets,
@@ -328,8 +284,7 @@ impl<R: TxRing> TxQueue<R> {
 
     /// Frames that wait: on the adoption list, in the discipline, and for the driver. A recent value while threads send.
     pub fn waiting(&self) -> usize {
-        let in_rings = self.open_rings().map_or(0, PfifoFastRings::len);
-        self.run.len() + self.published.get()[QLEN] as usize + in_rings
+        self.run.len() + self.published.get()[QLEN] as usize
     }
 
     /// Waits until fewer than `limit` frames [`wait`](TxQueue::waiting) in this queue, for at most `timeout`; false if they are as many then. A sender that
@@ -341,9 +296,7 @@ impl<R: TxRing> TxQueue<R> {
 
     /// Whether nothing waits, on the adoption list or in the discipline. Exact when no sender is active.
     pub fn is_empty(&self) -> bool {
-        self.run.is_idle()
-            && self.published.get()[QLEN] == 0
-            && self.open_rings().is_none_or(PfifoFastRings::is_empty)
+        self.run.is_idle() && self.published.get()[QLEN] == 0
     }
 }
 
@@ -377,7 +330,6 @@ mod layout {
         ]
         .map(|(start, size)| line(start)..line(start + size - 1) + 1);
         let read = [
-            offset_of!(Queue, rings),
             offset_of!(Queue, policy),
             offset_of!(Queue, features),
             offset_of!(Queue, drops),

@@ -1,12 +1,11 @@
 //! What the thread that runs a queue does, and what only that thread may touch: discipline, requeue list, driver rings.
 
-use super::policy::TimeLimit;
 use super::queue::TxQueue;
 use super::requeue::Requeue;
 use super::ring::{Sent, TxRing, Xmit};
 use super::validate;
 use crate::packet::{MergeKinds, PacketList, merge};
-use crate::qdisc::{AnyQdisc, Next, PfifoFastLockless, Qdisc};
+use crate::qdisc::{AnyQdisc, Next, Qdisc};
 use crate::stats::{DropReason, Dropped, Published, Sampler};
 use crate::time::Time;
 
@@ -54,8 +53,8 @@ impl Budget {
         }
     }
 
-    fn is_used_up(&self, limit: Option<&TimeLimit>) -> bool {
-        self.packets == 0 || limit.is_some_and(|limit| limit.is_over(self.start))
+    fn is_used_up(&self) -> bool {
+        self.packets == 0
     }
 }
 
@@ -71,8 +70,6 @@ struct Passed {
 #[derive(Debug)]
 pub(super) struct Runner<R> {
     pub(super) qdisc: AnyQdisc,
-    /// The rings of the queue, while they are not its discipline.
-    pub(super) spare: Option<Box<PfifoFastLockless>>,
     /// Taken off the adoption list, but not enqueued yet.
     pub(super) adopted: PacketList,
     /// What the driver gave back, and what waits for a full ring; already fit for the driver.
@@ -98,7 +95,6 @@ impl<R: TxRing> Runner<R> {
     pub(super) fn new(qdisc: AnyQdisc, rings: Vec<R>) -> Self {
         Runner {
             qdisc,
-            spare: None,
             adopted: PacketList::new(),
             requeued: Requeue::default(),
             requeues: 0,
@@ -126,14 +122,10 @@ impl<R: TxRing> Runner<R> {
         budget: &mut Budget,
     ) -> Left {
         let now = budget.start;
-        if let AnyQdisc::PfifoFastLockless(lockless) = &mut self.qdisc {
-            lockless.look_again();
-        }
         if !self.active {
             self.dropped
                 .append(self.adopted.take(), DropReason::DeviceDown);
             self.dropped.append(adopted.take(), DropReason::DeviceDown);
-            self.drop_from_rings();
             return Left::Nothing;
         }
         let all = self.enqueue(adopted, now, budget);
@@ -164,10 +156,8 @@ impl<R: TxRing> Runner<R> {
                 return left;
             }
         }
-        let limit = queue.time_limit();
-        let chunk = limit.map_or(usize::MAX, |_| TimeLimit::CHUNK);
         loop {
-            if budget.is_used_up(limit) {
+            if budget.is_used_up() {
                 return Left::More;
             }
             let room = self.room(now);
@@ -176,7 +166,7 @@ impl<R: TxRing> Runner<R> {
                 return Left::Stopped;
             }
             let mut batch = PacketList::new();
-            let next = self.dequeue(budget.packets.min(chunk), room, now, &mut batch);
+            let next = self.dequeue(budget.packets, room, now, &mut batch);
             budget.packets -= batch.len().min(budget.packets);
             if !batch.is_empty() && self.finish(queue, &mut batch, now) == Xmit::Busy {
                 return Left::Stopped;
@@ -243,9 +233,7 @@ impl<R: TxRing> Runner<R> {
     /// Enqueues what was adopted, as far as the budget goes; false if some is left for the next run.
     #[inline]
     fn enqueue(&mut self, adopted: &mut PacketList, now: Time, budget: &mut Budget) -> bool {
-        // Those of a lockless discipline are the sender's own, and must not be passed by what it puts there next.
-        let fits = adopted.len() <= budget.adoptions || self.is_lockless();
-        if fits && self.adopted.is_empty() {
+        if adopted.len() <= budget.adoptions && self.adopted.is_empty() {
             budget.adoptions = budget.adoptions.saturating_sub(adopted.len());
             if !adopted.is_empty() {
                 self.qdisc.enqueue(adopted, now, &mut self.dropped);
@@ -338,11 +326,7 @@ impl<R: TxRing> Runner<R> {
     }
 
     pub(super) fn publish(&mut self, published: &Published<10>) {
-        let q = match &self.qdisc {
-            // A reader adds what the senders know.
-            AnyQdisc::PfifoFastLockless(lockless) => lockless.left(),
-            other => other.stats(),
-        };
+        let q = self.qdisc.stats();
         self.queued = Passed {
             packets: q.packets,
             bytes: q.bytes,

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::down::WATCHDOG_PERIOD;
 use super::policy::HELPER_QUOTA;
-use super::{Device, DeviceConfig, TxQueue, TxRing};
+use super::{Device, DeviceConfig, TxRing};
 use crate::pool::Pool;
 use crate::qdisc::SpecError;
 use crate::rx::{Doorbell, Wake};
@@ -98,15 +98,11 @@ impl<R: TxRing + 'static> Standalone<R> {
 /// Times that the helper gives the CPU away, with nothing to do, before it sleeps: to wake it costs a sender more than all its own work.
 const GIVE_WAY: u32 = 4;
 
-/// How long what senders leave in lanes waits for other senders.
-const PATIENCE: Duration = Duration::from_micros(50);
-
 /// Runs queues whose bell rang or whose time has come, and looks after the driver.
 fn serve<R: TxRing>(device: &Device<R>, doorbell: &Doorbell, stop: &AtomicBool, clock: &Clock) {
     let mut timers = vec![Time::MAX; device.queues().len()];
     let mut due = Vec::new();
     let mut idle = 0;
-    let by_lanes = device.queues().iter().any(TxQueue::has_lanes);
     let mut look = clock.now() + WATCHDOG_PERIOD;
     while !stop.load(Ordering::Relaxed) {
         doorbell.take(|bell| due.extend(bell.checked_sub(STOP + 1)));
@@ -126,15 +122,10 @@ fn serve<R: TxRing>(device: &Device<R>, doorbell: &Doorbell, stop: &AtomicBool, 
             let next = timers.iter().fold(look, |next, &timer| next.min(timer));
             doorbell.sleep(|| std::thread::park_timeout(next.since(clock.now())));
         }
-        let served = !due.is_empty();
         for queue in due.drain(..) {
             timers[queue] = device
                 .run_from_worker(queue, HELPER_QUOTA, now)
                 .unwrap_or(Time::MAX);
-        }
-        if served && by_lanes {
-            // Senders that leave something ring now and then, and take most of it themselves.
-            std::thread::sleep(PATIENCE);
         }
     }
 }

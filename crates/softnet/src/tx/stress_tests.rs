@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use super::lane::pretend_cpu;
 use super::*;
 use crate::packet::PacketList;
 use crate::qdisc::{QdiscSpec, TbfSpec};
@@ -97,11 +96,6 @@ fn stress(senders: u32, served_by: ServedBy, time: Duration) {
         policy: TxPolicy {
             max_burst: 2_000,
             served_by,
-            time_limit: Some(TimeLimit {
-                clock: clock.clone(),
-                limit: Duration::from_micros(50),
-            }),
-            ..TxPolicy::default()
         },
     };
     let out = Standalone::start(config, vec![driver], &pool, clock.clone()).unwrap();
@@ -125,8 +119,6 @@ fn stress(senders: u32, served_by: ServedBy, time: Duration) {
                         })
                         .collect();
                     offered.fetch_add(list.len() as u64, Ordering::Relaxed);
-                    // It is moved from CPU to CPU all the time.
-                    pretend_cpu(random(&mut state, 2) as usize);
                     out.device().transmit(list, clock.now());
                     if number.is_multiple_of(64) {
                         std::thread::yield_now();
@@ -204,12 +196,6 @@ fn two_hundred_and_forty_senders_and_a_moody_driver() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "240 threads are too many for an interpreter")]
-fn two_hundred_and_forty_senders_by_cpu_and_a_moody_driver() {
-    stress(240, ServedBy::SendersByCpu, soak());
-}
-
-#[test]
 #[cfg_attr(miri, ignore = "it takes real time")]
 fn the_worker_alone_serves_a_moody_driver() {
     stress(24, ServedBy::Worker, soak());
@@ -221,7 +207,6 @@ fn the_worker_alone_serves_a_moody_driver() {
 fn preempted_at_every_step_of_the_protocol() {
     preempt::often(40);
     stress(24, ServedBy::Senders, soak());
-    stress(24, ServedBy::SendersByCpu, soak());
     stress(8, ServedBy::Worker, soak() / 2);
     preempt::often(0);
 }

@@ -1,16 +1,18 @@
-//! A lock that nobody waits for: who finds it taken does something else.
+//! A lock that nobody waits for: a thread that finds it taken does something else, or tries again.
 //!
 //! Invariant: at most one guard exists at a time, because only the thread whose compare-and-swap changed `taken` from 0 to 1 makes one.
 //! Ordering: that operation is Acquire (A), the guard's drop stores 0 with Release (R). A pairs with R, so everything the last holder
 //! did to the value is seen by the next.
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 
-use super::primitive::{AtomicU8, Ordering, UnsafeCell};
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 /// A value that one thread at a time may use.
-pub struct TryLock<T> {
+pub(super) struct TryLock<T> {
     taken: AtomicU8,
     value: UnsafeCell<T>,
 }
@@ -22,7 +24,7 @@ unsafe impl<T: Send> Send for TryLock<T> {}
 
 impl<T> TryLock<T> {
     /// A free lock around `value`.
-    pub fn new(value: T) -> Self {
+    pub(super) fn new(value: T) -> Self {
         TryLock {
             taken: AtomicU8::new(0),
             value: UnsafeCell::new(value),
@@ -30,23 +32,23 @@ impl<T> TryLock<T> {
     }
 
     /// Takes the lock if it is free.
-    pub fn try_lock(&self) -> Option<TryLockGuard<'_, T>> {
+    pub(super) fn try_lock(&self) -> Option<TryLockGuard<'_, T>> {
         // A: pairs with R in the guard's drop.
         self.taken
             .compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed)
             .is_ok()
-            .then(|| TryLockGuard { lock: self })
+            .then(|| TryLockGuard {
+                lock: self,
+                _not_sync: PhantomData,
+            })
     }
 
     /// Takes the lock, yielding the CPU while it is taken. For statistics and shutdown, never on a packet's way.
-    pub fn lock_slow(&self) -> TryLockGuard<'_, T> {
+    pub(super) fn lock_slow(&self) -> TryLockGuard<'_, T> {
         loop {
             if let Some(guard) = self.try_lock() {
                 return guard;
             }
-            #[cfg(loom)]
-            loom::thread::yield_now();
-            #[cfg(not(loom))]
             std::thread::yield_now();
         }
     }
@@ -59,9 +61,14 @@ impl<T> fmt::Debug for TryLock<T> {
 }
 
 /// Access to the value; gives the lock back when dropped.
-pub struct TryLockGuard<'a, T> {
+pub(super) struct TryLockGuard<'a, T> {
     lock: &'a TryLock<T>,
+    /// Neither `Send` nor `Sync` by itself: the bounds are below.
+    _not_sync: PhantomData<*const ()>,
 }
+
+// SAFETY: a shared guard gives shared references to the value, so it may be shared where those may.
+unsafe impl<T: Sync> Sync for TryLockGuard<'_, T> {}
 
 impl<T> fmt::Debug for TryLockGuard<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -73,14 +80,14 @@ impl<T> Deref for TryLockGuard<'_, T> {
     type Target = T;
     fn deref(&self) -> &T {
         // SAFETY: this guard is the only one (module invariant), and shared borrows of it give shared references.
-        self.lock.value.with_mut(|value| unsafe { &*value })
+        unsafe { &*self.lock.value.get() }
     }
 }
 
 impl<T> DerefMut for TryLockGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: this guard is the only one (module invariant) and borrowed exclusively.
-        self.lock.value.with_mut(|value| unsafe { &mut *value })
+        unsafe { &mut *self.lock.value.get() }
     }
 }
 
