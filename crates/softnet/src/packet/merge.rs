@@ -325,7 +325,10 @@ fn checksum_is_good(packet: &Packet, headers: &Headers) -> bool {
     if matches!(headers.transport, L4::Udp { .. }) && be16(packet.data(), at + 6) == 0 {
         return false;
     }
+    if packet.checksum_verified() {
+        return true;
+    }
     let len = (packet.len() - at) as u32;
     let sum = pseudo_header_of(packet.data(), headers, len) + sum_packet(packet, at);
-    packet.checksum_verified() || fold(sum) == 0xFFFF
+    fold(sum) == 0xFFFF
 }

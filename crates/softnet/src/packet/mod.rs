@@ -186,7 +186,8 @@ impl Packet {
         true
     }
 
-    /// End of the memory that this packet may use, from the start of the buffer.
+    /// End of the memory that this packet may use, from the start of the buffer; at most
+    /// `u16::MAX`, and never before the end of the data.
     fn capacity(&self) -> usize {
         let h = self.header();
         if !h.flags.has(Flags::SHARED) {
@@ -225,10 +226,9 @@ impl Packet {
     pub fn extend(&mut self, n: usize) {
         let capacity = self.capacity();
         let h = self.header_mut();
-        assert!(
-            h.off as usize + h.seg_len as usize + n <= capacity,
-            "extend beyond the buffer"
-        );
+        let end = h.off as usize + h.seg_len as usize;
+        assert!(n <= capacity - end, "extend beyond the buffer");
+        // The end is at most `capacity`, so the sums fit.
         h.seg_len += n as u16;
         h.total_len += n as u32;
     }
@@ -276,8 +276,8 @@ impl Packet {
     pub fn reserve(&mut self, headroom: usize) {
         let capacity = self.capacity();
         assert!(
-            self.is_empty() && SHARED_INFO + headroom <= capacity,
-            "reserve on a used packet"
+            self.is_empty() && headroom <= capacity - SHARED_INFO,
+            "reserve on a used packet or beyond the buffer"
         );
         self.header_mut().off = (SHARED_INFO + headroom) as u16;
     }
@@ -290,11 +290,13 @@ impl Packet {
     /// Appends `segment` (its data only; its metadata is ignored) to the end of the frame.
     ///
     /// # Panics
-    /// If the packet [`is_shared`](Packet::is_shared); the segment may be.
+    /// If the packet [`is_shared`](Packet::is_shared) (the segment may be), if the segment is a
+    /// chain itself, or if the frame would reach 4 GiB.
     pub fn append_segment(&mut self, segment: Packet) {
         assert!(!self.is_shared(), "a shared packet cannot grow");
-        debug_assert!(!segment.is_chained(), "a segment is not a chain itself");
-        let len = segment.len() as u32;
+        assert!(!segment.is_chained(), "a segment is not a chain itself");
+        let total_len = self.header().total_len.checked_add(segment.header().total_len);
+        let total_len = total_len.expect("a frame is shorter than 4 GiB");
         let raw = segment.into_raw();
         // SAFETY: `raw` was just given up by its only owner, so this is the only access to it.
         unsafe { (*raw.as_ptr()).next = None };
@@ -308,7 +310,7 @@ impl Packet {
             self.header_mut().flags.set(Flags::CHAINED);
         }
         self.shared_info_mut().last_frag = Some(raw);
-        self.header_mut().total_len += len;
+        self.header_mut().total_len = total_len;
     }
 
     /// The frame's bytes, segment by segment.
@@ -429,6 +431,8 @@ impl<'a> Iterator for Segments<'a> {
 mod merge_tests;
 #[cfg(test)]
 mod parse_tests;
+#[cfg(test)]
+mod range_tests;
 #[cfg(test)]
 mod segment_tests;
 #[cfg(test)]

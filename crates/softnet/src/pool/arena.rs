@@ -172,7 +172,9 @@ impl Arena {
         self.buffers
     }
 
-    pub(super) fn buffer_size(&self) -> usize {
-        self.buffer_size
+    /// Bytes of a buffer that a packet may use. Positions in it are 16 bits wide, and the end of
+    /// the data is one, so the last byte of the largest buffer (65,536) is left out.
+    pub(super) fn usable(&self) -> usize {
+        self.buffer_size.min(usize::from(u16::MAX))
     }
 }

@@ -136,7 +136,7 @@ impl Pool {
 
     /// Data bytes that a fresh packet of this pool holds.
     pub fn payload_size(&self) -> usize {
-        self.inner().arena.buffer_size() - crate::packet::SHARED_INFO - crate::packet::HEADROOM
+        self.inner().arena.usable() - crate::packet::SHARED_INFO - crate::packet::HEADROOM
     }
 
     /// The pool's numbers. Disturbs nobody, but reads a line of every thread.

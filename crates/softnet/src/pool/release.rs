@@ -291,10 +291,10 @@ unsafe fn part(
     }
 }
 
-/// Size of the buffer that belongs to `header`.
+/// Usable bytes of the buffer that belongs to `header`.
 pub(crate) fn buffer_size(header: NonNull<Header>) -> usize {
     // SAFETY: every header line lies in a slab, whose pool outlives the packet.
-    unsafe { pool_of(header).as_ref() }.arena.buffer_size()
+    unsafe { pool_of(header).as_ref() }.arena.usable()
 }
 
 fn pool_of(header: NonNull<Header>) -> NonNull<Inner> {
