@@ -295,7 +295,10 @@ impl Packet {
     pub fn append_segment(&mut self, segment: Packet) {
         assert!(!self.is_shared(), "a shared packet cannot grow");
         assert!(!segment.is_chained(), "a segment is not a chain itself");
-        let total_len = self.header().total_len.checked_add(segment.header().total_len);
+        let total_len = self
+            .header()
+            .total_len
+            .checked_add(segment.header().total_len);
         let total_len = total_len.expect("a frame is shorter than 4 GiB");
         let raw = segment.into_raw();
         // SAFETY: `raw` was just given up by its only owner, so this is the only access to it.

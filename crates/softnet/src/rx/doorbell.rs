@@ -1,18 +1,26 @@
 //! How anyone tells a worker that it has something to do: a bit for each thing, and one coalesced wake-up.
 //!
-//! Invariant: after [`ring`](Doorbell::ring) the bit is set until the worker takes it, and if the worker sleeps, exactly one of the callers
-//! since it lay down wakes it. (A set bit is the kernel's SCHED token: ringing again is free.)
-//! Ordering: `ring` publishes the bit with a SeqCst read-modify-write before it looks at the sleeper's state; the worker
-//! [prepares](Notify::prepare) before it looks at the bits. See [`Notify`].
+//! Invariant: after [`ring`](Doorbell::ring) the bit is set until the worker takes it, and if the
+//! worker sleeps, exactly one of the callers since it lay down wakes it. Each caller sees to that
+//! itself, also one that finds the bit set: the thread that set it may have been preempted before
+//! it looked whether the worker sleeps.
+//!
+//! Ordering: `ring` publishes the bit with a SeqCst read-modify-write before it looks at the
+//! sleeper's state; the worker [prepares](Notify::prepare) before it looks at the bits. See
+//! [`Notify`]. The read-modify-write is needed for a bit that is set already, too: it is what the
+//! worker's exchange in [`take`](Doorbell::take) acquires, with all that the caller did before. A
+//! caller that only looked could see a bit that the worker takes before it sees what the caller
+//! wrote (a store passed by a load), and nobody would come for that.
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use crossbeam_utils::CachePadded;
 
 use super::Wake;
 use crate::sync::Notify;
+use crate::sync::preempt;
+use crate::sync::primitive::{AtomicBool, AtomicU64, Ordering};
 
 /// How anyone tells a worker that it has something to do: a bit for each thing, and one coalesced wake-up.
 pub struct Doorbell {
@@ -50,12 +58,14 @@ impl Doorbell {
 
     /// Sets bit `bell` and wakes the worker if it sleeps. Never waits; at most one system call per sleep of the worker.
     pub fn ring(&self, bell: usize) {
-        let (word, bit) = (&self.words[bell / 64], 1 << (bell % 64));
-        // A set bit stays set until taken, and its setter has seen to the wake-up.
-        if word.load(Ordering::SeqCst) & bit == 0 && word.fetch_or(bit, Ordering::SeqCst) & bit == 0
-        {
-            self.wake();
-        }
+        self.set(bell);
+        preempt::point();
+        self.wake();
+    }
+
+    /// The first half of [`ring`](Doorbell::ring).
+    pub(crate) fn set(&self, bell: usize) {
+        self.words[bell / 64].fetch_or(1 << (bell % 64), Ordering::SeqCst);
     }
 
     /// Wakes the worker if it sleeps, for something that it looks at before it sleeps and that was published before this call by a SeqCst
@@ -119,7 +129,36 @@ impl Doorbell {
     }
 }
 
-#[cfg(test)]
+/// Something that happened, and that is said once to whoever comes because a bell rang for it.
+#[derive(Debug)]
+pub(crate) struct Event {
+    happened: AtomicBool,
+}
+
+impl Event {
+    /// It has not happened.
+    pub(crate) fn new() -> Event {
+        Event {
+            happened: AtomicBool::new(false),
+        }
+    }
+
+    /// It happens: after this either it has been [taken](Event::take), or bell `bell` is set, and
+    /// the worker is awake or being woken. (Released here by `ring`, acquired by the worker's
+    /// [`take`](Doorbell::take); a worker that leaves the queue to another thread passes it on.)
+    pub(crate) fn raise(&self, doorbell: &Doorbell, bell: usize) {
+        self.happened.store(true, Ordering::Release);
+        preempt::point();
+        doorbell.ring(bell);
+    }
+
+    /// Whether it has happened since this was asked last.
+    pub(crate) fn take(&self) -> bool {
+        self.happened.load(Ordering::Relaxed) && self.happened.swap(false, Ordering::Acquire)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 
@@ -156,5 +195,18 @@ mod tests {
         bell.take(|b| rung.push(b));
         assert_eq!(rung, [3, 3, 4, 69]);
         assert!(!bell.take(|_| ()));
+    }
+
+    /// A thread that has set a bell and not looked at the sleeper yet holds up nobody: the next one
+    /// that rings wakes the worker.
+    #[test]
+    fn a_bell_set_by_a_preempted_thread_is_rung_by_the_next() {
+        let count = Arc::new(Count(AtomicU64::new(0)));
+        let bell = Doorbell::new(1, count.clone());
+        bell.sleep(|| {
+            bell.set(3);
+            bell.ring(3);
+        });
+        assert_eq!(count.0.load(Ordering::Relaxed), 1);
     }
 }

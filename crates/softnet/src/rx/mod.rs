@@ -16,6 +16,7 @@ mod worker;
 
 pub use backlog::{BACKLOG_LIMIT, Backlog, BacklogOwner, MAX_BACKLOG, Mark};
 pub use doorbell::Doorbell;
+pub(crate) use doorbell::Event;
 pub use flow_table::FlowTable;
 pub use halt_poll::HaltPoll;
 pub use napi::{BUDGET, Napi, WEIGHT};

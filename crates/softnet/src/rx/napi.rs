@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::steer::Steering;
-use super::{CountDrop, Doorbell, FlowTable, RxQueue, SteeringSpec};
+use super::{COMMANDS, CountDrop, Doorbell, FlowTable, RxQueue, SteeringSpec};
 use crate::packet::PacketList;
 use crate::stats::DropReason;
 use crate::sync::{RunGuard, RunState};
@@ -115,28 +115,45 @@ impl<Q: RxQueue, R: TxRing> Napi<Q, R> {
         })
     }
 
-    /// Calls `look` with the queue, unless it is closed. Waits while it is polled: control path only.
-    pub(super) fn with_queue<T>(&self, look: impl FnOnce(&Q) -> T) -> Option<T> {
-        self.queue.begin_slow().queue.as_ref().map(look)
-    }
-
-    /// Closes the queue. Waits while it is polled: control path only.
-    pub(super) fn close(&self) -> Option<Q> {
-        self.queue.begin_slow().queue.take()
-    }
-
-    /// Steers by `spec` from now on; packets of a flow stay in order. `table` knows consumers. Waits while
-    /// the queue is polled: control path only.
-    pub(crate) fn set_steering(&self, spec: &SteeringSpec, table: &Arc<FlowTable>) {
+    /// Calls `f` while nobody polls, and calls the owner if it came by meanwhile. Waits while the
+    /// queue is polled: control path only.
+    fn with<T>(&self, f: impl FnOnce(&mut Polling<Q>) -> T) -> T {
         let mut polling = self.queue.begin_slow();
-        if polling.steering.is_none() && *spec == SteeringSpec::default() {
-            return;
+        let result = f(&mut polling);
+        let mut missed = false;
+        while let Err(again) = polling.end() {
+            polling = again;
+            missed = true;
         }
-        // Kept once it is there, for flows that are still elsewhere.
-        polling
-            .steering
-            .get_or_insert_with(|| Steering::new(self.worker as u16, table.clone()))
-            .set(spec);
+        if missed {
+            self.owner.ring(COMMANDS);
+        }
+        result
+    }
+
+    /// Calls `look` with the queue, unless it is closed. Control path only, as [`with`](Napi::with).
+    pub(super) fn with_queue<T>(&self, look: impl FnOnce(&Q) -> T) -> Option<T> {
+        self.with(|polling| polling.queue.as_ref().map(look))
+    }
+
+    /// Closes the queue. Control path only, as [`with`](Napi::with).
+    pub(super) fn close(&self) -> Option<Q> {
+        self.with(|polling| polling.queue.take())
+    }
+
+    /// Steers by `spec` from now on; packets of a flow stay in order. `table` knows consumers.
+    /// Control path only, as [`with`](Napi::with).
+    pub(crate) fn set_steering(&self, spec: &SteeringSpec, table: &Arc<FlowTable>) {
+        self.with(|polling| {
+            if polling.steering.is_none() && *spec == SteeringSpec::default() {
+                return;
+            }
+            // Kept once it is there, for flows that are still elsewhere.
+            polling
+                .steering
+                .get_or_insert_with(|| Steering::new(self.worker as u16, table.clone()))
+                .set(spec);
+        });
     }
 }
 
@@ -186,5 +203,41 @@ impl<Q: RxQueue, R: TxRing> Claim<'_, Q, R> {
     #[must_use = "if true, poll again"]
     pub(super) fn end(self) -> bool {
         self.queue.end().is_err()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::qdisc::QdiscSpec;
+    use crate::testing::{FedQueue, NoWake, RecordingRing, pool};
+    use crate::tx::{DeviceConfig, Features, TxPolicy};
+
+    /// An owner that comes by while the control path has the queue is turned away, and called again.
+    #[test]
+    fn an_owner_turned_away_by_the_control_path_is_called() {
+        let config = DeviceConfig {
+            name: "a".into(),
+            features: Features::default(),
+            qdisc: QdiscSpec::default(),
+            policy: TxPolicy::default(),
+        };
+        let bell = Arc::new(Doorbell::new(64, Arc::new(NoWake)));
+        let homes = [(bell.clone(), 1)];
+        let ring = RecordingRing::new().0;
+        let device = Device::new(config, vec![ring], &pool(8), &homes).unwrap();
+        let napi = Napi::new(FedQueue::default(), Arc::new(device), 0, 0, bell.clone());
+        assert_eq!(napi.with_queue(|_| 7), Some(7));
+        assert!(bell.is_silent(), "nobody came by");
+        let turned_away = napi.with_queue(|_| napi.claim().is_none());
+        assert_eq!(turned_away, Some(true));
+        let mut rung = Vec::new();
+        bell.take(|bell| rung.push(bell));
+        assert_eq!(rung, [COMMANDS]);
+        let claim = napi.claim().expect("nobody polls");
+        assert!(
+            !claim.end(),
+            "what was missed is forgotten when it was told"
+        );
     }
 }

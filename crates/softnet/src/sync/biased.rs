@@ -11,6 +11,7 @@
 //! change of `state` (S3), which S2 acquires. Nobody waits: who stays out does something else.
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::ops::Deref;
 
 use super::membarrier;
@@ -58,7 +59,7 @@ impl<T> Biased<T> {
         membarrier::light();
         // S2: pairs with S3.
         if self.state.load(Ordering::Acquire) == 0 {
-            return Some(OwnerGuard { lock: self });
+            return Some(OwnerGuard::new(self));
         }
         self.enter_slow()
     }
@@ -67,7 +68,7 @@ impl<T> Biased<T> {
     fn enter_slow(&self) -> Option<OwnerGuard<'_, T>> {
         fence(Ordering::SeqCst); // B1 before S2 where `membarrier` is missing
         if self.state.load(Ordering::Acquire) == FENCED {
-            return Some(OwnerGuard { lock: self });
+            return Some(OwnerGuard::new(self));
         }
         self.busy.store(0, Ordering::Release);
         None
@@ -105,6 +106,22 @@ impl<T> fmt::Debug for Biased<T> {
 /// The owner is in. Gives shared references only: what changes inside does so through cells.
 pub struct OwnerGuard<'a, T> {
     lock: &'a Biased<T>,
+    /// Neither `Send` nor `Sync` by itself, as a guard of a mutex.
+    _value: PhantomData<*const T>,
+}
+
+// SAFETY: a shared guard gives `&T` and nothing else, which may cross threads if `T: Sync`.
+unsafe impl<T: Sync> Sync for OwnerGuard<'_, T> {}
+
+impl<'a, T> OwnerGuard<'a, T> {
+    /// For the owner, when no thief is in.
+    #[inline(always)]
+    fn new(lock: &'a Biased<T>) -> Self {
+        OwnerGuard {
+            lock,
+            _value: PhantomData,
+        }
+    }
 }
 
 impl<T> Deref for OwnerGuard<'_, T> {
@@ -144,7 +161,10 @@ impl<'a, T> Claim<'a, T> {
         if self.lock.busy.load(Ordering::Acquire) != 0 {
             return None;
         }
-        Some(ThiefGuard { claim: self })
+        Some(ThiefGuard {
+            claim: self,
+            _value: PhantomData,
+        })
     }
 }
 
@@ -157,6 +177,8 @@ impl<T> Drop for Claim<'_, T> {
 /// A thief is in.
 pub(crate) struct ThiefGuard<'a, T> {
     claim: Claim<'a, T>,
+    /// As in [`OwnerGuard`].
+    _value: PhantomData<*const T>,
 }
 
 impl<T> ThiefGuard<'_, T> {

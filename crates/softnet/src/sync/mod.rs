@@ -18,7 +18,7 @@ mod passage;
 mod per_cpu;
 pub(crate) mod preempt;
 mod prefetch;
-mod primitive;
+pub(crate) mod primitive;
 mod run_list;
 mod run_state;
 
@@ -34,10 +34,14 @@ pub(crate) use prefetch::prefetch;
 pub use run_list::{Pushed, RunList, RunnerGuard, Taken};
 pub use run_state::{RunGuard, RunState};
 
+#[cfg(test)]
+mod bounds;
 #[cfg(all(test, loom))]
 mod models;
 #[cfg(all(test, loom))]
 mod models_backlog;
+#[cfg(all(test, loom))]
+mod models_doorbell;
 #[cfg(all(test, loom))]
 mod models_pool;
 #[cfg(all(test, loom))]

@@ -169,6 +169,40 @@ fn an_event_during_a_run_is_not_missed() {
     });
 }
 
+/// What two callers published before they were turned away is all seen by the run that goes round,
+/// also what the second of them published, who found the event noted already.
+#[test]
+fn the_second_event_during_a_run_is_not_missed() {
+    loom::model(|| {
+        let events = Arc::new([AtomicBool::new(false), AtomicBool::new(false)]);
+        let run = Arc::new(RunState::new([false; 2]));
+        let go = |guard: Option<RunGuard<'_, [bool; 2]>>, events: &[AtomicBool; 2]| {
+            let Some(mut guard) = guard else { return };
+            loop {
+                for (seen, event) in guard.iter_mut().zip(events) {
+                    *seen |= event.load(Ordering::Relaxed);
+                }
+                match guard.end() {
+                    Ok(()) => return,
+                    Err(missed) => guard = missed,
+                }
+            }
+        };
+        let running = run.try_begin();
+        let threads = [0, 1].map(|n| {
+            let (run, events) = (run.clone(), events.clone());
+            thread::spawn(move || {
+                events[n].store(true, Ordering::Relaxed);
+                go(run.begin_or_miss(), &events);
+            })
+        });
+        go(running, &events);
+        threads.into_iter().for_each(|t| t.join().unwrap());
+        let seen = *run.try_begin().expect("idle");
+        assert_eq!(seen, [true; 2], "an event was missed");
+    });
+}
+
 /// INV-TX-8: a list that is not empty never grows beyond the limit, and an empty one takes a packet whatever the limit.
 #[test]
 fn the_limit_is_exact() {

@@ -15,6 +15,7 @@
 //! Ordering of the value itself: RUNNING is set by an acquiring compare-and-swap (A), IDLE by a releasing one (R); A pairs with R.
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 
 use super::primitive::{AtomicU8, Ordering, UnsafeCell, store_load_barrier};
@@ -53,23 +54,26 @@ impl<T> RunState<T> {
         self.state
             .compare_exchange(IDLE, RUNNING, Ordering::SeqCst, Ordering::Relaxed)
             .is_ok()
-            .then(|| RunGuard { run: self })
+            .then(|| RunGuard::new(self))
     }
 
     /// Claims the run, or makes the thread that has it go round once more. For events that are not on a list: a timer, a driver
     /// with room again, a changed setting.
+    ///
+    /// Every caller that is turned away has written the state, also one that finds MISSED: the
+    /// runner acquires what they published with the last of these writes, as each of them is a
+    /// read-modify-write and so continues the release sequences of those before it.
     pub fn begin_or_miss(&self) -> Option<RunGuard<'_, T>> {
         let mut state = IDLE;
         loop {
             let next = if state == IDLE { RUNNING } else { MISSED };
-            // A: pairs with R. Releasing too, so that the runner that finds MISSED sees what happened before it was set.
+            // A: pairs with R. Releasing too, for the runner's swap in `end`.
             match self
                 .state
                 .compare_exchange(state, next, Ordering::SeqCst, Ordering::SeqCst)
             {
-                Ok(IDLE) => return Some(RunGuard { run: self }),
+                Ok(IDLE) => return Some(RunGuard::new(self)),
                 Ok(_) => return None,
-                Err(MISSED) => return None,
                 Err(now) => state = now,
             }
         }
@@ -112,9 +116,22 @@ impl<T> fmt::Debug for RunState<T> {
 /// a missed event.
 pub struct RunGuard<'a, T> {
     run: &'a RunState<T>,
+    /// Neither `Send` nor `Sync` by itself, as a guard of a mutex.
+    _value: PhantomData<*mut T>,
 }
 
+// SAFETY: a shared guard gives `&T` and nothing else, which may cross threads if `T: Sync`.
+unsafe impl<T: Sync> Sync for RunGuard<'_, T> {}
+
 impl<'a, T> RunGuard<'a, T> {
+    /// For the thread that has just changed the state from IDLE, or found it MISSED in `end`.
+    fn new(run: &'a RunState<T>) -> Self {
+        RunGuard {
+            run,
+            _value: PhantomData,
+        }
+    }
+
     /// Gives the run up.
     ///
     /// # Errors
@@ -133,7 +150,7 @@ impl<'a, T> RunGuard<'a, T> {
         }
         // MISSED: only the runner changes it. The swap acquires what was published before it was set.
         run.state.swap(RUNNING, Ordering::SeqCst);
-        Err(RunGuard { run })
+        Err(RunGuard::new(run))
     }
 }
 

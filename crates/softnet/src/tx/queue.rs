@@ -6,7 +6,7 @@
 //! (the worker's timer goes on), when the driver is full ([`wake`](TxQueue::wake) goes on) or when all is sent.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
@@ -19,7 +19,7 @@ use super::watch::Watch;
 use crate::packet::{PacketList, PacketRun, PacketRunner};
 use crate::pool::Pool;
 use crate::qdisc::{AnyQdisc, QdiscStats};
-use crate::rx::Doorbell;
+use crate::rx::{Doorbell, Event};
 use crate::stats::{DropCounters, Published};
 use crate::sync::preempt;
 use crate::time::Time;
@@ -75,7 +75,7 @@ struct Aside {
     /// The time for which the worker has been asked to come back; `u64::MAX` if it has not. Written by the runner only.
     armed: AtomicU64,
     /// The driver may have room again; set by [`wake`](TxQueue::wake), cleared by the runner before it tries.
-    woken: AtomicBool,
+    woken: Event,
     room: Room,
     watch: Watch,
 }
@@ -117,7 +117,7 @@ impl<R: TxRing> TxQueue<R> {
             published: CachePadded::default(),
             aside: CachePadded::new(Aside {
                 armed: AtomicU64::new(u64::MAX),
-                woken: AtomicBool::new(false),
+                woken: Event::new(),
                 room: Room::default(),
                 watch: Watch::default(),
             }),
@@ -147,7 +147,11 @@ impl<R: TxRing> TxQueue<R> {
         let mut missed = false;
         loop {
             if runner.run_through(self, adopted, &mut budget, &self.published) {
-                // Nothing is left, and no timer was.
+                // Nothing is left. Whoever emptied the discipline may have left a time behind for
+                // which the worker, if that is who runs here, does not come back.
+                if self.aside.armed.load(Ordering::Relaxed) != u64::MAX {
+                    self.aside.armed.store(u64::MAX, Ordering::Relaxed);
+                }
                 match runner.end() {
                     Ok(()) => {
                         self.aside.room.published();
@@ -232,7 +236,7 @@ impl<R: TxRing> TxQueue<R> {
     }
 
     pub(super) fn take_woken(&self) -> bool {
-        self.aside.woken.swap(false, Ordering::Acquire)
+        self.aside.woken.take()
     }
 
     pub(super) fn features(&self) -> &Features {
@@ -246,9 +250,7 @@ impl<R: TxRing> TxQueue<R> {
     /// The driver has room again (or may have). The driver calls it on the queue with its ring's number, also where another queue feeds that ring. May be called
     /// from any thread, also while the queue runs: then it goes round once more, so that a wake-up between the driver's refusal and the queue's stop is not lost (BUG-TX-24).
     pub fn wake(&self) {
-        self.aside.woken.store(true, Ordering::Release);
-        preempt::point();
-        self.doorbell.ring(self.token);
+        self.aside.woken.raise(&self.doorbell, self.token);
     }
 
     /// The queue's numbers.
