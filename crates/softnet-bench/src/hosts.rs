@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use crate::cleanup::{self, Guard, Leftover};
 use crate::error::BenchError;
 use crate::joins::InProcess;
+use crate::peers::place::Place;
 use crate::process::{self, Process};
 
 /// Host b's address.
@@ -93,6 +94,14 @@ impl NamedNetns {
         command
             .args(["netns", "exec", &self.name])
             .arg(program.as_ref());
+        command
+    }
+
+    /// The same for a program of `place`.
+    pub(crate) fn command_in(&self, place: &Place, program: &Path) -> Command {
+        let words = place.words(program);
+        let mut command = self.command(words[0]);
+        command.args(&words[1..]);
         command
     }
 
@@ -197,7 +206,7 @@ impl Site {
     }
 }
 
-/// A directory under the system's temporary one, gone with the value.
+/// A directory under the temporary one of the place that peers come from, gone with the value.
 #[derive(Debug)]
 pub(crate) struct Directory {
     path: PathBuf,
@@ -206,7 +215,7 @@ pub(crate) struct Directory {
 
 impl Directory {
     fn new(name: &str) -> Result<Directory, BenchError> {
-        let path = std::env::temp_dir().join(name);
+        let path = Place::of_peers().outside(&std::env::temp_dir()).join(name);
         let ((), guard) = cleanup::make(|| {
             std::fs::create_dir(&path)
                 .map_err(|e| BenchError::io(format!("making {}", path.display()), e))?;

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use crate::process;
 
-/// CPU, kernel, date, revision, load, and the versions of the programs that are compared with or measured by.
+/// CPU, kernel, date, revision, load, and the versions of the programs that are measured by.
 pub(crate) fn describe() -> Value {
     let mut machine = json!({
         "cpu": cpu_model(),
@@ -72,7 +72,6 @@ fn revision() -> Option<String> {
 fn peers() -> Value {
     let programs = [
         ("iperf3", "iperf3", "--version"),
-        ("openvswitch", "ovs-vswitchd", "--version"),
         ("iproute2", "ip", "-V"),
         ("iperf", "iperf", "--version"),
         ("wrk", "wrk", "--version"),
@@ -96,7 +95,7 @@ fn printed(program: PathBuf, flag: &str) -> Option<String> {
 }
 
 /// The first word that looks like a version.
-fn version(printed: &str) -> Option<String> {
+pub(crate) fn version(printed: &str) -> Option<String> {
     printed
         .lines()
         .next()?

@@ -64,6 +64,7 @@ fn run(options: &Options) -> Result<(), BenchError> {
     let mut reports = Vec::new();
     for experiment in chosen {
         let mut report = (experiment.run)(options)?;
+        peers::add_versions(&mut report);
         report["machine"] = machine.clone();
         if !options.json {
             print(&table::render(&report))?;

@@ -1,6 +1,6 @@
 //! Pings over a raw ICMP socket, timed around the system calls, as ping(8) does.
 
-use std::net::SocketAddrV4;
+use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
@@ -30,21 +30,50 @@ pub(crate) struct Pings {
 /// Waits until each host reaches the next.
 pub(crate) fn wait_for_path(site: &Site) -> Result<(), BenchError> {
     let deadline = Instant::now() + PATIENCE;
+    let wait = |what: &str| {
+        site.check_running()?;
+        if Instant::now() > deadline {
+            let seconds = PATIENCE.as_secs();
+            return Err(BenchError::Measure(format!("{what} within {seconds} s")));
+        }
+        Ok(())
+    };
+    for host in &site.hosts {
+        while !host.netns.run(|| Ok(is_up(host) && ask_every(host, "5")))? {
+            wait(&format!("{} did not come up", host.interface))?;
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
     for pair in site.hosts.windows(2) {
         let mut pinger = Pinger::open(&pair[0], &pair[1])?;
         // Errors such as "no route to host" pass when the path comes up.
         while !matches!(pinger.ping(Duration::from_millis(10)), Ok(Some(_))) {
-            site.check_running()?;
-            if Instant::now() > deadline {
-                let seconds = PATIENCE.as_secs();
-                return Err(BenchError::Measure(format!(
-                    "{} did not reach {} within {seconds} s",
-                    pair[0].interface, pair[1].interface
-                )));
-            }
+            let (from, to) = (&pair[0].interface, &pair[1].interface);
+            wait(&format!("{from} did not reach {to}"))?;
         }
     }
+    for host in &site.hosts {
+        host.netns.run(|| Ok(ask_every(host, "1000")))?;
+    }
     Ok(())
+}
+
+/// Whether the interface of the host, whose namespace this is, is up with its address.
+fn is_up(host: &Host) -> bool {
+    // Without an address there is nothing to bind to, without an interface that is up no route to connect by.
+    let neighbour = Ipv4Addr::from(host.address.to_bits() ^ 0x80);
+    let socket = UdpSocket::bind((host.address, 0));
+    socket.is_ok_and(|socket| socket.connect((neighbour, 9)).is_ok())
+}
+
+/// Makes the host ask again so many milliseconds after it asked for a neighbour's address in vain: by default a second, which is what
+/// would be measured if a switch that starts loses the first request. False: it could not.
+fn ask_every(host: &Host, milliseconds: &str) -> bool {
+    let interval = format!(
+        "/proc/sys/net/ipv4/neigh/{}/retrans_time_ms",
+        host.interface
+    );
+    std::fs::write(interval, milliseconds).is_ok()
 }
 
 /// Sends `count` pings from a to b, one each `interval`.

@@ -9,6 +9,8 @@ use crate::numbers::{median, significant};
 
 /// The variant that the others are compared with.
 pub(crate) const OURS: &str = "softnet";
+/// The same variant once more: how far apart its rows are is the noise.
+pub(crate) const AGAIN: &str = "softnet-again";
 /// Texts that a row may carry beside its parameters: a peer's version, how it is set up.
 pub(crate) const NOTES: [&str; 2] = ["version", "setting"];
 /// Significant digits of a number in the report.
@@ -16,6 +18,8 @@ const DIGITS: i32 = 5;
 
 /// A parameter of a row, such as `("mss", 400)`.
 pub(crate) type Param = (&'static str, Value);
+/// A figure of a row, such as `("tcp_gbps", 9.4)`.
+pub(crate) type Field = (&'static str, f64);
 
 /// A parameter's value as the command line has it.
 pub(crate) fn text(value: &Value) -> String {
@@ -37,25 +41,13 @@ struct Row {
 #[derive(Debug, Default)]
 pub(crate) struct Collector {
     rows: Vec<Row>,
-    notes: Vec<Note>,
-}
-
-/// A text that all rows of a variant carry.
-#[derive(Debug)]
-struct Note {
-    variant: &'static str,
-    name: &'static str,
-    text: String,
+    /// Variant, name and text.
+    notes: Vec<(&'static str, &'static str, String)>,
 }
 
 impl Collector {
     /// Adds one turn's figures to the row of this variant, these parameters and these fields.
-    pub(crate) fn add(
-        &mut self,
-        variant: &'static str,
-        params: &[Param],
-        fields: &[(&'static str, f64)],
-    ) {
+    pub(crate) fn add(&mut self, variant: &'static str, params: &[Param], fields: &[Field]) {
         let first = fields.first().map(|(name, _)| *name);
         let row = self.row(variant, params, first);
         for &(name, value) in fields {
@@ -93,14 +85,9 @@ impl Collector {
 
     /// Adds a text to all rows of this variant: one of [`NOTES`].
     pub(crate) fn note(&mut self, variant: &'static str, name: &'static str, text: &str) {
-        let same = |note: &Note| note.variant == variant && note.name == name;
-        if !self.notes.iter().any(same) {
-            let text = text.to_owned();
-            self.notes.push(Note {
-                variant,
-                name,
-                text,
-            });
+        let mut notes = self.notes.iter();
+        if !notes.any(|note| (note.0, note.1) == (variant, name)) {
+            self.notes.push((variant, name, text.to_owned()));
         }
     }
 
@@ -182,14 +169,14 @@ impl Row {
         key
     }
 
-    fn to_json(&self, notes: &[Note]) -> Value {
+    fn to_json(&self, notes: &[(&str, &str, String)]) -> Value {
         let mut row = Map::new();
         row.insert("variant".to_owned(), json!(self.variant));
         for (name, value) in &self.params {
             row.insert((*name).to_owned(), value.clone());
         }
-        for note in notes.iter().filter(|note| note.variant == self.variant) {
-            row.insert(note.name.to_owned(), json!(note.text));
+        for (_, name, text) in notes.iter().filter(|note| note.0 == self.variant) {
+            row.insert((*name).to_owned(), json!(text));
         }
         for (name, samples) in &self.samples {
             row.insert((*name).to_owned(), number(median(samples)));

@@ -1,15 +1,33 @@
-//! The kernel's bridge over veth pairs.
+//! The kernel's bridge over veth pairs: as it comes, and with what spreads its work over the CPUs.
 
-use super::{Join, LATENCY, Shape, Wiring};
+use super::{Join, LATENCY, Shape, Wiring, gro};
 use crate::error::BenchError;
-use crate::hosts::Site;
+use crate::hosts::{NamedNetns, Site};
+use crate::process;
 
-#[derive(Debug)]
-pub(crate) struct KernelBridge;
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum KernelBridge {
+    /// Nothing set.
+    Plain,
+    /// RPS over all CPUs at the bridge's ports, GRO at both ends of each pair. RPS at the hosts' ends
+    /// costs TCP more than it gains.
+    Rps,
+}
 
 impl Join for KernelBridge {
     fn name(&self) -> &'static str {
-        "kernel-bridge"
+        match self {
+            KernelBridge::Plain => "kernel-bridge",
+            KernelBridge::Rps => "kernel-bridge-rps",
+        }
+    }
+
+    fn setting(&self) -> Option<&'static str> {
+        (*self == KernelBridge::Rps).then_some("RPS over all CPUs, GRO")
+    }
+
+    fn cannot_shape(&self) -> Option<&'static str> {
+        (*self == KernelBridge::Rps).then_some("tbf's accuracy is measured without RPS")
     }
 
     fn join(&self, site: &mut Site, wiring: Wiring) -> Result<(), BenchError> {
@@ -22,6 +40,11 @@ impl Join for KernelBridge {
             switch.ip(&format!(
                 "link add {outside} {queues} type veth peer name {inside} netns {netns} {queues}"
             ))?;
+            if *self == KernelBridge::Rps {
+                host.netns.run(|| enable_gro(inside))?;
+                switch.run(|| enable_gro(&outside))?;
+                enable_rps(switch, &outside)?;
+            }
             switch.ip(&format!("link set {outside} master br0 up"))?;
         }
         switch.ip("link set br0 up")?;
@@ -36,6 +59,20 @@ impl Join for KernelBridge {
 }
 
 /// The bridge's end of the pair whose other end is `interface`.
-fn port(interface: &str) -> String {
+pub(crate) fn port(interface: &str) -> String {
     format!("p{interface}")
+}
+
+fn enable_gro(interface: &str) -> Result<(), BenchError> {
+    gro::enable(interface).map_err(|e| BenchError::io(format!("enabling GRO on {interface}"), e))
+}
+
+/// Lets all CPUs take part in what `interface` receives.
+fn enable_rps(netns: &NamedNetns, interface: &str) -> Result<(), BenchError> {
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let mask = format!("{:x}", (1u64 << cpus.min(32)) - 1);
+    // `ip netns exec` mounts the namespace's own /sys.
+    let set = "for f in /sys/class/net/$0/queues/rx-*/rps_cpus; do echo $1 >$f || exit; done";
+    let mut command = netns.command("sh");
+    process::output(command.args(["-c", set, interface, &mask])).map(drop)
 }

@@ -163,10 +163,10 @@ impl EmbeddedSoftnet {
         }
     }
 
-    /// The older design `depot`: a buffer stays in the cache of the thread that frees it, and goes home by way of the depot.
+    /// Without deferral: a buffer stays in the cache of the thread that frees it, whoever allocated it.
     pub(crate) fn without_deferral() -> EmbeddedSoftnet {
         EmbeddedSoftnet {
-            name: "depot",
+            name: "no-defer",
             defer: false,
             ..EmbeddedSoftnet::new()
         }

@@ -5,13 +5,16 @@ use std::time::{Duration, Instant};
 use crate::error::BenchError;
 use crate::hosts::Site;
 use crate::ping;
+use crate::report::Collector;
 
 mod bridge;
 mod embedded;
+#[allow(unsafe_code, reason = "an ioctl without a safe wrapper")]
+mod gro;
 mod ovs;
 mod softnet;
 
-pub(crate) use bridge::KernelBridge;
+pub(crate) use bridge::{KernelBridge, port as bridge_port};
 pub(crate) use embedded::{Counters, EmbeddedSoftnet};
 pub(crate) use ovs::OpenVswitch;
 pub(crate) use softnet::Softnet;
@@ -55,12 +58,24 @@ pub(crate) trait Join {
         Ok(())
     }
 
-    /// Why it cannot shape, if so.
+    /// How it is set up, where that is not how it comes.
+    fn setting(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// Lets the rows say so.
+    fn note_setting(&self, results: &mut Collector) {
+        if let Some(setting) = self.setting() {
+            results.note(self.name(), "setting", setting);
+        }
+    }
+
+    /// Why there is no figure for shaping, if so.
     fn cannot_shape(&self) -> Option<&'static str> {
         None
     }
 
-    /// Joins the hosts: afterwards each has its interface, with its address and up. Packets may take a moment more.
+    /// Joins the hosts. Interfaces, addresses and packets may take a moment more.
     fn join(&self, site: &mut Site, wiring: Wiring) -> Result<(), BenchError>;
 }
 
@@ -91,7 +106,8 @@ pub(crate) fn names(joins: &[Box<dyn Join>]) -> Vec<&'static str> {
     joins.iter().map(|join| join.name()).collect()
 }
 
-/// A site whose hosts reach each other, and the time that took once the namespaces were there.
+/// A site whose hosts reach each other, and the time that took once the namespaces were there: from the start of the first program to
+/// the first ping answered.
 pub(crate) fn open(
     join: &dyn Join,
     hosts: u8,

@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 use super::{Join, Wiring};
 use crate::error::BenchError;
 use crate::hosts::Site;
+use crate::peers::place::Place;
+use crate::peers::printed_version;
 use crate::process::{self, Process};
 
 #[derive(Debug, Clone, Copy)]
@@ -28,27 +30,27 @@ const WITH_DPDK: &str = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk";
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl OpenVswitch {
-    fn daemon(self) -> Result<PathBuf, BenchError> {
-        let (found, package) = match self {
-            OpenVswitch::Stock => {
-                let installed = PathBuf::from(STOCK);
-                let found = installed
-                    .is_file()
-                    .then_some(installed)
-                    .or_else(|| process::find("ovs-vswitchd"));
-                (found, "openvswitch-switch")
-            }
-            OpenVswitch::SegmentationOffload => {
-                let installed = PathBuf::from(WITH_DPDK);
-                (
-                    installed.is_file().then_some(installed),
-                    "openvswitch-switch-dpdk",
-                )
-            }
+    /// The switch, as its place calls it.
+    fn daemon(self, place: &Place) -> Result<PathBuf, BenchError> {
+        let (path, package) = match self {
+            OpenVswitch::Stock => (STOCK, "openvswitch-switch"),
+            OpenVswitch::SegmentationOffload => (WITH_DPDK, "openvswitch-switch-dpdk"),
         };
-        found.ok_or_else(|| {
-            BenchError::Unavailable(format!("Open vSwitch is not installed (package {package})"))
-        })
+        let path = PathBuf::from(path);
+        if place.has(&path) {
+            return Ok(path);
+        }
+        let elsewhere = match self {
+            OpenVswitch::Stock => place.find("ovs-vswitchd"),
+            OpenVswitch::SegmentationOffload => None,
+        };
+        elsewhere.ok_or_else(|| BenchError::Unavailable(place.lacks("Open vSwitch", package)))
+    }
+
+    /// The version that would be measured.
+    pub(crate) fn version(self) -> Option<String> {
+        let place = Place::of_peers();
+        printed_version(&place, &self.daemon(&place).ok()?)
     }
 }
 
@@ -65,33 +67,24 @@ impl Join for OpenVswitch {
     }
 
     fn join(&self, site: &mut Site, _wiring: Wiring) -> Result<(), BenchError> {
-        let daemon = self.daemon()?;
-        for tool in ["ovsdb-tool", "ovsdb-server", "ovs-vsctl"] {
-            if process::find(tool).is_none() {
-                return Err(BenchError::Unavailable(format!(
-                    "`{tool}` is not installed"
-                )));
-            }
-        }
-        let files = Files::new(site.directory.path());
+        let place = Place::of_peers();
+        let daemon = self.daemon(&place)?;
+        let files = Files::new(site.directory.path(), &place)?;
+        let create = ["create", &files.inside("conf.db"), SCHEMA];
         process::output(
             files
-                .command(Command::new("ovsdb-tool"))
-                .arg("create")
-                .arg(&files.database)
-                .arg(SCHEMA),
+                .command(place.command(&files.database_tool))
+                .args(create),
         )?;
-        let mut server = files.command(site.switch.command("ovsdb-server"));
+        let socket = format!("unix:{}", files.inside("db.sock"));
+        let mut server = files.command(site.switch.command_in(&place, &files.database_server));
         server
-            .arg(&files.database)
-            .arg(format!("--remote=punix:{}", files.socket.display()))
-            .arg(format!(
-                "--unixctl={}",
-                files.directory.join("ovsdb.ctl").display()
-            ))
+            .arg(files.inside("conf.db"))
+            .arg(format!("--remote=p{socket}"))
+            .arg(format!("--unixctl={}", files.inside("ovsdb.ctl")))
             .arg("-vconsole:off");
         let server = Process::start(&mut server)?;
-        wait_for(&files.socket, &server)?;
+        wait_for(&site.directory.path().join("db.sock"), &server)?;
         let offload = match self {
             OpenVswitch::Stock => "other_config:userspace-tso-enable=false",
             OpenVswitch::SegmentationOffload => "other_config:userspace-tso-enable=true",
@@ -105,13 +98,10 @@ impl Join for OpenVswitch {
             ".",
             offload,
         ])?;
-        let mut switch = files.command(site.switch.command(&daemon));
+        let mut switch = files.command(site.switch.command_in(&place, &daemon));
         switch
-            .arg(format!("unix:{}", files.socket.display()))
-            .arg(format!(
-                "--unixctl={}",
-                files.directory.join("vswitchd.ctl").display()
-            ))
+            .arg(socket)
+            .arg(format!("--unixctl={}", files.inside("vswitchd.ctl")))
             .arg("-vconsole:off");
         let switch = Process::start(&mut switch)?;
         // Stopped first: it wants its database until the end.
@@ -132,20 +122,33 @@ impl Join for OpenVswitch {
     }
 }
 
-/// Where this instance keeps what others keep in /etc, /run and /var.
-struct Files {
+/// Where this instance keeps what others keep in /etc, /run and /var, and the programs that work with it.
+struct Files<'a> {
+    place: &'a Place,
+    /// As the place calls it.
     directory: PathBuf,
-    database: PathBuf,
-    socket: PathBuf,
+    database_tool: PathBuf,
+    database_server: PathBuf,
+    control: PathBuf,
 }
 
-impl Files {
-    fn new(directory: &Path) -> Files {
-        Files {
-            directory: directory.to_owned(),
-            database: directory.join("conf.db"),
-            socket: directory.join("db.sock"),
-        }
+impl Files<'_> {
+    fn new<'a>(directory: &Path, place: &'a Place) -> Result<Files<'a>, BenchError> {
+        let find = |name: &str| {
+            let lacks = || BenchError::Unavailable(place.lacks(name, "openvswitch-switch"));
+            place.find(name).ok_or_else(lacks)
+        };
+        Ok(Files {
+            place,
+            directory: place.inside(directory),
+            database_tool: find("ovsdb-tool")?,
+            database_server: find("ovsdb-server")?,
+            control: find("ovs-vsctl")?,
+        })
+    }
+
+    fn inside(&self, name: &str) -> String {
+        self.directory.join(name).display().to_string()
     }
 
     fn command(&self, mut command: Command) -> Command {
@@ -157,8 +160,8 @@ impl Files {
 
     /// Runs `ovs-vsctl`, which waits until the daemon has done what it was told.
     fn vsctl(&self, arguments: &[&str]) -> Result<(), BenchError> {
-        let mut command = self.command(Command::new("ovs-vsctl"));
-        command.arg(format!("--db=unix:{}", self.socket.display()));
+        let mut command = self.command(self.place.command(&self.control));
+        command.arg(format!("--db=unix:{}", self.inside("db.sock")));
         command
             .arg(format!("--timeout={}", PATIENCE.as_secs()))
             .args(arguments);

@@ -1,5 +1,9 @@
-//! Packet pools and memory allocators of others.
+//! What others made, to compare with: where its programs are, which version they are, pools and allocators.
 
 #[allow(unsafe_code, reason = "allocators are C functions")]
 pub(crate) mod allocators;
 pub(crate) mod dpdk;
+pub(crate) mod place;
+mod version;
+
+pub(crate) use version::{add_to as add_versions, printed as printed_version};

@@ -1,8 +1,11 @@
 //! Experiment `switch`: two hosts, joined by Softnet or by what one would use instead, and ordinary traffic between them.
 //!
 //! Each turn of a variant makes the site afresh: three network namespaces, the switch in one of them, then TCP with the default
-//! and a small segment size (iperf3), 64-byte UDP (iperf3, and `sendmmsg`, which offers more), pings on the idle path, and the accuracy of
-//! `tbf` at three rates where the variant can shape. CPU time is what the whole machine spent, traffic generators included.
+//! and a small segment size (iperf3), 64-byte UDP (iperf3, and `sendmmsg`, which offers more), pings on the idle path; anew, 200
+//! TCP senders with small segments over ports of four queues; the accuracy of `tbf` at three rates where the variant can shape. CPU time is
+//! what the whole machine spent, traffic generators included.
+//!
+//! `start_ms` is the time from the start of the first program to the first ping answered.
 
 use std::time::Duration;
 
@@ -14,7 +17,8 @@ use crate::interleave::{Variant, interleave};
 use crate::joins::{self, Join, KernelBridge, OpenVswitch, Shape, Softnet, Wiring};
 use crate::numbers::{log2_histogram, mean, percentile};
 use crate::options::Options;
-use crate::report::{Collector, Param};
+use crate::report::{AGAIN, Collector, OURS, Param};
+use crate::tap_case::clients;
 use crate::{cpu, ping};
 
 mod iperf;
@@ -32,16 +36,19 @@ const COMPARE: &[&str] = &[
     "cpu_s_per_gbit",
     "cpu_s_per_mpkt",
     "start_ms",
+    "gbps",
 ];
+/// Runs of less than this many seconds leave out what repeats.
+const SHORT: f64 = 2.0;
 /// The segment size that makes TCP costly: 400 bytes, as in the reports this is compared with.
 const SMALL_MSS: u16 = 400;
 /// Bytes of payload of the small datagrams.
 const SMALL_DATAGRAM: usize = 64;
-/// Pings per turn, and the time from one to the next.
-const PINGS: usize = 500;
-const PING_INTERVAL: Duration = Duration::from_millis(2);
+/// Pings per turn, and the time from one to the next: enough for everything on the way to go to sleep.
+const PINGS: usize = 150;
+const PING_INTERVAL: Duration = Duration::from_millis(10);
 /// How long a rate limit is measured in a turn, if there is that much time.
-const SHAPE_TIME: Duration = Duration::from_secs(5);
+const SHAPE_TIME: Duration = Duration::from_millis(1500);
 /// Time for the path to settle before a rate is measured.
 const WARM_UP: Duration = Duration::from_millis(500);
 /// What is offered of a rate to measure how it is kept, and the least of it that must be reached.
@@ -72,10 +79,12 @@ const SHAPES: [Shape; 3] = [
 
 fn joins() -> Vec<Box<dyn Join>> {
     vec![
-        Box::new(Softnet::default()),
+        Box::new(Softnet::named(OURS)),
+        Box::new(Softnet::named(AGAIN)),
         Box::new(OpenVswitch::Stock),
         Box::new(OpenVswitch::SegmentationOffload),
-        Box::new(KernelBridge),
+        Box::new(KernelBridge::Plain),
+        Box::new(KernelBridge::Rps),
     ]
 }
 
@@ -86,15 +95,19 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
     }
     options.check_variants("switch", &joins::names(&joins()))?;
     let slice = options.slice();
+    let mut results = Collector::default();
     let mut variants: Vec<Box<dyn Variant>> = Vec::new();
-    for join in joins::choose(joins(), &options.variants) {
+    let mut joins = joins::choose(joins(), &options.variants);
+    // A short run is to see that all works: no noise floor.
+    joins.retain(|join| options.seconds >= SHORT || join.name() != AGAIN);
+    for join in joins {
+        join.note_setting(&mut results);
         variants.push(Box::new(Turn {
             join,
             slice,
             seconds: options.seconds,
         }));
     }
-    let mut results = Collector::default();
     interleave(options.rounds(), &mut variants, &mut results)?;
     let mut report = results.report("switch", COMPARE);
     report["seconds"] = json!(options.seconds);
@@ -131,6 +144,7 @@ impl Variant for Turn {
         self.udp_by_sendmmsg(&site, results)?;
         self.ping(&site, results)?;
         drop(site);
+        self.many_clients(results)?;
         self.shaping(results)
     }
 }
@@ -238,9 +252,30 @@ impl Turn {
         Ok(())
     }
 
+    fn many_clients(&self, results: &mut Collector) -> Result<(), BenchError> {
+        let wiring = Wiring {
+            queues: clients::QUEUES,
+            ..Wiring::default()
+        };
+        let (site, _) = joins::open(&*self.join, 2, wiring)?;
+        let mut params = clients::many_params();
+        params.insert(0, ("case", json!("many-clients")));
+        match clients::many(&site, self.slice) {
+            Ok(fields) => results.add(self.name(), &params, &fields),
+            Err(BenchError::Unavailable(why)) => results.skip(self.name(), &params, &why),
+            Err(other) => return Err(other),
+        }
+        site.check_running()
+    }
+
     /// A little more than the rate is offered; what counts is what arrives, in bytes of frames.
     fn shaping(&self, results: &mut Collector) -> Result<(), BenchError> {
-        for shape in SHAPES {
+        let shapes = if self.seconds < SHORT {
+            1
+        } else {
+            SHAPES.len()
+        };
+        for shape in &SHAPES[..shapes] {
             let params = [("qdisc", json!("tbf")), ("rate", json!(shape.rate))];
             if let Some(why) = self.join.cannot_shape() {
                 results.skip(self.name(), &params[..1], why);
@@ -250,7 +285,7 @@ impl Turn {
                 &*self.join,
                 2,
                 Wiring {
-                    shape: Some(shape),
+                    shape: Some(*shape),
                     ..Wiring::default()
                 },
             )?;

@@ -11,7 +11,7 @@ use std::time::Instant;
 use rustix::event::epoll::EventFlags;
 
 use super::events::Events;
-use super::{Seen, Window};
+use super::window::{Seen, Window};
 use crate::error::BenchError;
 use crate::hosts::Site;
 

@@ -12,7 +12,8 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
 
 use super::events::Events;
-use super::{Window, sink};
+use super::sink;
+use super::window::Window;
 use crate::error::BenchError;
 use crate::hosts::Site;
 

@@ -10,7 +10,7 @@ use rustix::event::epoll::EventFlags;
 use rustix::net::{AddressFamily, SocketType};
 
 use super::events::Events;
-use super::{Seen, Window};
+use super::window::{Seen, Window};
 use crate::error::BenchError;
 use crate::hosts::Site;
 

@@ -39,7 +39,8 @@ fn joins() -> Vec<Box<dyn Join>> {
         Box::new(EmbeddedSoftnet::new()),
         Box::new(OpenVswitch::Stock),
         Box::new(OpenVswitch::SegmentationOffload),
-        Box::new(KernelBridge),
+        Box::new(KernelBridge::Plain),
+        Box::new(KernelBridge::Rps),
     ]
 }
 
@@ -58,6 +59,7 @@ pub(crate) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
     let mut variants: Vec<Box<dyn Variant>> = joins::choose(joins(), &options.variants)
         .into_iter()
         .map(|join| {
+            join.note_setting(results);
             Box::new(Turn {
                 join,
                 connections: connections.clone(),

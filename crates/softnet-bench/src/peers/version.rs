@@ -1,0 +1,87 @@
+//! Which version of a peer was measured.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use super::place::Place;
+use crate::{joins, machine, process};
+
+/// The crates in use, with their versions.
+const LOCK: &str = include_str!("../../../../Cargo.lock");
+
+/// Adds `version` to the rows of peers, skipped ones too.
+pub(crate) fn add_to(report: &mut Value) {
+    let channels = report["experiment"] == "backlog";
+    let mut known: HashMap<String, Option<String>> = HashMap::new();
+    let rows = report["rows"].as_array_mut();
+    for row in rows.into_iter().flatten() {
+        let Some(variant) = row["variant"].as_str().map(str::to_owned) else {
+            continue;
+        };
+        let version = known.entry(variant).or_insert_with_key(|v| of(v, channels));
+        if let Some(version) = version {
+            row["version"] = json!(version);
+        }
+    }
+}
+
+/// The version behind a variant's name; none if it is not a peer, or not there. `channels`: crossbeam's are meant, not its queues.
+fn of(variant: &str, channels: bool) -> Option<String> {
+    match variant {
+        "ovs" => joins::OpenVswitch::Stock.version(),
+        "ovs-tso" => joins::OpenVswitch::SegmentationOffload.version(),
+        "kernel" | "kernel-bridge" | "kernel-bridge-rps" => {
+            let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").ok()?;
+            Some(release.trim().to_owned())
+        }
+        "malloc" => {
+            let printed = process::output(Command::new("getconf").arg("GNU_LIBC_VERSION"));
+            Some(printed.ok()?.trim().to_owned())
+        }
+        "mimalloc" => locked("libmimalloc-sys"),
+        "jemalloc" => locked("tikv-jemalloc-sys"),
+        "snmalloc" => locked("snmalloc-sys"),
+        "crossbeam" if channels => locked("crossbeam-channel"),
+        "crossbeam" => locked("crossbeam-queue"),
+        "flume" => locked("flume"),
+        _ if variant.starts_with("dpdk") => super::dpdk::version(),
+        _ => None,
+    }
+}
+
+/// The version of a crate, with its name: those of allocators are not their libraries'.
+fn locked(name: &str) -> Option<String> {
+    let entry = format!("name = \"{name}\"\nversion = \"");
+    let (_, rest) = LOCK.split_once(&entry)?;
+    let (version, _) = rest.split_once('"')?;
+    Some(format!("{name} {version}"))
+}
+
+/// What a program of the place says when asked for its version.
+pub(crate) fn printed(place: &Place, program: &Path) -> Option<String> {
+    let text = process::output(place.command(program).arg("--version")).ok()?;
+    machine::version(&text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_of_peers_say_their_version() {
+        let mut report = json!({"rows": [
+            {"variant": "softnet", "mpps": 1},
+            {"variant": "mimalloc", "mpps": 1},
+            {"variant": "kernel-bridge-rps", "skipped": "no root"},
+        ]});
+        add_to(&mut report);
+        assert!(report["rows"][0].get("version").is_none());
+        let version = |row: usize| report["rows"][row]["version"].as_str();
+        assert!(version(1).is_some_and(|text| text.starts_with("libmimalloc-sys 0.")));
+        assert_eq!(version(2), of("kernel", false).as_deref());
+        assert!(version(2).is_some());
+    }
+}

@@ -1,0 +1,99 @@
+//! Bulk transfer by many TCP senders with small segments over ports of several queues: by iperf (version 2), and by more senders of
+//! little each.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::window::{Seen, Window};
+use super::{WARM_UP, iperf2, senders, sink};
+use crate::error::BenchError;
+use crate::hosts::Site;
+use crate::report::{Field, Param};
+
+/// Senders of iperf, and those that send little each.
+const CLIENTS: usize = 200;
+const SHORT_CLIENTS: usize = 1200;
+/// Queues of each port, where the switch can have several.
+pub(crate) const QUEUES: usize = 4;
+const MSS: u16 = 400;
+
+/// Parameters of the rows of [`many`].
+pub(crate) fn many_params() -> Vec<Param> {
+    params("iperf", CLIENTS)
+}
+
+/// Parameters of the rows of [`short`].
+pub(super) fn short_params() -> Vec<Param> {
+    params("sockets", SHORT_CLIENTS)
+}
+
+fn params(generator: &str, clients: usize) -> Vec<Param> {
+    vec![
+        ("generator", json!(generator)),
+        ("clients", json!(clients)),
+        ("mss", json!(MSS)),
+        ("queues", json!(QUEUES)),
+    ]
+}
+
+/// As many senders as iperf carries.
+///
+/// # Errors
+/// [`BenchError::Unavailable`] without iperf.
+pub(crate) fn many(site: &Site, time: Duration) -> Result<Vec<Field>, BenchError> {
+    let sink = sink::Sink::listen(site, MSS)?;
+    let clients = iperf2::Clients::start(site, CLIENTS, MSS, WARM_UP + time)?;
+    let window = Window::after(WARM_UP, time);
+    let (received, seen) = sink.count(site, None, window, || clients.check())?;
+    drop(clients);
+    let mut fields = fields(received.bytes, window, &seen);
+    fields.push(("connections_seen", received.connections as f64));
+    Ok(fields)
+}
+
+/// Connections that end and are replaced.
+pub(super) fn short(site: &Site, time: Duration) -> Result<Vec<Field>, BenchError> {
+    let sink = sink::Sink::listen(site, MSS)?;
+    let window = Window::after(WARM_UP, time);
+    let limit = Some(senders::EACH);
+    let (received, seen, failed) = std::thread::scope(|scope| {
+        let senders = scope.spawn(|| senders::run(site, SHORT_CLIENTS, window));
+        let counted = sink.count(site, limit, window, || Ok(()));
+        let failed = senders
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        let (received, seen) = counted?;
+        Ok::<_, BenchError>((received, seen, failed))
+    })?;
+    let finished = received.finished as f64;
+    let mut fields = fields(received.bytes, window, &seen);
+    fields.push(("connections_per_s", finished / window.seconds()));
+    fields.push(("failed", failed as f64));
+    Ok(fields)
+}
+
+fn fields(bytes: u64, window: Window, seen: &Seen) -> Vec<Field> {
+    let gbit = bytes as f64 * 8.0 / 1e9;
+    let mut fields = vec![
+        ("gbps", gbit / window.seconds()),
+        ("cpu_s_per_gbit", seen.busy_s / gbit.max(1e-9)),
+        ("retransmits", seen.retransmits),
+        ("device_drops", seen.device_drops),
+    ];
+    if let Some(counted) = seen.counters {
+        let frames = (counted.frames as f64).max(1.0);
+        let buffers = (counted.allocated as f64).max(1.0);
+        fields.extend([
+            ("worker_s_per_gbit", counted.cpu_s / gbit.max(1e-9)),
+            ("drops", counted.drops as f64),
+            ("packets_per_frame", counted.packets as f64 / frames),
+            ("depot_ops_per_packet", counted.depot_ops as f64 / buffers),
+            ("sent_home_per_packet", counted.sent_home as f64 / buffers),
+            ("bypassed_per_packet", counted.bypassed as f64 / buffers),
+            ("kicks_per_packet", counted.kicks as f64 / buffers),
+            ("exhausted", counted.exhausted as f64),
+        ]);
+    }
+    fields
+}
