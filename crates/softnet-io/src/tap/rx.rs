@@ -49,7 +49,8 @@ pub(super) fn longest_frame(buffers: &Buffers) -> usize {
 /// What one read brought.
 enum Frame {
     Received(Packet),
-    Dropped(DropReason, u64),
+    /// Counted as one packet: what its header says was not believed, or not looked at.
+    Dropped(DropReason),
     Empty,
     Gone,
 }
@@ -87,7 +88,7 @@ impl TapRx {
             // It may have been cut.
             Ok(n) if n == posted.len() => {
                 self.large = large;
-                return Frame::Dropped(DropReason::TooLong, 1);
+                return Frame::Dropped(DropReason::TooLong);
             }
             Ok(n) => n,
             Err(e) => {
@@ -116,7 +117,7 @@ impl TapRx {
         }
         match copy(read, &mut self.fresh, &self.buffers.small) {
             Some(packet) => finish(packet, self.queue),
-            None => Frame::Dropped(DropReason::NoBuffer, wire_packets(read)),
+            None => Frame::Dropped(DropReason::NoBuffer),
         }
     }
 }
@@ -145,32 +146,17 @@ fn copy(read: &[u8], fresh: &mut PacketList, pool: &Pool) -> Option<Packet> {
 /// Takes the virtio-net header off the frame and notes in the packet what it says.
 fn finish(mut packet: Packet, queue: Option<u16>) -> Frame {
     if packet.len() < VNET_HDR_LEN + MIN_FRAME {
-        return Frame::Dropped(DropReason::Runt, 1);
+        return Frame::Dropped(DropReason::Runt);
     }
     let header = match packet.data().first_chunk() {
         Some(bytes) => VnetHeader::from_bytes(bytes),
-        None => return Frame::Dropped(DropReason::Runt, 1),
+        None => return Frame::Dropped(DropReason::Runt),
     };
     packet.pull_front(VNET_HDR_LEN);
     packet.set_queue(queue);
     match header.apply(&mut packet) {
         Ok(()) => Frame::Received(packet),
-        Err(reason) => Frame::Dropped(reason, 1),
-    }
-}
-
-/// Wire packets that a frame, header included, stands for, as far as its header can be believed.
-fn wire_packets(read: &[u8]) -> u64 {
-    let Some(bytes) = read.first_chunk() else {
-        return 1;
-    };
-    let header = VnetHeader::from_bytes(bytes);
-    let payload = read
-        .len()
-        .saturating_sub(VNET_HDR_LEN + usize::from(header.hdr_len.get()));
-    match usize::from(header.gso_size.get()) {
-        0 => 1,
-        size => payload.div_ceil(size).max(1) as u64,
+        Err(reason) => Frame::Dropped(reason),
     }
 }
 
@@ -182,10 +168,17 @@ impl RxQueue for TapRx {
         out: &mut PacketList,
         drops: &mut dyn CountDrop,
     ) -> Polled {
-        for done in 0..budget {
-            match self.receive(budget - done) {
-                Frame::Received(packet) => out.push_back(packet),
-                Frame::Dropped(reason, packets) => drops.count_drop(reason, packets),
+        let mut left = budget;
+        while left > 0 {
+            match self.receive(left) {
+                Frame::Received(packet) => {
+                    left = left.saturating_sub(packet.wire_packets() as usize);
+                    out.push_back(packet);
+                }
+                Frame::Dropped(reason) => {
+                    left -= 1;
+                    drops.count_drop(reason, 1);
+                }
                 Frame::Empty => {
                     return Polled {
                         more: false,

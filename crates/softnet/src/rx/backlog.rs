@@ -111,9 +111,9 @@ pub struct BacklogOwner {
 }
 
 impl BacklogOwner {
-    /// Moves up to `quota` packets to the end of `out`, taking what arrived meanwhile when nothing is left of the last batch. The packets count as
-    /// done at the next call, or at [`done`](BacklogOwner::done).
-    pub fn poll(&mut self, quota: usize, out: &mut PacketList) {
+    /// Moves packets to the end of `out` until they stand for `quota` wire packets or more, taking what arrived meanwhile when nothing is left of the last
+    /// batch. The packets count as done at the next call, or at [`done`](BacklogOwner::done). Returns the wire packets.
+    pub fn poll(&mut self, quota: usize, out: &mut PacketList) -> usize {
         self.done();
         // To look first costs a line that senders write once more; where something was there the last time, it is taken at once.
         if self.process.is_empty() && (self.flowing || !self.backlog.is_empty()) {
@@ -123,7 +123,7 @@ impl BacklogOwner {
             self.flowing = !self.process.is_empty();
             self.done();
         }
-        self.process.split_front(quota, out);
+        self.process.split_wire_packets(quota, out)
     }
 
     /// Everything that [`poll`](BacklogOwner::poll) gave out is worked off.

@@ -10,9 +10,9 @@ use crate::sync::{RunGuard, RunState};
 use crate::time::Time;
 use crate::tx::{Device, TxRing};
 
-/// Packets of one poll (the kernel's `dev_weight`).
+/// Wire packets of one poll (the kernel's `dev_weight`).
 pub const WEIGHT: usize = 64;
-/// Packets of one round over all queues (the kernel's `netdev_budget`).
+/// Wire packets of one round over all queues (the kernel's `netdev_budget`).
 pub const BUDGET: usize = 300;
 
 /// What the holder of the claim uses.
@@ -58,6 +58,8 @@ impl<R: TxRing> CountDrop for Drops<'_, R> {
 pub(super) struct Work {
     /// Frames received, those dropped by the driver included.
     pub(super) frames: usize,
+    /// The wire packets that they stand for: what budgets are charged.
+    pub(super) packets: usize,
     pub(super) more: bool,
     pub(super) gone: bool,
 }
@@ -165,7 +167,7 @@ pub(super) struct Claim<'a, Q, R> {
 }
 
 impl<Q: RxQueue, R: TxRing> Claim<'_, Q, R> {
-    /// Receives up to `budget` packets into `out`, counts and stamps them.
+    /// Receives up to `budget` wire packets (and what the last frame has beyond that) into `out`, counts and stamps them.
     pub(super) fn poll(&mut self, budget: usize, now: Time, out: &mut PacketList) -> Work {
         let napi = self.napi;
         let Some(queue) = &mut self.queue.queue else {
@@ -189,6 +191,7 @@ impl<Q: RxQueue, R: TxRing> Claim<'_, Q, R> {
         }
         Work {
             frames: out.len() + dropped,
+            packets: wire_packets as usize,
             more: polled.more,
             gone: polled.gone,
         }

@@ -18,13 +18,14 @@ pub struct Polled {
 
 /// Counts what a driver could not turn into a packet.
 pub trait CountDrop {
-    /// `packets` wire packets died on arrival for `reason`. They count as received and as dropped.
+    /// `packets` wire packets died on arrival for `reason`. They count as received and as dropped. A frame whose metadata was not checked, or did not pass,
+    /// is one: what it claims to stand for must not enter any count.
     fn count_drop(&mut self, reason: DropReason, packets: u64);
 }
 
 /// One receive queue of a port. Owned and polled by one worker.
 pub trait RxQueue: Send {
-    /// Appends up to `budget` received packets to `out`, without blocking. Packets come checked: offload metadata fits the frame
+    /// Appends received packets to `out` until they stand for `budget` wire packets or more, without blocking. Packets come checked: offload metadata fits the frame
     /// (see [`VnetHeader`](crate::packet::VnetHeader)), the length is at least an Ethernet header's, and the receive queue is
     /// recorded if the device has several. What does not pass is counted in `drops` and freed, and uses budget too.
     fn poll(

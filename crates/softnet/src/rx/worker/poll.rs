@@ -12,7 +12,7 @@ use crate::tx::TxRing;
 const FEW: usize = 2;
 
 impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
-    /// NAPI: polls scheduled queues until none is left or the budget is used up, and wakes who was handed packets. Returns the frames handled.
+    /// NAPI: polls scheduled queues until none is left or the budget is used up, and wakes who was handed packets. Returns the wire packets handled.
     pub(super) fn poll_round(&mut self, start: Time) -> usize {
         let mut done = 0;
         let mut now = start;
@@ -25,13 +25,14 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
                 break;
             };
             let budget = WEIGHT.min(BUDGET - done);
-            let frames = if index == BACKLOG {
+            let packets = if index == BACKLOG {
                 self.poll_backlog(budget, now)
             } else {
                 self.poll_queue(index, budget, now)
             };
-            done += frames;
-            if frames >= WEIGHT / 2 {
+            // One frame may stand for more than is left.
+            done = (done + packets).min(BUDGET);
+            if packets >= WEIGHT / 2 {
                 // Who is woken at the end of a round must not wait for those who are given way to.
                 self.hand_over.kick();
                 self.sleeper.give_way();
@@ -50,7 +51,7 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
         done
     }
 
-    /// One poll of a receive queue; returns its frames.
+    /// One poll of a receive queue; returns the wire packets.
     fn poll_queue(&mut self, index: usize, budget: usize, now: Time) -> usize {
         let Some(slot) = self.napis.get_mut(index).and_then(Option::as_mut) else {
             return 0;
@@ -91,11 +92,11 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
         {
             self.look_ahead(to, now);
         }
-        work.frames
+        work.packets
     }
 
-    /// Works on the backlog, and on what arrives there meanwhile, until it is empty or the quota is used up (INV-RX-6; the kernel's `process_backlog`). Returns
-    /// the frames processed.
+    /// Works on the backlog, and on what arrives there meanwhile, until it is empty or the quota of wire packets is used up (INV-RX-6; the kernel's
+    /// `process_backlog`). Returns the wire packets processed.
     pub(super) fn poll_backlog(&mut self, quota: usize, now: Time) -> usize {
         self.backlog_scheduled = false;
         // Others do not wait for this worker's own work.
@@ -103,15 +104,14 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
         let mut done = 0;
         while done < quota {
             let mut packets = PacketList::new();
-            self.backlog.poll(quota - done, &mut packets);
+            done += self.backlog.poll(quota - done, &mut packets);
             if packets.is_empty() {
                 break;
             }
-            done += packets.len();
+            self.own.processed += packets.len() as u64;
             self.forward_from_backlog(packets, now);
         }
         self.backlog.done();
-        self.own.processed += done as u64;
         done
     }
 
