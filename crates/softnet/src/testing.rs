@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::packet::{Packet, PacketList};
+use crate::packet::{Packet, PacketList, VnetHeader};
 use crate::pool::{Pool, PoolConfig};
 use crate::rx::{CountDrop, Polled, RxQueue, Sleep, Wake};
 use crate::stats::DropReason;
@@ -165,7 +165,7 @@ impl RxQueue for FedQueue {
         _: &mut dyn CountDrop,
     ) -> Polled {
         let mut feed = self.0.lock().unwrap();
-        feed.packets.split_front(budget, out);
+        feed.packets.split_wire_packets(budget, out);
         Polled {
             more: !feed.packets.is_empty(),
             gone: feed.gone,
@@ -211,4 +211,39 @@ impl Sleep for CondSleeper {
     fn waker(&self) -> Arc<dyn Wake> {
         self.0.clone()
     }
+}
+
+/// A pool of buffers for large frames.
+pub(crate) fn large_pool(buffers: usize) -> Pool {
+    Pool::new(PoolConfig {
+        buffers,
+        buffer_size: 65_536,
+    })
+    .unwrap()
+}
+
+/// A large TCP frame with `payload` bytes, to be cut into segments of `size`, as a driver receives it.
+pub(crate) fn large_tcp(pool: &Pool, payload: u16, size: u16, mark: u32) -> Packet {
+    let mut bytes = vec![0; 54 + usize::from(payload)];
+    bytes[5] = 2;
+    bytes[11] = 1;
+    bytes[12..14].copy_from_slice(&[8, 0]);
+    bytes[14] = 0x45;
+    bytes[16..18].copy_from_slice(&(40 + payload).to_be_bytes());
+    bytes[22..24].copy_from_slice(&[64, 6]);
+    bytes[46..48].copy_from_slice(&[0x50, 0x10]);
+    let mut packet = pool.alloc().unwrap();
+    assert!(packet.append(&bytes));
+    let header = VnetHeader {
+        flags: 1,
+        gso_type: 1,
+        hdr_len: 54.into(),
+        gso_size: size.into(),
+        csum_start: 34.into(),
+        csum_offset: 16.into(),
+        ..VnetHeader::default()
+    };
+    header.apply(&mut packet).unwrap();
+    packet.set_mark(mark);
+    packet
 }

@@ -200,7 +200,13 @@ impl Linux {
             dropped,
         } = &mut *hard;
         if fresh {
-            validate(&mut batch, &self.features, &self.pool, dropped);
+            // All of it, as the kernel does.
+            let mut rest = batch.take();
+            while !rest.is_empty() {
+                let mut some = rest;
+                rest = validate(&mut some, usize::MAX, &self.features, &self.pool, dropped);
+                batch.append(&mut some);
+            }
         }
         let result = sink.xmit(&mut batch, sent);
         dropped.settle(&self.drops);

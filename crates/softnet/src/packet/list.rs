@@ -138,34 +138,38 @@ impl PacketList {
     pub fn split_front(&mut self, n: usize, to: &mut PacketList) {
         if n >= self.len {
             to.append(self);
-            return;
+        } else {
+            self.split(n as u64, to, |_| 1);
         }
-        let Some(head) = self.head.filter(|_| n > 0) else {
-            return;
-        };
-        let (mut last, mut bytes) = (head, 0);
-        for place in 0..n {
-            if place > 0 {
-                // SAFETY: the list owns `last`, behind which there are more: it has more than `n`.
-                match unsafe { last.as_ref().next } {
-                    Some(next) => last = next,
-                    None => break,
-                }
+    }
+
+    /// Moves packets from the front to the end of `to` until they stand for `n` wire packets or more, or all. Returns for how many they stand.
+    pub(crate) fn split_wire_packets(&mut self, n: usize, to: &mut PacketList) -> usize {
+        self.split(n as u64, to, Packet::wire_packets) as usize
+    }
+
+    /// Moves packets from the front to the end of `to` until they cost `budget` or more, or all. Returns what they cost.
+    fn split(&mut self, budget: u64, to: &mut PacketList, cost: impl Fn(&Packet) -> u64) -> u64 {
+        let (mut front, mut spent) = (PacketList::new(), 0);
+        for packet in self.iter() {
+            if spent >= budget {
+                break;
             }
-            // SAFETY: the list owns it.
-            bytes += u64::from(unsafe { last.as_ref().total_len });
+            spent += cost(packet);
+            front.len += 1;
+            front.bytes += packet.len() as u64;
+            front.tail = Some(packet.0);
         }
-        // SAFETY: the list owns it.
-        self.head = unsafe { last.as_mut().next.take() };
-        self.len -= n;
-        self.bytes -= bytes;
-        let mut front = PacketList {
-            head: Some(head),
-            tail: Some(last),
-            len: n,
-            bytes,
-        };
-        to.append(&mut front);
+        // Moved in one piece: each packet that was counted is linked to the next.
+        if let Some(mut last) = front.tail {
+            front.head = self.head;
+            // SAFETY: the list owns it.
+            self.head = unsafe { last.as_mut().next.take() };
+            self.len -= front.len;
+            self.bytes -= front.bytes;
+            to.append(&mut front);
+        }
+        spent
     }
 
     /// The packets, first to last.

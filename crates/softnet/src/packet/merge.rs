@@ -4,13 +4,13 @@
 //!
 //! Only packets that lie together in one batch are merged, so no packet waits for another. All headers but lengths, IPv4
 //! identification, TCP sequence number and checksums must be the same bytes, checksums must be pending or right, sequence numbers must join, and all
-//! payloads be as long as the first but the last, which may be shorter; PSH ends a frame, and any other flag than ACK, PSH and ECE, or an empty payload, stays alone. A packet of
+//! payloads be as long as the first (which must be as long as a large frame's may be) but the last, which may be shorter; PSH ends a frame, and any other flag than ACK, PSH and ECE, or an empty payload, stays alone. A packet of
 //! a flow that does not fit what was collected of it sends that off first: a flow's packets stay in order.
 //! [`segment`](super::segment) restores what went in, byte for byte, if IPv4 identifications count up; where
 //! they do not, the packet must be one that is never fragmented (DF), whose identification means nothing (RFC 6864 4.1).
 
 use super::checksum::{pseudo_header_of, sum_packet};
-use super::segment::checksum_place;
+use super::segment::{TCP_MIN_GSO_SIZE, checksum_place};
 use super::{Gso, GsoKind, Headers, L4, Network, Packet, PacketList, checksum, fold, parse};
 
 /// Datagrams in one large frame at most (the kernel takes 128; segments of a `writev` are cheap up to about this).
@@ -241,6 +241,7 @@ impl Open {
             || !joins
             || !self.alike(&other)
             || other.size > self.size
+            || self.kind != GsoKind::Udp && self.size < usize::from(TCP_MIN_GSO_SIZE)
             || self.segments == MAX_SEGMENTS
             || self.packet.len() + other.size > MAX_LEN
             || !next_id

@@ -29,7 +29,7 @@ fn datagrams(frame: &Frame, size: u16, pool: &Pool) -> PacketList {
         header_len: frame.header_len() as u16,
     }));
     let mut out = PacketList::new();
-    segment(large, pool, &mut out).unwrap();
+    segment(large, usize::MAX, pool, &mut out).unwrap();
     out
 }
 
@@ -48,7 +48,7 @@ fn bytes(list: &PacketList) -> Vec<Vec<u8>> {
 fn cut_again(list: PacketList, pool: &Pool) -> Vec<Vec<u8>> {
     let mut out = PacketList::new();
     for packet in list {
-        segment(packet, pool, &mut out).unwrap();
+        segment(packet, usize::MAX, pool, &mut out).unwrap();
     }
     bytes(&out)
 }
@@ -68,7 +68,7 @@ proptest! {
             Transport::Tcp { flags, .. } => flags & !(0x08 | 0x40) == 0x10,
             _ => true,
         };
-        let size = size.max(frame.payload.len().div_ceil(200) as u16);
+        let size = size.max(frame.payload.len().div_ceil(200) as u16).max(frame.least_size());
         let pool = pool(800, 2048);
         let mut list = datagrams(&frame, size, &pool);
         let (wire, wire_len) = (bytes(&list), list.bytes());

@@ -25,7 +25,8 @@ pub struct Gso {
     pub ecn: bool,
     /// Payload bytes per wire packet. Never zero.
     pub size: u16,
-    /// Wire packets this frame stands for: `ceil((len - header_len) / size)`. Never zero.
+    /// Wire packets this frame stands for: `ceil((len - header_len) / size)`, less those that
+    /// [`segment`](super::segment()) has made of it. Never zero.
     pub segments: u16,
     /// Bytes of all headers up to and including the transport header, repeated in each wire packet.
     pub header_len: u16,
@@ -53,13 +54,16 @@ pub(crate) struct RawGso {
 
 /// Set in `RawGso::kind` beside the kind, as in the virtio-net header.
 const ECN: u8 = 0x80;
+/// Set in `RawGso::kind`: the first wire packets were made, and `segments` counts the others. The
+/// frame's data is whole.
+const PARTIAL: u8 = 0x40;
 
 impl Packet {
     /// How the frame is to be segmented, if it is a large one.
     #[inline]
     pub fn gso(&self) -> Option<Gso> {
         let raw = &self.header().gso;
-        let kind = match raw.kind & !ECN {
+        let kind = match raw.kind & !(ECN | PARTIAL) {
             1 => GsoKind::TcpV4,
             4 => GsoKind::TcpV6,
             5 => GsoKind::Udp,
@@ -86,6 +90,18 @@ impl Packet {
         });
     }
 
+    /// Notes that all but the last `segments` wire packets were made of a large frame.
+    pub(super) fn set_segments_left(&mut self, segments: u16) {
+        let raw = &mut self.header_mut().gso;
+        raw.segments = segments;
+        raw.kind |= PARTIAL;
+    }
+
+    /// Whether the first wire packets were made of a large frame, which must then make the others.
+    pub(crate) fn is_partial(&self) -> bool {
+        self.header().gso.kind & PARTIAL != 0
+    }
+
     /// Wire packets this frame stands for: 1, or the number of segments of a large frame. All packet counters count these.
     pub fn wire_packets(&self) -> u64 {
         let raw = &self.header().gso;
@@ -101,12 +117,23 @@ impl Packet {
     #[inline]
     pub fn wire_len(&self) -> u64 {
         let h = self.header();
-        let repeated = if h.gso.kind == 0 {
-            0
-        } else {
-            u64::from(h.gso.segments) - 1
-        };
-        u64::from(h.total_len) + repeated * u64::from(h.gso.header_len)
+        if h.gso.kind == 0 {
+            return u64::from(h.total_len);
+        }
+        if h.gso.kind & PARTIAL != 0 {
+            return self.partial_wire_len();
+        }
+        u64::from(h.total_len) + (u64::from(h.gso.segments) - 1) * u64::from(h.gso.header_len)
+    }
+
+    #[cold]
+    fn partial_wire_len(&self) -> u64 {
+        let h = self.header();
+        let header_len = u64::from(h.gso.header_len);
+        let (size, left) = (u64::from(h.gso.size), u64::from(h.gso.segments));
+        let payload = u64::from(h.total_len).saturating_sub(header_len);
+        let made = payload.div_ceil(size.max(1)).saturating_sub(left);
+        payload.saturating_sub(made * size) + left * header_len
     }
 
     /// [`wire_len`](Packet::wire_len) and [`wire_packets`](Packet::wire_packets).

@@ -41,7 +41,7 @@ pub use merge::{MergeKinds, merge};
 pub use meta::{Checksum, Gso, GsoKind};
 pub use parse::{EthernetAddress, Headers, L4, Network, ethernet, parse};
 pub use run::{Entry, PacketRun, PacketRunner};
-pub use segment::{SegmentError, fill_checksum, segment};
+pub use segment::{SegmentError, TCP_MIN_GSO_SIZE, UDP_MAX_SEGMENTS, fill_checksum, segment};
 pub use vnet::{VNET_HDR_LEN, VnetHeader};
 
 use crate::pool;

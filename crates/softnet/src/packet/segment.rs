@@ -3,11 +3,20 @@
 //!
 //! The wire packets are those that a network card's TSO or Linux's software GSO would make. Payload is copied once, into
 //! fresh buffers; headers must lie in the frame's first segment. No state; any thread may call.
+//!
+//! A frame may stand for thousands of wire packets. So it is cut in chunks: a call makes as many as its caller can use, and
+//! the rest waits in the frame, in one piece.
 
 use super::checksum::{at_odd_offset, fold, pseudo_header_of, sum_bytes, sum_packet};
 use super::{Checksum, Gso, GsoKind, Headers, L4, Network, Packet, PacketList, Segments, parse};
 use crate::pool::Pool;
 use crate::stats::DropReason;
+
+/// The fewest payload bytes in each TCP segment of a large frame: what is left of the smallest
+/// MSS beside the longest options (the kernel's `TCP_MIN_GSO_SIZE`).
+pub const TCP_MIN_GSO_SIZE: u16 = 8;
+/// The most datagrams in a large UDP frame (the kernel's `UDP_MAX_SEGMENTS`).
+pub const UDP_MAX_SEGMENTS: usize = 128;
 
 /// A frame was dropped instead of being cut. All its buffers have been freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -15,34 +24,43 @@ use crate::stats::DropReason;
 pub struct SegmentError {
     /// The reason to count.
     pub reason: DropReason,
-    /// Wire packets lost: all that the frame stood for.
+    /// Wire packets lost: all that were still to be made of the frame.
     pub packets: u64,
 }
 
-/// Appends to `out` the wire packets of a frame, with complete checksums and with the frame's metadata. A frame that is not
-/// a large one is appended itself, its checksum completed.
+/// Appends to `out` the next wire packets of a frame, at most `limit` (and at least one), with complete checksums and with
+/// the frame's metadata. Returns the frame if there are more, which another call then makes: it stands for those only. A
+/// frame that is not a large one is appended itself, its checksum completed.
 ///
-/// All wire packets are appended or none. One that does not fit in a buffer of `pool` is a chain of buffers.
+/// All wire packets of a call are appended or none. One that does not fit in a buffer of `pool` is a chain of buffers.
 ///
 /// # Errors
 /// [`SegmentError`], with [`DropReason::NoBuffer`] if the pool is exhausted, [`DropReason::TooLong`] if the headers do not fit
 /// in a buffer of `pool`, and another reason if the metadata does not fit the frame.
-pub fn segment(mut packet: Packet, pool: &Pool, out: &mut PacketList) -> Result<(), SegmentError> {
+pub fn segment(
+    mut packet: Packet,
+    limit: usize,
+    pool: &Pool,
+    out: &mut PacketList,
+) -> Result<Option<Packet>, SegmentError> {
     let packets = packet.wire_packets();
-    let result = match packet.gso() {
-        Some(gso) => Cut::new(&packet, gso).and_then(|cut| cut.run(pool)),
-        None if packet.checksum().is_some() && !packet.make_unique(pool) => {
-            Err(DropReason::NoBuffer)
+    let failed = |reason| SegmentError { reason, packets };
+    let Some(gso) = packet.gso() else {
+        if packet.checksum().is_some() && !packet.make_unique(pool) {
+            return Err(failed(DropReason::NoBuffer));
         }
-        None => fill_checksum(&mut packet).map(|()| PacketList::from(packet)),
+        fill_checksum(&mut packet).map_err(failed)?;
+        out.push_back(packet);
+        return Ok(None);
     };
-    match result {
-        Ok(mut wire) => {
-            out.append(&mut wire);
-            Ok(())
-        }
-        Err(reason) => Err(SegmentError { reason, packets }),
-    }
+    let count = limit.clamp(1, usize::from(gso.segments));
+    let cut = Cut::new(&packet, gso).and_then(|cut| cut.run(count, pool));
+    out.append(&mut cut.map_err(failed)?);
+    let left = gso.segments - count as u16;
+    Ok((left > 0).then(|| {
+        packet.set_segments_left(left);
+        packet
+    }))
 }
 
 /// Completes the checksum of a frame that is marked as needing it ([`Packet::checksum`]) and clears the mark. Does nothing to
@@ -92,7 +110,8 @@ pub(super) fn checksum_place(headers: &Headers) -> Option<Checksum> {
 /// How to cut the frame into wire packets of `size` payload bytes; `None` if it fits one.
 ///
 /// # Errors
-/// [`DropReason::BadGso`] if a frame like this cannot be cut like that.
+/// [`DropReason::BadGso`] if a frame like this cannot be cut like that, [`DropReason::GsoSize`] if
+/// no honest stack asks for that.
 pub(super) fn plan(
     packet: &Packet,
     headers: &Headers,
@@ -118,6 +137,13 @@ pub(super) fn plan(
         return Ok(None);
     }
     let segments = payload.div_ceil(usize::from(size));
+    let sane = match kind {
+        GsoKind::TcpV4 | GsoKind::TcpV6 => size >= TCP_MIN_GSO_SIZE,
+        GsoKind::Udp => segments <= UDP_MAX_SEGMENTS,
+    };
+    if !sane {
+        return Err(DropReason::GsoSize);
+    }
     let segments = u16::try_from(segments).map_err(|_| DropReason::BadGso)?;
     Ok(Some(Gso {
         kind,
@@ -137,7 +163,10 @@ fn be16(data: &[u8], at: usize) -> Option<u16> {
 /// A large frame being cut.
 struct Cut<'a> {
     frame: &'a Packet,
+    /// Of the whole frame.
     gso: Gso,
+    /// Wire packets that were made before.
+    made: u16,
     headers: Headers,
     /// All headers, as in the frame.
     template: &'a [u8],
@@ -149,7 +178,14 @@ struct Cut<'a> {
 impl<'a> Cut<'a> {
     fn new(frame: &'a Packet, gso: Gso) -> Result<Cut<'a>, DropReason> {
         let headers = parse(frame)?;
-        if plan(frame, &headers, gso.kind, gso.ecn, gso.size)? != Some(gso) {
+        let whole =
+            plan(frame, &headers, gso.kind, gso.ecn, gso.size)?.ok_or(DropReason::BadGso)?;
+        let made = whole.segments.saturating_sub(gso.segments);
+        let left = Gso {
+            segments: whole.segments - made,
+            ..whole
+        };
+        if left != gso || frame.is_partial() != (made > 0) {
             return Err(DropReason::BadGso);
         }
         let place = checksum_place(&headers).ok_or(DropReason::BadGso)?;
@@ -170,13 +206,15 @@ impl<'a> Cut<'a> {
         };
         let mut segments = frame.segments();
         segments.next();
-        let payload = Payload {
+        let mut payload = Payload {
             part: rest,
             segments,
         };
+        payload.skip(usize::from(made) * usize::from(gso.size));
         Ok(Cut {
             frame,
-            gso,
+            gso: whole,
+            made,
             headers,
             template,
             pseudo,
@@ -184,15 +222,16 @@ impl<'a> Cut<'a> {
         })
     }
 
-    fn run(mut self, pool: &Pool) -> Result<PacketList, DropReason> {
-        let count = usize::from(self.gso.segments);
+    /// The next `count` wire packets, which there are.
+    fn run(mut self, count: usize, pool: &Pool) -> Result<PacketList, DropReason> {
         let mut fresh = PacketList::new();
         if pool.alloc_bulk(count, &mut fresh) < count {
             return Err(DropReason::NoBuffer);
         }
         let mut wire = PacketList::new();
-        let mut rest = self.frame.len() - self.template.len();
-        let mut index = 0;
+        let made = usize::from(self.made) * usize::from(self.gso.size);
+        let mut rest = self.frame.len() - self.template.len() - made;
+        let mut index = self.made;
         while let Some(mut packet) = fresh.pop_front() {
             let n = rest.min(usize::from(self.gso.size));
             rest -= n;
@@ -268,6 +307,18 @@ struct Payload<'a> {
 }
 
 impl Payload<'_> {
+    /// Leaves `n` bytes out.
+    fn skip(&mut self, mut n: usize) {
+        while n > self.part.len() {
+            n -= self.part.len();
+            match self.segments.next() {
+                Some(part) => self.part = part,
+                None => n = 0,
+            }
+        }
+        self.part = &self.part[n..];
+    }
+
     /// Appends the next `n` bytes to `packet`, in further buffers of `pool` if it is full. Returns their partial sum.
     fn copy(&mut self, mut n: usize, packet: &mut Packet, pool: &Pool) -> Result<u64, DropReason> {
         let mut sum = 0;

@@ -35,7 +35,7 @@ fn cut(frame: &Frame, mut packet: Packet, size: u16, pool: &Pool) -> Vec<Vec<u8>
     let expected = packet.gso().unwrap();
     let wire_len = packet.wire_len();
     let mut out = PacketList::new();
-    segment(packet, pool, &mut out).unwrap();
+    segment(packet, usize::MAX, pool, &mut out).unwrap();
     assert_eq!(out.len(), usize::from(expected.segments));
     assert_eq!(out.bytes(), wire_len);
     let wire: Vec<Vec<u8>> = out.iter().map(bytes_of).collect();
@@ -105,7 +105,9 @@ proptest! {
         small_buffers: bool,
     ) {
         // Sizes that leave anything from one byte to all but one for the last wire packet.
-        let size = 1 + size.index(frame.payload.len() - 1);
+        let least = usize::from(frame.least_size());
+        prop_assume!(least < frame.payload.len());
+        let size = least + size.index(frame.payload.len() - least);
         let bytes = frame.bytes();
         let header_len = frame.header_len();
         let mut cuts: Vec<usize> =
@@ -114,6 +116,45 @@ proptest! {
         // In small buffers, a wire packet is a chain.
         let pool = if small_buffers { pool(4000, 576) } else { pool(3000, 4096) };
         cut(&frame, chained(&bytes, &cuts), size as u16, &pool);
+    }
+
+    /// In chunks, whatever their length and whether the frame is shared: the same wire packets, and at each step
+    /// what was made and what is left are as many packets and bytes as the frame stood for.
+    #[test]
+    fn chunks_are_the_same_wire_packets(
+        frame in large_frames(3000),
+        size: prop::sample::Index,
+        mut cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..5),
+        limits in prop::collection::vec(1..20_usize, 1..8),
+        shared: bool,
+    ) {
+        let least = usize::from(frame.least_size());
+        prop_assume!(least < frame.payload.len());
+        let size = (least + size.index(frame.payload.len() - least)) as u16;
+        let bytes = frame.bytes();
+        let header_len = frame.header_len();
+        let mut cuts: Vec<usize> =
+            cuts.drain(..).map(|c| header_len + c.index(bytes.len() - header_len + 1)).collect();
+        cuts.sort_unstable();
+        let pool = pool(800, 2048);
+        let whole = cut(&frame, chained(&bytes, &cuts), size, &pool);
+        let mut large = chained(&bytes, &cuts);
+        mark(&mut large, &frame, size);
+        let (packets, wire_len) = (large.wire_packets(), large.wire_len());
+        let other = shared.then(|| large.share(&pool).unwrap());
+        let mut made = PacketList::new();
+        let mut rest = Some(large);
+        for limit in limits.iter().cycle() {
+            let Some(large) = rest else { break };
+            let before = made.len();
+            rest = segment(large, *limit, &pool, &mut made).unwrap();
+            prop_assert!((1..=*limit).contains(&(made.len() - before)));
+            let left = rest.as_ref().map_or((0, 0), |r| (r.wire_packets(), r.wire_len()));
+            prop_assert_eq!(left, (packets - made.len() as u64, wire_len - made.bytes()));
+        }
+        prop_assert_eq!(made.iter().map(bytes_of).collect::<Vec<_>>(), whole);
+        drop((made, other));
+        prop_assert_eq!(pool.stats().free, pool.stats().buffers);
     }
 
     #[test]
@@ -142,13 +183,13 @@ proptest! {
 
 #[test]
 fn the_largest_frames() {
-    // 65,535 bytes of IP; sizes of Ethernet, of a jumbo frame and of an MSS of 400.
+    // 65,535 bytes of IP; sizes of Ethernet, of a jumbo frame and of about the most datagrams.
     for (v6, vlans) in [(false, 0), (true, 2)] {
         let room = 65_535 - if v6 { 0 } else { 20 };
         let mut tcp = Frame::tcp(v6, room - 32);
         let mut udp = Frame::udp(v6, room - 8);
         (tcp.vlans, udp.vlans) = (vlans, vlans);
-        for size in [400, 1448, 8948] {
+        for size in [512, 1448, 8948] {
             let pool = pool(400, 2048);
             for frame in [&tcp, &udp] {
                 cut(
@@ -233,7 +274,7 @@ fn metadata_goes_to_every_wire_packet() {
     packet.set_port(10);
     packet.set_timestamp(Time(11));
     let mut out = PacketList::new();
-    segment(packet, &pool(3, 2048), &mut out).unwrap();
+    segment(packet, usize::MAX, &pool(3, 2048), &mut out).unwrap();
     assert_eq!(out.len(), 3);
     for p in out.iter() {
         let numbers = (
@@ -256,7 +297,7 @@ fn a_frame_that_is_not_large_gets_its_checksum() {
     let mut packet = packet(&frame.bytes());
     packet.set_checksum(Some(frame.checksum()));
     let mut out = PacketList::new();
-    segment(packet, &pool(1, 2048), &mut out).unwrap();
+    segment(packet, usize::MAX, &pool(1, 2048), &mut out).unwrap();
     let only = out.pop_front().unwrap();
     assert_eq!((only.checksum(), out.len()), (None, 0));
     assert_eq!(verified_payload(only.data()), frame.payload);
@@ -269,7 +310,7 @@ fn refused(frame: &Frame, pool: &Pool, change: impl FnOnce(&mut Packet)) -> Drop
     change(&mut large);
     let packets = large.wire_packets();
     let mut out = PacketList::from(packet(&[0; 60]));
-    let error = segment(large, pool, &mut out).unwrap_err();
+    let error = segment(large, usize::MAX, pool, &mut out).unwrap_err();
     assert_eq!((error.packets, out.len()), (packets, 1));
     assert_eq!(
         pool.stats().free,
@@ -325,7 +366,7 @@ fn headers_longer_than_a_buffer() {
         header_len: 258,
     }));
     let pool = pool(10, 512);
-    let error = segment(large, &pool, &mut PacketList::new()).unwrap_err();
+    let error = segment(large, usize::MAX, &pool, &mut PacketList::new()).unwrap_err();
     assert_eq!((error.reason, error.packets), (DropReason::TooLong, 3));
     assert_eq!(pool.stats().free, 10);
 }
@@ -418,7 +459,7 @@ fn a_large_frame_without_the_checksum_mark_gets_checksums_too() {
     let at = frame.transport_offset() + 16;
     large.data_mut()[at..at + 2].copy_from_slice(&[0xab, 0xcd]);
     let mut out = PacketList::new();
-    segment(large, &pool(3, 2048), &mut out).unwrap();
+    segment(large, usize::MAX, &pool(3, 2048), &mut out).unwrap();
     let payload: Vec<u8> = out
         .iter()
         .flat_map(|p| verified_payload(p.data()))

@@ -6,7 +6,7 @@ use etherparse::{NetSlice, SlicedPacket, TransportSlice};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::{Checksum, Packet};
+use super::{Checksum, Packet, TCP_MIN_GSO_SIZE, UDP_MAX_SEGMENTS};
 use crate::pool::{Pool, PoolConfig};
 
 /// Transport header of a [`Frame`].
@@ -76,6 +76,14 @@ impl Frame {
         Frame {
             transport: Transport::Udp,
             ..Frame::tcp(v6, len)
+        }
+    }
+
+    /// The fewest payload bytes in each of its wire packets that an honest stack asks for.
+    pub(super) fn least_size(&self) -> u16 {
+        match self.transport {
+            Transport::Tcp { .. } => TCP_MIN_GSO_SIZE,
+            _ => self.payload.len().div_ceil(UDP_MAX_SEGMENTS) as u16,
         }
     }
 

@@ -105,8 +105,8 @@ impl Child {
         if left > 0
             && let Some(packet) = self.stash.take()
         {
+            left = left.saturating_sub(packet.wire_packets() as usize);
             mine.push_back(packet);
-            left -= 1;
         }
         let next = self.qdisc.dequeue(left, now, &mut mine, dropped);
         let next = if self.stash.is_some() {

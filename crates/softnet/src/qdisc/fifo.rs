@@ -92,7 +92,8 @@ impl Fifo {
         out: &mut PacketList,
         stats: &mut QdiscStats,
     ) -> Next {
-        for _ in 0..budget {
+        let end = stats.packets + budget as u64;
+        while stats.packets < end {
             match self.pop(stats) {
                 Some(packet) => out.push_back(packet),
                 None => return Next::Idle,

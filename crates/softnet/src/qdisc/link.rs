@@ -51,6 +51,18 @@ impl From<&crate::packet::Packet> for WireSize {
     }
 }
 
+impl WireSize {
+    /// That of the first wire packet.
+    pub(super) fn first(self) -> WireSize {
+        let each = self.each.min(self.bytes);
+        WireSize {
+            packets: 1,
+            bytes: each,
+            each,
+        }
+    }
+}
+
 impl LinkCost {
     /// Bytes charged for one packet of `len` bytes.
     pub fn charge(&self, len: u64) -> u64 {

@@ -42,10 +42,12 @@
 //!     }
 //!
 //!     fn dequeue(&mut self, budget: usize, _: Time, out: &mut PacketList, _: &mut Dropped) -> Next {
-//!         for _ in 0..budget {
+//!         let mut left = budget as u64;
+//!         while left > 0 {
 //!             let Some(packet) = self.small.pop_front().or_else(|| self.large.pop_front()) else {
 //!                 return Next::Idle;
 //!             };
+//!             left = left.saturating_sub(packet.wire_packets());
 //!             self.stats.qlen -= 1;
 //!             self.stats.backlog -= packet.wire_len();
 //!             self.stats.queued -= packet.wire_packets();
@@ -164,7 +166,7 @@ pub trait Qdisc: Send + fmt::Debug {
         false
     }
 
-    /// Appends up to `budget` packets to `out`. Stops earlier only if nothing more may leave now.
+    /// Appends frames to `out` until they stand for `budget` wire packets or more. Stops earlier only if nothing more may leave now.
     fn dequeue(
         &mut self,
         budget: usize,

@@ -74,9 +74,11 @@ impl Qdisc for PfifoFast {
         out: &mut PacketList,
         _: &mut Dropped,
     ) -> Next {
-        let end = out.len() + budget;
+        let end = self.stats.packets + budget as u64;
         for band in &mut self.bands {
-            if band.dequeue(end - out.len(), out, &mut self.stats) == Next::Ready {
+            // None if a large frame of the band before had more.
+            let left = end.saturating_sub(self.stats.packets);
+            if band.dequeue(left as usize, out, &mut self.stats) == Next::Ready {
                 return Next::Ready;
             }
         }

@@ -153,20 +153,19 @@ impl Qdisc for Prio {
         out: &mut PacketList,
         dropped: &mut Dropped,
     ) -> Next {
-        let end = out.len() + budget;
+        let end = self.bands.totals().packets + budget as u64;
         let mut earliest: Option<Time> = None;
         for band in 0..self.bands.len() {
             if self.bands.stats(band).qlen == 0 {
                 continue;
             }
-            let left = end - out.len();
+            let left = end.saturating_sub(self.bands.totals().packets);
             if left == 0 {
                 return Next::Ready;
             }
-            match self
-                .bands
-                .with(band, |child| child.dequeue(left, now, out, dropped))
-            {
+            match self.bands.with(band, |child| {
+                child.dequeue(left as usize, now, out, dropped)
+            }) {
                 Next::Ready => return Next::Ready,
                 Next::Idle => {}
                 Next::At(time) => earliest = Some(earliest.map_or(time, |e| e.min(time))),

@@ -3,16 +3,20 @@
 //!
 //! Both [buckets](super::bucket) are changed only when a packet leaves. INV-Q-3: over any window T at most `burst + rate * T` bytes leave.
 //!
-//! A large frame (GSO) that costs more than the bucket holds is segmented; anything else that does could never leave and is dropped with
+//! A large frame (GSO) that costs more than the bucket holds is segmented, as it leaves: until then it waits in one piece, so
+//! that it takes no more buffers than it came with. Anything else that costs more could never leave and is dropped with
 //! [`DropReason::QdiscOversize`].
 
 use super::bucket::{Bucket, UNIT};
 use super::children::Children;
 use super::{AnyQdisc, Bfifo, LinkCost, Next, Peek, Qdisc, QdiscStats, TbfSpec, WireSize};
-use crate::packet::{PacketList, segment};
+use crate::packet::{Packet, PacketList, segment};
 use crate::pool::Pool;
 use crate::stats::{DropReason, Dropped};
 use crate::time::Time;
+
+/// Segments that one step makes at most: buffers that it takes from the pool.
+const CHUNK: u64 = 64;
 
 /// The two buckets, and what they let pass.
 #[derive(Debug)]
@@ -51,6 +55,28 @@ impl Shaper {
     fn price(&self, size: WireSize) -> Option<u64> {
         let cost = self.link.cost(size);
         (size.bytes <= self.max_size && cost <= self.max_cost).then(|| cost * UNIT)
+    }
+
+    /// What a frame's next wire packet costs, if it is segmented and all of them can leave.
+    fn price_of_each(&self, size: WireSize) -> Option<u64> {
+        self.price(size.first())
+    }
+
+    /// Takes the tokens for the next wire packets of a frame that is segmented, at most `limit`. Returns how many were paid for, and how long to wait for
+    /// the tokens of the next, if they were missing.
+    fn take_some(&mut self, size: WireSize, limit: u64, now: Time) -> (u64, Option<u64>) {
+        for paid in 0..limit.min(size.packets) {
+            let mut one = size;
+            if paid + 1 == size.packets {
+                one.each = size.bytes - paid * size.each;
+            }
+            // Checked when it was let in; nothing makes it longer.
+            let price = self.price_of_each(one).unwrap_or(0);
+            if let Err(wait) = self.take(price, now) {
+                return (paid, Some(wait));
+            }
+        }
+        (limit.min(size.packets), None)
     }
 
     /// Tokens in both buckets now, and nanoseconds until they suffice.
@@ -98,6 +124,8 @@ impl Shaper {
 pub struct Tbf {
     shaper: Shaper,
     class: Children,
+    /// The frame that is being segmented: out of the class, but still queued.
+    segmenting: Option<Packet>,
     limit: u64,
     pool: Pool,
     /// Drops of our own.
@@ -114,6 +142,7 @@ impl Tbf {
         Tbf {
             shaper: Shaper::new(spec),
             class: Children::new([AnyQdisc::Bfifo(Bfifo::new(spec.limit))]),
+            segmenting: None,
             limit: spec.limit,
             pool,
             drops: 0,
@@ -153,37 +182,117 @@ impl Tbf {
         if shrinks {
             // A packet that was let in before might block the queue for ever now.
             let mut again = PacketList::new();
-            self.class.drain(&mut again);
+            self.drain(&mut again);
             self.enqueue(&mut again, now, dropped);
         }
     }
 
-    /// Cuts or drops what can never leave in one piece.
+    /// Drops what can never leave, not even segmented.
     fn admit(&mut self, packets: &mut PacketList, dropped: &mut Dropped) -> PacketList {
         let mut accepted = PacketList::new();
         while let Some(packet) = packets.pop_front() {
-            if self.shaper.price((&packet).into()).is_some() {
+            let size = WireSize::from(&packet);
+            if self.shaper.price(size).is_some()
+                || packet.gso().is_some() && self.shaper.price_of_each(size).is_some()
+            {
                 accepted.push_back(packet);
-            } else if packet.gso().is_some() {
-                let mut parts = PacketList::new();
-                if let Err(error) = segment(packet, &self.pool, &mut parts) {
-                    self.drops += 1;
-                    dropped.note(error.reason, error.packets);
-                }
-                while let Some(part) = parts.pop_front() {
-                    if self.shaper.price((&part).into()).is_some() {
-                        accepted.push_back(part);
-                    } else {
-                        self.drops += 1;
-                        dropped.push(part, DropReason::QdiscOversize);
-                    }
-                }
             } else {
                 self.drops += 1;
                 dropped.push(packet, DropReason::QdiscOversize);
             }
         }
         accepted
+    }
+
+    /// The frame that is being segmented, if there is one, without sending it.
+    fn take_back(&mut self) -> Option<Packet> {
+        let packet = self.segmenting.take()?;
+        self.lost.0 += packet.wire_len();
+        self.lost.1 += packet.wire_packets();
+        Some(packet)
+    }
+
+    /// Sends frames that need not be segmented until `left` is used up, or until one comes up that must be. The result is why it stopped before that.
+    #[inline]
+    fn dequeue_whole(
+        &mut self,
+        left: &mut u64,
+        now: Time,
+        out: &mut PacketList,
+        dropped: &mut Dropped,
+    ) -> Option<Next> {
+        let Tbf {
+            shaper,
+            class,
+            segmenting,
+            overlimits,
+            drops,
+            lost,
+            ..
+        } = self;
+        class.with(0, |child| {
+            while *left > 0 {
+                let size = match child.peek(now, dropped) {
+                    Peek::Packet(size) => size,
+                    Peek::At(time) => return Some(Next::At(time)),
+                    Peek::Idle | Peek::Unknown => return Some(Next::Idle),
+                };
+                let Some(price) = shaper.price(size) else {
+                    let mut large = PacketList::new();
+                    child.dequeue(1, now, &mut large, dropped);
+                    if size.packets > 1 && shaper.price_of_each(size).is_some() {
+                        *segmenting = large.pop_front();
+                        return None;
+                    }
+                    // Only a discipline that lengthens packets gets here: what was let in fits.
+                    *drops += large.len() as u64;
+                    *lost = (lost.0 + size.bytes, lost.1 + size.packets);
+                    dropped.append(large, DropReason::QdiscOversize);
+                    continue;
+                };
+                if let Err(wait) = shaper.take(price, now) {
+                    *overlimits += 1;
+                    return Some(Next::At(now.plus_nanos(wait)));
+                }
+                child.dequeue(1, now, out, dropped);
+                *left = left.saturating_sub(size.packets);
+            }
+            None
+        })
+    }
+
+    /// Sends wire packets of the frame that is being segmented, at most `limit`. Returns how many, and the time for which the next must wait.
+    fn segment(
+        &mut self,
+        limit: u64,
+        now: Time,
+        out: &mut PacketList,
+        dropped: &mut Dropped,
+    ) -> (u64, Option<Time>) {
+        let Some(frame) = self.segmenting.take() else {
+            return (0, None);
+        };
+        let size = WireSize::from(&frame);
+        let (paid, wait) = self.shaper.take_some(size, limit.min(CHUNK), now);
+        self.overlimits += u64::from(wait.is_some());
+        let wait = wait.map(|wait| now.plus_nanos(wait));
+        if paid == 0 {
+            self.segmenting = Some(frame);
+            return (0, wait);
+        }
+        match segment(frame, paid as usize, &self.pool, out) {
+            Ok(rest) => {
+                self.segmenting = rest;
+                (paid, wait)
+            }
+            Err(error) => {
+                self.drops += 1;
+                self.lost.0 += size.bytes;
+                self.lost.1 += error.packets;
+                dropped.note(error.reason, error.packets);
+                (paid, None)
+            }
+        }
     }
 }
 
@@ -207,45 +316,37 @@ impl Qdisc for Tbf {
         out: &mut PacketList,
         dropped: &mut Dropped,
     ) -> Next {
-        let Tbf {
-            shaper,
-            class,
-            overlimits,
-            drops,
-            lost,
-            ..
-        } = self;
-        class.with(0, |child| {
-            for _ in 0..budget {
-                let size = match child.peek(now, dropped) {
-                    Peek::Packet(size) => size,
-                    Peek::At(time) => return Next::At(time),
-                    Peek::Idle | Peek::Unknown => return Next::Idle,
-                };
-                let Some(price) = shaper.price(size) else {
-                    // Only a discipline that lengthens packets gets here: what was let in fits.
-                    let mut oversize = PacketList::new();
-                    child.dequeue(1, now, &mut oversize, dropped);
-                    *drops += oversize.len() as u64;
-                    *lost = (lost.0 + size.bytes, lost.1 + size.packets);
-                    dropped.append(oversize, DropReason::QdiscOversize);
-                    continue;
-                };
-                if let Err(wait) = shaper.take(price, now) {
-                    *overlimits += 1;
-                    return Next::At(now.plus_nanos(wait));
+        let mut left = budget as u64;
+        while left > 0 {
+            if self.segmenting.is_some() {
+                match self.segment(left, now, out, dropped) {
+                    (_, Some(time)) => return Next::At(time),
+                    (sent, None) => left = left.saturating_sub(sent),
                 }
-                child.dequeue(1, now, out, dropped);
+                continue;
             }
-            match child.peek_only(now) {
-                Peek::Idle => Next::Idle,
-                Peek::At(time) => Next::At(time),
-                Peek::Packet(_) | Peek::Unknown => Next::Ready,
+            if let Some(next) = self.dequeue_whole(&mut left, now, out, dropped) {
+                return next;
             }
-        })
+        }
+        // Tokens may be missing; that is seen at the next call.
+        match self.class.get(0).map(|child| child.peek_only(now)) {
+            _ if self.segmenting.is_some() => Next::Ready,
+            Some(Peek::Idle) | None => Next::Idle,
+            Some(Peek::At(time)) => Next::At(time),
+            Some(Peek::Packet(_) | Peek::Unknown) => Next::Ready,
+        }
     }
 
     fn peek(&self, now: Time) -> Peek {
+        if let Some(frame) = &self.segmenting {
+            let one = WireSize::from(frame).first();
+            let price = self.shaper.price(one).unwrap_or(0);
+            return match self.shaper.ask(price, now).2 {
+                0 => Peek::Packet(one),
+                wait => Peek::At(now.plus_nanos(wait)),
+            };
+        }
         let child = self.class.get(0).map(|child| child.peek_only(now));
         match child.unwrap_or(Peek::Idle) {
             Peek::Packet(size) => match self.shaper.price(size) {
@@ -253,7 +354,7 @@ impl Qdisc for Tbf {
                     0 => Peek::Packet(size),
                     wait => Peek::At(now.plus_nanos(wait)),
                 },
-                // It will be dropped, and what is behind it decides.
+                // It will be segmented; how long the first packet is shows then.
                 None => Peek::Unknown,
             },
             other => other,
@@ -261,22 +362,35 @@ impl Qdisc for Tbf {
     }
 
     fn drain(&mut self, out: &mut PacketList) {
+        out.extend(self.take_back());
         self.class.drain(out);
     }
 
     fn reset(&mut self, dropped: &mut Dropped) {
+        if let Some(frame) = self.take_back() {
+            dropped.push(frame, DropReason::QdiscReset);
+        }
         self.class.reset(dropped);
         self.shaper.fill();
     }
 
     fn stats(&self) -> QdiscStats {
         let totals = self.class.totals();
-        QdiscStats {
+        let mut stats = QdiscStats {
             bytes: totals.bytes.saturating_sub(self.lost.0),
             packets: totals.packets.saturating_sub(self.lost.1),
             drops: totals.drops + self.drops,
             overlimits: self.overlimits,
             ..totals
+        };
+        if let Some(frame) = &self.segmenting {
+            let (bytes, packets) = frame.wire();
+            stats.bytes = stats.bytes.saturating_sub(bytes);
+            stats.packets = stats.packets.saturating_sub(packets);
+            stats.qlen += 1;
+            stats.backlog += bytes;
+            stats.queued += packets;
         }
+        stats
     }
 }

@@ -167,11 +167,8 @@ fn tbf_drops_what_can_never_leave() {
     assert_eq!(leave(&mut q, Time::ZERO).0, [2], "the queue is not blocked");
 }
 
-/// A large frame that does not fit the bucket is cut, and its segments count and leave one by one.
-#[test]
-fn tbf_cuts_large_frames() {
-    let pool = pool(64);
-    let mut q = build(tbf(1_000_000, 2000, 100_000), &pool);
+/// A large frame of 8 datagrams of 192 bytes.
+fn large(pool: &Pool) -> Packet {
     let mut large = pool.alloc().unwrap();
     let payload = 8 * 150;
     let mut bytes = vec![0; 14 + 20 + 8 + payload];
@@ -189,6 +186,15 @@ fn tbf_cuts_large_frames() {
         segments: 8,
         header_len: 42,
     }));
+    large
+}
+
+/// A large frame that does not fit the bucket is cut as it leaves: its segments leave one by one, and until then it takes no buffer but its own.
+#[test]
+fn tbf_cuts_large_frames() {
+    let pool = pool(64);
+    let mut q = build(tbf(1_000_000, 2000, 100_000), &pool);
+    let large = large(&pool);
     let mut small = build(tbf(1_000_000, 1000, 100_000), &pool);
     let copy = large.copy(&pool).unwrap();
     assert!(offer(&mut q, large, Time::ZERO));
@@ -196,20 +202,99 @@ fn tbf_cuts_large_frames() {
         (q.stats().qlen, q.stats().queued, q.stats().backlog),
         (1, 8, 8 * 192)
     );
+    let used = || pool.stats().buffers - pool.stats().free;
+    let before = used();
     assert!(offer(&mut small, copy, Time::ZERO));
-    assert_eq!(
-        (
-            small.stats().qlen,
-            small.stats().queued,
-            small.stats().backlog
-        ),
-        (8, 8, 8 * 192)
-    );
+    assert_eq!(used(), before);
+    let counts = |q: &AnyQdisc| {
+        let s = q.stats();
+        (s.qlen, s.queued, s.backlog, s.packets, s.bytes)
+    };
+    assert_eq!(counts(&small), (1, 8, 8 * 192, 0, 0));
+    // What left and what waits add up at every step.
+    assert_eq!(leave_at_most(&mut small, 2, Time::ZERO), (2, Next::Ready));
+    assert_eq!(counts(&small), (1, 6, 6 * 192, 2, 2 * 192));
     assert_eq!(
         leave(&mut small, Time::ZERO).0.len(),
-        5,
-        "1000 bytes of 192 each"
+        3,
+        "1000 bytes of 192"
     );
+    assert_eq!(counts(&small), (1, 3, 3 * 192, 5, 5 * 192));
+    // A budget that just suffices ends with nothing queued.
+    let later = Time(SECOND);
+    assert_eq!(leave_at_most(&mut small, 3, later), (3, Next::Idle));
+    assert_eq!(counts(&small), (0, 0, 0, 8, 8 * 192));
+}
+
+/// A half-segmented frame moves, whole as it is left, where the queue's content moves, and its rest is not counted as sent.
+#[test]
+fn tbf_gives_back_a_half_segmented_frame() {
+    let pool = pool(64);
+    let mut q = build(tbf(1_000_000, 1000, 100_000), &pool);
+    assert!(offer(&mut q, large(&pool), Time::ZERO));
+    assert_eq!(leave(&mut q, Time::ZERO).0.len(), 5);
+    let mut moved = PacketList::new();
+    q.drain(&mut moved);
+    assert_eq!((moved.len(), moved.wire_packets()), (1, 3));
+    let stats = q.stats();
+    assert_eq!((stats.packets, stats.bytes), (5, 5 * 192));
+    assert_eq!((stats.qlen, stats.queued, stats.backlog), (0, 0, 0));
+    let mut other = build(tbf(1_000_000, 400, 100_000), &pool);
+    other.enqueue(&mut moved, Time::ZERO, &mut Dropped::new());
+    assert_eq!((other.stats().queued, other.stats().backlog), (3, 3 * 192));
+    assert_eq!(leave(&mut other, Time::ZERO).0.len(), 2);
+    assert_eq!(leave(&mut other, Time(SECOND)), (vec![0], Next::Idle));
+}
+
+/// A large frame of which no packet fits the bucket is dropped whole: not even a short last packet passes.
+#[test]
+fn tbf_drops_a_large_frame_that_never_fits() {
+    let pool = pool(64);
+    let mut q = build(tbf(1_000_000, 191, 100_000), &pool);
+    let mut dropped = Dropped::new();
+    q.enqueue(&mut large(&pool).into(), Time::ZERO, &mut dropped);
+    assert_eq!(dropped.wire_packets(), 8);
+    assert_eq!((q.stats().drops, q.stats().qlen), (1, 0));
+    dropped.settle(&DropCounters::new());
+}
+
+/// Budgets are in wire packets: a frame with which the budget is used up is the last.
+#[test]
+fn budgets_are_charged_in_wire_packets() {
+    let pool = pool(64);
+    let fast = || QdiscSpec::PfifoFast { limit: 100 };
+    for spec in [
+        QdiscSpec::Pfifo { limit: 100 },
+        fast(),
+        QdiscSpec::Prio(PrioSpec::default()),
+    ] {
+        let mut q = build(spec.clone(), &pool);
+        for _ in 0..4 {
+            assert!(offer(&mut q, large(&pool), Time::ZERO));
+        }
+        // Another band, where there are bands.
+        assert!(offer(&mut q, packet(&pool, 100, 2, 9), Time::ZERO));
+        assert_eq!(
+            leave_at_most(&mut q, 1, Time::ZERO),
+            (1, Next::Ready),
+            "{spec:?}"
+        );
+        assert_eq!(
+            leave_at_most(&mut q, 9, Time::ZERO),
+            (2, Next::Ready),
+            "{spec:?}"
+        );
+        assert_eq!(
+            leave_at_most(&mut q, 8, Time::ZERO),
+            (1, Next::Ready),
+            "{spec:?}"
+        );
+        assert_eq!(
+            leave_at_most(&mut q, 8, Time::ZERO),
+            (1, Next::Idle),
+            "{spec:?}"
+        );
+    }
 }
 
 #[test]

@@ -30,6 +30,9 @@ drop_reasons! {
     BadHeader = "bad_header",
     /// The frame's virtio-net segmentation fields do not fit the frame.
     BadGso = "bad_gso",
+    /// The frame claims smaller or more wire packets than any honest stack makes: under 8 bytes of TCP payload each, or more than
+    /// 128 datagrams. Counted as one packet.
+    GsoSize = "gso_size",
     /// The frame's virtio-net checksum fields point outside the frame.
     BadChecksumOffload = "bad_csum_offload",
     /// Longer than a driver's buffers or than the protocol allows.

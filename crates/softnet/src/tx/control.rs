@@ -24,7 +24,7 @@ impl<R: TxRing> TxQueue<R> {
     /// control path only.
     pub(super) fn evict(&self) -> (Vec<R>, PacketList) {
         let (mut guard, mut left) = self.run.begin_slow();
-        let mut waiting = guard.requeued.take();
+        let mut waiting = guard.take_dequeued();
         guard.qdisc.drain(&mut waiting);
         waiting.append(&mut guard.adopted);
         waiting.append(&mut left);
@@ -102,7 +102,7 @@ impl<R: TxRing> TxQueue<R> {
         let (mut guard, left) = self.run.begin_slow();
         guard.active = active;
         if !active {
-            let mut gone = guard.requeued.take();
+            let mut gone = guard.take_dequeued();
             guard.stopped = false;
             guard.qdisc.drain(&mut gone);
             guard.dropped.append(gone, DropReason::QdiscReset);

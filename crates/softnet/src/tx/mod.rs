@@ -45,6 +45,8 @@ mod bug_tests;
 #[cfg(test)]
 mod driver_tests;
 #[cfg(test)]
+mod large_frame_tests;
+#[cfg(test)]
 mod mq_tests;
 #[cfg(test)]
 mod requeue_tests;

@@ -195,11 +195,10 @@ impl<R: TxRing> Runner<R> {
                 let rest = list.waiting.take();
                 self.dropped.append(rest, DropReason::DriverRefused);
             }
-            let taken = before.frames - list.waiting.len();
-            if taken > 0 {
-                budget.packets = budget.packets.saturating_sub(taken);
+            if before.frames > list.waiting.len() {
                 list.since = None;
                 list.counts = Counts::of(&list.waiting);
+                budget.charge(before.packets - list.counts.packets);
                 total.sub(before);
                 total.add(list.counts);
             }

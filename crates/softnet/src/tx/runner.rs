@@ -4,7 +4,7 @@ use super::queue::TxQueue;
 use super::requeue::Requeue;
 use super::ring::{Sent, TxRing, Xmit};
 use super::validate;
-use crate::packet::{MergeKinds, PacketList, merge};
+use crate::packet::{MergeKinds, Packet, PacketList, merge};
 use crate::qdisc::{AnyQdisc, Next, Qdisc};
 use crate::stats::{DropReason, Dropped, Published, Sampler};
 use crate::time::Time;
@@ -32,9 +32,13 @@ pub(super) enum Left {
 }
 
 /// What a run may do before it must hand over.
+///
+/// A run sends at most its quota of wire packets, and what the last frame has beyond that if the
+/// driver takes it in one piece. A frame that has to be segmented is segmented as far as the quota
+/// goes; the rest waits, in one piece, for the next run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Budget {
-    /// Packets to send.
+    /// Wire packets to send.
     pub(super) packets: usize,
     /// Packets to enqueue.
     pub(super) adoptions: usize,
@@ -51,6 +55,12 @@ impl Budget {
             adoptions: ADOPTIONS * packets,
             start: now,
         }
+    }
+
+    /// Charges wire packets that were sent, or dropped instead.
+    #[inline]
+    pub(super) fn charge(&mut self, wire_packets: u64) {
+        self.packets = self.packets.saturating_sub(wire_packets as usize);
     }
 
     fn is_used_up(&self) -> bool {
@@ -74,6 +84,9 @@ pub(super) struct Runner<R> {
     pub(super) adopted: PacketList,
     /// What the driver gave back, and what waits for a full ring; already fit for the driver.
     pub(super) requeued: Requeue,
+    /// Dequeued, but not yet fit for the driver: what is left of a frame that is being segmented.
+    /// It leaves before anything dequeued later.
+    segmenting: PacketList,
     pub(super) requeues: u64,
     /// The driver's rings that this queue feeds: its own, or all of the device, or none (see [`Device`](super::Device)).
     pub(super) rings: Vec<R>,
@@ -97,6 +110,7 @@ impl<R: TxRing> Runner<R> {
             qdisc,
             adopted: PacketList::new(),
             requeued: Requeue::default(),
+            segmenting: PacketList::new(),
             requeues: 0,
             rings,
             sent: Sent::default(),
@@ -112,6 +126,19 @@ impl<R: TxRing> Runner<R> {
     /// Wire packets that the driver has taken so far.
     pub(super) fn sent(&self) -> u64 {
         self.sent.packets
+    }
+
+    /// Whether nothing that was dequeued waits.
+    #[inline]
+    fn nothing_dequeued(&self) -> bool {
+        self.requeued.is_empty() && self.segmenting.is_empty()
+    }
+
+    /// Takes everything that was dequeued and waits, in the order in which it would have left.
+    pub(super) fn take_dequeued(&mut self) -> PacketList {
+        let mut all = self.requeued.take();
+        all.append(&mut self.segmenting);
+        all
     }
 
     /// Enqueues what was adopted, dequeues and sends, within `budget`.
@@ -132,7 +159,7 @@ impl<R: TxRing> Runner<R> {
         if self.rings.len() != 1 {
             if self.rings.is_empty() {
                 // The device's discipline is another queue's now: the worker takes what came too late there.
-                let idle = self.qdisc.stats().qlen == 0 && self.requeued.is_empty();
+                let idle = self.qdisc.stats().qlen == 0 && self.nothing_dequeued();
                 return if idle { Left::Nothing } else { Left::More };
             }
             self.requeued.now = now;
@@ -165,11 +192,16 @@ impl<R: TxRing> Runner<R> {
                 self.stopped = true;
                 return Left::Stopped;
             }
-            let mut batch = PacketList::new();
-            let next = self.dequeue(budget.packets, room, now, &mut batch);
-            budget.packets -= batch.len().min(budget.packets);
-            if !batch.is_empty() && self.finish(queue, &mut batch, now) == Xmit::Busy {
+            let mut batch = self.segmenting.take();
+            let mut next = Next::Ready;
+            if batch.is_empty() {
+                next = self.dequeue(budget.packets, room, now, &mut batch);
+            }
+            if !batch.is_empty() && self.finish(queue, &mut batch, budget) == Xmit::Busy {
                 return Left::Stopped;
+            }
+            if !self.segmenting.is_empty() {
+                continue;
             }
             match next {
                 Next::Idle | Next::At(_) if !all => return Left::More,
@@ -190,35 +222,42 @@ impl<R: TxRing> Runner<R> {
         budget: &mut Budget,
         published: &Published<10>,
     ) -> bool {
-        let count = adopted.len();
         let may = self.active
             && !self.stopped
-            && self.requeued.is_empty()
+            && self.nothing_dequeued()
             && self.adopted.is_empty()
             && self.rings.len() == 1
             && self.room(budget.start).is_none()
-            && count.wrapping_sub(1) < budget.packets
+            && !adopted.is_empty()
             && self.qdisc.bypass(adopted);
         if !may {
             return false;
         }
-        budget.packets -= count;
         let features = queue.features();
         // One look at each packet, for most are one and need nothing.
         let mut plain = !(features.uso && features.checksum);
+        let mut passed = Passed::default();
         for packet in &*adopted {
+            let is_plain = features.takes_plain(packet);
+            // What is beyond the budget, or has to be segmented, takes the long way.
+            if passed.packets >= budget.packets as u64 || !(is_plain || features.segments(packet)) {
+                return false;
+            }
             let (bytes, packets) = packet.wire();
-            self.passed.bytes += bytes;
-            self.passed.packets += packets;
-            plain &= features.takes_plain(packet);
+            passed.bytes += bytes;
+            passed.packets += packets;
+            plain &= is_plain;
         }
+        self.passed.bytes += passed.bytes;
+        self.passed.packets += passed.packets;
+        budget.charge(passed.packets);
         if self.sampler.take() {
             queue.watch().note(adopted, budget.start);
         }
         let sent = if plain {
             self.send(adopted)
         } else {
-            self.fit_and_send(queue, adopted)
+            self.fit_and_send(queue, adopted, usize::MAX)
         };
         if sent == Xmit::Busy || self.dropped.wire_packets() != 0 {
             return false;
@@ -257,7 +296,7 @@ impl<R: TxRing> Runner<R> {
         }
     }
 
-    /// Dequeues at most `quota` packets, and none after the one with which there are `room` bytes (the kernel's `qdisc_avail_bulklimit`).
+    /// Dequeues at most `quota` wire packets (and what the last frame has beyond that), and none after the one with which there are `room` bytes (the kernel's `qdisc_avail_bulklimit`).
     fn dequeue(
         &mut self,
         quota: usize,
@@ -268,34 +307,43 @@ impl<R: TxRing> Runner<R> {
         let Some(room) = room else {
             return self.qdisc.dequeue(quota, now, batch, &mut self.dropped);
         };
+        let mut left = quota as u64;
         loop {
-            let next = self.qdisc.dequeue(1, now, batch, &mut self.dropped);
-            if next != Next::Ready || batch.len() >= quota || batch.bytes() >= room {
+            let mut one = PacketList::new();
+            let next = self.qdisc.dequeue(1, now, &mut one, &mut self.dropped);
+            left = left.saturating_sub(one.wire_packets());
+            batch.append(&mut one);
+            if next != Next::Ready || left == 0 || batch.bytes() >= room {
                 return next;
             }
         }
     }
 
-    /// Measures a batch, if its turn has come, makes it fit for the device, and hands it to the rings.
+    /// Measures a batch, if its turn has come, makes it fit for the device, hands it to the rings, and charges the wire packets to the budget.
     #[inline]
-    fn finish(&mut self, queue: &TxQueue<R>, batch: &mut PacketList, now: Time) -> Xmit {
+    fn finish(&mut self, queue: &TxQueue<R>, batch: &mut PacketList, budget: &mut Budget) -> Xmit {
         if self.sampler.take() {
-            queue.watch().note(batch, now);
+            queue.watch().note(batch, budget.start);
         }
         let alone = batch.len() == 1
             && batch
                 .front()
                 .is_some_and(|p| queue.features().takes_plain(p));
         if alone {
+            budget.charge(1);
             return self.send(batch);
         }
-        self.fit_and_send(queue, batch)
+        let packets = batch.wire_packets();
+        let sent = self.fit_and_send(queue, batch, budget.packets);
+        budget.charge(packets - self.segmenting.wire_packets());
+        sent
     }
 
+    /// Makes a batch fit for the device, by segmenting as far as it takes for `limit` wire packets, and hands it to the rings.
     #[inline(never)]
-    fn fit_and_send(&mut self, queue: &TxQueue<R>, batch: &mut PacketList) -> Xmit {
+    fn fit_and_send(&mut self, queue: &TxQueue<R>, batch: &mut PacketList, limit: usize) -> Xmit {
         let features = queue.features();
-        validate(batch, features, queue.pool(), &mut self.dropped);
+        self.segmenting = validate(batch, limit, features, queue.pool(), &mut self.dropped);
         if features.checksum {
             let kinds = MergeKinds {
                 tcp4: features.tso4,
@@ -333,9 +381,14 @@ impl<R: TxRing> Runner<R> {
         };
         // INV-TX-6: the requeue list is part of the length, and so is what the discipline has not seen yet.
         // (The latter is never there at rest, so its frames stand for its packets.)
-        let frames = self.requeued.len() + self.adopted.len();
-        let bytes = self.requeued.bytes() + self.adopted.bytes();
-        let packets = self.requeued.packets() + self.adopted.len() as u64;
+        let mut frames = self.requeued.len() + self.adopted.len();
+        let mut bytes = self.requeued.bytes() + self.adopted.bytes();
+        let mut packets = self.requeued.packets() + self.adopted.len() as u64;
+        if !self.segmenting.is_empty() {
+            frames += self.segmenting.len();
+            bytes += self.segmenting.iter().map(Packet::wire_len).sum::<u64>();
+            packets += self.segmenting.wire_packets();
+        }
         published.set([
             q.bytes + self.passed.bytes,
             q.packets + self.passed.packets,

@@ -26,12 +26,20 @@ impl<R: TxRing> Bench<R> {
     }
 
     pub(super) fn with(qdisc: QdiscSpec, rings: Vec<R>, policy: TxPolicy) -> Bench<R> {
+        Bench::make(qdisc, rings, Features::default(), policy)
+    }
+
+    pub(super) fn with_features(qdisc: QdiscSpec, rings: Vec<R>, features: Features) -> Bench<R> {
+        Bench::make(qdisc, rings, features, TxPolicy::default())
+    }
+
+    fn make(qdisc: QdiscSpec, rings: Vec<R>, features: Features, policy: TxPolicy) -> Bench<R> {
         let pool = pool(BUFFERS);
         let doorbell = Arc::new(Doorbell::new(rings.len() + 1, Arc::new(NoWake)));
         let homes: Vec<_> = (1..=rings.len()).map(|t| (doorbell.clone(), t)).collect();
         let config = DeviceConfig {
             name: "bench".into(),
-            features: Features::default(),
+            features,
             qdisc,
             policy,
         };

@@ -22,15 +22,16 @@ impl Features {
     }
 
     /// Whether the device segments this packet itself, if it needs that.
-    fn segments(&self, packet: &Packet) -> bool {
+    pub(super) fn segments(&self, packet: &Packet) -> bool {
         packet.gso().is_none_or(|gso| match gso.kind {
+            _ if packet.is_partial() => false,
             GsoKind::TcpV4 => self.tso4,
             GsoKind::TcpV6 => self.tso6,
             GsoKind::Udp => self.uso,
         })
     }
 
-    /// Whether each wire packet is within the MTU.
+    /// Whether each wire packet is within the MTU. (A large frame has a full one, if it is not partial.)
     fn fits(&self, packet: &Packet) -> bool {
         let longest = match packet.gso() {
             Some(gso) => u32::from(gso.header_len) + u32::from(gso.size),
@@ -40,23 +41,49 @@ impl Features {
     }
 }
 
+/// Buffers for segments that one call takes at most.
+const SEGMENTS: usize = 64;
+
 /// Replaces `packets` by what a device with `features` takes, in order. What cannot be made to fit goes to `dropped`.
 /// `pool` provides buffers for segments.
-pub fn validate(packets: &mut PacketList, features: &Features, pool: &Pool, dropped: &mut Dropped) {
+///
+/// A call segments no more than it takes to have `limit` wire packets, nor than 64 buffers hold at
+/// once. What is behind that is returned, a frame half segmented in one piece, and is to be given
+/// to another call once these have left.
+pub fn validate(
+    packets: &mut PacketList,
+    limit: usize,
+    features: &Features,
+    pool: &Pool,
+    dropped: &mut Dropped,
+) -> PacketList {
     if packets
         .iter()
         .all(|p| features.takes_plain(p) || features.takes(p))
     {
-        return;
+        return PacketList::new();
     }
     let mut ready = PacketList::new();
+    let (mut count, mut segments) = (0, 0);
     while let Some(mut packet) = packets.pop_front() {
+        let wire_packets = packet.wire_packets() as usize;
         if !features.fits(&packet) {
             dropped.push(packet, DropReason::Mtu);
         } else if !features.segments(&packet) {
-            if let Err(error) = segment(packet, pool, &mut ready) {
-                dropped.note(error.reason, error.packets);
+            let chunk = limit.saturating_sub(count).min(SEGMENTS - segments);
+            if chunk == 0 {
+                packets.push_front(packet);
+                break;
             }
+            match segment(packet, chunk, pool, &mut ready) {
+                Ok(None) => {}
+                Ok(Some(rest)) => {
+                    packets.push_front(rest);
+                    break;
+                }
+                Err(error) => dropped.note(error.reason, error.packets),
+            }
+            segments += wire_packets;
         } else if packet.checksum().is_some() && !features.checksum {
             if !packet.make_unique(pool) {
                 dropped.push(packet, DropReason::NoBuffer);
@@ -69,6 +96,7 @@ pub fn validate(packets: &mut PacketList, features: &Features, pool: &Pool, drop
         } else {
             ready.push_back(packet);
         }
+        count += wire_packets;
     }
-    packets.append(&mut ready);
+    std::mem::replace(packets, ready)
 }
