@@ -1,11 +1,13 @@
 //! Sends packets one by one through an idle queue to a driver that frees them: what a transmit call costs, for counting instructions.
 //!
-//! `valgrind --tool=callgrind target/release/examples/transmit_loop COUNT [pfifo|pfifo_fast|tbf]`: the difference between two counts, divided by the
-//! difference of their numbers of packets, is the cost of one packet, its allocation and its freeing included.
+//! `valgrind --tool=callgrind target/release/examples/transmit_loop COUNT
+//! [pfifo|pfifo_fast|tbf|prio|tree|none]`: the difference between two counts, divided by the
+//! difference of their numbers of packets, is the cost of one packet, its allocation and its
+//! freeing included.
 
 use softnet::packet::PacketList;
 use softnet::pool::{Pool, PoolConfig};
-use softnet::qdisc::{QdiscSpec, TbfSpec};
+use softnet::qdisc::{Handle, PrioSpec, QdiscSpec, TbfSpec, TreeSpec};
 use softnet::time::{Clock, Time};
 use softnet::tx::{DeviceConfig, Features, Sent, Standalone, TxPolicy, TxRing, Xmit};
 
@@ -29,15 +31,28 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         buffers: 1024,
         buffer_size: 512,
     })?;
+    let tbf = TbfSpec {
+        rate: 100_000_000_000,
+        burst: 1_000_000_000,
+        limit: 1_000_000,
+        ..TbfSpec::default()
+    };
     let qdisc = match kind.as_str() {
         "pfifo" => QdiscSpec::Pfifo { limit: 1000 },
         "pfifo_fast" => QdiscSpec::PfifoFast { limit: 1000 },
-        "tbf" => QdiscSpec::Tbf(TbfSpec {
-            rate: 100_000_000_000,
-            burst: 1_000_000_000,
-            limit: 1_000_000,
-            ..TbfSpec::default()
-        }),
+        "tbf" => QdiscSpec::Tbf(tbf),
+        "prio" => QdiscSpec::Prio(PrioSpec::default()),
+        // A shaped band.
+        "tree" => {
+            let mut tree = TreeSpec::new();
+            tree.add(
+                Handle::ROOT,
+                "1:".parse()?,
+                QdiscSpec::Prio(PrioSpec::default()),
+            )?;
+            tree.add("1:2".parse()?, "20:".parse()?, QdiscSpec::Tbf(tbf))?;
+            QdiscSpec::Tree(tree)
+        }
         "none" => QdiscSpec::Noqueue,
         other => return Err(format!("no discipline '{other}'").into()),
     };

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use softnet::packet::PacketList;
-use softnet::qdisc::{Next, Qdisc, QdiscStats};
+use softnet::qdisc::{Next, Qdisc, QdiscStats, Verdict};
 use softnet::stats::{DropReason, Dropped};
 use softnet::time::Time;
 
@@ -42,11 +42,13 @@ impl Fq {
 }
 
 impl Qdisc for Fq {
-    fn enqueue(&mut self, packets: &mut PacketList, _: Time, dropped: &mut Dropped) {
+    fn enqueue(&mut self, packets: &mut PacketList, _: Time, dropped: &mut Dropped) -> Verdict {
+        let mut verdict = Verdict::Queued;
         while let Some(packet) = packets.pop_front() {
             if self.stats.qlen >= self.limit {
                 self.stats.drops += 1;
                 dropped.push(packet, DropReason::QdiscLimit);
+                verdict = Verdict::Dropped;
                 continue;
             }
             self.stats.qlen += 1;
@@ -60,6 +62,7 @@ impl Qdisc for Fq {
             }
             flow.packets.push_back(packet);
         }
+        verdict
     }
 
     fn dequeue(&mut self, budget: usize, _: Time, out: &mut PacketList, _: &mut Dropped) -> Next {

@@ -3,7 +3,7 @@
 use super::children::Children;
 use super::{
     Bfifo, Handle, Next, Peek, Pfifo, PfifoFast, PfifoHeadDrop, Prio, Qdisc, QdiscSpec, QdiscStats,
-    SpecError, Tbf, Tree,
+    SpecError, Tbf, Tree, Verdict, WireSum,
 };
 use crate::packet::PacketList;
 use crate::stats::Dropped;
@@ -128,7 +128,7 @@ impl AnyQdisc {
             (AnyQdisc::PfifoFast(queue), QdiscSpec::PfifoFast { limit }) => {
                 queue.resize(*limit, dropped);
             }
-            (AnyQdisc::Tbf(tbf), QdiscSpec::Tbf(spec)) => tbf.change(spec, now, dropped),
+            (AnyQdisc::Tbf(tbf), QdiscSpec::Tbf(spec)) => tbf.change(spec),
             (AnyQdisc::Prio(prio), QdiscSpec::Prio(spec)) => prio.change(spec, now, dropped),
             // That at its root.
             (AnyQdisc::Tree(tree), spec) => {
@@ -143,12 +143,13 @@ impl AnyQdisc {
 }
 
 impl Qdisc for AnyQdisc {
-    fn enqueue(&mut self, packets: &mut PacketList, now: Time, dropped: &mut Dropped) {
-        dispatch!(self, q => q.enqueue(packets, now, dropped));
+    fn enqueue(&mut self, packets: &mut PacketList, now: Time, dropped: &mut Dropped) -> Verdict {
+        dispatch!(self, q => q.enqueue(packets, now, dropped))
     }
-    #[inline]
-    fn bypass(&self, packets: &PacketList) -> bool {
-        dispatch!(self, q => q.bypass(packets))
+    // Into the transmit path, with the simple kinds; those with children are calls.
+    #[inline(always)]
+    fn try_pass(&mut self, packets: &PacketList, sum: WireSum, now: Time) -> bool {
+        dispatch!(self, q => q.try_pass(packets, sum, now))
     }
     fn dequeue(
         &mut self,

@@ -25,9 +25,9 @@ impl Bucket {
         }
     }
 
-    /// The most that can be taken at once, in bytes.
-    pub(super) fn bytes(&self) -> u64 {
-        self.capacity / UNIT
+    /// The most tokens that it holds.
+    pub(super) fn capacity(&self) -> u64 {
+        self.capacity
     }
 
     pub(super) fn fill(&mut self) {
@@ -42,18 +42,25 @@ impl Bucket {
             .min(self.capacity)
     }
 
-    /// Nanoseconds until `cost` tokens are there, counted from a moment with `tokens` of them.
+    /// Nanoseconds until `cost` tokens are there, or the bucket is full, counted from a moment
+    /// with `tokens` of them.
     #[inline]
     pub(super) fn wait(&self, tokens: u64, cost: u64) -> u64 {
-        match cost.checked_sub(tokens) {
+        self.time_for(cost.min(self.capacity).saturating_sub(tokens))
+    }
+
+    /// Nanoseconds in which this many tokens come.
+    #[inline]
+    pub(super) fn time_for(&self, tokens: u64) -> u64 {
+        match tokens {
             // Usual, and costs no division.
-            None | Some(0) => 0,
-            Some(missing) => missing.div_ceil(self.rate),
+            0 => 0,
+            missing => missing.div_ceil(self.rate),
         }
     }
 
-    /// Takes `cost` of the `tokens` that there are now.
-    pub(super) fn set(&mut self, tokens: u64, cost: u64) {
-        self.tokens = tokens - cost;
+    /// Leaves this many tokens.
+    pub(super) fn set(&mut self, tokens: u64) {
+        self.tokens = tokens;
     }
 }

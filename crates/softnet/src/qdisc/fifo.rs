@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::{Next, Peek, Qdisc, QdiscStats};
+use super::{Next, Peek, Qdisc, QdiscStats, Verdict, WireSum};
 use crate::packet::{Packet, PacketList};
 use crate::stats::{DropReason, Dropped};
 use crate::time::Time;
@@ -112,7 +112,7 @@ trait Limit: Send + std::fmt::Debug {
     fn admits(&self, queue: &Fifo, packet: &Packet) -> bool;
 
     /// Whether an empty queue admits all of them.
-    fn admits_all(&self, packets: &PacketList) -> bool;
+    fn admits_all(&self, packets: &PacketList, sum: WireSum) -> bool;
 }
 
 /// Packets (frames).
@@ -129,7 +129,7 @@ impl Limit for Frames {
     }
 
     #[inline]
-    fn admits_all(&self, packets: &PacketList) -> bool {
+    fn admits_all(&self, packets: &PacketList, _: WireSum) -> bool {
         packets.len() <= self.0 as usize
     }
 }
@@ -140,8 +140,9 @@ impl Limit for Bytes {
         queue.backlog() + packet.wire_len() <= self.0
     }
 
-    fn admits_all(&self, packets: &PacketList) -> bool {
-        packets.iter().map(Packet::wire_len).sum::<u64>() <= self.0
+    #[inline]
+    fn admits_all(&self, _: &PacketList, sum: WireSum) -> bool {
+        sum.bytes <= self.0
     }
 }
 
@@ -192,20 +193,27 @@ impl Bfifo {
 
 #[allow(private_bounds, reason = "the two limits above are the only ones")]
 impl<L: Limit> Qdisc for LimitedFifo<L> {
-    fn enqueue(&mut self, packets: &mut PacketList, _now: Time, dropped: &mut Dropped) {
+    fn enqueue(&mut self, packets: &mut PacketList, _: Time, dropped: &mut Dropped) -> Verdict {
+        let mut verdict = Verdict::Queued;
         while let Some(packet) = packets.pop_front() {
             if self.limit.admits(&self.queue, &packet) {
                 self.queue.push(packet);
             } else {
                 self.stats.drops += 1;
                 dropped.push(packet, DropReason::QdiscLimit);
+                verdict = Verdict::Dropped;
             }
         }
+        verdict
     }
 
     #[inline]
-    fn bypass(&self, packets: &PacketList) -> bool {
-        self.queue.is_empty() && self.limit.admits_all(packets)
+    fn try_pass(&mut self, packets: &PacketList, sum: WireSum, _: Time) -> bool {
+        let passes = self.queue.is_empty() && self.limit.admits_all(packets, sum);
+        if passes {
+            self.stats.count_sent(sum);
+        }
+        passes
     }
 
     fn dequeue(
@@ -251,30 +259,36 @@ impl PfifoHeadDrop {
         }
     }
 
-    /// Changes the limit. What is queued stays until a packet comes; then the oldest make room.
+    /// Changes the limit. What is queued stays; from then on each packet that comes replaces the
+    /// oldest.
     pub(super) fn set_limit(&mut self, limit: u32) {
         self.limit = limit;
     }
 }
 
 impl Qdisc for PfifoHeadDrop {
-    fn enqueue(&mut self, packets: &mut PacketList, _now: Time, dropped: &mut Dropped) {
+    fn enqueue(&mut self, packets: &mut PacketList, _: Time, dropped: &mut Dropped) -> Verdict {
+        let mut verdict = Verdict::Queued;
         while let Some(packet) = packets.pop_front() {
             if self.limit == 0 {
                 self.stats.drops += 1;
                 dropped.push(packet, DropReason::QdiscLimit);
+                verdict = Verdict::Dropped;
                 continue;
             }
-            while self.queue.len() >= self.limit as usize {
+            // One for one, as in the kernel: a queue above a limit that was lowered stays that
+            // long.
+            if self.queue.len() >= self.limit as usize
                 // What is dropped has not been sent.
-                let Some(oldest) = self.queue.pop(&mut QdiscStats::default()) else {
-                    break;
-                };
+                && let Some(oldest) = self.queue.pop(&mut QdiscStats::default())
+            {
                 self.stats.drops += 1;
                 dropped.push(oldest, DropReason::QdiscLimit);
+                verdict = verdict.max(Verdict::Congestion);
             }
             self.queue.push(packet);
         }
+        verdict
     }
 
     fn dequeue(

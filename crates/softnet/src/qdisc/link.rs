@@ -1,5 +1,7 @@
 //! What a packet costs on the link behind a shaper, which may frame it otherwise than Ethernet does (`psched_l2t_ns`, tc-stab(8)).
 
+use crate::packet::{Packet, PacketList};
+
 /// How the link divides packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LinkLayer {
@@ -32,9 +34,36 @@ pub struct WireSize {
     pub each: u64,
 }
 
-impl From<&crate::packet::Packet> for WireSize {
+/// What the frames of a list are on the wire together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WireSum {
+    /// Wire packets.
+    pub packets: u64,
+    /// Their wire bytes.
+    pub bytes: u64,
+}
+
+impl From<&PacketList> for WireSum {
+    fn from(packets: &PacketList) -> WireSum {
+        let mut sum = WireSum::default();
+        packets.iter().for_each(|packet| sum.add(packet));
+        sum
+    }
+}
+
+impl WireSum {
+    /// Adds a frame.
     #[inline]
-    fn from(packet: &crate::packet::Packet) -> WireSize {
+    pub fn add(&mut self, packet: &Packet) {
+        let (bytes, packets) = packet.wire();
+        self.packets += packets;
+        self.bytes += bytes;
+    }
+}
+
+impl From<&Packet> for WireSize {
+    #[inline]
+    fn from(packet: &Packet) -> WireSize {
         let bytes = packet.wire_len();
         match packet.gso() {
             None => WireSize {
@@ -64,6 +93,12 @@ impl WireSize {
 }
 
 impl LinkCost {
+    /// Whether a packet costs its length.
+    #[inline]
+    pub(super) fn is_plain(&self) -> bool {
+        self.overhead == 0 && self.mpu == 0 && self.linklayer == LinkLayer::Ethernet
+    }
+
     /// Bytes charged for one packet of `len` bytes.
     pub fn charge(&self, len: u64) -> u64 {
         let len = (len + u64::from(self.overhead)).max(u64::from(self.mpu));
@@ -76,7 +111,7 @@ impl LinkCost {
     /// Bytes charged for a frame. A large frame is charged for each of its wire packets (the kernel adds `overhead` once).
     #[inline]
     pub fn cost(&self, size: WireSize) -> u64 {
-        if self.overhead == 0 && self.mpu == 0 && self.linklayer == LinkLayer::Ethernet {
+        if self.is_plain() {
             return size.bytes;
         }
         let others = size.packets - 1;

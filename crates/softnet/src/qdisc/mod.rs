@@ -26,11 +26,13 @@
 //! }
 //!
 //! impl Qdisc for SmallFirst {
-//!     fn enqueue(&mut self, packets: &mut PacketList, _now: Time, dropped: &mut Dropped) {
-//!         while let Some(packet) = packets.pop_front() {
+//!     fn enqueue(&mut self, list: &mut PacketList, _: Time, dropped: &mut Dropped) -> Verdict {
+//!         let mut verdict = Verdict::Queued;
+//!         while let Some(packet) = list.pop_front() {
 //!             if self.stats.qlen == 1000 {
 //!                 self.stats.drops += 1;
 //!                 dropped.push(packet, DropReason::QdiscLimit);
+//!                 verdict = Verdict::Dropped;
 //!                 continue;
 //!             }
 //!             self.stats.qlen += 1;
@@ -39,6 +41,7 @@
 //!             let small = packet.wire_len() <= 128;
 //!             if small { &mut self.small } else { &mut self.large }.push_back(packet);
 //!         }
+//!         verdict
 //!     }
 //!
 //!     fn dequeue(&mut self, budget: usize, _: Time, out: &mut PacketList, _: &mut Dropped) -> Next {
@@ -117,7 +120,7 @@ pub use any::AnyQdisc;
 pub use fifo::{Bfifo, Pfifo, PfifoHeadDrop};
 pub use filter::{FilterSpec, Match, Prefix};
 pub use handle::{BadHandle, Handle};
-pub use link::{LinkCost, LinkLayer, WireSize};
+pub use link::{LinkCost, LinkLayer, WireSize, WireSum};
 pub use mq::{MqSpec, MqprioSpec};
 pub use pfifo_fast::{PRIO_TO_BAND, PfifoFast};
 pub use plan::{Node, TreeError, TreeSpec};
@@ -155,14 +158,32 @@ pub enum Peek {
     Unknown,
 }
 
+/// What became of enqueued packets (`NET_XMIT_*`). Ordered: of several, the last is the worst.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verdict {
+    /// Queued.
+    #[default]
+    Queued,
+    /// Taken elsewhere: neither queued nor dropped (`__NET_XMIT_STOLEN`).
+    Stolen,
+    /// Queued, but another packet was dropped for it (`NET_XMIT_CN`).
+    Congestion,
+    /// Dropped (`NET_XMIT_DROP`).
+    Dropped,
+}
+
 /// A queueing discipline.
 pub trait Qdisc: Send + fmt::Debug {
-    /// Takes all packets of `packets`, in order; what it refuses goes to `dropped`.
-    fn enqueue(&mut self, packets: &mut PacketList, now: Time, dropped: &mut Dropped);
+    /// Takes all packets of `packets`, in order; what it refuses goes to `dropped`. Returns the
+    /// worst verdict among them (INV-TX-9).
+    fn enqueue(&mut self, packets: &mut PacketList, now: Time, dropped: &mut Dropped) -> Verdict;
 
-    /// Says whether `packets`, in this order, may leave at once without being enqueued, because nothing is queued and the discipline would neither refuse,
-    /// delay nor reorder them (the kernel's `TCQ_F_CAN_BYPASS`). The transmit path then sends and counts them.
-    fn bypass(&self, _packets: &PacketList) -> bool {
+    /// Lets all of `packets` pass at once, in this order and without being enqueued, if nothing is
+    /// queued and they would be neither refused, delayed nor reordered (the kernel's
+    /// `TCQ_F_CAN_BYPASS`). True: they are charged and counted as sent, and the caller sends them.
+    /// False: nothing has changed. `sum` is that of `packets`.
+    fn try_pass(&mut self, packets: &PacketList, sum: WireSum, now: Time) -> bool {
+        let _ = (packets, sum, now);
         false
     }
 
@@ -217,6 +238,15 @@ pub struct QdiscStats {
     pub backlog: u64,
     /// Wire packets queued (not shown by tc; closes the conservation sum).
     pub queued: u64,
+}
+
+impl QdiscStats {
+    /// Counts packets that leave.
+    #[inline]
+    fn count_sent(&mut self, sum: WireSum) {
+        self.bytes += sum.bytes;
+        self.packets += sum.packets;
+    }
 }
 
 #[cfg(test)]

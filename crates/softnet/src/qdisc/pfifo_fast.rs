@@ -4,7 +4,7 @@
 //! one thread at a time.
 
 use super::fifo::Fifo;
-use super::{Next, Peek, Qdisc, QdiscStats};
+use super::{Next, Peek, Qdisc, QdiscStats, Verdict, WireSum};
 use crate::packet::PacketList;
 use crate::stats::{DropReason, Dropped};
 use crate::time::Time;
@@ -47,7 +47,8 @@ impl PfifoFast {
 }
 
 impl Qdisc for PfifoFast {
-    fn enqueue(&mut self, packets: &mut PacketList, _now: Time, dropped: &mut Dropped) {
+    fn enqueue(&mut self, packets: &mut PacketList, _: Time, dropped: &mut Dropped) -> Verdict {
+        let mut verdict = Verdict::Queued;
         while let Some(packet) = packets.pop_front() {
             // The mask keeps a priority above 15 in range (BUG-PF-8).
             let band =
@@ -57,14 +58,20 @@ impl Qdisc for PfifoFast {
             } else {
                 self.stats.drops += 1;
                 dropped.push(packet, DropReason::QdiscLimit);
+                verdict = Verdict::Dropped;
             }
         }
+        verdict
     }
 
     /// One packet alone, so that no band is passed over.
     #[inline]
-    fn bypass(&self, packets: &PacketList) -> bool {
-        packets.len() == 1 && self.limit > 0 && self.bands.iter().all(Fifo::is_empty)
+    fn try_pass(&mut self, packets: &PacketList, sum: WireSum, _: Time) -> bool {
+        let passes = packets.len() == 1 && self.limit > 0 && self.bands.iter().all(Fifo::is_empty);
+        if passes {
+            self.stats.count_sent(sum);
+        }
+        passes
     }
 
     fn dequeue(

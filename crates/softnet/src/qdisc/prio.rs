@@ -6,7 +6,10 @@
 
 use super::children::Children;
 use super::filter::Filters;
-use super::{AnyQdisc, Handle, Next, PRIO_TO_BAND, Peek, Pfifo, Qdisc, QdiscStats, SpecError};
+use super::{
+    AnyQdisc, Handle, Next, PRIO_TO_BAND, Peek, Pfifo, Qdisc, QdiscStats, SpecError, Verdict,
+    WireSum,
+};
 use crate::packet::{Packet, PacketList};
 use crate::stats::Dropped;
 use crate::time::Time;
@@ -127,23 +130,38 @@ impl Prio {
 }
 
 impl Qdisc for Prio {
-    fn enqueue(&mut self, packets: &mut PacketList, now: Time, dropped: &mut Dropped) {
+    fn enqueue(&mut self, packets: &mut PacketList, now: Time, dropped: &mut Dropped) -> Verdict {
+        let mut verdict = Verdict::Queued;
         // Consecutive packets of one band stay one list.
         let mut run = PacketList::new();
         let mut current = 0;
         while let Some(packet) = packets.pop_front() {
             let band = self.classify(&packet);
             if band != current && !run.is_empty() {
-                self.bands
-                    .with(current, |child| child.enqueue(&mut run, now, dropped));
+                verdict = verdict.max(self.bands.enqueue(current, &mut run, now, dropped));
             }
             current = band;
             run.push_back(packet);
         }
         if !run.is_empty() {
-            self.bands
-                .with(current, |child| child.enqueue(&mut run, now, dropped));
+            verdict = verdict.max(self.bands.enqueue(current, &mut run, now, dropped));
         }
+        verdict
+    }
+
+    /// Packets of one band, so that no band is passed over.
+    #[inline(never)]
+    fn try_pass(&mut self, packets: &PacketList, sum: WireSum, now: Time) -> bool {
+        let Some(first) = packets.front() else {
+            return false;
+        };
+        if self.bands.totals().qlen != 0 {
+            return false;
+        }
+        let band = self.classify(first);
+        let mut others = packets.iter().skip(1);
+        others.all(|packet| self.classify(packet) == band)
+            && self.bands.try_pass(band, packets, sum, now)
     }
 
     fn dequeue(

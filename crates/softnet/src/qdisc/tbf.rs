@@ -3,13 +3,17 @@
 //!
 //! Both [buckets](super::bucket) are changed only when a packet leaves. INV-Q-3: over any window T at most `burst + rate * T` bytes leave.
 //!
-//! A large frame (GSO) that costs more than the bucket holds is segmented, as it leaves: until then it waits in one piece, so
-//! that it takes no more buffers than it came with. Anything else that costs more could never leave and is dropped with
-//! [`DropReason::QdiscOversize`].
+//! A large frame (GSO) that costs more than the bucket holds is segmented, as it leaves: until then
+//! it waits in one piece, so that it takes no more buffers than it came with. Anything else that
+//! costs more is dropped with [`DropReason::QdiscOversize`]. What was let in before the bucket was
+//! made smaller leaves when it is full, and then it stays empty for the time that the rest of the
+//! cost takes.
 
 use super::bucket::{Bucket, UNIT};
 use super::children::Children;
-use super::{AnyQdisc, Bfifo, LinkCost, Next, Peek, Qdisc, QdiscStats, TbfSpec, WireSize};
+use super::{
+    AnyQdisc, Bfifo, LinkCost, Next, Peek, Qdisc, QdiscStats, TbfSpec, Verdict, WireSize, WireSum,
+};
 use crate::packet::{Packet, PacketList, segment};
 use crate::pool::Pool;
 use crate::stats::{DropReason, Dropped};
@@ -24,12 +28,15 @@ struct Shaper {
     rate: Bucket,
     peak: Option<Bucket>,
     link: LinkCost,
-    /// When the buckets were last changed; `None` while they are full.
-    changed: Option<Time>,
-    /// The longest wire length that may pass: the smaller bucket.
+    /// The buckets have been filled up to this time.
+    changed: Time,
+    /// The longest wire length that is let in: the smaller bucket.
     max_size: u64,
-    /// The most that a frame may cost: the smaller bucket with the link's framing.
-    max_cost: u64,
+    /// The most tokens that a frame that is let in may cost: the smaller bucket with the link's
+    /// framing.
+    max_price: u64,
+    /// One bucket, and a packet costs its length.
+    is_simple: bool,
 }
 
 impl Shaper {
@@ -44,75 +51,89 @@ impl Shaper {
             rate,
             peak,
             link: spec.link,
-            changed: None,
+            changed: Time::ZERO,
             max_size: peak.map_or(spec.burst, |_| spec.burst.min(mtu)),
-            max_cost: peak.map_or(u64::MAX, |peak| peak.bytes()).min(rate.bytes()),
+            max_price: peak
+                .map_or(u64::MAX, |peak| peak.capacity())
+                .min(rate.capacity()),
+            is_simple: peak.is_none() && spec.link.is_plain(),
         }
     }
 
-    /// What a frame costs, in token units; `None` if it can never leave in one piece.
+    /// What a frame costs, in token units.
     #[inline]
-    fn price(&self, size: WireSize) -> Option<u64> {
-        let cost = self.link.cost(size);
-        (size.bytes <= self.max_size && cost <= self.max_cost).then(|| cost * UNIT)
+    fn price(&self, size: WireSize) -> u64 {
+        self.link.cost(size).saturating_mul(UNIT)
     }
 
-    /// What a frame's next wire packet costs, if it is segmented and all of them can leave.
-    fn price_of_each(&self, size: WireSize) -> Option<u64> {
-        self.price(size.first())
+    /// Whether a frame may be let in: in one piece it costs no more than the buckets hold.
+    #[inline]
+    fn admits(&self, size: WireSize) -> bool {
+        size.bytes <= self.max_size && self.price(size) <= self.max_price
     }
 
-    /// Takes the tokens for the next wire packets of a frame that is segmented, at most `limit`. Returns how many were paid for, and how long to wait for
-    /// the tokens of the next, if they were missing.
+    /// Tokens in both buckets now, and nanoseconds until they suffice or are full.
+    #[inline]
+    fn ask(&self, price: u64, now: Time) -> (u64, u64, u64) {
+        let (now, then) = (now.nanos(), self.changed.nanos());
+        let elapsed = now.saturating_sub(then);
+        let tokens = self.rate.after(elapsed);
+        let mut wait = self.rate.wait(tokens, price);
+        let mut peak_tokens = 0;
+        if let Some(peak) = &self.peak {
+            peak_tokens = peak.after(elapsed);
+            wait = wait.max(peak.wait(peak_tokens, price));
+        }
+        if wait > 0 {
+            // They are filled from `changed` on, which may be later than now.
+            wait = wait.saturating_add(then.saturating_sub(now));
+        }
+        (tokens, peak_tokens, wait)
+    }
+
+    /// Takes the tokens for a frame. A price above what a bucket holds takes all of it, and the
+    /// rest in time in which it is not filled.
+    #[inline]
+    fn charge(&mut self, (tokens, peak_tokens): (u64, u64), price: u64, now: Time) {
+        self.rate.set(tokens.saturating_sub(price));
+        let mut debt = self.rate.time_for(price.saturating_sub(tokens));
+        if let Some(peak) = &mut self.peak {
+            peak.set(peak_tokens.saturating_sub(price));
+            debt = debt.max(peak.time_for(price.saturating_sub(peak_tokens)));
+        }
+        self.changed = self.changed.max(now).plus_nanos(debt);
+    }
+
+    /// Takes the tokens for a frame, or says how long to wait for them.
+    #[inline]
+    fn take(&mut self, price: u64, now: Time) -> Result<(), u64> {
+        match self.ask(price, now) {
+            (tokens, peak_tokens, 0) => {
+                self.charge((tokens, peak_tokens), price, now);
+                Ok(())
+            }
+            (.., wait) => Err(wait),
+        }
+    }
+
+    /// Takes the tokens for the next wire packets of a frame that is segmented, at most `limit`.
+    /// Returns how many were paid for, and how long to wait for the tokens of the next, if they were
+    /// missing.
     fn take_some(&mut self, size: WireSize, limit: u64, now: Time) -> (u64, Option<u64>) {
         for paid in 0..limit.min(size.packets) {
             let mut one = size;
             if paid + 1 == size.packets {
-                one.each = size.bytes - paid * size.each;
+                one.each = size.bytes.saturating_sub(paid * size.each);
             }
-            // Checked when it was let in; nothing makes it longer.
-            let price = self.price_of_each(one).unwrap_or(0);
-            if let Err(wait) = self.take(price, now) {
+            if let Err(wait) = self.take(self.price(one.first()), now) {
                 return (paid, Some(wait));
             }
         }
         (limit.min(size.packets), None)
     }
 
-    /// Tokens in both buckets now, and nanoseconds until they suffice.
-    #[inline]
-    fn ask(&self, price: u64, now: Time) -> (u64, u64, u64) {
-        let elapsed = self
-            .changed
-            .map_or(u64::MAX, |then| now.nanos().saturating_sub(then.nanos()));
-        let tokens = self.rate.after(elapsed);
-        let wait = self.rate.wait(tokens, price);
-        match &self.peak {
-            None => (tokens, 0, wait),
-            Some(peak) => {
-                let peak_tokens = peak.after(elapsed);
-                (tokens, peak_tokens, wait.max(peak.wait(peak_tokens, price)))
-            }
-        }
-    }
-
-    /// Takes the tokens for a frame, or says how long to wait for them.
-    #[inline]
-    fn take(&mut self, price: u64, now: Time) -> Result<(), u64> {
-        let (tokens, peak_tokens, wait) = self.ask(price, now);
-        if wait > 0 {
-            return Err(wait);
-        }
-        self.changed = Some(self.changed.map_or(now, |then| then.max(now)));
-        self.rate.set(tokens, price);
-        if let Some(peak) = &mut self.peak {
-            peak.set(peak_tokens, price);
-        }
-        Ok(())
-    }
-
     fn fill(&mut self) {
-        self.changed = None;
+        self.changed = Time::ZERO;
         self.rate.fill();
         self.peak.iter_mut().for_each(Bucket::fill);
     }
@@ -164,12 +185,10 @@ impl Tbf {
         &mut self.class
     }
 
-    /// Changes all parameters at once and fills the buckets, as the kernel does. What is queued stays; what the new buckets can never let pass is
-    /// segmented or dropped. `limit` is that of the class's own queue, if it still has that.
-    pub(super) fn change(&mut self, spec: &TbfSpec, now: Time, dropped: &mut Dropped) {
-        let shrinks = Shaper::new(spec).max_cost < self.shaper.max_cost
-            || spec.burst < self.shaper.max_size
-            || spec.link != self.shaper.link;
+    /// Changes all parameters at once and fills the buckets, as the kernel does. What is queued
+    /// stays; of what the new buckets are too small for, each packet leaves when they are full.
+    /// `limit` is that of the class's own queue, if it still has that.
+    pub(super) fn change(&mut self, spec: &TbfSpec) {
         self.shaper = Shaper::new(spec);
         self.limit = spec.limit;
         self.class.with(0, |child| {
@@ -179,29 +198,29 @@ impl Tbf {
                 queue.set_limit(spec.limit);
             }
         });
-        if shrinks {
-            // A packet that was let in before might block the queue for ever now.
-            let mut again = PacketList::new();
-            self.drain(&mut again);
-            self.enqueue(&mut again, now, dropped);
-        }
     }
 
-    /// Drops what can never leave, not even segmented.
-    fn admit(&mut self, packets: &mut PacketList, dropped: &mut Dropped) -> PacketList {
-        let mut accepted = PacketList::new();
-        while let Some(packet) = packets.pop_front() {
-            let size = WireSize::from(&packet);
-            if self.shaper.price(size).is_some()
-                || packet.gso().is_some() && self.shaper.price_of_each(size).is_some()
-            {
-                accepted.push_back(packet);
-            } else {
-                self.drops += 1;
-                dropped.push(packet, DropReason::QdiscOversize);
-            }
+    /// As [`try_pass`](Qdisc::try_pass), with two buckets and the link's framing.
+    #[cold]
+    fn try_pass_framed(&mut self, packets: &PacketList, sum: WireSum, now: Time) -> bool {
+        let prices = packets
+            .iter()
+            .map(|packet| self.shaper.price(packet.into()));
+        let price = prices.fold(0, u64::saturating_add);
+        let (tokens, peak_tokens, wait) = self.shaper.ask(price, now);
+        let passes = price <= self.shaper.max_price
+            && wait == 0
+            && self.class.try_pass(0, packets, sum, now);
+        if passes {
+            self.shaper.charge((tokens, peak_tokens), price, now);
         }
-        accepted
+        passes
+    }
+
+    /// Whether a frame may be let in, in one piece or segmented. Of the segments the first is longest.
+    #[inline]
+    fn admits(&self, size: WireSize) -> bool {
+        self.shaper.admits(size) || size.packets > 1 && self.shaper.admits(size.first())
     }
 
     /// The frame that is being segmented, if there is one, without sending it.
@@ -226,8 +245,6 @@ impl Tbf {
             class,
             segmenting,
             overlimits,
-            drops,
-            lost,
             ..
         } = self;
         class.with(0, |child| {
@@ -237,20 +254,13 @@ impl Tbf {
                     Peek::At(time) => return Some(Next::At(time)),
                     Peek::Idle | Peek::Unknown => return Some(Next::Idle),
                 };
-                let Some(price) = shaper.price(size) else {
+                if size.packets > 1 && !shaper.admits(size) {
                     let mut large = PacketList::new();
                     child.dequeue(1, now, &mut large, dropped);
-                    if size.packets > 1 && shaper.price_of_each(size).is_some() {
-                        *segmenting = large.pop_front();
-                        return None;
-                    }
-                    // Only a discipline that lengthens packets gets here: what was let in fits.
-                    *drops += large.len() as u64;
-                    *lost = (lost.0 + size.bytes, lost.1 + size.packets);
-                    dropped.append(large, DropReason::QdiscOversize);
-                    continue;
-                };
-                if let Err(wait) = shaper.take(price, now) {
+                    *segmenting = large.pop_front();
+                    return None;
+                }
+                if let Err(wait) = shaper.take(shaper.price(size), now) {
                     *overlimits += 1;
                     return Some(Next::At(now.plus_nanos(wait)));
                 }
@@ -297,16 +307,42 @@ impl Tbf {
 }
 
 impl Qdisc for Tbf {
-    fn enqueue(&mut self, packets: &mut PacketList, now: Time, dropped: &mut Dropped) {
-        let fits = |packet| self.shaper.price(WireSize::from(packet)).is_some();
-        if packets.iter().all(fits) {
-            self.class
-                .with(0, |child| child.enqueue(packets, now, dropped));
-        } else {
-            let mut accepted = self.admit(packets, dropped);
-            self.class
-                .with(0, |child| child.enqueue(&mut accepted, now, dropped));
+    fn enqueue(&mut self, packets: &mut PacketList, now: Time, dropped: &mut Dropped) -> Verdict {
+        if packets.iter().all(|packet| self.admits(packet.into())) {
+            return self.class.enqueue(0, packets, now, dropped);
         }
+        let mut accepted = PacketList::new();
+        while let Some(packet) = packets.pop_front() {
+            if self.admits((&packet).into()) {
+                accepted.push_back(packet);
+            } else {
+                self.drops += 1;
+                dropped.push(packet, DropReason::QdiscOversize);
+            }
+        }
+        self.class.enqueue(0, &mut accepted, now, dropped);
+        Verdict::Dropped
+    }
+
+    #[inline(never)]
+    fn try_pass(&mut self, packets: &PacketList, sum: WireSum, now: Time) -> bool {
+        let shaper = &mut self.shaper;
+        // Then each of them is admitted, too.
+        if sum.bytes > shaper.max_size || self.segmenting.is_some() {
+            return false;
+        }
+        if !shaper.is_simple {
+            return self.try_pass_framed(packets, sum, now);
+        }
+        let price = sum.bytes * UNIT;
+        let elapsed = now.nanos().saturating_sub(shaper.changed.nanos());
+        let tokens = shaper.rate.after(elapsed);
+        let passes = price <= tokens && self.class.try_pass(0, packets, sum, now);
+        if passes {
+            shaper.rate.set(tokens - price);
+            shaper.changed = shaper.changed.max(now);
+        }
+        passes
     }
 
     fn dequeue(
@@ -339,25 +375,23 @@ impl Qdisc for Tbf {
     }
 
     fn peek(&self, now: Time) -> Peek {
-        if let Some(frame) = &self.segmenting {
-            let one = WireSize::from(frame).first();
-            let price = self.shaper.price(one).unwrap_or(0);
-            return match self.shaper.ask(price, now).2 {
-                0 => Peek::Packet(one),
-                wait => Peek::At(now.plus_nanos(wait)),
-            };
+        let child = match &self.segmenting {
+            Some(frame) => Peek::Packet(WireSize::from(frame).first()),
+            None => self
+                .class
+                .get(0)
+                .map_or(Peek::Idle, |child| child.peek_only(now)),
+        };
+        let Peek::Packet(size) = child else {
+            return child;
+        };
+        if size.packets > 1 && !self.shaper.admits(size) {
+            // It will be segmented; how long the first packet is shows then.
+            return Peek::Unknown;
         }
-        let child = self.class.get(0).map(|child| child.peek_only(now));
-        match child.unwrap_or(Peek::Idle) {
-            Peek::Packet(size) => match self.shaper.price(size) {
-                Some(price) => match self.shaper.ask(price, now).2 {
-                    0 => Peek::Packet(size),
-                    wait => Peek::At(now.plus_nanos(wait)),
-                },
-                // It will be segmented; how long the first packet is shows then.
-                None => Peek::Unknown,
-            },
-            other => other,
+        match self.shaper.ask(self.shaper.price(size), now).2 {
+            0 => Peek::Packet(size),
+            wait => Peek::At(now.plus_nanos(wait)),
         }
     }
 

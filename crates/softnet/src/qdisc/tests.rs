@@ -357,7 +357,7 @@ fn pfifo_head_drop_keeps_the_newest() {
         (gone, queue.stats().drops, queue.stats().packets),
         (vec![0, 1], 2, 0)
     );
-    // A smaller limit shows when the next packet comes.
+    // Below a smaller limit a packet still replaces one packet, as in the kernel.
     let smaller = QdiscSpec::PfifoHeadDrop { limit: 1 };
     queue.change(&smaller, Time::ZERO, &mut dropped).unwrap();
     assert_eq!(queue.stats().qlen, 3);
@@ -368,8 +368,8 @@ fn pfifo_head_drop_keeps_the_newest() {
     );
     let mut out = PacketList::new();
     queue.dequeue(9, Time::ZERO, &mut out, &mut dropped);
-    assert_eq!(out.iter().map(Packet::mark).collect::<Vec<_>>(), [9]);
-    assert_eq!((queue.stats().drops, queue.stats().backlog), (5, 0));
+    assert_eq!(out.iter().map(Packet::mark).collect::<Vec<_>>(), [3, 4, 9]);
+    assert_eq!((queue.stats().drops, queue.stats().backlog), (3, 0));
 }
 
 #[test]
@@ -399,22 +399,44 @@ fn tbf_charges_for_framing() {
         Next::At(Time(2_000_000))
     );
     assert_eq!(out.len(), 5);
-    // A smaller bucket: what can never leave any more is dropped, and does not block (INV-Q-10).
+    // A smaller bucket and a smaller limit: what is queued stays, as in the kernel; and what is
+    // too long now does not block, as it does there (INV-Q-10).
     let mut list: PacketList = [frame(&pool, 1, 2, 400, 99)].into_iter().collect();
     queue.enqueue(&mut list, Time::ZERO, &mut dropped);
-    let smaller = TbfSpec { burst: 300, ..spec };
+    let smaller = TbfSpec {
+        burst: 300,
+        limit: 600,
+        ..spec
+    };
     queue
         .change(&QdiscSpec::Tbf(smaller), Time::ZERO, &mut dropped)
         .unwrap();
+    assert_eq!((queue.stats().qlen, queue.stats().drops), (16, 0));
+    // The bucket is full again with 7 cells, and 15 packets want 30. Then it fills for the last
+    // one.
+    let mut now = Time::ZERO;
+    let mut times = Vec::new();
+    for _ in 0..20 {
+        let mut out = PacketList::new();
+        let next = queue.dequeue(64, now, &mut out, &mut dropped);
+        times.extend(
+            out.iter()
+                .map(|packet| (packet.mark(), now.nanos() / 1_000_000)),
+        );
+        match next {
+            Next::At(time) => now = time,
+            _ => break,
+        }
+    }
+    assert_eq!(times[13..], [(18, 21), (19, 23), (99, 30)]);
+    assert_eq!((queue.stats().drops, dropped.wire_packets()), (0, 0));
+    // The two cells more than the bucket holds are paid before the next packet.
+    let mut list: PacketList = [frame(&pool, 1, 2, 60, 100)].into_iter().collect();
+    queue.enqueue(&mut list, now, &mut dropped);
     assert_eq!(
-        dropped
-            .packets()
-            .iter()
-            .map(Packet::mark)
-            .collect::<Vec<_>>(),
-        [99]
+        queue.dequeue(64, now, &mut PacketList::new(), &mut dropped),
+        Next::At(now.plus_nanos(4_000_000))
     );
-    assert_eq!((queue.stats().qlen, queue.stats().drops), (15, 1));
 }
 
 proptest! {
@@ -532,4 +554,89 @@ proptest! {
             }
         }
     }
+}
+
+/// INV-TX-9: what a caller is told of its packets, as the kernel tells it.
+#[test]
+fn inv_tx_9_verdicts() {
+    let pool = pool(64);
+    let enqueue = |q: &mut AnyQdisc, lens: &[usize]| {
+        let mut list: PacketList = lens.iter().map(|&len| packet(&pool, len, 0, 0)).collect();
+        let mut dropped = Dropped::new();
+        let verdict = q.enqueue(&mut list, Time::ZERO, &mut dropped);
+        (verdict, dropped.wire_packets())
+    };
+    use Verdict::{Congestion, Dropped as Lost, Queued};
+    let head_drop = QdiscSpec::PfifoHeadDrop { limit: 1 };
+    let tree = |parent, below: QdiscSpec| {
+        let mut tree = TreeSpec::new();
+        let name = tree.add(Handle::ROOT, Handle::new(1, 0), parent).unwrap();
+        tree.add(name.class(1), Handle::NONE, below).unwrap();
+        QdiscSpec::Tree(tree)
+    };
+    let prio = QdiscSpec::Prio(PrioSpec {
+        bands: 2,
+        priomap: [0; 16],
+    });
+    for (spec, verdicts) in [
+        (QdiscSpec::Pfifo { limit: 1 }, [(Queued, 0), (Lost, 1)]),
+        (QdiscSpec::Bfifo { limit: 100 }, [(Queued, 0), (Lost, 1)]),
+        (QdiscSpec::PfifoFast { limit: 1 }, [(Queued, 0), (Lost, 1)]),
+        (head_drop.clone(), [(Queued, 0), (Congestion, 1)]),
+        (
+            QdiscSpec::PfifoHeadDrop { limit: 0 },
+            [(Lost, 1), (Lost, 1)],
+        ),
+        (tbf(1, 100, 100), [(Queued, 0), (Lost, 1)]),
+        (tbf(1, 99, 1000), [(Lost, 1), (Lost, 1)]),
+        (
+            tree(tbf(1, 100, 0), head_drop.clone()),
+            [(Queued, 0), (Congestion, 1)],
+        ),
+        (tree(prio, head_drop), [(Queued, 0), (Congestion, 1)]),
+    ] {
+        let mut q = build(spec.clone(), &pool);
+        let is = [enqueue(&mut q, &[100]), enqueue(&mut q, &[100])];
+        assert_eq!(is, verdicts, "{spec:?}");
+    }
+    // Of several the worst.
+    let mut q = build(QdiscSpec::Bfifo { limit: 150 }, &pool);
+    assert_eq!(enqueue(&mut q, &[100, 60, 50]), (Lost, 1));
+}
+
+/// As a packet that a filter's action took: no discipline above counts it as lost.
+#[test]
+fn inv_tx_9_a_stolen_packet_is_neither_queued_nor_dropped() {
+    #[derive(Debug)]
+    struct Steals;
+    impl Qdisc for Steals {
+        fn enqueue(&mut self, packets: &mut PacketList, _: Time, _: &mut Dropped) -> Verdict {
+            drop(packets.take());
+            Verdict::Stolen
+        }
+        fn dequeue(&mut self, _: usize, _: Time, _: &mut PacketList, _: &mut Dropped) -> Next {
+            Next::Idle
+        }
+        fn drain(&mut self, _: &mut PacketList) {}
+        fn stats(&self) -> QdiscStats {
+            QdiscStats::default()
+        }
+    }
+    let pool = pool(8);
+    let mut tree = TreeSpec::new();
+    let name = tree
+        .add(Handle::ROOT, Handle::NONE, tbf(1, 2000, 0))
+        .unwrap();
+    let spec = CustomSpec::new("steals", |_| Box::new(Steals));
+    tree.add(name.class(1), Handle::NONE, QdiscSpec::Custom(spec))
+        .unwrap();
+    let mut q = build(QdiscSpec::Tree(tree), &pool);
+    let mut dropped = Dropped::new();
+    let verdict = q.enqueue(
+        &mut packet(&pool, 60, 0, 0).into(),
+        Time::ZERO,
+        &mut dropped,
+    );
+    assert_eq!((verdict, dropped.wire_packets()), (Verdict::Stolen, 0));
+    assert_eq!(q.stats(), QdiscStats::default());
 }

@@ -8,7 +8,7 @@ use super::children::{Child, Children};
 use super::filter::Filters;
 use super::{
     AnyQdisc, FilterSpec, Handle, Next, Node, Peek, Prio, Qdisc, QdiscEnv, QdiscSpec, QdiscStats,
-    SpecError, Trace, TreeError, TreeSpec,
+    SpecError, Trace, TreeError, TreeSpec, Verdict, WireSum,
 };
 use crate::packet::PacketList;
 use crate::stats::Dropped;
@@ -305,9 +305,13 @@ impl Tree {
 }
 
 impl Qdisc for Tree {
-    fn enqueue(&mut self, packets: &mut PacketList, now: Time, dropped: &mut Dropped) {
-        self.top
-            .with(0, |child| child.enqueue(packets, now, dropped));
+    fn enqueue(&mut self, packets: &mut PacketList, now: Time, dropped: &mut Dropped) -> Verdict {
+        self.top.enqueue(0, packets, now, dropped)
+    }
+
+    #[inline(never)]
+    fn try_pass(&mut self, packets: &PacketList, sum: WireSum, now: Time) -> bool {
+        self.top.try_pass(0, packets, sum, now)
     }
 
     fn dequeue(

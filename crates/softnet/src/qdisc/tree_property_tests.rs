@@ -31,8 +31,8 @@ enum Step {
 struct Opaque(PfifoHeadDrop);
 
 impl Qdisc for Opaque {
-    fn enqueue(&mut self, packets: &mut PacketList, now: Time, dropped: &mut Dropped) {
-        self.0.enqueue(packets, now, dropped);
+    fn enqueue(&mut self, packets: &mut PacketList, now: Time, dropped: &mut Dropped) -> Verdict {
+        self.0.enqueue(packets, now, dropped)
     }
     fn dequeue(
         &mut self,
@@ -98,14 +98,18 @@ fn specs() -> impl Strategy<Value = QdiscSpec> {
     ]
 }
 
-fn steps() -> impl Strategy<Value = Step> {
-    let packets = proptest::collection::vec(
+/// Lengths and priorities of packets.
+fn lists() -> impl Strategy<Value = Vec<(usize, u32)>> {
+    proptest::collection::vec(
         (60_usize..1_600, prop_oneof![0..16_u32, any::<u32>()]),
         1..12,
-    );
+    )
+}
+
+fn steps() -> impl Strategy<Value = Step> {
     let index = any::<prop::sample::Index>;
     prop_oneof![
-        6 => packets.prop_map(Step::Enqueue),
+        6 => lists().prop_map(Step::Enqueue),
         6 => (0_usize..12, 0_u64..20_000_000).prop_map(|(budget, wait)| Step::Dequeue(budget, wait)),
         6 => (index(), specs()).prop_map(|(at, spec)| Step::Add(at, spec)),
         2 => (index(), specs()).prop_map(|(at, spec)| Step::Replace(at, spec)),
@@ -145,6 +149,33 @@ impl World {
     }
 
     fn enqueue(&mut self, packets: Vec<(usize, u32)>) {
+        let mut list = self.list(packets);
+        self.tree.enqueue(&mut list, self.now, &mut self.dropped);
+        assert!(list.is_empty(), "enqueue takes all");
+    }
+
+    /// Returns the marks of what passed.
+    fn pass_or_enqueue(&mut self, packets: Vec<(usize, u32)>) -> Option<Vec<u32>> {
+        let mut list = self.list(packets);
+        let sum = WireSum::from(&list);
+        let before = self.tree.stats();
+        if !list.is_empty() && self.tree.try_pass(&list, sum, self.now) {
+            assert_eq!(before.qlen, 0);
+            return Some(list.iter().map(|packet| self.gone(packet)).collect());
+        }
+        assert_eq!(self.tree.stats(), before);
+        self.tree.enqueue(&mut list, self.now, &mut self.dropped);
+        None
+    }
+
+    fn gone(&mut self, packet: &Packet) -> u32 {
+        let len = self.inside.remove(&packet.mark());
+        assert_eq!(len, Some(packet.wire_len()), "a packet twice");
+        self.left += 1;
+        packet.mark()
+    }
+
+    fn list(&mut self, packets: Vec<(usize, u32)>) -> PacketList {
         let room = BUFFERS - self.inside.len();
         let mut list = PacketList::new();
         for (len, priority) in packets.into_iter().take(room) {
@@ -154,8 +185,7 @@ impl World {
             self.sequence += 1;
             list.push_back(packet);
         }
-        self.tree.enqueue(&mut list, self.now, &mut self.dropped);
-        assert!(list.is_empty(), "enqueue takes all");
+        list
     }
 
     fn dequeue(&mut self, budget: usize) -> (Vec<u32>, Next) {
@@ -176,12 +206,7 @@ impl World {
                 (Peek::Unknown, _) | (_, None) => {}
             }
         }
-        let marks = out.iter().map(Packet::mark).collect();
-        for packet in &out {
-            let len = self.inside.remove(&packet.mark());
-            assert_eq!(len, Some(packet.wire_len()), "a packet twice");
-            self.left += 1;
-        }
+        let marks = out.iter().map(|packet| self.gone(packet)).collect();
         (marks, next)
     }
 
@@ -316,6 +341,34 @@ proptest! {
             world.check();
         }
         world.run_dry();
+    }
+
+    /// To let packets pass is to enqueue them and to dequeue them at once: the same packets
+    /// leave then and later, and every class counts the same.
+    #[test]
+    fn to_pass_is_to_enqueue_and_dequeue(
+        tree in proptest::collection::vec((any::<prop::sample::Index>(), specs()), 1..4),
+        steps in proptest::collection::vec((lists(), 0..20_usize, 0..90_000_000_u64), 1..30),
+    ) {
+        let (mut passes, mut queues) = (World::new(), World::new());
+        for (at, spec) in tree {
+            passes.structure(Step::Add(at, spec.clone()));
+            queues.structure(Step::Add(at, spec));
+        }
+        for (packets, budget, wait) in steps {
+            queues.enqueue(packets.clone());
+            if let Some(marks) = passes.pass_or_enqueue(packets) {
+                prop_assert_eq!(marks.clone(), queues.dequeue(marks.len()).0);
+            }
+            for world in [&mut passes, &mut queues] {
+                world.now = world.now.plus_nanos(wait);
+            }
+            prop_assert_eq!(passes.dequeue(budget), queues.dequeue(budget));
+            let classes = |world: &World| format!("{:?}", world.tree.classes());
+            prop_assert_eq!(classes(&passes), classes(&queues));
+            passes.check();
+            queues.check();
+        }
     }
 
     /// INV-Q-5: in a tree that stays as it is, packets that are sorted alike leave in order.

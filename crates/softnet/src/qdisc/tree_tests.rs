@@ -155,8 +155,13 @@ fn a_child_that_cannot_be_looked_into_loses_nothing() {
     #[derive(Debug)]
     struct Opaque(Pfifo);
     impl Qdisc for Opaque {
-        fn enqueue(&mut self, packets: &mut PacketList, now: Time, dropped: &mut Dropped) {
-            self.0.enqueue(packets, now, dropped);
+        fn enqueue(
+            &mut self,
+            packets: &mut PacketList,
+            now: Time,
+            dropped: &mut Dropped,
+        ) -> Verdict {
+            self.0.enqueue(packets, now, dropped)
         }
         fn dequeue(
             &mut self,
@@ -363,14 +368,20 @@ fn a_filled_band_lets_the_others_pass() {
     assert_eq!(bench.leave(64, Time(SECOND / 10)), (vec![2], Next::Idle));
 }
 
-/// A discipline of one's own that lengthens packets below a shaper: what has become too long for the bucket is dropped, and does not block the rest.
+/// A qdisc of one's own that lengthens packets below a shaper: what has become too long for the
+/// bucket leaves when that is full, and the excess is paid before the next.
 #[test]
 fn a_packet_that_grew_too_long_does_not_block() {
     #[derive(Debug)]
     struct Encapsulate(Pfifo);
     impl Qdisc for Encapsulate {
-        fn enqueue(&mut self, packets: &mut PacketList, now: Time, dropped: &mut Dropped) {
-            self.0.enqueue(packets, now, dropped);
+        fn enqueue(
+            &mut self,
+            packets: &mut PacketList,
+            now: Time,
+            dropped: &mut Dropped,
+        ) -> Verdict {
+            self.0.enqueue(packets, now, dropped)
         }
         fn dequeue(
             &mut self,
@@ -400,11 +411,17 @@ fn a_packet_that_grew_too_long_does_not_block() {
     bench.offer([1], 100, 0);
     bench.offer([2], 480, 0);
     bench.offer([3], 100, 0);
-    assert_eq!(bench.leave(64, Time::ZERO), (vec![1, 3], Next::Idle));
-    assert_eq!(bench.reasons(), [(DropReason::QdiscOversize, 1)]);
+    // 150 of 500 bytes are missing, at 1000 bytes/s.
+    let full = Time(SECOND * 15 / 100);
+    assert_eq!(bench.leave(64, Time::ZERO), (vec![1], Next::At(full)));
+    // 30 bytes of debt and 150 for the next.
+    let paid = full.plus_nanos(SECOND * 18 / 100);
+    assert_eq!(bench.leave(64, full), (vec![2], Next::At(paid)));
+    assert_eq!(bench.leave(64, paid), (vec![3], Next::Idle));
+    assert_eq!(bench.reasons(), []);
     let root = bench.class("root");
     assert_eq!(
         (root.packets, root.drops, root.qlen, root.backlog),
-        (2, 1, 0, 0)
+        (3, 0, 0, 0)
     );
 }

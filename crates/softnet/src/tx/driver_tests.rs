@@ -8,7 +8,7 @@ use super::testbench::{BUFFERS, Bench};
 use super::*;
 use crate::packet::{Gso, GsoKind, Packet, PacketList};
 use crate::pool::Pool;
-use crate::qdisc::{Next, Qdisc, QdiscSpec, QdiscStats};
+use crate::qdisc::{Next, Qdisc, QdiscSpec, QdiscStats, Verdict};
 use crate::stats::{DropReason, Dropped};
 use crate::testing::{frame, packet};
 use crate::time::Time;
@@ -247,15 +247,18 @@ struct Thirds {
 }
 
 impl Qdisc for Thirds {
-    fn enqueue(&mut self, packets: &mut PacketList, _: Time, dropped: &mut Dropped) {
+    fn enqueue(&mut self, packets: &mut PacketList, _: Time, dropped: &mut Dropped) -> Verdict {
+        let mut verdict = Verdict::Queued;
         while let Some(packet) = packets.pop_front() {
             if packet.mark() % 3 == 0 {
                 dropped.push(packet, DropReason::QdiscLimit);
+                verdict = Verdict::Dropped;
             } else {
                 self.held.push_back(packet);
             }
         }
         self.stats.qlen = self.held.len() as u64;
+        verdict
     }
     fn dequeue(&mut self, _: usize, _: Time, out: &mut PacketList, dropped: &mut Dropped) -> Next {
         while let Some(packet) = self.held.pop_front() {

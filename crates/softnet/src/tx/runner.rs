@@ -5,7 +5,7 @@ use super::requeue::Requeue;
 use super::ring::{Sent, TxRing, Xmit};
 use super::validate;
 use crate::packet::{MergeKinds, Packet, PacketList, merge};
-use crate::qdisc::{AnyQdisc, Next, Qdisc};
+use crate::qdisc::{AnyQdisc, Next, Qdisc, WireSum};
 use crate::stats::{DropReason, Dropped, Published, Sampler};
 use crate::time::Time;
 
@@ -68,14 +68,6 @@ impl Budget {
     }
 }
 
-/// Wire packets and bytes.
-#[derive(Clone, Copy, Debug, Default)]
-#[repr(align(16))]
-struct Passed {
-    packets: u64,
-    bytes: u64,
-}
-
 /// What only the runner touches.
 #[derive(Debug)]
 pub(super) struct Runner<R> {
@@ -91,10 +83,8 @@ pub(super) struct Runner<R> {
     /// The driver's rings that this queue feeds: its own, or all of the device, or none (see [`Device`](super::Device)).
     pub(super) rings: Vec<R>,
     pub(super) sent: Sent,
-    /// What went past the discipline.
-    passed: Passed,
-    /// What the discipline says that it sent, as published.
-    queued: Passed,
+    /// What left the qdisc, as published.
+    left: WireSum,
     pub(super) dropped: Dropped,
     /// False: the device is down; packets are dropped.
     pub(super) active: bool,
@@ -114,8 +104,7 @@ impl<R: TxRing> Runner<R> {
             requeues: 0,
             rings,
             sent: Sent::default(),
-            passed: Passed::default(),
-            queued: Passed::default(),
+            left: WireSum::default(),
             dropped: Dropped::new(),
             active: true,
             stopped: false,
@@ -228,29 +217,29 @@ impl<R: TxRing> Runner<R> {
             && self.adopted.is_empty()
             && self.rings.len() == 1
             && self.room(budget.start).is_none()
-            && !adopted.is_empty()
-            && self.qdisc.bypass(adopted);
+            && !adopted.is_empty();
         if !may {
             return false;
         }
         let features = queue.features();
         // One look at each packet, for most are one and need nothing.
         let mut plain = !(features.uso && features.checksum);
-        let mut passed = Passed::default();
+        let mut sum = WireSum::default();
         for packet in &*adopted {
             let is_plain = features.takes_plain(packet);
             // What is beyond the budget, or has to be segmented, takes the long way.
-            if passed.packets >= budget.packets as u64 || !(is_plain || features.segments(packet)) {
+            if sum.packets >= budget.packets as u64 || !(is_plain || features.segments(packet)) {
                 return false;
             }
-            let (bytes, packets) = packet.wire();
-            passed.bytes += bytes;
-            passed.packets += packets;
+            sum.add(packet);
             plain &= is_plain;
         }
-        self.passed.bytes += passed.bytes;
-        self.passed.packets += passed.packets;
-        budget.charge(passed.packets);
+        if !self.qdisc.try_pass(adopted, sum, budget.start) {
+            return false;
+        }
+        self.left.packets += sum.packets;
+        self.left.bytes += sum.bytes;
+        budget.charge(sum.packets);
         if self.sampler.take() {
             queue.watch().note(adopted, budget.start);
         }
@@ -262,8 +251,8 @@ impl<R: TxRing> Runner<R> {
         if sent == Xmit::Busy || self.dropped.wire_packets() != 0 {
             return false;
         }
-        published.put(BYTES, self.queued.bytes + self.passed.bytes);
-        published.put(PACKETS, self.queued.packets + self.passed.packets);
+        published.put(BYTES, self.left.bytes);
+        published.put(PACKETS, self.left.packets);
         published.put(TX_PACKETS, self.sent.packets);
         published.put(TX_BYTES, self.sent.bytes);
         true
@@ -375,7 +364,7 @@ impl<R: TxRing> Runner<R> {
 
     pub(super) fn publish(&mut self, published: &Published<10>) {
         let q = self.qdisc.stats();
-        self.queued = Passed {
+        self.left = WireSum {
             packets: q.packets,
             bytes: q.bytes,
         };
@@ -390,8 +379,8 @@ impl<R: TxRing> Runner<R> {
             packets += self.segmenting.wire_packets();
         }
         published.set([
-            q.bytes + self.passed.bytes,
-            q.packets + self.passed.packets,
+            q.bytes,
+            q.packets,
             q.drops,
             q.overlimits,
             q.requeues + self.requeues,

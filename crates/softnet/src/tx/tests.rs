@@ -10,7 +10,7 @@ use super::select::select_queue;
 use super::*;
 use crate::packet::PacketList;
 use crate::pool::Pool;
-use crate::qdisc::{AnyQdisc, Next, Qdisc, QdiscSpec, QdiscStats, TbfSpec};
+use crate::qdisc::{AnyQdisc, Next, Qdisc, QdiscSpec, QdiscStats, TbfSpec, Verdict};
 use crate::rx::Doorbell;
 use crate::stats::{DropReason, Dropped};
 use crate::testing::{Done, NoWake, Record, RecordingRing, frame, pool, wait_for_buffers};
@@ -212,8 +212,9 @@ impl std::fmt::Debug for Interrupt {
 }
 
 impl Qdisc for Interrupted {
-    fn enqueue(&mut self, packets: &mut PacketList, _: Time, _: &mut Dropped) {
+    fn enqueue(&mut self, packets: &mut PacketList, _: Time, _: &mut Dropped) -> Verdict {
         self.held.append(packets);
+        Verdict::Queued
     }
     fn dequeue(&mut self, _: usize, now: Time, out: &mut PacketList, _: &mut Dropped) -> Next {
         let interrupt = self.interrupt.0.lock().unwrap().take();
