@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::thread;
 
 use rustix::net::sockopt::set_socket_recv_buffer_size_force;
@@ -157,44 +157,64 @@ pub fn is_silent(socket: &UdpSocket) -> bool {
 
 /// Pings: an ICMP echo with `len` bytes of payload, which must come back as they are.
 pub fn ping(from: &Host, to: &Host, v6: bool, len: usize) {
-    let (family, protocol, request, reply) = if v6 {
-        (AddressFamily::INET6, ipproto::ICMPV6, 128, 129)
-    } else {
-        (AddressFamily::INET, ipproto::ICMP, 8, 0)
-    };
-    let address = SocketAddr::new(to.ip(v6), 0);
-    let socket = from.run(|| {
-        let flags = SocketFlags::CLOEXEC;
-        let socket = rustix::net::socket_with(family, SocketType::RAW, flags, Some(protocol))?;
-        rustix::net::connect(&socket, &address)?;
-        Ok::<_, rustix::io::Errno>(socket)
-    });
-    let socket = socket.expect("a raw socket");
-    let limit = rustix::net::sockopt::Timeout::Recv;
-    rustix::net::sockopt::set_socket_timeout(&socket, limit, Some(PATIENCE)).expect("a limit");
-    let mut message = vec![request, 0, 0, 0, 0x50, 0x46, len as u8, (len >> 8) as u8];
-    message.extend(pattern(len as u64, len));
-    if !v6 {
-        // The kernel fills in ICMPv6's by itself.
-        let sum = checksum(&message).to_be_bytes();
-        message[2..4].copy_from_slice(&sum);
-    }
-    let sent = rustix::net::send(&socket, &message, SendFlags::empty());
-    assert_eq!(sent.expect("a ping"), message.len());
-    let mut buffer = vec![0; 1 << 16];
-    loop {
-        let received = rustix::net::recv(&socket, &mut buffer[..], RecvFlags::empty());
-        let (n, _) = received.expect("the answer to a ping");
-        // IPv4's raw sockets get the IP header too.
-        let header = if v6 {
-            0
+    Pinger::open(from, to, v6).ping(len);
+}
+
+/// A socket that pings one host from another.
+#[derive(Debug)]
+pub struct Pinger {
+    socket: OwnedFd,
+    v6: bool,
+}
+
+impl Pinger {
+    /// Opens it.
+    pub fn open(from: &Host, to: &Host, v6: bool) -> Pinger {
+        let (family, protocol) = if v6 {
+            (AddressFamily::INET6, ipproto::ICMPV6)
         } else {
-            usize::from(buffer[0] & 0xf) * 4
+            (AddressFamily::INET, ipproto::ICMP)
         };
-        let answer = &buffer[header..n];
-        if answer[0] == reply {
-            assert!(answer[4..] == message[4..], "a ping came back changed");
-            return;
+        let address = SocketAddr::new(to.ip(v6), 0);
+        let socket = from.run(|| {
+            let flags = SocketFlags::CLOEXEC;
+            let socket = rustix::net::socket_with(family, SocketType::RAW, flags, Some(protocol))?;
+            rustix::net::connect(&socket, &address)?;
+            Ok::<_, rustix::io::Errno>(socket)
+        });
+        let socket = socket.expect("a raw socket");
+        let limit = rustix::net::sockopt::Timeout::Recv;
+        rustix::net::sockopt::set_socket_timeout(&socket, limit, Some(PATIENCE)).expect("a limit");
+        Pinger { socket, v6 }
+    }
+
+    /// Sends an echo of `len` bytes of payload, and waits for the answer.
+    pub fn ping(&self, len: usize) {
+        let (request, reply) = if self.v6 { (128, 129) } else { (8, 0) };
+        let mut message = vec![request, 0, 0, 0, 0x50, 0x46, len as u8, (len >> 8) as u8];
+        message.extend(pattern(len as u64, len));
+        if !self.v6 {
+            // The kernel fills in ICMPv6's by itself.
+            let sum = checksum(&message).to_be_bytes();
+            message[2..4].copy_from_slice(&sum);
+        }
+        let sent = rustix::net::send(&self.socket, &message, SendFlags::empty());
+        assert_eq!(sent.expect("a ping"), message.len());
+        let mut buffer = vec![0; 1 << 16];
+        loop {
+            let received = rustix::net::recv(&self.socket, &mut buffer[..], RecvFlags::empty());
+            let (n, _) = received.expect("the answer to a ping");
+            // IPv4's raw sockets get the IP header too.
+            let header = if self.v6 {
+                0
+            } else {
+                usize::from(buffer[0] & 0xf) * 4
+            };
+            let answer = &buffer[header..n];
+            if answer[0] == reply {
+                assert!(answer[4..] == message[4..], "a ping came back changed");
+                return;
+            }
         }
     }
 }
