@@ -3,7 +3,9 @@
  * DPDK's mbuf pool, measured as softnet-bench measures Softnet's.
  *
  * Reads one command a line on stdin, and answers each with one line of JSON on stdout: {"packets": N, "ns": N}.
- *   same BULK MS           allocate and free on one thread
+ *   cache N                use the pool of the N-th cache size from now on; no answer
+ *   same BULK MS           allocate and free on one thread, as an application frees
+ *   fast BULK MS           the same, as a driver with MBUF_FAST_FREE frees
  *   forward BATCH MS       allocate a batch, keep it in a transmit ring of 256 descriptors, free the oldest batch
  *   local BULK MS          the same, through a ring
  *   cross PAIRS BULK MS    A allocates, rte_ring, B frees; A on the first CPU, B on the second
@@ -11,7 +13,11 @@
  *   onecpu PAIRS BULK MS   as cross, with both threads on the first CPU
  *   ring BULK MS           the hand-over alone: A enqueues the same pointer again and again
  *
- * Arguments: CPU_A CPU_B POOL_SIZE CACHE_SIZE MEMPOOL_OPS, then EAL's own after "--".
+ * Arguments: CPU_A CPU_B POOL_SIZE CACHE_SIZES MEMPOOL_OPS, then EAL's own after "--". There is one pool for each of the
+ * cache sizes, which commas separate.
+ *
+ * All packets come from one pool, have one segment and one owner: what MBUF_FAST_FREE lets a driver rely on. So they are
+ * freed as a driver with that offload frees them, but for `same`.
  */
 #define _GNU_SOURCE
 #include <inttypes.h>
@@ -32,13 +38,14 @@
 #include <rte_version.h>
 
 #define MAX_THREADS 64
+#define MAX_CACHES 8
 #define MAX_BULK 64
 #define RING_SIZE 512
 #define DESCRIPTORS 256
 /* Tries with a pause before the CPU is given away. */
 #define SPINS 64
 
-enum mode { SAME, FORWARD, LOCAL, CROSS, BOTH, RING };
+enum mode { SAME, FAST, FORWARD, LOCAL, CROSS, BOTH, RING };
 
 struct worker {
 	/* What this thread has done: packets freed. */
@@ -51,7 +58,7 @@ struct worker {
 	uint64_t bytes;
 };
 
-static struct rte_mempool *pool;
+static struct rte_mempool *pool, *pools[MAX_CACHES];
 static struct worker workers[MAX_THREADS];
 static atomic_bool stop;
 /* Producers that may still enqueue. */
@@ -85,9 +92,13 @@ static inline bool alloc_bulk(struct rte_mbuf **m, unsigned int n)
 static inline void free_bulk(struct rte_mbuf **m, unsigned int n)
 {
 	if (n == 1)
-		rte_pktmbuf_free(m[0]);
+		rte_mbuf_raw_free(m[0]);
 	else
-		rte_pktmbuf_free_bulk(m, n);
+#if RTE_VERSION >= RTE_VERSION_NUM(25, 11, 0, 0)
+		rte_mbuf_raw_free_bulk(pool, m, n);
+#else
+		rte_mempool_put_bulk(pool, (void **)m, n);
+#endif
 }
 
 static inline void count(struct worker *w, unsigned int n)
@@ -155,6 +166,18 @@ static int work(void *arg)
 		return 0;
 	}
 	if (w->mode == SAME) {
+		while (!atomic_load_explicit(&stop, memory_order_relaxed)) {
+			if (!alloc_bulk(m, w->bulk))
+				abort();
+			if (w->bulk == 1)
+				rte_pktmbuf_free(m[0]);
+			else
+				rte_pktmbuf_free_bulk(m, w->bulk);
+			count(w, w->bulk);
+		}
+		return 0;
+	}
+	if (w->mode == FAST) {
 		while (!atomic_load_explicit(&stop, memory_order_relaxed)) {
 			if (!alloc_bulk(m, w->bulk))
 				abort();
@@ -252,13 +275,14 @@ static void measure(const unsigned int *lcores, unsigned int threads, uint64_t m
 int main(int argc, char **argv)
 {
 	static struct rte_ring *rings[MAX_THREADS];
+	unsigned int caches = 0;
 	char lcores[MAX_THREADS * 16 + 32] = "", main_lcore[16];
 	char *eal[32];
 	int n = 0;
 	char line[128];
 
 	if (argc < 6) {
-		fprintf(stderr, "usage: dpdk_mbuf CPU_A CPU_B POOL_SIZE CACHE_SIZE MEMPOOL_OPS [-- EAL...]\n");
+		fprintf(stderr, "usage: dpdk_mbuf CPU_A CPU_B POOL_SIZE CACHE_SIZES MEMPOOL_OPS [-- EAL...]\n");
 		return 2;
 	}
 	/* Even lcores on the first CPU, odd ones on the second; the main thread floats. */
@@ -276,10 +300,18 @@ int main(int argc, char **argv)
 	eal[n] = NULL;
 	if (rte_eal_init(n, eal) < 0)
 		rte_exit(EXIT_FAILURE, "EAL: %s\n", rte_strerror(rte_errno));
-	pool = rte_pktmbuf_pool_create_by_ops("softnet-bench", (unsigned int)atoi(argv[3]), (unsigned int)atoi(argv[4]), 0,
-					      RTE_MBUF_DEFAULT_BUF_SIZE, SOCKET_ID_ANY, argv[5]);
-	if (!pool)
-		rte_exit(EXIT_FAILURE, "mbuf pool: %s\n", rte_strerror(rte_errno));
+	for (char *size = strtok(argv[4], ","); size && caches < MAX_CACHES; size = strtok(NULL, ",")) {
+		char name[32];
+
+		snprintf(name, sizeof(name), "pool%u", caches);
+		pool = rte_pktmbuf_pool_create_by_ops(name, (unsigned int)atoi(argv[3]), (unsigned int)atoi(size), 0,
+						      RTE_MBUF_DEFAULT_BUF_SIZE, SOCKET_ID_ANY, argv[5]);
+		if (!pool)
+			rte_exit(EXIT_FAILURE, "mbuf pool: %s\n", rte_strerror(rte_errno));
+		pools[caches++] = pool;
+	}
+	if (caches == 0)
+		rte_exit(EXIT_FAILURE, "no cache size\n");
 	for (int i = 0; i < MAX_THREADS; i++) {
 		char name[32];
 
@@ -298,8 +330,14 @@ int main(int argc, char **argv)
 		enum mode mode;
 		bool one_cpu, alone;
 
+		if (sscanf(line, "cache %u", &bulk) == 1 && bulk < caches) {
+			pool = pools[bulk];
+			continue;
+		}
 		if (sscanf(line, "same %u %" SCNu64, &bulk, &ms) == 2) {
 			strcpy(word, "same");
+		} else if (sscanf(line, "fast %u %" SCNu64, &bulk, &ms) == 2) {
+			strcpy(word, "fast");
 		} else if (sscanf(line, "forward %u %" SCNu64, &bulk, &ms) == 2) {
 			/* Batches fill the descriptors exactly. */
 			strcpy(word, bulk > 0 && DESCRIPTORS % bulk == 0 ? "forward" : "");
@@ -310,7 +348,8 @@ int main(int argc, char **argv)
 		} else if (sscanf(line, "%15s %u %u %" SCNu64, word, &pairs, &bulk, &ms) != 4) {
 			word[0] = 0;
 		}
-		mode = !strcmp(word, "same") ? SAME : !strcmp(word, "forward") ? FORWARD : !strcmp(word, "local") ? LOCAL :
+		mode = !strcmp(word, "same") ? SAME : !strcmp(word, "fast") ? FAST :
+		       !strcmp(word, "forward") ? FORWARD : !strcmp(word, "local") ? LOCAL :
 		       !strcmp(word, "ring") ? RING : !strcmp(word, "both") ? BOTH : CROSS;
 		one_cpu = !strcmp(word, "onecpu");
 		if ((mode == CROSS && !one_cpu && strcmp(word, "cross")) || bulk < 1 || bulk > MAX_BULK || ms < 1 ||
@@ -319,7 +358,7 @@ int main(int argc, char **argv)
 			fflush(stdout);
 			continue;
 		}
-		alone = mode == SAME || mode == FORWARD || mode == LOCAL;
+		alone = mode == SAME || mode == FAST || mode == FORWARD || mode == LOCAL;
 		threads = alone ? 1 : 2 * pairs;
 		memset(workers, 0, sizeof(workers));
 		for (unsigned int i = 0; i < threads; i++) {

@@ -24,6 +24,7 @@
 #include <rte_cycles.h>
 #include <rte_eal.h>
 #include <rte_errno.h>
+#include <rte_malloc.h>
 #include <rte_pause.h>
 #include <rte_ring.h>
 
@@ -262,7 +263,7 @@ int main(int argc, char **argv)
 	}
 	for (unsigned int i = 0; i < threads; i++) {
 		struct sender *s = senders[i] = aligned_alloc(64, (sizeof(*s) + 63) / 64 * 64);
-		struct packet *packets = aligned_alloc(64, sizeof(*packets) * PACKETS);
+		struct packet *packets = rte_malloc(NULL, sizeof(*packets) * PACKETS, 64);
 		char name[32];
 
 		snprintf(name, sizeof(name), "home-%u", i);

@@ -10,6 +10,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use rustix::process::{Pid, Signal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
+use crate::peers::hugepages;
+
 /// A thing to remove.
 #[derive(Debug, Clone)]
 pub(crate) enum Leftover {
@@ -19,6 +21,8 @@ pub(crate) enum Leftover {
     Netns(String),
     /// A directory with all that is in it.
     Directory(PathBuf),
+    /// So many pages of 2 MB that were taken from the system.
+    Hugepages(u64),
 }
 
 impl Leftover {
@@ -35,6 +39,9 @@ impl Leftover {
             }
             Leftover::Directory(path) => {
                 let _ = std::fs::remove_dir_all(path);
+            }
+            Leftover::Hugepages(pages) => {
+                let _ = hugepages::give_back(*pages);
             }
         }
     }

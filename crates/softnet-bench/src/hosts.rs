@@ -1,5 +1,5 @@
-//! Hosts `a`, `b`, … and a place for the switch between them: a network namespace each, with a name that no other run has, and gone
-//! with the value.
+//! Hosts `a`, `b`, … and a place for the switch between them: a network namespace each, with a
+//! name that no other run has, and gone with the value.
 
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
@@ -130,7 +130,8 @@ impl Host {
     }
 }
 
-/// Hosts and what joins them. Fields are dropped in this order: daemons before the namespaces they run in.
+/// Hosts and what joins them. Fields are dropped in this order: daemons before the namespaces
+/// they run in.
 #[derive(Debug)]
 pub(crate) struct Site {
     /// The switch, where it is part of this program.
@@ -150,7 +151,8 @@ impl Site {
         Site::of(2)
     }
 
-    /// As many hosts as asked for, at most 26, each an empty namespace; one more for the switch; an empty directory.
+    /// As many hosts as asked for, at most 26, each an empty namespace; one more for the switch;
+    /// an empty directory.
     pub(crate) fn of(hosts: u8) -> Result<Site, BenchError> {
         if !rustix::process::geteuid().is_root() {
             return Err(BenchError::Unavailable(

@@ -60,14 +60,16 @@ pub(crate) fn wait_for_path(site: &Site) -> Result<(), BenchError> {
 
 /// Whether the interface of the host, whose namespace this is, is up with its address.
 fn is_up(host: &Host) -> bool {
-    // Without an address there is nothing to bind to, without an interface that is up no route to connect by.
+    // Without an address there is nothing to bind to, without an interface that is up no route to
+    // connect by.
     let neighbour = Ipv4Addr::from(host.address.to_bits() ^ 0x80);
     let socket = UdpSocket::bind((host.address, 0));
     socket.is_ok_and(|socket| socket.connect((neighbour, 9)).is_ok())
 }
 
-/// Makes the host ask again so many milliseconds after it asked for a neighbour's address in vain: by default a second, which is what
-/// would be measured if a switch that starts loses the first request. False: it could not.
+/// Makes the host ask again so many milliseconds after it asked for a neighbour's address in
+/// vain: by default a second, which is what would be measured if a switch that starts loses the
+/// first request. False: it could not.
 fn ask_every(host: &Host, milliseconds: &str) -> bool {
     let interval = format!(
         "/proc/sys/net/ipv4/neigh/{}/retrans_time_ms",

@@ -40,7 +40,9 @@ const VARIANTS: &[&str] = &[
     NO_DEFER,
     "depot",
     "dpdk",
-    "dpdk-stack",
+    "dpdk-rts",
+    "dpdk-hts",
+    "dpdk-lf-stack",
     "malloc",
     "jemalloc",
     "mimalloc",
@@ -122,7 +124,9 @@ fn sources(cpus: Cpus, buffers: usize) -> Result<Sources<dyn Source>, BenchError
         (NO_DEFER, local(Softnet::new(buffers, false)?, cpus)),
         ("depot", local(Depot::new(buffers)?, cpus)),
         ("dpdk", dpdk(Ops::Ring, false)),
-        ("dpdk-stack", dpdk(Ops::Stack, false)),
+        ("dpdk-rts", dpdk(Ops::RingRelaxed, false)),
+        ("dpdk-hts", dpdk(Ops::RingHeadTail, false)),
+        ("dpdk-lf-stack", dpdk(Ops::Stack, false)),
         ("malloc", local(General::<Malloc>::new(), cpus)),
         #[cfg(feature = "jemalloc")]
         (
@@ -241,9 +245,6 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
     let mut report = results.report("defer-free", &["ns_per_packet"]);
     report["seconds"] = json!(options.seconds);
     report["rounds"] = json!(schedule.rounds);
-    if let Some(version) = dpdk::version() {
-        report["dpdk"] = json!(version);
-    }
     Ok(report)
 }
 

@@ -9,8 +9,8 @@ use crate::process;
 pub(crate) enum KernelBridge {
     /// Nothing set.
     Plain,
-    /// RPS over all CPUs at the bridge's ports, GRO at both ends of each pair. RPS at the hosts' ends
-    /// costs TCP more than it gains.
+    /// RPS over all CPUs at the bridge's ports, GRO at both ends of each pair. RPS at the hosts'
+    /// ends costs TCP more than it gains.
     Rps,
 }
 

@@ -1,5 +1,6 @@
-//! Softnet's engine inside this program, so that its counters can be read around what is measured: what `softnet run` builds from
-//! a configuration of TAP ports and a bridge, buffers and workers as there.
+//! Softnet's engine inside this program, so that its counters can be read around what is
+//! measured: what `softnet run` builds from a configuration of TAP ports and a bridge, buffers
+//! and workers as there.
 
 use std::time::Duration;
 
@@ -14,7 +15,8 @@ use super::{InProcess, Join, Wiring};
 use crate::error::BenchError;
 use crate::hosts::{Host, Site};
 
-/// Packet buffers of 2 KiB, and of 64 KiB: what `softnet run` makes if the file does not say otherwise.
+/// Packet buffers of 2 KiB, and of 64 KiB: what `softnet run` makes if the file does not say
+/// otherwise.
 const SMALL: PoolConfig = PoolConfig {
     buffers: 65_536,
     buffer_size: 2048,
@@ -55,8 +57,9 @@ pub(crate) struct Counters {
     pub(crate) sleeps: u64,
     /// CPU time of the workers, in seconds.
     pub(crate) cpu_s: f64,
-    /// Of both pools: buffers allocated, exchanges with the depot, buffers sent home, allocations refused, wake-ups of sleeping homes, buffers that
-    /// went to the depot past their home's inbox.
+    /// Of both pools: buffers allocated, exchanges with the depot, buffers sent home, allocations
+    /// refused, wake-ups of sleeping homes, buffers that went to the depot past their home's
+    /// inbox.
     pub(crate) allocated: u64,
     pub(crate) depot_ops: u64,
     pub(crate) sent_home: u64,
@@ -154,7 +157,8 @@ impl EmbeddedSoftnet {
         }
     }
 
-    /// The same as `name`, with the flows of each port shared out over all workers (RPS), so that half of the packets cross a backlog on two.
+    /// The same as `name`, with the flows of each port shared out over all workers (RPS), so that
+    /// half of the packets cross a backlog on two.
     pub(crate) fn steered(self, name: &'static str) -> EmbeddedSoftnet {
         EmbeddedSoftnet {
             name,
@@ -163,7 +167,8 @@ impl EmbeddedSoftnet {
         }
     }
 
-    /// Without deferral: a buffer stays in the cache of the thread that frees it, whoever allocated it.
+    /// Without deferral: a buffer stays in the cache of the thread that frees it, whoever
+    /// allocated it.
     pub(crate) fn without_deferral() -> EmbeddedSoftnet {
         EmbeddedSoftnet {
             name: "no-defer",

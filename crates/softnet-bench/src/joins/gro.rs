@@ -24,13 +24,14 @@ pub(super) fn enable(interface: &str) -> io::Result<()> {
     // SAFETY: ifreq is plain data, for which all zeroes is a value: an empty name, a null pointer.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     let name = request.ifr_name.iter_mut().zip(interface.bytes());
-    // The last byte stays zero: a name that is too long is cut, and then there is no such interface.
+    // The last byte stays zero: a name that is too long is cut, and then there is no such
+    // interface.
     for (to, from) in name.take(libc::IFNAMSIZ - 1) {
         *to = from as libc::c_char;
     }
     request.ifr_ifru.ifru_data = (&raw mut value).cast();
-    // SAFETY: the request names an interface and points at a value for its command; both live through the
-    // call, and the descriptor is open.
+    // SAFETY: the request names an interface and points at a value for its command; both live
+    // through the call, and the descriptor is open.
     let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL, &raw mut request) };
     if result == 0 {
         Ok(())

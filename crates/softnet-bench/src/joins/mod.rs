@@ -94,8 +94,8 @@ pub(crate) trait InProcess: std::fmt::Debug + Send + Sync {
     fn stop(self: Box<Self>) -> Result<(), BenchError>;
 }
 
-/// Those of the variants that were asked for: all if `names` is empty. Names of none of them are passed over: they may be those of
-/// another part of the experiment, which checks them.
+/// Those of the variants that were asked for: all if `names` is empty. Names of none of them are
+/// passed over: they may be those of another part of the experiment, which checks them.
 pub(crate) fn choose(mut joins: Vec<Box<dyn Join>>, names: &[String]) -> Vec<Box<dyn Join>> {
     joins.retain(|join| names.is_empty() || names.iter().any(|name| name == join.name()));
     joins
@@ -106,8 +106,8 @@ pub(crate) fn names(joins: &[Box<dyn Join>]) -> Vec<&'static str> {
     joins.iter().map(|join| join.name()).collect()
 }
 
-/// A site whose hosts reach each other, and the time that took once the namespaces were there: from the start of the first program to
-/// the first ping answered.
+/// A site whose hosts reach each other, and the time that took once the namespaces were there:
+/// from the start of the first program to the first ping answered.
 pub(crate) fn open(
     join: &dyn Join,
     hosts: u8,

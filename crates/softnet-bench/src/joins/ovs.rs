@@ -1,8 +1,10 @@
-//! Open vSwitch with its user-space datapath, run from a private directory: no system service, no shared database.
+//! Open vSwitch with its user-space datapath, run from a private directory: no system service, no
+//! shared database.
 //!
-//! TAP ports, because they are its best here: over veth (AF_PACKET) it forwards TCP at half the speed or less. The stock build
-//! cannot take frames larger than the MTU. The build with DPDK can (`userspace-tso-enable`, an experimental option; DPDK itself
-//! is not initialised), and then passes TCP in pieces of 64 KiB; it is a variant of its own. Its TAP ports have one queue.
+//! TAP ports, because they are its best here: over veth (AF_PACKET) it forwards TCP at half the
+//! speed or less. The stock build cannot take frames larger than the MTU. The build with DPDK can
+//! (`userspace-tso-enable`, an experimental option; DPDK itself is not initialised), and then
+//! passes TCP in pieces of 64 KiB; it is a variant of its own. Its TAP ports have one queue.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -122,7 +124,8 @@ impl Join for OpenVswitch {
     }
 }
 
-/// Where this instance keeps what others keep in /etc, /run and /var, and the programs that work with it.
+/// Where this instance keeps what others keep in /etc, /run and /var, and the programs that work
+/// with it.
 struct Files<'a> {
     place: &'a Place,
     /// As the place calls it.

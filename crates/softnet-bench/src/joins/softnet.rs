@@ -71,7 +71,8 @@ fn configuration(site: &Site, wiring: Wiring) -> String {
     text + &format!("[[bridge]]\nname = \"br0\"\nports = {ports:?}\n")
 }
 
-/// The program that was built with this one. Under cargo it is brought up to date first, so that no old one is measured.
+/// The program that was built with this one. Under cargo it is brought up to date first, so that
+/// no old one is measured.
 fn program() -> Result<PathBuf, BenchError> {
     let this = std::env::current_exe().map_err(|e| BenchError::io("finding this program", e))?;
     let directory = this.parent().unwrap_or_else(|| Path::new("."));

@@ -1,4 +1,5 @@
-//! General allocators: each packet is one allocation of header line and data, made and freed by calling the allocator directly.
+//! General allocators: each packet is one allocation of header line and data, made and freed by
+//! calling the allocator directly.
 
 use std::ffi::c_void;
 use std::marker::PhantomData;
@@ -7,7 +8,8 @@ use std::ptr::NonNull;
 use crate::buffers::line::{Chain, Line, Owned};
 use crate::buffers::{Buffers, DATA};
 
-/// Bytes of a packet. More alignment than any allocation has is not asked for: it would take some allocators off their fast path.
+/// Bytes of a packet. More alignment than any allocation has is not asked for: it would take some
+/// allocators off their fast path.
 const SIZE: usize = size_of::<Line>() + DATA;
 
 const _: () = assert!(align_of::<Line>() <= 16);
@@ -15,7 +17,8 @@ const _: () = assert!(align_of::<Line>() <= 16);
 /// An allocator's functions, at their best where the caller knows the size.
 ///
 /// # Safety
-/// `alloc` returns null or [`SIZE`] bytes at a multiple of 16 that nothing else uses until they are freed, on any thread.
+/// `alloc` returns null or [`SIZE`] bytes at a multiple of 16 that nothing else uses until they
+/// are freed, on any thread.
 pub(crate) unsafe trait Allocator: 'static {
     fn alloc() -> *mut c_void;
 
@@ -112,7 +115,8 @@ impl<A: Allocator> Buffers for General<A> {
 
     fn alloc(&self) -> Option<Owned<A>> {
         let line = NonNull::new(A::alloc())?.cast::<Line>();
-        // SAFETY: the allocator promises memory for the line and the data behind it, aligned for a line and ours alone.
+        // SAFETY: the allocator promises memory for the line and the data behind it, aligned for
+        // a line and ours alone.
         unsafe {
             line.write(Line::new(line.add(1).cast(), 0));
             Some(Owned::new(line))

@@ -39,6 +39,15 @@ impl Place {
         }
     }
 
+    /// A folder that both we and the place's programs can reach: `ours`, or one of the place's
+    /// own.
+    pub(crate) fn shared(&self, ours: &Path) -> PathBuf {
+        match &self.root {
+            Some(root) => root.join("tmp/softnet-bench"),
+            None => ours.to_owned(),
+        }
+    }
+
     /// Whether the place has this file.
     pub(crate) fn has(&self, inside: &Path) -> bool {
         self.outside(inside).is_file()

@@ -12,7 +12,7 @@ use crate::{joins, machine, process};
 /// The crates in use, with their versions.
 const LOCK: &str = include_str!("../../../../Cargo.lock");
 
-/// Adds `version` to the rows of peers, skipped ones too.
+/// Adds `version` to the rows of peers, skipped ones too, and `setting` to those of DPDK.
 pub(crate) fn add_to(report: &mut Value) {
     let channels = report["experiment"] == "backlog";
     let mut known: HashMap<String, Option<String>> = HashMap::new();
@@ -21,6 +21,9 @@ pub(crate) fn add_to(report: &mut Value) {
         let Some(variant) = row["variant"].as_str().map(str::to_owned) else {
             continue;
         };
+        if variant.starts_with("dpdk") && row.get("skipped").is_none() {
+            row["setting"] = json!(super::dpdk::setting());
+        }
         let version = known.entry(variant).or_insert_with_key(|v| of(v, channels));
         if let Some(version) = version {
             row["version"] = json!(version);
@@ -28,7 +31,8 @@ pub(crate) fn add_to(report: &mut Value) {
     }
 }
 
-/// The version behind a variant's name; none if it is not a peer, or not there. `channels`: crossbeam's are meant, not its queues.
+/// The version behind a variant's name; none if it is not a peer, or not there. `channels`:
+/// crossbeam's are meant, not its queues.
 fn of(variant: &str, channels: bool) -> Option<String> {
     match variant {
         "ovs" => joins::OpenVswitch::Stock.version(),

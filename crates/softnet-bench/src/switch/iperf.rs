@@ -11,7 +11,8 @@ use crate::process::{self, Process};
 
 /// How long the server gets to listen.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How often a test is tried whose result got lost: a flood of datagrams may drown the connection that brings it.
+/// How often a test is tried whose result got lost: a flood of datagrams may drown the connection
+/// that brings it.
 const ATTEMPTS: usize = 3;
 
 /// The server, running.

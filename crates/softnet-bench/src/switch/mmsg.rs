@@ -10,8 +10,9 @@ pub(crate) const BATCH: usize = 64;
 
 /// Buffers for [`BATCH`] datagrams of one size on a connected or bound socket.
 ///
-/// The headers point into `iovecs`, which point into `_data`. Both live on the heap, are never resized and never accessed but by the
-/// kernel during a call, so the pointers stay good as long as the value does, wherever it moves.
+/// The headers point into `iovecs`, which point into `_data`. Both live on the heap, are never
+/// resized and never accessed but by the kernel during a call, so the pointers stay good as long
+/// as the value does, wherever it moves.
 pub(crate) struct Batch {
     headers: Vec<libc::mmsghdr>,
     _iovecs: Vec<libc::iovec>,
@@ -32,7 +33,8 @@ impl Batch {
         let first = iovecs.as_mut_ptr();
         let headers = (0..BATCH)
             .map(|i| {
-                // SAFETY: mmsghdr is plain data (integers and pointers), for which all zeroes is a value: no name, no control data.
+                // SAFETY: mmsghdr is plain data (integers and pointers), for which all zeroes is
+                // a value: no name, no control data.
                 let mut header: libc::mmsghdr = unsafe { std::mem::zeroed() };
                 header.msg_hdr.msg_iov = first.wrapping_add(i);
                 header.msg_hdr.msg_iovlen = 1;
@@ -49,8 +51,9 @@ impl Batch {
     /// Sends up to `count` datagrams to the socket's peer; how many the kernel took.
     pub(crate) fn send(&mut self, socket: &UdpSocket, count: usize) -> io::Result<usize> {
         let count = count.min(self.headers.len());
-        // SAFETY: the first `count` headers exist; each points at one iovec and that at a buffer of its length, all owned by
-        // `self`, which is borrowed exclusively. The descriptor is open while `socket` is borrowed.
+        // SAFETY: the first `count` headers exist; each points at one iovec and that at a buffer
+        // of its length, all owned by `self`, which is borrowed exclusively. The descriptor is
+        // open while `socket` is borrowed.
         let sent = unsafe {
             libc::sendmmsg(
                 socket.as_raw_fd(),
@@ -68,7 +71,8 @@ impl Batch {
             self.headers.as_mut_ptr(),
             self.headers.len() as libc::c_uint,
         );
-        // SAFETY: as in `send`; the kernel writes into the buffers, within their lengths, and into the headers' lengths and flags.
+        // SAFETY: as in `send`; the kernel writes into the buffers, within their lengths, and
+        // into the headers' lengths and flags.
         let received = unsafe {
             libc::recvmmsg(
                 socket.as_raw_fd(),

@@ -1,9 +1,11 @@
-//! Experiment `switch`: two hosts, joined by Softnet or by what one would use instead, and ordinary traffic between them.
+//! Experiment `switch`: two hosts, joined by Softnet or by what one would use instead, and
+//! ordinary traffic between them.
 //!
-//! Each turn of a variant makes the site afresh: three network namespaces, the switch in one of them, then TCP with the default
-//! and a small segment size (iperf3), 64-byte UDP (iperf3, and `sendmmsg`, which offers more), pings on the idle path; anew, 200
-//! TCP senders with small segments over ports of four queues; the accuracy of `tbf` at three rates where the variant can shape. CPU time is
-//! what the whole machine spent, traffic generators included.
+//! Each turn of a variant makes the site afresh: three network namespaces, the switch in one of
+//! them, then TCP with the default and a small segment size (iperf3), 64-byte UDP (iperf3, and
+//! `sendmmsg`, which offers more), pings on the idle path; anew, 200 TCP senders with small
+//! segments over ports of four queues; the accuracy of `tbf` at three rates where the variant can
+//! shape. CPU time is what the whole machine spent, traffic generators included.
 //!
 //! `start_ms` is the time from the start of the first program to the first ping answered.
 
@@ -44,7 +46,8 @@ const SHORT: f64 = 2.0;
 const SMALL_MSS: u16 = 400;
 /// Bytes of payload of the small datagrams.
 const SMALL_DATAGRAM: usize = 64;
-/// Pings per turn, and the time from one to the next: enough for everything on the way to go to sleep.
+/// Pings per turn, and the time from one to the next: enough for everything on the way to go to
+/// sleep.
 const PINGS: usize = 150;
 const PING_INTERVAL: Duration = Duration::from_millis(10);
 /// How long a rate limit is measured in a turn, if there is that much time.

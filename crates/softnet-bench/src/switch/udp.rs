@@ -1,4 +1,5 @@
-//! UDP from host a to host b by `sendmmsg`, flat out or paced, counted by the application that receives it.
+//! UDP from host a to host b by `sendmmsg`, flat out or paced, counted by the application that
+//! receives it.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
@@ -161,7 +162,8 @@ fn receive(socket: &UdpSocket, payload: usize, window: Window) -> io::Result<u64
     }
 }
 
-/// Whether the kernel only says "not now": a timeout, a full queue, an earlier datagram that met no socket.
+/// Whether the kernel only says "not now": a timeout, a full queue, an earlier datagram that met
+/// no socket.
 fn passing(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionRefused, Interrupted, TimedOut, WouldBlock};
     matches!(

@@ -1,5 +1,5 @@
-//! Bulk transfer by many TCP senders with small segments over ports of several queues: by iperf (version 2), and by more senders of
-//! little each.
+//! Bulk transfer by many TCP senders with small segments over ports of several queues: by iperf
+//! (version 2), and by more senders of little each.
 
 use std::time::Duration;
 

@@ -1,6 +1,7 @@
 //! iperf (version 2) on host a, with many parallel clients.
 //!
-//! What they send is counted by our sink on host b: iperf's own server may corrupt its heap when many connections end at once.
+//! What they send is counted by our sink on host b: iperf's own server may corrupt its heap when
+//! many connections end at once.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -38,7 +39,8 @@ impl Clients {
             .args(["-M", &mss.to_string()])
             // They are stopped when they have been measured.
             .args(["-t", &(time.as_secs() + 10).to_string()])
-            // It says that the segment size is not what it asked for: host b's route allows less for the options.
+            // It says that the segment size is not what it asked for: host b's route allows less
+            // for the options.
             .stderr(Stdio::null());
         Ok(Clients {
             process: Process::start(&mut command)?,

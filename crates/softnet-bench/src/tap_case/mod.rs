@@ -1,8 +1,10 @@
-//! The cases of experiment `backlog` with real sockets: two hosts, joined by Softnet through two TAP ports, or by what one would use instead.
+//! The cases of experiment `backlog` with real sockets: two hosts, joined by Softnet through two
+//! TAP ports, or by what one would use instead.
 //!
-//! `tap-rr`: many flows of one request and one response each at a time, one byte long, as netperf's TCP_RR.
-//! `many-clients`: many TCP senders with a segment size of 400 bytes, by iperf (version 2), then more senders of little each; ports have
-//! four queues. `wake-latency`: one datagram at a time, so seldom that everything on its way sleeps. All share the machine's CPUs.
+//! `tap-rr`: many flows of one request and one response each at a time, one byte long, as
+//! netperf's TCP_RR. `many-clients`: many TCP senders with a segment size of 400 bytes, by iperf
+//! (version 2), then more senders of little each; ports have four queues. `wake-latency`: one
+//! datagram at a time, so seldom that everything on its way sleeps. All share the machine's CPUs.
 
 use std::time::Duration;
 
@@ -49,7 +51,8 @@ pub(crate) const COMPARE: &[&str] = &[
 ];
 /// Flows of requests and responses.
 const FLOWS: usize = 200;
-/// Of the time for a figure, what `wake-latency` takes: it needs many samples for its 99 %, at 80 a second.
+/// Of the time for a figure, what `wake-latency` takes: it needs many samples for its 99 %, at 80
+/// a second.
 const WAKE_SLICES: u32 = 4;
 /// Time for the flows to get going before anything is counted.
 const WARM_UP: Duration = Duration::from_millis(300);
@@ -98,7 +101,8 @@ impl Case {
         let mut joins: Vec<Box<dyn Join>> = vec![Box::new(EmbeddedSoftnet::new())];
         joins.push(Box::new(EmbeddedSoftnet::new().steered("softnet-rps")));
         if self == Case::ManyClients {
-            // Only where packets change workers are they freed away from their owner. Peers are in `switch`.
+            // Only where packets change workers are they freed away from their owner. Peers are
+            // in `switch`.
             let no_defer = EmbeddedSoftnet::without_deferral;
             joins.push(Box::new(no_defer()));
             joins.push(Box::new(no_defer().steered("no-defer-rps")));
@@ -111,7 +115,8 @@ impl Case {
         joins
     }
 
-    /// Measures the case and adds its rows. Names that `--variants` has beside those of its [`variants`](Case::variants) are passed over.
+    /// Measures the case and adds its rows. Names that `--variants` has beside those of its
+    /// [`variants`](Case::variants) are passed over.
     ///
     /// # Errors
     /// What ends an experiment.

@@ -1,7 +1,7 @@
 //! Flows of one request and one response at a time, over TCP from host a to host b.
 //!
-//! Few threads serve many flows each, by epoll, so that the generator costs little beside what is measured. A request carries the flow's
-//! next number, and its response must be the same.
+//! Few threads serve many flows each, by epoll, so that the generator costs little beside what is
+//! measured. A request carries the flow's next number, and its response must be the same.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
@@ -134,7 +134,8 @@ fn serve(streams: Vec<TcpStream>, stop: &AtomicBool) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// Asks on each stream, again and again; how long each answer took in nanoseconds, of those that came in the window.
+/// Asks on each stream, again and again; how long each answer took in nanoseconds, of those that
+/// came in the window.
 fn ask(streams: Vec<TcpStream>, window: Window) -> Result<Vec<u32>, BenchError> {
     let mut events = watch(&streams)?;
     let mut latencies = Vec::new();

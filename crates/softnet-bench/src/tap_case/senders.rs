@@ -1,7 +1,8 @@
-//! Many short TCP connections from host a to the sink on host b: each sends a little and makes room for the next.
+//! Many short TCP connections from host a to the sink on host b: each sends a little and makes
+//! room for the next.
 //!
-//! Sockets of our own, because iperf 2.1.8 does not survive so many: it keeps them in sets of 1024 file numbers, and its server corrupts its heap when
-//! many connections end at once.
+//! Sockets of our own, because iperf 2.1.8 does not survive so many: it keeps them in sets of
+//! 1024 file numbers, and its server corrupts its heap when many connections end at once.
 
 use std::net::{SocketAddrV4, TcpStream};
 use std::os::fd::OwnedFd;

@@ -57,8 +57,8 @@ impl Sink {
         Ok(Sink { listener })
     }
 
-    /// Swallows until the window closes, and counts what comes in it. A connection that has sent `limit` bytes is closed. `check`
-    /// is called at the end of the window.
+    /// Swallows until the window closes, and counts what comes in it. A connection that has sent
+    /// `limit` bytes is closed. `check` is called at the end of the window.
     pub(super) fn count(
         &self,
         site: &Site,

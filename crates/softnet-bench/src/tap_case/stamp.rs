@@ -1,4 +1,5 @@
-//! Datagrams with the time at which the kernel got them: `SO_TIMESTAMPNS`, taken where a device hands the packet to the stack, before any process is woken.
+//! Datagrams with the time at which the kernel got them: `SO_TIMESTAMPNS`, taken where a device
+//! hands the packet to the stack, before any process is woken.
 
 use std::io;
 use std::net::UdpSocket;
@@ -28,23 +29,27 @@ pub(super) fn enable(socket: &UdpSocket) -> io::Result<()> {
     }
 }
 
-/// Waits for a datagram; its length, and when the kernel got it, in nanoseconds of `CLOCK_REALTIME` (None: it did not say).
+/// Waits for a datagram; its length, and when the kernel got it, in nanoseconds of
+/// `CLOCK_REALTIME` (None: it did not say).
 pub(super) fn receive(socket: &UdpSocket, data: &mut [u8]) -> io::Result<(usize, Option<u64>)> {
     let mut control = Control([0; 64]);
     let mut part = libc::iovec {
         iov_base: data.as_mut_ptr().cast(),
         iov_len: data.len(),
     };
-    // SAFETY: msghdr is plain data (integers and pointers), for which all zeroes is a value: no name.
+    // SAFETY: msghdr is plain data (integers and pointers), for which all zeroes is a value: no
+    // name.
     let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
     header.msg_iov = &raw mut part;
     header.msg_iovlen = 1;
     header.msg_control = (&raw mut control).cast();
     header.msg_controllen = size_of_val(&control);
-    // SAFETY: the header points at one buffer and one control area of the lengths it says, which live through the call.
+    // SAFETY: the header points at one buffer and one control area of the lengths it says, which
+    // live through the call.
     let length = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut header, 0) };
     let length = usize::try_from(length).map_err(|_| io::Error::last_os_error())?;
-    // SAFETY: the kernel has set the length of the control messages in the area that the header points at.
+    // SAFETY: the kernel has set the length of the control messages in the area that the header
+    // points at.
     let mut message = unsafe { libc::CMSG_FIRSTHDR(&raw const header) };
     while !message.is_null() {
         // SAFETY: the macros return null or a message within the area.
@@ -90,7 +95,8 @@ mod tests {
         let sender = UdpSocket::bind("127.0.0.1:0").expect("there is a port");
         let to = receiver.local_addr().expect("it is bound");
         let mut data = [0; 16];
-        // The kernel takes a moment to start stamping; until then it does so when the datagram is taken.
+        // The kernel takes a moment to start stamping; until then it does so when the datagram is
+        // taken.
         let stamped_on_arrival = (0..200).any(|_| {
             let before = now();
             sender.send_to(b"seven b", to).expect("it is sent");

@@ -1,5 +1,7 @@
-//! How long one datagram takes from host a to host b when everything on its way sleeps: one is sent every 5 to 20 ms, at random. Two ends are
-//! measured: when the far host's stack has the packet (`SO_TIMESTAMPNS`: the switch has sent it), and when the receiving program has it, which must be woken first.
+//! How long one datagram takes from host a to host b when everything on its way sleeps: one is
+//! sent every 5 to 20 ms, at random. Two ends are measured: when the far host's stack has the
+//! packet (`SO_TIMESTAMPNS`: the switch has sent it), and when the receiving program has it,
+//! which must be woken first.
 
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, UdpSocket};

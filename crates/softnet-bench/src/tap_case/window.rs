@@ -71,8 +71,8 @@ fn retransmits(site: &Site) -> Result<f64, BenchError> {
         .ok_or_else(|| BenchError::Measure("/proc/net/snmp has no RetransSegs".into()))
 }
 
-/// Packets that the kernel's side of the devices between hosts and switch has lost so far, either way: nobody fetched them
-/// in time, or they found no buffer. No switch sees them.
+/// Packets that the kernel's side of the devices between hosts and switch has lost so far, either
+/// way: nobody fetched them in time, or they found no buffer. No switch sees them.
 fn device_drops(site: &Site) -> Result<f64, BenchError> {
     let mut sum = 0.0;
     let at_switch = net(&site.switch, "dev")?;
@@ -91,7 +91,8 @@ fn net(netns: &NamedNetns, file: &str) -> Result<String, BenchError> {
     })
 }
 
-/// What `interface` has dropped either way, by the lines of /proc/net/dev; 0 if there is no such interface.
+/// What `interface` has dropped either way, by the lines of /proc/net/dev; 0 if there is no such
+/// interface.
 fn dropped(text: &str, interface: &str) -> f64 {
     let line = text.lines().find_map(|line| {
         let (name, numbers) = line.split_once(':')?;

@@ -1,7 +1,6 @@
 //! Peers `dpdk-mp`, `dpdk-rts`, `dpdk-hts`: `rte_ring` with one drainer, in a C program of its own. The ring is a FIFO, so there is no
 //! figure for `fq`.
 
-use std::process::Command;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -14,17 +13,8 @@ use crate::peers::dpdk;
 use crate::process;
 
 const SOURCE: &str = include_str!("../../peers/dpdk_ring.c");
-/// Ways to run without hugepages.
-const EAL: [&str; 8] = [
-    "--no-huge",
-    "-m",
-    "128",
-    "--no-pci",
-    "--no-shconf",
-    "--no-telemetry",
-    "--log-level",
-    "error",
-];
+/// Memory for rings and packets.
+const MEGABYTES: usize = 128;
 
 /// How producers wait for each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,7 +44,8 @@ impl Sync {
 pub(super) fn measure(sync: Sync, driver: Driver, plan: &Plan) -> Result<Outcome, BenchError> {
     let program = dpdk::compile("dpdk_ring", SOURCE)?;
     let ms = |time: Duration| time.as_millis().max(1).to_string();
-    let mut command = Command::new(program);
+    let memory = dpdk::Memory::new(MEGABYTES);
+    let mut command = program.command();
     command
         .args([plan.threads.to_string(), plan.bulk.to_string()])
         .args([ms(plan.time / 8), ms(plan.time)])
@@ -63,7 +54,7 @@ pub(super) fn measure(sync: Sync, driver: Driver, plan: &Plan) -> Result<Outcome
             driver.name(),
             "--",
         ])
-        .args(EAL);
+        .args(memory.arguments());
     let printed = process::output(&mut command)?;
     let wrong = || {
         let text: String = printed.trim().chars().take(200).collect();

@@ -1,8 +1,10 @@
-//! The container case of experiment `nolock-qdisc`: a load generator (wrk) on host a, a proxy (nginx) on host b, a web server (nginx) on
-//! host c, joined by Softnet or by what one would use instead.
+//! The container case of experiment `nolock-qdisc`: a load generator (wrk) on host a, a proxy
+//! (nginx) on host b, a web server (nginx) on host c, joined by Softnet or by what one would use
+//! instead.
 //!
-//! Every request crosses the switch four times, in small packets. Softnet has its default discipline, `pfifo_fast`, at each port;
-//! the kernel's bridge has none, as it comes. All share the machine's CPUs.
+//! Every request crosses the switch four times, in small packets. Softnet has its default
+//! discipline, `pfifo_fast`, at each port; the kernel's bridge has none, as it comes. All share
+//! the machine's CPUs.
 
 use std::process::Command;
 use std::time::Duration;
@@ -44,8 +46,8 @@ fn joins() -> Vec<Box<dyn Join>> {
     ]
 }
 
-/// Measures the case and adds its rows. Names that `--variants` has beside those of its [`variants`] are
-/// passed over.
+/// Measures the case and adds its rows. Names that `--variants` has beside those of its
+/// [`variants`] are passed over.
 ///
 /// # Errors
 /// What ends an experiment.

@@ -1,4 +1,5 @@
-//! wrk on host a: HTTP requests over so many connections, each of which waits for its answer before it asks again.
+//! wrk on host a: HTTP requests over so many connections, each of which waits for its answer
+//! before it asks again.
 
 use std::net::SocketAddrV4;
 use std::time::Duration;

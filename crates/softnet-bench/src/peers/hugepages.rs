@@ -1,0 +1,80 @@
+//! Pages of 2 MB for peers that want them: taken from the system for as long as they are needed.
+
+use std::io;
+use std::sync::{Mutex, PoisonError};
+
+use crate::cleanup::{self, Guard, Leftover};
+
+const DIRECTORY: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB";
+
+/// Pages on top of those that the system has anyway; given back with the value.
+#[derive(Debug)]
+pub(crate) struct Hugepages {
+    _guard: Guard,
+}
+
+/// One change at a time: the system takes the sum, not a difference.
+static CHANGE: Mutex<()> = Mutex::new(());
+
+impl Hugepages {
+    /// Makes sure that `megabytes` of free pages are there. `None`: the system gives none.
+    pub(crate) fn reserve(megabytes: usize) -> Option<Hugepages> {
+        let pages = megabytes.div_ceil(2) as u64;
+        let free = read("free_hugepages")?;
+        let made = cleanup::make(|| {
+            change(pages as i64)?;
+            Ok::<_, io::Error>(((), Leftover::Hugepages(pages)))
+        });
+        let pages_there = free + pages;
+        let ((), guard) = made.ok()?;
+        // Less than asked for is no error to the system. What we took goes with the guard.
+        (read("free_hugepages")? >= pages_there).then_some(Hugepages { _guard: guard })
+    }
+}
+
+/// Gives pages back to the system; those still in use when their user ends.
+pub(crate) fn give_back(pages: u64) -> io::Result<()> {
+    change(-(pages as i64))
+}
+
+fn change(by: i64) -> io::Result<()> {
+    let _one = CHANGE.lock().unwrap_or_else(PoisonError::into_inner);
+    let pages = read("nr_hugepages").ok_or(io::ErrorKind::NotFound)?;
+    let pages = pages.saturating_add_signed(by);
+    std::fs::write(format!("{DIRECTORY}/nr_hugepages"), pages.to_string())
+}
+
+fn read(file: &str) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("{DIRECTORY}/{file}")).ok()?;
+    text.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    #[test]
+    fn what_was_reserved_is_given_back() {
+        let Some(before) = read("nr_hugepages") else {
+            println!("skipped: the kernel has no pages of 2 MB");
+            return;
+        };
+        let Some(pages) = Hugepages::reserve(8) else {
+            println!("skipped: the system gives no pages of 2 MB");
+            return;
+        };
+        assert!(read("nr_hugepages") >= Some(before.saturating_add(4)));
+        drop(pages);
+        // Other tests of this program take and give back too.
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while read("nr_hugepages") > Some(before) {
+            assert!(
+                Instant::now() < deadline,
+                "more than {before} pages are left"
+            );
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
