@@ -10,7 +10,7 @@
 use std::cell::Cell;
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::bundle;
 use super::home::Remote;
@@ -31,7 +31,8 @@ pub(super) struct Cache {
     end: AtomicU64,
     /// Buffers allocated from here so far.
     taken: AtomicU64,
-    capacity: usize,
+    /// Set by the owner; see [`Inner::cache_capacity`](super::Inner::cache_capacity).
+    capacity: AtomicUsize,
     /// Other homes' buffers are kept rather than collected for them while `len` is below this: 0, or half the capacity.
     keep_below: Cell<usize>,
     /// What `taken` was when `keep_below` was last decided.
@@ -80,12 +81,23 @@ impl Cache {
         Cache {
             end: AtomicU64::new(0),
             taken: AtomicU64::new(0),
-            capacity: capacity.min(CACHE),
+            capacity: AtomicUsize::new(capacity.min(CACHE)),
             keep_below: Cell::new(0),
             decided: Cell::new(0),
             buffers: [const { Cell::new(MaybeUninit::uninit()) }; CACHE],
             outboxes: [const { Outbox::new() }; OUTBOXES],
         }
+    }
+
+    /// Buffers that are taken in at most.
+    #[inline(always)]
+    fn capacity(&self) -> usize {
+        self.capacity.load(Ordering::Relaxed)
+    }
+
+    /// Changes how many buffers are taken in. What is too much then goes when the next is freed.
+    pub(super) fn set_capacity(&self, capacity: usize) {
+        self.capacity.store(capacity.min(CACHE), Ordering::Relaxed);
     }
 
     /// Buffers ready to be allocated.
@@ -99,7 +111,7 @@ impl Cache {
     pub(super) fn recent_len(&self) -> usize {
         let end = self.end.load(Ordering::Relaxed);
         let len = end.saturating_sub(self.taken.load(Ordering::Relaxed));
-        self.capacity.min(len as usize)
+        CACHE.min(len as usize)
     }
 
     /// Buffers allocated from here so far. May be asked by any thread.
@@ -212,7 +224,7 @@ impl Cache {
     pub(super) fn push(&self, header: NonNull<Header>) -> bool {
         let (end, taken) = (self.end.load(Ordering::Relaxed), self.taken());
         let len = (end - taken) as usize;
-        if len >= self.capacity {
+        if len >= self.capacity() {
             return false;
         }
         // SAFETY: `len < capacity <= CACHE`.
@@ -246,7 +258,7 @@ impl Cache {
         let taken = self.taken();
         let since = taken - self.decided.replace(taken);
         self.keep_below.set(if since >= enough as u64 {
-            self.capacity / 2
+            self.capacity() / 2
         } else {
             0
         });
@@ -268,7 +280,7 @@ impl Cache {
         let mut rest = None;
         for header in buffers {
             match fate(header, len) {
-                Fate::Keep if len < self.capacity => {
+                Fate::Keep if len < self.capacity() => {
                     // SAFETY: `len < capacity <= CACHE`.
                     unsafe { self.put(len, header) };
                     len += 1;
@@ -311,7 +323,7 @@ impl Cache {
         // SAFETY: ours by the caller's promise; `len + n <= CACHE` is checked before the slots are written.
         unsafe {
             let n = bundle::size(head);
-            if len + n > self.capacity {
+            if len + n > self.capacity() {
                 return false;
             }
             bundle::unpack(head, self.slots().add(len));

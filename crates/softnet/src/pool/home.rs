@@ -221,6 +221,11 @@ impl Homes {
         Some(home)
     }
 
+    /// Homes made so far.
+    pub(super) fn len(&self) -> usize {
+        self.len.load(Ordering::Relaxed)
+    }
+
     /// Nobody becomes an owner any more.
     pub(super) fn close(&self) {
         *self.closed.lock().unwrap_or_else(PoisonError::into_inner) = true;

@@ -25,7 +25,8 @@ pub(crate) struct Inner {
     pub(super) id: u64,
     pub(super) homes: Homes,
     pub(super) depot: Depot,
-    /// Buffers a cache holds, and moves at once. Smaller for small pools, so that a few caches cannot hold all.
+    /// Buffers a cache holds at most, and moves at once. Smaller for small pools, so that a few
+    /// caches cannot hold all; for many caches see [`cache_capacity`](Inner::cache_capacity).
     pub(super) capacity: usize,
     pub(super) batch: usize,
     pub(super) defer_max: AtomicUsize,
@@ -57,6 +58,13 @@ impl Inner {
             #[cfg(debug_assertions)]
             places: places::Places::new(buffers),
         }
+    }
+
+    /// Buffers that each cache may hold, as many as there are now: together no more than half of
+    /// the pool, but each at least two batches, so that a bundle always fits one that runs low.
+    pub(super) fn cache_capacity(&self) -> usize {
+        let share = self.arena.len() / 2 / self.homes.len().max(1);
+        share.clamp(2 * self.batch, self.capacity)
     }
 
     #[inline(always)]

@@ -58,6 +58,7 @@ pub(super) unsafe fn enter<R>(pool: NonNull<Inner>, f: impl FnOnce(&Session<'_>)
         {
             // SAFETY: alive, and not freed while we are in the home.
             let pool = unsafe { pool.as_ref() };
+            guard.set_capacity(pool.cache_capacity());
             result = f(&Session {
                 pool,
                 home: Some(home),
@@ -149,10 +150,10 @@ impl Session<'_> {
         }
         if !self.cache.push(header) {
             // Half goes, half stays (INV-BUF-3).
+            let keep = self.pool.cache_capacity() / 2;
+            let spilled = self.cache.len().saturating_sub(keep);
             self.cache
-                .spill(self.pool.capacity / 2, self.pool.batch, |bundle| {
-                    self.shelve(bundle)
-                });
+                .spill(spilled, self.pool.batch, |bundle| self.shelve(bundle));
             self.cache.push(header);
         }
     }

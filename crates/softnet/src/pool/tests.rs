@@ -108,3 +108,33 @@ fn conservation_over_threads_that_free_what_others_allocated() {
     });
     assert_eq!(pool.stats().free, 256);
 }
+
+/// Many threads that allocate and free a lot keep no more than half of a small pool together, so that
+/// one that needs more finds it without taking it from them.
+#[test]
+fn many_caches_hold_half_of_the_pool_together() {
+    const THREADS: usize = 8;
+    let pool = small(2048);
+    let barrier = std::sync::Barrier::new(THREADS);
+    let cached = AtomicU64::new(u64::MAX);
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                drop(pool.alloc().unwrap());
+                barrier.wait();
+                for _ in 0..4 {
+                    let mut list = PacketList::new();
+                    assert_eq!(pool.alloc_bulk(200, &mut list), 200);
+                    drop(list);
+                }
+                if barrier.wait().is_leader() {
+                    cached.store(pool.stats().cached as u64, Ordering::Relaxed);
+                }
+                // Those that end give back what they have.
+                barrier.wait();
+            });
+        }
+    });
+    let cached = cached.into_inner();
+    assert!(cached <= 1024, "{cached} of 2048 lie in caches");
+}
