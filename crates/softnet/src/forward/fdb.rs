@@ -1,16 +1,28 @@
-//! The forwarding database of a switch: which port a MAC address was last seen behind. Read and written by all workers at once
-//! without a lock; bounded; entries age.
+//! The forwarding database of a switch: which port a MAC address was last seen behind. Read and
+//! written by all workers at once; nobody waits; bounded; entries age.
 //!
-//! A set-associative table. An entry is one 64-bit word `address << 16 | port + 1`, so it is always read whole, beside the second when it
-//! was last confirmed. Two workers that learn into the same set at once may overwrite each other's entry: the loser's address is flooded
-//! once more and learnt again. Everything is Relaxed: an entry carries no data beyond its own word.
+//! A set-associative table under a keyed hash, so that nobody can choose addresses of one set. An
+//! entry is one 64-bit word `address << 16 | port + 1`, so it is always read whole, beside the second
+//! when it was last confirmed.
+//!
+//! **Limit per port.** In a full set a port takes the place of an entry of its own, or of the port
+//! that has most entries there, if that has at least two more than itself. So each port is limited to
+//! its fair share of every set that others want, and however many addresses appear behind one port,
+//! they evict none of a port that has a single one there.
+//!
+//! **One entry for an address.** Entries are made and moved by whoever holds the set's flag; one that
+//! finds it taken learns nothing, and learns with the next packet instead. The flag is taken with
+//! Acquire and given back with Release, so its holder sees what earlier holders wrote; no address is
+//! ever in two entries. A lookup needs no flag: an entry carries no data beyond its own word, so
+//! everything else is Relaxed. Of an entry that is changing a lookup may combine the old address with
+//! the new time, or the other way round, and so believe an aged entry, or flood, once.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 
-use crate::packet::EthernetAddress;
+use crate::packet::{EthernetAddress, keyed_hash};
+use crate::sync::primitive::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::time::Time;
 
 /// Entries not confirmed for this long are not used (the kernel bridge's `ageing_time`, IEEE 802.1D table 7-5).
@@ -22,6 +34,8 @@ const WAYS: usize = 5;
 struct Set {
     entries: [AtomicU64; WAYS],
     seen: [AtomicU32; WAYS],
+    /// Somebody makes or moves an entry.
+    changing: AtomicBool,
 }
 
 /// Which port a MAC address was last seen behind. Read and written by all workers at once without a lock; bounded; entries age.
@@ -31,9 +45,9 @@ pub struct Fdb {
     ageing: u32,
 }
 
-fn key(address: EthernetAddress) -> u64 {
-    let a = address.0;
-    u64::from_be_bytes([0, 0, a[0], a[1], a[2], a[3], a[4], a[5]])
+/// The port of an entry, plus 1; 0 of an empty one.
+fn port_of(word: u64) -> u64 {
+    word & 0xFFFF
 }
 
 fn seconds(now: Time) -> u32 {
@@ -51,61 +65,87 @@ impl Fdb {
     }
 
     fn set(&self, key: u64) -> &Set {
-        // Fibonacci hashing: the multiplier spreads the low bits, which differ most, over the high ones.
-        let hash = key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
-        &self.sets[hash as usize & (self.sets.len() - 1)]
+        &self.sets[keyed_hash(key) as usize & (self.sets.len() - 1)]
+    }
+
+    fn is_fresh(&self, seen: u32, now: u32) -> bool {
+        now.saturating_sub(seen) < self.ageing
     }
 
     /// The port that `address` was last seen behind, unless that is too long ago.
     pub fn lookup(&self, address: EthernetAddress, now: Time) -> Option<u16> {
-        let key = key(address);
+        let key = address.to_u64();
         let set = self.set(key);
         for (entry, seen) in set.entries.iter().zip(&set.seen) {
             let word = entry.load(Ordering::Relaxed);
-            if word >> 16 == key && word & 0xFFFF != 0 {
-                let fresh = seconds(now).saturating_sub(seen.load(Ordering::Relaxed)) < self.ageing;
-                return fresh.then_some((word & 0xFFFF) as u16 - 1);
+            if word >> 16 == key && word != 0 {
+                return self
+                    .is_fresh(seen.load(Ordering::Relaxed), seconds(now))
+                    .then_some(port_of(word) as u16 - 1);
             }
         }
         None
     }
 
-    /// Notes that `address` is behind `port`. A full set gives up its oldest entry.
+    /// Notes that `address` is behind `port`, which is below 65,535. See the [module](self) for what
+    /// a full set does.
     pub fn learn(&self, address: EthernetAddress, port: u16, now: Time) {
-        let (key, now) = (key(address), seconds(now));
+        let (key, now) = (address.to_u64(), seconds(now));
         let word = key << 16 | (u64::from(port) + 1);
         let set = self.set(key);
-        let mut victim = (0, u32::MAX);
-        for (way, (entry, seen)) in set.entries.iter().zip(&set.seen).enumerate() {
-            let (old, at) = (entry.load(Ordering::Relaxed), seen.load(Ordering::Relaxed));
-            if old == word {
+        for (entry, seen) in set.entries.iter().zip(&set.seen) {
+            if entry.load(Ordering::Relaxed) == word {
                 // Written once a second at most, so that the line stays shared.
-                if at != now {
+                if seen.load(Ordering::Relaxed) != now {
                     seen.store(now, Ordering::Relaxed);
                 }
                 return;
             }
-            let age = if old >> 16 == key && old != 0 {
-                victim = (way, 0);
-                break;
-            } else if old == 0 {
-                0
-            } else {
-                at.saturating_add(1)
-            };
-            if age < victim.1 {
-                victim = (way, age);
-            }
         }
-        set.seen[victim.0].store(now, Ordering::Relaxed);
-        set.entries[victim.0].store(word, Ordering::Relaxed);
+        self.insert(set, word, now);
+    }
+
+    #[cold]
+    fn insert(&self, set: &Set, word: u64, now: u32) {
+        if set.changing.swap(true, Ordering::Acquire) {
+            return;
+        }
+        if let Some(way) = self.place(set, word, now) {
+            set.seen[way].store(now, Ordering::Relaxed);
+            set.entries[way].store(word, Ordering::Relaxed);
+        }
+        set.changing.store(false, Ordering::Release);
+    }
+
+    /// Where an entry goes: over that of the same address, into a place that is free or whose entry is
+    /// too old, or in place of the oldest entry of the port that must give one up.
+    fn place(&self, set: &Set, word: u64, now: u32) -> Option<usize> {
+        let words = set.entries.each_ref().map(|e| e.load(Ordering::Relaxed));
+        let seen = set.seen.each_ref().map(|s| s.load(Ordering::Relaxed));
+        let same = words.iter().position(|&w| w != 0 && w >> 16 == word >> 16);
+        let free = || (0..WAYS).find(|&way| words[way] == 0 || !self.is_fresh(seen[way], now));
+        same.or_else(free).or_else(|| {
+            let entries = |port| words.iter().filter(|&&w| port_of(w) == port).count();
+            let own = port_of(word);
+            let most = words
+                .iter()
+                .map(|&w| port_of(w))
+                .max_by_key(|&p| entries(p))?;
+            let from = if entries(most) >= entries(own) + 2 {
+                most
+            } else {
+                own
+            };
+            let of_port = (0..WAYS).filter(|&way| port_of(words[way]) == from);
+            of_port.min_by_key(|&way| seen[way])
+        })
     }
 
     /// Forgets every address behind `port`.
     pub fn forget_port(&self, port: u16) {
         for entry in self.sets.iter().flat_map(|set| &set.entries) {
             let word = entry.load(Ordering::Relaxed);
-            if word & 0xFFFF == u64::from(port) + 1 {
+            if port_of(word) == u64::from(port) + 1 {
                 // Only if it is still that entry.
                 let _ = entry.compare_exchange(word, 0, Ordering::Relaxed, Ordering::Relaxed);
             }
@@ -126,7 +166,7 @@ impl Fdb {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 
@@ -161,6 +201,63 @@ mod tests {
         assert_eq!(fdb.len(), 1);
     }
 
+    /// However many addresses appear behind one port, a quiet station behind another stays known, and
+    /// so does one that comes later.
+    #[test]
+    fn a_port_that_floods_addresses_evicts_only_its_own() {
+        let fdb = Fdb::new(32, AGEING);
+        let (quiet, late) = (mac(1), mac(2));
+        fdb.learn(quiet, 0, Time(0));
+        let flood = |start: u32| {
+            for n in 0..10_000 {
+                fdb.learn(
+                    mac(start + n),
+                    1,
+                    Time(SECOND + u64::from(n) * SECOND / 100),
+                );
+            }
+        };
+        flood(1_000);
+        assert_eq!(fdb.lookup(quiet, Time(101 * SECOND)), Some(0));
+        assert_eq!(fdb.len(), fdb.sets.len() * WAYS, "full");
+        fdb.learn(late, 2, Time(101 * SECOND));
+        flood(20_000);
+        let known = [quiet, late].map(|a| fdb.lookup(a, Time(101 * SECOND)));
+        assert_eq!(known, [Some(0), Some(2)]);
+    }
+
+    /// Ports that want more of a set than it has end with equal shares, whoever came first.
+    #[test]
+    fn ports_that_fill_a_set_share_it() {
+        let fdb = Fdb::new(WAYS, AGEING);
+        (0..100).for_each(|n| fdb.learn(mac(n), 7, Time(u64::from(n))));
+        (100..200).for_each(|n| fdb.learn(mac(n), 8, Time(u64::from(n))));
+        (200..300).for_each(|n| fdb.learn(mac(n), 7, Time(u64::from(n))));
+        let of = |port: u64| {
+            let entries = fdb.sets[0].entries.iter();
+            entries
+                .filter(|e| port_of(e.load(Ordering::Relaxed)) == port + 1)
+                .count()
+        };
+        assert_eq!((of(7), of(8)), (3, 2));
+    }
+
+    /// Threads that see one address behind different ports make one entry for it.
+    #[test]
+    fn an_address_is_never_in_two_entries() {
+        let rounds = if cfg!(miri) { 20 } else { 2_000 };
+        for round in 0..rounds {
+            let fdb = Fdb::new(WAYS, AGEING);
+            std::thread::scope(|scope| {
+                for port in 0..3 {
+                    let fdb = &fdb;
+                    scope.spawn(move || fdb.learn(mac(round), port, Time(0)));
+                }
+            });
+            assert_eq!(fdb.len(), 1);
+        }
+    }
+
     #[test]
     fn is_bounded_and_gives_up_the_oldest() {
         let fdb = Fdb::new(32, AGEING);
@@ -178,5 +275,33 @@ mod tests {
         assert_eq!(fdb.lookup(EthernetAddress([0; 6]), Time(0)), None);
         fdb.learn(EthernetAddress([0; 6]), 2, Time(0));
         assert_eq!(fdb.lookup(EthernetAddress([0; 6]), Time(0)), Some(2));
+    }
+}
+
+#[cfg(all(test, loom))]
+mod models {
+    use loom::sync::Arc;
+    use loom::thread;
+
+    use super::*;
+
+    /// Two workers that see one address behind different ports, while its old port is flushed: at
+    /// most one entry is left, and it is of a port where the address was seen.
+    #[test]
+    fn an_address_has_one_entry() {
+        loom::model(|| {
+            let fdb = Arc::new(Fdb::new(1, AGEING));
+            let address = EthernetAddress([2, 0, 0, 0, 0, 1]);
+            fdb.learn(address, 9, Time(0));
+            let threads = [1, 2].map(|port| {
+                let fdb = fdb.clone();
+                thread::spawn(move || fdb.learn(address, port, Time(0)))
+            });
+            fdb.forget_port(9);
+            threads.into_iter().for_each(|t| t.join().unwrap());
+            assert!(fdb.len() <= 1, "one address in two entries");
+            let port = fdb.lookup(address, Time(0));
+            assert!(matches!(port, None | Some(1 | 2)), "{port:?}");
+        });
     }
 }

@@ -19,6 +19,7 @@
 
 mod adopt;
 mod checksum;
+mod hash;
 mod header;
 mod list;
 mod merge;
@@ -35,6 +36,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 pub use adopt::PacketAdoption;
 pub use checksum::{checksum, fold, pseudo_header, sum_bytes};
+pub(crate) use hash::keyed_hash;
 pub(crate) use header::{Flags, Header, SharedInfo};
 pub use list::PacketList;
 pub use merge::{MergeKinds, merge};

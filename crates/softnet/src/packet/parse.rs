@@ -7,6 +7,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use super::Packet;
+use super::hash::{finish, key, mix};
 use crate::stats::DropReason;
 
 /// Bytes of an Ethernet header without VLAN tags.
@@ -183,8 +184,10 @@ impl Headers {
 
     /// A hash that is the same for all packets of a flow, in both directions: over addresses, ports and protocol;
     /// over addresses and protocol for fragments; over MAC addresses and EtherType for what is not IP.
-    /// The headers are those of `packet`.
+    /// The headers are those of `packet`. The hash is keyed, so that nobody outside can choose flows
+    /// that fall together: it differs from one run of the program to the next.
     pub fn flow_hash(&self, packet: &Packet) -> u32 {
+        let key = key();
         let data = packet.data();
         let at = usize::from(self.network_offset);
         let (ports, l4) = match self.transport {
@@ -206,7 +209,7 @@ impl Headers {
                 };
                 let a = u64::from(u32::from_be_bytes(*a)) << 16 | u64::from(ports.0);
                 let b = u64::from(u32::from_be_bytes(*b)) << 16 | u64::from(ports.1);
-                finish(mix(a.min(b) ^ K[0], a.max(b) ^ K[1]), l4)
+                finish(mix(a.min(b) ^ key[0], a.max(b) ^ key[1]), l4)
             }
             Network::V6 => {
                 let Some([a, b]) = array::<32>(data, at + 8).map(|x| x.as_chunks::<16>().0) else {
@@ -215,14 +218,14 @@ impl Headers {
                 let a = (u128::from_be_bytes(*a), ports.0);
                 let b = (u128::from_be_bytes(*b), ports.1);
                 let (a, b) = if a <= b { (a, b) } else { (b, a) };
-                let h = mix(a.0 as u64 ^ K[0], (a.0 >> 64) as u64 ^ K[1]);
-                let h = h ^ mix(b.0 as u64 ^ K[2], (b.0 >> 64) as u64 ^ K[3]).rotate_left(23);
+                let h = mix(a.0 as u64 ^ key[0], (a.0 >> 64) as u64 ^ key[1]);
+                let h = h ^ mix(b.0 as u64 ^ key[2], (b.0 >> 64) as u64 ^ key[3]).rotate_left(23);
                 finish(h, l4 << 32 | u64::from(a.1) << 16 | u64::from(b.1))
             }
             Network::Other => {
                 let (a, b) = (self.destination.to_u64(), self.source.to_u64());
                 finish(
-                    mix(a.min(b) ^ K[0], a.max(b) ^ K[1]),
+                    mix(a.min(b) ^ key[0], a.max(b) ^ key[1]),
                     u64::from(self.ethertype),
                 )
             }
@@ -231,29 +234,10 @@ impl Headers {
 }
 
 impl EthernetAddress {
-    fn to_u64(self) -> u64 {
+    pub(crate) fn to_u64(self) -> u64 {
         let [a, b, c, d, e, f] = self.0;
         u64::from_be_bytes([0, 0, a, b, c, d, e, f])
     }
-}
-
-/// Odd constants with well-spread bits: the fractional parts of square roots of primes, as in SHA-512.
-const K: [u64; 4] = [
-    0x6a09_e667_f3bc_c909,
-    0xbb67_ae85_84ca_a73b,
-    0x3c6e_f372_fe94_f82b,
-    0xa54f_f53a_5f1d_36f1,
-];
-
-/// Multiplies to 128 bits and folds: every input bit reaches about half of the output bits.
-fn mix(a: u64, b: u64) -> u64 {
-    let product = u128::from(a) * u128::from(b);
-    product as u64 ^ (product >> 64) as u64
-}
-
-fn finish(hash: u64, more: u64) -> u32 {
-    let h = mix(hash ^ K[2], more ^ K[3]);
-    (h ^ (h >> 32)) as u32
 }
 
 /// `N` bytes from position `at`, if they are there.
