@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::testbench::{BUFFERS, Bench};
 use super::*;
-use crate::packet::{Packet, PacketList};
+use crate::packet::{Packet, PacketList, segment};
 use crate::pool::Pool;
 use crate::qdisc::{QdiscSpec, TbfSpec};
 use crate::stats::DropReason;
@@ -187,4 +187,40 @@ fn a_run_is_charged_in_wire_packets() {
     bench.work(LATER);
     assert_eq!(sent(), 10);
     assert_eq!(bench.device.stats().tx_packets, 450);
+}
+
+/// Segments that lie together leave as one where the driver takes large TCP frames, also one that
+/// takes no large UDP frames, whether they pass the qdisc by or not.
+#[test]
+fn segments_merge_for_a_driver_without_uso() {
+    let large = large_pool(8);
+    let tbf = TbfSpec {
+        rate: 1_000_000_000,
+        burst: 10_000,
+        limit: 10_000_000,
+        ..TbfSpec::default()
+    };
+    for qdisc in [QdiscSpec::default(), QdiscSpec::Tbf(tbf)] {
+        let (ring, record) = RecordingRing::new();
+        let features = Features {
+            tso4: true,
+            checksum: true,
+            ..Features::default()
+        };
+        let bench = Bench::with_features(qdisc, vec![ring], features);
+        let mut segments = PacketList::new();
+        let frame = large_tcp(&large, 3 * 1000, 1000, 7);
+        let len = frame.len();
+        assert!(
+            segment(frame, 64, &bench.pool, &mut segments)
+                .unwrap()
+                .is_none()
+        );
+        assert_eq!(segments.len(), 3);
+        // The frame came without the seed of its checksum.
+        segments.for_each_mut(|packet| packet.set_checksum_verified(true));
+        let _ = bench.device.transmit(segments, Time::ZERO);
+        assert_eq!(*record.sent.lock().unwrap(), [(7, len)]);
+        assert_eq!(bench.device.stats().tx_packets, 3);
+    }
 }

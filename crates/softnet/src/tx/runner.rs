@@ -223,7 +223,9 @@ impl<R: TxRing> Runner<R> {
         }
         let features = queue.features();
         // One look at each packet, for most are one and need nothing.
-        let mut plain = !(features.uso && features.checksum);
+        // Several may merge where the device takes any kind of large frame.
+        let large = features.tso4 || features.tso6 || features.uso;
+        let mut plain = !(adopted.len() > 1 && large && features.checksum);
         let mut sum = WireSum::default();
         for packet in &*adopted {
             let is_plain = features.takes_plain(packet);
