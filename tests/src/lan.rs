@@ -11,7 +11,7 @@ use softnet::pool::{Pool, PoolConfig};
 use softnet::qdisc::QdiscSpec;
 use softnet::stats::DropReason;
 use softnet::time::Clock;
-use softnet::tx::DeviceStats;
+use softnet::tx::{DeviceStats, TxPolicy};
 use softnet_io::{Buffers, InterfaceAddress, Links, Netns, Poller, PortRx, PortTx, Tap, TapConfig};
 
 use crate::{counters, skip, wait_for};
@@ -180,7 +180,7 @@ impl Lan {
         engine.add_bridge("br0", &ports).expect("a bridge");
         // Not before: what the kernels send by themselves would be dropped for want of a bridge.
         for (&port, rx) in ports.iter().zip(receive) {
-            engine.replace(port, rx, Vec::new());
+            engine.receive(port, rx).expect("receive queues");
         }
         hosts.iter().for_each(Host::await_addresses);
         Some(Lan {
@@ -195,7 +195,7 @@ impl Lan {
         let host = &self.hosts[host];
         let tap = Tap::open(&host.config, &self.buffers).expect("the interface again");
         let (rx, tx) = queues(tap.rx, tap.tx);
-        self.engine.replace(host.port, rx, tx);
+        self.engine.replace(host.port, rx, tx).expect("queues");
         host.await_addresses();
     }
 
@@ -308,6 +308,7 @@ fn join(
         tx,
         features,
         qdisc: host.qdisc.clone(),
+        policy: TxPolicy::default(),
     };
     let port = engine.add_port(setup).expect("a port");
     let host = Host {

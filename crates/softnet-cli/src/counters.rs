@@ -51,6 +51,7 @@ fn port(port: &PortStats) -> Value {
         "tx_bytes": device.tx_bytes,
         "queued": device.queued,
         "drops": drops,
+        "device_drops": { "rx": port.device_drops.rx, "tx": port.device_drops.tx },
         "classes": classes::json(port),
     })
 }

@@ -47,8 +47,13 @@ pub(crate) fn run(config: &Config, json: bool) -> Result<(), Failure> {
         move |error: std::io::Error| Failure::because(Exit::Failure, what, &error)
     };
     let stop = Stop::on_signals().map_err(cannot("cannot catch signals"))?;
-    let (engine, buffers) = plant::start(config.workers, config.buffers, config.settings)
-        .map_err(|error| Failure::because(Exit::Failure, &config.file, &error))?;
+    let (engine, buffers) = plant::start(
+        config.workers,
+        &config.cpus,
+        config.buffers,
+        config.settings,
+    )
+    .map_err(|error| Failure::because(Exit::Failure, &config.file, &error))?;
     let mut ports = build(config, &engine, &buffers)?;
     report::note(format_args!("running: {}; Ctrl-C stops", config.summary()));
     while !stop.wait(LOOK) {
@@ -79,6 +84,7 @@ pub(crate) fn run(config: &Config, json: bool) -> Result<(), Failure> {
 /// Opens all ports, then joins them. On failure the engine is dropped by the caller, and all devices with it.
 fn build(config: &Config, engine: &Engine, buffers: &Buffers) -> Result<Vec<Port>, Failure> {
     let mut ports = Vec::with_capacity(config.ports.len());
+    let mut receivers = Vec::new();
     for port in &config.ports {
         let mut port = port.clone();
         if let Driver::Tap { mac, .. } = &mut port.driver {
@@ -88,10 +94,11 @@ fn build(config: &Config, engine: &Engine, buffers: &Buffers) -> Result<Vec<Port
             "{}:{}:{}: port {:?} cannot be opened",
             config.file, port.place.line, port.place.column, port.name
         );
-        let opened = plant::open(&port, buffers)
+        let mut opened = plant::open(&port, buffers)
             .map_err(|error| Failure::because(Exit::Config, &what, &error))?;
+        let rx = std::mem::take(&mut opened.rx);
         let id = engine
-            .add_port(opened.setup(&port.name, port.qdisc.clone()))
+            .add_port(opened.setup(&port.name, port.qdisc.clone(), port.policy.clone()))
             .map_err(|error| Failure::because(Exit::Config, &what, &error))?;
         engine
             .set_queue_map(id, &port.map)
@@ -99,6 +106,7 @@ fn build(config: &Config, engine: &Engine, buffers: &Buffers) -> Result<Vec<Port
         engine
             .set_steering(id, &port.steering)
             .map_err(|error| Failure::because(Exit::Config, &what, &error))?;
+        receivers.push((id, rx, what));
         ports.push(Port {
             config: port,
             id,
@@ -112,7 +120,10 @@ fn build(config: &Config, engine: &Engine, buffers: &Buffers) -> Result<Vec<Port
             to: ports[action.to].id,
         };
         let actions: Vec<_> = port.config.actions.iter().map(action).collect();
-        engine.set_actions(port.id, &actions);
+        engine.set_actions(port.id, &actions).map_err(|error| {
+            let what = format!("{}: port {:?}", config.file, port.config.name);
+            Failure::because(Exit::Config, what, &error)
+        })?;
     }
     for bridge in &config.bridges {
         let members: Vec<PortId> = bridge.ports.iter().map(|&index| ports[index].id).collect();
@@ -120,6 +131,12 @@ fn build(config: &Config, engine: &Engine, buffers: &Buffers) -> Result<Vec<Port
             let what = format!("{}: bridge {:?} cannot be made", config.file, bridge.name);
             Failure::because(Exit::Config, what, &error)
         })?;
+    }
+    // Last: what hosts have sent since their interfaces are there waits for the bridges.
+    for (id, rx, what) in receivers {
+        engine
+            .receive(id, rx)
+            .map_err(|error| Failure::because(Exit::Config, &what, &error))?;
     }
     Ok(ports)
 }
@@ -142,21 +159,30 @@ fn look_after(engine: &Engine, buffers: &Buffers, ports: &mut [Port]) {
                 port.config.name
             ));
             port.state = State::Gone;
-            engine.replace(port.id, Vec::new(), Vec::new());
+            if let Err(error) = engine.replace(port.id, Vec::new(), Vec::new()) {
+                report::note(format_args!(
+                    "port {:?}: {}",
+                    port.config.name,
+                    chain(&error)
+                ));
+            }
         }
     }
 }
 
 fn reopen(engine: &Engine, buffers: &Buffers, port: &mut Port) {
     let name = &port.config.name;
-    match plant::open(&port.config, buffers) {
-        Ok(opened) => {
-            engine.replace(port.id, opened.rx, opened.tx);
+    let opened = plant::open(&port.config, buffers).map_err(|error| chain(&error));
+    let replaced = opened.and_then(|opened| {
+        let replaced = engine.replace(port.id, opened.rx, opened.tx);
+        replaced.map_err(|error| chain(&error))
+    });
+    match replaced {
+        Ok(()) => {
             report::note(format_args!("port {name:?}: open again"));
             port.state = State::Open;
         }
-        Err(error) => {
-            let why = chain(&error);
+        Err(why) => {
             if !matches!(&port.state, State::Missing(reported) if *reported == why) {
                 report::note(format_args!("port {name:?}: cannot be opened yet: {why}"));
                 port.state = State::Missing(why);

@@ -2,10 +2,11 @@
 
 use std::io;
 
+use rustix::thread::CpuSet;
 use softnet::engine::{EngineConfig, EngineError, PortSetup};
 use softnet::pool::{Pool, PoolConfig, PoolError};
 use softnet::time::Clock;
-use softnet::tx::Features;
+use softnet::tx::{Features, TxPolicy};
 use softnet_io::tap::OpenError;
 use softnet_io::{Buffers, Netns, NetnsError, Null, Poller, PortRx, PortTx, Tap, TapConfig};
 
@@ -32,6 +33,16 @@ pub(crate) enum PlantError {
     /// No place to sleep.
     #[error("cannot make a worker's epoll instance")]
     Poller(#[source] io::Error),
+    /// A worker's CPU.
+    #[error("worker {worker} cannot run on CPU {cpu}: it may be any of {allowed}")]
+    Cpu {
+        /// The worker.
+        worker: usize,
+        /// The CPU it was to run on.
+        cpu: usize,
+        /// Those that the system lets this process have.
+        allowed: String,
+    },
     /// No workers.
     #[error("cannot start the engine")]
     Engine(#[from] EngineError),
@@ -62,9 +73,11 @@ pub(crate) struct Opened {
     pub features: Features,
 }
 
-/// Starts an engine without ports, and makes the buffers that its ports receive into.
+/// Starts an engine without ports, and makes the buffers that its ports receive into. `cpus` names the
+/// CPU of each worker, or is empty.
 pub(crate) fn start(
     workers: usize,
+    cpus: &[usize],
     buffers: usize,
     settings: EngineConfig,
 ) -> Result<(Engine, Buffers), PlantError> {
@@ -77,8 +90,16 @@ pub(crate) fn start(
         buffers: large,
         buffer_size: LARGE,
     })?;
+    check_cpus(cpus)?;
+    let poller = |worker| {
+        let poller = Poller::new()?;
+        Ok(match cpus.get(worker) {
+            Some(&cpu) => poller.on_cpu(cpu),
+            None => poller,
+        })
+    };
     let pollers: Vec<Poller> = (0..workers)
-        .map(|_| Poller::new())
+        .map(poller)
         .collect::<io::Result<_>>()
         .map_err(PlantError::Poller)?;
     let engine = Engine::with_config(pollers, small.clone(), Clock::monotonic(), settings)?;
@@ -89,6 +110,27 @@ pub(crate) fn start(
             large: Some(large),
         },
     ))
+}
+
+/// Whether the workers may run where they are to.
+fn check_cpus(cpus: &[usize]) -> Result<(), PlantError> {
+    // If the system does not tell, it will not tie the workers either.
+    let Ok(set) = rustix::thread::sched_getaffinity(None) else {
+        return Ok(());
+    };
+    let may = |cpu| cpu < CpuSet::MAX_CPU && set.is_set(cpu);
+    match cpus.iter().position(|&cpu| !may(cpu)) {
+        None => Ok(()),
+        Some(worker) => {
+            let allowed = (0..CpuSet::MAX_CPU).filter(|&cpu| may(cpu));
+            let allowed: Vec<String> = allowed.map(|cpu| cpu.to_string()).collect();
+            Err(PlantError::Cpu {
+                worker,
+                cpu: cpus[worker],
+                allowed: allowed.join(", "),
+            })
+        }
+    }
 }
 
 /// Opens a port's device.
@@ -137,6 +179,7 @@ impl Opened {
         self,
         name: impl Into<String>,
         qdisc: softnet::qdisc::QdiscSpec,
+        policy: TxPolicy,
     ) -> PortSetup<PortRx, PortTx> {
         let Opened { rx, tx, features } = self;
         PortSetup {
@@ -145,6 +188,7 @@ impl Opened {
             tx,
             features,
             qdisc,
+            policy,
         }
     }
 }

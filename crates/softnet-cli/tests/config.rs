@@ -27,7 +27,7 @@ fn mistakes_in_the_file() {
     for (config, expected) in [
         (
             "[engine]\n  worker = 2\n".to_owned(),
-            "2:3: key `engine.worker`: is unknown; known here: workers, buffers, max_backlog, busy_poll",
+            "2:3: key `engine.worker`: is unknown; known here: workers, buffers, max_backlog, busy_poll, cpus",
         ),
         (
             format!("{port}{port}"),

@@ -129,6 +129,8 @@ fn two_hosts() {
         "{stderr}"
     );
     assert!(stderr.contains("port \"eth-a\": open again"), "{stderr}");
+    // What hosts send as soon as their interfaces are up waits until the bridge is there.
+    assert!(!stdout.contains("no_forward"), "{stdout}");
     let lines: Vec<&str> = stdout.lines().collect();
     assert!(lines[0].starts_with("port "), "{stdout}");
     for (line, name) in lines[1..3].iter().zip(["eth-a", "eth-b"]) {
@@ -339,8 +341,73 @@ ports = ["eth-a", "eth-b"]
     assert_eq!(sent("eth-m"), sent("eth-b"), "{stdout}");
     assert!(stdout.contains(" + copied "), "{stdout}");
     assert!(
-        stdout.contains("eth-b: packets handed to the driver at once (one in 128 measured)\n["),
+        stdout.contains("eth-b: packets handed to the driver at once: p50 "),
         "{stdout}"
+    );
+}
+
+/// A device with several queues comes back each time it is deleted, whichever of its queues notices
+/// first; workers may be tied to CPUs, and the worker alone may serve a port.
+#[test]
+fn a_port_with_several_queues_comes_back() {
+    if !may_make_networks() || !has_program("ip") {
+        return;
+    }
+    let scratch = Scratch::new("again");
+    let (a, b) = (NamedNetns::new("ra"), NamedNetns::new("rb"));
+    let config = format!(
+        r#"
+[engine]
+cpus = [0, 0]
+[[port]]
+name = "eth-a"
+driver = "tap"
+netns = {:?}
+address = ["10.9.0.1/24"]
+queues = 4
+served_by = "worker"
+burst = 2000
+[[port]]
+name = "eth-b"
+driver = "tap"
+netns = {:?}
+address = ["10.9.0.2/24"]
+[[bridge]]
+name = "br0"
+ports = ["eth-a", "eth-b"]
+"#,
+        a.name, b.name
+    );
+    let config = scratch.file("again.toml", &config);
+    let mut running = start(&config, &a, &b);
+    for _ in 0..3 {
+        exchange(&b, &a, "10.9.0.1");
+        a.ip(&["link", "del", "dev", "eth-a"]);
+        wait_for("the deleted port", || {
+            running.assert_running();
+            a.interfaces().contains("eth-a")
+        });
+    }
+    exchange(&a, &b, "10.9.0.2");
+    running.signal(Signal::TERM);
+    let output = running.finish();
+    let stderr = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
+    assert_eq!(stderr.matches("its device is gone").count(), 3, "{stderr}");
+    assert!(!stderr.contains("cannot be opened"), "{stderr}");
+}
+
+#[test]
+fn a_cpu_that_there_is_not_is_named() {
+    let scratch = Scratch::new("cpu");
+    let config = scratch.file("cpu.toml", "[engine]\ncpus = [0, 1023]\n");
+    let running = Running::start(softnet().arg("run").arg(&config));
+    let output = running.finish();
+    let stderr = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(
+        stderr.contains("worker 1 cannot run on CPU 1023: it may be any of 0"),
+        "{stderr}"
     );
 }
 

@@ -23,5 +23,5 @@ pub use netns::{Netns, NetnsError};
 pub use null::{Null, NullRx, NullTx};
 pub use poller::Poller;
 pub use port::{PortRx, PortTx};
-pub use tap::{Buffers, Tap, TapConfig, TapRx, TapTx};
+pub use tap::{Buffers, Tap, TapConfig, TapLink, TapRx, TapTx};
 pub use userns::{UsernsError, become_root_in_userns};

@@ -242,6 +242,31 @@ impl Links {
         self.request(request, 0, || "remove the interface".to_owned())
     }
 
+    /// What the device itself has dropped so far: of what it received, and of what it was to send.
+    ///
+    /// # Errors
+    /// [`LinkError::Refused`] if it is gone.
+    pub fn dropped(&mut self, index: u32) -> Result<(u64, u64), LinkError> {
+        let refused = |source| LinkError::Refused {
+            what: "read the interface's counters".to_owned(),
+            source,
+        };
+        let request = RouteNetlinkMessage::GetLink(message(index));
+        match self.exchange(request, 0).map_err(refused)? {
+            Some(RouteNetlinkMessage::NewLink(link)) => {
+                let stats = link
+                    .attributes
+                    .iter()
+                    .find_map(|attribute| match attribute {
+                        LinkAttribute::Stats64(stats) => Some((stats.rx_dropped, stats.tx_dropped)),
+                        _ => None,
+                    });
+                stats.ok_or_else(|| refused(io::Error::from(io::ErrorKind::Unsupported)))
+            }
+            _ => Err(refused(io::Error::from(io::ErrorKind::InvalidData))),
+        }
+    }
+
     fn set(
         &mut self,
         index: u32,
@@ -260,17 +285,23 @@ impl Links {
         flags: u16,
         what: impl FnOnce() -> String,
     ) -> Result<(), LinkError> {
-        self.exchange(request, flags)
+        self.exchange(request, NLM_F_ACK | flags)
+            .map(drop)
             .map_err(|source| LinkError::Refused {
                 what: what(),
                 source,
             })
     }
 
-    fn exchange(&mut self, request: RouteNetlinkMessage, flags: u16) -> io::Result<()> {
+    /// The kernel's answer; none if that is its consent alone.
+    fn exchange(
+        &mut self,
+        request: RouteNetlinkMessage,
+        flags: u16,
+    ) -> io::Result<Option<RouteNetlinkMessage>> {
         self.sequence = self.sequence.wrapping_add(1);
         let mut message = NetlinkMessage::from(request);
-        message.header.flags = NLM_F_REQUEST | NLM_F_ACK | flags;
+        message.header.flags = NLM_F_REQUEST | flags;
         message.header.sequence_number = self.sequence;
         message.finalize();
         let mut bytes = vec![0; message.buffer_len()];
@@ -289,10 +320,11 @@ impl Links {
             match answer.payload {
                 NetlinkPayload::Error(error) => {
                     return match error.code {
-                        None => Ok(()),
+                        None => Ok(None),
                         Some(code) => Err(io::Error::from_raw_os_error(-code.get())),
                     };
                 }
+                NetlinkPayload::InnerMessage(answer) => return Ok(Some(answer)),
                 other => {
                     let text = format!("unexpected answer of type {}", other.message_type());
                     return Err(io::Error::new(io::ErrorKind::InvalidData, text));

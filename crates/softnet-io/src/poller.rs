@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::io::Errno;
+use rustix::thread::CpuSet;
 use rustix::time::Timespec;
 use softnet::rx::{Sleep, Wake};
 use softnet::time::Time;
@@ -28,8 +29,10 @@ const WAKE: u64 = u64::MAX;
 pub struct Poller {
     epoll: OwnedFd,
     waker: Arc<EventWaker>,
-    /// Whether this thread's timer slack was set.
-    exact: bool,
+    /// The CPU that the thread runs on; the system's choice if none.
+    cpu: Option<usize>,
+    /// Whether this thread's timer slack and CPU were set.
+    settled: bool,
 }
 
 /// The eventfd that wakes a [`Poller`].
@@ -60,8 +63,30 @@ impl Poller {
         Ok(Poller {
             epoll,
             waker,
-            exact: false,
+            cpu: None,
+            settled: false,
         })
+    }
+
+    /// Ties the thread that sleeps here to CPU `cpu`, from its first sleep on. Without effect if the
+    /// thread may not run there.
+    #[must_use]
+    pub fn on_cpu(mut self, cpu: usize) -> Poller {
+        self.cpu = Some(cpu);
+        self
+    }
+
+    /// What is set once, by the thread itself.
+    #[cold]
+    fn settle(&mut self) {
+        self.settled = true;
+        // The kernel may otherwise be 50 µs late. Harmless if refused: time-outs are then late.
+        let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+        if let Some(cpu) = self.cpu.filter(|&cpu| cpu < CpuSet::MAX_CPU) {
+            let mut cpus = CpuSet::new();
+            cpus.set(cpu);
+            let _ = rustix::thread::sched_setaffinity(None, &cpus);
+        }
     }
 
     /// Waits; `None` is for ever.
@@ -103,10 +128,8 @@ impl Sleep for Poller {
     }
 
     fn sleep(&mut self, now: Time, until: Option<Time>, ready: &mut Vec<usize>) {
-        if !self.exact {
-            self.exact = true;
-            // The kernel may otherwise be 50 µs late. Harmless if refused: time-outs are then late.
-            let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+        if !self.settled {
+            self.settle();
         }
         let timeout = until.map(|until| {
             let left = until.since(now);
@@ -243,6 +266,28 @@ mod tests {
     #[test]
     fn sleeps_and_wakes() {
         check(Poller::new().unwrap());
+    }
+
+    /// The thread that sleeps runs where it is told to, and the one that made the poller does not.
+    #[test]
+    fn a_thread_is_tied_to_a_cpu() {
+        let cpus = || rustix::thread::sched_getaffinity(None).unwrap();
+        let before = cpus();
+        let last = (0..CpuSet::MAX_CPU)
+            .rfind(|&cpu| before.is_set(cpu))
+            .unwrap();
+        let mut poller = Poller::new().unwrap().on_cpu(last);
+        std::thread::spawn(move || {
+            sleep(&mut poller, Some(Time::ZERO));
+            let cpus = cpus();
+            assert!(cpus.is_set(last) && cpus.count() == 1);
+        })
+        .join()
+        .unwrap();
+        assert_eq!(cpus(), before);
+        let mut poller = Poller::new().unwrap().on_cpu(usize::MAX);
+        sleep(&mut poller, Some(Time::ZERO));
+        assert_eq!(cpus(), before, "there is no such CPU");
     }
 
     #[test]

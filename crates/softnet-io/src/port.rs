@@ -1,10 +1,11 @@
 //! All drivers behind one type each way, chosen by `match`: no indirect call on the packet path.
 
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 
 use softnet::packet::PacketList;
 use softnet::pool::Pool;
-use softnet::rx::{CountDrop, Polled, RxQueue};
+use softnet::rx::{CountDrop, DeviceCounters, Polled, RxQueue};
 use softnet::time::Time;
 use softnet::tx::{Sent, TxRing, Xmit};
 
@@ -37,6 +38,13 @@ impl RxQueue for PortRx {
         match self {
             PortRx::Tap(queue) => queue.pools(),
             PortRx::Null(queue) => queue.pools(),
+        }
+    }
+
+    fn counters(&self) -> Option<Arc<dyn DeviceCounters>> {
+        match self {
+            PortRx::Tap(queue) => queue.counters(),
+            PortRx::Null(queue) => queue.counters(),
         }
     }
 
@@ -74,6 +82,20 @@ impl TxRing for PortTx {
         match self {
             PortTx::Tap(queue) => queue.xmit(packets, sent),
             PortTx::Null(queue) => queue.xmit(packets, sent),
+        }
+    }
+
+    fn available(&mut self, now: Time) -> Option<u64> {
+        match self {
+            PortTx::Tap(queue) => queue.available(now),
+            PortTx::Null(queue) => queue.available(now),
+        }
+    }
+
+    fn restart(&mut self, now: Time) {
+        match self {
+            PortTx::Tap(queue) => queue.restart(now),
+            PortTx::Null(queue) => queue.restart(now),
         }
     }
 }

@@ -4,7 +4,7 @@ mod common;
 
 use common::*;
 use softnet::packet::{Gso, GsoKind, PacketList};
-use softnet::rx::RxQueue;
+use softnet::rx::{DeviceDrops, RxQueue};
 use softnet::stats::DropReason;
 use softnet::time::Time;
 use softnet::tx::Sent;
@@ -109,6 +109,33 @@ fn without_buffers_frames_are_counted_and_the_queue_recovers() {
     echo(&netns, &mut tap, V4, 64);
     drop(tap);
     assert_eq!(buffers.small.stats().free, 4);
+}
+
+/// Frames that find the device's queue full were never received here; the device tells of them.
+#[test]
+fn frames_that_find_the_queue_full_are_told() {
+    let change = |config: &mut TapConfig| {
+        config.addresses.truncate(1);
+        config.tx_queue_len = 4;
+    };
+    let Some((netns, mut tap)) = device(change, &buffers()) else {
+        return;
+    };
+    let socket = socket(&netns, V4);
+    let mut drops = Drops::default();
+    receive(&mut tap.rx[0], &mut drops, |_, _, polled| !polled.more);
+    let counters = tap.rx[0].counters().expect("a TAP device counts");
+    assert_eq!(counters.dropped(), DeviceDrops::default());
+    for _ in 0..50 {
+        socket.send_to(b"x", peer(V4)).unwrap();
+    }
+    let received = receive(&mut tap.rx[0], &mut drops, |_, _, polled| !polled.more);
+    let received = received.iter().filter(|p| is_udp(p)).count() as u64;
+    let dropped = counters.dropped();
+    assert!(dropped.rx > 0, "{received} of 50 received");
+    assert_eq!(dropped.rx + received, 50);
+    drop(tap);
+    assert_eq!(counters.dropped(), dropped, "the last reading stays");
 }
 
 #[test]

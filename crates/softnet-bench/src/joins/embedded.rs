@@ -9,6 +9,7 @@ use softnet::pool::{Pool, PoolConfig, PoolStats};
 use softnet::qdisc::QdiscSpec;
 use softnet::rx::SteeringSpec;
 use softnet::time::Clock;
+use softnet::tx::TxPolicy;
 use softnet_io::{Buffers, InterfaceAddress, Poller, Tap, TapConfig, TapRx, TapTx};
 
 use super::{InProcess, Join, Wiring};
@@ -206,6 +207,7 @@ impl Join for EmbeddedSoftnet {
                 tx: tap.tx,
                 features: tap.features,
                 qdisc: QdiscSpec::default(),
+                policy: TxPolicy::default(),
             };
             let port = engine.add_port(setup).map_err(failed)?;
             if self.steer {

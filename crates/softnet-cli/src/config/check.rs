@@ -8,12 +8,13 @@ use std::thread;
 use softnet::packet::EthernetAddress;
 use softnet::qdisc::QdiscSpec;
 use softnet::rx::SteeringSpec;
+use softnet::tx::MAX_CPUS;
 use softnet_io::InterfaceAddress;
 use toml::Spanned;
 
 use super::error::Problem;
 use super::file::{BridgeTable, EngineTable, File, PortTable};
-use super::{BridgeConfig, Config, Driver, PortConfig, Source, receive, tree, way_out};
+use super::{BridgeConfig, Config, Driver, PortConfig, Source, policy, receive, tree, way_out};
 
 /// Drivers that the format names and this version does not have.
 const LATER_DRIVERS: &[&str] = &["af_packet", "af_xdp", "vhost_user", "pcap"];
@@ -53,6 +54,7 @@ pub(super) fn check(source: &Source<'_>, file: &File) -> Result<Config, Problem>
     Ok(Config {
         file: source.file.to_owned(),
         workers,
+        cpus: cpus(&file.engine, workers)?,
         buffers,
         settings: receive::engine(&file.engine)?,
         ports,
@@ -63,13 +65,34 @@ pub(super) fn check(source: &Source<'_>, file: &File) -> Result<Config, Problem>
 fn engine(table: &EngineTable) -> Result<(usize, usize), Problem> {
     let workers = match &table.workers {
         Some(value) => number("engine.workers", value, (1, WORKERS_MAX))?,
-        None => thread::available_parallelism().map_or(1, usize::from),
+        None => match &table.cpus {
+            Some(cpus) => cpus.get_ref().len().clamp(1, WORKERS_MAX as usize),
+            None => thread::available_parallelism().map_or(1, usize::from),
+        },
     };
     let buffers = match &table.buffers {
         Some(value) => number("engine.buffers", value, (BUFFERS_MIN, BUFFERS_MAX))?,
         None => BUFFERS_DEFAULT,
     };
     Ok((workers, buffers))
+}
+
+/// The CPU of each worker.
+fn cpus(table: &EngineTable, workers: usize) -> Result<Vec<usize>, Problem> {
+    let Some(list) = &table.cpus else {
+        return Ok(Vec::new());
+    };
+    let cpus = list.get_ref();
+    if cpus.len() != workers {
+        let text = format!(
+            "there are {} CPUs for {workers} workers; give one for each",
+            cpus.len()
+        );
+        return Err(Problem::new(list.span(), "engine.cpus", text));
+    }
+    cpus.iter()
+        .map(|cpu| number("engine.cpus", cpu, (0, MAX_CPUS as i64 - 1)))
+        .collect()
 }
 
 fn port(source: &Source<'_>, table: &PortTable) -> Result<PortConfig, Problem> {
@@ -102,6 +125,7 @@ fn port(source: &Source<'_>, table: &PortTable) -> Result<PortConfig, Problem> {
         steering: SteeringSpec::default(),
         mtu,
         qdisc,
+        policy: policy::policy(table)?,
     })
 }
 

@@ -29,6 +29,7 @@ pub(super) struct EngineTable {
     pub(super) buffers: Option<Spanned<i64>>,
     pub(super) max_backlog: Option<Spanned<i64>>,
     pub(super) busy_poll: Option<Spanned<String>>,
+    pub(super) cpus: Option<Spanned<Vec<Spanned<i64>>>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -54,6 +55,8 @@ pub(super) struct PortTable {
     pub(super) mtu: Option<Spanned<i64>>,
     pub(super) mac: Option<Spanned<String>>,
     pub(super) qdisc: Option<Spanned<Qdiscs>>,
+    pub(super) served_by: Option<Spanned<String>>,
+    pub(super) burst: Option<Spanned<i64>>,
     #[serde(default)]
     pub(super) filter: Vec<Spanned<OptionTable>>,
 }

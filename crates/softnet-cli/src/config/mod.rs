@@ -7,6 +7,7 @@ mod error;
 mod file;
 mod mq;
 mod options;
+mod policy;
 mod qdisc;
 mod receive;
 mod tree;
@@ -20,7 +21,7 @@ use softnet::forward::{MirredDir, MirredMode};
 use softnet::packet::EthernetAddress;
 use softnet::qdisc::QdiscSpec;
 use softnet::rx::SteeringSpec;
-use softnet::tx::QueueMap;
+use softnet::tx::{QueueMap, TxPolicy};
 use softnet_io::InterfaceAddress;
 
 use error::Problem;
@@ -33,6 +34,8 @@ pub(crate) struct Config {
     pub file: String,
     /// Worker threads.
     pub workers: usize,
+    /// The CPU of each worker; none: wherever the system puts them.
+    pub cpus: Vec<usize>,
     /// Packet buffers.
     pub buffers: usize,
     /// Settings of the engine.
@@ -78,6 +81,8 @@ pub(crate) struct PortConfig {
     pub mtu: u32,
     /// Queueing discipline of every transmit queue.
     pub qdisc: QdiscSpec,
+    /// Who runs the transmit queues, and what they take at once.
+    pub policy: TxPolicy,
 }
 
 /// An action on what leaves a port.

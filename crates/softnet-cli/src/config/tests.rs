@@ -75,6 +75,14 @@ ports = ["sink", "web"]
 }
 
 #[test]
+fn workers_can_be_given_cpus() {
+    let config = parse("x.toml", "[engine]\ncpus = [3, 0, 3]\n").expect("valid");
+    assert_eq!((config.workers, config.cpus), (3, vec![3, 0, 3]));
+    let config = parse("x.toml", "[engine]\nworkers = 2\n").expect("valid");
+    assert_eq!((config.workers, config.cpus), (2, vec![]));
+}
+
+#[test]
 fn no_port_at_all_is_valid() {
     let config = parse("x.toml", "").expect("valid");
     assert!(config.ports.is_empty() && config.workers >= 1);
@@ -98,12 +106,14 @@ fn unknown_missing_and_mistyped_keys() {
     let known = "is unknown; known here: ";
     assert_eq!(
         error("[engine]\nworker = 2\n"),
-        format!("x.toml:2:1: key `engine.worker`: {known}workers, buffers, max_backlog, busy_poll")
+        format!(
+            "x.toml:2:1: key `engine.worker`: {known}workers, buffers, max_backlog, busy_poll, cpus"
+        )
     );
     assert_eq!(
         error("[[port]]\nname = \"a\"\ndriver = \"null\"\n  colour = \"red\"\n"),
         format!(
-            "x.toml:4:3: key `port.colour`: {known}name, driver, netns, address, queues, num_tc, map, xps, xps_rxqs, rps, rfs, mirror, redirect, mtu, mac, qdisc, filter"
+            "x.toml:4:3: key `port.colour`: {known}name, driver, netns, address, queues, num_tc, map, xps, xps_rxqs, rps, rfs, mirror, redirect, mtu, mac, qdisc, served_by, burst, filter"
         )
     );
     assert_eq!(
@@ -196,6 +206,21 @@ fn values_out_of_range() {
             "[engine]\nworkers = 0\n".to_owned(),
             "x.toml:2:11: key `engine.workers`",
             "1 to 1024",
+        ),
+        (
+            "[engine]\ncpus = []\n".to_owned(),
+            "x.toml:2:8: key `engine.cpus`",
+            "there are 0 CPUs for 1 workers",
+        ),
+        (
+            "[engine]\nworkers = 2\ncpus = [1]\n".to_owned(),
+            "x.toml:3:8: key `engine.cpus`",
+            "give one for each",
+        ),
+        (
+            "[engine]\ncpus = [0, 1024]\n".to_owned(),
+            "x.toml:2:12: key `engine.cpus`",
+            "0 to 1023",
         ),
         (
             "[engine]\nbuffers = 1\n".to_owned(),

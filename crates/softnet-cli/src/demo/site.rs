@@ -14,6 +14,7 @@ use std::time::Duration;
 use softnet::engine::{EngineConfig, EngineError, EngineStats, PortId};
 use softnet::qdisc::QdiscSpec;
 use softnet::tx::DeviceStats;
+use softnet::tx::TxPolicy;
 use softnet_io::tap::OpenError;
 use softnet_io::{Buffers, InterfaceAddress, Netns, NetnsError, Tap, TapConfig};
 
@@ -60,7 +61,7 @@ impl Site {
         let workers = std::thread::available_parallelism()
             .map_or(1, usize::from)
             .min(WORKERS_MAX);
-        let (engine, buffers) = plant::start(workers, BUFFERS, EngineConfig::default())?;
+        let (engine, buffers) = plant::start(workers, &[], BUFFERS, EngineConfig::default())?;
         let (a, port_a) = host(&engine, &buffers, "a", Ipv4Addr::new(10, 9, 0, 1))?;
         let (b, to_b) = host(&engine, &buffers, "b", Ipv4Addr::new(10, 9, 0, 2))?;
         engine.add_bridge("br0", &[port_a, to_b])?;
@@ -124,6 +125,6 @@ fn host(
         ..TapConfig::new("eth0")
     };
     let port = Opened::from(Tap::open(&config, buffers)?);
-    let id = engine.add_port(port.setup(name, QdiscSpec::default()))?;
+    let id = engine.add_port(port.setup(name, QdiscSpec::default(), TxPolicy::default()))?;
     Ok((Host { netns, address }, id))
 }

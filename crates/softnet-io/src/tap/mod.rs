@@ -7,6 +7,7 @@
 //! The device exists as long as one of its queues does, unless it is removed from outside: then
 //! [`Polled::gone`](softnet::rx::Polled) tells. Only [`Tap::open`] may block, for the kernel to configure the interface.
 
+mod link;
 mod rx;
 mod sys;
 mod tx;
@@ -20,6 +21,7 @@ use softnet::packet::{EthernetAddress, MAX_FRAME, VNET_HDR_LEN};
 use softnet::pool::Pool;
 use softnet::tx::Features;
 
+pub use link::TapLink;
 pub use rx::TapRx;
 pub use tx::TapTx;
 
@@ -150,6 +152,8 @@ pub struct Tap {
     pub name: String,
     /// Its index in its namespace.
     pub index: u32,
+    /// To ask what it dropped.
+    pub link: Arc<TapLink>,
     /// What may be written to it.
     pub features: Features,
     /// One per queue.
@@ -170,9 +174,11 @@ impl Tap {
             Some(netns) => netns.run(|| Device::make(config, longest))??,
             None => Device::make(config, longest)?,
         };
+        let link = Arc::new(device.link);
         let mut tap = Tap {
             name: device.name,
             index: device.index,
+            link: link.clone(),
             features: device.features,
             rx: Vec::with_capacity(config.queues),
             tx: Vec::with_capacity(config.queues),
@@ -180,8 +186,10 @@ impl Tap {
         for (queue, fd) in (0u16..).zip(device.queues) {
             let fd = Arc::new(fd);
             let recorded = (config.queues > 1).then_some(queue);
+            // Each device is counted once.
+            let link = (queue == 0).then(|| link.clone());
             tap.rx
-                .push(TapRx::new(fd.clone(), recorded, buffers.clone()));
+                .push(TapRx::new(fd.clone(), recorded, buffers.clone(), link));
             tap.tx.push(TapTx::new(fd));
         }
         Ok(tap)
@@ -217,6 +225,14 @@ fn check(config: &TapConfig, buffers: &Buffers) -> Result<(), OpenError> {
 struct Device {
     name: String,
     index: u32,
+    link: TapLink,
+    features: Features,
+    queues: Vec<OwnedFd>,
+}
+
+/// The kernel's end while it is made.
+struct Parts {
+    name: String,
     features: Features,
     queues: Vec<OwnedFd>,
 }
@@ -224,9 +240,8 @@ struct Device {
 impl Device {
     /// In the calling thread's namespace.
     fn make(config: &TapConfig, longest_frame: usize) -> Result<Device, OpenError> {
-        let mut device = Device {
+        let mut parts = Parts {
             name: config.name.clone(),
-            index: 0,
             features: Features {
                 mtu: config.mtu,
                 ..Features::default()
@@ -234,17 +249,31 @@ impl Device {
             queues: Vec::with_capacity(config.queues),
         };
         for _ in 0..config.queues {
-            device.add_queue(config)?;
+            parts.add_queue(config)?;
         }
-        device
-            .configure(config, longest_frame)
-            .map_err(|source| OpenError::Configure {
-                name: device.name.clone(),
-                source,
-            })?;
-        Ok(device)
+        let (index, links) =
+            parts
+                .configure(config, longest_frame)
+                .map_err(|source| OpenError::Configure {
+                    name: parts.name.clone(),
+                    source,
+                })?;
+        let Parts {
+            name,
+            features,
+            queues,
+        } = parts;
+        Ok(Device {
+            name,
+            index,
+            link: TapLink::new(links, index),
+            features,
+            queues,
+        })
     }
+}
 
+impl Parts {
     fn add_queue(&mut self, config: &TapConfig) -> Result<(), OpenError> {
         let fd = sys::open().map_err(|source| {
             let hint = tun_hint(&source);
@@ -299,10 +328,14 @@ impl Device {
         Err(self.refused("offload", Errno::INVAL))
     }
 
-    fn configure(&mut self, config: &TapConfig, longest_frame: usize) -> Result<(), LinkError> {
+    /// The index of the interface, and what it was configured through.
+    fn configure(
+        &self,
+        config: &TapConfig,
+        longest_frame: usize,
+    ) -> Result<(u32, Links), LinkError> {
         let mut links = Links::open()?;
         let index = links.index(&self.name)?;
-        self.index = index;
         if let Some(mac) = config.mac {
             links.set_mac(index, mac.0)?;
         }
@@ -317,7 +350,7 @@ impl Device {
         if config.up {
             links.set_up(index, true)?;
         }
-        Ok(())
+        Ok((index, links))
     }
 
     fn refused(&self, what: &'static str, e: Errno) -> OpenError {

@@ -12,11 +12,11 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use softnet::packet::{HEADROOM, MAX_FRAME, Packet, PacketList, VNET_HDR_LEN, VnetHeader};
 use softnet::pool::Pool;
-use softnet::rx::{CountDrop, Polled, RxQueue};
+use softnet::rx::{CountDrop, DeviceCounters, Polled, RxQueue};
 use softnet::stats::DropReason;
 use softnet::time::Time;
 
-use super::Buffers;
+use super::{Buffers, TapLink};
 
 /// Small buffers taken from the pool at once. What is not used stays with the queue, as the buffers of a hardware ring do.
 const REFILL: usize = 16;
@@ -30,6 +30,8 @@ pub struct TapRx {
     /// Its number, if the device has several.
     queue: Option<u16>,
     buffers: Buffers,
+    /// The device's interface, in one queue of each device.
+    link: Option<Arc<TapLink>>,
     /// Empty small buffers.
     fresh: PacketList,
     /// The posted large buffer.
@@ -56,11 +58,17 @@ enum Frame {
 }
 
 impl TapRx {
-    pub(super) fn new(fd: Arc<OwnedFd>, queue: Option<u16>, buffers: Buffers) -> TapRx {
+    pub(super) fn new(
+        fd: Arc<OwnedFd>,
+        queue: Option<u16>,
+        buffers: Buffers,
+        link: Option<Arc<TapLink>>,
+    ) -> TapRx {
         TapRx {
             fd,
             queue,
             buffers,
+            link,
             fresh: PacketList::new(),
             large: None,
             scratch: vec![0; VNET_HDR_LEN + MAX_FRAME + 1].into_boxed_slice(),
@@ -202,6 +210,10 @@ impl RxQueue for TapRx {
     fn pools(&self) -> Vec<&Pool> {
         let Buffers { small, large } = &self.buffers;
         std::iter::once(small).chain(large).collect()
+    }
+
+    fn counters(&self) -> Option<Arc<dyn DeviceCounters>> {
+        Some(self.link.clone()?)
     }
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {

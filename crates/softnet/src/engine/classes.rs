@@ -11,8 +11,8 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
     ///
     /// With a discipline at each transmit queue, the first is `mq` (or `mqprio`) with the sums of all queues, and queue 0 is its class `:1`, as in tc.
     pub fn classes(&self, port: PortId) -> Vec<ClassStats> {
-        let device = self.state().devices.get(usize::from(port.0)).cloned();
-        device.flatten().map_or_else(Vec::new, |d| classes(&d))
+        self.device(port)
+            .map_or_else(|_| Vec::new(), |d| classes(&d))
     }
 }
 

@@ -4,37 +4,43 @@
 //! the length of a worker's round; packets go on flowing meanwhile.
 
 mod classes;
+mod error;
 mod receive;
+mod replace;
 mod stats;
 mod steering;
 
 use std::io;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+pub use error::EngineError;
+use stats::Losses;
 pub use stats::{Conservation, EngineStats, PortStats};
 
 use crate::forward::{AGEING, Actions, Bridge, Forwarder, Mirred, MirredDir, MirredMode, Tables};
 use crate::pool::Pool;
-use crate::qdisc::{AnyQdisc, QdiscSpec, SpecError};
+use crate::qdisc::{AnyQdisc, QdiscSpec};
 use crate::rx::{
-    Backlog, Command, Doorbell, FlowTable, MAX_BACKLOG, Peers, RxQueue, Sleep, SteeringSpec,
+    Backlog, Command, Doorbell, FlowTable, Gone, MAX_BACKLOG, Peers, RxQueue, Sleep, SteeringSpec,
     Worker, WorkerParts, WorkerShared,
 };
 use crate::stats::Dropped;
 use crate::sync::PerCpu;
 use crate::time::{Clock, Time};
 use crate::tx::{
-    Device, DeviceConfig, Egress, Features, Ingress, QueueMap, QueueMapError, TxPolicy, TxRing,
-    set_sender_cpu,
+    Device, DeviceConfig, Egress, Features, Ingress, QueueMap, TxPolicy, TxRing, set_sender_cpu,
 };
 
 /// Bells of a worker: one for commands, the others for transmit queues.
 const BELLS: usize = 1024;
 /// Addresses a bridge remembers.
 const FDB_SIZE: usize = 8192;
+/// Ports of an engine at most: their numbers, plus 1, are 16 bits wide in the forwarding database.
+const MAX_PORTS: usize = u16::MAX as usize;
 
 /// Settings of an engine as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,11 +76,16 @@ pub struct PortSetup<Q, R> {
     pub features: Features,
     /// Discipline of each transmit queue.
     pub qdisc: QdiscSpec,
+    /// Who runs the transmit queues, and what they take at once.
+    pub policy: TxPolicy,
 }
 
-/// Number of a port.
+/// A port of one engine. Another engine refuses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct PortId(u16);
+pub struct PortId {
+    engine: u32,
+    index: u16,
+}
 
 /// An action on a port's way out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,42 +96,6 @@ pub struct MirredSpec {
     pub dir: MirredDir,
     /// The target.
     pub to: PortId,
-}
-
-/// Why a control call was refused. Nothing was changed.
-#[derive(Debug, thiserror::Error)]
-pub enum EngineError {
-    /// The queueing discipline's parameters are wrong.
-    #[error(transparent)]
-    Qdisc(#[from] SpecError),
-    /// Queues are shared out as they cannot be.
-    #[error(transparent)]
-    QueueMap(#[from] QueueMapError),
-    /// The name is taken.
-    #[error("there is already a port named `{0}`")]
-    DuplicatePort(String),
-    /// The port is part of another bridge.
-    #[error("port `{0}` is already part of a bridge")]
-    InBridge(String),
-    /// All bells are in use.
-    #[error(
-        "the engine serves at most {0} transmit queues; use fewer ports or queues, or more workers"
-    )]
-    TooManyQueues(usize),
-    /// Packets cannot be steered to a worker that does not exist.
-    #[error("there is no worker {worker}; the engine has {workers}, numbered from 0")]
-    NoSuchWorker {
-        /// The number asked for.
-        worker: usize,
-        /// How many there are.
-        workers: usize,
-    },
-    /// A worker thread could not be started.
-    #[error("cannot start a worker thread")]
-    Thread(#[source] io::Error),
-    /// An engine without workers forwards nothing.
-    #[error("an engine needs at least one worker")]
-    NoWorker,
 }
 
 struct WorkerHandle<Q, R> {
@@ -143,14 +118,20 @@ struct State<Q, R> {
     steering: Vec<SteeringSpec>,
     /// The pools that each port's receive queues take buffers from, by port.
     pools: Vec<Vec<Pool>>,
+    /// How often each port was given other queues, by port.
+    generations: Vec<u32>,
+    /// What the ports' devices dropped by themselves, by port.
+    losses: Vec<Losses>,
     /// Worker of the next receive queue.
     next_worker: usize,
 }
 
 /// Workers on threads, ports, bridges, and the control path that changes them while packets flow. Dropping it stops the workers without draining; see [`stop`](Engine::stop).
 pub struct Engine<Q, R> {
+    /// What its ports' identifiers carry.
+    id: u32,
     state: Mutex<State<Q, R>>,
-    gone: Mutex<Receiver<u16>>,
+    gone: Mutex<Receiver<Gone>>,
     pool: Pool,
     clock: Clock,
     copied: Arc<PerCpu<1>>,
@@ -188,6 +169,18 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         clock: Clock,
         config: EngineConfig,
     ) -> Result<Self, EngineError> {
+        Engine::with_spawn(sleepers, pool, clock, config, spawn)
+    }
+
+    /// As [`with_config`](Engine::with_config); `spawn` starts the thread of the worker of a number.
+    fn with_spawn<S: Sleep + 'static>(
+        sleepers: Vec<S>,
+        pool: Pool,
+        clock: Clock,
+        config: EngineConfig,
+        spawn: impl Fn(usize, Box<dyn FnOnce() + Send>) -> io::Result<JoinHandle<()>>,
+    ) -> Result<Self, EngineError> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
         if sleepers.is_empty() {
             return Err(EngineError::NoWorker);
         }
@@ -202,7 +195,27 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         }
         let shared: Arc<[_]> = shared.into();
         let pools: Arc<[Pool]> = Arc::new([pool.clone()]);
-        let mut workers = Vec::new();
+        // Dropped if a thread cannot be started: it then stops those that were.
+        let engine = Engine {
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            state: Mutex::new(State {
+                workers: Vec::new(),
+                devices: Vec::new(),
+                bridges: Vec::new(),
+                bridge_of: Vec::new(),
+                napis: Vec::new(),
+                steering: Vec::new(),
+                pools: Vec::new(),
+                generations: Vec::new(),
+                losses: Vec::new(),
+                next_worker: 0,
+            }),
+            gone: Mutex::new(gone),
+            pool,
+            clock,
+            copied: Arc::new(PerCpu::new()),
+            flows,
+        };
         for (index, (sleeper, backlog)) in sleepers.into_iter().zip(backlogs).enumerate() {
             let (commands, receiver) = channel();
             let worker = Worker::new(WorkerParts {
@@ -212,83 +225,90 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
                 commands: receiver,
                 gone: gone_sender.clone(),
                 sleeper,
-                clock: clock.clone(),
+                clock: engine.clock.clone(),
                 pools: pools.clone(),
                 busy_poll: config.busy_poll,
             });
-            let thread = std::thread::Builder::new()
-                .name(format!("softnet/{index}"))
-                .spawn(move || {
-                    set_sender_cpu(index);
-                    worker.run();
-                })
-                .map_err(EngineError::Thread)?;
-            workers.push(WorkerHandle {
+            let work = Box::new(move || {
+                set_sender_cpu(index);
+                worker.run();
+            });
+            let thread = spawn(index, work).map_err(EngineError::Thread)?;
+            engine.state().workers.push(WorkerHandle {
                 shared: shared[index].clone(),
                 commands,
                 thread: Some(thread),
                 queues: 0,
             });
         }
-        Ok(Engine {
-            state: Mutex::new(State {
-                workers,
-                devices: Vec::new(),
-                bridges: Vec::new(),
-                bridge_of: Vec::new(),
-                napis: Vec::new(),
-                steering: Vec::new(),
-                pools: Vec::new(),
-                next_worker: 0,
-            }),
-            gone: Mutex::new(gone),
-            pool,
-            clock,
-            copied: Arc::new(PerCpu::new()),
-            flows,
-        })
+        Ok(engine)
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State<Q, R>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The index of a port.
+    fn index(&self, port: PortId) -> Result<usize, EngineError> {
+        if port.engine == self.id {
+            Ok(usize::from(port.index))
+        } else {
+            Err(EngineError::NoSuchPort)
+        }
+    }
+
+    fn port_id(&self, index: u16) -> PortId {
+        PortId {
+            engine: self.id,
+            index,
+        }
+    }
+
+    fn device(&self, port: PortId) -> Result<Arc<Device<R>>, EngineError> {
+        let index = self.index(port)?;
+        let device = self.state().devices.get(index).cloned().flatten();
+        device.ok_or(EngineError::NoSuchPort)
+    }
+
     /// Adds a port and starts polling it. Its queues are spread over the workers. Until it is part of a bridge,
-    /// what it receives is dropped.
+    /// what it receives is dropped. Waits for the workers' rounds.
     ///
     /// # Errors
-    /// If the name is taken, the discipline's parameters are wrong, or there are too many queues.
+    /// If the name is taken, the discipline's parameters are wrong, there are no or too many queues,
+    /// or a worker cannot wait for one of them. Nothing is changed then, and the queues are closed.
     pub fn add_port(&self, setup: PortSetup<Q, R>) -> Result<PortId, EngineError> {
-        let mut state = self.state();
-        if state
-            .devices
-            .iter()
-            .flatten()
-            .any(|d| d.name() == setup.name)
-        {
+        let mut guard = self.state();
+        let state = &mut *guard;
+        let mut names = state.devices.iter().flatten().map(|d| d.name());
+        if names.any(|name| name == setup.name) {
             return Err(EngineError::DuplicatePort(setup.name));
         }
-        let port = state.devices.len() as u16;
+        if setup.tx.is_empty() {
+            return Err(EngineError::NoQueue(setup.name));
+        }
+        let port = next_port(state.devices.len())?;
         let first = state.next_worker;
+        // By worker; what they become if nothing goes wrong.
+        let mut queues: Vec<usize> = state.workers.iter().map(|w| w.queues).collect();
         let mut homes = Vec::new();
         let mut served = Vec::new();
         for queue in 0..setup.tx.len() {
             let index = (first + queue) % state.workers.len();
-            let worker = &mut state.workers[index];
-            worker.queues += 1;
-            if worker.queues >= worker.shared.doorbell.bells() {
+            let doorbell = &state.workers[index].shared.doorbell;
+            queues[index] += 1;
+            if queues[index] >= doorbell.bells() {
                 return Err(EngineError::TooManyQueues(
                     state.workers.len() * (BELLS - 1),
                 ));
             }
-            homes.push((worker.shared.doorbell.clone(), worker.queues));
-            served.push((index, worker.queues));
+            homes.push((doorbell.clone(), queues[index]));
+            served.push((index, queues[index]));
         }
         let config = DeviceConfig {
             name: setup.name,
             features: setup.features,
             qdisc: setup.qdisc,
-            policy: TxPolicy::default(),
+            policy: setup.policy,
         };
         let device = Arc::new(Device::new(config, setup.tx, &self.pool, &homes)?);
         let receiver = &state.workers[first].shared;
@@ -298,42 +318,57 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
             doorbell: receiver.doorbell.clone(),
         });
         device.measure(self.clock.clone());
-        state.next_worker = (first + setup.rx.len().max(1)) % state.workers.len();
+        let receivers = setup.rx.len();
         state.devices.push(Some(device.clone()));
         state.bridge_of.push(None);
         state.napis.push(Vec::new());
         state.steering.push(SteeringSpec::default());
         state.pools.push(Vec::new());
+        state.generations.push(0);
+        state.losses.push(Losses::default());
+        self.publish(state);
+        if let Err(source) = self.poll(state, setup.rx, &device, port) {
+            state.devices.pop();
+            state.bridge_of.pop();
+            state.napis.pop();
+            state.steering.pop();
+            state.pools.pop();
+            state.generations.pop();
+            state.losses.pop();
+            self.publish(state);
+            let port = device.name().to_owned();
+            return Err(EngineError::Watch { port, source });
+        }
+        state.next_worker = (first + receivers.max(1)) % state.workers.len();
+        for (worker, queues) in state.workers.iter_mut().zip(queues) {
+            worker.queues = queues;
+        }
         for (queue, (worker, token)) in served.into_iter().enumerate() {
             state.workers[worker].tell(Command::AddTx(token, (device.clone(), queue)));
         }
-        self.publish(&state);
-        self.poll(&mut state, setup.rx, &device, port, first);
-        Ok(PortId(port))
+        Ok(self.port_id(port))
     }
 
     /// Joins ports by a learning switch. When this returns, every worker forwards by it.
     ///
     /// # Errors
-    /// If one of them is part of a bridge already.
+    /// If one of them is part of a bridge already, or is named twice. Nothing is changed then.
     pub fn add_bridge(&self, name: impl Into<String>, ports: &[PortId]) -> Result<(), EngineError> {
         let mut state = self.state();
-        for port in ports {
-            if state.bridge_of[usize::from(port.0)].is_some() {
-                let name = state.devices[usize::from(port.0)]
-                    .as_ref()
-                    .map_or("", |d| d.name());
+        let index = state.bridges.len();
+        let mut bridge_of = state.bridge_of.clone();
+        for &port in ports {
+            let at = self.index(port)?;
+            let bridge = bridge_of.get_mut(at).ok_or(EngineError::NoSuchPort)?;
+            if bridge.replace(index).is_some() {
+                let name = state.devices[at].as_ref().map_or("", |d| d.name());
                 return Err(EngineError::InBridge(name.to_owned()));
             }
         }
-        let index = state.bridges.len();
+        state.bridge_of = bridge_of;
         let bridge = Arc::new(Bridge::new(name, FDB_SIZE, AGEING));
-        state
-            .bridges
-            .push((bridge, ports.iter().map(|p| p.0).collect()));
-        for port in ports {
-            state.bridge_of[usize::from(port.0)] = Some(index);
-        }
+        let ports = ports.iter().map(|port| port.index).collect();
+        state.bridges.push((bridge, ports));
         self.publish(&state);
         drop(state);
         self.sync();
@@ -358,25 +393,18 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
     /// is dropped and counted.
     ///
     /// # Errors
-    /// If the parameters are wrong; nothing is changed then.
+    /// If there is no such port or the parameters are wrong; nothing is changed then.
     pub fn set_qdisc(&self, port: PortId, qdisc: &QdiscSpec) -> Result<(), EngineError> {
-        let device = self.state().devices[usize::from(port.0)].clone();
-        match device {
-            Some(device) => Ok(device.set_qdisc(qdisc, self.clock.now())?),
-            None => Ok(()),
-        }
+        Ok(self.device(port)?.set_qdisc(qdisc, self.clock.now())?)
     }
 
     /// Gives a port's discipline other parameters of its kind while packets flow; see [`Device::change_qdisc`].
     ///
     /// # Errors
-    /// If the parameters are wrong or of another kind; nothing is changed then.
+    /// If there is no such port, or the parameters are wrong or of another kind; nothing is changed
+    /// then.
     pub fn change_qdisc(&self, port: PortId, qdisc: &QdiscSpec) -> Result<(), EngineError> {
-        let device = self.state().devices[usize::from(port.0)].clone();
-        match device {
-            Some(device) => Ok(device.change_qdisc(qdisc, self.clock.now())?),
-            None => Ok(()),
-        }
+        Ok(self.device(port)?.change_qdisc(qdisc, self.clock.now())?)
     }
 
     /// Does something with the discipline of one of a port's transmit queues, at the time that it is given; see [`Device::with_qdisc`]. `None` if there is no such
@@ -387,7 +415,7 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         queue: usize,
         f: impl FnOnce(&mut AnyQdisc, Time, &mut Dropped) -> T,
     ) -> Option<T> {
-        let device = self.state().devices.get(usize::from(port.0))?.clone()?;
+        let device = self.device(port).ok()?;
         let now = self.clock.now();
         device.with_qdisc(queue, |qdisc, dropped| f(qdisc, now, dropped))
     }
@@ -395,28 +423,25 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
     /// Shares a port's transmit queues out among traffic classes, workers and receive queues, while packets flow.
     ///
     /// # Errors
-    /// If the map does not fit the port; nothing is changed then.
+    /// If there is no such port or the map does not fit it; nothing is changed then.
     pub fn set_queue_map(&self, port: PortId, map: &QueueMap) -> Result<(), EngineError> {
-        let device = self.state().devices[usize::from(port.0)].clone();
-        match device {
-            Some(device) => Ok(device.set_queue_map(map)?),
-            None => Ok(()),
-        }
+        Ok(self.device(port)?.set_queue_map(map)?)
     }
 
     /// Puts actions on a port's way out, in the place of those it has, in this order.
-    pub fn set_actions(&self, port: PortId, actions: &[MirredSpec]) {
-        let state = self.state();
-        let device = |port: PortId| state.devices[usize::from(port.0)].as_ref();
-        let actions: Vec<_> = actions
+    ///
+    /// # Errors
+    /// If the port or the target of an action is none of this engine; nothing is changed then.
+    pub fn set_actions(&self, port: PortId, actions: &[MirredSpec]) -> Result<(), EngineError> {
+        let device = self.device(port)?;
+        let actions = actions
             .iter()
-            .filter_map(|a| Some(Mirred::new(a.mode, a.dir, device(a.to)?)))
-            .collect();
-        if let Some(device) = device(port) {
-            let egress = (!actions.is_empty())
-                .then(|| Box::new(Actions::new(actions)) as Box<dyn Egress<R>>);
-            device.set_egress(egress);
-        }
+            .map(|a| Ok(Mirred::new(a.mode, a.dir, &self.device(a.to)?)))
+            .collect::<Result<Vec<_>, EngineError>>()?;
+        let egress =
+            (!actions.is_empty()).then(|| Box::new(Actions::new(actions)) as Box<dyn Egress<R>>);
+        device.set_egress(egress);
+        Ok(())
     }
 
     /// Restarts drivers that have taken nothing for 5 s although packets wait (see [`Device::watchdog`]), and returns the names of their ports. To be
@@ -431,36 +456,6 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
             .collect()
     }
 
-    /// Ports whose device has gone since the last call. Packets for them are dropped until [`replace`](Engine::replace).
-    pub fn take_gone(&self) -> Vec<PortId> {
-        let gone = self.gone.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut ports: Vec<u16> = gone.try_iter().collect();
-        ports.sort_unstable();
-        ports.dedup();
-        ports.into_iter().map(PortId).collect()
-    }
-
-    /// Gives a port new queues, in the place of those of a device that is gone. Statistics, discipline and bridge stay.
-    /// `tx` must have as many queues as the port had. When this returns, no packet of the old device is in any backlog (INV-RX-8).
-    pub fn replace(&self, port: PortId, rx: Vec<Q>, tx: Vec<R>) {
-        let state = self.state();
-        let Some(Some(device)) = state.devices.get(usize::from(port.0)).cloned() else {
-            return;
-        };
-        for worker in &state.workers {
-            worker.tell(Command::RemoveRx(port.0));
-        }
-        device.replace_rings(tx);
-        drop(state);
-        self.sync();
-        self.sync();
-        let mut state = self.state();
-        let first = state.next_worker;
-        self.poll(&mut state, rx, &device, port.0, first);
-        drop(state);
-        self.sync();
-    }
-
     /// Everything's numbers. Stops nobody.
     pub fn stats(&self) -> EngineStats {
         let state = self.state();
@@ -469,10 +464,12 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
             ports: state
                 .devices
                 .iter()
-                .flatten()
-                .map(|d| PortStats {
+                .zip(&state.losses)
+                .filter_map(|(device, losses)| Some((device.as_ref()?, losses)))
+                .map(|(d, losses)| PortStats {
                     name: d.name().to_owned(),
                     device: d.stats(),
+                    device_drops: losses.total(),
                     classes: Vec::new(),
                 })
                 .collect(),
@@ -535,6 +532,20 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
     }
 }
 
+/// The number of a port, after `ports` others.
+fn next_port(ports: usize) -> Result<u16, EngineError> {
+    let port = u16::try_from(ports).ok();
+    port.filter(|_| ports < MAX_PORTS)
+        .ok_or(EngineError::TooManyPorts)
+}
+
+/// Starts a worker's thread.
+fn spawn(index: usize, work: Box<dyn FnOnce() + Send>) -> io::Result<JoinHandle<()>> {
+    std::thread::Builder::new()
+        .name(format!("softnet/{index}"))
+        .spawn(work)
+}
+
 impl<Q, R> WorkerHandle<Q, R> {
     fn tell(&self, command: Command<Q, R>) {
         // Fails only if the worker has ended, and then there is nothing to tell it.
@@ -558,6 +569,8 @@ impl<Q, R> Drop for Engine<Q, R> {
 
 #[cfg(test)]
 mod pools_tests;
+#[cfg(test)]
+mod replace_tests;
 #[cfg(test)]
 mod steering_tests;
 #[cfg(test)]

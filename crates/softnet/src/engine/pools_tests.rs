@@ -134,6 +134,7 @@ impl Net {
                     )],
                     features: Features::default(),
                     qdisc: QdiscSpec::default(),
+                    policy: TxPolicy::default(),
                 };
                 engine.add_port(setup).unwrap()
             })
@@ -154,7 +155,9 @@ impl Net {
         let before = sent(&self.engine.stats());
         let ring = Keep(Arc::clone(&self.kept), None);
         let queue = OwnPool::new(pool, frames, &self.busy);
-        self.engine.replace(self.ports[0], vec![queue], vec![ring]);
+        self.engine
+            .replace(self.ports[0], vec![queue], vec![ring])
+            .unwrap();
         self.wait("the frames", || {
             sent(&self.engine.stats()) == before + frames as u64
         });

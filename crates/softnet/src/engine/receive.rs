@@ -1,30 +1,71 @@
 //! The control path of receive queues: which worker polls them, and which pools they bring along.
 
+use std::io;
 use std::sync::Arc;
+use std::sync::mpsc::channel;
 
-use super::{Engine, State};
+use super::{Engine, EngineError, PortId, State};
 use crate::pool::Pool;
 use crate::rx::{Command, Napi, RxQueue};
 use crate::tx::{Device, TxRing};
 
 impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
-    /// Spreads receive queues over the workers, from worker `first` on.
+    /// Starts polling the receive queues of a port that was added without any: when the bridge that it
+    /// belongs to is there, so that what hosts send first is not dropped for want of one (the question
+    /// for an address, which they repeat only after a second). Waits for the workers' rounds.
+    ///
+    /// # Errors
+    /// If there is no such port, it receives already, or a worker cannot wait for one of the queues. The
+    /// port has none then, or those that it had.
+    pub fn receive(&self, port: PortId, rx: Vec<Q>) -> Result<(), EngineError> {
+        let index = self.index(port)?;
+        let device = self.device(port)?;
+        let mut state = self.state();
+        let name = || device.name().to_owned();
+        if state
+            .napis
+            .get(index)
+            .is_some_and(|napis| !napis.is_empty())
+        {
+            return Err(EngineError::Receives(name()));
+        }
+        let queues = rx.len();
+        self.poll(&mut state, rx, &device, port.index)
+            .map_err(|source| EngineError::Watch {
+                port: name(),
+                source,
+            })?;
+        state.next_worker = (state.next_worker + queues) % state.workers.len();
+        Ok(())
+    }
+
+    /// Spreads receive queues over the workers, from the next one on. Waits for their rounds.
+    ///
+    /// If a worker cannot wait for one of them, all are closed.
     pub(super) fn poll(
         &self,
         state: &mut State<Q, R>,
         rx: Vec<Q>,
         device: &Arc<Device<R>>,
         port: u16,
-        first: usize,
-    ) {
+    ) -> io::Result<()> {
         let index = usize::from(port);
+        let (first, generation) = (state.next_worker, state.generations[index]);
+        state.losses[index].open(rx.iter().find_map(Q::counters));
         state.pools[index] = rx.iter().flat_map(Q::pools).cloned().collect();
         let pools: Arc<[Pool]> = self.pools(state).into();
         let mut napis = Vec::new();
         for (number, queue) in rx.into_iter().enumerate() {
             let owner = (first + number) % state.workers.len();
             let bell = state.workers[owner].shared.doorbell.clone();
-            let napi = Arc::new(Napi::new(queue, device.clone(), port, owner, bell));
+            let napi = Arc::new(Napi::new(
+                queue,
+                device.clone(),
+                port,
+                generation,
+                owner,
+                bell,
+            ));
             napi.set_steering(&state.steering[index], &self.flows);
             napis.push(napi);
         }
@@ -34,9 +75,22 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
             worker.tell(Command::Pools(pools.clone()));
             worker.tell(Command::Peers(peers.clone()));
         }
+        let (watched, results) = channel();
         for napi in &state.napis[index] {
-            state.workers[napi.owner_index()].tell(Command::AddRx(napi.clone()));
+            let add = Command::AddRx(napi.clone(), watched.clone());
+            state.workers[napi.owner_index()].tell(add);
         }
+        drop(watched);
+        // Ends early if a worker has died, which its thread reports when joined.
+        let result = results.iter().collect::<io::Result<()>>();
+        if result.is_err() {
+            for worker in &state.workers {
+                worker.tell(Command::RemoveRx(port));
+            }
+            // Takes back all that was told.
+            self.poll(state, Vec::new(), device, port)?;
+        }
+        result
     }
 
     /// The pools that packets come from, each once, the engine's first.

@@ -1,8 +1,10 @@
 //! What an engine has counted.
 
+use std::sync::Arc;
+
 use crate::pool::PoolStats;
 use crate::qdisc::ClassStats;
-use crate::rx::WorkerStats;
+use crate::rx::{DeviceCounters, DeviceDrops, WorkerStats};
 use crate::stats::DropReason;
 use crate::tx::DeviceStats;
 
@@ -13,8 +15,43 @@ pub struct PortStats {
     pub name: String,
     /// Its numbers.
     pub device: DeviceStats,
+    /// What the device behind the driver dropped by itself. Not among the packets received or sent
+    /// here, so no part of the conservation either.
+    pub device_drops: DeviceDrops,
     /// Its disciplines and classes. Only in the final numbers; else see [`Engine::classes`](super::Engine::classes), which is slower than a reading of the others.
     pub classes: Vec<ClassStats>,
+}
+
+/// What the devices that a port has had dropped by themselves.
+#[derive(Debug, Default)]
+pub(super) struct Losses {
+    /// Those that are gone.
+    before: DeviceDrops,
+    /// The one that it has.
+    counters: Option<Arc<dyn DeviceCounters>>,
+}
+
+impl Losses {
+    /// The port has another device now.
+    pub(super) fn open(&mut self, counters: Option<Arc<dyn DeviceCounters>>) {
+        self.close();
+        self.counters = counters;
+    }
+
+    /// The port's device is gone.
+    pub(super) fn close(&mut self) {
+        self.before = self.total();
+        self.counters = None;
+    }
+
+    pub(super) fn total(&self) -> DeviceDrops {
+        let now = self.counters.as_ref().map(|counters| counters.dropped());
+        let now = now.unwrap_or_default();
+        DeviceDrops {
+            rx: self.before.rx + now.rx,
+            tx: self.before.tx + now.tx,
+        }
+    }
 }
 
 /// An engine's numbers, from one reading. Exact when nothing moves.

@@ -10,8 +10,9 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
     /// Shares what a port receives out to workers by `spec`, from now on, while packets flow: those of one flow stay in order. Waits for the workers' rounds.
     ///
     /// # Errors
-    /// If `spec` names a worker that does not exist; nothing is changed then.
+    /// If there is no such port, or `spec` names a worker that does not exist; nothing is changed then.
     pub fn set_steering(&self, port: PortId, spec: &SteeringSpec) -> Result<(), EngineError> {
+        let index = self.index(port)?;
         let workers = self.state().workers.len();
         if let Some(&worker) = spec.rps.iter().find(|&&worker| worker >= workers) {
             return Err(EngineError::NoSuchWorker { worker, workers });
@@ -20,7 +21,6 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         self.sync();
         let mut guard = self.state();
         let state = &mut *guard;
-        let index = usize::from(port.0);
         if let (Some(kept), Some(napis)) = (state.steering.get_mut(index), state.napis.get(index)) {
             kept.clone_from(spec);
             napis

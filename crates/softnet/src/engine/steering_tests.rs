@@ -34,6 +34,7 @@ impl Net {
                     tx: vec![ring],
                     features: Features::default(),
                     qdisc: QdiscSpec::default(),
+                    policy: TxPolicy::default(),
                 };
                 (engine.add_port(setup).unwrap(), feed, record)
             })
@@ -236,7 +237,9 @@ fn a_device_that_is_replaced_leaves_nothing_in_a_backlog() {
         let engine = &net.engine;
         let (port, (ring, _)) = (net.ports[0].0, RecordingRing::new());
         let replaced = scope.spawn(move || {
-            engine.replace(port, vec![FedQueue::default()], vec![ring]);
+            engine
+                .replace(port, vec![FedQueue::default()], vec![ring])
+                .unwrap();
             engine.stats()
         });
         std::thread::sleep(Duration::from_millis(20));

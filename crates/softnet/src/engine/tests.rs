@@ -31,6 +31,7 @@ impl Net {
                     tx: vec![ring],
                     features: Features::default(),
                     qdisc: QdiscSpec::default(),
+                    policy: TxPolicy::default(),
                 };
                 (engine.add_port(setup).unwrap(), feed, record)
             })
@@ -163,7 +164,8 @@ fn a_device_that_went_away_can_be_replaced() {
     assert_eq!(*gone.borrow(), [net.ports[0].0]);
     let (feed, (ring, record)) = (FedQueue::default(), RecordingRing::new());
     net.engine
-        .replace(net.ports[0].0, vec![feed.clone()], vec![ring]);
+        .replace(net.ports[0].0, vec![feed.clone()], vec![ring])
+        .unwrap();
     net.receive(1, frame(&net.pool, 0, 20, 60, 7).into());
     net.wait("the new ring", || record.marks() == [7]);
     feed.0
@@ -203,6 +205,7 @@ fn contradictions_are_refused() {
         tx: vec![],
         features: Features::default(),
         qdisc: QdiscSpec::default(),
+        policy: TxPolicy::default(),
     };
     assert!(matches!(
         net.engine.add_port(setup("p0")),
@@ -227,7 +230,7 @@ fn bug_tx_16_a_loop_through_the_workers_ends() {
                 dir: MirredDir::Ingress,
                 to: *port,
             };
-            net.engine.set_actions(*port, &[again]);
+            net.engine.set_actions(*port, &[again]).unwrap();
         }
         net.receive(0, (0..20).map(|n| frame(&net.pool, 0, 7, 60, n)).collect());
         net.wait("the end of the loop", || {
@@ -254,7 +257,7 @@ fn a_mirrored_port_is_seen_elsewhere() {
     net.wait("the lesson", || {
         net.marks(0).len() + net.marks(2).len() == 2
     });
-    net.engine.set_actions(net.ports[1].0, &[mirror]);
+    net.engine.set_actions(net.ports[1].0, &[mirror]).unwrap();
     net.receive(
         0,
         (0..100).map(|n| frame(&net.pool, 10, 7, 60, n)).collect(),
@@ -340,6 +343,7 @@ fn disciplines_and_classes_are_told_apart() {
         tx: rings.into_iter().map(|ring| ring.0).collect(),
         features: Features::default(),
         qdisc: QdiscSpec::default(),
+        policy: TxPolicy::default(),
     };
     let wide = net.engine.add_port(setup).unwrap();
     net.engine

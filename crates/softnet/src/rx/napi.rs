@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::steer::Steering;
-use super::{COMMANDS, CountDrop, Doorbell, FlowTable, RxQueue, SteeringSpec};
+use super::{COMMANDS, CountDrop, Doorbell, FlowTable, Gone, RxQueue, SteeringSpec};
 use crate::packet::PacketList;
 use crate::stats::DropReason;
 use crate::sync::{RunGuard, RunState};
@@ -34,6 +34,8 @@ pub struct Napi<Q, R> {
     device: Arc<Device<R>>,
     /// Index of the port.
     port: u16,
+    /// Which of the port's devices the queue belongs to.
+    generation: u32,
     /// Number of the worker that watches the queue.
     worker: usize,
     /// Its doorbell.
@@ -65,11 +67,13 @@ pub(super) struct Work {
 }
 
 impl<Q: RxQueue, R: TxRing> Napi<Q, R> {
-    /// A queue of port `port`, watched by worker number `worker`, whose doorbell is `owner`.
+    /// A queue of device number `generation` of port `port`, watched by worker number `worker`, whose
+    /// doorbell is `owner`.
     pub fn new(
         queue: Q,
         device: Arc<Device<R>>,
         port: u16,
+        generation: u32,
         worker: usize,
         owner: Arc<Doorbell>,
     ) -> Self {
@@ -80,6 +84,7 @@ impl<Q: RxQueue, R: TxRing> Napi<Q, R> {
             }),
             device,
             port,
+            generation,
             worker,
             owner,
         }
@@ -99,6 +104,14 @@ impl<Q: RxQueue, R: TxRing> Napi<Q, R> {
 
     pub(super) fn port(&self) -> u16 {
         self.port
+    }
+
+    /// What is told when the device is gone.
+    pub(super) fn gone(&self) -> Gone {
+        Gone {
+            port: self.port,
+            generation: self.generation,
+        }
     }
 
     /// The right to poll, for the owner. If another worker has it, that one looks once more before it lets go.
@@ -229,7 +242,7 @@ mod tests {
         let homes = [(bell.clone(), 1)];
         let ring = RecordingRing::new().0;
         let device = Device::new(config, vec![ring], &pool(8), &homes).unwrap();
-        let napi = Napi::new(FedQueue::default(), Arc::new(device), 0, 0, bell.clone());
+        let napi = Napi::new(FedQueue::default(), Arc::new(device), 0, 0, 0, bell.clone());
         assert_eq!(napi.with_queue(|_| 7), Some(7));
         assert!(bell.is_silent(), "nobody came by");
         let turned_away = napi.with_queue(|_| napi.claim().is_none());

@@ -1,6 +1,7 @@
 //! The receiving half of a driver.
 
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 
 use crate::packet::PacketList;
 use crate::pool::Pool;
@@ -23,6 +24,21 @@ pub trait CountDrop {
     fn count_drop(&mut self, reason: DropReason, packets: u64);
 }
 
+/// Frames that a device dropped by itself, between its other side and the driver.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeviceDrops {
+    /// On their way here: never received.
+    pub rx: u64,
+    /// Taken from the driver (or refused by an error that the driver has counted), and not delivered.
+    pub tx: u64,
+}
+
+/// Reads what a device dropped by itself.
+pub trait DeviceCounters: std::fmt::Debug + Send + Sync {
+    /// The numbers now; the latest known ones if the device is gone. May cost a system call.
+    fn dropped(&self) -> DeviceDrops;
+}
+
 /// One receive queue of a port. Owned and polled by one worker.
 pub trait RxQueue: Send {
     /// Appends received packets to `out` until they stand for `budget` wire packets or more, without blocking. Packets come checked: offload metadata fits the frame
@@ -40,6 +56,12 @@ pub trait RxQueue: Send {
     /// there, and send off what they freed for others before they sleep. The engine's own pool need not be named. Asked by the control path.
     fn pools(&self) -> Vec<&Pool> {
         Vec::new()
+    }
+
+    /// What the queue's device drops by itself, asked of a port's first queue that knows. Asked by the
+    /// control path.
+    fn counters(&self) -> Option<Arc<dyn DeviceCounters>> {
+        None
     }
 
     /// What becomes readable when the queue has packets; `None` for a queue that must be polled.

@@ -100,6 +100,12 @@ impl<const FINE: u32> Counts<FINE> {
         Some(from as f64 + (width - 1) as f64 / 2.0)
     }
 
+    /// The largest value that the last bucket with a value may hold; none if there are no values.
+    pub fn max(&self) -> Option<u64> {
+        let (from, width, _) = self.rows().last()?;
+        Some(from + (width - 1))
+    }
+
     /// Counts by power of two alone.
     pub fn powers(&self) -> Counts {
         let mut powers = Counts::default();
@@ -127,6 +133,9 @@ impl<const FINE: u32> Counts<FINE> {
 /// Characters of the longest bar, as in bpftrace.
 const BAR: usize = 52;
 
+/// Empty buckets next to each other that are printed.
+const GAP: usize = 3;
+
 /// A bound as bpftrace prints it: `512`, `1K`, `64M`.
 fn bound(value: u128) -> String {
     let unit = (value.max(1).ilog2() / 10) as usize;
@@ -138,11 +147,27 @@ fn bound(value: u128) -> String {
     }
 }
 
-/// One line for each bucket from the first to the last occupied one, as bpftrace prints `hist()`; nothing if there are no values.
+/// One line for each bucket from the first to the last occupied one, as bpftrace prints `hist()`, but
+/// one for all of a longer gap; nothing if there are no values.
 impl<const FINE: u32> fmt::Display for Counts<FINE> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let most = self.0.iter().copied().max().unwrap_or(0).max(1);
-        for (from, width, count) in self.rows() {
+        let rows: Vec<_> = self.rows().collect();
+        let mut gap = 0;
+        for (at, &(from, width, count)) in rows.iter().enumerate() {
+            if count == 0 {
+                if gap == 0 {
+                    gap = rows[at..].iter().take_while(|row| row.2 == 0).count();
+                    if gap > GAP {
+                        writeln!(f, "...")?;
+                    }
+                }
+                if gap > GAP {
+                    continue;
+                }
+            } else {
+                gap = 0;
+            }
             let label = if width == 1 && from < 2 {
                 format!("[{from}]")
             } else {
@@ -357,6 +382,27 @@ mod tests {
         assert_eq!(counts.to_string(), expected.concat());
         let last = of(&[u64::MAX]).to_string();
         assert!(last.starts_with("[8E, 16E)"), "{last}");
+    }
+
+    /// However far apart the values are, there are few lines.
+    #[test]
+    fn a_long_gap_is_one_line() {
+        let counts = of(&[0, 0, 1 << 20, 1 << 25, u64::MAX]);
+        let text = counts.to_string();
+        let labels: Vec<_> = text.lines().map(|line| line.split("  ").next()).collect();
+        let expected = [
+            "[0]",
+            "...",
+            "[1M, 2M)",
+            "...",
+            "[32M, 64M)",
+            "...",
+            "[8E, 16E)",
+        ];
+        assert_eq!(labels, expected.map(Some));
+        assert_eq!(counts.max(), Some(u64::MAX));
+        assert_eq!(of(&[5]).max(), Some(7));
+        assert_eq!(Counts::<0>::default().max(), None);
     }
 
     #[test]

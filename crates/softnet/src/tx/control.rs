@@ -85,12 +85,11 @@ impl<R: TxRing> TxQueue<R> {
         result
     }
 
-    /// Replaces the driver's rings, for a device that came back, as many as `rings` yields. Waits for a running thread: control path only.
-    pub(super) fn replace_rings(&self, rings: &mut impl Iterator<Item = R>) {
+    /// Replaces the driver's rings, for a device that went or came back. Waits for a running thread:
+    /// control path only.
+    pub(super) fn replace_rings(&self, rings: Vec<R>) {
         let (mut guard, left) = self.run.begin_slow();
-        for (old, new) in guard.rings.iter_mut().zip(rings) {
-            *old = new;
-        }
+        guard.rings = rings;
         guard.requeued.unblock();
         guard.stopped = false;
         self.leave(guard, left);

@@ -351,12 +351,22 @@ impl<R: TxRing> Device<R> {
         }
     }
 
-    /// Replaces the rings, for a device that came back. Waits for running threads: control path only.
+    /// Replaces the rings, by as many for a device that came back, or by none for one that is gone (which
+    /// is [down](Device::deactivate) then). Waits for running threads: control path only.
     pub fn replace_rings(&self, rings: Vec<R>) {
-        let mut rings = rings.into_iter();
-        self.queues
-            .iter()
-            .for_each(|queue| queue.replace_rings(&mut rings));
+        let active = self.active.load(Ordering::Relaxed);
+        for (queue, share) in self.queues.iter().zip(self.share(rings, active)) {
+            queue.replace_rings(share);
+        }
+    }
+
+    /// The rings of each queue, where the first `active` queues are in use.
+    fn share(&self, rings: Vec<R>, active: usize) -> Vec<Vec<R>> {
+        let mut shares: Vec<Vec<R>> = self.queues.iter().map(|_| Vec::new()).collect();
+        for (index, ring) in rings.into_iter().enumerate() {
+            shares[index % active].push(ring);
+        }
+        shares
     }
 
     /// The worker's turn at one of the queues; see [`TxQueue::run_from_worker`].

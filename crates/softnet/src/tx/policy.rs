@@ -13,7 +13,7 @@ pub(super) const HELPER_QUOTA: usize = 16 * RUN_QUOTA;
 pub const QDISC_MAX_BURST: usize = 40_000;
 
 /// Who runs a queue, and for how long.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TxPolicy {
     /// Packets that may wait for the thread that runs the queue, 1 to 65,535 (above: as that). What a sender has beyond that is dropped as
     /// [`DropReason::QdiscBurst`](crate::stats::DropReason::QdiscBurst).

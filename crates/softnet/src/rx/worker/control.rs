@@ -1,5 +1,6 @@
 //! What the control path tells a worker, carried out between two rounds.
 
+use std::io;
 use std::sync::Arc;
 
 use super::{COMMANDS, Command, Slot, Worker};
@@ -13,7 +14,10 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
     pub(super) fn obey(&mut self) -> bool {
         while let Ok(command) = self.commands.try_recv() {
             match command {
-                Command::AddRx(napi) => self.add(napi),
+                Command::AddRx(napi, watched) => {
+                    // The other side may have given up waiting.
+                    let _ = watched.send(self.add(napi));
+                }
                 Command::Peers(peers) => self.peers = peers,
                 Command::RemoveRx(port) => {
                     for index in 0..self.napis.len() {
@@ -65,19 +69,24 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
         }
     }
 
-    fn add(&mut self, napi: Arc<Napi<Q, R>>) {
+    fn add(&mut self, napi: Arc<Napi<Q, R>>) -> io::Result<()> {
         let index = self
             .napis
             .iter()
             .position(Option::is_none)
             .unwrap_or(self.napis.len());
         let sleeper = &mut self.sleeper;
-        let watched = napi.with_queue(|queue| match queue.fd() {
-            Some(fd) => sleeper.watch(fd, index).is_ok(),
-            None => false,
+        let watched = napi.with_queue(|queue| {
+            let fd = queue.fd();
+            fd.map(|fd| sleeper.watch(fd, index)).transpose()
         });
-        if watched == Some(false) {
-            self.unwatched.push(index);
+        match watched {
+            Some(Ok(Some(()))) | None => {}
+            Some(Ok(None)) => self.unwatched.push(index),
+            Some(Err(error)) => {
+                napi.close();
+                return Err(error);
+            }
         }
         let slot = Some(Slot {
             napi,
@@ -89,6 +98,7 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
             self.napis[index] = slot;
         }
         self.schedule(index);
+        Ok(())
     }
 
     pub(super) fn remove(&mut self, index: usize) {

@@ -9,6 +9,7 @@ mod control;
 mod poll;
 
 use std::collections::VecDeque;
+use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
@@ -40,8 +41,8 @@ pub type Peers<Q, R> = Vec<Vec<Arc<Napi<Q, R>>>>;
 /// A change to what a worker does, made by the worker itself between two rounds.
 #[derive(Debug)]
 pub enum Command<Q, R> {
-    /// Polls one more receive queue.
-    AddRx(Arc<Napi<Q, R>>),
+    /// Polls one more receive queue, and says whether it can be waited for; if not, it is closed.
+    AddRx(Arc<Napi<Q, R>>, Sender<io::Result<()>>),
     /// The receive queues of every port, by port.
     Peers(Arc<Peers<Q, R>>),
     /// Stops polling the queues of this port and closes them.
@@ -58,6 +59,14 @@ pub enum Command<Q, R> {
     Stop,
 }
 
+/// The device behind a port's queue is gone.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Gone {
+    pub(crate) port: u16,
+    /// Which of the port's devices it was.
+    pub(crate) generation: u32,
+}
+
 /// What a worker is given when it is made.
 #[derive(Debug)]
 pub(crate) struct Parts<Q, R, S> {
@@ -68,7 +77,7 @@ pub(crate) struct Parts<Q, R, S> {
     pub(crate) backlog: BacklogOwner,
     pub(crate) commands: Receiver<Command<Q, R>>,
     /// Tells the engine which port's device is gone.
-    pub(crate) gone: Sender<u16>,
+    pub(crate) gone: Sender<Gone>,
     pub(crate) sleeper: S,
     pub(crate) clock: Clock,
     /// Where packets come from: the worker's thread is a home of each.
@@ -92,7 +101,7 @@ pub(crate) struct Worker<Q, R, S> {
     hand_over: HandOver,
     backlog: BacklogOwner,
     commands: Receiver<Command<Q, R>>,
-    gone: Sender<u16>,
+    gone: Sender<Gone>,
     sleeper: S,
     clock: Clock,
     /// Where packets come from. Each is looked into every round, so that no buffer waits for this worker to allocate.

@@ -82,7 +82,7 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
         if work.gone {
             self.remove(index);
             // Nobody listens any more: the engine is being stopped.
-            let _ = self.gone.send(napi.port());
+            let _ = self.gone.send(napi.gone());
         } else if work.more {
             self.schedule(index);
         }
