@@ -37,17 +37,18 @@ impl PacketAdoption {
         }
     }
 
-    /// Pushes all of `packets`, in one atomic operation.
+    /// Pushes all of `packets`, in one atomic operation. Returns how many waited before them.
     ///
     /// # Errors
     /// With the packets, if the list is not empty and would hold more than `limit` of them.
-    pub fn push(&self, mut packets: PacketList, limit: usize) -> Result<(), PacketList> {
+    pub fn push(&self, mut packets: PacketList, limit: usize) -> Result<usize, PacketList> {
         let Some(chain) = turn(&mut packets) else {
-            return Ok(());
+            return Ok(self.len());
         };
         // SAFETY: `turn` made the chain, linked from `tail` to `head`, and gave it to us.
-        if unsafe { self.list.push(chain.tail, chain.head, chain.len, limit) } {
-            return Ok(());
+        let pushed = unsafe { self.list.push(chain.tail, chain.head, chain.len, limit) };
+        if let Some(waiting) = pushed {
+            return Ok(waiting);
         }
         // SAFETY: not pushed, so still ours.
         unsafe { turn_back(chain, &mut packets) };

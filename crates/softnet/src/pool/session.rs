@@ -196,7 +196,7 @@ impl Session<'_> {
             .filter(|home| thread::is_occupied(home));
         let Some(home) = home.filter(|home| {
             // SAFETY: ours, a chain of one node that stands for `n` buffers; given up if this returns true.
-            n <= limit && unsafe { home.remote.inbox.push(bundle, bundle, n, limit) }
+            n <= limit && unsafe { home.remote.inbox.push(bundle, bundle, n, limit) }.is_some()
         }) else {
             self.count(|counts| &counts.bypassed, n);
             return self.shelve(bundle);

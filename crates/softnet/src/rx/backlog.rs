@@ -65,7 +65,7 @@ impl Backlog {
                 refused = std::mem::replace(&mut packets, fits);
             }
             match self.input.push(packets, self.max) {
-                Ok(()) => return refused,
+                Ok(_) => return refused,
                 Err(back) => packets = back,
             }
             room = self.max.saturating_sub(self.input.len());

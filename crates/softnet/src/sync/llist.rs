@@ -89,24 +89,25 @@ impl<N: Linked> AdoptionList<N> {
     /// Pushes a chain of `n` nodes, linked from `newest` to `oldest`. An empty list takes any chain; another one only
     /// if it then holds at most `limit` nodes. Never waits: a compare-and-swap fails only because another push or take succeeded.
     ///
-    /// Returns false if the limit is reached; the chain then still belongs to the caller.
+    /// Returns how many nodes it held before (at most 65,535 are told apart), or `None` if the limit is reached; the chain then still
+    /// belongs to the caller.
     ///
     /// # Safety
-    /// The caller owns the `n` nodes, which are linked as said, and gives them up if this returns true.
+    /// The caller owns the `n` nodes, which are linked as said, and gives them up if this returns `Some`.
     pub unsafe fn push(
         &self,
         newest: NonNull<N>,
         oldest: NonNull<N>,
         n: usize,
         limit: usize,
-    ) -> bool {
+    ) -> Option<usize> {
         // The line is to be written to: fetched once, not to be read and then again.
         prefetch_for_write(&raw const self.head);
         let mut head = self.head.load(Ordering::Relaxed);
         loop {
             let waiting = count(head);
             if waiting != 0 && waiting + n > limit {
-                return false;
+                return None;
             }
             // SAFETY: the chain is still ours.
             unsafe {
@@ -127,7 +128,7 @@ impl<N: Linked> AdoptionList<N> {
                         // Not before: the swap would wait for the array's line.
                         self.hints.note_one(newest, waiting);
                     }
-                    return true;
+                    return Some(waiting);
                 }
                 Err(now) => head = now,
             }

@@ -28,7 +28,7 @@ unsafe impl Linked for Node {
 pub(super) fn push(list: &AdoptionList<Node>, value: usize, limit: usize) -> bool {
     let node = NonNull::from(Box::leak(Box::new(Node { next: None, value })));
     // SAFETY: just made, a chain of one.
-    let pushed = unsafe { list.push(node, node, 1, limit) };
+    let pushed = unsafe { list.push(node, node, 1, limit) }.is_some();
     if !pushed {
         // SAFETY: refused, so still ours.
         drop(unsafe { Box::from_raw(node.as_ptr()) });

@@ -243,7 +243,7 @@ fn send(inbox: &AdoptionList<Bundle>, buffers: usize, limit: usize) -> usize {
         buffers,
     })));
     // SAFETY: just made, a chain of one that stands for `buffers`.
-    if buffers <= limit && unsafe { inbox.push(node, node, buffers, limit) } {
+    if buffers <= limit && unsafe { inbox.push(node, node, buffers, limit) }.is_some() {
         return 0;
     }
     // SAFETY: refused, so still ours.
