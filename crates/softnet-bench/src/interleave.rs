@@ -1,9 +1,10 @@
-//! Variants take turns: A B C A B C …, so that a change of the machine's speed meets all of them.
+//! Variants take turns, in a new random order in each round, so that neither a change of the machine's speed nor what ran before favours one of them.
 
 use std::io::IsTerminal as _;
 
 use crate::error::BenchError;
-use crate::report::{Collector, Param};
+use crate::random::Random;
+use crate::report::{AGAIN, Collector, OURS, Param};
 
 /// One of the things compared.
 pub(crate) trait Variant {
@@ -22,25 +23,40 @@ pub(crate) trait Variant {
     fn turn(&mut self, results: &mut Collector) -> Result<(), BenchError>;
 }
 
-/// Gives each variant `rounds` turns. A variant that is unavailable gets one row with the reason and no more turns.
+/// Gives each variant `rounds` turns, and [`OURS`] as many again that count as [`AGAIN`]: how far these two are apart is what chance does.
+/// A variant that is unavailable gets one row with the reason and no more turns.
 pub(crate) fn interleave(
     rounds: usize,
     variants: &mut [Box<dyn Variant>],
     results: &mut Collector,
 ) -> Result<(), BenchError> {
-    let mut skipped = vec![false; variants.len()];
+    let compared = variants.len() > 1;
+    let ours = variants.iter().position(|v| v.name() == OURS);
+    let again = ours
+        .filter(|_| compared && variants.iter().all(|v| v.name() != AGAIN))
+        .map(|index| (index, true));
+    let mut turns: Vec<_> = (0..variants.len()).map(|index| (index, false)).collect();
+    turns.extend(again);
+    let mut random = Random::of_now();
+    let mut gone = vec![false; variants.len()];
+    results.expect(variants.iter().map(|variant| variant.name()));
     for round in 1..=rounds {
-        for (variant, skipped) in variants.iter_mut().zip(&mut skipped) {
-            if *skipped {
+        random.shuffle(&mut turns);
+        for &(index, again) in &turns {
+            let variant = &mut variants[index];
+            if gone[index] {
                 continue;
             }
             if std::io::stderr().is_terminal() {
                 eprintln!("round {round} of {rounds}: {}", variant.name());
             }
-            match variant.turn(results) {
+            results.count_again(again);
+            let turn = variant.turn(results);
+            results.count_again(false);
+            match turn {
                 Err(BenchError::Unavailable(why)) => {
-                    *skipped = true;
                     results.skip(variant.name(), &variant.params(), &why);
+                    gone[index] = true;
                 }
                 other => other?,
             }
@@ -81,7 +97,7 @@ mod tests {
 
     fn three(error: fn() -> Option<BenchError>) -> (Log, Vec<Box<dyn Variant>>) {
         let log = Log::default();
-        let variants = ["a", "b", "c"].map(|name| {
+        let variants = [OURS, "b", "c"].map(|name| {
             let error = if name == "b" { error } else { || None };
             Box::new(Fake {
                 name,
@@ -96,8 +112,19 @@ mod tests {
     fn variants_take_turns() {
         let (log, mut variants) = three(|| None);
         let mut results = Collector::default();
-        interleave(2, &mut variants, &mut results).expect("no variant fails");
-        assert_eq!(*log.borrow(), ["a", "b", "c", "a", "b", "c"]);
+        interleave(20, &mut variants, &mut results).expect("no variant fails");
+        let mut orders = std::collections::BTreeSet::new();
+        for round in log.borrow().chunks(4) {
+            let mut sorted = round.to_vec();
+            sorted.sort_unstable();
+            assert_eq!(sorted, ["b", "c", OURS, OURS]);
+            orders.insert(round.to_vec());
+        }
+        assert!(orders.len() > 1);
+        let report = results.report("x", &["mpps"]);
+        let names = [0, 1, 2, 3].map(|row| report["rows"][row]["variant"].clone());
+        assert_eq!(names, [OURS, AGAIN, "b", "c"]);
+        assert_eq!(report["ratios"][format!("mpps/{AGAIN}")], 1);
     }
 
     #[test]
@@ -105,10 +132,11 @@ mod tests {
         let (log, mut variants) = three(|| Some(BenchError::Unavailable("no such peer".into())));
         let mut results = Collector::default();
         interleave(2, &mut variants, &mut results).expect("being unavailable is no error");
-        assert_eq!(*log.borrow(), ["a", "b", "c", "a", "c"]);
+        let tries = log.borrow().iter().filter(|name| **name == "b").count();
+        assert_eq!((tries, log.borrow().len()), (1, 7));
         let report = results.report("x", &[]);
-        assert_eq!(report["rows"][1]["skipped"], "no such peer");
-        assert_eq!(report["rows"].as_array().map(Vec::len), Some(3));
+        assert_eq!(report["rows"][2]["skipped"], "no such peer");
+        assert_eq!(report["rows"].as_array().map(Vec::len), Some(4));
     }
 
     #[test]
@@ -116,6 +144,6 @@ mod tests {
         let (log, mut variants) = three(|| Some(BenchError::Measure("broken".into())));
         let result = interleave(2, &mut variants, &mut Collector::default());
         assert!(matches!(result, Err(BenchError::Measure(_))));
-        assert_eq!(*log.borrow(), ["a", "b"]);
+        assert_eq!(log.borrow().last(), Some(&"b"));
     }
 }

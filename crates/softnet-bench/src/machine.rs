@@ -18,8 +18,9 @@ pub(crate) fn describe() -> Value {
         "date": date(SystemTime::now()),
         "peers": peers(),
     });
-    if let Some(revision) = revision() {
+    if let Some((revision, dirty)) = revision() {
         machine["revision"] = json!(revision);
+        machine["dirty"] = json!(dirty);
     }
     if let Some(load) = read("/proc/loadavg")
         .split(' ')
@@ -56,17 +57,18 @@ fn memory_gib() -> u64 {
     (kib + (1 << 19)) >> 20
 }
 
-/// The revision measured, with a mark if the working tree differs; `None` outside a checkout.
-fn revision() -> Option<String> {
-    let describe = ["describe", "--always", "--dirty", "--abbrev=12"];
-    let git = process::output(
-        Command::new("git")
+/// The revision measured, and whether the working tree differs from it (in anything but documents); `None` outside a checkout.
+fn revision() -> Option<(String, bool)> {
+    let git = |arguments: &[&str]| {
+        let mut command = Command::new("git");
+        command
             .args(["-C", env!("CARGO_MANIFEST_DIR")])
-            .args(describe),
-    );
-    git.ok()
-        .map(|text| text.trim().to_owned())
-        .filter(|text| !text.is_empty())
+            .args(arguments);
+        process::output(&mut command).ok()
+    };
+    let revision = git(&["rev-parse", "--short=12", "HEAD"])?;
+    let changes = git(&["status", "--porcelain", "--", ":/", ":!/docs", ":!/*.md"])?;
+    Some((revision.trim().to_owned(), !changes.trim().is_empty()))
 }
 
 fn peers() -> Value {

@@ -1,7 +1,7 @@
 //! `softnet-bench`: measures Softnet beside what one would use instead, on this machine, in one run.
 //!
 //! The older designs that Softnet is compared with live here, never in the product. An experiment is a function from
-//! [`Options`] to the JSON object that `--json` prints; the table is made from the same object.
+//! [`Options`] to the JSON object that `--json` prints; the table is made from the same object, and so is what `report` says of it.
 
 #![deny(unsafe_code)]
 
@@ -9,7 +9,7 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::Parser as _;
-use serde_json::Value;
+use serde_json::json;
 
 mod backlog;
 mod baselines;
@@ -23,6 +23,7 @@ mod experiments;
 mod hosts;
 mod interleave;
 mod joins;
+mod judge;
 mod machine;
 mod nolock_qdisc;
 mod numbers;
@@ -30,6 +31,7 @@ mod options;
 mod peers;
 mod ping;
 mod process;
+mod random;
 mod report;
 mod switch;
 mod table;
@@ -57,8 +59,11 @@ fn main() -> ExitCode {
 }
 
 fn run(options: &Options) -> Result<(), BenchError> {
-    let chosen = experiments::choose(&options.experiment)?;
     options.check()?;
+    if let ("report", Some(file)) = (&*options.experiment, &options.file) {
+        return print(&judge::judge(file, options.plot.as_deref())?);
+    }
+    let chosen = experiments::choose(&options.experiment)?;
     cleanup::on_signals_and_panics().map_err(|e| BenchError::io("catching signals", e))?;
     let machine = machine::describe();
     let mut reports = Vec::new();
@@ -66,17 +71,20 @@ fn run(options: &Options) -> Result<(), BenchError> {
         let mut report = (experiment.run)(options)?;
         peers::add_versions(&mut report);
         report["machine"] = machine.clone();
+        report["seconds"] = json!(options.seconds);
+        report["rounds"] = json!(options.rounds());
         if !options.json {
             print(&table::render(&report))?;
         }
         reports.push(report);
     }
     if options.json {
-        let document = match <[Value; 1]>::try_from(reports) {
-            Ok([only]) => only,
-            Err(several) => Value::Array(several),
+        let texts: Vec<_> = reports.iter().map(report::lines).collect();
+        let document = match &texts[..] {
+            [only] => only.clone(),
+            several => format!("[{}]\n", several.join(",")),
         };
-        print(&format!("{document:#}\n"))?;
+        print(&document)?;
     }
     Ok(())
 }

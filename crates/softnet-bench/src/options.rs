@@ -1,5 +1,6 @@
 //! The command line.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::error::BenchError;
@@ -9,14 +10,17 @@ use crate::report::{Param, text};
 #[derive(Debug, Clone, clap::Parser)]
 #[command(version, about, after_help = crate::experiments::help())]
 pub(crate) struct Options {
-    /// The experiment to run, or `all`.
+    /// The experiment to run, or `all`; `report`: judge the results in FILE.
     pub(crate) experiment: String,
+    /// What an experiment printed with `--json`.
+    #[arg(required_if_eq("experiment", "report"))]
+    pub(crate) file: Option<PathBuf>,
     /// Time for each figure of each variant, over all rounds, in seconds.
     #[arg(long, value_name = "N", default_value_t = 6.0)]
     pub(crate) seconds: f64,
-    /// How often each variant takes its turn; default: one turn per 2 seconds, at most 5.
-    #[arg(long, value_name = "N")]
-    pub(crate) rounds: Option<usize>,
+    /// How often each variant takes its turn.
+    #[arg(long, value_name = "N", default_value_t = 7)]
+    pub(crate) rounds: usize,
     /// Numbers of threads to measure with, for experiments that vary them.
     #[arg(long, value_name = "a,b,c", value_delimiter = ',')]
     pub(crate) threads: Vec<usize>,
@@ -27,6 +31,9 @@ pub(crate) struct Options {
     /// alternatives.
     #[arg(long, value_name = "name=value,...", value_delimiter = ',')]
     pub(crate) only: Vec<String>,
+    /// With `report`: draw the results, too, as SVG files in this directory.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) plot: Option<PathBuf>,
     /// Print one JSON object (for `all`: an array of them) instead of tables.
     #[arg(long)]
     pub(crate) json: bool,
@@ -39,10 +46,12 @@ impl Options {
             "--seconds must be a positive number"
         } else if self.seconds > 3600.0 {
             "--seconds must be at most 3600"
-        } else if self.rounds.is_some_and(|n| n == 0 || n > 1000) {
+        } else if self.rounds == 0 || self.rounds > 1000 {
             "--rounds must be from 1 to 1000"
         } else if self.threads.iter().any(|&n| n == 0 || n > 4096) {
             "--threads takes numbers from 1 to 4096"
+        } else if self.experiment != "report" && (self.file.is_some() || self.plot.is_some()) {
+            "a FILE and --plot are for `report`"
         } else {
             return Ok(());
         };
@@ -102,12 +111,11 @@ impl Options {
     /// How often each variant takes its turn.
     pub(crate) fn rounds(&self) -> usize {
         self.rounds
-            .unwrap_or_else(|| (self.seconds / 2.0).clamp(1.0, 5.0) as usize)
     }
 
     /// Time for one figure in one round.
     pub(crate) fn slice(&self) -> Duration {
-        Duration::from_secs_f64(self.seconds / self.rounds() as f64)
+        Duration::from_secs_f64(self.seconds / self.rounds as f64)
     }
 }
 

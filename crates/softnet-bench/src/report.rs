@@ -1,7 +1,7 @@
 //! The report: rows of medians, and how Softnet compares.
 //!
 //! A row is a variant with its parameters; its fields are medians over the rounds, with `<field>_min` and `<field>_max` beside
-//! them where there were several. A field whose name ends in `_log2` is a histogram: entry `i` counts values in `[2^i, 2^(i+1))`.
+//! them where there were several, and `samples`, the figure of each round. A field whose name ends in `_log2` is a histogram: entry `i` counts values in `[2^i, 2^(i+1))`.
 
 use serde_json::{Map, Value, json};
 
@@ -9,10 +9,12 @@ use crate::numbers::{median, significant};
 
 /// The variant that the others are compared with.
 pub(crate) const OURS: &str = "softnet";
-/// The same variant once more: how far apart its rows are is the noise.
+/// [`OURS`] measured once more in the same rounds: how far two of the same are apart.
 pub(crate) const AGAIN: &str = "softnet-again";
 /// Texts that a row may carry beside its parameters: a peer's version, how it is set up.
 pub(crate) const NOTES: [&str; 2] = ["version", "setting"];
+/// The figures of all rounds, by field.
+pub(crate) const SAMPLES: &str = "samples";
 /// Significant digits of a number in the report.
 const DIGITS: i32 = 5;
 
@@ -43,9 +45,36 @@ pub(crate) struct Collector {
     rows: Vec<Row>,
     /// Variant, name and text.
     notes: Vec<(&'static str, &'static str, String)>,
+    /// In the order in which their rows are to stand.
+    variants: Vec<&'static str>,
+    /// What [`OURS`] gives now is [`AGAIN`]'s.
+    again: bool,
 }
 
 impl Collector {
+    /// Rows stand in the order of these variants, whoever has the first turn.
+    pub(crate) fn expect(&mut self, variants: impl Iterator<Item = &'static str>) {
+        for variant in variants {
+            if !self.variants.contains(&variant) {
+                self.variants.push(variant);
+            }
+        }
+    }
+
+    /// Whether the figures of [`OURS`] that come now count as [`AGAIN`]'s.
+    pub(crate) fn count_again(&mut self, again: bool) {
+        self.again = again;
+    }
+
+    /// The median of a field by now.
+    pub(crate) fn median(&self, variant: &str, params: &[Param], field: &str) -> Option<f64> {
+        let same = |row: &&Row| row.variant == variant && row.params == params;
+        self.rows
+            .iter()
+            .filter(same)
+            .find_map(|row| row.median(field))
+    }
+
     /// Adds one turn's figures to the row of this variant, these parameters and these fields.
     pub(crate) fn add(&mut self, variant: &'static str, params: &[Param], fields: &[Field]) {
         let first = fields.first().map(|(name, _)| *name);
@@ -103,6 +132,11 @@ impl Collector {
         params: &[Param],
         first: Option<&'static str>,
     ) -> &mut Row {
+        let variant = if self.again && variant == OURS {
+            AGAIN
+        } else {
+            variant
+        };
         let same = |row: &Row| {
             row.variant == variant
                 && row.params == params
@@ -124,22 +158,41 @@ impl Collector {
     /// The report, with the ratios of the fields in `compare`.
     pub(crate) fn report(&self, experiment: &str, compare: &[&str]) -> Value {
         let rows: Vec<Value> = self
-            .rows
-            .iter()
+            .in_order()
+            .into_iter()
             .map(|row| row.to_json(&self.notes))
             .collect();
         json!({ "experiment": experiment, "rows": rows, "ratios": self.ratios(compare) })
     }
 
+    /// The rows, those with the same parameters next to each other, as variants are expected.
+    fn in_order(&self) -> Vec<&Row> {
+        let mut rows: Vec<_> = self.rows.iter().collect();
+        let rank = |row: &Row| {
+            let params = self
+                .rows
+                .iter()
+                .position(|first| first.params == row.params);
+            let (name, again) = match row.variant {
+                AGAIN => (OURS, 1),
+                other => (other, 0),
+            };
+            let variant = self.variants.iter().position(|expected| *expected == name);
+            (params, variant.unwrap_or(usize::MAX), again)
+        };
+        rows.sort_by_cached_key(|row| rank(row));
+        rows
+    }
+
     fn ratios(&self, compare: &[&str]) -> Value {
         let mut ratios = Map::new();
-        for row in self.rows.iter().filter(|row| row.variant != OURS) {
+        let others = self
+            .in_order()
+            .into_iter()
+            .filter(|row| row.variant != OURS);
+        for row in others {
             for field in compare {
-                let ours = self
-                    .rows
-                    .iter()
-                    .filter(|ours| ours.variant == OURS && ours.params == row.params)
-                    .find_map(|ours| ours.median(field));
+                let ours = self.median(OURS, &row.params, field);
                 if let (Some(ours), Some(theirs)) = (ours, row.median(field))
                     && theirs != 0.0
                 {
@@ -187,6 +240,13 @@ impl Row {
                 row.insert(format!("{name}_max"), number(max));
             }
         }
+        if self.samples.iter().any(|(_, samples)| !samples.is_empty()) {
+            let samples = self.samples.iter().map(|(name, samples)| {
+                let samples = samples.iter().map(|value| number(*value)).collect();
+                ((*name).to_owned(), Value::Array(samples))
+            });
+            row.insert(SAMPLES.to_owned(), Value::Object(samples.collect()));
+        }
         for (name, counts) in &self.histograms {
             row.insert((*name).to_owned(), json!(counts));
         }
@@ -195,6 +255,32 @@ impl Row {
         }
         Value::Object(row)
     }
+}
+
+/// A report as text: one line for each row, so that two of them can be compared line by line.
+pub(crate) fn lines(report: &Value) -> String {
+    let Some(fields) = report.as_object() else {
+        return format!("{report}\n");
+    };
+    let mut text = String::from("{");
+    for (i, (name, value)) in fields.iter().enumerate() {
+        text.push_str(if i == 0 { "\n" } else { ",\n" });
+        match value {
+            Value::Array(rows) => {
+                let rows: Vec<_> = rows.iter().map(|row| format!("\n  {row}")).collect();
+                text.push_str(&format!("{}:[{}\n]", json!(name), rows.join(",")));
+            }
+            Value::Object(map) => {
+                let line =
+                    |(name, value): (&String, &Value)| format!("\n  {}: {value}", json!(name));
+                let rows: Vec<_> = map.iter().map(line).collect();
+                text.push_str(&format!("{}: {{{}\n}}", json!(name), rows.join(",")));
+            }
+            other => text.push_str(&format!("{}: {other}", json!(name))),
+        }
+    }
+    text.push_str("\n}\n");
+    text
 }
 
 /// A JSON number without digits that mean nothing; whole numbers without a fraction; `null` for what is no number.
@@ -220,8 +306,17 @@ mod tests {
         let report = results.report("switch", &[]);
         let expected = json!([{
             "variant": "softnet", "mss": 400, "tcp_gbps": 2.5, "tcp_gbps_min": 1, "tcp_gbps_max": 3,
+            "samples": {"tcp_gbps": [3, 1, 2.5]},
         }]);
         assert_eq!(report["rows"], expected);
+    }
+
+    #[test]
+    fn lines_are_the_same_json() {
+        let report = json!({"experiment": "x", "rows": [{"variant": "a", "mpps": 1.5}, {}], "ratios": {"a/b": 2}, "rounds": 7});
+        let text = lines(&report);
+        assert_eq!(serde_json::from_str::<Value>(&text).ok(), Some(report));
+        assert_eq!(text.lines().count(), 11);
     }
 
     #[test]
@@ -230,7 +325,7 @@ mod tests {
         results.add("ovs", &[], &[("mpps", 0.165)]);
         assert_eq!(
             results.report("x", &[])["rows"],
-            json!([{"variant": "ovs", "mpps": 0.165}])
+            json!([{"variant": "ovs", "mpps": 0.165, "samples": {"mpps": [0.165]}}])
         );
     }
 
@@ -256,8 +351,8 @@ mod tests {
         results.add_histogram("ovs", &[], "ping_mean_us", "ping_us_log2", &[0, 1]);
         results.add_histogram("ovs", &[], "ping_mean_us", "ping_us_log2", &[1, 1, 5]);
         let rows = json!([
-            {"variant": "ovs", "tcp_gbps": 1},
-            {"variant": "ovs", "ping_mean_us": 300, "ping_us_log2": [1, 2, 5]},
+            {"variant": "ovs", "tcp_gbps": 1, "samples": {"tcp_gbps": [1]}},
+            {"variant": "ovs", "ping_mean_us": 300, "samples": {"ping_mean_us": [300]}, "ping_us_log2": [1, 2, 5]},
         ]);
         assert_eq!(results.report("x", &[])["rows"], rows);
     }

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use crate::numbers::significant;
-use crate::report::NOTES;
+use crate::report::{NOTES, SAMPLES};
 
 /// The longest bar of a histogram, in characters.
 const BAR: u64 = 50;
@@ -110,7 +110,7 @@ fn is_column(row: &Object, name: &str) -> bool {
         name.strip_suffix(suffix)
             .is_some_and(|median| row.contains_key(median))
     });
-    !range && !name.ends_with("_log2") && !NOTES.contains(&name)
+    !range && !name.ends_with("_log2") && !NOTES.contains(&name) && name != SAMPLES
 }
 
 fn columns(row: &Object) -> Vec<&str> {

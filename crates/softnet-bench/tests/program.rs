@@ -58,8 +58,9 @@ fn numbers_out_of_range_are_usage_errors() {
 
 /// Runs an experiment for a moment with the kernel's bridge alone; its report.
 fn report(arguments: &[&str]) -> Value {
-    let always = ["--seconds", "1", "--variants", "kernel-bridge", "--json"];
-    let output = bench(&[arguments, &always].concat());
+    let always = ["--seconds", "1", "--rounds", "1", "--json"];
+    let always = [&always[..], &["--variants", "kernel-bridge"]].concat();
+    let output = bench(&[arguments, &always[..]].concat());
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
     serde_json::from_slice(&output.stdout).expect("stdout is one JSON object")

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use softnet::packet::PacketList;
 use softnet::rx::{Backlog, BacklogOwner, Doorbell, HaltPoll, MAX_BACKLOG, Sleep, Wake};
-use softnet::time::{Clock, Time};
+use softnet::time::Clock;
 use softnet_io::Poller;
 
 use crate::baselines::snapshot::{Snapshot, SnapshotOwner};
@@ -43,14 +43,17 @@ pub(crate) type Pair = (Arc<dyn Inbox>, Box<dyn Owner>);
 
 /// Softnet's workers when they sleep at once.
 pub(super) const NO_POLL: &str = "no-poll";
-/// How long Softnet's workers may look around before they sleep.
+/// The older loop likewise.
+pub(super) const NO_POLL_SNAPSHOT: &str = "snapshot-no-poll";
+/// How long workers may look around before they sleep.
 const BUSY_POLL: Duration = Duration::from_micros(50);
 
 /// Makes an inbox of the variant `name`.
 pub(crate) fn make(name: &str) -> Result<Pair, BenchError> {
     let poller = || Poller::new().map_err(|e| BenchError::io("making an epoll instance", e));
     Ok(match name {
-        "snapshot" => snapshot(poller()?),
+        "snapshot" => snapshot(poller()?, BUSY_POLL),
+        NO_POLL_SNAPSHOT => snapshot(poller()?, Duration::ZERO),
         "crossbeam" => crossbeam(),
         "flume" => flume(),
         NO_POLL => softnet(poller()?, Duration::ZERO),
@@ -135,7 +138,7 @@ impl Owner for OursOwner {
     }
 }
 
-/// The older loop, with the same place to sleep.
+/// The older loop, with the same place to sleep and the same looking around before.
 struct Older {
     backlog: Snapshot,
     wake: Arc<dyn Wake>,
@@ -147,9 +150,11 @@ struct OlderOwner {
     inbox: Arc<Older>,
     owner: SnapshotOwner,
     poller: Poller,
+    clock: Clock,
+    halt_poll: HaltPoll,
 }
 
-fn snapshot(poller: Poller) -> Pair {
+fn snapshot(poller: Poller, busy_poll: Duration) -> Pair {
     let inbox = Arc::new(Older {
         backlog: Snapshot::new(MAX_BACKLOG),
         wake: poller.waker(),
@@ -160,6 +165,8 @@ fn snapshot(poller: Poller) -> Pair {
         inbox: inbox.clone(),
         owner: SnapshotOwner::default(),
         poller,
+        clock: Clock::monotonic(),
+        halt_poll: HaltPoll::new(busy_poll),
     };
     (inbox, Box::new(owner))
 }
@@ -199,7 +206,26 @@ impl Owner for OlderOwner {
     }
 
     fn wait(&mut self) {
-        self.poller.sleep(Time::ZERO, None, &mut Vec::new());
+        let (start, backlog) = (self.clock.now(), &self.inbox.backlog);
+        if !self.halt_poll.window().is_zero() {
+            if !backlog.begin_looking() {
+                return;
+            }
+            let found = self.halt_poll.look_around(
+                start,
+                &self.clock,
+                || !backlog.is_empty(),
+                || {
+                    self.poller.give_way();
+                    false
+                },
+            );
+            if found || !backlog.end_looking() {
+                return;
+            }
+        }
+        self.poller.sleep(start, None, &mut Vec::new());
+        self.halt_poll.was_idle(self.clock.now().since(start));
     }
 }
 

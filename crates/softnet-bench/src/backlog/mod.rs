@@ -1,8 +1,9 @@
 //! The cases of experiment `backlog` within one process: packets are handed from worker to worker. How many wake-ups does that take, and what do they cost?
 //!
 //! Cases: `rr`, request/response flows between two workers, each flow with one transaction under way; `flood`, eight threads onto one worker; `idle`, an
-//! engine that has nothing to do. Variants: Softnet's backlog, whose worker looks around before it sleeps while that pays off, and `no-poll`, which does not; `snapshot`, the loop that marks itself done before it is (the kernel's before 2014); channels that
-//! block in `recv` and carry whole lists of packets.
+//! engine that has nothing to do. Variants: Softnet's backlog, whose worker looks around before it sleeps while that pays off; `snapshot`, the same with
+//! the loop that marks itself done before it is (the kernel's before 2014); both without looking around (`no-poll`, `snapshot-no-poll`);
+//! channels that block in `recv` and carry whole lists of packets.
 
 use std::time::{Duration, Instant};
 
@@ -26,11 +27,16 @@ mod rr;
 mod worker;
 
 /// The variants of these cases.
-pub(crate) const VARIANTS: &[&str] = &[OURS, inbox::NO_POLL, "snapshot", "crossbeam", "flume"];
+pub(crate) const VARIANTS: &[&str] = &[
+    OURS,
+    "snapshot",
+    inbox::NO_POLL,
+    inbox::NO_POLL_SNAPSHOT,
+    "crossbeam",
+    "flume",
+];
 /// Fields that Softnet is compared by.
 pub(crate) const COMPARE: &[&str] = &["mpps", "wakes_per_ktrans", "sleeps_per_ktrans", "cpu_share"];
-/// How often each variant takes its turn, at least.
-const ROUNDS: usize = 5;
 /// Of `--seconds`, what one figure gets.
 const SHARE: f64 = 0.25;
 const FLOWS: &[usize] = &[1, 16, 200];
@@ -195,9 +201,7 @@ pub(crate) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
     }
     let cpus = Cpus::choose()?;
     let ticks = Ticks::new();
-    let rounds = options
-        .rounds
-        .unwrap_or(if options.seconds < 2.0 { 1 } else { ROUNDS });
+    let rounds = options.rounds();
     let time = Duration::from_secs_f64((options.seconds * SHARE / rounds as f64).max(0.02));
     for case in cases {
         let mut figures: Vec<Box<dyn Variant>> = Vec::new();

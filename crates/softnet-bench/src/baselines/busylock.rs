@@ -1,9 +1,8 @@
-//! Baseline `busylock`: the kernel's locked transmit path up to 6.18. A sender that finds the discipline being run takes a second lock
+//! Baseline `busylock`: a user-space port of the kernel's locked transmit path up to 6.18, with fair locks. A sender that finds the discipline being run takes a second lock
 //! first, so that only one sender at a time competes with the running one for the root lock.
 
 use std::sync::atomic::AtomicBool;
 
-use super::try_lock::TryLock;
 use crossbeam_utils::CachePadded;
 use softnet::packet::PacketList;
 use softnet::pool::Pool;
@@ -11,27 +10,21 @@ use softnet::qdisc::AnyQdisc;
 use softnet::time::Time;
 
 use super::linux::Linux;
-use super::spin;
+use super::ticket::{self, Ticket};
 use crate::tx_adopt::{Path, Sink, Ticks};
 
 /// See the [module](self).
 #[derive(Debug)]
 pub(crate) struct Busylock {
-    busy: CachePadded<TryLock<()>>,
+    busy: CachePadded<Ticket<()>>,
     linux: Linux,
 }
 
 impl Busylock {
-    pub(crate) fn new(
-        qdisc: AnyQdisc,
-        can_bypass: bool,
-        sink: Sink,
-        ticks: Ticks,
-        pool: Pool,
-    ) -> Busylock {
+    pub(crate) fn new(qdisc: AnyQdisc, sink: Sink, ticks: Ticks, pool: Pool) -> Busylock {
         Busylock {
-            busy: CachePadded::new(TryLock::new(())),
-            linux: Linux::new(qdisc, can_bypass, sink, ticks, pool),
+            busy: CachePadded::new(Ticket::new(())),
+            linux: Linux::new(qdisc, sink, ticks, pool),
         }
     }
 }
@@ -43,7 +36,7 @@ impl Path for Busylock {
         let linux = &self.linux;
         let busy = linux
             .is_running()
-            .then(|| spin::lock(&self.busy, &linux.ticks, waited));
+            .then(|| ticket::lock(&self.busy, &linux.ticks, waited));
         let root = linux.lock_root(waited);
         linux.enqueue_and_run(root, packets, now, waited, || drop(busy));
         linux.softirq(now, waited);

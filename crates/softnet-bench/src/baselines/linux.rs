@@ -7,35 +7,30 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::try_lock::{TryLock, TryLockGuard};
 use crossbeam_utils::CachePadded;
 use crossbeam_utils::sync::{Parker, Unparker};
 use parking_lot::Mutex;
 use softnet::packet::PacketList;
 use softnet::pool::Pool;
-use softnet::qdisc::{AnyQdisc, Qdisc as _};
+use softnet::qdisc::{AnyQdisc, Qdisc as _, WireSum};
 use softnet::stats::{DropCounters, Dropped};
 use softnet::time::Time;
 use softnet::tx::{Features, Sent, TxRing as _, Xmit, validate};
 
-use super::spin;
+use super::ticket::{self, Ticket, TicketGuard};
 use crate::tx_adopt::{Sink, Ticks};
 
 /// `dev_tx_weight`.
 const QUOTA: usize = 64;
 /// `MAX_SOFTIRQ_RESTART`.
-const RESTARTS: usize = 10;
+pub(super) const RESTARTS: usize = 10;
 /// How often the thread looks whether it is to stop.
-const LOOK: Duration = Duration::from_millis(5);
+pub(super) const LOOK: Duration = Duration::from_millis(5);
 
 /// What the root lock guards.
 #[derive(Debug)]
 pub(super) struct Root {
     pub(super) qdisc: AnyQdisc,
-    /// `TCQ_F_CAN_BYPASS`: a single packet need not be queued if nothing else is.
-    can_bypass: bool,
-    /// Packets queued, those to be sent again included.
-    qlen: usize,
     /// What the driver did not take; leaves first.
     requeued: PacketList,
     /// Dropped packets, to be freed without the lock.
@@ -52,12 +47,12 @@ struct Hard {
 /// See the [module](self).
 #[derive(Debug)]
 pub(super) struct Linux {
-    pub(super) root: CachePadded<TryLock<Root>>,
+    pub(super) root: CachePadded<Ticket<Root>>,
     /// Some thread runs the discipline. Changed under the root lock, read without.
     running: CachePadded<AtomicBool>,
     /// There is more to do for the softirq.
     scheduled: AtomicBool,
-    hard: CachePadded<TryLock<Hard>>,
+    hard: CachePadded<Ticket<Hard>>,
     pub(super) drops: DropCounters,
     pub(super) ticks: Ticks,
     features: Features,
@@ -66,28 +61,27 @@ pub(super) struct Linux {
     unparker: Unparker,
 }
 
-type RootGuard<'a> = TryLockGuard<'a, Root>;
+impl Root {
+    /// Whether packets may pass without being queued (`TCQ_F_CAN_BYPASS`), by the same rule as Softnet's.
+    fn pass(&mut self, packets: &PacketList, now: Time) -> bool {
+        self.requeued.is_empty() && self.qdisc.try_pass(packets, WireSum::from(packets), now)
+    }
+}
+
+type RootGuard<'a> = TicketGuard<'a, Root>;
 
 impl Linux {
-    pub(super) fn new(
-        qdisc: AnyQdisc,
-        can_bypass: bool,
-        sink: Sink,
-        ticks: Ticks,
-        pool: Pool,
-    ) -> Linux {
+    pub(super) fn new(qdisc: AnyQdisc, sink: Sink, ticks: Ticks, pool: Pool) -> Linux {
         let parker = Parker::new();
         Linux {
-            root: CachePadded::new(TryLock::new(Root {
+            root: CachePadded::new(Ticket::new(Root {
                 qdisc,
-                can_bypass,
-                qlen: 0,
                 requeued: PacketList::new(),
                 dropped: Dropped::new(),
             })),
             running: CachePadded::new(AtomicBool::new(false)),
             scheduled: AtomicBool::new(false),
-            hard: CachePadded::new(TryLock::new(Hard {
+            hard: CachePadded::new(Ticket::new(Hard {
                 sink,
                 sent: Sent::default(),
                 dropped: Dropped::new(),
@@ -107,7 +101,7 @@ impl Linux {
     }
 
     pub(super) fn lock_root(&self, waited: &mut u64) -> RootGuard<'_> {
-        spin::lock(&self.root, &self.ticks, waited)
+        ticket::lock(&self.root, &self.ticks, waited)
     }
 
     /// `__dev_xmit_skb` from the point where the root lock is held: queues `packets` and runs the discipline if nobody does.
@@ -121,7 +115,7 @@ impl Linux {
         before_run: impl FnOnce(),
     ) {
         let runs = !self.is_running();
-        if root.can_bypass && root.qlen == 0 && packets.len() == 1 && runs {
+        if runs && root.pass(&packets, now) {
             self.running.store(true, Ordering::Relaxed);
             let (complete, guard) = self.direct_xmit(root, packets, true, waited);
             root = guard;
@@ -132,9 +126,7 @@ impl Linux {
             self.running.store(false, Ordering::Relaxed);
         } else {
             let state = &mut *root;
-            let (offered, refused) = (packets.len(), state.dropped.wire_packets());
             state.qdisc.enqueue(&mut packets, now, &mut state.dropped);
-            state.qlen += offered - (state.dropped.wire_packets() - refused) as usize;
             if runs {
                 self.running.store(true, Ordering::Relaxed);
                 before_run();
@@ -173,7 +165,6 @@ impl Linux {
                 return root;
             }
             let sent = batch.len();
-            state.qlen -= sent;
             let (complete, guard) = self.direct_xmit(root, batch, fresh, waited);
             root = guard;
             quota = quota.saturating_sub(sent);
@@ -193,7 +184,7 @@ impl Linux {
         waited: &mut u64,
     ) -> (bool, RootGuard<'a>) {
         drop(root);
-        let mut hard = spin::lock(&self.hard, &self.ticks, waited);
+        let mut hard = ticket::lock(&self.hard, &self.ticks, waited);
         let Hard {
             sink,
             sent,
@@ -213,7 +204,6 @@ impl Linux {
         drop(hard);
         let mut root = self.lock_root(waited);
         if result == Xmit::Busy && !batch.is_empty() {
-            root.qlen += batch.len();
             root.requeued.append(&mut batch);
             return (false, root);
         }

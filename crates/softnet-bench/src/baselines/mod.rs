@@ -8,8 +8,10 @@ pub(crate) mod busylock;
 pub(crate) mod depot;
 mod linux;
 pub(crate) mod mutex;
+pub(crate) mod rings;
 pub(crate) mod snapshot;
-mod spin;
 pub(crate) mod spin_adopt;
+#[allow(unsafe_code, reason = "a lock promises that one holds it at a time")]
+mod ticket;
 #[allow(unsafe_code, reason = "the lock hands out its value")]
 mod try_lock;

@@ -2,6 +2,7 @@
 
 use parking_lot::Mutex;
 use softnet::packet::PacketList;
+use softnet::pool::Pool;
 use softnet::qdisc::AnyQdisc;
 use softnet::stats::DropCounters;
 use softnet::time::Time;
@@ -17,9 +18,9 @@ pub(crate) struct Locked {
 }
 
 impl Locked {
-    pub(crate) fn new(qdisc: AnyQdisc, sink: Sink, ticks: Ticks) -> Locked {
+    pub(crate) fn new(qdisc: AnyQdisc, sink: Sink, ticks: Ticks, pool: Pool) -> Locked {
         Locked {
-            stage: Mutex::new(Stage::new(qdisc, sink)),
+            stage: Mutex::new(Stage::new(qdisc, sink, pool)),
             drops: DropCounters::new(),
             ticks,
         }

@@ -35,6 +35,27 @@ impl Snapshot {
         self.input.push(packets, self.max)?;
         Ok(!self.scheduled.swap(true, Ordering::SeqCst))
     }
+
+    /// Whether nothing was handed over since the worker took what there was.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.input.is_empty()
+    }
+
+    /// The worker, which has nothing to do, need not be told while it looks around. False: it has been told meanwhile.
+    pub(crate) fn begin_looking(&self) -> bool {
+        !self.scheduled.swap(true, Ordering::SeqCst)
+    }
+
+    /// It is to be told again. False: something came before that.
+    pub(crate) fn end_looking(&self) -> bool {
+        // Before the look at the list, as a sender pushes before it looks at the flag: one of them sees the other.
+        self.scheduled.store(false, Ordering::SeqCst);
+        if self.is_empty() {
+            return true;
+        }
+        self.scheduled.store(true, Ordering::SeqCst);
+        false
+    }
 }
 
 impl SnapshotOwner {
@@ -106,5 +127,25 @@ mod tests {
             "an empty list takes any"
         );
         assert!(backlog.push(list(1)).is_err());
+    }
+
+    #[test]
+    fn who_looks_around_is_not_told() {
+        let pool = Pool::new(PoolConfig {
+            buffers: 4,
+            buffer_size: 2048,
+        })
+        .expect("a small pool");
+        let one = || PacketList::from(pool.alloc().expect("the pool is large enough"));
+        let (backlog, mut owner) = (Snapshot::new(100), SnapshotOwner::default());
+        assert!(backlog.begin_looking());
+        assert!(!backlog.push(one()).expect("room"));
+        assert!(!backlog.end_looking(), "something came");
+        let mut out = PacketList::new();
+        owner.poll(&backlog, 64, &mut out);
+        assert_eq!(out.len(), 1);
+        assert!(backlog.begin_looking() && backlog.end_looking());
+        assert!(backlog.push(one()).expect("room"));
+        assert!(!backlog.begin_looking(), "it has been told");
     }
 }

@@ -1,11 +1,7 @@
-//! Baseline `spin-adopt`: the kernel's locked transmit path since 6.19, brought to user space as it is. A sender pushes on a list; the one
-//! that found it empty spins for the root lock and queues the whole list.
-//!
-//! The kernel sees from the push itself whether the list was empty. Softnet's list does not say, so a counter beside it does: a sender
-//! counts after its push, and the adopter sets the counter to 0 before it takes the list. Hence whoever counts from 0 is an adopter, and a
-//! packet counted by a sender that did not is on the list when the adopter takes it. As in the kernel that is two atomic operations per push.
+//! Baseline `spin-adopt`: a user-space port of the kernel's locked transmit path since 6.19. A sender pushes on a list; the one that found it
+//! empty waits for the root lock and queues the whole list. Whoever finds others there counts himself first, in a counter that bounds the list.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crossbeam_utils::CachePadded;
 use softnet::packet::{PacketAdoption, PacketList};
@@ -13,7 +9,7 @@ use softnet::pool::Pool;
 use softnet::qdisc::AnyQdisc;
 use softnet::stats::DropReason;
 use softnet::time::Time;
-use softnet::tx::QDISC_MAX_BURST;
+use softnet::tx::TxPolicy;
 
 use super::linux::Linux;
 use crate::tx_adopt::{Path, Sink, Ticks};
@@ -22,22 +18,20 @@ use crate::tx_adopt::{Path, Sink, Ticks};
 #[derive(Debug)]
 pub(crate) struct SpinAdopt {
     list: CachePadded<PacketAdoption>,
-    pending: CachePadded<AtomicUsize>,
+    /// Packets added to a list that was not empty, since it was taken last.
+    added: CachePadded<AtomicUsize>,
+    /// The default burst limit, as all have it.
+    limit: usize,
     linux: Linux,
 }
 
 impl SpinAdopt {
-    pub(crate) fn new(
-        qdisc: AnyQdisc,
-        can_bypass: bool,
-        sink: Sink,
-        ticks: Ticks,
-        pool: Pool,
-    ) -> SpinAdopt {
+    pub(crate) fn new(qdisc: AnyQdisc, sink: Sink, ticks: Ticks, pool: Pool) -> SpinAdopt {
         SpinAdopt {
             list: CachePadded::default(),
-            pending: CachePadded::default(),
-            linux: Linux::new(qdisc, can_bypass, sink, ticks, pool),
+            added: CachePadded::default(),
+            limit: TxPolicy::default().max_burst,
+            linux: Linux::new(qdisc, sink, ticks, pool),
         }
     }
 }
@@ -47,23 +41,32 @@ impl Path for SpinAdopt {
 
     fn transmit(&self, packets: PacketList, now: Time, waited: &mut u64) -> u64 {
         let linux = &self.linux;
-        if let Err(refused) = self.list.push(packets, QDISC_MAX_BURST) {
-            let count = refused.wire_packets();
+        let count = packets.wire_packets();
+        let refuse = |_| {
             linux.drops.add(DropReason::QdiscBurst, count);
-            return count;
+            count
+        };
+        if !self.list.is_empty() {
+            let added = self.added.fetch_add(packets.len(), Ordering::Relaxed);
+            if added + packets.len() > self.limit {
+                return refuse(packets);
+            }
         }
-        if self.pending.fetch_add(1, Ordering::SeqCst) != 0 {
-            return 0;
+        match self.list.push(packets, usize::MAX) {
+            Ok(0) => {}
+            // Whoever found it empty takes care of ours, too.
+            Ok(_) => return 0,
+            Err(packets) => return refuse(packets),
         }
         let root = linux.lock_root(waited);
-        self.pending.store(0, Ordering::SeqCst);
         let adopted = self.list.take();
+        self.added.store(0, Ordering::Relaxed);
         linux.enqueue_and_run(root, adopted, now, waited, || ());
         linux.softirq(now, waited);
         0
     }
 
-    fn serve(&self, stop: &AtomicBool) {
+    fn serve(&self, stop: &std::sync::atomic::AtomicBool) {
         self.linux.serve(stop);
     }
 

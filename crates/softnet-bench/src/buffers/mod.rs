@@ -16,9 +16,7 @@ pub(crate) use softnet::Softnet;
 
 /// Bytes of data in a buffer.
 pub(crate) const DATA: usize = 2048;
-/// How often each variant takes its turn, at least; fewer only in a run shorter than [`SHORT`].
-const ROUNDS: usize = 5;
-/// Runs of less than this many seconds are for seeing that all works: fewer figures, two rounds.
+/// Runs of less than this many seconds are for seeing that all works: fewer figures.
 const SHORT: f64 = 2.0;
 /// How often a turn in which no packet passed, as the threads did not get their CPUs, is tried again.
 const RETRIES: usize = 3;
@@ -153,7 +151,7 @@ pub(crate) struct Schedule {
 impl Schedule {
     pub(crate) fn new(options: &Options) -> Schedule {
         let short = options.seconds < SHORT;
-        let rounds = options.rounds.unwrap_or(if short { 2 } else { ROUNDS });
+        let rounds = options.rounds();
         let share = if short { SHORT_SHARE } else { SHARE };
         let slice = options.seconds * share / rounds as f64;
         Schedule {

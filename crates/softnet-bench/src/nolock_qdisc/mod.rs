@@ -4,9 +4,10 @@
 //! `pfifo_fast` at the root and below `mq`, where each sender uses one of the queues; `tbf`, which never limits here, and `prio` at the root. What differs is how
 //! a sender gets at the discipline:
 //!
-//! - `softnet`: by the way that the product takes unless told otherwise;
+//! - `softnet`: the default policy;
+//! - `rings`: the kernel's `pfifo_fast` without a lock, ported: senders fill its rings themselves;
 //! - `locked`: one mutex around queueing, dequeueing and sending; waiters sleep;
-//! - `busylock`: the kernel's locked path before 6.19: root lock, a second lock for those who wait, driver lock, bypass;
+//! - `busylock`: the kernel's locked path before 6.19, ported: root lock, a second lock for those who wait, driver lock;
 //! - `kernel`: the kernel's own discipline, by UDP sockets over veth: a whole stack more, so beside the others, not against them.
 //!
 //! The load and its checks are those of `tx-adopt`: what was sent was delivered or dropped, and all buffers are back, after every turn.
@@ -14,15 +15,16 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use softnet::qdisc::{PrioSpec, QdiscSpec, TbfSpec};
+use softnet::tx::ServedBy;
 
 use crate::error::BenchError;
 use crate::interleave::{Variant, interleave};
 use crate::options::Options;
 use crate::report::{Collector, OURS, Param};
 use crate::tx_adopt::load::{Outcome, Plan};
-use crate::tx_adopt::{Ticks, kernel, rows};
-
-mod ways;
+use crate::tx_adopt::ways::{self, Stand};
+use crate::tx_adopt::{Driver, Ticks, kernel, rows};
 
 /// What `--only case=` calls these rows.
 const CASE: &str = "pktgen";
@@ -39,26 +41,35 @@ const SHARE: f64 = 0.1;
 /// The shortest turn, and what each thread adds to it.
 const SHORTEST: Duration = Duration::from_millis(100);
 const PER_THREAD: Duration = Duration::from_millis(2);
+/// Bytes per second, bucket and limit of a `tbf` that never limits.
+const RATE: u64 = 100_000_000_000;
+const BURST: u64 = 1 << 30;
 /// Fields that Softnet is compared by.
 pub(crate) const COMPARE: &[&str] = &["mpps", "p50_ns", "p99_ns", "p999_ns", "cpu_s_per_mpkt"];
 
 /// How senders get at the discipline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
-    Softnet,
-    Locked,
-    Busylock,
+    /// In this process.
+    Here(ways::Way),
     Kernel,
 }
 
-const WAYS: [Way; 4] = [Way::Softnet, Way::Locked, Way::Busylock, Way::Kernel];
+const WAYS: [Way; 5] = [
+    Way::Here(ways::Way::Softnet(ServedBy::Senders)),
+    Way::Here(ways::Way::Rings),
+    Way::Here(ways::Way::Mutex),
+    Way::Here(ways::Way::Busylock),
+    Way::Kernel,
+];
 
 impl Way {
     fn name(self) -> &'static str {
         match self {
-            Way::Softnet => OURS,
-            Way::Locked => "locked",
-            Way::Busylock => "busylock",
+            Way::Here(ways::Way::Rings) => "rings",
+            Way::Here(ways::Way::Mutex) => "locked",
+            Way::Here(ways::Way::Busylock) => "busylock",
+            Way::Here(_) => OURS,
             Way::Kernel => "kernel",
         }
     }
@@ -66,8 +77,8 @@ impl Way {
     /// Whether there is a figure for this case.
     fn takes(self, case: &Case) -> bool {
         match self {
-            Way::Softnet | Way::Locked => true,
-            Way::Busylock => case.mq.is_none(),
+            Way::Here(ways::Way::Rings) => case.qdisc == Qdisc::PfifoFast,
+            Way::Here(_) => true,
             Way::Kernel => case.mq.is_none() && case.qdisc.in_kernel().is_some(),
         }
     }
@@ -87,6 +98,24 @@ impl Qdisc {
             Qdisc::PfifoFast => "pfifo_fast",
             Qdisc::Tbf => "tbf",
             Qdisc::Prio => "prio",
+        }
+    }
+
+    /// One that never refuses a packet of a pool of `packets`.
+    fn spec(self, packets: usize) -> QdiscSpec {
+        match self {
+            Qdisc::PfifoFast => QdiscSpec::PfifoFast {
+                limit: packets as u32,
+            },
+            Qdisc::Tbf => QdiscSpec::Tbf(TbfSpec {
+                rate: RATE,
+                burst: BURST,
+                limit: BURST,
+                peakrate: None,
+                mtu: 0,
+                link: Default::default(),
+            }),
+            Qdisc::Prio => QdiscSpec::Prio(PrioSpec::default()),
         }
     }
 
@@ -150,15 +179,23 @@ struct Turn {
 
 impl Turn {
     fn measure(&self) -> Result<Outcome, BenchError> {
-        match (self.way, self.case.qdisc.in_kernel()) {
-            (Way::Kernel, Some(commands)) => {
+        match self.way {
+            Way::Kernel => {
                 let plan = Plan {
                     bulk: KERNEL_BULK,
                     ..self.plan
                 };
+                let commands = self.case.qdisc.in_kernel().unwrap_or_default();
                 kernel::Veth::new(commands, self.ticks.clone())?.measure(&plan)
             }
-            _ => ways::measure(self.way, &self.case, &self.plan, &self.ticks),
+            Way::Here(way) => Stand {
+                qdisc: self.case.qdisc.spec(self.plan.packets()),
+                mq: self.case.mq,
+                driver: Driver::Null,
+                plan: &self.plan,
+                ticks: &self.ticks,
+            }
+            .measure(way),
         }
     }
 }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crossbeam_queue::ArrayQueue;
 use parking_lot::Mutex;
 use softnet::packet::PacketList;
+use softnet::pool::Pool;
 use softnet::qdisc::AnyQdisc;
 use softnet::stats::{DropCounters, DropReason};
 use softnet::time::Time;
@@ -28,10 +29,16 @@ pub(crate) struct Crossbeam {
 
 impl Crossbeam {
     /// `capacity` transmit calls may be under way.
-    pub(crate) fn new(qdisc: AnyQdisc, sink: Sink, ticks: Ticks, capacity: usize) -> Crossbeam {
+    pub(crate) fn new(
+        qdisc: AnyQdisc,
+        sink: Sink,
+        ticks: Ticks,
+        pool: Pool,
+        capacity: usize,
+    ) -> Crossbeam {
         Crossbeam {
             queue: ArrayQueue::new(capacity),
-            stage: Mutex::new(Stage::new(qdisc, sink)),
+            stage: Mutex::new(Stage::new(qdisc, sink, pool)),
             drops: DropCounters::new(),
             ticks,
         }

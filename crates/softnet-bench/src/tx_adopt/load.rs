@@ -4,13 +4,15 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::param::page_size;
-use softnet::packet::PacketList;
+use softnet::packet::{Packet, PacketList};
 use softnet::pool::{Pool, PoolConfig};
 use softnet::stats::Counts;
+use softnet::time::Time;
 
 use super::path::{Delivery, Path, TIMED};
 use super::ticks::Ticks;
 use crate::error::BenchError;
+use crate::random::Random;
 
 /// Packets that a thread may have in flight: between its call and the driver.
 const IN_FLIGHT: usize = 256;
@@ -72,7 +74,7 @@ pub(crate) struct Outcome {
     pub(crate) waited: Option<Duration>,
     /// Of the transmit call, in nanoseconds.
     pub(crate) call: Counts<4>,
-    /// Of the packets, from the transmit call to the driver, where that is known.
+    /// Of the packets, from the transmit call to the driver, where that is known; at a given load from the time at which they were due.
     pub(crate) sojourn: Option<Counts<4>>,
 }
 
@@ -81,6 +83,8 @@ struct Sender {
     sent: u64,
     waited: u64,
     call: Counts<4>,
+    /// Of packets that were due and not sent, how long by the end.
+    late: Counts<4>,
 }
 
 /// Runs the senders, and checks that every packet was delivered or dropped and that every buffer is back.
@@ -134,12 +138,14 @@ pub(crate) fn measure<P: Path>(
         };
         phase.store(STOP, Ordering::Relaxed);
         let (mut sent, mut waited) = (0, Duration::ZERO);
+        let mut late = Counts::default();
         for sender in senders {
             match sender.join() {
                 Ok(sender) => {
                     sent += sender.sent;
                     waited += Duration::from_nanos(sender.waited);
                     outcome.call.merge(&sender.call);
+                    late.merge(&sender.late);
                 }
                 Err(panic) => std::panic::resume_unwind(panic),
             }
@@ -151,7 +157,8 @@ pub(crate) fn measure<P: Path>(
             std::panic::resume_unwind(panic);
         }
         settled?;
-        outcome.sojourn = Some(delivery.sojourn());
+        late.merge(&delivery.sojourn());
+        outcome.sojourn = Some(late);
         failed.map_or(Ok(outcome), |e| Err(spawning(e)))
     })
 }
@@ -194,121 +201,137 @@ fn run<P: Path>(
     let mut sender = Sender::default();
     // Packets refused, and packets delivered when that was looked at last.
     let (mut refused, mut returned) = (0, 0);
-    let mut random = Random(0x9E37_79B9 ^ (number as u32 + 1));
+    let mut random = Random::new(number as u32 + 1);
     let mut now = ticks.now();
     let mut countdown = random.below(2 * SAMPLE);
-    let pace = plan
+    let mut pace = plan
         .offered
-        .map(|rate| Pace::new(rate, plan.threads, now.nanos()));
+        .map(|rate| Pace::new(rate, plan.threads, now.nanos(), &mut random));
     loop {
         let phase = phase.load(Ordering::Relaxed);
         if phase == STOP {
+            if let Some(pace) = pace {
+                let since = delivery.counted_from();
+                pace.late(sender.sent, since, ticks.nanos(), &mut sender.late);
+            }
             return sender;
         }
-        if let Some(pace) = &pace {
-            let due = pace.due(ticks.nanos());
-            if sender.sent + plan.bulk as u64 > due {
-                std::thread::sleep(pace.nap(&mut random));
+        let due = match &mut pace {
+            // As long as packets are due, nothing holds the sender back.
+            Some(pace) if sender.sent + plan.bulk as u64 <= pace.released => Some(Time(pace.due)),
+            Some(pace) => {
+                pace.next(&mut random);
+                let ahead = pace.due.saturating_sub(ticks.nanos());
+                if ahead > 0 {
+                    std::thread::sleep(Duration::from_nanos(ahead));
+                }
                 continue;
             }
-        }
-        let allowed =
-            |returned| sender.sent + plan.bulk as u64 - refused - returned <= IN_FLIGHT as u64;
-        if !allowed(returned) {
-            returned = delivery.returned(number);
-            if !allowed(returned) {
-                std::thread::yield_now();
-                continue;
+            None => {
+                let allowed = |returned| {
+                    sender.sent + plan.bulk as u64 - refused - returned <= IN_FLIGHT as u64
+                };
+                if !allowed(returned) {
+                    returned = delivery.returned(number);
+                    if !allowed(returned) {
+                        std::thread::yield_now();
+                        continue;
+                    }
+                }
+                None
             }
-        }
-        let mut fresh = PacketList::new();
+        };
+        let mut rest = PacketList::new();
         if plan.bulk == 1 {
-            fresh.extend(pool.alloc());
+            rest.extend(pool.alloc());
         } else {
-            pool.alloc_bulk(plan.bulk, &mut fresh);
+            pool.alloc_bulk(plan.bulk, &mut rest);
         }
-        let Some(mut first) = fresh.pop_front() else {
+        let Some(mut first) = rest.pop_front() else {
             std::thread::yield_now();
             continue;
         };
         let flow = number as u32 * FLOWS + (sender.sent as u32 / 64) % FLOWS;
+        let fill = |packet: &mut Packet| {
+            packet.extend(plan.frame);
+            packet.set_flow_hash(flow);
+            packet.set_port(number as u16);
+        };
+        fill(&mut first);
+        rest.for_each_mut(fill);
+        sender.sent += 1 + rest.len() as u64;
         let timed = countdown == 0;
         if timed {
             countdown = random.below(2 * SAMPLE);
             now = ticks.now();
             first.set_mark(TIMED);
-            first.set_timestamp(now);
+            first.set_timestamp(due.unwrap_or(now));
         } else {
             countdown -= 1;
         }
-        let mut packets = PacketList::new();
-        let mut rest = Some(first);
-        while let Some(mut packet) = rest {
-            packet.extend(plan.frame);
-            packet.set_flow_hash(flow);
-            packet.set_port(number as u16);
-            packets.push_back(packet);
-            rest = fresh.pop_front();
-        }
-        sender.sent += packets.len() as u64;
+        let mut packets = PacketList::from(first);
+        packets.append(&mut rest);
         let mut waited = 0;
-        if timed {
-            // The packets' time in the queue includes their making, the call's does not.
-            let start = ticks.nanos();
-            refused += path.transmit(packets, now, &mut waited);
-            if phase == MEASURING {
-                sender.call.record(ticks.nanos() - start);
-            }
-        } else {
-            refused += path.transmit(packets, now, &mut waited);
-        }
+        refused += path.transmit(packets, now, &mut waited);
         if phase == MEASURING {
+            if timed {
+                sender.call.record(ticks.nanos() - now.nanos());
+            }
             sender.waited += waited;
         }
     }
 }
 
-/// When a thread has to send.
+/// When a thread has to send: bursts at times that do not depend on what became of those before.
 #[derive(Debug)]
 struct Pace {
+    /// Of burst 0.
     start: u64,
-    /// Packets per nanosecond.
-    rate: f64,
-    nap: Duration,
+    period: u64,
+    /// Packets in a period.
+    packets: f64,
+    burst: u64,
+    /// When the burst is due.
+    due: u64,
+    /// Packets due with this burst and those before.
+    released: u64,
 }
 
 impl Pace {
-    fn new(rate: f64, threads: usize, start: u64) -> Pace {
+    fn new(rate: f64, threads: usize, start: u64, random: &mut Random) -> Pace {
+        // So that waking up costs a part of the CPUs that does not grow with the number of threads.
+        let period = (20_000 * threads as u64).max(100_000);
+        let phase = u64::from(random.below(1024)) * period / 1024;
         Pace {
-            start,
-            rate: rate / threads as f64 / 1e9,
-            // So that waking up costs a part of the CPUs that does not grow with the number of threads.
-            nap: Duration::from_micros(10 * threads as u64).max(Duration::from_micros(50)),
+            start: start + phase,
+            period,
+            packets: rate / threads as f64 * period as f64 / 1e9,
+            burst: 0,
+            due: start + phase,
+            released: 0,
         }
     }
 
-    /// Packets that should have been sent by `now`.
-    fn due(&self, now: u64) -> u64 {
-        (now.saturating_sub(self.start) as f64 * self.rate) as u64
+    /// Goes on to the next burst. Its time is moved at random, so that threads do not march in step.
+    fn next(&mut self, random: &mut Random) {
+        self.burst += 1;
+        let moved = u64::from(random.below(512)) * self.period / 1024;
+        self.due = self.start + self.burst * self.period + moved;
+        self.released = (self.burst as f64 * self.packets) as u64;
     }
 
-    /// How long to sleep: a random time, so that threads do not march in step.
-    fn nap(&self, random: &mut Random) -> Duration {
-        self.nap
-            .mul_f64(0.5 + f64::from(random.below(1024)) / 1024.0)
-    }
-}
-
-/// Marsaglia's xorshift; the seed must not be 0.
-#[derive(Debug)]
-struct Random(u32);
-
-impl Random {
-    fn below(&mut self, n: u32) -> u32 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 17;
-        self.0 ^= self.0 << 5;
-        ((u64::from(self.0) * u64::from(n)) >> 32) as u32
+    /// Counts how late the packets are that are due by `now` and were never sent, of which `sent` were: one in [`SAMPLE`], as of the others.
+    fn late(mut self, sent: u64, since: u64, now: u64, late: &mut Counts<4>) {
+        let (mut random, mut sent) = (Random::new(1), sent);
+        while self.due <= now {
+            let packets = self.released.saturating_sub(sent);
+            sent = sent.max(self.released);
+            if self.due >= since {
+                let sampled = (packets + u64::from(SAMPLE) / 2) / u64::from(SAMPLE);
+                (0..sampled).for_each(|_| late.record(now - self.due));
+            }
+            self.next(&mut random);
+        }
     }
 }
 
@@ -332,4 +355,37 @@ pub(crate) fn until_delivered(
         }
     }
     Err(BenchError::Measure("nothing was delivered".into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bursts_are_due_whatever_became_of_those_before() {
+        let mut random = Random::new(3);
+        // 20 packets each 100 µs.
+        let mut pace = Pace::new(200_000.0, 1, 1000, &mut random);
+        let start = pace.start;
+        for burst in 1..100 {
+            pace.next(&mut random);
+            let from = start + burst * 100_000;
+            assert!((from..from + 50_000).contains(&pace.due));
+            assert_eq!(pace.released, burst * 20);
+        }
+    }
+
+    #[test]
+    fn what_was_due_and_never_sent_is_late() {
+        let mut random = Random::new(3);
+        let mut pace = Pace::new(16_000_000.0, 1, 0, &mut random);
+        let start = pace.start;
+        pace.next(&mut random);
+        let mut late = Counts::default();
+        // Burst 1 was sent; nine of 1600 packets each were not, the last of them at most 150 µs ago. What was due before `since` is not counted.
+        pace.late(1600, start + 500_000, start + 1_100_000, &mut late);
+        assert!((500..=700).contains(&late.total()), "{}", late.total());
+        assert!(late.percentile(1.0).is_some_and(|most| most < 700_000.0));
+        assert!(late.percentile(0.5).is_some_and(|half| half > 200_000.0));
+    }
 }

@@ -3,20 +3,21 @@
 //! All variants in this process send packets of one Softnet pool through the same discipline to the same driver, which frees them; what
 //! differs is how a sender gets at discipline and driver. A sender has at most 256 packets under way, and gives the CPU away when it has. Every turn ends with a check: what was sent was delivered or dropped, and all buffers are back.
 //!
-//! Loads: flat out, and half and 80 % of what the mutex does flat out with the same parameters (measured first, in the same run). A sender
-//! at a given load sleeps when it is ahead of it, so packets come in small bursts.
+//! Loads: flat out, and half and 80 % of what the slower of Softnet and the mutex does flat out with the same parameters (measured first, in
+//! the same run). There each sender has a burst of packets to send at times that are fixed beforehand, and a packet's latency counts from
+//! the time at which it was due, however late the sender gets to it.
+//!
+//! Besides one queue: the shape of the report that the mechanism is known by, many senders on 30 queues with `fq` and a driver that copies.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
-use ::softnet::tx::ServedBy;
 use serde_json::{Value, json};
+use softnet::tx::ServedBy;
 
-use crate::baselines::busylock::Busylock;
-use crate::baselines::mutex::Locked;
-use crate::baselines::spin_adopt::SpinAdopt;
 use crate::error::BenchError;
 use crate::interleave::{Variant, interleave};
+use crate::numbers::median;
 use crate::options::{Only, Options};
 use crate::report::{Collector, OURS, Param};
 
@@ -27,28 +28,32 @@ pub(crate) mod kernel;
 pub(crate) mod load;
 mod path;
 pub(crate) mod rows;
-mod softnet;
 mod ticks;
+pub(crate) mod ways;
 
-pub(crate) use path::{Delivery, Driver, Path, Sink, Stage};
+pub(crate) use path::{Driver, Path, Sink, Stage};
 pub(crate) use ticks::Ticks;
 
 use load::{Outcome, Plan};
 use path::{Discipline, FRAME};
+use ways::Stand;
 
 /// Numbers of threads, unless the command line names others.
 const THREADS: [usize; 5] = [1, 2, 8, 64, 240];
-/// Of these, with a fixed load.
-const PACED_THREADS: [usize; 3] = [8, 64, 240];
 /// Packets in a call, besides 1.
 const BULK: usize = 32;
-/// Fixed loads, in percent of the mutex's capacity.
+/// Fixed loads, in percent of what the slower of Softnet and the mutex does flat out.
 const LOADS: [u32; 2] = [50, 80];
+/// Queues of the device in the report that the mechanism is known by, and the senders with which they are shared here: as there, and a quarter.
+const QUEUES: usize = 30;
+const SENDERS_OF_QUEUES: [usize; 2] = [60, 240];
 /// Of `--seconds`, what one figure gets: there are hundreds.
 const SHARE: f64 = 0.1;
-/// The shortest turn, and what each thread adds to it: each of them should have had the CPU a few times.
-const SHORTEST: Duration = Duration::from_millis(100);
-const PER_THREAD: Duration = Duration::from_millis(2);
+/// The shortest turn, and what each thread adds to it: each of them should have had the CPU at least once.
+const SHORTEST: Duration = Duration::from_millis(50);
+const PER_THREAD: Duration = Duration::from_micros(1500);
+/// Turns to find out what the slower of the two does, if that was not measured before.
+const TRIES: usize = 3;
 /// Fields that Softnet is compared by.
 const COMPARE: &[&str] = &[
     "mpps",
@@ -59,6 +64,9 @@ const COMPARE: &[&str] = &[
     "sojourn_p50_ns",
     "sojourn_p99_ns",
     "sojourn_p999_ns",
+    "latency_p50_ns",
+    "latency_p99_ns",
+    "latency_p999_ns",
 ];
 /// The parameters that a ratio's short key leaves out: those of the plain case.
 const PLAIN: [&str; 3] = ["qdisc=pfifo", "driver=null", "bulk=1"];
@@ -66,24 +74,21 @@ const PLAIN: [&str; 3] = ["qdisc=pfifo", "driver=null", "bulk=1"];
 /// The ways that are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
-    Softnet,
-    /// With the policy in which the device's worker alone runs the queue.
-    SoftnetWorker,
-    Busylock,
-    SpinAdopt,
-    Mutex,
-    Crossbeam,
+    /// In this process.
+    Here(ways::Way),
     Dpdk(dpdk::Sync),
     Kernel,
 }
 
+const SOFTNET: ways::Way = ways::Way::Softnet(ServedBy::Senders);
+
 const WAYS: [Way; 10] = [
-    Way::Softnet,
-    Way::SoftnetWorker,
-    Way::Mutex,
-    Way::Busylock,
-    Way::SpinAdopt,
-    Way::Crossbeam,
+    Way::Here(SOFTNET),
+    Way::Here(ways::Way::Softnet(ServedBy::Worker)),
+    Way::Here(ways::Way::Mutex),
+    Way::Here(ways::Way::Busylock),
+    Way::Here(ways::Way::SpinAdopt),
+    Way::Here(ways::Way::Crossbeam),
     Way::Dpdk(dpdk::Sync::MultiProducer),
     Way::Dpdk(dpdk::Sync::Relaxed),
     Way::Dpdk(dpdk::Sync::HeadTail),
@@ -93,12 +98,13 @@ const WAYS: [Way; 10] = [
 impl Way {
     fn name(self) -> &'static str {
         match self {
-            Way::Softnet => OURS,
-            Way::SoftnetWorker => "softnet-worker",
-            Way::Busylock => "busylock",
-            Way::SpinAdopt => "spin-adopt",
-            Way::Mutex => "mutex",
-            Way::Crossbeam => "crossbeam",
+            Way::Here(ways::Way::Softnet(ServedBy::Worker)) => "softnet-worker",
+            Way::Here(ways::Way::Softnet(ServedBy::Senders)) => OURS,
+            Way::Here(ways::Way::Mutex) => "mutex",
+            Way::Here(ways::Way::Busylock) => "busylock",
+            Way::Here(ways::Way::SpinAdopt) => "spin-adopt",
+            Way::Here(ways::Way::Crossbeam) => "crossbeam",
+            Way::Here(ways::Way::Rings) => "rings",
             Way::Dpdk(sync) => sync.variant(),
             Way::Kernel => "kernel",
         }
@@ -106,14 +112,18 @@ impl Way {
 
     /// Whether there is a figure for this case.
     fn takes(self, case: &Case) -> bool {
+        let plain = case.bulk == 1 && case.load.is_none() && case.queues.is_none();
         match (self, case.through) {
             (Way::Kernel, Through::Kernel(_)) => true,
             (Way::Kernel, _) | (_, Through::Kernel(_)) => false,
             // It has no discipline of its own, and paces nothing.
             (Way::Dpdk(_), Through::Here(discipline, _)) => {
-                discipline == Discipline::Pfifo && case.load.is_none()
+                discipline == Discipline::Pfifo && plain
             }
-            _ => true,
+            // What the goals are about, in every case.
+            (Way::Here(way), _) => {
+                plain || [SOFTNET, ways::Way::Mutex, ways::Way::Busylock].contains(&way)
+            }
         }
     }
 }
@@ -132,7 +142,9 @@ struct Case {
     threads: usize,
     bulk: usize,
     through: Through,
-    /// In percent of the mutex's capacity; `None`: flat out.
+    /// Queues below `mq`; `None`: the discipline is the root of a device with one queue.
+    queues: Option<usize>,
+    /// In percent of what the slower of Softnet and the mutex does; `None`: flat out.
     load: Option<u32>,
 }
 
@@ -148,23 +160,27 @@ impl Case {
             ("driver", json!(driver)),
             ("bulk", json!(self.bulk)),
         ];
+        params.extend(self.queues.map(|queues| ("queues", json!(queues))));
         if let Some(load) = self.load {
             params.push(("load", json!(format!("{load}%"))));
         }
         params
     }
 
-    /// Whether the command line asks for it; `load=full` is what has no load.
+    /// Whether the command line asks for it; `load=full` is what has no load, `queues=1` what has one queue.
     fn wanted(&self, only: &Only) -> bool {
         let mut params = self.params();
         if self.load.is_none() {
             params.push(("load", json!("full")));
         }
+        if self.queues.is_none() {
+            params.push(("queues", json!(1)));
+        }
         only.allows(&params)
     }
 }
 
-/// Every case, those that belong together next to each other.
+/// Every case, those that belong together next to each other; what is flat out comes before the loads that are a part of it.
 fn cases(threads: &[usize]) -> Vec<Case> {
     let mut cases = Vec::new();
     let chosen = if threads.is_empty() {
@@ -172,35 +188,41 @@ fn cases(threads: &[usize]) -> Vec<Case> {
     } else {
         threads
     };
-    for &threads_of_case in chosen {
-        let mut add = |through, bulk, load| {
-            cases.push(Case {
-                threads: threads_of_case,
-                bulk,
-                through,
-                load,
-            });
+    for &threads in chosen {
+        let plain = |through| Case {
+            threads,
+            bulk: 1,
+            through,
+            queues: None,
+            load: None,
         };
         for discipline in [Discipline::Pfifo, Discipline::Fq] {
             for driver in [Driver::Null, Driver::Copy] {
-                add(Through::Here(discipline, driver), 1, None);
-            }
-        }
-        add(Through::Here(Discipline::Pfifo, Driver::Null), BULK, None);
-        if !threads.is_empty() || PACED_THREADS.contains(&threads_of_case) {
-            for load in LOADS {
-                add(
-                    Through::Here(Discipline::Pfifo, Driver::Null),
-                    1,
-                    Some(load),
-                );
-                add(Through::Here(Discipline::Fq, Driver::Copy), 1, Some(load));
+                let case = plain(Through::Here(discipline, driver));
+                cases.push(case);
+                cases.push(Case { bulk: BULK, ..case });
+                let loads = LOADS.map(Some);
+                cases.extend(loads.map(|load| Case { load, ..case }));
             }
         }
         for index in 0..kernel::DISCIPLINES.len() {
-            add(Through::Kernel(index), BULK, None);
+            let case = plain(Through::Kernel(index));
+            cases.push(Case { bulk: BULK, ..case });
         }
     }
+    let shared = |threads: &usize| Case {
+        threads: *threads,
+        bulk: 1,
+        through: Through::Here(Discipline::Fq, Driver::Copy),
+        queues: Some(QUEUES),
+        load: None,
+    };
+    let several = if threads.is_empty() {
+        &SENDERS_OF_QUEUES[..]
+    } else {
+        threads
+    };
+    cases.extend(several.iter().map(shared));
     cases
 }
 
@@ -218,7 +240,7 @@ impl Variant for Turn {
     }
 
     fn turn(&mut self, results: &mut Collector) -> Result<(), BenchError> {
-        let outcome = measure(self.way, self.case.through, &self.plan, &self.ticks)?;
+        let outcome = measure(self.way, &self.case, &self.plan, &self.ticks)?;
         rows::add(
             self.name(),
             &self.case.params(),
@@ -231,49 +253,55 @@ impl Variant for Turn {
 }
 
 /// Makes the way afresh and measures it once.
-fn measure(way: Way, through: Through, plan: &Plan, ticks: &Ticks) -> Result<Outcome, BenchError> {
-    let (discipline, driver) = match (way, through) {
+fn measure(way: Way, case: &Case, plan: &Plan, ticks: &Ticks) -> Result<Outcome, BenchError> {
+    match (way, case.through) {
         (_, Through::Kernel(index)) => {
             let (_, commands) = kernel::DISCIPLINES[index];
-            return kernel::Veth::new(commands, ticks.clone())?.measure(plan);
+            kernel::Veth::new(commands, ticks.clone())?.measure(plan)
         }
-        (Way::Dpdk(sync), Through::Here(_, driver)) => return dpdk::measure(sync, driver, plan),
-        (_, Through::Here(discipline, driver)) => (discipline, driver),
-    };
-    let pool = plan.pool()?;
-    let packets = plan.packets();
-    let (sink, delivery) = Sink::new(driver, plan.threads, ticks.clone());
-    let qdisc = discipline.build(packets);
-    // As in the kernel, where pfifo has the flag and fq has not.
-    let can_bypass = discipline == Discipline::Pfifo;
-    let clock = ticks.clone();
-    match way {
-        Way::Softnet | Way::SoftnetWorker => {
-            let served_by = match way {
-                Way::SoftnetWorker => ServedBy::Worker,
-                _ => ServedBy::Senders,
-            };
-            let path = softnet::Softnet::new(discipline, packets, sink, ticks, &pool, served_by)?;
-            load::measure(&path, &delivery, &pool, ticks, plan)
+        (Way::Dpdk(sync), Through::Here(_, driver)) => dpdk::measure(sync, driver, plan),
+        (Way::Here(way), Through::Here(discipline, driver)) => Stand {
+            qdisc: discipline.spec(plan.packets()),
+            mq: case.queues,
+            driver,
+            plan,
+            ticks,
         }
-        Way::Mutex => {
-            let path = Locked::new(qdisc, sink, clock);
-            load::measure(&path, &delivery, &pool, ticks, plan)
-        }
-        Way::Busylock => {
-            let path = Busylock::new(qdisc, can_bypass, sink, clock, pool.clone());
-            load::measure(&path, &delivery, &pool, ticks, plan)
-        }
-        Way::SpinAdopt => {
-            let path = SpinAdopt::new(qdisc, can_bypass, sink, clock, pool.clone());
-            load::measure(&path, &delivery, &pool, ticks, plan)
-        }
-        Way::Crossbeam => {
-            let path = crossbeam::Crossbeam::new(qdisc, sink, clock, packets);
-            load::measure(&path, &delivery, &pool, ticks, plan)
-        }
-        Way::Dpdk(_) | Way::Kernel => Err(BenchError::Measure("no such case".into())),
+        .measure(way),
+        (Way::Kernel, _) => Err(BenchError::Measure("no such case".into())),
     }
+}
+
+/// Packets per second that the slower of Softnet and the mutex does flat out: as measured before in this run, or now.
+fn capacity(
+    case: &Case,
+    plan: &Plan,
+    ticks: &Ticks,
+    results: &Collector,
+) -> Result<f64, BenchError> {
+    let full = Case {
+        load: None,
+        ..*case
+    };
+    let mut least = f64::INFINITY;
+    for way in [Way::Here(SOFTNET), Way::Here(ways::Way::Mutex)] {
+        let known = results.median(way.name(), &full.params(), "mpps");
+        let mpps = match known {
+            Some(mpps) => mpps,
+            None => {
+                let turn = |_| {
+                    let outcome = measure(way, &full, plan, ticks)?;
+                    Ok(outcome.delivered as f64 / outcome.time.as_secs_f64() / 1e6)
+                };
+                let turns = (0..TRIES)
+                    .map(turn)
+                    .collect::<Result<Vec<_>, BenchError>>()?;
+                median(&turns)
+            }
+        };
+        least = least.min(mpps * 1e6);
+    }
+    Ok(least)
 }
 
 /// Runs the experiment.
@@ -281,10 +309,9 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
     let only = options.only()?;
     options.check_variants("tx-adopt", &WAYS.map(Way::name))?;
     let ticks = Ticks::new();
-    let rounds = options.rounds();
     let slice = options.slice().mul_f64(SHARE);
     let mut results = Collector::default();
-    let mut capacity: HashMap<(usize, Through), f64> = HashMap::new();
+    let mut known: HashMap<(usize, Through), f64> = HashMap::new();
     for case in cases(&options.threads) {
         if !case.wanted(&only) {
             continue;
@@ -298,15 +325,12 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
             time: slice.max(least),
         };
         if let Some(load) = case.load {
-            let known = capacity.get(&(case.threads, case.through)).copied();
-            let full = match known {
-                Some(full) => full,
-                None => {
-                    let outcome = measure(Way::Mutex, case.through, &plan, &ticks)?;
-                    outcome.delivered as f64 / outcome.time.as_secs_f64()
-                }
+            let key = (case.threads, case.through);
+            let full = match known.get(&key) {
+                Some(full) => *full,
+                None => capacity(&case, &plan, &ticks, &results)?,
             };
-            capacity.insert((case.threads, case.through), full);
+            known.insert(key, full);
             plan.offered = Some(full * f64::from(load) / 100.0);
         }
         let chosen = |way: &Way| way.takes(&case) && options.wants(way.name());
@@ -319,7 +343,7 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
                 ticks: ticks.clone(),
             }));
         }
-        interleave(rounds, &mut variants, &mut results)?;
+        interleave(options.rounds(), &mut variants, &mut results)?;
     }
     let mut report = results.report("tx-adopt", COMPARE);
     shorten(&mut report);
@@ -345,7 +369,8 @@ fn shorten(report: &mut Value) {
 /// Adds what chains gain over single packets: `mpps_over_bulk=1/softnet/threads=8,bulk=32`.
 fn chains(report: &mut Value) {
     let rows = report["rows"].as_array().cloned().unwrap_or_default();
-    for chain in rows.iter().filter(|row| row["bulk"] == BULK) {
+    let plain = |row: &&Value| row["qdisc"] == "pfifo" && row["driver"] == "null";
+    for chain in rows.iter().filter(|row| row["bulk"] == BULK).filter(plain) {
         let same = |row: &&Value| {
             row["bulk"] == 1
                 && row.get("load").is_none()
@@ -379,6 +404,7 @@ mod tests {
         threads: 4,
         bulk: 1,
         through: Through::Here(Discipline::Fq, Driver::Copy),
+        queues: None,
         load: None,
     };
 
@@ -386,16 +412,14 @@ mod tests {
     #[test]
     fn every_way_delivers_or_drops_what_was_sent() {
         let ticks = Ticks::new();
-        for way in [
-            Way::Softnet,
-            Way::SoftnetWorker,
-            Way::Mutex,
-            Way::Busylock,
-            Way::SpinAdopt,
-            Way::Crossbeam,
-        ] {
+        for way in WAYS.into_iter().filter(|way| matches!(way, Way::Here(_))) {
             for discipline in [Discipline::Pfifo, Discipline::Fq] {
-                for (bulk, offered) in [(1, None), (BULK, None), (1, Some(50_000.0))] {
+                for (bulk, offered, queues) in [
+                    (1, None, None),
+                    (BULK, None, None),
+                    (1, Some(50_000.0), None),
+                    (1, None, Some(3)),
+                ] {
                     let plan = Plan {
                         threads: 4,
                         bulk,
@@ -403,8 +427,12 @@ mod tests {
                         frame: FRAME,
                         time: Duration::from_millis(20),
                     };
-                    let through = Through::Here(discipline, Driver::Copy);
-                    load::until_delivered(|| measure(way, through, &plan, &ticks))
+                    let case = Case {
+                        through: Through::Here(discipline, Driver::Copy),
+                        queues,
+                        ..PLAIN_CASE
+                    };
+                    load::until_delivered(|| measure(way, &case, &plan, &ticks))
                         .unwrap_or_else(|error| panic!("{} {plan:?}: {error}", way.name()));
                 }
             }

@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crossbeam_utils::CachePadded;
 use softnet::packet::PacketList;
-use softnet::qdisc::{AnyQdisc, Pfifo};
-use softnet::stats::{Counts, DropCounters, Histogram};
+use softnet::pool::Pool;
+use softnet::qdisc::{AnyQdisc, CustomSpec, Next, Qdisc as _, QdiscSpec, WireSum};
+use softnet::stats::{Counts, DropCounters, Dropped, Histogram};
 use softnet::time::Time;
-use softnet::tx::{Sent, TxRing, Xmit};
+use softnet::tx::{Features, Sent, TxRing, Xmit, validate};
 
 use super::fq::Fq;
 use super::ticks::Ticks;
@@ -51,11 +52,15 @@ impl Discipline {
         }
     }
 
-    /// An empty one that never refuses a packet of a pool of `packets`.
-    pub(crate) fn build(self, packets: usize) -> AnyQdisc {
+    /// One that never refuses a packet of a pool of `packets`.
+    pub(super) fn spec(self, packets: usize) -> QdiscSpec {
         match self {
-            Discipline::Pfifo => AnyQdisc::Pfifo(Pfifo::new(packets as u32)),
-            Discipline::Fq => AnyQdisc::Custom(Box::new(Fq::new(packets as u64))),
+            Discipline::Pfifo => QdiscSpec::Pfifo {
+                limit: packets as u32,
+            },
+            Discipline::Fq => QdiscSpec::Custom(CustomSpec::new("fq", move |_| {
+                Box::new(Fq::new(packets as u64))
+            })),
         }
     }
 }
@@ -137,6 +142,11 @@ impl Delivery {
         self.lanes.iter().map(packets).sum()
     }
 
+    /// Since when packets are timed.
+    pub(super) fn counted_from(&self) -> u64 {
+        self.since.load(Ordering::Relaxed)
+    }
+
     /// Times packets from now on.
     pub(crate) fn count_from(&self, now: Time) {
         self.since.store(now.nanos(), Ordering::Relaxed);
@@ -155,11 +165,6 @@ pub(crate) struct Sink {
 }
 
 impl Sink {
-    pub(crate) fn new(driver: Driver, senders: usize, ticks: Ticks) -> (Sink, Arc<Delivery>) {
-        let delivery = Arc::new(Delivery::new(1, senders));
-        (Sink::of(driver, 0, delivery.clone(), ticks), delivery)
-    }
-
     /// One of several queues that count together.
     pub(crate) fn of(driver: Driver, lane: usize, delivery: Arc<Delivery>, ticks: Ticks) -> Sink {
         let slots = if driver == Driver::Copy { SLOTS } else { 0 };
@@ -214,25 +219,33 @@ impl TxRing for Sink {
 /// Discipline and driver together, for those who reach them through a lock.
 #[derive(Debug)]
 pub(crate) struct Stage {
-    pub(crate) qdisc: AnyQdisc,
-    pub(crate) sink: Sink,
-    pub(crate) sent: Sent,
-    pub(crate) dropped: softnet::stats::Dropped,
+    qdisc: AnyQdisc,
+    sink: Sink,
+    sent: Sent,
+    dropped: Dropped,
+    features: Features,
+    pool: Pool,
 }
 
 impl Stage {
-    pub(crate) fn new(qdisc: AnyQdisc, sink: Sink) -> Stage {
+    pub(crate) fn new(qdisc: AnyQdisc, sink: Sink, pool: Pool) -> Stage {
         Stage {
             qdisc,
             sink,
             sent: Sent::default(),
-            dropped: softnet::stats::Dropped::new(),
+            dropped: Dropped::new(),
+            features: Features::default(),
+            pool,
         }
     }
 
-    /// Queues `packets` and sends all that is queued.
+    /// Queues `packets` and sends all that is queued. What need not be queued, by the same rule as Softnet's, is not.
     pub(crate) fn pass(&mut self, mut packets: PacketList, now: Time, drops: &DropCounters) {
-        use softnet::qdisc::{Next, Qdisc as _};
+        if self.qdisc.try_pass(&packets, WireSum::from(&packets), now) {
+            self.send(packets);
+            self.dropped.settle(drops);
+            return;
+        }
         self.qdisc.enqueue(&mut packets, now, &mut self.dropped);
         let mut next = Next::Ready;
         while next == Next::Ready {
@@ -242,9 +255,16 @@ impl Stage {
                 .qdisc
                 .dequeue(budget, now, &mut batch, &mut self.dropped);
             if !batch.is_empty() {
-                self.sink.xmit(&mut batch, &mut self.sent);
+                self.send(batch);
             }
         }
         self.dropped.settle(drops);
+    }
+
+    /// Hands packets to the driver, which takes all.
+    fn send(&mut self, mut batch: PacketList) {
+        let (features, pool) = (&self.features, &self.pool);
+        validate(&mut batch, usize::MAX, features, pool, &mut self.dropped);
+        self.sink.xmit(&mut batch, &mut self.sent);
     }
 }

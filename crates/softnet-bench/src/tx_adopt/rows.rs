@@ -19,16 +19,21 @@ pub(crate) fn add(
     }
     fields.push(("drops", outcome.drops as f64));
     let sojourn = outcome.sojourn.as_ref();
-    for (name, histogram, fraction) in [
-        ("p50_ns", Some(&outcome.call), 0.5),
-        ("p99_ns", Some(&outcome.call), 0.99),
-        ("p999_ns", Some(&outcome.call), 0.999),
-        ("sojourn_p50_ns", sojourn, 0.5),
-        ("sojourn_p99_ns", sojourn, 0.99),
-        ("sojourn_p999_ns", sojourn, 0.999),
-    ] {
-        if let Some(value) = histogram.and_then(|h| h.percentile(fraction)) {
-            fields.push((name, value));
+    let call = ["p50_ns", "p99_ns", "p999_ns"];
+    let (times, distribution) = match offered {
+        None => (
+            ["sojourn_p50_ns", "sojourn_p99_ns", "sojourn_p999_ns"],
+            "sojourn_ns_log2",
+        ),
+        Some(_) => (
+            ["latency_p50_ns", "latency_p99_ns", "latency_p999_ns"],
+            "latency_ns_log2",
+        ),
+    };
+    for (names, counts) in [(call, Some(&outcome.call)), (times, sojourn)] {
+        for (name, fraction) in names.into_iter().zip([0.5, 0.99, 0.999]) {
+            let value = counts.and_then(|counts| counts.percentile(fraction));
+            fields.extend(value.map(|value| (name, value)));
         }
     }
     if mpkt > 0.0 {
@@ -46,6 +51,6 @@ pub(crate) fn add(
         &log2(&outcome.call),
     );
     if let Some(sojourn) = sojourn {
-        results.add_histogram(variant, params, "mpps", "sojourn_ns_log2", &log2(sojourn));
+        results.add_histogram(variant, params, "mpps", distribution, &log2(sojourn));
     }
 }

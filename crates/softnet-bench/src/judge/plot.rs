@@ -1,0 +1,383 @@
+//! Pictures: a file for each kind, with a panel for each set of the other parameters and a line for each variant.
+
+use std::path::Path;
+
+use plotters::coord::Shift;
+use plotters::prelude::*;
+
+use super::results::{Params, Results, Row, param};
+use crate::error::BenchError;
+use crate::numbers::median;
+
+/// Size of a panel.
+const PANEL: (u32, u32) = (460, 340);
+/// Panels beside each other.
+const ACROSS: usize = 3;
+
+/// A figure over a parameter or another field.
+struct Curve {
+    experiment: &'static str,
+    file: &'static str,
+    /// A parameter or a field.
+    x: &'static str,
+    y: &'static str,
+    y_title: &'static str,
+    /// Values of `y` are divided by it.
+    unit: f64,
+    log_y: bool,
+    /// Parameters by which panels differ not.
+    along: &'static [&'static str],
+}
+
+const CURVES: &[Curve] = &[
+    Curve {
+        experiment: "tx-adopt",
+        file: "throughput",
+        x: "threads",
+        y: "mpps",
+        y_title: "million packets/s",
+        unit: 1.0,
+        log_y: false,
+        along: &["threads"],
+    },
+    Curve {
+        experiment: "tx-adopt",
+        file: "latency",
+        x: "offered_mpps",
+        y: "latency_p999_ns",
+        y_title: "latency 99.9 %, µs",
+        unit: 1e3,
+        log_y: true,
+        along: &["load"],
+    },
+    Curve {
+        experiment: "nolock-qdisc",
+        file: "throughput",
+        x: "threads",
+        y: "mpps",
+        y_title: "million packets/s",
+        unit: 1.0,
+        log_y: false,
+        along: &["threads"],
+    },
+    Curve {
+        experiment: "nolock-qdisc",
+        file: "web",
+        x: "connections",
+        y: "rps",
+        y_title: "thousand requests/s",
+        unit: 1e3,
+        log_y: false,
+        along: &["connections"],
+    },
+    Curve {
+        experiment: "bulk-free",
+        file: "cost",
+        x: "bulk",
+        y: "ns_per_packet",
+        y_title: "ns per packet",
+        unit: 1.0,
+        log_y: true,
+        along: &["bulk"],
+    },
+    Curve {
+        experiment: "defer-free",
+        file: "cost",
+        x: "bulk",
+        y: "ns_per_packet",
+        y_title: "ns per packet",
+        unit: 1.0,
+        log_y: true,
+        along: &["bulk"],
+    },
+    Curve {
+        experiment: "backlog",
+        file: "transactions",
+        x: "flows",
+        y: "tps",
+        y_title: "thousand transactions/s",
+        unit: 1e3,
+        log_y: true,
+        along: &["flows"],
+    },
+];
+
+/// Histograms whose distributions are drawn, and the most panels of one file.
+const DISTRIBUTIONS: &[(&str, &str)] = &[
+    ("call_ns_log2", "call, ns"),
+    ("sojourn_ns_log2", "sojourn, ns"),
+    ("latency_ns_log2", "latency from the due time, ns"),
+];
+
+/// A line of a panel.
+struct Line {
+    variant: String,
+    points: Vec<(f64, f64)>,
+}
+
+struct Panel {
+    title: String,
+    x_title: String,
+    y_title: String,
+    log_y: bool,
+    lines: Vec<Line>,
+}
+
+/// Draws what there is; the names of the files.
+///
+/// # Errors
+/// If a file cannot be written.
+pub(super) fn draw(results: &Results, directory: &Path) -> Result<Vec<String>, BenchError> {
+    std::fs::create_dir_all(directory)
+        .map_err(|e| BenchError::io(format!("making {}", directory.display()), e))?;
+    let mut pictures: Vec<(String, Vec<Panel>)> = Vec::new();
+    let own = CURVES.iter().filter(|c| c.experiment == results.experiment);
+    for curve in own {
+        pictures.push((curve.file.to_owned(), curve.panels(results)));
+    }
+    for (field, title) in DISTRIBUTIONS {
+        let file = format!("cdf-{}", field.trim_end_matches("_ns_log2"));
+        pictures.push((file, distributions(results, field, title)));
+    }
+    let mut drawn = Vec::new();
+    for (name, panels) in pictures {
+        if panels.is_empty() {
+            continue;
+        }
+        let file = format!("{}-{name}.svg", results.experiment);
+        let path = directory.join(&file);
+        picture(&path, &panels).map_err(|e| {
+            let why = std::io::Error::other(e.to_string());
+            BenchError::io(format!("drawing {}", path.display()), why)
+        })?;
+        drawn.push(file);
+    }
+    Ok(drawn)
+}
+
+/// The parameters by which panels differ.
+fn others(params: &Params, along: &[&str]) -> Params {
+    let other = |(name, _): &&(String, String)| !along.contains(&name.as_str());
+    params.iter().filter(other).cloned().collect()
+}
+
+impl Curve {
+    fn x(&self, row: &Row) -> Option<f64> {
+        match row.samples.get(self.x) {
+            Some(samples) => Some(median(samples)),
+            None => param(&row.params, self.x).parse().ok(),
+        }
+    }
+
+    fn panels(&self, results: &Results) -> Vec<Panel> {
+        let point = |row: &Row| {
+            let y = median(row.samples.get(self.y)?) / self.unit;
+            Some((self.x(row)?, y)).filter(|(x, y)| *x > 0.0 && (*y > 0.0 || !self.log_y))
+        };
+        let sets = results.each(|row| point(row).map(|_| others(&row.params, self.along)));
+        let panel = |set: Params| {
+            let here = |row: &Row| others(&row.params, self.along) == set;
+            let variants = results.each(|row| here(row).then_some(&row.variant));
+            let line = |variant: &String| {
+                let own = |row: &&Row| row.variant == *variant && here(row);
+                let mut points: Vec<_> =
+                    results.rows.iter().filter(own).filter_map(point).collect();
+                points.sort_by(|a, b| a.0.total_cmp(&b.0));
+                Line {
+                    variant: variant.clone(),
+                    points,
+                }
+            };
+            Panel {
+                title: super::tables::cell_name(&set),
+                x_title: self.x.to_owned(),
+                y_title: self.y_title.to_owned(),
+                log_y: self.log_y,
+                lines: variants
+                    .into_iter()
+                    .map(line)
+                    .filter(|l| !l.points.is_empty())
+                    .collect(),
+            }
+        };
+        sets.into_iter()
+            .map(panel)
+            // One point is no curve.
+            .filter(|panel| panel.lines.iter().any(|line| line.points.len() > 1))
+            .collect()
+    }
+}
+
+/// Of each set of parameters, the part of the values that do not exceed each power of two.
+fn distributions(results: &Results, field: &str, title: &str) -> Vec<Panel> {
+    let counts = |row: &'_ Row| {
+        row.histograms
+            .get(field)
+            .filter(|c| c.iter().any(|n| *n > 0))
+            .cloned()
+    };
+    let sets = results.each(|row| counts(row).map(|_| row.params.clone()));
+    let panel = |set: Params| {
+        let line = |row: &Row| {
+            let counts = counts(row)?;
+            let total: u64 = counts.iter().sum();
+            let mut seen = 0;
+            let points = counts.iter().enumerate().map(|(power, count)| {
+                seen += count;
+                (2_f64.powi(power as i32 + 1), seen as f64 / total as f64)
+            });
+            Some(Line {
+                variant: row.variant.clone(),
+                points: points.collect(),
+            })
+        };
+        let here = results.rows.iter().filter(|row| row.params == set);
+        Panel {
+            title: super::tables::cell_name(&set),
+            x_title: title.to_owned(),
+            y_title: "part of the values".to_owned(),
+            log_y: false,
+            lines: here.filter_map(line).collect(),
+        }
+    };
+    sets.into_iter().map(panel).collect()
+}
+
+type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
+
+fn picture(path: &Path, panels: &[Panel]) -> Drawn {
+    let across = panels.len().min(ACROSS);
+    let down = panels.len().div_ceil(across);
+    let size = (PANEL.0 * across as u32, PANEL.1 * down as u32);
+    let area = SVGBackend::new(path, size).into_drawing_area();
+    area.fill(&WHITE)?;
+    let colours = colours(panels);
+    for (panel, area) in panels.iter().zip(area.split_evenly((down, across))) {
+        self::panel(&area, panel, &colours)?;
+    }
+    area.present()
+}
+
+/// Every variant has one colour in all panels.
+fn colours(panels: &[Panel]) -> Vec<(String, RGBColor)> {
+    let mut names: Vec<String> = Vec::new();
+    for line in panels.iter().flat_map(|panel| &panel.lines) {
+        if !names.contains(&line.variant) {
+            names.push(line.variant.clone());
+        }
+    }
+    let colour = |index: usize| {
+        let (r, g, b) = Palette99::pick(index).to_rgba().rgb();
+        RGBColor(r, g, b)
+    };
+    names
+        .into_iter()
+        .enumerate()
+        .map(|(i, name)| (name, colour(i)))
+        .collect()
+}
+
+/// From the least to the greatest, with some room.
+fn range(values: impl Iterator<Item = f64>, log: bool) -> std::ops::Range<f64> {
+    let (low, high) = values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| {
+        (low.min(value), high.max(value))
+    });
+    if log {
+        low / 1.3..high * 1.3
+    } else {
+        0.0..high * 1.08
+    }
+}
+
+fn panel(
+    area: &DrawingArea<SVGBackend<'_>, Shift>,
+    panel: &Panel,
+    colours: &[(String, RGBColor)],
+) -> Drawn {
+    let points = || {
+        panel
+            .lines
+            .iter()
+            .flat_map(|line| line.points.iter().copied())
+    };
+    let x = range(points().map(|(x, _)| x), true);
+    let y = range(points().map(|(_, y)| y), panel.log_y);
+    let mut builder = ChartBuilder::on(area);
+    builder
+        .margin(10)
+        .caption(&panel.title, ("sans-serif", 13))
+        .x_label_area_size(34)
+        .y_label_area_size(52);
+    // The kinds of axes are types.
+    macro_rules! chart {
+        ($y:expr) => {{
+            let mut chart = builder.build_cartesian_2d(x.log_scale(), $y)?;
+            chart
+                .configure_mesh()
+                .x_desc(&panel.x_title)
+                .y_desc(&panel.y_title)
+                .label_style(("sans-serif", 11))
+                .axis_desc_style(("sans-serif", 12))
+                .light_line_style(WHITE)
+                .x_labels(8)
+                .y_labels(6)
+                .draw()?;
+            for line in &panel.lines {
+                let found = colours.iter().find(|(name, _)| *name == line.variant);
+                let colour = found.map_or(BLACK, |(_, colour)| *colour);
+                chart
+                    .draw_series(
+                        LineSeries::new(line.points.iter().copied(), colour.stroke_width(2))
+                            .point_size(2),
+                    )?
+                    .label(&line.variant)
+                    .legend(move |(x, y)| {
+                        PathElement::new([(x, y), (x + 14, y)], colour.stroke_width(2))
+                    });
+            }
+            chart
+                .configure_series_labels()
+                .position(SeriesLabelPosition::UpperLeft)
+                .label_font(("sans-serif", 10))
+                .background_style(WHITE.mix(0.7))
+                .draw()?;
+        }};
+    }
+    if panel.log_y {
+        chart!(y.log_scale());
+    } else {
+        chart!(y);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::report::Collector;
+
+    #[test]
+    fn curves_and_distributions_are_drawn_with_every_variant() {
+        let mut results = Collector::default();
+        for variant in ["softnet", "mutex"] {
+            for threads in [1, 2, 8] {
+                let params = [("threads", json!(threads)), ("qdisc", json!("pfifo"))];
+                results.add(variant, &params, &[("mpps", 10.0 / f64::from(threads))]);
+                results.add_histogram(variant, &params, "mpps", "call_ns_log2", &[0, 5, 9, 1]);
+            }
+        }
+        let read = Results::parse(&results.report("tx-adopt", &[])).expect("it is a report");
+        let directory =
+            std::env::temp_dir().join(format!("softnet-bench-plot-{}", std::process::id()));
+        let drawn = draw(&read, &directory).expect("the temporary directory is writable");
+        assert_eq!(drawn, ["tx-adopt-throughput.svg", "tx-adopt-cdf-call.svg"]);
+        for file in drawn {
+            let svg = std::fs::read_to_string(directory.join(file)).expect("it was drawn");
+            assert!(svg.starts_with("<svg") && svg.contains("polyline"));
+            assert!(svg.contains("mutex") && svg.contains("softnet"));
+        }
+        std::fs::remove_dir_all(&directory).expect("it was made above");
+    }
+}

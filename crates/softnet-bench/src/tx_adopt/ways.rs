@@ -1,0 +1,186 @@
+//! The ways that are compared, in this process: from a sender's call through the discipline to the driver.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use crossbeam_utils::CachePadded;
+use softnet::packet::PacketList;
+use softnet::pool::Pool;
+use softnet::qdisc::{AnyQdisc, MqSpec, QdiscEnv, QdiscSpec};
+use softnet::time::Time;
+use softnet::tx::{DeviceConfig, Features, ServedBy, Standalone, TxPolicy, XmitResult};
+
+use super::crossbeam::Crossbeam;
+use super::load::{self, Outcome, Plan};
+use super::path::{Delivery, Driver, Path, Sink};
+use super::ticks::Ticks;
+use crate::baselines::busylock::Busylock;
+use crate::baselines::mutex::Locked;
+use crate::baselines::rings::Rings;
+use crate::baselines::spin_adopt::SpinAdopt;
+use crate::error::BenchError;
+
+/// How senders get at the discipline.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// Softnet's transmit queue.
+    Softnet(ServedBy),
+    Mutex,
+    Busylock,
+    SpinAdopt,
+    Crossbeam,
+    /// Only `pfifo_fast`, whatever the discipline is said to be.
+    Rings,
+}
+
+/// What all of them have in common.
+#[derive(Debug)]
+pub(crate) struct Stand<'a> {
+    /// Of each queue.
+    pub(crate) qdisc: QdiscSpec,
+    /// Queues below `mq`; `None`: the discipline is the root of a device with one queue.
+    pub(crate) mq: Option<usize>,
+    pub(crate) driver: Driver,
+    pub(crate) plan: &'a Plan,
+    pub(crate) ticks: &'a Ticks,
+}
+
+impl Stand<'_> {
+    /// Makes the way afresh and measures it once.
+    pub(crate) fn measure(&self, way: Way) -> Result<Outcome, BenchError> {
+        let pool = self.plan.pool()?;
+        let queues = self.mq.unwrap_or(1);
+        let delivery = Arc::new(Delivery::new(queues, self.plan.threads));
+        let ticks = || self.ticks.clone();
+        let sinks: Vec<_> = (0..queues)
+            .map(|n| Sink::of(self.driver, n, delivery.clone(), ticks()))
+            .collect();
+        let own = || pool.clone();
+        match way {
+            Way::Softnet(served_by) => {
+                let path = self.softnet(served_by, sinks, &pool)?;
+                load::measure(&path, &delivery, &pool, self.ticks, self.plan)
+            }
+            Way::Mutex => self.each(sinks, &delivery, &pool, |qdisc, sink| {
+                Locked::new(qdisc, sink, ticks(), own())
+            }),
+            Way::Busylock => self.each(sinks, &delivery, &pool, |qdisc, sink| {
+                Busylock::new(qdisc, sink, ticks(), own())
+            }),
+            Way::SpinAdopt => self.each(sinks, &delivery, &pool, |qdisc, sink| {
+                SpinAdopt::new(qdisc, sink, ticks(), own())
+            }),
+            Way::Crossbeam => self.each(sinks, &delivery, &pool, |qdisc, sink| {
+                Crossbeam::new(qdisc, sink, ticks(), own(), self.plan.packets())
+            }),
+            Way::Rings => self.each(sinks, &delivery, &pool, |_, sink| {
+                Rings::new(self.plan.packets(), sink, own())
+            }),
+        }
+    }
+
+    /// A path for each queue.
+    fn each<P: Path>(
+        &self,
+        sinks: Vec<Sink>,
+        delivery: &Delivery,
+        pool: &Pool,
+        make: impl Fn(AnyQdisc, Sink) -> P,
+    ) -> Result<Outcome, BenchError> {
+        let env = QdiscEnv { pool: pool.clone() };
+        let path = |sink| match self.qdisc.build(&env) {
+            Ok(qdisc) => Ok(CachePadded::new(make(qdisc, sink))),
+            Err(e) => Err(BenchError::Measure(e.to_string())),
+        };
+        let mut paths = sinks.into_iter().map(path).collect::<Result<Vec<_>, _>>()?;
+        match (paths.pop(), paths.is_empty()) {
+            (Some(only), true) => load::measure(&*only, delivery, pool, self.ticks, self.plan),
+            (last, _) => {
+                paths.extend(last);
+                load::measure(&Several(paths), delivery, pool, self.ticks, self.plan)
+            }
+        }
+    }
+
+    /// A standalone device with the default policy but for who serves it: senders run its queues, its helper thread does what they leave.
+    fn softnet(
+        &self,
+        served_by: ServedBy,
+        sinks: Vec<Sink>,
+        pool: &Pool,
+    ) -> Result<Softnet, BenchError> {
+        let qdisc = match self.mq {
+            Some(_) => QdiscSpec::Mq(MqSpec {
+                others: Box::new(self.qdisc.clone()),
+                ..MqSpec::default()
+            }),
+            None => self.qdisc.clone(),
+        };
+        let policy = TxPolicy {
+            served_by,
+            ..TxPolicy::default()
+        };
+        let config = DeviceConfig {
+            name: "bench".to_owned(),
+            features: Features::default(),
+            qdisc,
+            policy,
+        };
+        Standalone::start(config, sinks, pool, self.ticks.clock())
+            .map(Softnet)
+            .map_err(|e| BenchError::Measure(e.to_string()))
+    }
+}
+
+/// The queue of a list: each sender has one. Its number is the packets' port.
+fn queue(packets: &PacketList, queues: usize) -> usize {
+    packets
+        .front()
+        .map_or(0, |packet| usize::from(packet.port()) % queues)
+}
+
+/// Several queues, each a path of its own.
+#[derive(Debug)]
+struct Several<P>(Vec<CachePadded<P>>);
+
+impl<P: Path> Path for Several<P> {
+    const SERVED: bool = P::SERVED;
+
+    fn transmit(&self, packets: PacketList, now: Time, waited: &mut u64) -> u64 {
+        self.0[queue(&packets, self.0.len())].transmit(packets, now, waited)
+    }
+
+    fn serve(&self, stop: &AtomicBool) {
+        std::thread::scope(|scope| {
+            for path in &self.0 {
+                scope.spawn(|| path.serve(stop));
+            }
+        });
+    }
+
+    fn dropped(&self) -> u64 {
+        self.0.iter().map(|path| path.dropped()).sum()
+    }
+}
+
+/// See [`Stand::softnet`].
+#[derive(Debug)]
+struct Softnet(Standalone<Sink>);
+
+impl Path for Softnet {
+    const SERVED: bool = false;
+
+    fn transmit(&self, packets: PacketList, now: Time, _: &mut u64) -> u64 {
+        let count = packets.len() as u64;
+        let queues = self.0.device().queues();
+        // The discipline's limit is never reached, so all of them were refused at the adoption list.
+        match queues[queue(&packets, queues.len())].transmit(packets, now) {
+            XmitResult::Drop => count,
+            XmitResult::Success | XmitResult::Congestion => 0,
+        }
+    }
+
+    fn dropped(&self) -> u64 {
+        self.0.device().drops().total()
+    }
+}
