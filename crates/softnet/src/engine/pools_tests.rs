@@ -121,7 +121,7 @@ impl Net {
     /// Two ports that receive nothing yet; `keeping`: what leaves is kept, and not freed.
     fn new(workers: usize, keeping: bool) -> Net {
         let sleepers = (0..workers).map(|_| Sleeper::default()).collect();
-        let engine = Engine::start(sleepers, pool(64), Clock::monotonic()).unwrap();
+        let engine = Engine::start(sleepers, pool(2048), Clock::monotonic()).unwrap();
         let (large, kept, busy) = (pool(2048), Arc::default(), Arc::default());
         let ports: Vec<_> = (0..2)
             .map(|port| {

@@ -54,6 +54,7 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         state.losses[index].open(rx.iter().find_map(Q::counters));
         state.pools[index] = rx.iter().flat_map(Q::pools).cloned().collect();
         let pools: Arc<[Pool]> = self.pools(state).into();
+        share_out_buffers(state, &pools);
         let mut napis = Vec::new();
         for (number, queue) in rx.into_iter().enumerate() {
             let owner = (first + number) % state.workers.len();
@@ -103,4 +104,13 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         }
         pools
     }
+}
+
+/// Gives each port's queues the same share of the buffers. All together they get half of the smaller pool: the other half is for what waits to be enqueued, and for
+/// what is on its way.
+fn share_out_buffers<Q, R: TxRing>(state: &State<Q, R>, pools: &[Pool]) {
+    let devices = || state.devices.iter().flatten();
+    let smaller = pools.iter().map(Pool::memory).min().unwrap_or(0);
+    let share = smaller / 2 / devices().count().max(1) as u64;
+    devices().for_each(|device| device.set_buffer_quota(share));
 }

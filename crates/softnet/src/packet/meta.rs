@@ -2,6 +2,7 @@
 //! (virtio 1.2, 5.1.6): a checksum still to be filled in, a large frame still to be cut.
 
 use super::{Flags, Packet};
+use crate::pool;
 use crate::time::Time;
 
 /// The kind of a large frame, as in the virtio-net header.
@@ -100,6 +101,18 @@ impl Packet {
     /// Whether the first wire packets were made of a large frame, which must then make the others.
     pub(crate) fn is_partial(&self) -> bool {
         self.header().gso.kind & PARTIAL != 0
+    }
+
+    /// Bytes of the buffers that the packet keeps from others while it waits, whatever they hold
+    /// (the kernel's `truesize`). Of data that it shares it counts all.
+    #[inline]
+    pub(crate) fn memory(&self) -> u64 {
+        let own = pool::buffer_size(self.0) as u64;
+        if self.header().flags.any(Flags::CHAINED | Flags::SHARED) {
+            own + self.other_memory()
+        } else {
+            own
+        }
     }
 
     /// Wire packets this frame stands for: 1, or the number of segments of a large frame. All packet counters count these.

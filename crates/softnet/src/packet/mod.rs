@@ -284,6 +284,28 @@ impl Packet {
         self.header_mut().off = (SHARED_INFO + headroom) as u16;
     }
 
+    /// Bytes of the buffers besides its own that a chained or shared packet uses.
+    #[cold]
+    pub(crate) fn other_memory(&self) -> u64 {
+        let mut bytes = 0;
+        if self.header().flags.has(Flags::SHARED)
+            && let Some(owner) = self.shared_info().owner.filter(|&owner| owner != self.0)
+        {
+            bytes += pool::buffer_size(owner) as u64;
+        }
+        let mut next = self
+            .is_chained()
+            .then(|| self.shared_info().frags)
+            .flatten();
+        while let Some(raw) = next {
+            bytes += pool::buffer_size(raw) as u64;
+            // SAFETY: the segment belongs to this packet and those that share its data, none of
+            // which changes the chain while there are several.
+            next = unsafe { raw.as_ref() }.next;
+        }
+        bytes
+    }
+
     /// Whether the frame continues in further segments.
     pub fn is_chained(&self) -> bool {
         self.header().flags.has(Flags::CHAINED)

@@ -139,6 +139,12 @@ impl Pool {
         self.inner().arena.usable() - crate::packet::SHARED_INFO - crate::packet::HEADROOM
     }
 
+    /// Bytes of all buffers.
+    pub(crate) fn memory(&self) -> u64 {
+        let arena = &self.inner().arena;
+        arena.len() as u64 * arena.usable() as u64
+    }
+
     /// The pool's numbers. Disturbs nobody, but reads a line of every thread.
     pub fn stats(&self) -> PoolStats {
         self.inner().stats()

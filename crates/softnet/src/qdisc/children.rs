@@ -54,6 +54,7 @@ impl Child {
             stats.qlen += 1;
             stats.backlog += bytes;
             stats.queued += packets;
+            stats.memory += packet.memory();
         }
         stats
     }
@@ -237,6 +238,7 @@ impl Children {
         sum.qlen = (sum.qlen + is.qlen).saturating_sub(was.qlen);
         sum.backlog = (sum.backlog + is.backlog).saturating_sub(was.backlog);
         sum.queued = (sum.queued + is.queued).saturating_sub(was.queued);
+        sum.memory = (sum.memory + is.memory).saturating_sub(was.memory);
         result
     }
 
@@ -293,6 +295,7 @@ impl Children {
             qlen: 0,
             backlog: 0,
             queued: 0,
+            memory: 0,
             ..child.stats()
         };
         self.enqueue(index, &mut moved, now, dropped);

@@ -19,12 +19,14 @@ pub(super) struct Fifo {
     queue: VecDeque<Packet>,
     backlog: u64,
     queued: u64,
+    memory: u64,
 }
 
 impl Fifo {
     pub(super) fn push(&mut self, packet: Packet) {
         self.backlog += packet.wire_len();
         self.queued += packet.wire_packets();
+        self.memory += packet.memory();
         self.queue.push_back(packet);
     }
 
@@ -37,6 +39,7 @@ impl Fifo {
         let (bytes, packets) = (packet.wire_len(), packet.wire_packets());
         self.backlog -= bytes;
         self.queued -= packets;
+        self.memory -= packet.memory();
         stats.bytes += bytes;
         stats.packets += packets;
         Some(packet)
@@ -71,11 +74,12 @@ impl Fifo {
         let rest: PacketList = self.queue.drain(n..).collect();
         self.backlog -= rest.iter().map(Packet::wire_len).sum::<u64>();
         self.queued -= rest.wire_packets();
+        self.memory -= rest.iter().map(Packet::memory).sum::<u64>();
         rest
     }
 
     pub(super) fn drain(&mut self, out: &mut PacketList) {
-        (self.backlog, self.queued) = (0, 0);
+        (self.backlog, self.queued, self.memory) = (0, 0, 0);
         out.extend(self.queue.drain(..));
     }
 
@@ -84,6 +88,7 @@ impl Fifo {
         stats.qlen += self.queue.len() as u64;
         stats.backlog += self.backlog;
         stats.queued += self.queued;
+        stats.memory += self.memory;
     }
 
     pub(super) fn dequeue(

@@ -238,6 +238,9 @@ pub struct QdiscStats {
     pub backlog: u64,
     /// Wire packets queued (not shown by tc; closes the conservation sum).
     pub queued: u64,
+    /// Bytes of the buffers that hold what is queued (not shown by tc). A discipline from outside this crate may leave it 0: then its frames count as one small
+    /// buffer each.
+    pub memory: u64,
 }
 
 impl QdiscStats {

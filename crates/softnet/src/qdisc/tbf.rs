@@ -424,6 +424,7 @@ impl Qdisc for Tbf {
             stats.qlen += 1;
             stats.backlog += bytes;
             stats.queued += packets;
+            stats.memory += frame.memory();
         }
         stats
     }

@@ -39,6 +39,8 @@ drop_reasons! {
     TooLong = "too_long",
     /// No buffer was left in the pool.
     NoBuffer = "no_buffer",
+    /// The port's queues hold their share of the buffers; the rest is for other ports.
+    BufferQuota = "buffer_quota",
     /// The queueing discipline's limit was reached.
     QdiscLimit = "qdisc_limit",
     /// The queueing discipline can never send it (longer than its bucket).

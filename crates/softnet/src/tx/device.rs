@@ -104,6 +104,7 @@ fn sum<'a>(queues: impl IntoIterator<Item = &'a QueueStats>) -> QdiscStats {
         sum.qlen += qdisc.qlen;
         sum.backlog += qdisc.backlog;
         sum.queued += qdisc.queued;
+        sum.memory += qdisc.memory;
     }
     sum
 }
@@ -145,6 +146,8 @@ pub(super) mod uses {
 pub struct Device<R> {
     name: String,
     pub(super) queues: Box<[TxQueue<R>]>,
+    /// See [`set_buffer_quota`](Device::set_buffer_quota); the largest number for none.
+    buffer_quota: AtomicU64,
     /// Queues in use: all of them, or the first.
     pub(super) active: AtomicUsize,
     pub(super) uses: AtomicU8,
@@ -211,6 +214,7 @@ impl<R: TxRing> Device<R> {
         Ok(Device {
             name: config.name,
             queues: queues.into_boxed_slice(),
+            buffer_quota: AtomicU64::new(u64::MAX),
             active: AtomicUsize::new(active),
             uses: AtomicU8::new(if noqueue { uses::NOQUEUE } else { 0 }),
             selector,
@@ -301,6 +305,7 @@ impl<R: TxRing> Device<R> {
         };
         self.queues.iter().for_each(&mut collect);
         self.active.store(active, Ordering::Relaxed);
+        self.share_out_quota();
         // What came meanwhile, to the queues that senders used before first: a sender that has gone over does not overtake himself.
         if active < before {
             self.queues.iter().rev().for_each(collect);
@@ -348,6 +353,24 @@ impl<R: TxRing> Device<R> {
     pub fn set_custom_qdisc(&self, queue: usize, qdisc: Box<dyn Qdisc>, now: Time) {
         if let Some(queue) = self.queues.get(queue) {
             queue.install(AnyQdisc::Custom(qdisc), Vec::new(), PacketList::new(), now);
+        }
+    }
+
+    /// Sets how many bytes of buffers the device's queues may hold; what comes beyond that is dropped as [`DropReason::BufferQuota`]. Without it there is no
+    /// such limit.
+    pub fn set_buffer_quota(&self, bytes: u64) {
+        self.buffer_quota.store(bytes, Ordering::Relaxed);
+        self.share_out_quota();
+    }
+
+    /// Divides the quota among the queues in use.
+    fn share_out_quota(&self) {
+        let bytes = self.buffer_quota.load(Ordering::Relaxed);
+        if bytes != u64::MAX {
+            let active = self.active.load(Ordering::Relaxed).max(1) as u64;
+            self.queues
+                .iter()
+                .for_each(|queue| queue.quota().set(bytes / active));
         }
     }
 

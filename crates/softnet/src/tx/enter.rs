@@ -21,7 +21,7 @@ impl<R: TxRing> TxQueue<R> {
     pub(super) fn transmit_list(&self, packets: &mut PacketList, now: Time) -> XmitResult {
         let single = packets.len() == 1;
         let entry = match self.policy.served_by {
-            ServedBy::Senders => self.run.enter(packets, self.policy.max_burst),
+            ServedBy::Senders => self.run.enter(packets, self.max_burst(packets)),
             ServedBy::Worker => return self.leave_to_worker(packets),
         };
         let runner = match entry {
@@ -39,8 +39,14 @@ impl<R: TxRing> TxQueue<R> {
         }
     }
 
+    /// Packets that may wait for the owner of the queue.
+    #[inline]
+    fn max_burst(&self, packets: &PacketList) -> usize {
+        self.quota().max_burst(packets, self.policy.max_burst)
+    }
+
     fn leave_to_worker(&self, packets: &mut PacketList) -> XmitResult {
-        if !self.run.leave(packets, self.policy.max_burst) {
+        if !self.run.leave(packets, self.max_burst(packets)) {
             return self.refuse(packets);
         }
         self.doorbell.ring(self.token);

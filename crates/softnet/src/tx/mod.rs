@@ -13,6 +13,7 @@ mod enter;
 mod policy;
 mod queue;
 mod queue_map;
+mod quota;
 mod recursion;
 mod requeue;
 mod ring;
@@ -48,6 +49,8 @@ mod driver_tests;
 mod large_frame_tests;
 #[cfg(test)]
 mod mq_tests;
+#[cfg(test)]
+mod quota_tests;
 #[cfg(test)]
 mod requeue_tests;
 #[cfg(test)]

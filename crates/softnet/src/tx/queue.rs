@@ -12,6 +12,7 @@ use std::time::Duration;
 use crossbeam_utils::CachePadded;
 
 use super::policy::TxPolicy;
+use super::quota::Quota;
 use super::ring::{Features, TxRing};
 use super::room::Room;
 use super::runner::{Budget, Left, Runner};
@@ -58,7 +59,7 @@ pub struct TxQueue<R> {
     /// What waits to be adopted, and what the runner alone touches.
     pub(super) run: PacketRun<Runner<R>>,
     /// Written by the runner, read by anyone.
-    pub(super) published: CachePadded<Published<10>>,
+    pub(super) published: CachePadded<Published<11>>,
     aside: CachePadded<Aside>,
     // From here on nothing is written while packets flow: every sender reads these lines.
     pub(super) policy: TxPolicy,
@@ -67,6 +68,7 @@ pub struct TxQueue<R> {
     pool: Pool,
     pub(super) doorbell: Arc<Doorbell>,
     pub(super) token: usize,
+    quota: Quota,
 }
 
 /// What is written now and then, by the runner, the driver and waiting senders: on lines of its own.
@@ -127,7 +129,14 @@ impl<R: TxRing> TxQueue<R> {
             pool,
             doorbell,
             token,
+            quota: Quota::default(),
         }
+    }
+
+    /// How many buffers the queue may hold.
+    #[inline]
+    pub(super) fn quota(&self) -> &Quota {
+        &self.quota
     }
 
     /// Runs the queue until nothing is left or the budget is used up. Returns how many packets were dropped, and when the queue wants to be run again
@@ -266,6 +275,7 @@ impl<R: TxRing> TxQueue<R> {
             queued,
             tx_packets,
             tx_bytes,
+            memory,
         ] = self.published.get();
         let qdisc = QdiscStats {
             bytes,
@@ -276,6 +286,7 @@ impl<R: TxRing> TxQueue<R> {
             qlen,
             backlog,
             queued,
+            memory,
         };
         QueueStats {
             qdisc,
@@ -326,7 +337,7 @@ mod layout {
             ),
             (
                 offset_of!(Queue, published),
-                size_of::<CachePadded<Published<10>>>(),
+                size_of::<CachePadded<Published<11>>>(),
             ),
             (offset_of!(Queue, aside), size_of::<CachePadded<Aside>>()),
         ]

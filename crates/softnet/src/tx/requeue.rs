@@ -25,12 +25,13 @@ use crate::time::Time;
 /// that is full for want of speed alone has room again.
 pub const REQUEUE_LIMIT: usize = 256;
 
-/// Frames, wire bytes and wire packets.
+/// Frames, wire bytes, wire packets, and bytes of the buffers that hold them.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
     frames: usize,
     bytes: u64,
     packets: u64,
+    memory: u64,
 }
 
 impl Counts {
@@ -41,6 +42,7 @@ impl Counts {
                 frames: sum.frames + 1,
                 bytes: sum.bytes + bytes,
                 packets: sum.packets + packets,
+                memory: sum.memory + packet.memory(),
             }
         })
     }
@@ -49,12 +51,14 @@ impl Counts {
         self.frames += more.frames;
         self.bytes += more.bytes;
         self.packets += more.packets;
+        self.memory += more.memory;
     }
 
     fn sub(&mut self, less: Counts) {
         self.frames -= less.frames;
         self.bytes -= less.bytes;
         self.packets -= less.packets;
+        self.memory -= less.memory;
     }
 }
 
@@ -111,6 +115,11 @@ impl Requeue {
     /// Wire packets.
     pub(super) fn packets(&self) -> u64 {
         self.total.packets
+    }
+
+    /// Bytes of the buffers that hold it.
+    pub(super) fn memory(&self) -> u64 {
+        self.total.memory
     }
 
     /// Has lists for `rings` rings.

@@ -1,6 +1,7 @@
 //! What the thread that runs a queue does, and what only that thread may touch: discipline, requeue list, driver rings.
 
 use super::queue::TxQueue;
+use super::quota::{SMALL_BUFFER, memory_of};
 use super::requeue::Requeue;
 use super::ring::{Sent, TxRing, Xmit};
 use super::validate;
@@ -123,6 +124,11 @@ impl<R: TxRing> Runner<R> {
         self.requeued.is_empty() && self.segmenting.is_empty()
     }
 
+    /// Bytes of the buffers that hold what was dequeued and waits.
+    fn dequeued_memory(&self) -> u64 {
+        self.requeued.memory() + memory_of(&self.segmenting)
+    }
+
     /// Takes everything that was dequeued and waits, in the order in which it would have left.
     pub(super) fn take_dequeued(&mut self) -> PacketList {
         let mut all = self.requeued.take();
@@ -144,7 +150,7 @@ impl<R: TxRing> Runner<R> {
             self.dropped.append(adopted.take(), DropReason::DeviceDown);
             return Left::Nothing;
         }
-        let all = self.enqueue(adopted, now, budget);
+        let all = self.enqueue(queue, adopted, now, budget);
         if self.rings.len() != 1 {
             if self.rings.is_empty() {
                 // The device's discipline is another queue's now: the worker takes what came too late there.
@@ -157,7 +163,7 @@ impl<R: TxRing> Runner<R> {
         if left == Left::Stopped && !all {
             // Nobody comes before the driver wakes: the discipline, and its limit, see the rest now.
             let mut rest = self.adopted.take();
-            self.qdisc.enqueue(&mut rest, now, &mut self.dropped);
+            self.enqueue_within_quota(queue, &mut rest, now);
         }
         left
     }
@@ -209,7 +215,7 @@ impl<R: TxRing> Runner<R> {
         queue: &TxQueue<R>,
         adopted: &mut PacketList,
         budget: &mut Budget,
-        published: &Published<10>,
+        published: &Published<11>,
     ) -> bool {
         let may = self.active
             && !self.stopped
@@ -262,11 +268,17 @@ impl<R: TxRing> Runner<R> {
 
     /// Enqueues what was adopted, as far as the budget goes; false if some is left for the next run.
     #[inline]
-    fn enqueue(&mut self, adopted: &mut PacketList, now: Time, budget: &mut Budget) -> bool {
+    fn enqueue(
+        &mut self,
+        queue: &TxQueue<R>,
+        adopted: &mut PacketList,
+        now: Time,
+        budget: &mut Budget,
+    ) -> bool {
         if adopted.len() <= budget.adoptions && self.adopted.is_empty() {
             budget.adoptions = budget.adoptions.saturating_sub(adopted.len());
             if !adopted.is_empty() {
-                self.qdisc.enqueue(adopted, now, &mut self.dropped);
+                self.enqueue_within_quota(queue, adopted, now);
             }
             return true;
         }
@@ -274,8 +286,20 @@ impl<R: TxRing> Runner<R> {
         let mut some = PacketList::new();
         self.adopted.split_front(budget.adoptions, &mut some);
         budget.adoptions -= some.len();
-        self.qdisc.enqueue(&mut some, now, &mut self.dropped);
+        self.enqueue_within_quota(queue, &mut some, now);
         self.adopted.is_empty()
+    }
+
+    /// Enqueues packets, and drops those beyond the queue's [quota](super::quota) of buffers.
+    #[inline]
+    fn enqueue_within_quota(&mut self, queue: &TxQueue<R>, packets: &mut PacketList, now: Time) {
+        if let Some(limit) = queue.quota().limit() {
+            let stats = self.qdisc.stats();
+            let queued = stats.memory.max(stats.qlen * SMALL_BUFFER);
+            let used = queued + self.dequeued_memory();
+            limit.cut(used, packets, &mut self.dropped);
+        }
+        self.qdisc.enqueue(packets, now, &mut self.dropped);
     }
 
     /// Bytes that the ring should be given now (see [`TxRing::available`]). Where one discipline feeds several rings, each is asked when it gets something.
@@ -364,7 +388,7 @@ impl<R: TxRing> Runner<R> {
         self.spread(batch)
     }
 
-    pub(super) fn publish(&mut self, published: &Published<10>) {
+    pub(super) fn publish(&mut self, published: &Published<11>) {
         let q = self.qdisc.stats();
         self.left = WireSum {
             packets: q.packets,
@@ -380,6 +404,7 @@ impl<R: TxRing> Runner<R> {
             bytes += self.segmenting.iter().map(Packet::wire_len).sum::<u64>();
             packets += self.segmenting.wire_packets();
         }
+        let memory = q.memory + self.dequeued_memory();
         published.set([
             q.bytes,
             q.packets,
@@ -391,6 +416,7 @@ impl<R: TxRing> Runner<R> {
             q.queued.wrapping_add(packets),
             self.sent.packets,
             self.sent.bytes,
+            memory,
         ]);
     }
 }
