@@ -25,7 +25,9 @@ pub(super) fn mix(a: u64, b: u64) -> u64 {
 #[inline]
 pub(super) fn finish(hash: u64, more: u64) -> u32 {
     let h = mix(hash ^ key()[2], more ^ key()[3]);
-    (h ^ (h >> 32)) as u32
+    // For some keys the lower bits alone are uneven; this brings all bits to the upper half. The
+    // factor is 2^64 divided by the golden ratio.
+    ((h ^ (h >> 32)).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as u32
 }
 
 /// The hash of one number, such as an address.
