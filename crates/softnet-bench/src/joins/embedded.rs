@@ -198,12 +198,12 @@ impl Join for EmbeddedSoftnet {
             .map(|_| Poller::new().map_err(|e| BenchError::io("making a worker's poller", e)))
             .collect::<Result<Vec<_>, _>>()?;
         let engine = Engine::start(pollers, small, Clock::monotonic()).map_err(failed)?;
-        let mut ports = Vec::new();
+        let (mut ports, mut receivers) = (Vec::new(), Vec::new());
         for host in &site.hosts {
             let tap = Tap::open(&device(host, wiring)?, &buffers).map_err(failed)?;
             let setup = PortSetup {
                 name: tap.name,
-                rx: tap.rx,
+                rx: Vec::new(),
                 tx: tap.tx,
                 features: tap.features,
                 qdisc: QdiscSpec::default(),
@@ -218,8 +218,13 @@ impl Join for EmbeddedSoftnet {
                 engine.set_steering(port, &spec).map_err(failed)?;
             }
             ports.push(port);
+            receivers.push(tap.rx);
         }
         engine.add_bridge("br0", &ports).map_err(failed)?;
+        // What hosts have sent meanwhile waits for the bridge.
+        for (&port, rx) in ports.iter().zip(receivers) {
+            engine.receive(port, rx).map_err(failed)?;
+        }
         site.engine = Some(Box::new(Embedded { engine, buffers }));
         Ok(())
     }

@@ -16,7 +16,7 @@ use softnet::qdisc::QdiscSpec;
 use softnet::tx::DeviceStats;
 use softnet::tx::TxPolicy;
 use softnet_io::tap::OpenError;
-use softnet_io::{Buffers, InterfaceAddress, Netns, NetnsError, Tap, TapConfig};
+use softnet_io::{Buffers, InterfaceAddress, Netns, NetnsError, PortRx, Tap, TapConfig};
 
 use super::host::Host;
 use crate::plant::{self, Engine, Opened, PlantError};
@@ -62,9 +62,11 @@ impl Site {
             .map_or(1, usize::from)
             .min(WORKERS_MAX);
         let (engine, buffers) = plant::start(workers, &[], BUFFERS, EngineConfig::default())?;
-        let (a, port_a) = host(&engine, &buffers, "a", Ipv4Addr::new(10, 9, 0, 1))?;
-        let (b, to_b) = host(&engine, &buffers, "b", Ipv4Addr::new(10, 9, 0, 2))?;
+        let (a, port_a, rx_a) = host(&engine, &buffers, "a", Ipv4Addr::new(10, 9, 0, 1))?;
+        let (b, to_b, rx_b) = host(&engine, &buffers, "b", Ipv4Addr::new(10, 9, 0, 2))?;
         engine.add_bridge("br0", &[port_a, to_b])?;
+        engine.receive(port_a, rx_a)?;
+        engine.receive(to_b, rx_b)?;
         Ok(Site {
             a,
             b,
@@ -111,20 +113,21 @@ impl Site {
     }
 }
 
-/// A namespace with an interface that is a port of the engine.
+/// A namespace with an interface that is a port of the engine, which does not receive yet.
 fn host(
     engine: &Engine,
     buffers: &Buffers,
     name: &str,
     address: Ipv4Addr,
-) -> Result<(Host, PortId), SiteError> {
+) -> Result<(Host, PortId, Vec<PortRx>), SiteError> {
     let netns = Netns::anonymous()?;
     let config = TapConfig {
         addresses: vec![InterfaceAddress::new(address.into(), 24)?],
         netns: Some(netns.clone()),
         ..TapConfig::new("eth0")
     };
-    let port = Opened::from(Tap::open(&config, buffers)?);
+    let mut port = Opened::from(Tap::open(&config, buffers)?);
+    let rx = std::mem::take(&mut port.rx);
     let id = engine.add_port(port.setup(name, QdiscSpec::default(), TxPolicy::default()))?;
-    Ok((Host { netns, address }, id))
+    Ok((Host { netns, address }, id, rx))
 }

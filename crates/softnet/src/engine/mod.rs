@@ -114,16 +114,25 @@ struct State<Q, R> {
     bridge_of: Vec<Option<usize>>,
     /// Receive queues by port.
     napis: Peers<Q, R>,
-    /// How each port's packets are shared out, by port.
-    steering: Vec<SteeringSpec>,
-    /// The pools that each port's receive queues take buffers from, by port.
-    pools: Vec<Vec<Pool>>,
-    /// How often each port was given other queues, by port.
-    generations: Vec<u32>,
-    /// What the ports' devices dropped by themselves, by port.
-    losses: Vec<Losses>,
-    /// Worker of the next receive queue.
+    /// The rest, by port.
+    ports: Vec<Port>,
+    /// Worker of the next port's first queue.
     next_worker: usize,
+}
+
+/// What the control path alone knows of a port.
+#[derive(Default)]
+struct Port {
+    /// Worker of its first queue; those of the others follow.
+    first: usize,
+    /// How what it receives is shared out.
+    steering: SteeringSpec,
+    /// The pools that its receive queues take buffers from.
+    pools: Vec<Pool>,
+    /// How often it was given other queues.
+    generation: u32,
+    /// What its devices dropped by themselves.
+    losses: Losses,
 }
 
 /// Workers on threads, ports, bridges, and the control path that changes them while packets flow. Dropping it stops the workers without draining; see [`stop`](Engine::stop).
@@ -204,10 +213,7 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
                 bridges: Vec::new(),
                 bridge_of: Vec::new(),
                 napis: Vec::new(),
-                steering: Vec::new(),
-                pools: Vec::new(),
-                generations: Vec::new(),
-                losses: Vec::new(),
+                ports: Vec::new(),
                 next_worker: 0,
             }),
             gone: Mutex::new(gone),
@@ -318,28 +324,25 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
             doorbell: receiver.doorbell.clone(),
         });
         device.measure(self.clock.clone());
-        let receivers = setup.rx.len();
+        let wide = setup.rx.len().max(homes.len());
         state.devices.push(Some(device.clone()));
         state.bridge_of.push(None);
         state.napis.push(Vec::new());
-        state.steering.push(SteeringSpec::default());
-        state.pools.push(Vec::new());
-        state.generations.push(0);
-        state.losses.push(Losses::default());
+        state.ports.push(Port {
+            first,
+            ..Port::default()
+        });
         self.publish(state);
         if let Err(source) = self.poll(state, setup.rx, &device, port) {
             state.devices.pop();
             state.bridge_of.pop();
             state.napis.pop();
-            state.steering.pop();
-            state.pools.pop();
-            state.generations.pop();
-            state.losses.pop();
+            state.ports.pop();
             self.publish(state);
             let port = device.name().to_owned();
             return Err(EngineError::Watch { port, source });
         }
-        state.next_worker = (first + receivers.max(1)) % state.workers.len();
+        state.next_worker = (first + wide) % state.workers.len();
         for (worker, queues) in state.workers.iter_mut().zip(queues) {
             worker.queues = queues;
         }
@@ -464,12 +467,12 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
             ports: state
                 .devices
                 .iter()
-                .zip(&state.losses)
-                .filter_map(|(device, losses)| Some((device.as_ref()?, losses)))
-                .map(|(d, losses)| PortStats {
+                .zip(&state.ports)
+                .filter_map(|(device, port)| Some((device.as_ref()?, port)))
+                .map(|(d, port)| PortStats {
                     name: d.name().to_owned(),
                     device: d.stats(),
-                    device_drops: losses.total(),
+                    device_drops: port.losses.total(),
                     classes: Vec::new(),
                 })
                 .collect(),

@@ -29,17 +29,14 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         {
             return Err(EngineError::Receives(name()));
         }
-        let queues = rx.len();
         self.poll(&mut state, rx, &device, port.index)
             .map_err(|source| EngineError::Watch {
                 port: name(),
                 source,
-            })?;
-        state.next_worker = (state.next_worker + queues) % state.workers.len();
-        Ok(())
+            })
     }
 
-    /// Spreads receive queues over the workers, from the next one on. Waits for their rounds.
+    /// Spreads receive queues over the workers, from the port's first one on. Waits for their rounds.
     ///
     /// If a worker cannot wait for one of them, all are closed.
     pub(super) fn poll(
@@ -50,9 +47,10 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         port: u16,
     ) -> io::Result<()> {
         let index = usize::from(port);
-        let (first, generation) = (state.next_worker, state.generations[index]);
-        state.losses[index].open(rx.iter().find_map(Q::counters));
-        state.pools[index] = rx.iter().flat_map(Q::pools).cloned().collect();
+        let known = &mut state.ports[index];
+        let (first, generation) = (known.first, known.generation);
+        known.losses.open(rx.iter().find_map(Q::counters));
+        known.pools = rx.iter().flat_map(Q::pools).cloned().collect();
         let pools: Arc<[Pool]> = self.pools(state).into();
         share_out_buffers(state, &pools);
         let mut napis = Vec::new();
@@ -67,7 +65,7 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
                 owner,
                 bell,
             ));
-            napi.set_steering(&state.steering[index], &self.flows);
+            napi.set_steering(&state.ports[index].steering, &self.flows);
             napis.push(napi);
         }
         state.napis[index] = napis;
@@ -97,7 +95,7 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
     /// The pools that packets come from, each once, the engine's first.
     pub(super) fn pools(&self, state: &State<Q, R>) -> Vec<Pool> {
         let mut pools = vec![self.pool.clone()];
-        for pool in state.pools.iter().flatten() {
+        for pool in state.ports.iter().flat_map(|port| &port.pools) {
             if !pools.iter().any(|known| known.is_same(pool)) {
                 pools.push(pool.clone());
             }

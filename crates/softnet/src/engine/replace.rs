@@ -14,7 +14,10 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         let gone = self.gone.lock().unwrap_or_else(PoisonError::into_inner);
         let mut ports: Vec<u16> = gone
             .try_iter()
-            .filter(|gone| state.generations.get(usize::from(gone.port)) == Some(&gone.generation))
+            .filter(|gone| {
+                let port = state.ports.get(usize::from(gone.port));
+                port.is_some_and(|port| port.generation == gone.generation)
+            })
             .map(|gone| gone.port)
             .collect();
         ports.sort_unstable();
@@ -39,7 +42,8 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
             return Err(EngineError::QueueCount { port, has, given });
         }
         let mut state = self.state();
-        state.generations[index] = state.generations[index].wrapping_add(1);
+        let known = &mut state.ports[index];
+        known.generation = known.generation.wrapping_add(1);
         for worker in &state.workers {
             worker.tell(Command::RemoveRx(port.index));
         }
@@ -57,7 +61,7 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         if let Some(bridge) = state.bridge_of[index] {
             state.bridges[bridge].0.fdb().forget_port(port.index);
         }
-        state.losses[index].close();
+        state.ports[index].losses.close();
         let polled = self.poll(&mut state, rx, &device, port.index);
         drop(state);
         self.sync();

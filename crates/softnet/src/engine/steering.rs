@@ -21,8 +21,8 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         self.sync();
         let mut guard = self.state();
         let state = &mut *guard;
-        if let (Some(kept), Some(napis)) = (state.steering.get_mut(index), state.napis.get(index)) {
-            kept.clone_from(spec);
+        if let (Some(port), Some(napis)) = (state.ports.get_mut(index), state.napis.get(index)) {
+            port.steering.clone_from(spec);
             napis
                 .iter()
                 .for_each(|napi| napi.set_steering(spec, &self.flows));
