@@ -2,7 +2,7 @@
 
 use super::adopt::{oldest_first, turn, turn_back};
 use super::{Header, PacketList};
-use crate::sync::{Pushed, RunList, RunnerGuard, Taken};
+use crate::sync::{Pushed, RunList, RunnerGuard};
 
 /// Packets that wait for the queue's owner, and what only the owner may touch: a [`RunList`] of packets.
 #[derive(Debug)]
@@ -13,11 +13,11 @@ pub struct PacketRun<T> {
 /// What became of a sender's packets; see [`PacketRun::enter`].
 #[derive(Debug)]
 pub enum Entry<'a, T> {
-    /// The caller owns the queue. The packets in its list are those left by others before, which go
-    /// first, and its own.
-    Runs(PacketRunner<'a, T>),
-    /// They wait for the owner.
-    Left,
+    /// The caller owns the queue, and still has its packets. Others left these before, which go
+    /// first.
+    Runs(PacketRunner<'a, T>, PacketList),
+    /// They wait for the owner, behind so many others.
+    Left(usize),
     /// Too many wait. They are still in the caller's list.
     Full,
 }
@@ -36,11 +36,10 @@ impl<T> PacketRun<T> {
     pub fn enter(&self, packets: &mut PacketList, limit: usize) -> Entry<'_, T> {
         loop {
             if let Some((guard, left)) = self.list.try_begin() {
-                put_first(left, packets);
-                return Entry::Runs(PacketRunner { guard });
+                return Entry::Runs(PacketRunner { guard }, oldest_first(left));
             }
             match self.push(packets, limit, false) {
-                Pushed::Left => return Entry::Left,
+                Pushed::Left(before) => return Entry::Left(before),
                 Pushed::Full => return Entry::Full,
                 Pushed::Idle => {}
             }
@@ -48,24 +47,27 @@ impl<T> PacketRun<T> {
     }
 
     /// Leaves `packets` without becoming the owner, also where there is none: the caller must tell
-    /// somebody to run. False, and the packets still in the list, if others wait and together they
-    /// would be more than `limit`.
+    /// somebody to run. Returns how many waited before; none, and the packets still in the list, if
+    /// others wait and together they would be more than `limit`.
     #[inline]
-    pub fn leave(&self, packets: &mut PacketList, limit: usize) -> bool {
-        self.push(packets, limit, true) == Pushed::Left
+    pub fn leave(&self, packets: &mut PacketList, limit: usize) -> Option<usize> {
+        match self.push(packets, limit, true) {
+            Pushed::Left(before) => Some(before),
+            Pushed::Full | Pushed::Idle => None,
+        }
     }
 
     #[inline]
     fn push(&self, packets: &mut PacketList, limit: usize, unattended: bool) -> Pushed {
         let Some(chain) = turn(packets) else {
-            return Pushed::Left;
+            return Pushed::Left(0);
         };
         // SAFETY: `turn` made the chain, linked from `tail` to `head`, and gave it to us.
         let pushed = unsafe {
             self.list
                 .push(chain.tail, chain.head, chain.len, limit, unattended)
         };
-        if pushed != Pushed::Left {
+        if !matches!(pushed, Pushed::Left(_)) {
             // SAFETY: not pushed, so still ours.
             unsafe { turn_back(chain, packets) };
         }
@@ -84,6 +86,12 @@ impl<T> PacketRun<T> {
     pub fn begin_slow(&self) -> (PacketRunner<'_, T>, PacketList) {
         let (guard, left) = self.list.begin_slow();
         (PacketRunner { guard }, oldest_first(left))
+    }
+
+    /// What the owner said last about what is due besides these packets; see [`RunList::backlog`].
+    #[inline]
+    pub fn backlog(&self) -> usize {
+        self.list.backlog()
     }
 
     /// Packets that wait.
@@ -125,13 +133,20 @@ pub struct PacketRunner<'a, T> {
 }
 
 impl<'a, T> PacketRunner<'a, T> {
-    /// Takes what waits, oldest first, and says whether anything but packets was missed, which is
-    /// forgotten: the caller looks at everything after this.
+    /// Takes what waits, oldest first, unless it is more than `limit` packets, and says whether
+    /// anything but packets was missed, which is forgotten: the caller looks at everything after
+    /// this.
     #[inline]
-    pub fn take(&mut self) -> (PacketList, bool) {
-        let taken = self.guard.take();
+    pub fn take(&mut self, limit: usize) -> Option<(PacketList, bool)> {
+        let taken = self.guard.take(limit)?;
         let missed = taken.missed();
-        (oldest_first(taken), missed)
+        Some((oldest_first(taken), missed))
+    }
+
+    /// As [`RunList::set_backlog`].
+    #[inline]
+    pub fn set_backlog(&self, due: u32) {
+        self.guard.set_backlog(due);
     }
 
     /// Gives the queue up, if nothing waits and nothing was missed.
@@ -163,15 +178,5 @@ impl<T> std::ops::DerefMut for PacketRunner<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
         &mut self.guard
-    }
-}
-
-/// Puts what waited in front of `packets`.
-#[inline]
-fn put_first(left: Taken<'_, Header>, packets: &mut PacketList) {
-    if !left.is_empty() {
-        let mut all = oldest_first(left);
-        all.append(packets);
-        *packets = all;
     }
 }

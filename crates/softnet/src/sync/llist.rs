@@ -63,6 +63,9 @@ impl<N: Linked> Default for AdoptionList<N> {
     }
 }
 
+/// What the count can tell; a limit above it counts as that.
+const MOST: usize = u16::MAX as usize;
+
 fn count<N>(head: *mut N) -> usize {
     head.addr() >> SHIFT
 }
@@ -106,7 +109,7 @@ impl<N: Linked> AdoptionList<N> {
         let mut head = self.head.load(Ordering::Relaxed);
         loop {
             let waiting = count(head);
-            if waiting != 0 && waiting + n > limit {
+            if waiting != 0 && waiting + n > limit.min(MOST) {
                 return None;
             }
             // SAFETY: the chain is still ours.
@@ -116,7 +119,7 @@ impl<N: Linked> AdoptionList<N> {
                     self.hints.note(newest, n, waiting);
                 }
             }
-            let tag = (waiting + n).min(usize::from(u16::MAX)) << SHIFT;
+            let tag = (waiting + n).min(MOST) << SHIFT;
             let tagged = newest.as_ptr().map_addr(|a| a | tag);
             // P: publishes the chain; pairs with T.
             match self

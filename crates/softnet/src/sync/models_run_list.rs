@@ -68,7 +68,7 @@ impl Queue {
             }
             // SAFETY: just made, a chain of one.
             match unsafe { self.list.push(node, node, 1, 100, false) } {
-                Pushed::Left => return,
+                Pushed::Left(_) => return,
                 Pushed::Full => unreachable!("the limit is far"),
                 Pushed::Idle => {}
             }
@@ -92,7 +92,14 @@ impl Queue {
                 Ok(()) => return,
                 Err(again) => guard = again,
             }
-            adopted = values(guard.take());
+            adopted = match guard.take(usize::MAX) {
+                Some(taken) => values(taken),
+                None => {
+                    // The control path is next, and tells the worker when it is done.
+                    let _ = guard.leave();
+                    return;
+                }
+            };
         }
     }
 
@@ -291,7 +298,9 @@ fn deactivate(without: Without) {
         let (mut guard, left) = queue.list.begin_slow();
         guard.down = true;
         guard.sent.append(&mut values(left));
-        if guard.leave() && !without.bell {
+        let _ = guard.leave();
+        if !without.bell {
+            // As the control path does, whatever is left.
             queue.ring();
         }
         queue.work(without);
@@ -324,11 +333,11 @@ fn the_limit_of_a_run_is_exact() {
             let node = NonNull::from(Box::leak(Box::new(Node { next: None, value })));
             // SAFETY: just made, a chain of one.
             let pushed = unsafe { queue.list.push(node, node, 1, 1, false) };
-            if pushed != Pushed::Left {
+            if !matches!(pushed, Pushed::Left(_)) {
                 // SAFETY: still ours.
                 drop(unsafe { Box::from_raw(node.as_ptr()) });
             }
-            usize::from(pushed == Pushed::Left)
+            usize::from(matches!(pushed, Pushed::Left(_)))
         };
         let other = queue.clone();
         let thread = thread::spawn(move || push(&other, 1));
@@ -336,5 +345,26 @@ fn the_limit_of_a_run_is_exact() {
         assert_eq!((pushed, queue.list.len()), (1, 1));
         queue.serve(guard, Vec::new(), WHOLE);
         assert_eq!(queue.sent().len(), 1);
+    });
+}
+
+/// Invariant 3: a thread of the control path becomes the owner beside two senders that never pause, and
+/// what they left meanwhile is not stuck.
+#[test]
+fn a_claim_beside_senders_strands_nothing() {
+    loom::model(|| {
+        let queue = Queue::new(false);
+        let other = queue.clone();
+        let sender = thread::spawn(move || {
+            other.transmit(1, WHOLE);
+            other.transmit(2, WHOLE);
+        });
+        let (mut guard, left) = queue.list.begin_slow();
+        guard.sent.append(&mut values(left));
+        let _ = guard.leave();
+        queue.ring();
+        queue.work(WHOLE);
+        sender.join().unwrap();
+        assert_eq!(queue.sent(), [1, 2]);
     });
 }

@@ -1,27 +1,39 @@
-//! Who runs a queue, and what waits for them, in one word: the adoption list (`defer_list` of the kernel's `Qdisc`) and the run state (`qdisc_run_begin`
-//! and `_end`) as one atomic pointer.
+//! Who owns a queue, and what waits for the owner, in one word: the adoption list (`defer_list` of the
+//! kernel's `Qdisc`) and the run state (`qdisc_run_begin` and `_end`) as one atomic pointer.
 //!
-//! The word holds the newest of the waiting nodes, their number in its upper 16 bits, and two flags in its lowest bits: RUNNING (one thread has the
-//! run) and MISSED (something that is not on the list happened meanwhile).
+//! The word holds the newest of the waiting nodes, their number in its upper 16 bits, and three flags
+//! in its lowest bits: RUNNING (one thread is the owner), MISSED (something that is not on the list
+//! happened meanwhile) and CLAIMED (a thread of the control path is next).
 //!
-//! Invariant 1 (INV-TX-5): the value is reached only through a [`RunnerGuard`], and at most one exists, because only the thread whose
-//! compare-and-swap set RUNNING makes one, and only a guard clears it.
+//! Invariant 1 (INV-TX-5): the value is reached only through a [`RunnerGuard`], and at most one
+//! exists, because only the thread whose compare-and-swap set RUNNING makes one, and only a guard
+//! clears it.
 //!
-//! Invariant 2 (INV-TX-2, nothing is stuck): a sender puts nodes on the list only by a compare-and-swap that finds RUNNING set and leaves it set. So whoever
-//! has the run at that moment will see the node: [`end`](RunnerGuard::end) succeeds only if list and MISSED are empty, in the same atomic step that
-//! clears RUNNING. With a list and a run state in two words there is a moment between push and claim at which a preempted sender leaves packets
-//! that nobody serves; here there is none: a sender either finds the run free and *has* it, or leaves its packets to a thread that has it.
-//! A runner whose quota is used up may [`leave`](RunnerGuard::leave) nodes behind; it must then tell the queue's worker, and any sender that comes
-//! before the worker finds the run free and gets the nodes with it.
+//! Invariant 2 (INV-TX-2, nothing is stuck): a sender puts nodes on the list only by a
+//! compare-and-swap that finds RUNNING or CLAIMED set and leaves it set. So the owner, or the claimer
+//! that becomes it, will see the node: [`end`](RunnerGuard::end) succeeds only if list and flags are
+//! empty, in the same atomic step that clears RUNNING. With a list and a run state in two words there
+//! is a moment between push and claim at which a preempted sender leaves packets that nobody serves;
+//! here there is none. An owner whose budget is used up may [`leave`](RunnerGuard::leave) nodes
+//! behind; it must then tell the queue's worker, and any sender that comes before the worker becomes
+//! the owner and gets the nodes with it. A claimer forgets missed events: it must tell the worker
+//! when it gives the list up.
 //!
-//! Ordering: one word, so no two locations race here. Every change is a SeqCst compare-and-swap or swap: the one that takes nodes or the run reads, through a
-//! chain of such changes, from the one that left them, and so sees the nodes' content and the value as they were left.
-//! (Acquire and release would do for that. SeqCst is for callers that look at another location next: a worker's bell, a waiting room.) ABA: nothing
-//! takes a single node; a push that succeeds on a head which was taken and pushed again in between still links to the true head.
+//! Invariant 3 (the control path does not starve): while CLAIMED is set no sender becomes the owner,
+//! and an owner cannot [`take`](RunnerGuard::take). So a claimer waits for one run.
+//!
+//! Ordering: one word, so no two locations race here. Every change is a SeqCst compare-and-swap: the
+//! one that takes nodes or becomes the owner reads, through a chain of such changes, from the one that
+//! left them, and so sees the nodes' content and the value as they were left. (Acquire and release
+//! would do for that. SeqCst is for callers that look at another location next: a worker's event,
+//! senders that wait for capacity.) ABA: nothing takes a single node; a push that succeeds on a head
+//! which was taken and pushed again in between still links to the true head. The backlog beside the
+//! word is a hint, and ordered with nothing.
 //!
 //! The walk down a list that another CPU filled is sped up by [hints](super::hints).
 //!
-//! Cost: a sender that finds the queue idle pays two atomic operations, as many as an uncontended mutex; one that finds it running pays one.
+//! Cost: a sender that finds the queue idle pays two atomic operations, as many as an uncontended
+//! mutex; one that finds it owned pays one.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -31,16 +43,22 @@ use std::ptr::NonNull;
 use crossbeam_utils::CachePadded;
 
 use super::hints::Hints;
-use super::primitive::{AtomicPtr, Ordering, UnsafeCell, store_load_barrier};
+use super::primitive::{AtomicPtr, AtomicU32, Ordering, UnsafeCell, store_load_barrier};
 use super::{Linked, preempt};
 
 /// One thread has the run.
 const RUNNING: usize = 1;
-/// Something other than a push happened since the runner looked last.
+/// Something other than a push happened since the owner looked last.
 const MISSED: usize = 2;
+/// A thread of the control path is next. Senders leave their packets to it.
+const CLAIMED: usize = 4;
+const FLAGS: usize = RUNNING | MISSED | CLAIMED;
 /// Position of the count; see [`AdoptionList`](super::AdoptionList).
 const SHIFT: u32 = 48;
-const ADDRESS: usize = ((1 << SHIFT) - 1) & !(RUNNING | MISSED);
+const ADDRESS: usize = ((1 << SHIFT) - 1) & !FLAGS;
+
+/// What the count can tell; a limit above it counts as that.
+const MOST: usize = u16::MAX as usize;
 
 fn count<N>(word: *mut N) -> usize {
     word.addr() >> SHIFT
@@ -61,8 +79,8 @@ fn flags<N>(flags: usize) -> *mut N {
 /// What became of nodes that a sender wanted to leave to the runner; see [`RunList::push`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pushed {
-    /// They wait for the thread that has the run.
-    Left,
+    /// They wait for the owner, behind so many others (65,535: at least so many).
+    Left(usize),
     /// Too many wait; the caller still has its nodes.
     Full,
     /// Nobody has the run: [begin](RunList::try_begin). The caller still has its nodes.
@@ -125,10 +143,17 @@ impl<'a, N: Linked> Taken<'a, N> {
     }
 }
 
-/// The word, and what only the runner may touch.
+/// What all threads write.
+struct Shared<N> {
+    word: AtomicPtr<N>,
+    /// See [`RunList::backlog`]. On the line that a push needs anyway.
+    backlog: AtomicU32,
+}
+
+/// The word, and what only the owner may touch.
 pub struct RunList<N: Linked, T> {
-    /// Alone on its cache lines: senders write it while the runner is busy with the value.
-    word: CachePadded<AtomicPtr<N>>,
+    /// Alone on its cache lines: senders write it while the owner is busy with the value.
+    word: CachePadded<Shared<N>>,
     /// Read by all, changed by none (what it points to is).
     hints: Hints<N>,
     /// Alone on its lines too: it is the runner's.
@@ -145,13 +170,13 @@ impl<N: Linked, T> RunList<N, T> {
     /// those up to the longest list that there was are ever touched.
     pub fn new(value: T, expected: usize) -> Self {
         const {
-            assert!(
-                align_of::<N>() > (RUNNING | MISSED),
-                "the flags need the lowest bits"
-            );
+            assert!(align_of::<N>() > FLAGS, "the flags need the lowest bits");
         }
         RunList {
-            word: CachePadded::new(AtomicPtr::new(std::ptr::null_mut())),
+            word: CachePadded::new(Shared {
+                word: AtomicPtr::new(std::ptr::null_mut()),
+                backlog: AtomicU32::new(0),
+            }),
             hints: Hints::new(expected),
             value: CachePadded::new(UnsafeCell::new(value)),
         }
@@ -160,13 +185,13 @@ impl<N: Linked, T> RunList<N, T> {
     /// Takes the run with all that waits, if nobody has it. Never waits: the compare-and-swap is tried again only if another thread's succeeded.
     #[inline]
     pub fn try_begin(&self) -> Option<(RunnerGuard<'_, N, T>, Taken<'_, N>)> {
-        let mut word = self.word.load(Ordering::Relaxed);
+        let mut word = self.word.word.load(Ordering::Relaxed);
         loop {
-            if has(word, RUNNING) {
+            if has(word, RUNNING | CLAIMED) {
                 return None;
             }
             preempt::point();
-            match self.word.compare_exchange_weak(
+            match self.word.word.compare_exchange_weak(
                 word,
                 flags(RUNNING),
                 Ordering::SeqCst,
@@ -195,13 +220,13 @@ impl<N: Linked, T> RunList<N, T> {
         limit: usize,
         unattended: bool,
     ) -> Pushed {
-        let mut word = self.word.load(Ordering::Relaxed);
+        let mut word = self.word.word.load(Ordering::Relaxed);
         loop {
-            if !unattended && !has(word, RUNNING) {
+            if !unattended && !has(word, RUNNING | CLAIMED) {
                 return Pushed::Idle;
             }
             let waiting = count(word);
-            if waiting != 0 && waiting + n > limit {
+            if waiting != 0 && waiting + n > limit.min(MOST) {
                 return Pushed::Full;
             }
             // SAFETY: the chain is still ours.
@@ -209,15 +234,17 @@ impl<N: Linked, T> RunList<N, T> {
                 N::set_next(oldest, nodes(word));
                 self.hints.note(newest, n, waiting);
             }
-            let tag = (waiting + n).min(usize::from(u16::MAX)) << SHIFT;
-            let kept = word.addr() & (RUNNING | MISSED);
+            let tag = (waiting + n).min(MOST) << SHIFT;
+            let kept = word.addr() & FLAGS;
             let next = newest.as_ptr().map_addr(|a| a | tag | kept);
             preempt::point();
-            match self
-                .word
-                .compare_exchange_weak(word, next, Ordering::SeqCst, Ordering::Relaxed)
-            {
-                Ok(_) => return Pushed::Left,
+            match self.word.word.compare_exchange_weak(
+                word,
+                next,
+                Ordering::SeqCst,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return Pushed::Left(waiting),
                 Err(now) => word = now,
             }
         }
@@ -226,9 +253,9 @@ impl<N: Linked, T> RunList<N, T> {
     /// Takes the run with all that waits, or makes the thread that has it go round once more. For events that are not on the list: a timer, a driver with
     /// room again, a worker's turn.
     pub fn begin_or_miss(&self) -> Option<(RunnerGuard<'_, N, T>, Taken<'_, N>)> {
-        let mut word = self.word.load(Ordering::Relaxed);
+        let mut word = self.word.word.load(Ordering::Relaxed);
         loop {
-            let running = has(word, RUNNING);
+            let running = has(word, RUNNING | CLAIMED);
             let next = if running {
                 word.map_addr(|a| a | MISSED)
             } else {
@@ -236,10 +263,12 @@ impl<N: Linked, T> RunList<N, T> {
             };
             // Also where MISSED is set already: the runner that sees it must see what happened before this call.
             preempt::point();
-            match self
-                .word
-                .compare_exchange_weak(word, next, Ordering::SeqCst, Ordering::Relaxed)
-            {
+            match self.word.word.compare_exchange_weak(
+                word,
+                next,
+                Ordering::SeqCst,
+                Ordering::Relaxed,
+            ) {
                 Ok(_) if running => return None,
                 Ok(_) => {
                     return Some((RunnerGuard::of(self), Taken::of(word, Some(&self.hints))));
@@ -249,43 +278,71 @@ impl<N: Linked, T> RunList<N, T> {
         }
     }
 
-    /// Takes the run with all that waits, yielding the CPU while another thread has it. For the control path only.
+    /// Becomes the owner with all that waits, yielding the CPU while another thread is. Waits for the
+    /// present owner's run and for no other: from now on senders leave their packets to this thread.
+    /// For the control path only.
     pub fn begin_slow(&self) -> (RunnerGuard<'_, N, T>, Taken<'_, N>) {
+        let mut word = self.word.word.load(Ordering::Relaxed);
         loop {
-            if let Some(begun) = self.try_begin() {
-                return begun;
+            let running = has(word, RUNNING);
+            let next = if running {
+                word.map_addr(|a| a | CLAIMED)
+            } else {
+                flags(RUNNING)
+            };
+            preempt::point();
+            match self.word.word.compare_exchange_weak(
+                word,
+                next,
+                Ordering::SeqCst,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) if running => {
+                    #[cfg(loom)]
+                    loom::thread::yield_now();
+                    #[cfg(not(loom))]
+                    std::thread::yield_now();
+                    word = self.word.word.load(Ordering::Relaxed);
+                }
+                Ok(_) => {
+                    return (RunnerGuard::of(self), Taken::of(word, Some(&self.hints)));
+                }
+                Err(now) => word = now,
             }
-            #[cfg(loom)]
-            loom::thread::yield_now();
-            #[cfg(not(loom))]
-            std::thread::yield_now();
         }
+    }
+
+    /// What the owner said last about what is due besides the list: a hint that costs no cache line
+    /// of its own.
+    #[inline]
+    pub fn backlog(&self) -> usize {
+        self.word.backlog.load(Ordering::Relaxed) as usize
     }
 
     /// Whether some thread runs at this moment.
     pub fn is_running(&self) -> bool {
-        has(self.word.load(Ordering::Relaxed), RUNNING)
+        has(self.word.word.load(Ordering::Relaxed), RUNNING)
     }
 
     /// How many nodes wait (at most 65,535 are told apart).
     pub fn len(&self) -> usize {
-        count(self.word.load(Ordering::Relaxed))
+        count(self.word.word.load(Ordering::Relaxed))
     }
 
     /// Whether nothing waits and nobody runs. What ran before is seen as done.
     pub fn is_idle(&self) -> bool {
-        self.word.load(Ordering::Acquire).is_null()
+        self.word.word.load(Ordering::Acquire).is_null()
     }
 
     /// Whether no node waits.
     pub fn is_empty(&self) -> bool {
-        nodes(self.word.load(Ordering::Acquire)).is_none()
+        nodes(self.word.word.load(Ordering::Acquire)).is_none()
     }
 
     /// What waits, where the caller proves by `&mut` that nobody runs.
     pub fn take_mut(&mut self) -> Taken<'_, N> {
         Taken::of(
-            self.word.swap(std::ptr::null_mut(), Ordering::Acquire),
+            self.word.word.swap(std::ptr::null_mut(), Ordering::Acquire),
             Some(&self.hints),
         )
     }
@@ -326,17 +383,43 @@ impl<'a, N: Linked, T> RunnerGuard<'a, N, T> {
         }
     }
 
-    /// Takes what waits, and forgets missed events: the caller looks at everything after this.
+    /// Takes what waits, unless it is more than `limit` nodes, and forgets missed events: the caller
+    /// looks at everything after this. A try is repeated only where another push succeeded, so at
+    /// most `limit` times.
     #[inline]
-    pub fn take(&mut self) -> Taken<'_, N> {
-        if self.list.word.load(Ordering::Relaxed).addr() == RUNNING {
-            return Taken::none();
+    pub fn take(&mut self, limit: usize) -> Option<Taken<'_, N>> {
+        let shared = &self.list.word;
+        let mut word = shared.word.load(Ordering::Relaxed);
+        loop {
+            if word.addr() == RUNNING {
+                return Some(Taken::none());
+            }
+            // Somebody of the control path waits for this owner.
+            if count(word) > limit || has(word, CLAIMED) {
+                return None;
+            }
+            preempt::point();
+            match shared.word.compare_exchange_weak(
+                word,
+                flags(RUNNING),
+                Ordering::SeqCst,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => break,
+                Err(now) => word = now,
+            }
         }
-        preempt::point();
-        let word = self.list.word.swap(flags(RUNNING), Ordering::SeqCst);
-        let taken = Taken::of(word, Some(&self.list.hints));
         store_load_barrier();
-        taken
+        Some(Taken::of(word, Some(&self.list.hints)))
+    }
+
+    /// Says what is due besides the list; see [`RunList::backlog`].
+    #[inline]
+    pub fn set_backlog(&self, due: u32) {
+        let backlog = &self.list.word.backlog;
+        if backlog.load(Ordering::Relaxed) != due {
+            backlog.store(due, Ordering::Relaxed);
+        }
     }
 
     /// Whether nodes wait now.
@@ -351,7 +434,7 @@ impl<'a, N: Linked, T> RunnerGuard<'a, N, T> {
     #[inline]
     pub fn end(self) -> Result<(), RunnerGuard<'a, N, T>> {
         preempt::point();
-        let ended = self.list.word.compare_exchange(
+        let ended = self.list.word.word.compare_exchange(
             flags(RUNNING),
             flags(0),
             Ordering::SeqCst,
@@ -376,14 +459,16 @@ impl<'a, N: Linked, T> RunnerGuard<'a, N, T> {
 impl<N: Linked, T> RunList<N, T> {
     /// Clears both flags.
     fn stop(&self) -> bool {
-        let mut word = self.word.load(Ordering::Relaxed);
+        let mut word = self.word.word.load(Ordering::Relaxed);
         loop {
             let next = word.map_addr(|a| a & !(RUNNING | MISSED));
             preempt::point();
-            match self
-                .word
-                .compare_exchange_weak(word, next, Ordering::SeqCst, Ordering::Relaxed)
-            {
+            match self.word.word.compare_exchange_weak(
+                word,
+                next,
+                Ordering::SeqCst,
+                Ordering::Relaxed,
+            ) {
                 Ok(_) => return word.addr() != RUNNING,
                 Err(now) => word = now,
             }

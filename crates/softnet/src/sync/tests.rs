@@ -1,7 +1,7 @@
 //! The protocols on real threads, and under miri.
 
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::*;
 
@@ -83,14 +83,14 @@ fn a_run_list_loses_and_reorders_nothing() {
                 guard.push(unsafe { Box::from_raw(node.as_ptr()) }.value);
                 while let Err(again) = guard.end() {
                     guard = again;
-                    let more = values(guard.take());
+                    let more = values(guard.take(usize::MAX).expect("no limit"));
                     guard.extend(more);
                 }
                 return;
             }
             // SAFETY: a chain of one, which is ours until it is pushed.
             match unsafe { list.push(node, node, 1, usize::MAX, false) } {
-                Pushed::Left => return,
+                Pushed::Left(_) => return,
                 Pushed::Full => unreachable!("there is no limit"),
                 Pushed::Idle => {}
             }
@@ -109,4 +109,79 @@ fn a_run_list_loses_and_reorders_nothing() {
         let own = sent.iter().filter(|&&v| v / ROUNDS == sender);
         assert!(own.is_sorted(), "INV-TX-3");
     }
+}
+
+fn leaked(value: usize, next: Option<NonNull<Node>>) -> NonNull<Node> {
+    NonNull::from(Box::leak(Box::new(Node { next, value })))
+}
+
+/// A chain of `n` nodes; its newest and its oldest.
+fn chain(n: usize) -> (NonNull<Node>, NonNull<Node>) {
+    let oldest = leaked(0, None);
+    let newest = (1..n).fold(oldest, |next, value| leaked(value, Some(next)));
+    (newest, oldest)
+}
+
+/// The count has 16 bits: a limit above what it can tell was no limit at all.
+#[test]
+#[cfg_attr(miri, ignore = "65,536 allocations")]
+fn a_limit_above_the_count_still_holds() {
+    let list = RunList::<Node, ()>::new((), 0);
+    let (guard, _) = list.try_begin().expect("idle");
+    let (newest, oldest) = chain(65_535);
+    // SAFETY: just made, and linked so.
+    let pushed = unsafe { list.push(newest, oldest, 65_535, 70_000, false) };
+    assert_eq!(pushed, Pushed::Left(0));
+    let one = leaked(0, None);
+    // SAFETY: a chain of one.
+    let pushed = unsafe { list.push(one, one, 1, 70_000, false) };
+    assert_eq!(pushed, Pushed::Full);
+    drop(guard);
+    let adoption = AdoptionList::<Node>::new();
+    let (_, left) = list.try_begin().expect("idle");
+    let mut nodes = 0;
+    left.visit(|node| {
+        nodes += 1;
+        // SAFETY: given to us, made from a box.
+        drop(unsafe { Box::from_raw(node.as_ptr()) });
+    });
+    assert_eq!(nodes, 65_535);
+    let (newest, oldest) = chain(65_535);
+    // SAFETY: as above.
+    assert!(unsafe { adoption.push(newest, oldest, 65_535, 70_000) }.is_some());
+    // SAFETY: still ours.
+    assert!(unsafe { adoption.push(one, one, 1, 70_000) }.is_none());
+    // SAFETY: as above.
+    adoption.take(|node| drop(unsafe { Box::from_raw(node.as_ptr()) }));
+    // SAFETY: refused, so still ours.
+    drop(unsafe { Box::from_raw(one.as_ptr()) });
+}
+
+/// Under load some sender always was the owner when the control path looked. Now it is next.
+#[test]
+fn the_control_path_is_next() {
+    let list = RunList::<Node, ()>::new((), 0);
+    let (served, over) = (AtomicBool::new(false), AtomicBool::new(false));
+    let (mut guard, _) = list.try_begin().expect("idle");
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let (guard, _) = list.begin_slow();
+            served.store(true, Ordering::Release);
+            while !over.load(Ordering::Acquire) {
+                std::thread::yield_now();
+            }
+            let _ = guard.leave();
+        });
+        // The owner notices, and may not adopt any more.
+        while guard.take(usize::MAX).is_some() {
+            std::thread::yield_now();
+        }
+        assert!(guard.leave());
+        while !served.load(Ordering::Acquire) {
+            assert!(list.try_begin().is_none());
+            assert!(list.begin_or_miss().is_none());
+        }
+        over.store(true, Ordering::Release);
+    });
+    assert!(list.try_begin().is_some());
 }

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
-use super::testbench::{BUFFERS, Bench};
+use super::testbench::{BUFFERS, Bench, Hook, HookedRing};
 use super::*;
 use crate::forward::{Actions, Mirred, MirredDir, MirredMode};
 use crate::packet::{Gso, GsoKind, PacketList};
@@ -223,23 +223,6 @@ fn bug_tx_10_lengths_never_wrap() {
                 assert!(own.is_sorted_by(|a, b| a < b), "INV-TX-3");
             }
         }
-    }
-}
-
-/// What a driver does in the middle of a run.
-type Hook = Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>;
-
-/// Calls back from its first transmission.
-struct HookedRing {
-    ring: RecordingRing,
-    hook: Hook,
-}
-
-impl TxRing for HookedRing {
-    fn xmit(&mut self, packets: &mut PacketList, sent: &mut Sent) -> Xmit {
-        let hook = self.hook.lock().unwrap().take();
-        hook.into_iter().for_each(|hook| hook());
-        self.ring.xmit(packets, sent)
     }
 }
 

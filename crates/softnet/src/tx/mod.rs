@@ -42,6 +42,8 @@ pub use standalone::{Standalone, StandaloneError};
 pub use validate::validate;
 
 #[cfg(test)]
+mod bound_tests;
+#[cfg(test)]
 mod bug_tests;
 #[cfg(test)]
 mod driver_tests;

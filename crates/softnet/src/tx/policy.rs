@@ -1,33 +1,49 @@
 //! Who runs a queue, and for how long.
 
-/// Packets a run sends before it hands over to the worker (the kernel's `dev_tx_weight`).
+/// Wire packets that an owner sends before it hands over to the worker (the kernel's
+/// `dev_tx_weight`).
 pub const RUN_QUOTA: usize = 64;
 
-/// Packets that a helper thread which serves nothing but its device sends in one run. While it has the run, senders only push.
+/// Wire packets that a helper thread which serves nothing but its device sends in one run. While it
+/// owns the queue, senders only push.
 pub(super) const HELPER_QUOTA: usize = 16 * RUN_QUOTA;
 
-/// Packets that may wait on the adoption list unless configured otherwise (the kernel's `net.core.qdisc_max_burst`, which is 1000 there).
+/// Packets that may wait on the adoption list unless configured otherwise (the kernel's
+/// `net.core.qdisc_max_burst`, which is 1000 there). It bounds the list alone, not the qdisc.
 ///
-/// In the kernel nobody is preempted while he holds the queue; here a runner can lose its CPU for milliseconds, and what the others send meanwhile has to
-/// wait somewhere. The default is 4 ms (a time slice) of 10 million packets per second. It bounds the list alone, not the discipline.
-pub const QDISC_MAX_BURST: usize = 40_000;
+/// In the kernel nobody is preempted while it owns the queue. Here an owner can lose its CPU, and
+/// then every other sender may leave one list before it [yields](TxPolicy::yields): 256 threads that
+/// send 32 packets in a call.
+pub const QDISC_MAX_BURST: usize = 8192;
+
+/// Packets due, on the adoption list and in the qdisc, from which on a sender yields. Twice what one
+/// run sends, so that an owner that makes progress is not disturbed. (Half of it costs two threads
+/// a fourth of their packets/s; four times as much gives nothing: `docs/results/tx-adopt.md`.)
+pub(super) const CROWDED: usize = 2 * RUN_QUOTA;
 
 /// Who runs a queue, and for how long.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TxPolicy {
-    /// Packets that may wait for the thread that runs the queue, 1 to 65,535 (above: as that). What a sender has beyond that is dropped as
+    /// Packets that may wait for the queue's owner, 0 to 65,535 (above: as that). An empty list takes
+    /// any number; what a sender has beyond that is dropped as
     /// [`DropReason::QdiscBurst`](crate::stats::DropReason::QdiscBurst).
     pub max_burst: usize,
     /// Who runs the queue.
     pub served_by: ServedBy,
+    /// Whether a sender that leaves packets where many are due yields the CPU once (`sched_yield`),
+    /// since the owner may be preempted and need it. Set: a call may cost a turn of the scheduler.
+    /// Not set, for event loops: it gets [`XmitResult::Congestion`](super::XmitResult) instead, and
+    /// should look at the queue's [capacity](super::TxQueue::waiting).
+    pub yields: bool,
 }
 
 impl Default for TxPolicy {
-    /// Senders run the queue; only the quota bounds a run.
+    /// Senders run the queue, and yield.
     fn default() -> Self {
         TxPolicy {
             max_burst: QDISC_MAX_BURST,
             served_by: ServedBy::default(),
+            yields: true,
         }
     }
 }

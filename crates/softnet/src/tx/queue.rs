@@ -19,7 +19,7 @@ use super::runner::{Budget, Left, Runner};
 use super::watch::Watch;
 use crate::packet::{PacketList, PacketRun, PacketRunner};
 use crate::pool::Pool;
-use crate::qdisc::{AnyQdisc, QdiscStats};
+use crate::qdisc::{AnyQdisc, Qdisc as _, QdiscStats, Verdict};
 use crate::rx::{Doorbell, Event};
 use crate::stats::{DropCounters, Published};
 use crate::sync::preempt;
@@ -28,15 +28,28 @@ use crate::time::Time;
 /// Position of the length in frames among the published numbers.
 const QLEN: usize = 5;
 
-/// What became of packets given to a transmit call (`NET_XMIT_*`). The packets are consumed in any case.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What became of the caller's own packets in a transmit call (`NET_XMIT_*`, INV-TX-9). The packets
+/// are consumed in any case, and what the driver refuses later is in the device's counters only.
+/// Ordered: of several, the last is the worst.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum XmitResult {
-    /// Accepted: sent, queued, or left to the thread that runs the queue.
+    /// Accepted: sent, queued, stolen by an action, or left to the queue's owner.
     Success,
-    /// Dropped: the only packet of the call did not get in, or too many packets wait for adoption.
-    Drop,
-    /// Congestion: some packets were dropped, not necessarily the caller's.
+    /// Accepted, but the sender had better slow down: another packet was dropped for one of these,
+    /// or much is waiting and the sender does not [yield](super::TxPolicy::yields).
     Congestion,
+    /// At least one was dropped: by the qdisc, or because too many packets wait for adoption.
+    Drop,
+}
+
+impl From<Verdict> for XmitResult {
+    fn from(verdict: Verdict) -> XmitResult {
+        match verdict {
+            Verdict::Queued | Verdict::Stolen => XmitResult::Success,
+            Verdict::Congestion => XmitResult::Congestion,
+            Verdict::Dropped => XmitResult::Drop,
+        }
+    }
 }
 
 /// Numbers of a queue. Frames or wire packets as said in [`QdiscStats`].
@@ -95,12 +108,13 @@ pub(super) struct Surroundings {
     pub(super) token: usize,
 }
 
-/// How a round through the discipline ended; both say how many packets were dropped.
+/// How a round through the qdisc ended.
 enum Round<'a, R> {
-    /// The run is given up. The queue wants to be run again at this time; [`Time::MAX`]: it does not. (Not an `Option`: its copies stall the processor.)
-    Over(u64, Time),
+    /// The queue is given up. It wants to be run again at this time; [`Time::MAX`]: it does not.
+    /// (Not an `Option`: its copies stall the processor.)
+    Over(Time),
     /// Packets or events came meanwhile: the run goes on.
-    Again(PacketRunner<'a, Runner<R>>, u64),
+    Again(PacketRunner<'a, Runner<R>>),
 }
 
 impl<R: TxRing> TxQueue<R> {
@@ -139,24 +153,32 @@ impl<R: TxRing> TxQueue<R> {
         &self.quota
     }
 
-    /// Runs the queue until nothing is left or the budget is used up. Returns how many packets were dropped, and when the queue wants to be run again
+    /// Runs the queue until nothing is left or the budget is used up: first `left`, what others left
+    /// to it, then `own`. Returns what became of `own`, and when the queue wants to be run again
     /// ([`Time::MAX`]: it does not).
     ///
-    /// The worker's timer is armed inside the run, so that `armed` has one writer at a time: by this function if `arm` says that the runner
-    /// is a sender (at that time), else by the worker itself.
+    /// The worker's timer is armed inside the run, so that `armed` has one writer at a time: by this
+    /// function if `arm` says that the owner is a sender (at that time), else by the worker itself.
     #[inline]
     pub(super) fn serve(
         &self,
         mut runner: PacketRunner<'_, Runner<R>>,
-        adopted: &mut PacketList,
+        left: &mut PacketList,
+        own: &mut PacketList,
         mut budget: Budget,
         arm: Option<Time>,
-    ) -> (u64, Time) {
-        let mut drops = 0;
+    ) -> (Verdict, Time) {
+        let mut verdict = Verdict::Queued;
         let mut missed = false;
+        budget.adopt(left.len());
         loop {
-            if runner.run_through(self, adopted, &mut budget, &self.published) {
-                // Nothing is left. Whoever emptied the discipline may have left a time behind for
+            let others = !left.is_empty();
+            let first = if others { &mut *left } else { &mut *own };
+            if runner.run_through(self, first, &mut budget, &self.published) {
+                if others && !own.is_empty() {
+                    continue;
+                }
+                // Nothing is left. Whoever emptied the qdisc may have left a time behind for
                 // which the worker, if that is who runs here, does not come back.
                 if self.aside.armed.load(Ordering::Relaxed) != u64::MAX {
                     self.aside.armed.store(u64::MAX, Ordering::Relaxed);
@@ -164,21 +186,35 @@ impl<R: TxRing> TxQueue<R> {
                 match runner.end() {
                     Ok(()) => {
                         self.aside.room.published();
-                        return (drops, Time::MAX);
+                        return (verdict, Time::MAX);
                     }
                     Err(again) => runner = again,
                 }
             } else {
-                match self.serve_queue(runner, adopted, &mut budget, arm, missed) {
-                    Round::Over(dropped, timer) => return (drops + dropped, timer),
-                    Round::Again(again, dropped) => {
-                        runner = again;
-                        drops += dropped;
-                    }
+                verdict = verdict.max(runner.enqueue(self, left, own, budget.start));
+                match self.serve_queue(runner, &mut budget, arm, missed) {
+                    Round::Over(timer) => return (verdict, timer),
+                    Round::Again(again) => runner = again,
                 }
             }
-            (*adopted, missed) = runner.take();
+            match runner.take(budget.adoptions) {
+                Some(more) => (*left, missed) = more,
+                None => {
+                    self.hand_over(runner);
+                    return (verdict, Time::MAX);
+                }
+            }
+            budget.adopt(left.len());
         }
+    }
+
+    /// Gives the queue up with what waits: more than this run may enqueue. The worker goes on.
+    #[cold]
+    fn hand_over(&self, runner: PacketRunner<'_, Runner<R>>) {
+        let _ = runner.leave();
+        preempt::point();
+        self.doorbell.ring(self.token);
+        self.aside.room.published();
     }
 
     /// One round of [`serve`](TxQueue::serve) through the discipline: the run goes on if packets were left to it meanwhile.
@@ -186,16 +222,19 @@ impl<R: TxRing> TxQueue<R> {
     fn serve_queue<'a>(
         &self,
         mut runner: PacketRunner<'a, Runner<R>>,
-        adopted: &mut PacketList,
         budget: &mut Budget,
         arm: Option<Time>,
         missed: bool,
     ) -> Round<'a, R> {
         preempt::point();
-        let left = runner.run(self, adopted, budget);
+        let left = runner.run(self, budget);
         preempt::point();
         runner.watched(&self.aside.watch, left, budget.start);
-        let drops = runner.dropped.wire_packets();
+        let due = if left == Left::More {
+            runner.qdisc.stats().qlen as u32
+        } else {
+            0
+        };
         runner.publish(&self.published);
         runner.dropped.settle(&self.drops);
         let timer = if let Left::Until(time) = left {
@@ -207,18 +246,17 @@ impl<R: TxRing> TxQueue<R> {
             Some(now) if timer != Time::MAX => self.arm(timer, now, missed),
             _ => self.aside.armed.store(timer.nanos(), Ordering::Relaxed),
         }
-        if left == Left::More || budget.packets == 0 || budget.adoptions == 0 {
+        runner.set_backlog(due);
+        if left == Left::More || budget.packets == 0 {
             if runner.leave() || left == Left::More {
                 preempt::point();
                 self.doorbell.ring(self.token);
             }
-        } else {
-            if let Err(again) = runner.end() {
-                return Round::Again(again, drops);
-            }
+        } else if let Err(again) = runner.end() {
+            return Round::Again(again);
         }
         self.aside.room.published();
-        Round::Over(drops, timer)
+        Round::Over(timer)
     }
 
     /// Asks the worker to come back at `time`, unless it will do so anyway. If the worker was turned away meanwhile (`missed`), it has
@@ -234,9 +272,9 @@ impl<R: TxRing> TxQueue<R> {
     /// The worker's turn: runs the queue for at most `quota` packets, and says when it wants to be run again at the latest.
     pub(crate) fn run_from_worker(&self, quota: usize, now: Time) -> Option<Time> {
         // If another thread runs, it goes round once more, and then arms or rings as it finds things.
-        let (runner, mut adopted) = self.run.begin_or_miss()?;
-        let budget = Budget::new(quota, now);
-        let (_, timer) = self.serve(runner, &mut adopted, budget, None);
+        let (runner, mut left) = self.run.begin_or_miss()?;
+        let budget = Budget::new(quota, self.policy.max_burst, now);
+        let (_, timer) = self.serve(runner, &mut left, &mut PacketList::new(), budget, None);
         (timer != Time::MAX).then_some(timer)
     }
 

@@ -6,12 +6,9 @@ use super::requeue::Requeue;
 use super::ring::{Sent, TxRing, Xmit};
 use super::validate;
 use crate::packet::{MergeKinds, Packet, PacketList, merge};
-use crate::qdisc::{AnyQdisc, Next, Qdisc, WireSum};
+use crate::qdisc::{AnyQdisc, Next, Qdisc, Verdict, WireSum};
 use crate::stats::{DropReason, Dropped, Published, Sampler};
 use crate::time::Time;
-
-/// Packets that a run enqueues for each that it may send: so many that a burst reaches the discipline, and its limit, soon.
-const ADOPTIONS: usize = 4;
 
 /// Positions among the published numbers; see [`Runner::publish`].
 const BYTES: usize = 0;
@@ -41,7 +38,7 @@ pub(super) enum Left {
 pub(super) struct Budget {
     /// Wire packets to send.
     pub(super) packets: usize,
-    /// Packets to enqueue.
+    /// Packets of others to enqueue (or to drop, where the device is down).
     pub(super) adoptions: usize,
     /// When the run began.
     pub(super) start: Time,
@@ -50,10 +47,10 @@ pub(super) struct Budget {
 impl Budget {
     /// Of a run that begins now, and sends at most `packets`.
     #[inline]
-    pub(super) fn new(packets: usize, now: Time) -> Budget {
+    pub(super) fn new(packets: usize, adoptions: usize, now: Time) -> Budget {
         Budget {
             packets,
-            adoptions: ADOPTIONS * packets,
+            adoptions,
             start: now,
         }
     }
@@ -64,16 +61,22 @@ impl Budget {
         self.packets = self.packets.saturating_sub(wire_packets as usize);
     }
 
+    /// Charges packets that were taken off the adoption list.
+    #[inline]
+    pub(super) fn adopt(&mut self, packets: usize) {
+        self.adoptions = self.adoptions.saturating_sub(packets);
+    }
+
     fn is_used_up(&self) -> bool {
         self.packets == 0
     }
 }
 
-/// What only the runner touches.
+/// What only the owner touches.
 #[derive(Debug)]
 pub(super) struct Runner<R> {
     pub(super) qdisc: AnyQdisc,
-    /// Taken off the adoption list, but not enqueued yet.
+    /// Taken off the adoption list by the control path, but not enqueued yet.
     pub(super) adopted: PacketList,
     /// What the driver gave back, and what waits for a full ring; already fit for the driver.
     pub(super) requeued: Requeue,
@@ -136,40 +139,75 @@ impl<R: TxRing> Runner<R> {
         all
     }
 
-    /// Enqueues what was adopted, dequeues and sends, within `budget`.
-    pub(super) fn run(
+    /// Enqueues what others left and the caller's own packets, all of it before anything is dequeued,
+    /// so that the qdisc sees every packet. Returns what became of the caller's own.
+    pub(super) fn enqueue(
         &mut self,
         queue: &TxQueue<R>,
-        adopted: &mut PacketList,
-        budget: &mut Budget,
-    ) -> Left {
-        let now = budget.start;
+        left: &mut PacketList,
+        own: &mut PacketList,
+        now: Time,
+    ) -> Verdict {
+        if !self.adopted.is_empty() {
+            self.adopted.append(left);
+            *left = self.adopted.take();
+        }
         if !self.active {
-            self.dropped
-                .append(self.adopted.take(), DropReason::DeviceDown);
-            self.dropped.append(adopted.take(), DropReason::DeviceDown);
+            let verdict = if own.is_empty() {
+                Verdict::Queued
+            } else {
+                Verdict::Dropped
+            };
+            self.dropped.append(left.take(), DropReason::DeviceDown);
+            self.dropped.append(own.take(), DropReason::DeviceDown);
+            return verdict;
+        }
+        self.enqueue_within_quota(queue, left, now);
+        self.enqueue_within_quota(queue, own, now)
+    }
+
+    /// Enqueues packets, and drops those beyond the queue's [quota](super::quota) of buffers.
+    #[inline]
+    fn enqueue_within_quota(
+        &mut self,
+        queue: &TxQueue<R>,
+        packets: &mut PacketList,
+        now: Time,
+    ) -> Verdict {
+        if packets.is_empty() {
+            return Verdict::Queued;
+        }
+        let mut cut = Verdict::Queued;
+        if let Some(limit) = queue.quota().limit() {
+            let stats = self.qdisc.stats();
+            let queued = stats.memory.max(stats.qlen * SMALL_BUFFER);
+            let offered = packets.len();
+            limit.cut(queued + self.dequeued_memory(), packets, &mut self.dropped);
+            if packets.len() < offered {
+                cut = Verdict::Dropped;
+            }
+        }
+        self.qdisc.enqueue(packets, now, &mut self.dropped).max(cut)
+    }
+
+    /// Dequeues and sends, within `budget`.
+    pub(super) fn run(&mut self, queue: &TxQueue<R>, budget: &mut Budget) -> Left {
+        if !self.active {
             return Left::Nothing;
         }
-        let all = self.enqueue(queue, adopted, now, budget);
         if self.rings.len() != 1 {
             if self.rings.is_empty() {
-                // The device's discipline is another queue's now: the worker takes what came too late there.
+                // The device's qdisc is another queue's now: the worker takes what came too late.
                 let idle = self.qdisc.stats().qlen == 0 && self.nothing_dequeued();
                 return if idle { Left::Nothing } else { Left::More };
             }
-            self.requeued.now = now;
+            self.requeued.now = budget.start;
         }
-        let left = self.dequeue_and_send(queue, budget, all);
-        if left == Left::Stopped && !all {
-            // Nobody comes before the driver wakes: the discipline, and its limit, see the rest now.
-            let mut rest = self.adopted.take();
-            self.enqueue_within_quota(queue, &mut rest, now);
-        }
-        left
+        self.dequeue_and_send(queue, budget)
     }
 
-    /// The rest of a [`run`](Runner::run); `all`: nothing is left to be enqueued.
-    fn dequeue_and_send(&mut self, queue: &TxQueue<R>, budget: &mut Budget, all: bool) -> Left {
+    /// The rest of a [`run`](Runner::run).
+    fn dequeue_and_send(&mut self, queue: &TxQueue<R>, budget: &mut Budget) -> Left {
         let now = budget.start;
         // INV-TX-4: what the driver refused before goes first.
         if self.stopped || !self.requeued.is_empty() {
@@ -199,7 +237,6 @@ impl<R: TxRing> Runner<R> {
                 continue;
             }
             match next {
-                Next::Idle | Next::At(_) if !all => return Left::More,
                 Next::Idle => return Left::Nothing,
                 Next::At(time) => return Left::Until(time),
                 Next::Ready => {}
@@ -264,42 +301,6 @@ impl<R: TxRing> Runner<R> {
         published.put(TX_PACKETS, self.sent.packets);
         published.put(TX_BYTES, self.sent.bytes);
         true
-    }
-
-    /// Enqueues what was adopted, as far as the budget goes; false if some is left for the next run.
-    #[inline]
-    fn enqueue(
-        &mut self,
-        queue: &TxQueue<R>,
-        adopted: &mut PacketList,
-        now: Time,
-        budget: &mut Budget,
-    ) -> bool {
-        if adopted.len() <= budget.adoptions && self.adopted.is_empty() {
-            budget.adoptions = budget.adoptions.saturating_sub(adopted.len());
-            if !adopted.is_empty() {
-                self.enqueue_within_quota(queue, adopted, now);
-            }
-            return true;
-        }
-        self.adopted.append(adopted);
-        let mut some = PacketList::new();
-        self.adopted.split_front(budget.adoptions, &mut some);
-        budget.adoptions -= some.len();
-        self.enqueue_within_quota(queue, &mut some, now);
-        self.adopted.is_empty()
-    }
-
-    /// Enqueues packets, and drops those beyond the queue's [quota](super::quota) of buffers.
-    #[inline]
-    fn enqueue_within_quota(&mut self, queue: &TxQueue<R>, packets: &mut PacketList, now: Time) {
-        if let Some(limit) = queue.quota().limit() {
-            let stats = self.qdisc.stats();
-            let queued = stats.memory.max(stats.qlen * SMALL_BUFFER);
-            let used = queued + self.dequeued_memory();
-            limit.cut(used, packets, &mut self.dropped);
-        }
-        self.qdisc.enqueue(packets, now, &mut self.dropped);
     }
 
     /// Bytes that the ring should be given now (see [`TxRing::available`]). Where one discipline feeds several rings, each is asked when it gets something.

@@ -139,7 +139,7 @@ impl<R: TxRing + 'static> Standalone<R> {
         while Instant::now() < end && !queues.iter().all(|queue| queue.is_empty()) {
             std::thread::sleep(Duration::from_millis(1));
         }
-        queues.iter().for_each(|queue| queue.set_active(false));
+        self.device.deactivate();
     }
 }
 

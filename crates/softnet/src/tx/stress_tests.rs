@@ -96,6 +96,7 @@ fn stress(senders: u32, served_by: ServedBy, time: Duration) {
         policy: TxPolicy {
             max_burst: 2_000,
             served_by,
+            yields: true,
         },
     };
     let out = Standalone::start(config, vec![driver], &pool, clock.clone()).unwrap();

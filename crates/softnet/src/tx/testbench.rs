@@ -1,13 +1,13 @@
 //! A device whose worker is the test.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use super::*;
 use crate::packet::{Packet, PacketList};
 use crate::pool::Pool;
 use crate::qdisc::QdiscSpec;
 use crate::rx::Doorbell;
-use crate::testing::{NoWake, frame, pool};
+use crate::testing::{NoWake, RecordingRing, frame, pool};
 use crate::time::Time;
 
 /// Packets of the pool.
@@ -97,5 +97,22 @@ impl<R: TxRing> Bench<R> {
         assert_eq!(total.backlog, 100 * total.qlen);
         assert_eq!(self.pool.stats().free as u64 + total.qlen, BUFFERS as u64);
         assert_eq!(self.device.is_empty(), total.qlen == 0);
+    }
+}
+
+/// What a driver does in the middle of a run.
+pub(super) type Hook = Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>;
+
+/// Calls back from its first transmission.
+pub(super) struct HookedRing {
+    pub(super) ring: RecordingRing,
+    pub(super) hook: Hook,
+}
+
+impl TxRing for HookedRing {
+    fn xmit(&mut self, packets: &mut PacketList, sent: &mut Sent) -> Xmit {
+        let hook = self.hook.lock().unwrap().take();
+        hook.into_iter().for_each(|hook| hook());
+        self.ring.xmit(packets, sent)
     }
 }

@@ -66,7 +66,7 @@ impl<R: TxRing> Device<R> {
         } else {
             None
         };
-        worse(result, self.push(packets, now))
+        result.max(self.push(packets, now))
     }
 
     /// Notes that this thread is inside of the device, unless it has no business there.
@@ -103,7 +103,7 @@ impl<R: TxRing> Device<R> {
         let mut current = 0;
         while let Some(mut packet) = packets.pop_front() {
             if held.is_full() {
-                result = worse(result, queues[current].transmit_list(&mut run, now));
+                result = result.max(queues[current].transmit_list(&mut run, now));
                 held.release();
             }
             let choice = self.selector.choose(&mut packet, &mut held, is_empty);
@@ -112,12 +112,12 @@ impl<R: TxRing> Device<R> {
             }
             let queue = queue_of(choice);
             if queue != current && !run.is_empty() {
-                result = worse(result, queues[current].transmit_list(&mut run, now));
+                result = result.max(queues[current].transmit_list(&mut run, now));
             }
             current = queue;
             run.push_back(packet);
         }
-        result = worse(result, queues[current].transmit_list(&mut run, now));
+        result = result.max(queues[current].transmit_list(&mut run, now));
         held.release();
         result
     }
@@ -193,15 +193,5 @@ impl<R: TxRing> Device<R> {
             self.drops.add(reason, lost);
         }
         lost
-    }
-}
-
-fn worse(a: XmitResult, b: XmitResult) -> XmitResult {
-    if a == XmitResult::Success {
-        b
-    } else if b == XmitResult::Success {
-        a
-    } else {
-        XmitResult::Congestion
     }
 }
