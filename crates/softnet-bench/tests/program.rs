@@ -56,10 +56,10 @@ fn numbers_out_of_range_are_usage_errors() {
     }
 }
 
-/// Runs an experiment for a moment with the kernel's bridge alone; its report.
-fn report(arguments: &[&str]) -> Value {
+/// Runs an experiment for a moment with these variants; its report.
+fn report(arguments: &[&str], variants: &str) -> Value {
     let always = ["--seconds", "1", "--rounds", "1", "--json"];
-    let always = [&always[..], &["--variants", "kernel-bridge"]].concat();
+    let always = [&always[..], &["--variants", variants]].concat();
     let output = bench(&[arguments, &always[..]].concat());
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
@@ -115,16 +115,20 @@ fn real_programs_are_measured_and_nothing_is_left_behind() {
         "measured_mbps",
         "gbps",
     ];
-    let cases: [(&[&str], &[&str]); 3] = [
-        (&["switch"], &switch),
-        (
-            &["nolock-qdisc", "--only", "case=web,connections=16"],
-            &["rps", "p50_ns", "p99_ns"],
-        ),
-        (&["backlog", "--only", "case=tap-rr"], &["tps", "p99_us"]),
+    let bridge = "kernel-bridge";
+    let web = ["rps", "p50_ns", "p99_ns"];
+    let web_case = &["nolock-qdisc", "--only", "case=web,connections=16"];
+    let rr_case = &["backlog", "--only", "case=tap-rr"];
+    let cases: [(&[&str], &str, &[&str]); 5] = [
+        (&["switch"], bridge, &switch),
+        (web_case, bridge, &web),
+        // Fail if a packet is lost.
+        (web_case, "lockless", &web),
+        (web_case, "locked", &web),
+        (rr_case, bridge, &["tps", "p99_us"]),
     ];
-    for (arguments, fields) in cases {
-        let report = report(arguments);
+    for (arguments, variants, fields) in cases {
+        let report = report(arguments, variants);
         assert_eq!(report["experiment"], arguments[0]);
         if let Err(why) = check(&report, fields) {
             return skip(&why);

@@ -13,11 +13,13 @@ mod embedded;
 mod gro;
 mod ovs;
 mod softnet;
+mod threads;
 
 pub(crate) use bridge::{KernelBridge, port as bridge_port};
 pub(crate) use embedded::{Counters, EmbeddedSoftnet};
 pub(crate) use ovs::OpenVswitch;
 pub(crate) use softnet::Softnet;
+pub(crate) use threads::PortThreads;
 
 /// A token bucket towards host b; options are in `tc`'s words.
 #[derive(Debug, Clone, Copy)]

@@ -8,26 +8,15 @@ use crate::error::BenchError;
 use crate::hosts::Site;
 use crate::process::{self, Process};
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Softnet {
-    name: &'static str,
     /// The daemon, once it is known to be there.
     program: Option<PathBuf>,
 }
 
-impl Softnet {
-    /// As a variant of this name.
-    pub(crate) fn named(name: &'static str) -> Softnet {
-        Softnet {
-            name,
-            program: None,
-        }
-    }
-}
-
 impl Join for Softnet {
     fn name(&self) -> &'static str {
-        self.name
+        crate::report::OURS
     }
 
     fn prepare(&mut self) -> Result<(), BenchError> {

@@ -18,6 +18,7 @@ const PREFACES: &[(&str, &str)] = &[
     ("bulk-free", include_str!("prefaces/bulk-free.md")),
     ("defer-free", include_str!("prefaces/defer-free.md")),
     ("backlog", include_str!("prefaces/backlog.md")),
+    ("switch", include_str!("prefaces/switch.md")),
 ];
 
 /// The whole page.

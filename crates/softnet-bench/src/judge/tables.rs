@@ -27,6 +27,11 @@ pub(super) const FIELDS: &[Field] = &[
     field("tcp_gbps", "TCP, Gb/s", 1.0),
     field("gbps", "Gb/s", 1.0),
     field("udp_pps", "Thousand datagrams per second", 1e3),
+    field(
+        "udp_offered_pps",
+        "Offered, thousand datagrams per second",
+        1e3,
+    ),
     field("offered_mpps", "Offered, million packets per second", 1.0),
     field(
         "latency_p50_ns",
@@ -48,11 +53,18 @@ pub(super) const FIELDS: &[Field] = &[
     field("p999_ns", "The call or transaction, 99.9 %, µs", 1e3),
     field("p99_us", "99 % within, µs", 1.0),
     field("ping_mean_us", "Ping, mean, µs", 1.0),
+    field("ping_p99_us", "Ping, 99 %, µs", 1.0),
     field("stack_p99_us", "One way to the far stack, 99 %, µs", 1.0),
     field("program_p99_us", "One way to the program, 99 %, µs", 1.0),
     field("measured_mbps", "Measured rate, Mb/s", 1.0),
     field("start_ms", "From start to the first answer, ms", 1.0),
+    field("retransmits", "TCP segments sent again", 1.0),
     field("drops", "Packets dropped", 1.0),
+    field(
+        "device_drops",
+        "Packets lost inside the devices between hosts and switch",
+        1.0,
+    ),
     field(
         "wait_ms",
         "Time that senders waited for locks in a turn, all together, ms",

@@ -19,7 +19,7 @@ use crate::interleave::{Variant, interleave};
 use crate::joins::{self, Join, KernelBridge, OpenVswitch, Shape, Softnet, Wiring};
 use crate::numbers::{log2_histogram, mean, percentile};
 use crate::options::Options;
-use crate::report::{AGAIN, Collector, OURS, Param};
+use crate::report::{Collector, Param};
 use crate::tap_case::clients;
 use crate::{cpu, ping};
 
@@ -52,6 +52,9 @@ const PINGS: usize = 150;
 const PING_INTERVAL: Duration = Duration::from_millis(10);
 /// How long a rate limit is measured in a turn, if there is that much time.
 const SHAPE_TIME: Duration = Duration::from_millis(1500);
+/// Time for 200 connections to find their rates: in the first second they lose more than they
+/// send.
+const CLIENTS_WARM_UP: Duration = Duration::from_secs(2);
 /// Time for the path to settle before a rate is measured.
 const WARM_UP: Duration = Duration::from_millis(500);
 /// What is offered of a rate to measure how it is kept, and the least of it that must be reached.
@@ -82,8 +85,7 @@ const SHAPES: [Shape; 3] = [
 
 fn joins() -> Vec<Box<dyn Join>> {
     vec![
-        Box::new(Softnet::named(OURS)),
-        Box::new(Softnet::named(AGAIN)),
+        Box::new(Softnet::default()),
         Box::new(OpenVswitch::Stock),
         Box::new(OpenVswitch::SegmentationOffload),
         Box::new(KernelBridge::Plain),
@@ -100,10 +102,7 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
     let slice = options.slice();
     let mut results = Collector::default();
     let mut variants: Vec<Box<dyn Variant>> = Vec::new();
-    let mut joins = joins::choose(joins(), &options.variants);
-    // A short run is to see that all works: no noise floor.
-    joins.retain(|join| options.seconds >= SHORT || join.name() != AGAIN);
-    for join in joins {
+    for join in joins::choose(joins(), &options.variants) {
         join.note_setting(&mut results);
         variants.push(Box::new(Turn {
             join,
@@ -261,9 +260,14 @@ impl Turn {
             ..Wiring::default()
         };
         let (site, _) = joins::open(&*self.join, 2, wiring)?;
+        let (warm_up, time) = if self.seconds < SHORT {
+            (self.slice, self.slice)
+        } else {
+            (CLIENTS_WARM_UP, 2 * self.slice)
+        };
         let mut params = clients::many_params();
         params.insert(0, ("case", json!("many-clients")));
-        match clients::many(&site, self.slice) {
+        match clients::many(&site, warm_up, time) {
             Ok(fields) => results.add(self.name(), &params, &fields),
             Err(BenchError::Unavailable(why)) => results.skip(self.name(), &params, &why),
             Err(other) => return Err(other),

@@ -41,10 +41,14 @@ fn params(generator: &str, clients: usize) -> Vec<Param> {
 ///
 /// # Errors
 /// [`BenchError::Unavailable`] without iperf.
-pub(crate) fn many(site: &Site, time: Duration) -> Result<Vec<Field>, BenchError> {
+pub(crate) fn many(
+    site: &Site,
+    warm_up: Duration,
+    time: Duration,
+) -> Result<Vec<Field>, BenchError> {
     let sink = sink::Sink::listen(site, MSS)?;
-    let clients = iperf2::Clients::start(site, CLIENTS, MSS, WARM_UP + time)?;
-    let window = Window::after(WARM_UP, time);
+    let clients = iperf2::Clients::start(site, CLIENTS, MSS, warm_up + time)?;
+    let window = Window::after(warm_up, time);
     let (received, seen) = sink.count(site, None, window, || clients.check())?;
     drop(clients);
     let mut fields = fields(received.bytes, window, &seen);

@@ -160,7 +160,7 @@ impl Variant for Turn {
             Case::TapRr => self.with_site(1, |site| self.rr(site, results)),
             Case::ManyClients => {
                 self.with_site(clients::QUEUES, |site| {
-                    let done = clients::many(site, self.slice);
+                    let done = clients::many(site, WARM_UP, self.slice);
                     self.add_clients(clients::many_params(), done, results)
                 })?;
                 self.with_site(clients::QUEUES, |site| {

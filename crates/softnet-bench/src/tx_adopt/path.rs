@@ -218,23 +218,33 @@ impl TxRing for Sink {
 
 /// Discipline and driver together, for those who reach them through a lock.
 #[derive(Debug)]
-pub(crate) struct Stage {
+pub(crate) struct Stage<R = Sink> {
     qdisc: AnyQdisc,
-    sink: Sink,
-    sent: Sent,
+    ring: R,
+    pub(crate) sent: Sent,
     dropped: Dropped,
     features: Features,
     pool: Pool,
 }
 
-impl Stage {
-    pub(crate) fn new(qdisc: AnyQdisc, sink: Sink, pool: Pool) -> Stage {
+impl<R: TxRing> Stage<R> {
+    /// For a driver without offloads.
+    pub(crate) fn new(qdisc: AnyQdisc, ring: R, pool: Pool) -> Stage<R> {
+        Stage::with_features(qdisc, ring, Features::default(), pool)
+    }
+
+    pub(crate) fn with_features(
+        qdisc: AnyQdisc,
+        ring: R,
+        features: Features,
+        pool: Pool,
+    ) -> Stage<R> {
         Stage {
             qdisc,
-            sink,
+            ring,
             sent: Sent::default(),
             dropped: Dropped::new(),
-            features: Features::default(),
+            features,
             pool,
         }
     }
@@ -265,6 +275,6 @@ impl Stage {
     fn send(&mut self, mut batch: PacketList) {
         let (features, pool) = (&self.features, &self.pool);
         validate(&mut batch, usize::MAX, features, pool, &mut self.dropped);
-        self.sink.xmit(&mut batch, &mut self.sent);
+        self.ring.xmit(&mut batch, &mut self.sent);
     }
 }

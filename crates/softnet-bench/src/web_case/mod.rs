@@ -14,7 +14,7 @@ use serde_json::json;
 use crate::error::BenchError;
 use crate::hosts::Site;
 use crate::interleave::{Variant, interleave};
-use crate::joins::{self, EmbeddedSoftnet, Join, KernelBridge, OpenVswitch, Wiring};
+use crate::joins::{self, EmbeddedSoftnet, Join, KernelBridge, OpenVswitch, PortThreads, Wiring};
 use crate::options::Options;
 use crate::report::{Collector, Param};
 use crate::{cpu, process};
@@ -39,6 +39,8 @@ pub(crate) fn variants() -> Vec<&'static str> {
 fn joins() -> Vec<Box<dyn Join>> {
     vec![
         Box::new(EmbeddedSoftnet::new()),
+        Box::new(PortThreads::Lockless),
+        Box::new(PortThreads::Locked),
         Box::new(OpenVswitch::Stock),
         Box::new(OpenVswitch::SegmentationOffload),
         Box::new(KernelBridge::Plain),
@@ -147,7 +149,6 @@ impl Turn {
             fields.extend([
                 ("frames_per_request", counted.frames as f64 / requests),
                 ("sleeps_per_request", counted.sleeps as f64 / requests),
-                ("wakes_per_request", counted.wakes as f64 / requests),
                 ("worker_us_per_request", counted.cpu_s * 1e6 / requests),
                 ("drops", counted.drops as f64),
             ]);

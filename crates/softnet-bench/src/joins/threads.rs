@@ -1,0 +1,292 @@
+//! A plain switch of one thread a port, each of which sends to all ports, by Softnet's drivers,
+//! buffers and table of addresses. Only how threads share a port's queue differs: `lockless`,
+//! Softnet's transmit path, or `locked`, the same discipline and driver behind a mutex.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+
+use parking_lot::Mutex;
+use softnet::forward::{AGEING, Bridge, Verdict};
+use softnet::packet::PacketList;
+use softnet::pool::{Pool, PoolStats};
+use softnet::qdisc::{QdiscEnv, QdiscSpec};
+use softnet::rx::{CountDrop, RxQueue, Sleep, WEIGHT, Wake};
+use softnet::stats::{DropCounters, DropReason};
+use softnet::time::{Clock, Time};
+use softnet::tx::{DeviceConfig, Standalone, TxPolicy};
+use softnet_io::{Buffers, Poller, Tap, TapRx, TapTx};
+
+use super::embedded::{self, Counters, DRAIN};
+use super::{InProcess, Join, Wiring};
+use crate::cpu;
+use crate::error::BenchError;
+use crate::hosts::Site;
+use crate::tx_adopt::Stage;
+
+/// Threads are named so, and counted by it.
+const THREADS: &str = "softnet/port";
+/// Addresses that the switch remembers.
+const ADDRESSES: usize = 1024;
+
+/// How threads share a port's queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PortThreads {
+    Lockless,
+    Locked,
+}
+
+/// The sending side of a port.
+enum Out {
+    Lockless(Standalone<TapTx>),
+    Locked(Box<Mutex<Stage<TapTx>>>),
+}
+
+/// What all threads share.
+struct Shared {
+    bridge: Bridge,
+    ports: Vec<Out>,
+    buffers: Buffers,
+    clock: Clock,
+    stop: AtomicBool,
+    frames: AtomicU64,
+    sleeps: AtomicU64,
+    drops: DropCounters,
+}
+
+impl Shared {
+    fn send(&self, to: usize, packets: PacketList, now: Time) {
+        match &self.ports[to] {
+            Out::Lockless(port) => {
+                port.device().transmit(packets, now);
+            }
+            Out::Locked(stage) => stage.lock().pass(packets, now, &self.drops),
+        }
+    }
+
+    /// Takes what one port received to where it belongs; runs for one port are sent together.
+    fn forward(&self, from: usize, mut packets: PacketList, now: Time) {
+        let (mut run, mut run_to) = (PacketList::new(), from);
+        while let Some(packet) = packets.pop_front() {
+            let to = match self.bridge.decide(&packet, from as u16, now) {
+                Verdict::To(port) => usize::from(port),
+                Verdict::Drop(reason) => {
+                    self.drops.add(reason, packet.wire_packets());
+                    continue;
+                }
+                Verdict::Flood => {
+                    for to in (0..self.ports.len()).filter(|&to| to != from) {
+                        match packet.copy(&self.buffers.small) {
+                            Some(copy) => self.send(to, copy.into(), now),
+                            None => self.drops.add(DropReason::NoBuffer, packet.wire_packets()),
+                        }
+                    }
+                    continue;
+                }
+            };
+            if to != run_to && !run.is_empty() {
+                self.send(run_to, run.take(), now);
+            }
+            run_to = to;
+            run.push_back(packet);
+        }
+        if !run.is_empty() {
+            self.send(run_to, run, now);
+        }
+    }
+
+    /// What the thread of a port does.
+    fn serve(&self, port: usize, mut rx: TapRx, mut poller: Poller) {
+        while !self.stop.load(Ordering::Acquire) {
+            let (mut packets, now) = (PacketList::new(), self.clock.now());
+            let polled = rx.poll(WEIGHT, now, &mut packets, &mut &*self);
+            if packets.is_empty() && !polled.more {
+                self.sleeps.fetch_add(1, Ordering::Relaxed);
+                poller.sleep(now, None, &mut Vec::new());
+                continue;
+            }
+            self.frames
+                .fetch_add(packets.len() as u64, Ordering::Relaxed);
+            let full = packets.len() >= WEIGHT / 2;
+            self.forward(port, packets, now);
+            if full {
+                // As Softnet's workers do after a long poll.
+                std::thread::yield_now();
+            }
+        }
+    }
+}
+
+impl CountDrop for &Shared {
+    fn count_drop(&mut self, reason: DropReason, packets: u64) {
+        self.drops.add(reason, packets);
+    }
+}
+
+/// The switch at work. Ends with the value.
+struct Running {
+    shared: Arc<Shared>,
+    wakers: Vec<Arc<dyn Wake>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl std::fmt::Debug for Running {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Running").finish_non_exhaustive()
+    }
+}
+
+impl Join for PortThreads {
+    fn name(&self) -> &'static str {
+        match self {
+            PortThreads::Lockless => "lockless",
+            PortThreads::Locked => "locked",
+        }
+    }
+
+    fn setting(&self) -> Option<&'static str> {
+        Some("a switch of one thread a port, the same for both")
+    }
+
+    fn join(&self, site: &mut Site, wiring: Wiring) -> Result<(), BenchError> {
+        let buffers = embedded::buffers()?;
+        let clock = Clock::monotonic();
+        let (mut ports, mut readers) = (Vec::new(), Vec::new());
+        for host in &site.hosts {
+            let device = embedded::device(host, wiring)?;
+            let mut tap = Tap::open(&device, &buffers).map_err(embedded::failed)?;
+            let (Some(rx), Some(tx)) = (tap.rx.pop(), tap.tx.pop()) else {
+                return Err(BenchError::Measure("a port has no queue".into()));
+            };
+            readers.push(rx);
+            let qdisc = QdiscSpec::default();
+            ports.push(match self {
+                PortThreads::Lockless => {
+                    let config = DeviceConfig {
+                        name: tap.name,
+                        features: tap.features,
+                        qdisc,
+                        policy: TxPolicy::default(),
+                    };
+                    let pool = &buffers.small;
+                    let device = Standalone::start(config, vec![tx], pool, clock.clone());
+                    Out::Lockless(device.map_err(embedded::failed)?)
+                }
+                PortThreads::Locked => {
+                    let pool = buffers.small.clone();
+                    let env = QdiscEnv { pool: pool.clone() };
+                    let qdisc = qdisc.build(&env).map_err(embedded::failed)?;
+                    let stage = Stage::with_features(qdisc, tx, tap.features, pool);
+                    Out::Locked(Box::new(Mutex::new(stage)))
+                }
+            });
+        }
+        let shared = Arc::new(Shared {
+            bridge: Bridge::new("br0", ADDRESSES, AGEING),
+            ports,
+            buffers,
+            clock,
+            stop: AtomicBool::new(false),
+            frames: AtomicU64::new(0),
+            sleeps: AtomicU64::new(0),
+            drops: DropCounters::new(),
+        });
+        let (wakers, threads) = (Vec::new(), Vec::new());
+        let mut running = Running {
+            shared,
+            wakers,
+            threads,
+        };
+        for (port, rx) in readers.into_iter().enumerate() {
+            let mut poller = Poller::new().map_err(|e| BenchError::io("making a poller", e))?;
+            if let Some(file) = rx.fd() {
+                let watched = poller.watch(file, 0);
+                watched.map_err(|e| BenchError::io("watching a port", e))?;
+            }
+            running.wakers.push(poller.waker());
+            let shared = running.shared.clone();
+            let thread = std::thread::Builder::new()
+                .name(format!("{THREADS}{port}"))
+                .spawn(move || shared.serve(port, rx, poller))
+                .map_err(|e| BenchError::io("starting a thread", e))?;
+            running.threads.push(thread);
+        }
+        site.engine = Some(Box::new(running));
+        Ok(())
+    }
+}
+
+impl Running {
+    /// Ends the threads.
+    fn end(&mut self) {
+        self.shared.stop.store(true, Ordering::Release);
+        self.wakers.iter().for_each(|waker| waker.wake());
+        for thread in self.threads.drain(..) {
+            if let Err(panic) = thread.join()
+                && !std::thread::panicking()
+            {
+                std::panic::resume_unwind(panic);
+            }
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl InProcess for Running {
+    fn counters(&self) -> Result<Counters, BenchError> {
+        let shared = &self.shared;
+        let (mut packets, mut drops) = (0, shared.drops.total());
+        for port in &shared.ports {
+            match port {
+                Out::Lockless(port) => {
+                    let stats = port.device().stats();
+                    packets += stats.tx_packets;
+                    drops += stats.drops.iter().map(|drop| drop.1).sum::<u64>();
+                }
+                Out::Locked(stage) => packets += stage.lock().sent.packets,
+            }
+        }
+        let large = shared.buffers.large.as_ref().map(Pool::stats);
+        let small = shared.buffers.small.stats();
+        let pools = |of: fn(&PoolStats) -> u64| of(&small) + large.as_ref().map_or(0, of);
+        Ok(Counters {
+            frames: shared.frames.load(Ordering::Relaxed),
+            packets,
+            drops,
+            handed_over: 0,
+            wakes: 0,
+            sleeps: shared.sleeps.load(Ordering::Relaxed),
+            cpu_s: cpu::of_threads(THREADS)?,
+            ..embedded::pool_counters(pools)
+        })
+    }
+
+    /// Every buffer must be back.
+    fn stop(mut self: Box<Self>) -> Result<(), BenchError> {
+        self.end();
+        let shared = self.shared.clone();
+        drop(self);
+        let Some(shared) = Arc::into_inner(shared) else {
+            return Err(BenchError::Measure("a thread of the switch is left".into()));
+        };
+        for port in shared.ports {
+            if let Out::Lockless(port) = port {
+                port.stop(DRAIN);
+            }
+        }
+        let left = |pool: &Pool| {
+            let stats = pool.stats();
+            stats.buffers - stats.free
+        };
+        let left = left(&shared.buffers.small) + shared.buffers.large.as_ref().map_or(0, left);
+        if left > 0 {
+            return Err(BenchError::Measure(format!("{left} buffers got lost")));
+        }
+        Ok(())
+    }
+}
