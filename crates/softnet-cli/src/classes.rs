@@ -92,7 +92,6 @@ mod tests {
                 backlog: 200,
                 ..QdiscStats::default()
             },
-            trace: None,
         };
         let root = Handle::new(1, 0);
         let stats = EngineStats {

@@ -40,6 +40,7 @@ struct Ours {
     sim: Option<Simulator>,
     pool: Pool,
     left: Vec<(u32, Time)>,
+    refused: Vec<u32>,
 }
 
 impl Ours {
@@ -60,6 +61,7 @@ impl Ours {
             sim: Some(Simulator::new(tree, SimLink::default())),
             pool,
             left: Vec::new(),
+            refused: Vec::new(),
         }
     }
 
@@ -76,7 +78,11 @@ impl Ours {
         };
         let sim = sim.as_mut().expect("it runs");
         let Ok(()) = sim.arrive(packet, now, &mut depart);
-        self.stats(Handle::ROOT).drops == before
+        let queued = self.stats(Handle::ROOT).drops == before;
+        if !queued {
+            self.refused.push(number(bytes));
+        }
+        queued
     }
 
     fn change(&mut self, name: &str, qdisc: &QdiscSpec, now: Time) {
@@ -84,6 +90,18 @@ impl Ours {
         let (tree, dropped) = sim.tree();
         tree.change(handle(name), qdisc, now, dropped)
             .expect("a change");
+    }
+
+    /// The length of the packet that is first in a queue that keeps its order and drops what it
+    /// refuses at once, of these that were sent.
+    fn first_queued(&mut self, sent: &[(usize, u32)]) -> usize {
+        let next = self
+            .left
+            .last()
+            .map_or(0, |&(number, _)| number as usize + 1);
+        let refused = &self.refused;
+        let first = (next..sent.len()).find(|n| !refused.contains(&(*n as u32)));
+        sent[first.expect("a packet is queued")].0.max(60)
     }
 
     fn stats(&mut self, class: Handle) -> QdiscStats {

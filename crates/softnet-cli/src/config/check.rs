@@ -103,7 +103,12 @@ fn port(source: &Source<'_>, table: &PortTable) -> Result<PortConfig, Problem> {
         None => MTU_DEFAULT,
     };
     let qdisc = match &table.qdisc {
-        Some(qdiscs) => tree::spec("port.", qdiscs, &table.filter, mtu)?,
+        Some(qdiscs) => {
+            let spec = tree::spec("port.", qdiscs, &table.filter, mtu)?;
+            let check = spec.check_for(queues);
+            check.map_err(|e| Problem::new(qdiscs.span(), "port.qdisc", e.to_string()))?;
+            spec
+        }
         None => match table.filter.first() {
             None => QdiscSpec::default(),
             Some(filter) => {

@@ -70,6 +70,8 @@ pub(super) fn spec(options: &Options<'_>, mtu: u32) -> Result<QdiscSpec, Problem
             SpecError::Change(_)
             | SpecError::Tree(_)
             | SpecError::Child(_)
+            | SpecError::OneQueue(_)
+            | SpecError::NoQueue { .. }
             | SpecError::Queues(_) => "kind",
         };
         options.problem(key, options.span_of(key), error.to_string())
@@ -86,8 +88,15 @@ fn prio(options: &Options<'_>) -> Result<QdiscSpec, Problem> {
     })?;
     let bands = bands.unwrap_or(default.bands);
     let Some((_, map)) = options.find("priomap") else {
-        // With two bands the default map's third band is the second.
-        let priomap = default.priomap.map(|band| band.min((bands - 1) as u8));
+        let priomap = default.priomap;
+        if bands < default.bands {
+            let text = format!(
+                "is missing; the default map has bands 0 to {}, and this qdisc has 0 to {}",
+                default.bands - 1,
+                bands - 1
+            );
+            return Err(options.problem("priomap", options.span_of("bands"), text));
+        }
         return Ok(QdiscSpec::Prio(PrioSpec { bands, priomap }));
     };
     let numbers: Option<Vec<u8>> = match map.get_ref() {
@@ -280,8 +289,6 @@ mod tests {
             ),
             (2, 0, 0, 1)
         );
-        let spec = prio(r#"kind = "prio", bands = 2"#);
-        assert_eq!(spec.priomap, PrioSpec::default().priomap.map(|b| b.min(1)));
         let spec =
             prio(r#"kind = "prio", bands = "4", priomap = [3,3,3,3,3,3,0,0,1,1,1,1,1,1,1,2]"#);
         assert_eq!((spec.bands, spec.priomap[0], spec.priomap[15]), (4, 3, 2));
@@ -362,6 +369,7 @@ mod tests {
                 "higher",
             ),
             (r#"kind = "prio", bands = 17"#, "bands", "2 to 16"),
+            (r#"kind = "prio", bands = 2"#, "priomap", "bands 0 to 2"),
             (
                 r#"kind = "prio", priomap = [1, 2]"#,
                 "priomap",

@@ -64,7 +64,7 @@ ports = ["sink", "web"]
         (&sink.driver, sink.queues, sink.mtu),
         (&Driver::Null, 1, 1500)
     );
-    assert_eq!(sink.qdisc, QdiscSpec::PfifoFast { limit: 1000 });
+    assert_eq!(sink.qdisc, QdiscSpec::Default);
     assert_eq!(
         config.bridges,
         [BridgeConfig {
@@ -384,4 +384,53 @@ fn steering_and_backlog() {
         error(&text("busy_poll = \"2ms\"", "")),
         "x.toml:3:13: key `engine.busy_poll`: \"2ms\" is out of range; use 0s (never) to 1ms"
     );
+}
+
+#[test]
+fn mq_needs_the_queues_that_it_names() {
+    let text = |queues: usize, parent: &str| {
+        format!(
+            "[[port]]\nname = \"p\"\ndriver = \"null\"\nqueues = {queues}\n\
+             [[port.qdisc]]\nkind = \"mq\"\nhandle = \"1:\"\n\
+             [[port.qdisc]]\nparent = \"{parent}\"\nkind = \"pfifo\"\n"
+        )
+    };
+    assert!(parse("x.toml", &text(2, "1:2")).is_ok());
+    for (queues, parent, what) in [
+        (1, "1:1", "mq needs a device with several transmit queues"),
+        (
+            2,
+            "1:3",
+            "mq has no class :3: the device has 2 transmit queues",
+        ),
+    ] {
+        let line = error(&text(queues, parent));
+        assert!(
+            line.contains(&format!("key `port.qdisc`: {what}")),
+            "{line}"
+        );
+    }
+}
+
+#[test]
+fn noqueue_stands_alone() {
+    let text = |tables: &str| format!("[[port]]\nname = \"p\"\ndriver = \"null\"\n{tables}");
+    for table in [
+        "qdisc = { kind = \"noqueue\" }",
+        "qdisc = { kind = \"noqueue\", handle = \"1:\" }",
+        "[[port.qdisc]]\nkind = \"noqueue\"\nparent = \"root\"",
+    ] {
+        let config = parse("x.toml", &text(table)).expect(table);
+        assert_eq!(config.ports[0].qdisc, QdiscSpec::Noqueue, "{table}");
+    }
+    for table in [
+        "qdisc = { kind = \"noqueue\", parent = \"1:1\" }",
+        "[[port.qdisc]]\nkind = \"noqueue\"\n[[port.qdisc]]\nparent = \"1:1\"\nkind = \"pfifo\"",
+    ] {
+        let line = error(&text(table));
+        assert!(
+            line.contains("noqueue can only stand at a device's root"),
+            "{line}"
+        );
+    }
 }

@@ -57,6 +57,11 @@ pub(super) fn spec(
     {
         return mq::spec(prefix, root, others, filters, mtu);
     }
+    if let ([only], []) = (&tables[..], filters)
+        && qdisc::spec(only, mtu)? == QdiscSpec::Noqueue
+    {
+        return noqueue(only);
+    }
     let mut tree = TreeSpec::new();
     for options in &tables {
         add_qdisc(&mut tree, options, mtu)?;
@@ -71,6 +76,18 @@ pub(super) fn spec(
         add_filter(&mut tree, &options)?;
     }
     Ok(QdiscSpec::Tree(tree))
+}
+
+/// What stands alone at the root.
+fn noqueue(options: &Options<'_>) -> Result<QdiscSpec, Problem> {
+    handle(options, "handle")?;
+    match handle(options, "parent")? {
+        None | Some(Handle::ROOT) => Ok(QdiscSpec::Noqueue),
+        Some(_) => {
+            let error = TreeError::RootOnly("noqueue");
+            Err(options.problem("kind", options.span_of("kind"), error.to_string()))
+        }
+    }
 }
 
 fn add_qdisc(tree: &mut TreeSpec, options: &Options<'_>, mtu: u32) -> Result<(), Problem> {
@@ -132,7 +149,8 @@ pub(super) fn add_filter(tree: &mut TreeSpec, options: &Options<'_>) -> Result<(
             .parsed("prio", "a priority from 1 to 65535", |text| {
                 text.parse().ok().filter(|&prio| prio > 0)
             })?
-            .unwrap_or(u16::MAX),
+            // One is chosen.
+            .unwrap_or_default(),
         matches: matches(options)?,
         class,
     };
@@ -293,7 +311,7 @@ classid = "10:2"
         assert_eq!(first.matches, expected);
         assert_eq!(
             (second.prio, second.parent),
-            (u16::MAX, "10:".parse().expect("a handle"))
+            (49152, "10:".parse().expect("a handle"))
         );
         let expected = Match {
             source: prefix("fd00::1/128"),
@@ -322,9 +340,9 @@ classid = "10:2"
                 "9:1: key `qdisc.parent`: is missing",
             ),
             (
-                "parent = \"1:1\"",
-                "parent = \"1:2\"",
-                "10:10: key `qdisc.parent`: there is no class 1:2",
+                "parent = \"10:3\"",
+                "parent = \"10:4\"",
+                "16:10: key `qdisc.parent`: there is no class 10:4",
             ),
             (
                 "parent = \"1:1\"",
@@ -345,11 +363,6 @@ classid = "10:2"
                 "kind = \"pfifo\"\nlimit = 100",
                 "kind = \"noqueue\"",
                 "17:8: key `qdisc.kind`: noqueue can only",
-            ),
-            (
-                "flowid = \"10:1\"",
-                "flowid = \"10:4\"",
-                "27:10: key `filter.flowid`: there is no class 10:4",
             ),
             (
                 "flowid = \"10:1\"",

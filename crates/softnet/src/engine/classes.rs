@@ -26,7 +26,6 @@ pub(super) fn classes<R: TxRing>(device: &Device<R>) -> Vec<ClassStats> {
             qdisc: Handle::NONE,
             kind,
             stats: device.stats().qdisc(),
-            trace: None,
         });
     }
     for queue in 0..per_queue.map_or(1, |(_, queues)| queues) {
@@ -58,6 +57,5 @@ fn of_one(qdisc: &mut AnyQdisc) -> Vec<ClassStats> {
         qdisc: Handle::NONE,
         kind: qdisc.kind(),
         stats: Default::default(),
-        trace: None,
     }]
 }

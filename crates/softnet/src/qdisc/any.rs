@@ -50,11 +50,7 @@ macro_rules! dispatch {
 impl AnyQdisc {
     /// Whether packets that the driver does not take are dropped instead of kept.
     pub fn is_noqueue(&self) -> bool {
-        match self {
-            AnyQdisc::Noqueue(_) => true,
-            AnyQdisc::Tree(tree) => tree.is_noqueue(),
-            _ => false,
-        }
+        matches!(self, AnyQdisc::Noqueue(_))
     }
 
     /// The kind's name, as in tc.
@@ -165,9 +161,6 @@ impl Qdisc for AnyQdisc {
     }
     fn drain(&mut self, out: &mut PacketList) {
         dispatch!(self, q => q.drain(out));
-    }
-    fn reset(&mut self, dropped: &mut Dropped) {
-        dispatch!(self, q => q.reset(dropped));
     }
     fn stats(&self) -> QdiscStats {
         dispatch!(self, q => q.stats())

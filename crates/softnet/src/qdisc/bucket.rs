@@ -30,10 +30,6 @@ impl Bucket {
         self.capacity
     }
 
-    pub(super) fn fill(&mut self) {
-        self.tokens = self.capacity;
-    }
-
     /// Tokens after `elapsed` nanoseconds.
     #[inline]
     pub(super) fn after(&self, elapsed: u64) -> u64 {

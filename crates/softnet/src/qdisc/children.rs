@@ -8,7 +8,6 @@
 //!
 //! May use other disciplines; does not touch packets but to count what is in the stash.
 
-use super::trace::Trace;
 use super::{AnyQdisc, Next, Peek, Qdisc, QdiscStats, Verdict, WireSize, WireSum};
 use crate::packet::{Packet, PacketList};
 use crate::stats::Dropped;
@@ -26,8 +25,6 @@ pub(super) struct Child {
     seen: QdiscStats,
     /// The child is the one that its parent came with.
     default: bool,
-    /// Details of each packet, for a simulation.
-    trace: Option<Box<Trace>>,
 }
 
 impl Child {
@@ -38,7 +35,6 @@ impl Child {
             unsent: (0, 0),
             seen: QdiscStats::default(),
             default: true,
-            trace: None,
         }
     }
 
@@ -72,27 +68,13 @@ impl Child {
         self.default
     }
 
-    pub(super) fn trace(&self) -> Option<&Trace> {
-        self.trace.as_deref()
-    }
-
-    pub(super) fn start_trace(&mut self) {
-        self.trace.get_or_insert_default();
-    }
-
     pub(super) fn enqueue(
         &mut self,
         packets: &mut PacketList,
         now: Time,
         dropped: &mut Dropped,
     ) -> Verdict {
-        let Some(trace) = &mut self.trace else {
-            return self.qdisc.enqueue(packets, now, dropped);
-        };
-        let before = *dropped.counts();
-        let verdict = self.qdisc.enqueue(packets, now, dropped);
-        trace.dropped(&before, dropped.counts());
-        verdict
+        self.qdisc.enqueue(packets, now, dropped)
     }
 
     /// As [`Qdisc::dequeue`]; what was looked at leaves first.
@@ -103,44 +85,28 @@ impl Child {
         out: &mut PacketList,
         dropped: &mut Dropped,
     ) -> Next {
-        if self.stash.is_none() && self.trace.is_none() {
-            return self.qdisc.dequeue(budget, now, out, dropped);
-        }
-        let before = *dropped.counts();
-        let mut mine = PacketList::new();
-        let mut left = budget;
-        if left > 0
+        if budget > 0
             && let Some(packet) = self.stash.take()
         {
-            left = left.saturating_sub(packet.wire_packets() as usize);
-            mine.push_back(packet);
+            let left = budget.saturating_sub(packet.wire_packets() as usize);
+            out.push_back(packet);
+            return self.qdisc.dequeue(left, now, out, dropped);
         }
-        let next = self.qdisc.dequeue(left, now, &mut mine, dropped);
-        let next = if self.stash.is_some() {
-            Next::Ready
-        } else {
-            next
-        };
-        if let Some(trace) = &mut self.trace {
-            trace.dropped(&before, dropped.counts());
-            trace.left(&mine, now);
+        match self.qdisc.dequeue(budget, now, out, dropped) {
+            _ if self.stash.is_some() => Next::Ready,
+            next => next,
         }
-        out.append(&mut mine);
-        next
     }
 
     /// What leaves next; never [`Peek::Unknown`]. The next [`dequeue`](Child::dequeue) at this time returns it (INV-Q-9).
     pub(super) fn peek(&mut self, now: Time, dropped: &mut Dropped) -> Peek {
-        let known = self.peek_only(now);
-        if known != Peek::Unknown {
-            return known;
+        match self.peek_only(now) {
+            known @ (Peek::Packet(_) | Peek::Idle) => return known,
+            // It is asked all the same: it counts that nothing may leave yet, as in the kernel.
+            Peek::At(_) | Peek::Unknown => {}
         }
         let mut one = PacketList::new();
-        let before = *dropped.counts();
         let next = self.qdisc.dequeue(1, now, &mut one, dropped);
-        if let Some(trace) = &mut self.trace {
-            trace.dropped(&before, dropped.counts());
-        }
         match (one.pop_front(), next) {
             (Some(packet), _) => {
                 let size = WireSize::from(&packet);
@@ -173,17 +139,6 @@ impl Child {
     fn drain(&mut self, out: &mut PacketList) {
         out.extend(self.take_back());
         self.qdisc.drain(out);
-    }
-
-    pub(super) fn reset(&mut self, dropped: &mut Dropped) {
-        let before = *dropped.counts();
-        if let Some(packet) = self.take_back() {
-            dropped.push(packet, crate::stats::DropReason::QdiscReset);
-        }
-        self.qdisc.reset(dropped);
-        if let Some(trace) = &mut self.trace {
-            trace.dropped(&before, dropped.counts());
-        }
     }
 }
 
@@ -264,9 +219,7 @@ impl Children {
         now: Time,
     ) -> bool {
         let child = &mut self.slots[index];
-        let passes = child.stash.is_none()
-            && child.trace.is_none()
-            && child.qdisc.try_pass(packets, sum, now);
+        let passes = child.stash.is_none() && child.qdisc.try_pass(packets, sum, now);
         if passes {
             child.seen.count_sent(sum);
             self.totals.count_sent(sum);
@@ -303,11 +256,7 @@ impl Children {
 
     /// Adds a child at the end.
     pub(super) fn push(&mut self, qdisc: AnyQdisc) {
-        let mut child = Child::new(qdisc);
-        if self.slots.iter().any(|other| other.trace.is_some()) {
-            child.start_trace();
-        }
-        self.slots.push(child);
+        self.slots.push(Child::new(qdisc));
         self.with(self.slots.len() - 1, |_| ());
     }
 
@@ -323,12 +272,6 @@ impl Children {
     pub(super) fn drain(&mut self, out: &mut PacketList) {
         for index in 0..self.slots.len() {
             self.with(index, |child| child.drain(out));
-        }
-    }
-
-    pub(super) fn reset(&mut self, dropped: &mut Dropped) {
-        for index in 0..self.slots.len() {
-            self.with(index, |child| child.reset(dropped));
         }
     }
 }

@@ -45,7 +45,7 @@ impl std::fmt::Display for Prefix {
 /// What a packet must be like. What is `None` is not looked at; a match with nothing in it matches all packets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Match {
-    /// IPv4 or IPv6.
+    /// IPv4 or IPv6, and no VLAN tag: tc's `protocol`, which is the frame's EtherType.
     pub network: Option<Network>,
     /// Source address.
     pub source: Option<Prefix>,
@@ -91,7 +91,8 @@ impl Match {
     }
 
     fn headers_match(&self, packet: &Packet, headers: &Headers) -> bool {
-        if self.network.is_some_and(|n| n != headers.network) {
+        let tagged = headers.vlan_tags != 0;
+        if self.network.is_some_and(|n| tagged || n != headers.network) {
             return false;
         }
         let ip = headers.network != Network::Other;
@@ -140,11 +141,14 @@ impl Match {
 pub struct FilterSpec {
     /// The discipline it belongs to.
     pub parent: Handle,
-    /// Lower ones are tried first; equal ones in the order in which they were added.
+    /// Lower ones are tried first; equal ones in the order in which they were added. 0: one is
+    /// chosen as in the kernel, 49152 for the first and one less for each one after it, so that
+    /// the newest is tried first.
     pub prio: u16,
     /// What packets it is for.
     pub matches: Match,
-    /// The class of `parent` that they go to (tc's `flowid` or `classid`).
+    /// The class of `parent` that they go to (tc's `flowid` or `classid`). As long as there is
+    /// no such class they go where packets of priority 0 go.
     pub class: Handle,
 }
 

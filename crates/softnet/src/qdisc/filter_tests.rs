@@ -172,3 +172,61 @@ fn filters_read_headers() {
     let first = Filters::new(list.iter()).classify(&dns);
     assert_eq!(first, Some(handle("1:2")));
 }
+
+/// tc's `protocol` is the frame's EtherType, which is that of the tag where there is one. What a
+/// filter without it says of addresses holds behind tags, too.
+#[test]
+fn protocol_ip_is_not_that_of_a_tagged_frame() {
+    use crate::packet::Network;
+    let pool = pool(4);
+    let frame = |tags: &[u8], ethertype: [u8; 2], version: u8| {
+        let mut bytes = vec![0; 12];
+        bytes.extend(tags);
+        bytes.extend(ethertype);
+        let mut header = vec![0; 40];
+        header[0] = version;
+        if version == 0x45 {
+            header[2..4].copy_from_slice(&20_u16.to_be_bytes());
+            header[8..10].copy_from_slice(&[64, 253]);
+        } else {
+            header[6] = 59;
+        }
+        bytes.extend(header);
+        let mut packet = pool.alloc().unwrap();
+        assert!(packet.append(&bytes));
+        packet
+    };
+    let tag = [0x81, 0, 0, 7];
+    for (network, ethertype, version) in [
+        (Network::V4, [0x08, 0x00], 0x45),
+        (Network::V6, [0x86, 0xdd], 0x60),
+    ] {
+        let any = if network == Network::V4 {
+            "0.0.0.0"
+        } else {
+            "::"
+        };
+        let by_address = Match {
+            source: Prefix::new(any.parse().unwrap(), 8),
+            ..Match::default()
+        };
+        let by_protocol = Match {
+            network: Some(network),
+            ..by_address.clone()
+        };
+        for (tags, expected) in [(&[][..], true), (&tag, false)] {
+            let packet = frame(tags, ethertype, version);
+            let matches = |m: &Match| {
+                let spec = FilterSpec {
+                    parent: handle("1:"),
+                    prio: 1,
+                    matches: m.clone(),
+                    class: handle("1:1"),
+                };
+                Filters::new([spec].iter()).classify(&packet).is_some()
+            };
+            assert_eq!(matches(&by_protocol), expected, "{network:?} {tags:?}");
+            assert!(matches(&by_address), "{network:?} {tags:?}");
+        }
+    }
+}

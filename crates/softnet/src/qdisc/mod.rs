@@ -111,7 +111,6 @@ mod plan;
 mod prio;
 mod spec;
 mod tbf;
-mod trace;
 mod tree;
 
 use std::fmt;
@@ -127,11 +126,10 @@ pub use plan::{Node, TreeError, TreeSpec};
 pub use prio::{MAX_BANDS, Prio, PrioSpec};
 pub use spec::{CustomSpec, QdiscEnv, QdiscSpec, SpecError, TbfSpec};
 pub use tbf::Tbf;
-pub use trace::Trace;
 pub use tree::{ClassStats, Tree};
 
 use crate::packet::PacketList;
-use crate::stats::{DropReason, Dropped};
+use crate::stats::Dropped;
 use crate::time::Time;
 
 /// When to call [`Qdisc::dequeue`] again.
@@ -206,14 +204,6 @@ pub trait Qdisc: Send + fmt::Debug {
     /// Moves everything queued to `out`, at once and without shaping; statistics of what leaves are not counted. For taking the
     /// discipline away.
     fn drain(&mut self, out: &mut PacketList);
-
-    /// Drops everything queued as [`DropReason::QdiscReset`], and starts afresh but for statistics. They do not count these drops, as the kernel's do
-    /// not.
-    fn reset(&mut self, dropped: &mut Dropped) {
-        let mut gone = PacketList::new();
-        self.drain(&mut gone);
-        dropped.append(gone, DropReason::QdiscReset);
-    }
 
     /// The numbers that `tc -s qdisc` shows.
     fn stats(&self) -> QdiscStats;

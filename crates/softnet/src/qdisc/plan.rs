@@ -30,8 +30,8 @@ pub enum TreeError {
     /// Too many above one another.
     #[error("{0} is too deep; at most {MAX_DEPTH} disciplines may stand above one another")]
     TooDeep(Handle),
-    /// The kind can only be a device's own discipline.
-    #[error("{0} can only be the root")]
+    /// The kind can only be a device's only qdisc, or that of its queues.
+    #[error("{0} can only stand at a device's root, and not in a tree")]
     RootOnly(&'static str),
     /// A filter of a discipline that has none.
     #[error("{0} has no filters; give them to a prio")]
@@ -44,6 +44,9 @@ pub enum TreeError {
         /// Where the filter leads.
         class: Handle,
     },
+    /// All priorities that are chosen from are in use.
+    #[error("{0} has no priority left to choose; give the filter one")]
+    NoPriority(Handle),
     /// Nothing to delete.
     #[error("{0} has no filter of that priority")]
     NoFilter(Handle),
@@ -114,6 +117,7 @@ impl TreeSpec {
         handle: Handle,
         qdisc: QdiscSpec,
     ) -> Result<Handle, SpecError> {
+        let parent = self.class(parent);
         if self.child_of(parent).is_some() {
             return Err(TreeError::Exists(parent).into());
         }
@@ -131,6 +135,7 @@ impl TreeSpec {
         qdisc: QdiscSpec,
     ) -> Result<Handle, SpecError> {
         let mut fresh = self.clone();
+        let parent = self.class(parent);
         if let Some(old) = fresh.child_of(parent).map(|node| node.handle) {
             fresh.cut(old);
         }
@@ -139,8 +144,8 @@ impl TreeSpec {
         Ok(handle)
     }
 
-    /// Gives a discipline other parameters of its kind. What hangs on classes that are no more is removed, and so are the filters that lead
-    /// there.
+    /// Gives a discipline other parameters of its kind. What hangs on classes that are no more is
+    /// removed.
     ///
     /// # Errors
     /// If there is no such discipline, or the parameters are wrong or of another kind.
@@ -160,8 +165,6 @@ impl TreeSpec {
             .map(|node| node.handle)
             .collect();
         gone.into_iter().for_each(|handle| self.cut(handle));
-        self.filters
-            .retain(|filter| filter.parent != handle || filter.class.minor() <= classes);
         Ok(())
     }
 
@@ -176,11 +179,12 @@ impl TreeSpec {
         Ok(node)
     }
 
-    /// Adds a filter behind those of its priority.
+    /// Adds a filter behind those of its priority. Its class need not exist (yet); see
+    /// [`FilterSpec::class`].
     ///
     /// # Errors
-    /// If its discipline does not exist or has no filters, or the class is not one of its own.
-    pub fn add_filter(&mut self, filter: FilterSpec) -> Result<(), SpecError> {
+    /// If its discipline does not exist or has no filters, or the class is one of another.
+    pub fn add_filter(&mut self, mut filter: FilterSpec) -> Result<(), SpecError> {
         let FilterSpec { parent, class, .. } = filter;
         let node = self.node(parent).ok_or(TreeError::NoQdisc(parent))?;
         if !matches!(node.qdisc, QdiscSpec::Prio(_)) {
@@ -189,11 +193,34 @@ impl TreeSpec {
         if class.qdisc() != parent || class == Handle::ROOT {
             return Err(TreeError::ForeignClass { parent, class }.into());
         }
-        if !(1..=node.qdisc.classes()).contains(&class.minor()) {
-            return Err(TreeError::NoClass(class).into());
+        if filter.prio == 0 {
+            filter.prio = self.choose_prio(parent)?;
         }
         self.filters.push(filter);
         Ok(())
+    }
+
+    /// As the kernel (`tcf_auto_prio`): below all that were chosen before.
+    fn choose_prio(&self, parent: Handle) -> Result<u16, TreeError> {
+        const FIRST: u16 = 0xC000;
+        const NONE: u16 = 0x8000;
+        let own = self.filters.iter().filter(|filter| filter.parent == parent);
+        let last = own.map(|filter| filter.prio).filter(|&prio| prio > NONE);
+        match last.min() {
+            None => Ok(FIRST),
+            Some(last) if last > NONE + 1 => Ok(last - 1),
+            Some(_) => Err(TreeError::NoPriority(parent)),
+        }
+    }
+
+    /// The class that a name stands for: the only one of a `tbf` has all of them.
+    fn class(&self, name: Handle) -> Handle {
+        match self.node(name.qdisc()) {
+            Some(node) if name != Handle::ROOT && matches!(node.qdisc, QdiscSpec::Tbf(_)) => {
+                name.class(1)
+            }
+            _ => name,
+        }
     }
 
     /// Removes the filters of a discipline that have this priority.
@@ -237,15 +264,12 @@ impl TreeSpec {
     ) -> Result<Handle, SpecError> {
         qdisc.check()?;
         let kind = qdisc.kind();
-        if matches!(qdisc, QdiscSpec::Tree(_)) {
+        if matches!(qdisc, QdiscSpec::Tree(_)) || qdisc.is_root_only() {
+            // BUG-TX-26: a class's packets have to be queued.
             return Err(TreeError::RootOnly(kind).into());
         }
         if self.path(parent)?.len() > MAX_DEPTH {
             return Err(TreeError::TooDeep(parent).into());
-        }
-        if parent != Handle::ROOT && qdisc.is_root_only() {
-            // BUG-TX-26: a class's packets have to be queued.
-            return Err(TreeError::RootOnly(kind).into());
         }
         let handle = match handle {
             Handle::NONE => self.choose()?,

@@ -77,7 +77,6 @@ fn what_can_hang_where() {
         class: handle(class),
     };
     assert!(spec.add_filter(filter("8001:2")).is_ok());
-    assert!(spec.add_filter(filter("8001:3")).is_err());
     assert!(spec.add_filter(filter("1:1")).is_err());
     assert!(spec.delete_filters(handle("8001:"), 2).is_err());
     assert!(spec.delete_filters(handle("8001:"), 1).is_ok());
@@ -95,4 +94,67 @@ fn what_can_hang_where() {
     );
     assert_eq!(prio(17).check(), Err(SpecError::Bands));
     assert_eq!(prio(1).check(), Err(SpecError::Bands));
+}
+
+/// These can only be all that a device has: a tree with one of them would have to be several
+/// trees, or none.
+#[test]
+fn a_tree_refuses_what_stands_alone() {
+    for kind in [
+        QdiscSpec::Noqueue,
+        QdiscSpec::Mq(MqSpec::default()),
+        QdiscSpec::Mqprio(MqprioSpec::default()),
+    ] {
+        let mut spec = TreeSpec::new();
+        let result = spec.add(Handle::ROOT, Handle::NONE, kind.clone());
+        let error = SpecError::Tree(TreeError::RootOnly(kind.kind()));
+        assert_eq!(result, Err(error));
+        assert!(spec.is_empty());
+    }
+}
+
+/// `tbf_find` answers to every minor number, 0 included.
+#[test]
+fn any_class_of_tbf_is_its_only_one() {
+    let fifo = || QdiscSpec::Pfifo { limit: 1 };
+    for parent in ["1:", "1:1", "1:7", "1:ffff"] {
+        let mut spec = TreeSpec::new();
+        let tbf = TbfSpec {
+            rate: 1,
+            burst: 1,
+            ..TbfSpec::default()
+        };
+        spec.add(Handle::ROOT, handle("1:"), QdiscSpec::Tbf(tbf))
+            .unwrap();
+        spec.add(handle(parent), handle("2:"), fifo()).unwrap();
+        let child = spec.child_of(handle("1:1")).map(|node| node.handle);
+        assert_eq!(child, Some(handle("2:")), "{parent}");
+        // There is only one place.
+        let again = spec.add(handle("1:2"), handle("3:"), fifo());
+        assert_eq!(again, Err(TreeError::Exists(handle("1:1")).into()));
+        spec.replace(handle("1:3"), handle("3:"), fifo()).unwrap();
+        assert_eq!(spec.nodes().len(), 2);
+    }
+}
+
+/// `tcf_auto_prio`: 49152, then downwards, so the newest is tried first; a given one above 32768
+/// counts.
+#[test]
+fn filters_without_a_priority_get_the_kernels() {
+    let mut spec = TreeSpec::new();
+    spec.add(Handle::ROOT, handle("1:"), prio(3)).unwrap();
+    for given in [0, 0, 5, 0, 40000, 0, 32769] {
+        spec.add_filter(FilterSpec {
+            parent: handle("1:"),
+            prio: given,
+            matches: Match::default(),
+            class: handle("1:1"),
+        })
+        .unwrap();
+    }
+    let prios: Vec<u16> = spec.filters().iter().map(|filter| filter.prio).collect();
+    assert_eq!(prios, [49152, 49151, 5, 49150, 40000, 39999, 32769]);
+    let last = spec.filters()[0].clone();
+    let none_left = spec.add_filter(FilterSpec { prio: 0, ..last });
+    assert_eq!(none_left, Err(TreeError::NoPriority(handle("1:")).into()));
 }

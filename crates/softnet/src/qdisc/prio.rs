@@ -211,10 +211,6 @@ impl Qdisc for Prio {
         self.bands.drain(out);
     }
 
-    fn reset(&mut self, dropped: &mut Dropped) {
-        self.bands.reset(dropped);
-    }
-
     fn stats(&self) -> QdiscStats {
         self.bands.totals()
     }

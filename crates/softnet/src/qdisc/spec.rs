@@ -11,8 +11,12 @@ use crate::pool::Pool;
 use crate::tx::QueueMapError;
 
 /// A discipline and its parameters.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum QdiscSpec {
+    /// What a device gets in the kernel: `pfifo_fast` with a `txqueuelen` of 1000, one at each
+    /// of its transmit queues.
+    #[default]
+    Default,
     /// Hand each packet to the driver at once; drop what it does not take.
     Noqueue,
     /// FIFO of at most `limit` frames.
@@ -85,13 +89,6 @@ impl PartialEq for CustomSpec {
 
 impl Eq for CustomSpec {}
 
-impl Default for QdiscSpec {
-    /// What a device gets in the kernel: `pfifo_fast` with a `txqueuelen` of 1000.
-    fn default() -> Self {
-        QdiscSpec::PfifoFast { limit: 1000 }
-    }
-}
-
 /// Parameters of a token bucket, in the units of the kernel's interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TbfSpec {
@@ -136,6 +133,19 @@ pub enum SpecError {
     /// A discipline that stands at a root only, as a child.
     #[error("{0} can stand at a device's root only")]
     Child(&'static str),
+    /// A qdisc with a child at each transmit queue, for one queue.
+    #[error("{0} needs a device with several transmit queues")]
+    OneQueue(&'static str),
+    /// A child at a transmit queue that the device does not have.
+    #[error("{kind} has no class :{class:x}: the device has {queues} transmit queues")]
+    NoQueue {
+        /// The qdisc with a child at each queue.
+        kind: &'static str,
+        /// The class, a queue's number plus one.
+        class: usize,
+        /// Transmit queues that the device has.
+        queues: usize,
+    },
     /// `mqprio`'s queues are not those of the device.
     #[error("mqprio: {0}")]
     Queues(#[from] QueueMapError),
@@ -158,7 +168,7 @@ impl QdiscSpec {
             QdiscSpec::Noqueue => "noqueue",
             QdiscSpec::Pfifo { .. } => "pfifo",
             QdiscSpec::Bfifo { .. } => "bfifo",
-            QdiscSpec::PfifoFast { .. } => "pfifo_fast",
+            QdiscSpec::Default | QdiscSpec::PfifoFast { .. } => "pfifo_fast",
             QdiscSpec::PfifoHeadDrop { .. } => "pfifo_head_drop",
             QdiscSpec::Tbf(_) => "tbf",
             QdiscSpec::Prio(_) => "prio",
@@ -200,11 +210,11 @@ impl QdiscSpec {
         self.per_queue().map_or(self, |mq| mq.child(queue))
     }
 
-    /// How many instances a device with `rings` rings has: one for each ring where the discipline decides nothing across queues, else one
-    /// for all.
+    /// How many instances a device with `rings` rings has: one for each ring with a child at
+    /// each queue or without any queue, else one for all.
     pub fn queues(&self, rings: usize) -> usize {
         match self {
-            QdiscSpec::PfifoFast { .. } | QdiscSpec::Noqueue => rings,
+            QdiscSpec::Default | QdiscSpec::Noqueue => rings,
             QdiscSpec::Mq(_) | QdiscSpec::Mqprio(_) => rings,
             QdiscSpec::Tree(tree) => match tree.child_of(Handle::ROOT) {
                 Some(root) => root.qdisc.queues(rings),
@@ -229,6 +239,30 @@ impl QdiscSpec {
         }
     }
 
+    /// Checks that a device with so many transmit queues can have it.
+    ///
+    /// # Errors
+    /// [`SpecError::OneQueue`], [`SpecError::NoQueue`], or what [`check`](QdiscSpec::check) finds.
+    pub fn check_for(&self, queues: usize) -> Result<(), SpecError> {
+        if let Some(mq) = self.per_queue() {
+            let (kind, class) = (self.kind(), mq.children.len());
+            if queues < 2 {
+                return Err(SpecError::OneQueue(kind));
+            }
+            if class > queues {
+                return Err(SpecError::NoQueue {
+                    kind,
+                    class,
+                    queues,
+                });
+            }
+        }
+        if let QdiscSpec::Mqprio(mqprio) = self {
+            mqprio.map.check(queues)?;
+        }
+        self.check()
+    }
+
     /// Builds an empty discipline, for a device with one transmit queue; with more, each has its own ([`at_queue`](QdiscSpec::at_queue)).
     ///
     /// # Errors
@@ -240,13 +274,16 @@ impl QdiscSpec {
             QdiscSpec::Noqueue => AnyQdisc::Noqueue(Pfifo::new(u32::MAX)),
             QdiscSpec::Pfifo { limit } => AnyQdisc::Pfifo(Pfifo::new(*limit)),
             QdiscSpec::Bfifo { limit } => AnyQdisc::Bfifo(Bfifo::new(*limit)),
+            QdiscSpec::Default => AnyQdisc::PfifoFast(Box::new(PfifoFast::new(1000))),
             QdiscSpec::PfifoFast { limit } => AnyQdisc::PfifoFast(Box::new(PfifoFast::new(*limit))),
             QdiscSpec::PfifoHeadDrop { limit } => {
                 AnyQdisc::PfifoHeadDrop(Box::new(PfifoHeadDrop::new(*limit)))
             }
             QdiscSpec::Tbf(spec) => AnyQdisc::Tbf(Box::new(Tbf::new(spec, env.pool.clone()))),
             QdiscSpec::Custom(custom) => AnyQdisc::Custom((custom.make)(env)),
-            QdiscSpec::Mq(_) | QdiscSpec::Mqprio(_) => self.at_queue(0).build(env)?,
+            QdiscSpec::Mq(_) | QdiscSpec::Mqprio(_) => {
+                return Err(SpecError::OneQueue(self.kind()));
+            }
             QdiscSpec::Tree(tree) => AnyQdisc::Tree(Box::new(Tree::build(tree, env)?)),
             // Its classes have names only in a tree.
             QdiscSpec::Prio(_) => {

@@ -1,13 +1,15 @@
-//! `tbf`: a token bucket (tc-tbf(8)). A packet leaves when the bucket holds tokens for all that it costs on the link; an optional second, small
-//! bucket bounds the peak rate. What waits is kept by the only class, `:1`: a `bfifo` of `limit` bytes, or whatever is grafted there.
+//! `tbf`: a token bucket (tc-tbf(8)). A packet leaves when the bucket holds tokens for all that
+//! it costs on the link; an optional second, small bucket bounds the peak rate. What waits is
+//! kept by the only class, `:1`: a `bfifo` of `limit` bytes, or whatever is grafted there.
 //!
-//! Both [buckets](super::bucket) are changed only when a packet leaves. INV-Q-3: over any window T at most `burst + rate * T` bytes leave.
+//! Both [buckets](super::bucket) are changed only when a packet leaves. INV-Q-3: over any window
+//! T at most `burst + rate * T` bytes leave.
 //!
-//! A large frame (GSO) that costs more than the bucket holds is segmented, as it leaves: until then
-//! it waits in one piece, so that it takes no more buffers than it came with. Anything else that
-//! costs more is dropped with [`DropReason::QdiscOversize`]. What was let in before the bucket was
-//! made smaller leaves when it is full, and then it stays empty for the time that the rest of the
-//! cost takes.
+//! A large frame (GSO) that costs more than the bucket holds is segmented, as it leaves: until
+//! then it waits in one piece, so that it takes no more buffers than it came with. Anything else
+//! that costs more is dropped with [`DropReason::QdiscOversize`]. What was let in before the
+//! bucket was made smaller leaves when it is full, and then it stays empty for the time that the
+//! rest of the cost takes.
 
 use super::bucket::{Bucket, UNIT};
 use super::children::Children;
@@ -117,8 +119,8 @@ impl Shaper {
     }
 
     /// Takes the tokens for the next wire packets of a frame that is segmented, at most `limit`.
-    /// Returns how many were paid for, and how long to wait for the tokens of the next, if they were
-    /// missing.
+    /// Returns how many were paid for, and how long to wait for the tokens of the next, if they
+    /// were missing.
     fn take_some(&mut self, size: WireSize, limit: u64, now: Time) -> (u64, Option<u64>) {
         for paid in 0..limit.min(size.packets) {
             let mut one = size;
@@ -131,16 +133,11 @@ impl Shaper {
         }
         (limit.min(size.packets), None)
     }
-
-    fn fill(&mut self) {
-        self.changed = Time::ZERO;
-        self.rate.fill();
-        self.peak.iter_mut().for_each(Bucket::fill);
-    }
 }
 
-/// `tbf`, a token bucket (tc-tbf(8)). Over any time `T` at most `burst + rate * T` bytes leave, and not less while packets wait: no rounding adds up.
-/// A large frame longer than the bucket is segmented; anything else that is longer is dropped.
+/// `tbf`, a token bucket (tc-tbf(8)). Over any time `T` at most `burst + rate * T` bytes leave,
+/// and not less while packets wait: no rounding adds up. A large frame longer than the bucket is
+/// segmented; anything else that is longer is dropped.
 #[derive(Debug)]
 pub struct Tbf {
     shaper: Shaper,
@@ -157,8 +154,8 @@ pub struct Tbf {
 }
 
 impl Tbf {
-    /// An empty queue with full buckets. `pool` provides the buffers of segmented frames. `spec` has been
-    /// [checked](super::QdiscSpec::build).
+    /// An empty queue with full buckets. `pool` provides the buffers of segmented frames. `spec`
+    /// has been [checked](super::QdiscSpec::build).
     pub(super) fn new(spec: &TbfSpec, pool: Pool) -> Tbf {
         Tbf {
             shaper: Shaper::new(spec),
@@ -217,7 +214,8 @@ impl Tbf {
         passes
     }
 
-    /// Whether a frame may be let in, in one piece or segmented. Of the segments the first is longest.
+    /// Whether a frame may be let in, in one piece or segmented. Of the segments the first is
+    /// longest.
     #[inline]
     fn admits(&self, size: WireSize) -> bool {
         self.shaper.admits(size) || size.packets > 1 && self.shaper.admits(size.first())
@@ -231,7 +229,8 @@ impl Tbf {
         Some(packet)
     }
 
-    /// Sends frames that need not be segmented until `left` is used up, or until one comes up that must be. The result is why it stopped before that.
+    /// Sends frames that need not be segmented until `left` is used up, or until one comes up
+    /// that must be. The result is why it stopped before that.
     #[inline]
     fn dequeue_whole(
         &mut self,
@@ -271,7 +270,8 @@ impl Tbf {
         })
     }
 
-    /// Sends wire packets of the frame that is being segmented, at most `limit`. Returns how many, and the time for which the next must wait.
+    /// Sends wire packets of the frame that is being segmented, at most `limit`. Returns how
+    /// many, and the time for which the next must wait.
     fn segment(
         &mut self,
         limit: u64,
@@ -398,14 +398,6 @@ impl Qdisc for Tbf {
     fn drain(&mut self, out: &mut PacketList) {
         out.extend(self.take_back());
         self.class.drain(out);
-    }
-
-    fn reset(&mut self, dropped: &mut Dropped) {
-        if let Some(frame) = self.take_back() {
-            dropped.push(frame, DropReason::QdiscReset);
-        }
-        self.class.reset(dropped);
-        self.shaper.fill();
     }
 
     fn stats(&self) -> QdiscStats {

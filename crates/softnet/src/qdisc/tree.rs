@@ -8,7 +8,7 @@ use super::children::{Child, Children};
 use super::filter::Filters;
 use super::{
     AnyQdisc, FilterSpec, Handle, Next, Node, Peek, Prio, Qdisc, QdiscEnv, QdiscSpec, QdiscStats,
-    SpecError, Trace, TreeError, TreeSpec, Verdict, WireSum,
+    SpecError, TreeError, TreeSpec, Verdict, WireSum,
 };
 use crate::packet::PacketList;
 use crate::stats::Dropped;
@@ -25,8 +25,6 @@ pub struct ClassStats {
     pub kind: &'static str,
     /// Its numbers.
     pub stats: QdiscStats,
-    /// What happened to each packet, if the tree is [traced](Tree::start_trace).
-    pub trace: Option<Trace>,
 }
 
 /// A tree of disciplines.
@@ -171,50 +169,38 @@ impl Tree {
         self.refilter(parent)
     }
 
-    /// Whether nothing is queued, only handed on; see [`AnyQdisc::is_noqueue`].
-    pub(super) fn is_noqueue(&self) -> bool {
-        self.top
-            .get(0)
-            .is_some_and(|child| child.qdisc().is_noqueue())
-    }
-
     /// The root and all classes, each before those below it, with their numbers.
     pub fn classes(&self) -> Vec<ClassStats> {
         let mut all = Vec::new();
-        self.list(Handle::ROOT, &self.top, 0, &mut all);
+        self.each_class(|class| all.push(class));
         all
     }
 
-    /// From now on notes in each class why packets are dropped and how long they stay; see [`Trace`]. For simulations: it costs memory for each packet.
-    pub fn start_trace(&mut self) {
-        fn below(children: &mut Children) {
-            for index in 0..children.len() {
-                children.with(index, |child| {
-                    child.start_trace();
-                    if let Some(children) = child.qdisc_mut().children_mut() {
-                        below(children);
-                    }
-                });
-            }
-        }
-        below(&mut self.top);
+    /// As [`classes`](Tree::classes).
+    pub(crate) fn each_class(&self, mut f: impl FnMut(ClassStats)) {
+        self.list(Handle::ROOT, &self.top, 0, &mut f);
     }
 
-    fn list(&self, class: Handle, children: &Children, index: usize, all: &mut Vec<ClassStats>) {
+    fn list(
+        &self,
+        class: Handle,
+        children: &Children,
+        index: usize,
+        f: &mut impl FnMut(ClassStats),
+    ) {
         let Some(child) = children.get(index) else {
             return;
         };
         let node = self.spec.child_of(class);
-        all.push(ClassStats {
+        f(ClassStats {
             class,
             qdisc: node.map_or(Handle::NONE, |node| node.handle),
             kind: child.qdisc().kind(),
             stats: children.stats(index),
-            trace: child.trace().cloned(),
         });
         if let (Some(node), Some(below)) = (node, child.qdisc().children()) {
             for (index, minor) in (0..below.len()).zip(1..) {
-                self.list(node.handle.class(minor), below, index, all);
+                self.list(node.handle.class(minor), below, index, f);
             }
         }
     }
@@ -264,7 +250,11 @@ impl Tree {
         let missing = TreeError::NoClass(place);
         match path.split_last() {
             Some((&0, [])) => {
-                self.top.graft(0, fresh, default, now, dropped);
+                // The root's numbers are those of this qdisc alone.
+                let mut moved = PacketList::new();
+                self.top.drain(&mut moved);
+                self.top = Children::new([fresh]);
+                self.top.enqueue(0, &mut moved, now, dropped);
                 Ok(())
             }
             Some((&last, above)) => self.at(above, place.qdisc(), |child| {
@@ -333,10 +323,6 @@ impl Qdisc for Tree {
 
     fn drain(&mut self, out: &mut PacketList) {
         self.top.drain(out);
-    }
-
-    fn reset(&mut self, dropped: &mut Dropped) {
-        self.top.reset(dropped);
     }
 
     fn stats(&self) -> QdiscStats {

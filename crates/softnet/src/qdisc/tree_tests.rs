@@ -3,7 +3,7 @@
 use super::*;
 use crate::packet::{Gso, GsoKind, Packet};
 use crate::pool::Pool;
-use crate::stats::DropCounters;
+use crate::stats::{DropCounters, DropReason};
 use crate::testing::{frame, pool};
 
 const SECOND: u64 = 1_000_000_000;
@@ -334,28 +334,6 @@ fn bands_are_added_and_removed_with_packets_in_them() {
 }
 
 #[test]
-fn a_reset_drops_with_a_reason_and_keeps_statistics() {
-    let mut bench = Bench::new([("root", "1:", tbf(1000, 500, 0)), ("1:1", "2:", prio(3))]);
-    bench.offer(0..9, 100, 0);
-    assert_eq!(bench.leave(64, Time::ZERO).0.len(), 5);
-    bench.tree.reset(&mut bench.dropped);
-    for class in ["root", "1:1", "2:2"] {
-        let stats = bench.class(class);
-        assert_eq!(
-            (stats.qlen, stats.backlog, stats.packets, stats.drops),
-            (0, 0, 5, 0)
-        );
-    }
-    assert_eq!(bench.reasons(), [(DropReason::QdiscReset, 4)]);
-    bench.offer(0..5, 100, 0);
-    assert_eq!(
-        bench.leave(64, Time::ZERO).0.len(),
-        5,
-        "the bucket is full again"
-    );
-}
-
-#[test]
 fn a_filled_band_lets_the_others_pass() {
     let mut bench = Bench::new([("root", "1:", prio(2)), ("1:1", "2:", tbf(1000, 100, 1000))]);
     bench.offer([1, 2], 100, 6);
@@ -424,4 +402,85 @@ fn a_packet_that_grew_too_long_does_not_block() {
         (root.packets, root.drops, root.qlen, root.backlog),
         (3, 0, 0, 0)
     );
+}
+
+/// As in the kernel, which does not look the class up: until there is one, packets go where
+/// those of priority 0 go.
+#[test]
+fn a_filter_may_name_a_class_that_comes_later() {
+    let map = |bands| {
+        QdiscSpec::Prio(PrioSpec {
+            bands,
+            priomap: [1; 16],
+        })
+    };
+    let mut bench = Bench::new([("root", "1:", map(2))]);
+    let filter = FilterSpec {
+        parent: handle("1:"),
+        prio: 1,
+        matches: Match::default(),
+        class: handle("1:4"),
+    };
+    bench.tree.add_filter(filter).unwrap();
+    bench.offer([1], 100, 0);
+    assert_eq!(bench.class("1:2").qlen, 1);
+    let Bench { tree, dropped, .. } = &mut bench;
+    tree.change(handle("1:"), &map(4), Time::ZERO, dropped)
+        .unwrap();
+    bench.offer([2], 100, 0);
+    assert_eq!(bench.class("1:4").qlen, 1);
+    // And it stays when the class goes.
+    let Bench { tree, dropped, .. } = &mut bench;
+    tree.change(handle("1:"), &map(3), Time::ZERO, dropped)
+        .unwrap();
+    assert_eq!(bench.tree.spec().filters().len(), 1);
+    bench.offer([3], 100, 0);
+    assert_eq!((bench.class("1:2").qlen, bench.all()), (3, vec![1, 2, 3]));
+}
+
+/// What a root counted before it was replaced is not the new one's.
+#[test]
+fn a_new_root_counts_from_the_start() {
+    let mut bench = Bench::new([("root", "1:", QdiscSpec::Pfifo { limit: 2 })]);
+    bench.offer(0..3, 100, 0);
+    assert_eq!(bench.leave(1, Time::ZERO).0, [0]);
+    let before = bench.class("root");
+    assert_eq!((before.packets, before.bytes, before.drops), (1, 100, 1));
+    let Bench { tree, dropped, .. } = &mut bench;
+    tree.replace(Handle::ROOT, handle("2:"), prio(2), Time::ZERO, dropped)
+        .unwrap();
+    let expected = QdiscStats {
+        qlen: 1,
+        backlog: 100,
+        queued: 1,
+        memory: before.memory,
+        ..QdiscStats::default()
+    };
+    assert_eq!(
+        (bench.class("root"), bench.tree.stats()),
+        (expected, expected)
+    );
+}
+
+/// tbf asks its child for a packet even if that has none that may leave yet, and the child
+/// counts that.
+#[test]
+fn a_shaper_below_a_shaper_counts_its_overlimits() {
+    let mut bench = Bench::new([
+        ("root", "1:", tbf(100_000, 1000, 0)),
+        ("1:1", "2:", tbf(1000, 100, 1000)),
+    ]);
+    bench.offer(0..3, 100, 0);
+    let mut now = Time::ZERO;
+    for n in 0..3_u64 {
+        let (marks, next) = bench.leave(64, now);
+        assert_eq!(marks, [n as u32]);
+        if let Next::At(time) = next {
+            assert_eq!(time, Time((n + 1) * SECOND / 10));
+            now = time;
+        }
+        // The inner one is in the way at the end of each run but the last.
+        let counts = [bench.class("root"), bench.class("1:1")].map(|s| s.overlimits);
+        assert_eq!(counts, [0, (n + 1).min(2)]);
+    }
 }

@@ -5,19 +5,18 @@
 //! that the tree asked for. Behind the tree is a link, which takes all at once or one packet after the other at a rate. May use `qdisc`, `packet`,
 //! `pool`; reads no clock, starts no thread.
 
+mod classes;
 mod flow;
 mod report;
 
 pub use flow::{Arrivals, Flow, FlowError, Pattern};
 pub use report::{ClassReport, Report, Sojourn};
 
+use self::classes::ClassTraces;
 use crate::packet::{Packet, PacketList};
 use crate::qdisc::{LinkCost, Next, Qdisc, Tree, WireSize};
 use crate::stats::{DropCounters, Dropped};
 use crate::time::Time;
-
-/// Packets taken out of the tree at once where the link takes all.
-const BATCH: usize = 64;
 
 /// What is behind the tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,6 +31,7 @@ pub struct SimLink {
 #[derive(Debug)]
 pub struct Simulator {
     tree: Tree,
+    classes: ClassTraces,
     link: SimLink,
     now: Time,
     /// When the link can take the next packet, and what that nanosecond has to spare, in billionths of a byte.
@@ -47,10 +47,10 @@ pub struct Simulator {
 
 impl Simulator {
     /// Nothing has arrived yet.
-    pub fn new(mut tree: Tree, link: SimLink) -> Simulator {
-        tree.start_trace();
+    pub fn new(tree: Tree, link: SimLink) -> Simulator {
         Simulator {
             tree,
+            classes: ClassTraces::default(),
             link,
             now: Time::ZERO,
             free: Time::ZERO,
@@ -92,7 +92,7 @@ impl Simulator {
         packet.set_timestamp(self.now);
         let mut list = PacketList::from(packet);
         self.tree.enqueue(&mut list, self.now, &mut self.dropped);
-        self.dropped.settle(&self.drops);
+        self.note(&PacketList::new());
         self.run(depart)
     }
 
@@ -126,6 +126,7 @@ impl Simulator {
             .map_or(0, |first| self.now.since(first).as_nanos() as u64);
         Ok(Report::new(
             &self.tree,
+            &self.classes,
             self.offered,
             span,
             self.drops.nonzero(),
@@ -141,12 +142,10 @@ impl Simulator {
                 self.timer = (self.tree.stats().qlen > 0).then_some(self.free);
                 return Ok(());
             }
-            let budget = if self.link.rate.is_some() { 1 } else { BATCH };
+            // One frame at a time, so that the classes' numbers tell which it concerns.
             let mut out = PacketList::new();
-            let next = self
-                .tree
-                .dequeue(budget, self.now, &mut out, &mut self.dropped);
-            self.dropped.settle(&self.drops);
+            let next = self.tree.dequeue(1, self.now, &mut out, &mut self.dropped);
+            self.note(&out);
             let empty = out.is_empty();
             for packet in out {
                 self.occupy(&packet);
@@ -166,6 +165,12 @@ impl Simulator {
                 Next::Ready => {}
             }
         }
+    }
+
+    /// Notes what left and what was dropped, and frees the latter.
+    fn note(&mut self, left: &PacketList) {
+        self.classes.step(&self.tree, left, &self.dropped, self.now);
+        self.dropped.settle(&self.drops);
     }
 
     /// The link sends a packet from now on. Exact: what a nanosecond has left over is kept for the next packet that follows at once.

@@ -1,5 +1,6 @@
 //! What a simulation found, for each class and in all.
 
+use super::classes::{ClassTrace, ClassTraces};
 use crate::qdisc::{ClassStats, Handle, QdiscStats, Tree};
 use crate::stats::DropReason;
 
@@ -82,12 +83,13 @@ pub struct Report {
 impl Report {
     pub(super) fn new(
         tree: &Tree,
+        traces: &ClassTraces,
         offered: (u64, u64),
         span: u64,
         drops: Vec<(DropReason, u64)>,
     ) -> Report {
         let class = |class: ClassStats| {
-            let trace = class.trace.unwrap_or_default();
+            let trace = traces.0.get(&class.class);
             let bits = u128::from(class.stats.bytes) * 8 * 1_000_000_000;
             ClassReport {
                 class: class.class,
@@ -95,8 +97,8 @@ impl Report {
                 kind: class.kind,
                 stats: class.stats,
                 rate: bits.checked_div(u128::from(span)).unwrap_or(0) as u64,
-                drops: trace.drops(),
-                sojourn: Sojourn::of(trace.sojourns()),
+                drops: trace.map_or_else(Vec::new, ClassTrace::drops),
+                sojourn: Sojourn::of(trace.map_or(&[], |trace| &trace.sojourns)),
             }
         };
         Report {

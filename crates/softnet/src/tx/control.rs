@@ -69,6 +69,8 @@ impl<R: TxRing> TxQueue<R> {
         moved.append(&mut guard.adopted);
         moved.append(&mut left);
         guard.rings.extend(rings);
+        // Numbers are those of the qdisc that there is.
+        guard.requeues = 0;
         guard.qdisc = qdisc;
         let Runner { qdisc, dropped, .. } = &mut *guard;
         qdisc.enqueue(&mut moved, now, dropped);

@@ -1,7 +1,8 @@
 //! A network device: a name, transmit queues, and its counters.
 //!
-//! With a discipline that may stand at each queue by itself (`pfifo_fast`, `noqueue`), every queue has one and its own ring, as below the kernel's
-//! `mq`. With any other, the device has *one* instance, at queue 0, which feeds all rings: a rate limit is that of the device, not of a queue.
+//! With the default, `noqueue`, `mq` or `mqprio`, every queue has a qdisc of its own and its own
+//! ring. With any other, the device has *one* instance, at queue 0, which feeds all rings: a
+//! rate limit is that of the device, not of a queue.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -15,7 +16,7 @@ use super::select::{Selector, select_queue};
 use super::{ActionStats, Egress, QueueMap, TcQueues};
 use crate::packet::PacketList;
 use crate::pool::Pool;
-use crate::qdisc::{AnyQdisc, Qdisc, QdiscEnv, QdiscSpec, QdiscStats, SpecError};
+use crate::qdisc::{AnyQdisc, QdiscEnv, QdiscSpec, QdiscStats, SpecError};
 use crate::rx::{Backlog, Doorbell};
 use crate::stats::{Counts, DropCounters, DropReason, Dropped, SharedHistogram};
 use crate::sync::PerCpu;
@@ -140,8 +141,9 @@ pub(super) mod uses {
 
 /// A network device: a name, transmit queues, and its counters.
 ///
-/// With a discipline that may stand at each queue by itself (`pfifo_fast`, `noqueue`), every queue has one, as below the kernel's `mq`. With any
-/// other, the device has one instance, which feeds all rings: a rate limit is that of the device.
+/// With the default qdisc, `noqueue`, `mq` or `mqprio`, every queue has one of its own. With any
+/// other, the device has one instance, which feeds all rings: a rate limit is that of the
+/// device.
 #[derive(Debug)]
 pub struct Device<R> {
     name: String,
@@ -180,7 +182,7 @@ impl<R: TxRing> Device<R> {
         pool: &Pool,
         homes: &[(Arc<Doorbell>, usize)],
     ) -> Result<Device<R>, SpecError> {
-        config.qdisc.check()?;
+        config.qdisc.check_for(rings.len())?;
         let env = QdiscEnv { pool: pool.clone() };
         let drops = Arc::new(DropCounters::new());
         let count = rings.len();
@@ -205,7 +207,6 @@ impl<R: TxRing> Device<R> {
         }
         let selector = Selector::new(count);
         let mqprio = if let QdiscSpec::Mqprio(mqprio) = &config.qdisc {
-            mqprio.map.check(count)?;
             selector.set(&mqprio.map);
             true
         } else {
@@ -272,13 +273,13 @@ impl<R: TxRing> Device<R> {
     /// # Errors
     /// If the parameters are wrong; nothing is changed then.
     pub fn set_qdisc(&self, spec: &QdiscSpec, now: Time) -> Result<(), SpecError> {
-        spec.check()?;
+        spec.check_for(self.queues.len())?;
         let mut fresh = Vec::new();
         for queue in 0..self.queues.len() {
             fresh.push(spec.at_queue(queue).build(&self.env)?);
         }
         if let QdiscSpec::Mqprio(mqprio) = spec {
-            self.set_queue_map(&mqprio.map)?;
+            self.selector.set(&mqprio.map);
             self.mqprio.store(true, Ordering::Relaxed);
         } else if self.mqprio.swap(false, Ordering::Relaxed) {
             self.selector.set(&QueueMap::default());
@@ -346,14 +347,6 @@ impl<R: TxRing> Device<R> {
         f: impl FnOnce(&mut AnyQdisc, &mut Dropped) -> T,
     ) -> Option<T> {
         Some(self.queues.get(queue)?.with_qdisc(f))
-    }
-
-    /// Gives transmit queue `queue` a discipline of the caller's own, which stays until the next [`set_qdisc`](Device::set_qdisc). What is queued
-    /// moves to it as there. Does nothing if there is no such queue. Waits for a running thread: control path only.
-    pub fn set_custom_qdisc(&self, queue: usize, qdisc: Box<dyn Qdisc>, now: Time) {
-        if let Some(queue) = self.queues.get(queue) {
-            queue.install(AnyQdisc::Custom(qdisc), Vec::new(), PacketList::new(), now);
-        }
     }
 
     /// Sets how many bytes of buffers the device's queues may hold; what comes beyond that is dropped as [`DropReason::BufferQuota`]. Without it there is no

@@ -8,7 +8,7 @@ use super::testbench::{BUFFERS, Bench};
 use super::*;
 use crate::packet::{Gso, GsoKind, Packet, PacketList};
 use crate::pool::Pool;
-use crate::qdisc::{Next, Qdisc, QdiscSpec, QdiscStats, Verdict};
+use crate::qdisc::{CustomSpec, Next, Qdisc, QdiscSpec, QdiscStats, Verdict};
 use crate::stats::{DropReason, Dropped};
 use crate::testing::{frame, packet};
 use crate::time::Time;
@@ -285,9 +285,9 @@ impl Qdisc for Thirds {
 fn inv_tx_18_drops_are_freed_after_the_driver_was_served() {
     let ring = NotingRing::new();
     let bench = Bench::new(QdiscSpec::default(), vec![ring.twin()]);
-    bench
-        .device
-        .set_custom_qdisc(0, Box::new(Thirds::default()), Time::ZERO);
+    let thirds = CustomSpec::new("thirds", |_| Box::new(Thirds::default()));
+    let thirds = QdiscSpec::Custom(thirds);
+    bench.device.set_qdisc(&thirds, Time::ZERO).unwrap();
     bench.work(Time::ZERO);
     *ring.pool.lock().unwrap() = Some(bench.pool.clone());
     let mut list: PacketList = (0..30).map(|m| bench.packet(0, m)).collect();

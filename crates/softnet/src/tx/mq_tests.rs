@@ -191,3 +191,76 @@ fn bug_tx_26_wrong_children_are_refused() {
     bench.send(7, 5);
     assert_eq!(bench.sent(), [0, 0, 0, 5], "the old one still stands");
 }
+
+/// Queues that the device does not have, and one queue only.
+#[test]
+fn mq_needs_its_queues() {
+    let mq = |children: usize| {
+        QdiscSpec::Mq(MqSpec {
+            children: vec![QdiscSpec::Pfifo { limit: 9 }; children],
+            ..MqSpec::default()
+        })
+    };
+    let error = |qdisc, queues| Bench::new(qdisc, queues).err();
+    assert_eq!(error(mq(0), 1), Some(SpecError::OneQueue("mq")));
+    let far = SpecError::NoQueue {
+        kind: "mq",
+        class: 3,
+        queues: 2,
+    };
+    assert_eq!(error(mq(3), 2), Some(far.clone()));
+    assert_eq!(error(mq(2), 2), None);
+    let bench = Bench::new(QdiscSpec::default(), 2).unwrap();
+    assert_eq!(bench.device.set_qdisc(&mq(3), Time::ZERO), Err(far));
+    let one = Bench::new(QdiscSpec::default(), 1).unwrap();
+    let map = QdiscSpec::Mqprio(MqprioSpec::default());
+    let result = one.device.set_qdisc(&map, Time::ZERO);
+    assert_eq!(result, Err(SpecError::OneQueue("mqprio")));
+}
+
+/// A `pfifo_fast` that was asked for is one for the device, as `tc qdisc add … root pfifo_fast`
+/// makes it; the default is one for each queue.
+#[test]
+fn one_pfifo_fast_for_all_queues() {
+    let bench = Bench::new(QdiscSpec::PfifoFast { limit: 10 }, 4).unwrap();
+    assert_eq!(bench.device.per_queue(), None);
+    bench
+        .records
+        .iter()
+        .for_each(|r| r.room.store(0, Ordering::Relaxed));
+    bench.send(0, 40);
+    let stats = bench.device.stats();
+    // The limit is that of all queues together, besides what each ring was offered.
+    assert_eq!(stats.queues[0].qdisc.packets, stats.qdisc().packets);
+    assert_eq!(stats.qdisc().drops, 30);
+    bench
+        .device
+        .set_qdisc(&QdiscSpec::default(), Time::ZERO)
+        .unwrap();
+    assert_eq!(bench.device.per_queue(), Some(("mq", 4)));
+}
+
+/// A new root qdisc counts from the start; what the device has sent it has sent.
+#[test]
+fn a_new_root_counts_from_the_start() {
+    let bench = Bench::new(QdiscSpec::Pfifo { limit: 9 }, 1).unwrap();
+    bench.send(0, 5);
+    bench.records[0].room.store(0, Ordering::Relaxed);
+    bench.send(0, 20);
+    let before = bench.device.stats().qdisc();
+    assert!(
+        before.packets >= 5 && before.drops > 0 && before.requeues > 0,
+        "{before:?}"
+    );
+    bench
+        .device
+        .set_qdisc(&QdiscSpec::Pfifo { limit: 99 }, Time::ZERO)
+        .unwrap();
+    let stats = bench.device.stats();
+    let after = stats.qdisc();
+    assert_eq!(
+        (after.packets, after.bytes, after.drops, after.requeues),
+        (0, 0, 0, 0)
+    );
+    assert_eq!((stats.tx_packets, stats.queued), (5, after.queued));
+}
