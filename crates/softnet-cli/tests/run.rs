@@ -388,7 +388,8 @@ ports = ["eth-a", "eth-b"]
             a.interfaces().contains("eth-a")
         });
     }
-    exchange(&a, &b, "10.9.0.2");
+    // From the other side: the interface may be there and not have its address yet.
+    exchange(&b, &a, "10.9.0.1");
     running.signal(Signal::TERM);
     let output = running.finish();
     let stderr = text(&output.stderr);
