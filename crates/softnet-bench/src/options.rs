@@ -113,6 +113,13 @@ impl Options {
         self.rounds
     }
 
+    /// Turns in which real programs run, and the time of each figure in one. They run for whole
+    /// seconds, so a run of less than two is one turn: to see that all works.
+    pub(crate) fn program_turns(&self) -> (usize, Duration) {
+        let turns = if self.seconds < 2.0 { 1 } else { self.rounds() };
+        (turns, Duration::from_secs_f64(self.seconds / turns as f64))
+    }
+
     /// Time for one figure in one round.
     pub(crate) fn slice(&self) -> Duration {
         Duration::from_secs_f64(self.seconds / self.rounds as f64)

@@ -99,7 +99,7 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
         eprintln!("softnet-bench: switch: --threads has no meaning here and is ignored");
     }
     options.check_variants("switch", &joins::names(&joins()))?;
-    let slice = options.slice();
+    let (turns, slice) = options.program_turns();
     let mut results = Collector::default();
     let mut variants: Vec<Box<dyn Variant>> = Vec::new();
     for join in joins::choose(joins(), &options.variants) {
@@ -110,10 +110,10 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
             seconds: options.seconds,
         }));
     }
-    interleave(options.rounds(), &mut variants, &mut results)?;
+    interleave(turns, &mut variants, &mut results)?;
     let mut report = results.report("switch", COMPARE);
     report["seconds"] = json!(options.seconds);
-    report["rounds"] = json!(options.rounds());
+    report["rounds"] = json!(turns);
     Ok(report)
 }
 

@@ -124,6 +124,7 @@ impl Case {
         if !options.includes("case", self.name())? {
             return Ok(());
         }
+        let (turns, slice) = options.program_turns();
         let mut variants: Vec<Box<dyn Variant>> = joins::choose(self.joins(), &options.variants)
             .into_iter()
             .map(|join| {
@@ -131,11 +132,11 @@ impl Case {
                 Box::new(Turn {
                     case: self,
                     join,
-                    slice: options.slice(),
+                    slice,
                 }) as Box<dyn Variant>
             })
             .collect();
-        interleave(options.rounds(), &mut variants, results)
+        interleave(turns, &mut variants, results)
     }
 }
 

@@ -60,6 +60,7 @@ pub(crate) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
     if connections.is_empty() {
         return Ok(());
     }
+    let (turns, slice) = options.program_turns();
     let mut variants: Vec<Box<dyn Variant>> = joins::choose(joins(), &options.variants)
         .into_iter()
         .map(|join| {
@@ -67,11 +68,11 @@ pub(crate) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
             Box::new(Turn {
                 join,
                 connections: connections.clone(),
-                slice: options.slice(),
+                slice,
             }) as Box<dyn Variant>
         })
         .collect();
-    interleave(options.rounds(), &mut variants, results)
+    interleave(turns, &mut variants, results)
 }
 
 fn params(connections: u32) -> [Param; 2] {
