@@ -73,8 +73,8 @@ pub(crate) struct Opened {
     pub features: Features,
 }
 
-/// Starts an engine without ports, and makes the buffers that its ports receive into. `cpus` names the
-/// CPU of each worker, or is empty.
+/// Starts an engine without ports, and makes the buffers that its ports receive into. `cpus` names
+/// the CPU of each worker, or is empty.
 pub(crate) fn start(
     workers: usize,
     cpus: &[usize],

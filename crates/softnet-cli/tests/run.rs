@@ -346,8 +346,8 @@ ports = ["eth-a", "eth-b"]
     );
 }
 
-/// A device with several queues comes back each time it is deleted, whichever of its queues notices
-/// first; workers may be tied to CPUs, and the worker alone may serve a port.
+/// A device with several queues comes back each time it is deleted, whichever of its queues
+/// notices first; workers may be tied to CPUs, and the worker alone may serve a port.
 #[test]
 fn a_port_with_several_queues_comes_back() {
     if !may_make_networks() || !has_program("ip") {

@@ -68,8 +68,8 @@ impl Poller {
         })
     }
 
-    /// Ties the thread that sleeps here to CPU `cpu`, from its first sleep on. Without effect if the
-    /// thread may not run there.
+    /// Ties the thread that sleeps here to CPU `cpu`, from its first sleep on. Without effect if
+    /// the thread may not run there.
     #[must_use]
     pub fn on_cpu(mut self, cpu: usize) -> Poller {
         self.cpu = Some(cpu);

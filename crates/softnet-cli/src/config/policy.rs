@@ -1,4 +1,5 @@
-//! Who runs a port's transmit queues (`served_by`), and how many packets may wait for it (`burst`).
+//! Who runs a port's transmit queues (`served_by`), and how many packets may wait for it
+//! (`burst`).
 
 use softnet::tx::{ServedBy, TxPolicy};
 

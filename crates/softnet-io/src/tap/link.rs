@@ -30,8 +30,8 @@ impl TapLink {
 }
 
 impl DeviceCounters for TapLink {
-    /// What the kernel wanted to hand over and found no place for in the queue, and what it took and
-    /// did not deliver, for instance while the interface was down.
+    /// What the kernel wanted to hand over and found no place for in the queue, and what it took
+    /// and did not deliver, for instance while the interface was down.
     fn dropped(&self) -> DeviceDrops {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let index = state.index;

@@ -181,7 +181,8 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         Engine::with_spawn(sleepers, pool, clock, config, spawn)
     }
 
-    /// As [`with_config`](Engine::with_config); `spawn` starts the thread of the worker of a number.
+    /// As [`with_config`](Engine::with_config); `spawn` starts the thread of the worker of a
+    /// number.
     fn with_spawn<S: Sleep + 'static>(
         sleepers: Vec<S>,
         pool: Pool,
@@ -280,8 +281,9 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
     /// what it receives is dropped. Waits for the workers' rounds.
     ///
     /// # Errors
-    /// If the name is taken, the discipline's parameters are wrong, there are no or too many queues,
-    /// or a worker cannot wait for one of them. Nothing is changed then, and the queues are closed.
+    /// If the name is taken, the discipline's parameters are wrong, there are no or too many
+    /// queues, or a worker cannot wait for one of them. Nothing is changed then, and the queues
+    /// are closed.
     pub fn add_port(&self, setup: PortSetup<Q, R>) -> Result<PortId, EngineError> {
         let mut guard = self.state();
         let state = &mut *guard;
@@ -404,8 +406,8 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
     /// Gives a port's discipline other parameters of its kind while packets flow; see [`Device::change_qdisc`].
     ///
     /// # Errors
-    /// If there is no such port, or the parameters are wrong or of another kind; nothing is changed
-    /// then.
+    /// If there is no such port, or the parameters are wrong or of another kind; nothing is
+    /// changed then.
     pub fn change_qdisc(&self, port: PortId, qdisc: &QdiscSpec) -> Result<(), EngineError> {
         Ok(self.device(port)?.change_qdisc(qdisc, self.clock.now())?)
     }

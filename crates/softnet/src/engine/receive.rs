@@ -10,13 +10,14 @@ use crate::rx::{Command, Napi, RxQueue};
 use crate::tx::{Device, TxRing};
 
 impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
-    /// Starts polling the receive queues of a port that was added without any: when the bridge that it
-    /// belongs to is there, so that what hosts send first is not dropped for want of one (the question
-    /// for an address, which they repeat only after a second). Waits for the workers' rounds.
+    /// Starts polling the receive queues of a port that was added without any: when the bridge
+    /// that it belongs to is there, so that what hosts send first is not dropped for want of one
+    /// (the question for an address, which they repeat only after a second). Waits for the
+    /// workers' rounds.
     ///
     /// # Errors
-    /// If there is no such port, it receives already, or a worker cannot wait for one of the queues. The
-    /// port has none then, or those that it had.
+    /// If there is no such port, it receives already, or a worker cannot wait for one of the
+    /// queues. The port has none then, or those that it had.
     pub fn receive(&self, port: PortId, rx: Vec<Q>) -> Result<(), EngineError> {
         let index = self.index(port)?;
         let device = self.device(port)?;
@@ -36,7 +37,8 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
             })
     }
 
-    /// Spreads receive queues over the workers, from the port's first one on. Waits for their rounds.
+    /// Spreads receive queues over the workers, from the port's first one on. Waits for their
+    /// rounds.
     ///
     /// If a worker cannot wait for one of them, all are closed.
     pub(super) fn poll(

@@ -7,8 +7,9 @@ use crate::rx::{Command, RxQueue};
 use crate::tx::TxRing;
 
 impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
-    /// Ports whose device has gone since the last call. Packets for them are dropped until [`replace`](Engine::replace). What a queue
-    /// reported that was replaced since is not among them.
+    /// Ports whose device has gone since the last call. Packets for them are dropped until
+    /// [`replace`](Engine::replace). What a queue reported that was replaced since is not among
+    /// them.
     pub fn take_gone(&self) -> Vec<PortId> {
         let state = self.state();
         let gone = self.gone.lock().unwrap_or_else(PoisonError::into_inner);
@@ -25,14 +26,15 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         ports.into_iter().map(|port| self.port_id(port)).collect()
     }
 
-    /// Gives a port new queues, in the place of those it has, which are closed; as many transmit queues
-    /// as it has, or none: then the port is down until it is given some, and what is sent there is
-    /// dropped. Statistics, discipline and bridge stay; the bridge forgets the stations behind the port.
-    /// When this returns, no packet of the old device is in any backlog (INV-RX-8).
+    /// Gives a port new queues, in the place of those it has, which are closed; as many transmit
+    /// queues as it has, or none: then the port is down until it is given some, and what is sent
+    /// there is dropped. Statistics, discipline and bridge stay; the bridge forgets the stations
+    /// behind the port. When this returns, no packet of the old device is in any backlog
+    /// (INV-RX-8).
     ///
     /// # Errors
-    /// If there is no such port, the number of queues differs (nothing is changed then), or a worker
-    /// cannot wait for a receive queue: the port then has none.
+    /// If there is no such port, the number of queues differs (nothing is changed then), or a
+    /// worker cannot wait for a receive queue: the port then has none.
     pub fn replace(&self, port: PortId, rx: Vec<Q>, tx: Vec<R>) -> Result<(), EngineError> {
         let index = self.index(port)?;
         let device = self.device(port)?;

@@ -1,5 +1,5 @@
-//! The control path: devices that go and come back, ports that cannot be added, and calls that name
-//! what is not there.
+//! The control path: devices that go and come back, ports that cannot be added, and calls that
+//! name what is not there.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering::Relaxed;
@@ -298,8 +298,8 @@ fn a_bridge_takes_a_port_once() {
     engine.add_bridge("br0", &[port]).unwrap();
 }
 
-/// No call panics on a port of another engine, hits the port of the same number, or says that all is
-/// well.
+/// No call panics on a port of another engine, hits the port of the same number, or says that all
+/// is well.
 #[test]
 fn a_port_of_another_engine_is_refused() {
     let (engine, other) = (engine(1), engine(1));

@@ -10,7 +10,8 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
     /// Shares what a port receives out to workers by `spec`, from now on, while packets flow: those of one flow stay in order. Waits for the workers' rounds.
     ///
     /// # Errors
-    /// If there is no such port, or `spec` names a worker that does not exist; nothing is changed then.
+    /// If there is no such port, or `spec` names a worker that does not exist; nothing is changed
+    /// then.
     pub fn set_steering(&self, port: PortId, spec: &SteeringSpec) -> Result<(), EngineError> {
         let index = self.index(port)?;
         let workers = self.state().workers.len();

@@ -2,20 +2,21 @@
 //! written by all workers at once; nobody waits; bounded; entries age.
 //!
 //! A set-associative table under a keyed hash, so that nobody can choose addresses of one set. An
-//! entry is one 64-bit word `address << 16 | port + 1`, so it is always read whole, beside the second
-//! when it was last confirmed.
+//! entry is one 64-bit word `address << 16 | port + 1`, so it is always read whole, beside the
+//! second when it was last confirmed.
 //!
 //! **Limit per port.** In a full set a port takes the place of an entry of its own, or of the port
-//! that has most entries there, if that has at least two more than itself. So each port is limited to
-//! its fair share of every set that others want, and however many addresses appear behind one port,
-//! they evict none of a port that has a single one there.
+//! that has most entries there, if that has at least two more than itself. So each port is limited
+//! to its fair share of every set that others want, and however many addresses appear behind one
+//! port, they evict none of a port that has a single one there.
 //!
-//! **One entry for an address.** Entries are made and moved by whoever holds the set's flag; one that
-//! finds it taken learns nothing, and learns with the next packet instead. The flag is taken with
-//! Acquire and given back with Release, so its holder sees what earlier holders wrote; no address is
-//! ever in two entries. A lookup needs no flag: an entry carries no data beyond its own word, so
-//! everything else is Relaxed. Of an entry that is changing a lookup may combine the old address with
-//! the new time, or the other way round, and so believe an aged entry, or flood, once.
+//! **One entry for an address.** Entries are made and moved by whoever holds the set's flag; one
+//! that finds it taken learns nothing, and learns with the next packet instead. The flag is taken
+//! with Acquire and given back with Release, so its holder sees what earlier holders wrote; no
+//! address is ever in two entries. A lookup needs no flag: an entry carries no data beyond its own
+//! word, so everything else is Relaxed. Of an entry that is changing a lookup may combine the old
+//! address with the new time, or the other way round, and so believe an aged entry, or flood,
+//! once.
 
 use std::time::Duration;
 
@@ -87,8 +88,8 @@ impl Fdb {
         None
     }
 
-    /// Notes that `address` is behind `port`, which is below 65,535. See the [module](self) for what
-    /// a full set does.
+    /// Notes that `address` is behind `port`, which is below 65,535. See the [module](self) for
+    /// what a full set does.
     pub fn learn(&self, address: EthernetAddress, port: u16, now: Time) {
         let (key, now) = (address.to_u64(), seconds(now));
         let word = key << 16 | (u64::from(port) + 1);
@@ -117,8 +118,8 @@ impl Fdb {
         set.changing.store(false, Ordering::Release);
     }
 
-    /// Where an entry goes: over that of the same address, into a place that is free or whose entry is
-    /// too old, or in place of the oldest entry of the port that must give one up.
+    /// Where an entry goes: over that of the same address, into a place that is free or whose
+    /// entry is too old, or in place of the oldest entry of the port that must give one up.
     fn place(&self, set: &Set, word: u64, now: u32) -> Option<usize> {
         let words = set.entries.each_ref().map(|e| e.load(Ordering::Relaxed));
         let seen = set.seen.each_ref().map(|s| s.load(Ordering::Relaxed));
@@ -201,8 +202,8 @@ mod tests {
         assert_eq!(fdb.len(), 1);
     }
 
-    /// However many addresses appear behind one port, a quiet station behind another stays known, and
-    /// so does one that comes later.
+    /// However many addresses appear behind one port, a quiet station behind another stays known,
+    /// and so does one that comes later.
     #[test]
     fn a_port_that_floods_addresses_evicts_only_its_own() {
         let fdb = Fdb::new(32, AGEING);

@@ -1,5 +1,5 @@
-//! Keyed hashes of what comes from outside: flows and addresses. The key is random and stays in the
-//! process. Without it a sender could choose addresses or ports that all fall into one place.
+//! Keyed hashes of what comes from outside: flows and addresses. The key is random and stays in
+//! the process. Without it a sender could choose addresses or ports that all fall into one place.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::LazyLock;

@@ -184,8 +184,8 @@ impl Headers {
 
     /// A hash that is the same for all packets of a flow, in both directions: over addresses, ports and protocol;
     /// over addresses and protocol for fragments; over MAC addresses and EtherType for what is not IP.
-    /// The headers are those of `packet`. The hash is keyed, so that nobody outside can choose flows
-    /// that fall together: it differs from one run of the program to the next.
+    /// The headers are those of `packet`. The hash is keyed, so that nobody outside can choose
+    /// flows that fall together: it differs from one run of the program to the next.
     pub fn flow_hash(&self, packet: &Packet) -> u32 {
         let key = key();
         let data = packet.data();

@@ -109,8 +109,8 @@ fn conservation_over_threads_that_free_what_others_allocated() {
     assert_eq!(pool.stats().free, 256);
 }
 
-/// Many threads that allocate and free a lot keep no more than half of a small pool together, so that
-/// one that needs more finds it without taking it from them.
+/// Many threads that allocate and free a lot keep no more than half of a small pool together, so
+/// that one that needs more finds it without taking it from them.
 #[test]
 fn many_caches_hold_half_of_the_pool_together() {
     const THREADS: usize = 8;

@@ -197,8 +197,8 @@ mod tests {
         assert!(!bell.take(|_| ()));
     }
 
-    /// A thread that has set a bell and not looked at the sleeper yet holds up nobody: the next one
-    /// that rings wakes the worker.
+    /// A thread that has set a bell and not looked at the sleeper yet holds up nobody: the next
+    /// one that rings wakes the worker.
     #[test]
     fn a_bell_set_by_a_preempted_thread_is_rung_by_the_next() {
         let count = Arc::new(Count(AtomicU64::new(0)));

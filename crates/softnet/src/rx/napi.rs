@@ -67,8 +67,8 @@ pub(super) struct Work {
 }
 
 impl<Q: RxQueue, R: TxRing> Napi<Q, R> {
-    /// A queue of device number `generation` of port `port`, watched by worker number `worker`, whose
-    /// doorbell is `owner`.
+    /// A queue of device number `generation` of port `port`, watched by worker number `worker`,
+    /// whose doorbell is `owner`.
     pub fn new(
         queue: Q,
         device: Arc<Device<R>>,
@@ -146,7 +146,8 @@ impl<Q: RxQueue, R: TxRing> Napi<Q, R> {
         result
     }
 
-    /// Calls `look` with the queue, unless it is closed. Control path only, as [`with`](Napi::with).
+    /// Calls `look` with the queue, unless it is closed. Control path only, as
+    /// [`with`](Napi::with).
     pub(super) fn with_queue<T>(&self, look: impl FnOnce(&Q) -> T) -> Option<T> {
         self.with(|polling| polling.queue.as_ref().map(look))
     }
@@ -229,7 +230,8 @@ mod tests {
     use crate::testing::{FedQueue, NoWake, RecordingRing, pool};
     use crate::tx::{DeviceConfig, Features, TxPolicy};
 
-    /// An owner that comes by while the control path has the queue is turned away, and called again.
+    /// An owner that comes by while the control path has the queue is turned away, and called
+    /// again.
     #[test]
     fn an_owner_turned_away_by_the_control_path_is_called() {
         let config = DeviceConfig {

@@ -29,7 +29,8 @@ pub trait CountDrop {
 pub struct DeviceDrops {
     /// On their way here: never received.
     pub rx: u64,
-    /// Taken from the driver (or refused by an error that the driver has counted), and not delivered.
+    /// Taken from the driver (or refused by an error that the driver has counted), and not
+    /// delivered.
     pub tx: u64,
 }
 
@@ -58,8 +59,8 @@ pub trait RxQueue: Send {
         Vec::new()
     }
 
-    /// What the queue's device drops by itself, asked of a port's first queue that knows. Asked by the
-    /// control path.
+    /// What the queue's device drops by itself, asked of a port's first queue that knows. Asked by
+    /// the control path.
     fn counters(&self) -> Option<Arc<dyn DeviceCounters>> {
         None
     }

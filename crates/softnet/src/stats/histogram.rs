@@ -147,8 +147,8 @@ fn bound(value: u128) -> String {
     }
 }
 
-/// One line for each bucket from the first to the last occupied one, as bpftrace prints `hist()`, but
-/// one for all of a longer gap; nothing if there are no values.
+/// One line for each bucket from the first to the last occupied one, as bpftrace prints `hist()`,
+/// but one for all of a longer gap; nothing if there are no values.
 impl<const FINE: u32> fmt::Display for Counts<FINE> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let most = self.0.iter().copied().max().unwrap_or(0).max(1);

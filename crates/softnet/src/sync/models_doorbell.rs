@@ -50,8 +50,8 @@ impl Queue {
     }
 }
 
-/// A driver's wake-up beside the bell of another thread: the worker, which takes the bell and tries
-/// the driver, either finds that there is capacity or is called once more.
+/// A driver's wake-up beside the bell of another thread: the worker, which takes the bell and
+/// tries the driver, either finds that there is capacity or is called once more.
 #[test]
 fn a_drivers_wake_up_is_not_lost() {
     loom::model(|| {
@@ -66,8 +66,8 @@ fn a_drivers_wake_up_is_not_lost() {
     });
 }
 
-/// A worker that lies down is woken, once, by whichever thread rings; and a thread that has set the
-/// bell and then stands still (for ever, here) takes no wake-up with it.
+/// A worker that lies down is woken, once, by whichever thread rings; and a thread that has set
+/// the bell and then stands still (for ever, here) takes no wake-up with it.
 #[test]
 fn a_sleeper_is_woken_though_the_bell_was_set_by_a_thread_that_stands_still() {
     loom::model(|| {

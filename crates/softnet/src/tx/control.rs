@@ -87,8 +87,8 @@ impl<R: TxRing> TxQueue<R> {
         result
     }
 
-    /// Replaces the driver's rings, for a device that went or came back. Waits for a running thread:
-    /// control path only.
+    /// Replaces the driver's rings, for a device that went or came back. Waits for a running
+    /// thread: control path only.
     pub(super) fn replace_rings(&self, rings: Vec<R>) {
         let (mut guard, left) = self.run.begin_slow();
         guard.rings = rings;

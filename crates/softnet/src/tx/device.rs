@@ -367,8 +367,8 @@ impl<R: TxRing> Device<R> {
         }
     }
 
-    /// Replaces the rings, by as many for a device that came back, or by none for one that is gone (which
-    /// is [down](Device::deactivate) then). Waits for running threads: control path only.
+    /// Replaces the rings, by as many for a device that came back, or by none for one that is gone
+    /// (which is [down](Device::deactivate) then). Waits for running threads: control path only.
     pub fn replace_rings(&self, rings: Vec<R>) {
         let active = self.active.load(Ordering::Relaxed);
         for (queue, share) in self.queues.iter().zip(self.share(rings, active)) {
