@@ -15,7 +15,7 @@ use parking_lot::lock_api::{self, GuardNoSend, RawMutex};
 use crate::tx_adopt::Ticks;
 
 /// Pauses for each one ahead between two looks, and at most.
-const PAUSES: u32 = 16;
+const PAUSES: u32 = 4;
 const MOST_PAUSES: u32 = 256;
 /// Looks before the CPU is given away.
 const LOOKS: u32 = 32;

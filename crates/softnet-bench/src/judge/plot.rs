@@ -27,6 +27,8 @@ struct Curve {
     log_y: bool,
     /// Parameters by which panels differ not.
     along: &'static [&'static str],
+    /// Rows with such a parameter are left to another picture.
+    without: &'static [&'static str],
 }
 
 const CURVES: &[Curve] = &[
@@ -39,6 +41,7 @@ const CURVES: &[Curve] = &[
         unit: 1.0,
         log_y: false,
         along: &["threads"],
+        without: &["load"],
     },
     Curve {
         experiment: "tx-adopt",
@@ -49,6 +52,7 @@ const CURVES: &[Curve] = &[
         unit: 1e3,
         log_y: true,
         along: &["load"],
+        without: &[],
     },
     Curve {
         experiment: "nolock-qdisc",
@@ -59,6 +63,7 @@ const CURVES: &[Curve] = &[
         unit: 1.0,
         log_y: false,
         along: &["threads"],
+        without: &["load"],
     },
     Curve {
         experiment: "nolock-qdisc",
@@ -69,6 +74,7 @@ const CURVES: &[Curve] = &[
         unit: 1e3,
         log_y: false,
         along: &["connections"],
+        without: &[],
     },
     Curve {
         experiment: "bulk-free",
@@ -79,6 +85,7 @@ const CURVES: &[Curve] = &[
         unit: 1.0,
         log_y: true,
         along: &["bulk"],
+        without: &[],
     },
     Curve {
         experiment: "defer-free",
@@ -89,6 +96,7 @@ const CURVES: &[Curve] = &[
         unit: 1.0,
         log_y: true,
         along: &["bulk"],
+        without: &[],
     },
     Curve {
         experiment: "backlog",
@@ -99,6 +107,7 @@ const CURVES: &[Curve] = &[
         unit: 1e3,
         log_y: true,
         along: &["flows"],
+        without: &[],
     },
 ];
 
@@ -119,7 +128,9 @@ struct Panel {
     title: String,
     x_title: String,
     y_title: String,
-    log_y: bool,
+    log: (bool, bool),
+    /// What stands at the places 0, 1, … of an axis without numbers.
+    places: Vec<String>,
     lines: Vec<Line>,
 }
 
@@ -139,14 +150,14 @@ pub(super) fn draw(results: &Results, directory: &Path) -> Result<Vec<String>, B
         let file = format!("cdf-{}", field.trim_end_matches("_ns_log2"));
         pictures.push((file, distributions(results, field, title)));
     }
-    let mut drawn = Vec::new();
+    let (mut drawn, colours) = (Vec::new(), colours(results));
     for (name, panels) in pictures {
         if panels.is_empty() {
             continue;
         }
         let file = format!("{}-{name}.svg", results.experiment);
         let path = directory.join(&file);
-        picture(&path, &panels).map_err(|e| {
+        picture(&path, &panels, &colours).map_err(|e| {
             let why = std::io::Error::other(e.to_string());
             BenchError::io(format!("drawing {}", path.display()), why)
         })?;
@@ -162,17 +173,32 @@ fn others(params: &Params, along: &[&str]) -> Params {
 }
 
 impl Curve {
-    fn x(&self, row: &Row) -> Option<f64> {
-        match row.samples.get(self.x) {
-            Some(samples) => Some(median(samples)),
-            None => param(&row.params, self.x).parse().ok(),
-        }
+    /// Each value of a parameter has its place on the axis.
+    fn places(&self, results: &Results) -> Vec<String> {
+        let mut values = results.each(|row| {
+            let value: f64 = param(&row.params, self.x).parse().ok()?;
+            row.samples.contains_key(self.y).then_some(value)
+        });
+        values.sort_by(f64::total_cmp);
+        values.iter().map(f64::to_string).collect()
     }
 
     fn panels(&self, results: &Results) -> Vec<Panel> {
+        let places = self.places(results);
+        let x = |row: &Row| match row.samples.get(self.x) {
+            Some(samples) => Some(median(samples)),
+            None => {
+                let place = places
+                    .iter()
+                    .position(|x| x == param(&row.params, self.x))?;
+                Some(place as f64)
+            }
+        };
         let point = |row: &Row| {
             let y = median(row.samples.get(self.y)?) / self.unit;
-            Some((self.x(row)?, y)).filter(|(x, y)| *x > 0.0 && (*y > 0.0 || !self.log_y))
+            let other = |name: &&str| param(&row.params, name) != "-";
+            let shown = (y > 0.0 || !self.log_y) && !self.without.iter().any(other);
+            x(row).filter(|_| shown).map(|x| (x, y))
         };
         let sets = results.each(|row| point(row).map(|_| others(&row.params, self.along)));
         let panel = |set: Params| {
@@ -192,7 +218,8 @@ impl Curve {
                 title: super::tables::cell_name(&set),
                 x_title: self.x.to_owned(),
                 y_title: self.y_title.to_owned(),
-                log_y: self.log_y,
+                log: (false, self.log_y),
+                places: places.clone(),
                 lines: variants
                     .into_iter()
                     .map(line)
@@ -216,7 +243,14 @@ fn distributions(results: &Results, field: &str, title: &str) -> Vec<Panel> {
             .filter(|c| c.iter().any(|n| *n > 0))
             .cloned()
     };
-    let sets = results.each(|row| counts(row).map(|_| row.params.clone()));
+    // Of chains and of many queues the table has the percentiles.
+    let plain = |row: &Row| {
+        ["1", "-"].contains(&param(&row.params, "bulk")) && param(&row.params, "queues") == "-"
+    };
+    let sets = results.each(|row| {
+        let shown = plain(row) && counts(row).is_some();
+        shown.then(|| row.params.clone())
+    });
     let panel = |set: Params| {
         let line = |row: &Row| {
             let counts = counts(row)?;
@@ -236,7 +270,8 @@ fn distributions(results: &Results, field: &str, title: &str) -> Vec<Panel> {
             title: super::tables::cell_name(&set),
             x_title: title.to_owned(),
             y_title: "part of the values".to_owned(),
-            log_y: false,
+            log: (true, false),
+            places: Vec::new(),
             lines: here.filter_map(line).collect(),
         }
     };
@@ -245,36 +280,26 @@ fn distributions(results: &Results, field: &str, title: &str) -> Vec<Panel> {
 
 type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
 
-fn picture(path: &Path, panels: &[Panel]) -> Drawn {
+fn picture(path: &Path, panels: &[Panel], colours: &[(String, RGBColor)]) -> Drawn {
     let across = panels.len().min(ACROSS);
     let down = panels.len().div_ceil(across);
     let size = (PANEL.0 * across as u32, PANEL.1 * down as u32);
     let area = SVGBackend::new(path, size).into_drawing_area();
     area.fill(&WHITE)?;
-    let colours = colours(panels);
     for (panel, area) in panels.iter().zip(area.split_evenly((down, across))) {
-        self::panel(&area, panel, &colours)?;
+        self::panel(&area, panel, colours)?;
     }
     area.present()
 }
 
-/// Every variant has one colour in all panels.
-fn colours(panels: &[Panel]) -> Vec<(String, RGBColor)> {
-    let mut names: Vec<String> = Vec::new();
-    for line in panels.iter().flat_map(|panel| &panel.lines) {
-        if !names.contains(&line.variant) {
-            names.push(line.variant.clone());
-        }
-    }
-    let colour = |index: usize| {
+/// Every variant has one colour in all pictures.
+fn colours(results: &Results) -> Vec<(String, RGBColor)> {
+    let names = results.each(|row| Some(&row.variant));
+    let colour = |(index, name): (usize, &String)| {
         let (r, g, b) = Palette99::pick(index).to_rgba().rgb();
-        RGBColor(r, g, b)
+        (name.clone(), RGBColor(r, g, b))
     };
-    names
-        .into_iter()
-        .enumerate()
-        .map(|(i, name)| (name, colour(i)))
-        .collect()
+    names.into_iter().enumerate().map(colour).collect()
 }
 
 /// From the least to the greatest, with some room.
@@ -300,18 +325,30 @@ fn panel(
             .iter()
             .flat_map(|line| line.points.iter().copied())
     };
-    let x = range(points().map(|(x, _)| x), true);
-    let y = range(points().map(|(_, y)| y), panel.log_y);
+    let (log_x, log_y) = panel.log;
+    let y = range(points().map(|(_, y)| y), log_y);
+    let x = match panel.places.len() {
+        0 => range(points().map(|(x, _)| x), log_x),
+        places => -0.4..places as f64 - 0.6,
+    };
     let mut builder = ChartBuilder::on(area);
     builder
         .margin(10)
         .caption(&panel.title, ("sans-serif", 13))
         .x_label_area_size(34)
-        .y_label_area_size(52);
+        .y_label_area_size(60);
+    let place = |x: &f64| match panel.places.is_empty() {
+        true => format!("{x}"),
+        false => {
+            let whole = (x.round() - x).abs() < 1e-6;
+            let place = panel.places.get(x.round().max(0.0) as usize);
+            place.filter(|_| whole).cloned().unwrap_or_default()
+        }
+    };
     // The kinds of axes are types.
     macro_rules! chart {
-        ($y:expr) => {{
-            let mut chart = builder.build_cartesian_2d(x.log_scale(), $y)?;
+        ($x:expr, $y:expr) => {{
+            let mut chart = builder.build_cartesian_2d($x, $y)?;
             chart
                 .configure_mesh()
                 .x_desc(&panel.x_title)
@@ -319,17 +356,16 @@ fn panel(
                 .label_style(("sans-serif", 11))
                 .axis_desc_style(("sans-serif", 12))
                 .light_line_style(WHITE)
-                .x_labels(8)
+                .x_labels(10)
+                .x_label_formatter(&place)
                 .y_labels(6)
                 .draw()?;
             for line in &panel.lines {
                 let found = colours.iter().find(|(name, _)| *name == line.variant);
                 let colour = found.map_or(BLACK, |(_, colour)| *colour);
+                let points = line.points.iter().copied();
                 chart
-                    .draw_series(
-                        LineSeries::new(line.points.iter().copied(), colour.stroke_width(2))
-                            .point_size(2),
-                    )?
+                    .draw_series(LineSeries::new(points, colour.stroke_width(2)).point_size(2))?
                     .label(&line.variant)
                     .legend(move |(x, y)| {
                         PathElement::new([(x, y), (x + 14, y)], colour.stroke_width(2))
@@ -343,10 +379,10 @@ fn panel(
                 .draw()?;
         }};
     }
-    if panel.log_y {
-        chart!(y.log_scale());
-    } else {
-        chart!(y);
+    match (log_x, log_y) {
+        (true, _) => chart!(x.log_scale(), y),
+        (_, true) => chart!(x, y.log_scale()),
+        (_, false) => chart!(x, y),
     }
     Ok(())
 }

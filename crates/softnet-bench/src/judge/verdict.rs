@@ -29,8 +29,8 @@ impl Verdict {
                     .all(|(name, value)| param(params, name) == *value)
             };
             let mut found = results.each(|row| {
-                let whole = row.skipped.is_none() || row.variant == WHOSE;
-                (whole && same(&row.params)).then(|| row.params.clone())
+                let judged = row.samples.contains_key(goal.metric);
+                (judged && same(&row.params)).then(|| row.params.clone())
             });
             if found.is_empty() {
                 let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());

@@ -49,9 +49,9 @@ const QUEUES: usize = 30;
 const SENDERS_OF_QUEUES: [usize; 2] = [60, 240];
 /// Of `--seconds`, what one figure gets: there are hundreds.
 const SHARE: f64 = 0.1;
-/// The shortest turn, and what each thread adds to it: each of them should have had the CPU at least once.
+/// The shortest turn, and what each thread adds to it: nearly all of them should have had the CPU.
 const SHORTEST: Duration = Duration::from_millis(50);
-const PER_THREAD: Duration = Duration::from_micros(1500);
+const PER_THREAD: Duration = Duration::from_micros(1200);
 /// Turns to find out what the slower of the two does, if that was not measured before.
 const TRIES: usize = 3;
 /// Fields that Softnet is compared by.

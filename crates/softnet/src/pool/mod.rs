@@ -17,7 +17,7 @@
 //! threads are searched, except those whose thread is inside the pool at this very moment.
 //!
 //! **Why thread-held caches and not per-CPU ones** (restartable sequences). Measured against each other
-//! (`rseq` in `docs/results/bulk-free.md`; AMD EPYC, 2 CPUs): allocating and freeing on one CPU takes 2.6 ns here and 4.5 ns with a cache per CPU that is entered by restartable
+//! (`docs/results/rseq.md`; AMD EPYC, 2 CPUs): allocating and freeing on one CPU takes 2.6 ns here and 4.5 ns with a cache per CPU that is entered by restartable
 //! sequences, 2.1 against 2.8 ns in bulks of 8, 1.7 against 2.2 in bulks of 32. Both avoid atomic operations; a sequence has to announce itself and to look
 //! for its CPU each time, and can only take effect with one store. It would bound what caches hold by CPUs rather than threads, but needs assembly for each
 //! architecture, and is missing under valgrind, miri and musl, where thread-held caches would be needed beside it. That the caches of many
