@@ -143,7 +143,7 @@ pub(super) const GOALS: &[Goal] = &[
         against: Variant("busylock"),
         bound: AtLeast(1.8),
         at: &[
-            ("threads", &["2", "8", "240"]),
+            ("threads", &["60", "240"]),
             ("qdisc", &["fq"]),
             ("driver", &["copy"]),
             SINGLE,

@@ -11,6 +11,8 @@ use crate::numbers::median;
 
 /// Size of a panel.
 const PANEL: (u32, u32) = (460, 340);
+/// Points of a line that are marked, at most.
+const MARKED: usize = 12;
 /// Panels beside each other.
 const ACROSS: usize = 3;
 
@@ -243,9 +245,11 @@ fn distributions(results: &Results, field: &str, title: &str) -> Vec<Panel> {
             .filter(|c| c.iter().any(|n| *n > 0))
             .cloned()
     };
-    // Of chains and of many queues the table has the percentiles.
+    // Of chains, of many queues and of calls at a given load the table has the percentiles.
     let plain = |row: &Row| {
-        ["1", "-"].contains(&param(&row.params, "bulk")) && param(&row.params, "queues") == "-"
+        let own = field != "call_ns_log2" || param(&row.params, "load") == "-";
+        own && ["1", "-"].contains(&param(&row.params, "bulk"))
+            && param(&row.params, "queues") == "-"
     };
     let sets = results.each(|row| {
         let shown = plain(row) && counts(row).is_some();
@@ -262,7 +266,7 @@ fn distributions(results: &Results, field: &str, title: &str) -> Vec<Panel> {
             });
             Some(Line {
                 variant: row.variant.clone(),
-                points: points.collect(),
+                points: points.filter(|(_, part)| *part > 0.0).collect(),
             })
         };
         let here = results.rows.iter().filter(|row| row.params == set);
@@ -364,8 +368,9 @@ fn panel(
                 let found = colours.iter().find(|(name, _)| *name == line.variant);
                 let colour = found.map_or(BLACK, |(_, colour)| *colour);
                 let points = line.points.iter().copied();
+                let size = if points.len() > MARKED { 0 } else { 2 };
                 chart
-                    .draw_series(LineSeries::new(points, colour.stroke_width(2)).point_size(2))?
+                    .draw_series(LineSeries::new(points, colour.stroke_width(2)).point_size(size))?
                     .label(&line.variant)
                     .legend(move |(x, y)| {
                         PathElement::new([(x, y), (x + 14, y)], colour.stroke_width(2))
