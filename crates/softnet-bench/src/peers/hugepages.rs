@@ -1,7 +1,9 @@
 //! Pages of 2 MB for peers that want them: taken from the system for as long as they are needed.
 
+use std::fs::File;
 use std::io;
-use std::sync::{Mutex, PoisonError};
+
+use rustix::fs::FlockOperation;
 
 use crate::cleanup::{self, Guard, Leftover};
 
@@ -12,9 +14,6 @@ const DIRECTORY: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB";
 pub(crate) struct Hugepages {
     _guard: Guard,
 }
-
-/// One change at a time: the system takes the sum, not a difference.
-static CHANGE: Mutex<()> = Mutex::new(());
 
 impl Hugepages {
     /// Makes sure that `megabytes` of free pages are there. `None`: the system gives none.
@@ -38,8 +37,12 @@ pub(crate) fn give_back(pages: u64) -> io::Result<()> {
 }
 
 fn change(by: i64) -> io::Result<()> {
-    let _one = CHANGE.lock().unwrap_or_else(PoisonError::into_inner);
-    let pages = read("nr_hugepages").ok_or(io::ErrorKind::NotFound)?;
+    // The system takes the sum, not a difference: one change at a time, of all processes that know the rule.
+    let lock = File::open(DIRECTORY)?;
+    rustix::fs::flock(&lock, FlockOperation::LockExclusive)?;
+    let count = |file| read(file).ok_or(io::ErrorKind::NotFound);
+    // What was given back while it was in use still counts, as surplus.
+    let pages = count("nr_hugepages")?.saturating_sub(count("surplus_hugepages")?);
     let pages = pages.saturating_add_signed(by);
     std::fs::write(format!("{DIRECTORY}/nr_hugepages"), pages.to_string())
 }
