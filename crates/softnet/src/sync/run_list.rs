@@ -136,7 +136,8 @@ impl<'a, N: Linked> Taken<'a, N> {
     /// Hands the nodes to `visit`, newest first, each with its link intact until `visit` changes it.
     #[inline]
     pub fn visit(self, visit: impl FnMut(NonNull<N>)) {
-        if let Some(hints) = self.hints {
+        // Usual without contention: there is nothing to visit.
+        if let (Some(hints), Some(_)) = (self.hints, self.newest) {
             // SAFETY: the nodes are the holder's.
             unsafe { hints.walk(self.newest, self.count, visit) };
         }
