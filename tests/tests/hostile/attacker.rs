@@ -39,6 +39,7 @@ pub(crate) const LIES: &[DropReason] = &[
     DropReason::BadGso,
     DropReason::BadChecksumOffload,
     DropReason::BadHeader,
+    DropReason::GsoSize,
 ];
 
 /// A frame and what must become of it.

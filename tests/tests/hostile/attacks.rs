@@ -300,14 +300,34 @@ pub(crate) fn lying_offload(f: &Frames<'_>) -> Vec<Attack> {
         tcp4.clone(),
         Any,
     );
-    for size in [0, 1, 2, 7999, 8000, 65_535] {
+    for size in [0, 1, 2, 7] {
+        let header = gso(1, size, 34, 16, 54);
         lie(
             format!("segments of {size}"),
-            gso(1, size, 34, 16, 54),
+            header,
             tcp4.clone(),
-            Any,
+            Bad(LIES),
         );
     }
+    for size in [8, 7999, 8000, 65_535] {
+        let header = gso(1, size, 34, 16, 54);
+        lie(format!("segments of {size}"), header, tcp4.clone(), Any);
+    }
+    for size in [0, 1, 8, 62] {
+        let header = gso(5, size, 34, 6, 42);
+        lie(
+            format!("datagrams of {size}"),
+            header,
+            udp4.clone(),
+            Bad(LIES),
+        );
+    }
+    lie(
+        "128 datagrams".into(),
+        gso(5, 63, 34, 6, 42),
+        udp4.clone(),
+        Any,
+    );
     for hdr_len in [0, 1, 14, 40, 53, 55, 8000, 9000, 65_535] {
         lie(
             format!("headers of {hdr_len}"),

@@ -365,3 +365,48 @@ fn disciplines_and_classes_are_told_apart() {
     );
     net.stop();
 }
+
+/// A flood of small packets through a port that hardly sends: with a limit in bytes that all buffers fit, it took them all, and no port received any more.
+#[test]
+fn a_flooded_port_leaves_buffers_for_the_others() {
+    for workers in [1, 2] {
+        let net = Net::new(workers, 3);
+        let one = |to, from, mark| PacketList::from(frame(&net.pool, to, from, 60, mark));
+        for (port, station) in [10, 11, 12].into_iter().enumerate() {
+            net.receive(port, one(1, station, 0));
+        }
+        net.wait("the switch to learn", || {
+            net.engine.stats().conservation().rx == 3
+        });
+        let shaper = QdiscSpec::Tbf(TbfSpec {
+            rate: 1,
+            burst: 2000,
+            limit: 1 << 30,
+            ..TbfSpec::default()
+        });
+        net.engine.set_qdisc(net.ports[1].0, &shaper).unwrap();
+        for _ in 0..100 {
+            // No more at once than a poll takes.
+            let burst: PacketList = (0..32).map(|n| frame(&net.pool, 11, 10, 60, n)).collect();
+            net.receive(0, burst);
+            net.wait("the burst", || {
+                net.ports[0].1.0.lock().unwrap().packets.is_empty()
+            });
+        }
+        net.wait("the queue to be full", || {
+            net.engine.stats().conservation().dropped > 2500
+        });
+        assert_eq!(net.engine.stats().drops()[0].0, DropReason::BufferQuota);
+        // Its share is a sixth.
+        let free = net.pool.stats().free;
+        assert!(free >= 1024 - 1024 / 6 - 64, "{free}");
+        let before = net.marks(0).len();
+        let others: PacketList = (0..200).map(|n| frame(&net.pool, 10, 12, 60, n)).collect();
+        net.receive(2, others);
+        net.wait("the others' packets", || net.marks(0).len() == before + 200);
+        net.engine
+            .set_qdisc(net.ports[1].0, &QdiscSpec::default())
+            .unwrap();
+        net.stop();
+    }
+}

@@ -145,6 +145,31 @@ fn a_half_segmented_frame_is_neither_lost_nor_sent_twice() {
     }
 }
 
+/// A half-segmented frame goes along where rings and packets are shared out anew, and is continued where it was.
+#[test]
+fn a_half_segmented_frame_moves_to_another_queue() {
+    let large = large_pool(8);
+    let (rings, records): (Vec<_>, Vec<_>) = (0..2).map(|_| RecordingRing::new()).unzip();
+    let bench = Bench::new(QdiscSpec::Pfifo { limit: 10 }, rings);
+    let mut frame = largest(&large, 1);
+    frame.set_queue(Some(1));
+    let _ = bench.device.transmit(frame.into(), Time::ZERO);
+    assert_eq!(bench.device.stats().queued, 8125 - 64);
+    bench
+        .device
+        .set_qdisc(&QdiscSpec::default(), Time::ZERO)
+        .unwrap();
+    assert_eq!(bench.device.stats().queued, 8125 - 64);
+    bench.work(Time::ZERO);
+    let sent = |n: usize| records[n].sent.lock().unwrap().len();
+    assert_eq!((sent(0), sent(1)), (0, 8125));
+    let stats = bench.device.stats();
+    assert_eq!(
+        (stats.queued, stats.dropped(), large.stats().free),
+        (0, 0, 8)
+    );
+}
+
 /// A pool that has no buffer in the middle of a frame costs the rest of that frame, counted, and nothing else.
 #[test]
 fn no_buffer_in_the_middle_of_a_frame() {
