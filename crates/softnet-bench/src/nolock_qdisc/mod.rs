@@ -30,8 +30,8 @@ use crate::tx_adopt::{Driver, Ticks, kernel, rows};
 const CASE: &str = "pktgen";
 /// Numbers of threads, unless the command line names others.
 const THREADS: [usize; 4] = [1, 2, 8, 64];
-/// Numbers of queues below `mq`.
-const QUEUES: [usize; 4] = [1, 2, 4, 8];
+/// Numbers of queues below `mq`; with one there is no `mq`.
+const QUEUES: [usize; 3] = [2, 4, 8];
 /// Bytes of a packet.
 const FRAME: usize = 64;
 /// Packets in a call of the kernel's senders: a system call would be all that is measured otherwise.

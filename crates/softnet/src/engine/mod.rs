@@ -572,11 +572,11 @@ impl<Q, R> Drop for Engine<Q, R> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(miri)))]
 mod pools_tests;
-#[cfg(test)]
+#[cfg(all(test, not(miri)))]
 mod replace_tests;
-#[cfg(test)]
+#[cfg(all(test, not(miri)))]
 mod steering_tests;
-#[cfg(test)]
+#[cfg(all(test, not(miri)))]
 mod tests;

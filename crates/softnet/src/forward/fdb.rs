@@ -167,7 +167,7 @@ impl Fdb {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(loom), not(miri)))]
 mod tests {
     use super::*;
 

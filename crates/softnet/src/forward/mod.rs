@@ -10,5 +10,5 @@ pub use fdb::{AGEING, Fdb};
 pub use forwarder::{Forwarder, Tables};
 pub use mirred::{Actions, MIRRED_DEFER_LIMIT, MIRRED_NEST_LIMIT, Mirred, MirredDir, MirredMode};
 
-#[cfg(test)]
+#[cfg(all(test, not(miri)))]
 mod mirred_tests;

@@ -454,19 +454,19 @@ impl<'a> Iterator for Segments<'a> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(miri)))]
 mod merge_tests;
-#[cfg(test)]
+#[cfg(all(test, not(miri)))]
 mod parse_tests;
 #[cfg(test)]
 mod range_tests;
-#[cfg(test)]
+#[cfg(all(test, not(miri)))]
 mod segment_tests;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
+#[cfg(all(test, not(miri)))]
 mod vnet_hostile_tests;
-#[cfg(test)]
+#[cfg(all(test, not(miri)))]
 mod vnet_tests;

@@ -31,14 +31,18 @@ impl<T> PacketRun<T> {
     }
 
     /// Becomes the owner if there is none, else leaves `packets`, in one atomic operation, to the
-    /// owner, unless others wait and together they would be more than `limit`. Never waits.
-    #[inline]
-    pub fn enter(&self, packets: &mut PacketList, limit: usize) -> Entry<'_, T> {
+    /// owner, unless others wait and together they would be more than `limit` says. Never waits.
+    #[inline(always)]
+    pub fn enter(
+        &self,
+        packets: &mut PacketList,
+        limit: impl FnOnce(&PacketList) -> usize + Copy,
+    ) -> Entry<'_, T> {
         loop {
             if let Some((guard, left)) = self.list.try_begin() {
                 return Entry::Runs(PacketRunner { guard }, oldest_first(left));
             }
-            match self.push(packets, limit, false) {
+            match self.push(packets, limit(packets), false) {
                 Pushed::Left(before) => return Entry::Left(before),
                 Pushed::Full => return Entry::Full,
                 Pushed::Idle => {}
@@ -81,11 +85,11 @@ impl<T> PacketRun<T> {
         Some((PacketRunner { guard }, oldest_first(left)))
     }
 
-    /// Becomes the owner with all that waits, yielding the CPU while another thread is. For the
-    /// control path only.
-    pub fn begin_slow(&self) -> (PacketRunner<'_, T>, PacketList) {
-        let (guard, left) = self.list.begin_slow();
-        (PacketRunner { guard }, oldest_first(left))
+    /// Becomes the owner, and leaves what waits where it is; see [`RunList::begin_slow`]. For the
+    /// control path only, and never inside a run of the same list.
+    pub fn begin_slow(&self) -> PacketRunner<'_, T> {
+        let guard = self.list.begin_slow();
+        PacketRunner { guard }
     }
 
     /// What the owner said last about what is due besides these packets; see [`RunList::backlog`].
@@ -141,6 +145,11 @@ impl<'a, T> PacketRunner<'a, T> {
         let taken = self.guard.take(limit)?;
         let missed = taken.missed();
         Some((oldest_first(taken), missed))
+    }
+
+    /// Takes all that waits, oldest first.
+    pub fn take_all(&mut self) -> PacketList {
+        oldest_first(self.guard.take_all())
     }
 
     /// As [`RunList::set_backlog`].

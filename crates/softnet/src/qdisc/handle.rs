@@ -98,7 +98,7 @@ impl FromStr for Handle {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(miri)))]
 mod tests {
     use super::*;
 

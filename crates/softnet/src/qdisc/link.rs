@@ -120,7 +120,7 @@ impl LinkCost {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(miri)))]
 mod tests {
     use super::*;
 

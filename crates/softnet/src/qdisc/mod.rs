@@ -242,13 +242,13 @@ impl QdiscStats {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(miri)))]
 mod filter_tests;
-#[cfg(test)]
+#[cfg(all(test, not(miri)))]
 mod plan_tests;
-#[cfg(test)]
+#[cfg(all(test, not(miri)))]
 mod tests;
-#[cfg(test)]
+#[cfg(all(test, not(miri)))]
 mod tree_property_tests;
-#[cfg(test)]
+#[cfg(all(test, not(miri)))]
 mod tree_tests;

@@ -103,11 +103,6 @@ impl Doorbell {
             .all(|word| word.load(Ordering::SeqCst) == 0)
     }
 
-    /// Calls `sleep` unless a bell rang. Bells that ring from now on wake it.
-    pub(crate) fn sleep(&self, sleep: impl FnOnce()) {
-        self.sleep_if(|| true, sleep);
-    }
-
     /// Calls `sleep` unless a bell rang or `idle` finds something to do. What is published from now on, before [`wake`](Doorbell::wake) or by
     /// [`ring`](Doorbell::ring), ends the sleep. `idle` must look with SeqCst loads, as [`Backlog::is_empty`](super::Backlog::is_empty) does.
     pub fn sleep_if(&self, idle: impl FnOnce() -> bool, sleep: impl FnOnce()) {
@@ -179,14 +174,20 @@ mod tests {
             0,
             "an awake worker needs no wake-up"
         );
-        bell.sleep(|| panic!("a bell rang, so the worker must not sleep"));
+        bell.sleep_if(
+            || true,
+            || panic!("a bell rang, so the worker must not sleep"),
+        );
         let mut rung = Vec::new();
         assert!(bell.take(|b| rung.push(b)));
-        bell.sleep(|| {
-            for b in [69, 3, 69, 4] {
-                bell.ring(b);
-            }
-        });
+        bell.sleep_if(
+            || true,
+            || {
+                for b in [69, 3, 69, 4] {
+                    bell.ring(b);
+                }
+            },
+        );
         assert_eq!(
             count.0.load(Ordering::Relaxed),
             1,
@@ -203,10 +204,13 @@ mod tests {
     fn a_bell_set_by_a_preempted_thread_is_rung_by_the_next() {
         let count = Arc::new(Count(AtomicU64::new(0)));
         let bell = Doorbell::new(1, count.clone());
-        bell.sleep(|| {
-            bell.set(3);
-            bell.ring(3);
-        });
+        bell.sleep_if(
+            || true,
+            || {
+                bell.set(3);
+                bell.ring(3);
+            },
+        );
         assert_eq!(count.0.load(Ordering::Relaxed), 1);
     }
 }

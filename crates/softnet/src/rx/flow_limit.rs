@@ -41,7 +41,7 @@ impl FlowLimit {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(miri)))]
 mod tests {
     use super::*;
 

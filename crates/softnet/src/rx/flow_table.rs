@@ -55,7 +55,7 @@ impl FlowTable {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(miri)))]
 mod tests {
     use super::*;
 

@@ -74,7 +74,7 @@ impl HaltPoll {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(miri)))]
 mod tests {
     use super::*;
 

@@ -223,7 +223,7 @@ impl<Q: RxQueue, R: TxRing> Claim<'_, Q, R> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(miri)))]
 mod tests {
     use super::*;
     use crate::qdisc::QdiscSpec;

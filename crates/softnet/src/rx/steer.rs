@@ -155,7 +155,7 @@ pub(super) fn flow_hash(packet: &mut Packet) -> Option<u32> {
     packet.flow_hash()
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(miri)))]
 mod tests {
     use std::cell::Cell;
 

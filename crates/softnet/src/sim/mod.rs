@@ -193,5 +193,5 @@ impl Simulator {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(miri)))]
 mod tests;

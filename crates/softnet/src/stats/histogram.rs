@@ -293,7 +293,7 @@ fn again() {
     SAMPLER.set(sampler);
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(miri)))]
 mod tests {
     use proptest::prelude::*;
 

@@ -80,12 +80,15 @@ fn a_sleeper_is_woken_though_the_bell_was_set_by_a_thread_that_stands_still() {
         let found = queue.round();
         let mut woken = None;
         let mut threads = Some(threads);
-        queue.doorbell.sleep(|| {
-            for thread in threads.take().into_iter().flatten() {
-                thread.join().unwrap();
-            }
-            woken = Some(queue.wakes());
-        });
+        queue.doorbell.sleep_if(
+            || true,
+            || {
+                for thread in threads.take().into_iter().flatten() {
+                    thread.join().unwrap();
+                }
+                woken = Some(queue.wakes());
+            },
+        );
         for thread in threads.into_iter().flatten() {
             thread.join().unwrap();
         }

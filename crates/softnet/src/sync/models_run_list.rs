@@ -295,9 +295,10 @@ fn deactivate(without: Without) {
         let queue = Queue::new(false);
         let other = queue.clone();
         let sender = thread::spawn(move || other.transmit(1, without));
-        let (mut guard, left) = queue.list.begin_slow();
+        let mut guard = queue.list.begin_slow();
         guard.down = true;
-        guard.sent.append(&mut values(left));
+        let mut left = values(guard.take_all());
+        guard.sent.append(&mut left);
         let _ = guard.leave();
         if !without.bell {
             // As the control path does, whatever is left.
@@ -359,8 +360,9 @@ fn a_claim_beside_senders_strands_nothing() {
             other.transmit(1, WHOLE);
             other.transmit(2, WHOLE);
         });
-        let (mut guard, left) = queue.list.begin_slow();
-        guard.sent.append(&mut values(left));
+        let mut guard = queue.list.begin_slow();
+        let mut left = values(guard.take_all());
+        guard.sent.append(&mut left);
         let _ = guard.leave();
         queue.ring();
         queue.work(WHOLE);

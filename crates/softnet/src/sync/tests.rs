@@ -165,7 +165,7 @@ fn the_control_path_is_next() {
     let (mut guard, _) = list.try_begin().expect("idle");
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let (guard, _) = list.begin_slow();
+            let guard = list.begin_slow();
             served.store(true, Ordering::Release);
             while !over.load(Ordering::Acquire) {
                 std::thread::yield_now();

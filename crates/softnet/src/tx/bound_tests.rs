@@ -1,6 +1,6 @@
 //! What a transmit call may cost, and what it tells its caller.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -235,4 +235,56 @@ fn a_standalone_device_that_was_stopped_holds_nothing() {
         assert_eq!(offered, stats.tx_packets + stats.dropped(), "{stats:?}");
         assert!(device.is_empty());
     }
+}
+
+/// A shaper whose worker is turned away in every round, as one is that each ring wakes on the sender's
+/// own CPU.
+#[derive(Debug)]
+struct Throttled {
+    queue: Pfifo,
+    device: Arc<Mutex<Weak<Bench<RecordingRing>>>>,
+    rounds: Arc<AtomicUsize>,
+}
+
+impl Qdisc for Throttled {
+    fn enqueue(&mut self, packets: &mut PacketList, now: Time, dropped: &mut Dropped) -> Verdict {
+        self.queue.enqueue(packets, now, dropped)
+    }
+    fn dequeue(&mut self, _: usize, now: Time, _: &mut PacketList, _: &mut Dropped) -> Next {
+        let round = self.rounds.fetch_add(1, Ordering::Relaxed);
+        assert!(round < 1000, "a call goes round and round");
+        if let Some(bench) = self.device.lock().unwrap().upgrade() {
+            assert_eq!(bench.device.run_from_worker(0, RUN_QUOTA, now), None);
+        }
+        Next::At(Time(1_000_000_000))
+    }
+    fn drain(&mut self, out: &mut PacketList) {
+        self.queue.drain(out);
+    }
+    fn stats(&self) -> QdiscStats {
+        self.queue.stats()
+    }
+}
+
+/// A round in which nothing may leave charges nothing to the quota. A sender and a worker that it had
+/// woken sent each other round for ever, at the time of the sender's call.
+#[test]
+fn a_worker_that_is_turned_away_does_not_keep_a_sender() {
+    let (ring, _) = RecordingRing::new();
+    let device = Arc::new(Mutex::new(Weak::new()));
+    let rounds = Arc::new(AtomicUsize::new(0));
+    let (others, counted) = (device.clone(), rounds.clone());
+    let spec = CustomSpec::new("throttled", move |_| {
+        Box::new(Throttled {
+            queue: Pfifo::new(1000),
+            device: others.clone(),
+            rounds: counted.clone(),
+        })
+    });
+    let bench = Arc::new(Bench::new(QdiscSpec::Custom(spec), vec![ring]));
+    *device.lock().unwrap() = Arc::downgrade(&bench);
+    bench.send(0..1, |_| 0, Time::ZERO);
+    *device.lock().unwrap() = Weak::new();
+    assert_eq!(rounds.load(Ordering::Relaxed), 2);
+    bench.check(1);
 }

@@ -1,5 +1,9 @@
-//! What the control path does with a queue: it takes the run for itself, for which it waits, changes something, and lets the worker look at what waits.
+//! What the control path does with a queue: it becomes the owner, for which it waits, changes
+//! something, and lets the worker look at what waits. None of this may be called from inside a run of
+//! the same queue (from a driver, a qdisc, or a closure given to the queue): it would wait for itself.
 
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::queue::TxQueue;
@@ -10,50 +14,106 @@ use crate::qdisc::{AnyQdisc, Qdisc};
 use crate::stats::{DropReason, Dropped};
 use crate::time::Time;
 
-impl<R: TxRing> TxQueue<R> {
-    /// Has the driver's rings that took nothing for `timeout` [restarted](TxRing::restart), and tries them anew. Waits for a running thread: control path
-    /// only.
-    pub(super) fn restart(&self, now: Time, timeout: Duration) {
-        let (mut guard, left) = self.run.begin_slow();
-        guard.restart(now, timeout);
-        self.watch().restarted();
-        self.leave(guard, left);
+/// A queue that the control path owns. What senders left stays on the adoption list. Ends, also by a
+/// panic, by publishing, freeing, and notifying the worker.
+struct Control<'a, R: TxRing> {
+    queue: &'a TxQueue<R>,
+    /// None only while it is dropped.
+    owner: Option<PacketRunner<'a, Runner<R>>>,
+}
+
+impl<'a, R: TxRing> Control<'a, R> {
+    fn of(queue: &'a TxQueue<R>, owner: PacketRunner<'a, Runner<R>>) -> Self {
+        Control {
+            queue,
+            owner: Some(owner),
+        }
     }
 
-    /// Takes rings and everything that waits out of the queue, in the order in which it would have left. Waits for a running thread:
-    /// control path only.
-    pub(super) fn evict(&self) -> (Vec<R>, PacketList) {
-        let (mut guard, mut left) = self.run.begin_slow();
-        let mut waiting = guard.take_dequeued();
-        guard.qdisc.drain(&mut waiting);
-        waiting.append(&mut guard.adopted);
-        waiting.append(&mut left);
-        let rings = std::mem::take(&mut guard.rings);
-        guard.stopped = false;
+    fn owner(&mut self) -> &mut PacketRunner<'a, Runner<R>> {
+        self.owner.as_mut().expect("only a drop takes it")
+    }
+
+    /// Everything that waits, in the order in which it would have left.
+    fn take_all(&mut self) -> PacketList {
+        let mut all = self.take_dequeued();
+        self.qdisc.drain(&mut all);
+        all.append(&mut self.owner().take_all());
+        all
+    }
+}
+
+impl<R: TxRing> Deref for Control<'_, R> {
+    type Target = Runner<R>;
+    fn deref(&self) -> &Runner<R> {
+        self.owner.as_ref().expect("only a drop takes it")
+    }
+}
+
+impl<R: TxRing> DerefMut for Control<'_, R> {
+    fn deref_mut(&mut self) -> &mut Runner<R> {
+        self.owner()
+    }
+}
+
+impl<R: TxRing> Drop for Control<'_, R> {
+    fn drop(&mut self) {
+        let Some(mut owner) = self.owner.take() else {
+            return;
+        };
+        owner.publish(&self.queue.published);
+        owner.dropped.settle(&self.queue.drops);
+        // The next run says what is due.
+        owner.set_backlog(0);
+        let _ = owner.leave();
+        self.queue.doorbell.ring(self.queue.token);
+    }
+}
+
+impl<R: TxRing> TxQueue<R> {
+    /// Waits for the present owner's run.
+    fn control(&self) -> Control<'_, R> {
+        Control::of(self, self.run.begin_slow())
+    }
+
+    /// Has the driver's rings that took nothing for `timeout` [restarted](TxRing::restart), and tries
+    /// them anew. Waits for a running thread: control path only.
+    pub(super) fn restart(&self, now: Time, timeout: Duration) {
+        self.control().restart(now, timeout);
         self.watch().restarted();
-        self.leave(guard, PacketList::new());
+    }
+
+    /// Takes rings and everything that waits out of the queue, in the order in which it would have
+    /// left. Waits for a running thread: control path only.
+    pub(super) fn evict(&self) -> (Vec<R>, PacketList) {
+        let mut control = self.control();
+        let waiting = control.take_all();
+        let rings = std::mem::take(&mut control.rings);
+        control.stopped = false;
+        self.watch().restarted();
         (rings, waiting)
     }
 
-    /// Takes everything that waits out of a queue that has no rings; of one that has, the bell rings instead. Waits for nobody: a thread that runs the queue rings when
-    /// it is done.
-    pub(super) fn take_stranded(&self) -> PacketList {
+    /// Takes everything that waits out of a queue that has no rings; of one that has, the worker is
+    /// notified instead. Waits for nobody: an owner notifies the worker when it is done.
+    pub(super) fn take_stranded(&self, now: Time) -> PacketList {
         let mut stranded = PacketList::new();
-        if let Some((mut guard, mut left)) = self.run.begin_or_miss() {
+        if let Some((owner, mut left)) = self.run.begin_or_miss() {
+            let mut control = Control::of(self, owner);
             // The queue may have come back into use since the caller looked.
-            if guard.rings.is_empty() {
-                guard.qdisc.drain(&mut stranded);
-                stranded.append(&mut guard.adopted);
+            if control.rings.is_empty() {
+                control.qdisc.drain(&mut stranded);
                 stranded.append(&mut left);
+            } else {
+                control.enqueue(self, &mut left, &mut PacketList::new(), now);
             }
-            self.leave(guard, left);
         }
         stranded
     }
 
-    /// Gives the queue a discipline and rings (besides those it has). What the old discipline holds moves to the new one, in the order in which
-    /// it would have left, and `waiting` behind it; what does not fit is dropped as [`DropReason::QdiscLimit`]. Waits for a running thread:
-    /// control path only.
+    /// Gives the queue a qdisc and rings (besides those it has). What the old qdisc holds moves to the
+    /// new one, in the order in which it would have left, and `waiting` behind it; what does not fit is
+    /// dropped as [`DropReason::QdiscLimit`]. Waits for a running thread: control path only.
     pub(super) fn install(
         &self,
         qdisc: AnyQdisc,
@@ -61,62 +121,58 @@ impl<R: TxRing> TxQueue<R> {
         mut waiting: PacketList,
         now: Time,
     ) {
-        let (mut guard, mut left) = self.run.begin_slow();
+        let mut control = self.control();
         // Where something waits to come here the queue was evicted, and what it has now is younger.
         let mut moved = PacketList::new();
         moved.append(&mut waiting);
-        guard.qdisc.drain(&mut moved);
-        moved.append(&mut guard.adopted);
-        moved.append(&mut left);
-        guard.rings.extend(rings);
-        // Numbers are those of the qdisc that there is.
-        guard.requeues = 0;
-        guard.qdisc = qdisc;
-        let Runner { qdisc, dropped, .. } = &mut *guard;
-        qdisc.enqueue(&mut moved, now, dropped);
-        self.leave(guard, PacketList::new());
+        control.qdisc.drain(&mut moved);
+        moved.append(&mut control.owner().take_all());
+        control.rings.extend(rings);
+        control.qdisc = qdisc;
+        // A new qdisc counts from nothing.
+        control.requeues = 0;
+        let Runner {
+            qdisc,
+            dropped,
+            active,
+            ..
+        } = &mut *control;
+        if *active {
+            qdisc.enqueue(&mut moved, now, dropped);
+        } else {
+            dropped.append(moved, DropReason::DeviceDown);
+        }
     }
 
-    /// Does something with the discipline that needs it for itself, and then lets leave what may leave now. Waits for a running thread: control path
-    /// only.
+    /// Does something with the qdisc that needs it for itself, and then lets leave what may leave now.
+    /// Waits for a running thread: control path only.
     pub(super) fn with_qdisc<T>(&self, f: impl FnOnce(&mut AnyQdisc, &mut Dropped) -> T) -> T {
-        let (mut guard, left) = self.run.begin_slow();
-        let Runner { qdisc, dropped, .. } = &mut *guard;
-        let result = f(qdisc, dropped);
-        self.leave(guard, left);
-        result
+        let mut control = self.control();
+        let Runner { qdisc, dropped, .. } = &mut *control;
+        f(qdisc, dropped)
     }
 
-    /// Replaces the driver's rings, for a device that went or came back. Waits for a running
-    /// thread: control path only.
+    /// Replaces the driver's rings, for a device that went or came back. Waits for a running thread:
+    /// control path only.
     pub(super) fn replace_rings(&self, rings: Vec<R>) {
-        let (mut guard, left) = self.run.begin_slow();
-        guard.rings = rings;
-        guard.requeued.unblock();
-        guard.stopped = false;
-        self.leave(guard, left);
+        let mut control = self.control();
+        control.rings = rings;
+        control.requeued.unblock();
+        control.stopped = false;
     }
 
     /// Takes the queue down (packets are dropped as [`DropReason::DeviceDown`], what is queued as
     /// [`DropReason::QdiscReset`]) or up again. Waits for a running thread: control path only.
     pub fn set_active(&self, active: bool) {
-        let (mut guard, left) = self.run.begin_slow();
-        guard.active = active;
+        // Before the qdisc is emptied: a sender that leaves packets to the worker looks after that.
+        self.down.store(!active, Ordering::SeqCst);
+        let mut control = self.control();
+        control.active = active;
         if !active {
-            let mut gone = guard.take_dequeued();
-            guard.stopped = false;
-            guard.qdisc.drain(&mut gone);
-            guard.dropped.append(gone, DropReason::QdiscReset);
+            let mut gone = control.take_dequeued();
+            control.stopped = false;
+            control.qdisc.drain(&mut gone);
+            control.dropped.append(gone, DropReason::QdiscReset);
         }
-        self.leave(guard, left);
-    }
-
-    /// Ends a run of the control path: keeps what waited for the next run, publishes, frees, and lets the worker look at the rest.
-    pub(super) fn leave(&self, mut guard: PacketRunner<'_, Runner<R>>, mut left: PacketList) {
-        guard.adopted.append(&mut left);
-        guard.publish(&self.published);
-        guard.dropped.settle(&self.drops);
-        let _ = guard.leave();
-        self.doorbell.ring(self.token);
     }
 }

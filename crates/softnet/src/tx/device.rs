@@ -392,11 +392,14 @@ impl<R: TxRing> Device<R> {
         if index >= active {
             // Its ring is another queue's now, and the driver speaks of the ring.
             if queue.take_woken() {
+                // Read again: the queue may have come back into use, and stopped, since. What caused
+                // the wake-up came after that, and `take_woken` has acquired it.
+                let active = self.active.load(Ordering::Relaxed);
                 self.queues[index % active].wake();
             }
             // A sender may have used it still while the discipline changed to one for all queues.
             if !queue.is_empty() {
-                let mut late = queue.take_stranded();
+                let mut late = queue.take_stranded(now);
                 if !late.is_empty() {
                     self.push(&mut late, now);
                 }

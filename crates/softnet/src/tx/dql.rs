@@ -152,7 +152,7 @@ impl Dql {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(miri)))]
 mod tests {
     use std::collections::VecDeque;
 

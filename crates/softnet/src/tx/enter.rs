@@ -1,19 +1,22 @@
 //! How senders get at a queue: they become its owner, or leave their packets to the owner or to
 //! the worker.
 
+use std::sync::atomic::Ordering;
+
 use super::policy::{CROWDED, RUN_QUOTA, ServedBy};
 use super::queue::{TxQueue, XmitResult};
 use super::ring::TxRing;
 use super::runner::{Budget, Runner};
-use crate::packet::{Entry, PacketList};
+use crate::packet::{Entry, PacketList, PacketRunner};
 use crate::stats::DropReason;
 use crate::time::Time;
 
 impl<R: TxRing> TxQueue<R> {
     /// Sends `packets` through the qdisc. Never waits for another thread. What a call may cost: it
     /// sends at most [`RUN_QUOTA`] wire packets, its own or others'; it enqueues (or, where the
-    /// device is down, drops) at most [`max_burst`](super::TxPolicy::max_burst) packets of others;
-    /// and it yields the CPU at most once, if [`yields`](super::TxPolicy::yields).
+    /// device is down, drops) at most [`max_burst`](super::TxPolicy::max_burst) packets of others, or
+    /// one list of theirs that is longer; and it yields the CPU at most twice, if
+    /// [`yields`](super::TxPolicy::yields): once where the list is full, once where much is due.
     #[inline(never)]
     pub fn transmit(&self, mut packets: PacketList, now: Time) -> XmitResult {
         self.transmit_list(&mut packets, now)
@@ -23,28 +26,42 @@ impl<R: TxRing> TxQueue<R> {
     /// counted as dropped.
     #[inline]
     pub(super) fn transmit_list(&self, packets: &mut PacketList, now: Time) -> XmitResult {
-        let (runner, mut left) = match self.policy.served_by {
-            ServedBy::Senders => match self.enter(packets) {
-                Entry::Runs(runner, left) => (runner, left),
-                Entry::Left(before) => return self.left(before),
-                Entry::Full => return self.refuse(packets),
+        match self.policy.served_by {
+            ServedBy::Senders => match self.run.enter(packets, |packets| self.max_burst(packets)) {
+                Entry::Runs(runner, left) => self.own(runner, left, packets, now),
+                Entry::Left(before) => self.left(before),
+                Entry::Full => self.retry(packets, now),
             },
-            ServedBy::Worker => return self.leave_to_worker(packets),
-        };
+            ServedBy::Worker => self.leave_to_worker(packets, now),
+        }
+    }
+
+    /// What a sender does that is the owner.
+    #[inline(always)]
+    fn own(
+        &self,
+        runner: PacketRunner<'_, Runner<R>>,
+        mut left: PacketList,
+        packets: &mut PacketList,
+        now: Time,
+    ) -> XmitResult {
         let budget = Budget::new(RUN_QUOTA, self.policy.max_burst, now);
         let (verdict, _) = self.serve(runner, &mut left, packets, budget, Some(now));
         verdict.into()
     }
 
-    #[inline]
-    fn enter(&self, packets: &mut PacketList) -> Entry<'_, Runner<R>> {
-        let entry = self.run.enter(packets, self.max_burst(packets));
-        if matches!(entry, Entry::Full) && self.policy.yields {
-            // The owner is preempted, or this thread would not have come so far.
+    /// The list is full: the owner is preempted, or this thread would not have come so far.
+    #[cold]
+    #[inline(never)]
+    fn retry(&self, packets: &mut PacketList, now: Time) -> XmitResult {
+        if self.policy.yields {
             std::thread::yield_now();
-            return self.run.enter(packets, self.max_burst(packets));
         }
-        entry
+        match self.run.enter(packets, |packets| self.max_burst(packets)) {
+            Entry::Runs(runner, left) => self.own(runner, left, packets, now),
+            Entry::Left(before) => self.left(before),
+            Entry::Full => self.refuse(packets),
+        }
     }
 
     /// Packets that may wait for the owner of the queue.
@@ -53,11 +70,26 @@ impl<R: TxRing> TxQueue<R> {
         self.quota().max_burst(packets, self.policy.max_burst)
     }
 
-    fn leave_to_worker(&self, packets: &mut PacketList) -> XmitResult {
-        let Some(before) = self.run.leave(packets, self.max_burst(packets)) else {
+    fn leave_to_worker(&self, packets: &mut PacketList, now: Time) -> XmitResult {
+        let limit = self.max_burst(packets);
+        let mut before = self.run.leave(packets, limit);
+        if before.is_none() {
+            // Who filled the list may be preempted before it notifies the worker.
+            self.doorbell.ring(self.token);
+            if self.policy.yields {
+                std::thread::yield_now();
+                before = self.run.leave(packets, limit);
+            }
+        }
+        let Some(before) = before else {
             return self.refuse(packets);
         };
         self.doorbell.ring(self.token);
+        // SeqCst, as the push and the control path's store: one of the two sees the other, so nothing
+        // is left to a worker that may be gone.
+        if self.down.load(Ordering::SeqCst) {
+            let _ = self.run_from_worker(RUN_QUOTA, now);
+        }
         self.left(before)
     }
 

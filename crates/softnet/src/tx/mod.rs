@@ -43,19 +43,19 @@ pub use validate::validate;
 
 #[cfg(test)]
 mod bound_tests;
-#[cfg(test)]
+#[cfg(all(test, not(miri)))]
 mod bug_tests;
-#[cfg(test)]
+#[cfg(all(test, not(miri)))]
 mod driver_tests;
-#[cfg(test)]
+#[cfg(all(test, not(miri)))]
 mod large_frame_tests;
-#[cfg(test)]
+#[cfg(all(test, not(miri)))]
 mod mq_tests;
-#[cfg(test)]
+#[cfg(all(test, not(miri)))]
 mod quota_tests;
-#[cfg(test)]
+#[cfg(all(test, not(miri)))]
 mod requeue_tests;
-#[cfg(test)]
+#[cfg(all(test, not(miri)))]
 mod select_tests;
 #[cfg(test)]
 mod standalone_tests;
@@ -65,5 +65,5 @@ mod stress_tests;
 mod testbench;
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
+#[cfg(all(test, not(miri)))]
 mod way_out_tests;

@@ -6,7 +6,7 @@
 //! (the worker's timer goes on), when the driver is full ([`wake`](TxQueue::wake) goes on) or when all is sent.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
@@ -82,6 +82,8 @@ pub struct TxQueue<R> {
     pub(super) doorbell: Arc<Doorbell>,
     pub(super) token: usize,
     quota: Quota,
+    /// The device is down: what is left to the worker now, the sender drops itself.
+    pub(super) down: AtomicBool,
 }
 
 /// What is written now and then, by the runner, the driver and waiting senders: on lines of its own.
@@ -144,6 +146,7 @@ impl<R: TxRing> TxQueue<R> {
             doorbell,
             token,
             quota: Quota::default(),
+            down: AtomicBool::new(false),
         }
     }
 
@@ -159,8 +162,28 @@ impl<R: TxRing> TxQueue<R> {
     ///
     /// The worker's timer is armed inside the run, so that `armed` has one writer at a time: by this
     /// function if `arm` says that the owner is a sender (at that time), else by the worker itself.
-    #[inline]
+    #[inline(always)]
     pub(super) fn serve(
+        &self,
+        mut runner: PacketRunner<'_, Runner<R>>,
+        left: &mut PacketList,
+        own: &mut PacketList,
+        mut budget: Budget,
+        arm: Option<Time>,
+    ) -> (Verdict, Time) {
+        // The common case, without a call: nobody else is there, and nothing is queued.
+        if left.is_empty() && runner.run_through(self, own, &mut budget, &self.published) {
+            match self.end(runner) {
+                Ok(()) => return (Verdict::Queued, Time::MAX),
+                Err(again) => runner = again,
+            }
+        }
+        self.serve_on(runner, left, own, budget, arm)
+    }
+
+    /// The rest of [`serve`](TxQueue::serve).
+    #[inline(never)]
+    fn serve_on(
         &self,
         mut runner: PacketRunner<'_, Runner<R>>,
         left: &mut PacketList,
@@ -172,27 +195,19 @@ impl<R: TxRing> TxQueue<R> {
         let mut missed = false;
         budget.adopt(left.len());
         loop {
-            let others = !left.is_empty();
-            let first = if others { &mut *left } else { &mut *own };
-            if runner.run_through(self, first, &mut budget, &self.published) {
-                if others && !own.is_empty() {
-                    continue;
-                }
-                // Nothing is left. Whoever emptied the qdisc may have left a time behind for
-                // which the worker, if that is who runs here, does not come back.
-                if self.aside.armed.load(Ordering::Relaxed) != u64::MAX {
-                    self.aside.armed.store(u64::MAX, Ordering::Relaxed);
-                }
-                match runner.end() {
-                    Ok(()) => {
-                        self.aside.room.published();
-                        return (verdict, Time::MAX);
-                    }
+            let mut pass = |list: &mut PacketList| {
+                list.is_empty() || runner.run_others_through(self, list, &mut budget)
+            };
+            let some = !left.is_empty() || !own.is_empty();
+            let passed = some && pass(left) && pass(own);
+            if passed {
+                match self.end(runner) {
+                    Ok(()) => return (verdict, Time::MAX),
                     Err(again) => runner = again,
                 }
             } else {
                 verdict = verdict.max(runner.enqueue(self, left, own, budget.start));
-                match self.serve_queue(runner, &mut budget, arm, missed) {
+                match self.serve_queue(runner, &mut budget, arm, missed, &mut verdict) {
                     Round::Over(timer) => return (verdict, timer),
                     Round::Again(again) => runner = again,
                 }
@@ -205,7 +220,25 @@ impl<R: TxRing> TxQueue<R> {
                 }
             }
             budget.adopt(left.len());
+            // Events cost a round each.
+            budget.charge(u64::from(missed));
         }
+    }
+
+    /// Ends a run that has let everything pass.
+    #[inline]
+    fn end<'a>(
+        &self,
+        runner: PacketRunner<'a, Runner<R>>,
+    ) -> Result<(), PacketRunner<'a, Runner<R>>> {
+        // Whoever emptied the qdisc may have left a time behind for which the worker, if that is who
+        // runs here, does not come back.
+        if self.aside.armed.load(Ordering::Relaxed) != u64::MAX {
+            self.aside.armed.store(u64::MAX, Ordering::Relaxed);
+        }
+        runner.end()?;
+        self.aside.room.published();
+        Ok(())
     }
 
     /// Gives the queue up with what waits: more than this run may enqueue. The worker goes on.
@@ -225,6 +258,7 @@ impl<R: TxRing> TxQueue<R> {
         budget: &mut Budget,
         arm: Option<Time>,
         missed: bool,
+        verdict: &mut Verdict,
     ) -> Round<'a, R> {
         preempt::point();
         let left = runner.run(self, budget);
@@ -235,6 +269,10 @@ impl<R: TxRing> TxQueue<R> {
         } else {
             0
         };
+        if runner.qdisc.is_noqueue() && runner.dropped.wire_packets() != 0 {
+            // Nothing is kept there, so the driver's answer is the sender's.
+            *verdict = Verdict::Dropped;
+        }
         runner.publish(&self.published);
         runner.dropped.settle(&self.drops);
         let timer = if let Left::Until(time) = left {
@@ -242,12 +280,19 @@ impl<R: TxRing> TxQueue<R> {
         } else {
             Time::MAX
         };
+        // A worker that was turned away meanwhile has forgotten its timer, which may have fired at a
+        // time that this sender has not seen yet. It comes back, and goes on by its own clock.
+        let timed_out = missed && arm.is_some() && timer != Time::MAX;
         match arm {
-            Some(now) if timer != Time::MAX => self.arm(timer, now, missed),
+            Some(now) if timer != Time::MAX && !missed => self.arm(timer, now),
             _ => self.aside.armed.store(timer.nanos(), Ordering::Relaxed),
         }
         runner.set_backlog(due);
-        if left == Left::More || budget.packets == 0 {
+        if timed_out {
+            let _ = runner.leave();
+            preempt::point();
+            self.doorbell.ring(self.token);
+        } else if left == Left::More || budget.packets == 0 {
             if runner.leave() || left == Left::More {
                 preempt::point();
                 self.doorbell.ring(self.token);
@@ -259,11 +304,10 @@ impl<R: TxRing> TxQueue<R> {
         Round::Over(timer)
     }
 
-    /// Asks the worker to come back at `time`, unless it will do so anyway. If the worker was turned away meanwhile (`missed`), it has
-    /// forgotten its timer, which may have fired at a time that this sender has not seen yet.
-    fn arm(&self, time: Time, now: Time, missed: bool) {
+    /// Asks the worker to come back at `time`, unless it will do so anyway.
+    fn arm(&self, time: Time, now: Time) {
         let armed = self.aside.armed.load(Ordering::Relaxed);
-        if missed || armed > time.nanos() || armed <= now.nanos() {
+        if armed > time.nanos() || armed <= now.nanos() {
             self.aside.armed.store(time.nanos(), Ordering::Relaxed);
             self.doorbell.ring(self.token);
         }

@@ -7,9 +7,10 @@
 //! Who counts: disciplines, each for what it holds, where a packet comes and goes (`QdiscStats::memory`); the owner of the queue looks once for each list that
 //! it enqueues. Nothing is counted in two places, and no counter is shared by threads.
 //!
-//! What waits for the owner is not counted but limited in frames: to a quarter of the quota in small buffers, and in large ones for a sender whose
-//! packets are long. A list of many small packets may hide a large one among 37, so this is less than half of the quota. All queues together then hold
-//! less than three quarters of each pool.
+//! What waits for the owner is not counted but limited in frames: to as many as half of the quota
+//! holds of such as the sender has. So one port's queues hold at most one and a half times their
+//! quota, and all together three quarters of each pool. (Frames, not bytes: small packets that wait
+//! are in the way of a sender of long ones.)
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -58,9 +59,14 @@ impl Quota {
         let Some(Limit(bytes)) = self.limit() else {
             return max;
         };
-        let long = packets.bytes() > packets.len() as u64 * SMALL_FRAME;
-        let each = if long { LARGE_BUFFER } else { SMALL_BUFFER };
-        max.min((bytes / 4 / each).max(1) as usize)
+        // Where one of them may be long, all are looked at: one in a large buffer among small ones
+        // would pass for small.
+        let each = if packets.bytes() < SMALL_FRAME {
+            SMALL_BUFFER
+        } else {
+            memory_of(packets) / packets.len().max(1) as u64
+        };
+        max.min((bytes / 2 / each.max(SMALL_BUFFER)).max(1) as usize)
     }
 }
 

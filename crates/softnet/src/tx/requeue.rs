@@ -199,7 +199,12 @@ impl<R: TxRing> Runner<R> {
                 break;
             }
             let before = list.counts;
-            offer(ring, &mut list.waiting, &mut self.sent, now);
+            let mut some = PacketList::new();
+            list.waiting.split_wire_packets(budget.packets, &mut some);
+            offer(ring, &mut some, &mut self.sent, now);
+            let full = !some.is_empty();
+            some.append(&mut list.waiting);
+            list.waiting = some;
             if noqueue {
                 let rest = list.waiting.take();
                 self.dropped.append(rest, DropReason::DriverRefused);
@@ -211,8 +216,10 @@ impl<R: TxRing> Runner<R> {
                 total.sub(before);
                 total.add(list.counts);
             }
-            if !list.waiting.is_empty() {
+            if full {
                 list.refused(now);
+            } else if !list.waiting.is_empty() {
+                more = true;
             }
         }
         self.note_refused();

@@ -76,8 +76,6 @@ impl Budget {
 #[derive(Debug)]
 pub(super) struct Runner<R> {
     pub(super) qdisc: AnyQdisc,
-    /// Taken off the adoption list by the control path, but not enqueued yet.
-    pub(super) adopted: PacketList,
     /// What the driver gave back, and what waits for a full ring; already fit for the driver.
     pub(super) requeued: Requeue,
     /// Dequeued, but not yet fit for the driver: what is left of a frame that is being segmented.
@@ -102,7 +100,6 @@ impl<R: TxRing> Runner<R> {
     pub(super) fn new(qdisc: AnyQdisc, rings: Vec<R>) -> Self {
         Runner {
             qdisc,
-            adopted: PacketList::new(),
             requeued: Requeue::default(),
             segmenting: PacketList::new(),
             requeues: 0,
@@ -148,10 +145,6 @@ impl<R: TxRing> Runner<R> {
         own: &mut PacketList,
         now: Time,
     ) -> Verdict {
-        if !self.adopted.is_empty() {
-            self.adopted.append(left);
-            *left = self.adopted.take();
-        }
         if !self.active {
             let verdict = if own.is_empty() {
                 Verdict::Queued
@@ -246,7 +239,7 @@ impl<R: TxRing> Runner<R> {
 
     /// Sends what was adopted past a discipline that is empty and need not see it (`TCQ_F_CAN_BYPASS`), and publishes that. False if that cannot be, or
     /// if it did not end well: then [`run`](Runner::run) has the rest to do.
-    #[inline]
+    #[inline(always)]
     pub(super) fn run_through(
         &mut self,
         queue: &TxQueue<R>,
@@ -257,7 +250,6 @@ impl<R: TxRing> Runner<R> {
         let may = self.active
             && !self.stopped
             && self.nothing_dequeued()
-            && self.adopted.is_empty()
             && self.rings.len() == 1
             && self.room(budget.start).is_none()
             && !adopted.is_empty();
@@ -301,6 +293,17 @@ impl<R: TxRing> Runner<R> {
         published.put(TX_PACKETS, self.sent.packets);
         published.put(TX_BYTES, self.sent.bytes);
         true
+    }
+
+    /// As [`run_through`](Runner::run_through), where it is not the only thing to do.
+    #[inline(never)]
+    pub(super) fn run_others_through(
+        &mut self,
+        queue: &TxQueue<R>,
+        adopted: &mut PacketList,
+        budget: &mut Budget,
+    ) -> bool {
+        self.run_through(queue, adopted, budget, &queue.published)
     }
 
     /// Bytes that the ring should be given now (see [`TxRing::available`]). Where one discipline feeds several rings, each is asked when it gets something.
@@ -395,11 +398,10 @@ impl<R: TxRing> Runner<R> {
             packets: q.packets,
             bytes: q.bytes,
         };
-        // INV-TX-6: the requeue list is part of the length, and so is what the discipline has not seen yet.
-        // (The latter is never there at rest, so its frames stand for its packets.)
-        let mut frames = self.requeued.len() + self.adopted.len();
-        let mut bytes = self.requeued.bytes() + self.adopted.bytes();
-        let mut packets = self.requeued.packets() + self.adopted.len() as u64;
+        // INV-TX-6: the requeue list is part of the length.
+        let mut frames = self.requeued.len();
+        let mut bytes = self.requeued.bytes();
+        let mut packets = self.requeued.packets();
         if !self.segmenting.is_empty() {
             frames += self.segmenting.len();
             bytes += self.segmenting.iter().map(Packet::wire_len).sum::<u64>();

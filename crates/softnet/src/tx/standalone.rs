@@ -120,7 +120,8 @@ fn serve<R: TxRing>(device: &Device<R>, doorbell: &Doorbell, stop: &AtomicBool, 
         } else {
             idle = 0;
             let next = timers.iter().fold(look, |next, &timer| next.min(timer));
-            doorbell.sleep(|| std::thread::park_timeout(next.since(clock.now())));
+            let on = || !stop.load(Ordering::Relaxed);
+            doorbell.sleep_if(on, || std::thread::park_timeout(next.since(clock.now())));
         }
         for queue in due.drain(..) {
             timers[queue] = device
