@@ -88,7 +88,7 @@ impl Fdb {
         None
     }
 
-    /// Notes that `address` is behind `port`, which is below 65,535. See the [module](self) for
+    /// Notes that `address` is behind `port`, which is below 65,535. See the module for
     /// what a full set does.
     pub fn learn(&self, address: EthernetAddress, port: u16, now: Time) {
         let (key, now) = (address.to_u64(), seconds(now));

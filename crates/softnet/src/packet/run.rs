@@ -152,7 +152,7 @@ impl<'a, T> PacketRunner<'a, T> {
         oldest_first(self.guard.take_all())
     }
 
-    /// As [`RunList::set_backlog`].
+    /// As [`RunnerGuard::set_backlog`](crate::sync::RunnerGuard::set_backlog).
     #[inline]
     pub fn set_backlog(&self, due: u32) {
         self.guard.set_backlog(due);

@@ -300,7 +300,7 @@ impl<N: Linked, T> RunList<N, T> {
         }
     }
 
-    /// Becomes the owner, and leaves what waits on the list. Tries [`PLAIN`] times in the gaps that
+    /// Becomes the owner, and leaves what waits on the list. Tries some times in the gaps that
     /// owners leave, yielding the CPU, and then claims the list: from then on senders leave their
     /// packets to this thread, which waits for the present owner's run (two claimers: also for what
     /// runs between them). That run is short, so the claimer spins for it before it yields. For the
