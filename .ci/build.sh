@@ -1,0 +1,7 @@
+#!/usr/bin/env bash
+# What the steps that run alone would otherwise compile.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+cargo test --workspace --locked --no-run
+cargo build --release --locked -p softnet-cli -p softnet-bench
+cargo build --release --locked -p softnet --example many_senders
