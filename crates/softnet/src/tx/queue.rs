@@ -172,16 +172,17 @@ impl<R: TxRing> TxQueue<R> {
         arm: Option<Time>,
     ) -> (Verdict, Time) {
         // The common case, without a call: nobody else is there, and nothing is queued.
-        if left.is_empty() && runner.run_through(self, own, &mut budget, &self.published) {
+        let passed = left.is_empty() && runner.run_through(self, own, &mut budget, &self.published);
+        if passed {
             match self.end(runner) {
                 Ok(()) => return (Verdict::Queued, Time::MAX),
                 Err(again) => runner = again,
             }
         }
-        self.serve_on(runner, left, own, budget, arm)
+        self.serve_on(runner, left, own, budget, arm, passed)
     }
 
-    /// The rest of [`serve`](TxQueue::serve).
+    /// The rest of [`serve`](TxQueue::serve). `again`: others left something meanwhile.
     #[inline(never)]
     fn serve_on(
         &self,
@@ -190,11 +191,24 @@ impl<R: TxRing> TxQueue<R> {
         own: &mut PacketList,
         mut budget: Budget,
         arm: Option<Time>,
+        mut again: bool,
     ) -> (Verdict, Time) {
         let mut verdict = Verdict::Queued;
         let mut missed = false;
-        budget.adopt(left.len());
         loop {
+            if again {
+                match runner.take(budget.adoptions) {
+                    Some(more) => (*left, missed) = more,
+                    None => {
+                        self.hand_over(runner);
+                        return (verdict, Time::MAX);
+                    }
+                }
+                // Events cost a round each.
+                budget.charge(u64::from(missed));
+            }
+            again = true;
+            budget.adopt(left.len());
             let mut pass = |list: &mut PacketList| {
                 list.is_empty() || runner.run_others_through(self, list, &mut budget)
             };
@@ -212,16 +226,6 @@ impl<R: TxRing> TxQueue<R> {
                     Round::Again(again) => runner = again,
                 }
             }
-            match runner.take(budget.adoptions) {
-                Some(more) => (*left, missed) = more,
-                None => {
-                    self.hand_over(runner);
-                    return (verdict, Time::MAX);
-                }
-            }
-            budget.adopt(left.len());
-            // Events cost a round each.
-            budget.charge(u64::from(missed));
         }
     }
 
