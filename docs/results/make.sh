@@ -31,5 +31,6 @@ for name; do
     "$bench" "$name" --seconds "$(seconds "$name")" --rounds 7 --json >"$made/$name.json"
     "$bench" report "$made/$name.json" --plot "$made" >"$made/$name.md"
     rm -f docs/results/"$name"-*.svg
-    mv "$made/$name".* "$made/$name"-*.svg docs/results/
+    # Not every experiment has a picture.
+    find "$made" -name "$name*" -exec mv {} docs/results/ \;
 done
