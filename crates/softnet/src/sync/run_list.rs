@@ -462,11 +462,6 @@ impl<'a, N: Linked, T> RunnerGuard<'a, N, T> {
         }
     }
 
-    /// Whether nodes wait now.
-    pub fn is_empty(&self) -> bool {
-        self.list.is_empty()
-    }
-
     /// Gives the run up, if nothing waits and nothing was missed.
     ///
     /// # Errors

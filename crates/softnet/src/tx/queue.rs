@@ -172,7 +172,7 @@ impl<R: TxRing> TxQueue<R> {
         arm: Option<Time>,
     ) -> (Verdict, Time) {
         // The common case, without a call: nobody else is there, and nothing is queued.
-        let passed = left.is_empty() && runner.run_through(self, own, &mut budget, &self.published);
+        let passed = left.is_empty() && runner.run_through(self, own, &mut budget);
         if passed {
             match self.end(runner) {
                 Ok(()) => return (Verdict::Queued, Time::MAX),
@@ -292,12 +292,9 @@ impl<R: TxRing> TxQueue<R> {
             _ => self.aside.armed.store(timer.nanos(), Ordering::Relaxed),
         }
         runner.set_backlog(due);
-        if timed_out {
-            let _ = runner.leave();
-            preempt::point();
-            self.doorbell.ring(self.token);
-        } else if left == Left::More || budget.packets == 0 {
-            if runner.leave() || left == Left::More {
+        let goes_on = timed_out || left == Left::More;
+        if goes_on || budget.packets == 0 {
+            if runner.leave() || goes_on {
                 preempt::point();
                 self.doorbell.ring(self.token);
             }

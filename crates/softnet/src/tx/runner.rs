@@ -245,7 +245,6 @@ impl<R: TxRing> Runner<R> {
         queue: &TxQueue<R>,
         adopted: &mut PacketList,
         budget: &mut Budget,
-        published: &Published<11>,
     ) -> bool {
         let may = self.active
             && !self.stopped
@@ -288,6 +287,7 @@ impl<R: TxRing> Runner<R> {
         if sent == Xmit::Busy || self.dropped.wire_packets() != 0 {
             return false;
         }
+        let published = &queue.published;
         published.put(BYTES, self.left.bytes);
         published.put(PACKETS, self.left.packets);
         published.put(TX_PACKETS, self.sent.packets);
@@ -303,7 +303,7 @@ impl<R: TxRing> Runner<R> {
         adopted: &mut PacketList,
         budget: &mut Budget,
     ) -> bool {
-        self.run_through(queue, adopted, budget, &queue.published)
+        self.run_through(queue, adopted, budget)
     }
 
     /// Bytes that the ring should be given now (see [`TxRing::available`]). Where one discipline feeds several rings, each is asked when it gets something.
