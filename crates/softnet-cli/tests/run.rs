@@ -35,6 +35,21 @@ fn start(config: &Path, a: &NamedNetns, b: &NamedNetns) -> Running {
     running
 }
 
+/// Connects through the switch. An interface may be there before its address is.
+fn connect(from: &NamedNetns, remote: &SocketAddr) -> TcpStream {
+    let mut connected = None;
+    wait_for("a route", || {
+        match from.run(|| TcpStream::connect_timeout(remote, PATIENCE)) {
+            Err(e) if e.kind() == std::io::ErrorKind::NetworkUnreachable => false,
+            result => {
+                connected = Some(result.expect("connecting through the switch"));
+                true
+            }
+        }
+    });
+    connected.expect("a connection")
+}
+
 /// Sends half a megabyte from one namespace to the other and back, and compares.
 fn exchange(from: &NamedNetns, to: &NamedNetns, address: &str) {
     let any = if address.contains(':') {
@@ -66,8 +81,7 @@ fn exchange(from: &NamedNetns, to: &NamedNetns, address: &str) {
             stream.read_to_end(&mut received).expect("reading");
             stream.write_all(&received).expect("sending back");
         });
-        let stream = from.run(|| TcpStream::connect_timeout(&remote, PATIENCE));
-        let mut stream = stream.expect("connecting through the switch");
+        let mut stream = connect(from, &remote);
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
         stream.write_all(&data).expect("sending");
         stream
@@ -106,8 +120,8 @@ fn two_hosts() {
     let (a, b) = (NamedNetns::new("a"), NamedNetns::new("b"));
     let config = scratch.file("two-hosts.toml", &example(&a, &b));
     let mut running = start(&config, &a, &b);
-    ping(&a, "10.9.0.2");
     exchange(&a, &b, "10.9.0.2");
+    ping(&a, "10.9.0.2");
     exchange(&a, &b, "fd00:9::2");
     exchange(&b, &a, "10.9.0.1");
 
