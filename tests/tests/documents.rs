@@ -1,0 +1,69 @@
+//! What the documents promise about the source.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("the workspace")
+        .to_owned()
+}
+
+/// Calls `each` with every Rust file below `folder`.
+fn rust_files(folder: &Path, each: &mut impl FnMut(&str)) {
+    for entry in fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() && !path.ends_with("target") {
+            rust_files(&path, each);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            each(&fs::read_to_string(&path).expect("a text"));
+        }
+    }
+}
+
+/// The codes in a text: `INV-` or `BUG-`, capital letters, `-`, digits.
+fn codes(text: &str) -> BTreeSet<String> {
+    let word = |c: char| !(c.is_ascii_alphanumeric() || c == '-');
+    let is_code = |word: &&str| {
+        let mut parts = word.split('-');
+        let kind = parts.next();
+        let area = parts.next().unwrap_or_default();
+        let number = parts.next().unwrap_or_default();
+        matches!(kind, Some("INV" | "BUG"))
+            && parts.next().is_none()
+            && !area.is_empty()
+            && area.bytes().all(|b| b.is_ascii_uppercase())
+            && !number.is_empty()
+            && number.bytes().all(|b| b.is_ascii_digit())
+    };
+    text.split(word)
+        .filter(is_code)
+        .map(str::to_owned)
+        .collect()
+}
+
+#[test]
+fn every_code_in_the_source_is_defined_and_every_definition_is_used() {
+    let text = fs::read_to_string(root().join("docs/invariants.md")).expect("invariants.md");
+    let mut defined = BTreeSet::new();
+    for line in text.lines().filter_map(|line| line.strip_prefix("- `")) {
+        let (code, meaning) = line.split_once("` ").expect("a meaning after the code");
+        assert_eq!(codes(code).len(), 1, "not a code: {code}");
+        assert!(meaning.len() > 10, "{code} has no meaning");
+        assert!(defined.insert(code.to_owned()), "{code} is defined twice");
+    }
+
+    let mut used = BTreeSet::new();
+    for folder in ["crates", "tests", "fuzz"] {
+        let folder = root().join(folder);
+        if folder.is_dir() {
+            rust_files(&folder, &mut |text| used.extend(codes(text)));
+        }
+    }
+    let undefined: Vec<_> = used.difference(&defined).collect();
+    let unused: Vec<_> = defined.difference(&used).collect();
+    assert!(undefined.is_empty(), "used, not defined: {undefined:?}");
+    assert!(unused.is_empty(), "defined, not used: {unused:?}");
+}
