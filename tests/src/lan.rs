@@ -6,8 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use softnet::engine::{Engine, EngineStats, PortId, PortSetup};
+use softnet::mem::{Pool, PoolConfig};
 use softnet::packet::EthernetAddress;
-use softnet::pool::{Pool, PoolConfig};
 use softnet::qdisc::QdiscSpec;
 use softnet::stats::DropReason;
 use softnet::time::Clock;

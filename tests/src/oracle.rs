@@ -7,8 +7,7 @@ use std::time::Instant;
 
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
 use serde_json::Value;
-use softnet::packet::{Packet, PacketList};
-use softnet::pool::{Pool, PoolConfig};
+use softnet::mem::{Packet, PacketList, Pool, PoolConfig};
 use softnet::rx::{CountDrop, RxQueue};
 use softnet::stats::DropReason;
 use softnet::time::Time;

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 use softnet::engine::{EngineStats, PortStats};
-use softnet::pool::PoolStats;
+use softnet::mem::PoolStats;
 
 use crate::{classes, report, workers};
 

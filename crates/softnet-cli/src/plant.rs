@@ -4,7 +4,7 @@ use std::io;
 
 use rustix::thread::CpuSet;
 use softnet::engine::{EngineConfig, EngineError, PortSetup};
-use softnet::pool::{Pool, PoolConfig, PoolError};
+use softnet::mem::{Pool, PoolConfig, PoolError};
 use softnet::time::Clock;
 use softnet::tx::{Features, TxPolicy};
 use softnet_io::tap::OpenError;

@@ -12,12 +12,12 @@ use std::ptr::NonNull;
 
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
-use softnet::pool::Memory;
+use softnet::mem::Memory;
 
 /// Size of a huge page, to which lengths are rounded up.
 const HUGE: usize = 2 << 20;
 
-/// A memory file that is mapped as long as this lives. Give it to [`Pool::with_memory`](softnet::pool::Pool::with_memory).
+/// A memory file that is mapped as long as this lives. Give it to [`Pool::with_memory`](softnet::mem::Pool::with_memory).
 pub struct SharedMemory {
     file: OwnedFd,
     bytes: NonNull<[u8]>,
@@ -100,8 +100,7 @@ impl Drop for SharedMemory {
 
 #[cfg(test)]
 mod tests {
-    use softnet::packet::PacketList;
-    use softnet::pool::{Pool, PoolConfig};
+    use softnet::mem::{PacketList, Pool, PoolConfig};
 
     use super::*;
 

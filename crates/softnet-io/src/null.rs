@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{EventfdFlags, eventfd};
-use softnet::packet::{Packet, PacketList};
+use softnet::mem::{Packet, PacketList};
 use softnet::rx::{CountDrop, Polled, RxQueue};
 use softnet::time::Time;
 use softnet::tx::{Features, Sent, TxRing, Xmit};
@@ -90,7 +90,7 @@ impl TxRing for NullTx {
 
 #[cfg(test)]
 mod tests {
-    use softnet::pool::{Pool, PoolConfig};
+    use softnet::mem::{Pool, PoolConfig};
 
     use super::*;
 

@@ -3,8 +3,7 @@
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use softnet::packet::PacketList;
-use softnet::pool::Pool;
+use softnet::mem::{PacketList, Pool};
 use softnet::rx::{CountDrop, DeviceCounters, Polled, RxQueue};
 use softnet::time::Time;
 use softnet::tx::{Sent, TxRing, Xmit};

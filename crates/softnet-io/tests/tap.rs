@@ -6,7 +6,7 @@ use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 
 use common::*;
-use softnet::packet::{Checksum, Gso, GsoKind, PacketList};
+use softnet::mem::{Checksum, Gso, GsoKind, PacketList};
 use softnet::rx::RxQueue;
 use softnet::time::Time;
 use softnet::tx::{Features, Sent};

@@ -3,7 +3,7 @@
 mod common;
 
 use common::*;
-use softnet::packet::{Gso, GsoKind, PacketList};
+use softnet::mem::{Gso, GsoKind, PacketList};
 use softnet::rx::{DeviceDrops, RxQueue};
 use softnet::stats::DropReason;
 use softnet::time::Time;

@@ -4,8 +4,7 @@
 use std::net::UdpSocket;
 use std::time::Duration;
 
-use softnet::packet::PacketList;
-use softnet::pool::{Pool, PoolConfig};
+use softnet::mem::{PacketList, Pool, PoolConfig};
 use softnet::qdisc::{QdiscSpec, TbfSpec};
 use softnet::stats::DropReason;
 use softnet::time::Clock;

@@ -5,8 +5,7 @@
 //! difference of their numbers of packets, is the cost of one packet, its allocation and its
 //! freeing included.
 
-use softnet::packet::PacketList;
-use softnet::pool::{Pool, PoolConfig};
+use softnet::mem::{PacketList, Pool, PoolConfig};
 use softnet::qdisc::{Handle, PrioSpec, QdiscSpec, TbfSpec, TreeSpec};
 use softnet::time::{Clock, Time};
 use softnet::tx::{DeviceConfig, Features, Sent, Standalone, TxPolicy, TxRing, Xmit};

@@ -1,20 +1,20 @@
 //! Linux's packet path and traffic control for user space, rebuilt for many cores.
 //!
 //! A packet's way through this crate: a driver's receive queue ([`rx::RxQueue`]) fills a
-//! [`packet::PacketList`] from a [`pool::Pool`]; a worker (see [`rx`]) polls it and hands the list
+//! [`mem::PacketList`] from a [`mem::Pool`]; a worker (see [`rx`]) polls it and hands the list
 //! to [`forward`]; the chosen port's [`tx::Device`] takes it over ([`tx::TxQueue`]: adoption
 //! list, queueing discipline, driver ring); the buffer goes home to its pool when the driver is done.
 //!
 //! This crate does no I/O and makes no system call but to wake a thread: drivers live in
-//! `softnet-io`. `unsafe` code is confined to [`packet`], [`pool`] and [`sync`].
+//! `softnet-io`. `unsafe` code is confined to [`mem`] and [`sync`].
 //! Nothing here reads a clock: every time-dependent call takes `now` (see [`time`]).
 
 #![deny(unsafe_code)]
 
 pub mod engine;
 pub mod forward;
+pub mod mem;
 pub mod packet;
-pub mod pool;
 pub mod qdisc;
 pub mod rx;
 pub mod sim;

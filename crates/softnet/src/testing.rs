@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::packet::{Packet, PacketList, VnetHeader};
-use crate::pool::{Pool, PoolConfig};
+use crate::mem::{Packet, PacketList, Pool, PoolConfig};
+use crate::packet::VnetHeader;
 use crate::rx::{CountDrop, Polled, RxQueue, Sleep, Wake};
 use crate::stats::DropReason;
 use crate::time::Time;

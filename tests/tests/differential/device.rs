@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use softnet::packet::{Packet, PacketList};
+use softnet::mem::{Packet, PacketList};
 use softnet::rx::{Doorbell, Wake};
 use softnet::stats::DropReason;
 use softnet::tx::{Device, DeviceConfig, Features, Sent, TxRing, Xmit, XmitResult};

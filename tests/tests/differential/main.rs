@@ -10,8 +10,7 @@ mod times;
 
 use std::convert::Infallible;
 
-use softnet::packet::Packet;
-use softnet::pool::{Pool, PoolConfig};
+use softnet::mem::{Packet, Pool, PoolConfig};
 use softnet::qdisc::{Handle, QdiscEnv, QdiscSpec, QdiscStats, TbfSpec, Tree, TreeSpec};
 use softnet::sim::{SimLink, Simulator};
 use softnet::time::Time;

@@ -6,8 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
-use softnet::packet::PacketList;
-use softnet::pool::{Pool, PoolConfig};
+use softnet::mem::{PacketList, Pool, PoolConfig};
 
 use super::inbox::{self, Inbox};
 use super::worker::{sleeps, work};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use softnet::packet::PacketList;
+use softnet::mem::PacketList;
 use softnet::rx::{Backlog, BacklogOwner, Doorbell, HaltPoll, MAX_BACKLOG, Sleep, Wake};
 use softnet::time::Clock;
 use softnet_io::Poller;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use softnet::engine::Engine;
-use softnet::pool::{Pool, PoolConfig};
+use softnet::mem::{Pool, PoolConfig};
 use softnet::time::Clock;
 use softnet_io::{Poller, PortRx, PortTx};
 

@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use softnet::packet::{Packet, PacketList, parse};
-use softnet::pool::{Pool, PoolConfig};
+use softnet::mem::{Packet, PacketList, Pool, PoolConfig};
+use softnet::packet::parse;
 use softnet::stats::Counts;
 use softnet::time::Time;
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use softnet::packet::PacketList;
+use softnet::mem::PacketList;
 use softnet::rx::{BUDGET, WEIGHT};
 
 use super::inbox::{Inbox, Owner};

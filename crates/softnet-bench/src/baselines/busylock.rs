@@ -4,8 +4,7 @@
 use std::sync::atomic::AtomicBool;
 
 use crossbeam_utils::CachePadded;
-use softnet::packet::PacketList;
-use softnet::pool::Pool;
+use softnet::mem::{PacketList, Pool};
 use softnet::qdisc::AnyQdisc;
 use softnet::time::Time;
 

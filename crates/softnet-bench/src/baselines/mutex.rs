@@ -1,8 +1,7 @@
 //! Baseline `mutex`: what most programs do. One lock around queueing, dequeueing and sending; waiters sleep.
 
 use parking_lot::Mutex;
-use softnet::packet::PacketList;
-use softnet::pool::Pool;
+use softnet::mem::{PacketList, Pool};
 use softnet::qdisc::AnyQdisc;
 use softnet::stats::DropCounters;
 use softnet::time::Time;

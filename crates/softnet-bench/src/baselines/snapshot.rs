@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use softnet::packet::{PacketAdoption, PacketList};
+use softnet::mem::{PacketAdoption, PacketList};
 
 /// Packets handed to a worker, and whether it has been told.
 #[derive(Debug)]
@@ -85,7 +85,7 @@ impl SnapshotOwner {
 
 #[cfg(test)]
 mod tests {
-    use softnet::pool::{Pool, PoolConfig};
+    use softnet::mem::{Pool, PoolConfig};
 
     use super::*;
 

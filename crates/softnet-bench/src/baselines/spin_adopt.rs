@@ -4,8 +4,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crossbeam_utils::CachePadded;
-use softnet::packet::{PacketAdoption, PacketList};
-use softnet::pool::Pool;
+use softnet::mem::{PacketAdoption, PacketList, Pool};
 use softnet::qdisc::AnyQdisc;
 use softnet::stats::DropReason;
 use softnet::time::Time;

@@ -1,7 +1,6 @@
 //! Softnet's own pool.
 
-use softnet::packet::{Packet, PacketList};
-use softnet::pool::{Pool, PoolConfig};
+use softnet::mem::{Packet, PacketList, Pool, PoolConfig};
 
 use super::{Buffers, Counts, DATA};
 use crate::error::BenchError;

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use softnet::engine::{Engine, EngineStats, PortSetup};
-use softnet::pool::{Pool, PoolConfig, PoolStats};
+use softnet::mem::{Pool, PoolConfig, PoolStats};
 use softnet::qdisc::QdiscSpec;
 use softnet::rx::SteeringSpec;
 use softnet::time::Clock;

@@ -8,8 +8,7 @@ use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
 use softnet::forward::{AGEING, Bridge, Verdict};
-use softnet::packet::PacketList;
-use softnet::pool::{Pool, PoolStats};
+use softnet::mem::{PacketList, Pool, PoolStats};
 use softnet::qdisc::{QdiscEnv, QdiscSpec};
 use softnet::rx::{CountDrop, RxQueue, Sleep, WEIGHT, Wake};
 use softnet::stats::{DropCounters, DropReason};

@@ -4,8 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crossbeam_queue::ArrayQueue;
 use parking_lot::Mutex;
-use softnet::packet::PacketList;
-use softnet::pool::Pool;
+use softnet::mem::{PacketList, Pool};
 use softnet::qdisc::AnyQdisc;
 use softnet::stats::{DropCounters, DropReason};
 use softnet::time::Time;

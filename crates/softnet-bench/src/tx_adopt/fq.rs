@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use softnet::packet::PacketList;
+use softnet::mem::PacketList;
 use softnet::qdisc::{Next, Qdisc, QdiscStats, Verdict};
 use softnet::stats::{DropReason, Dropped};
 use softnet::time::Time;
@@ -112,7 +112,7 @@ impl Qdisc for Fq {
 
 #[cfg(test)]
 mod tests {
-    use softnet::pool::{Pool, PoolConfig};
+    use softnet::mem::{Pool, PoolConfig};
 
     use super::*;
 

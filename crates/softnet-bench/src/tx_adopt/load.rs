@@ -4,8 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::param::page_size;
-use softnet::packet::{Packet, PacketList};
-use softnet::pool::{Pool, PoolConfig};
+use softnet::mem::{Packet, PacketList, Pool, PoolConfig};
 use softnet::stats::Counts;
 use softnet::time::Time;
 

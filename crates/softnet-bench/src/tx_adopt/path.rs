@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crossbeam_utils::CachePadded;
-use softnet::packet::PacketList;
-use softnet::pool::Pool;
+use softnet::mem::{PacketList, Pool};
 use softnet::qdisc::{AnyQdisc, CustomSpec, Next, Qdisc as _, QdiscSpec, WireSum};
 use softnet::stats::{Counts, DropCounters, Dropped, Histogram};
 use softnet::time::Time;

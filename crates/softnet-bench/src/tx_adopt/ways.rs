@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use crossbeam_utils::CachePadded;
-use softnet::packet::PacketList;
-use softnet::pool::Pool;
+use softnet::mem::{PacketList, Pool};
 use softnet::qdisc::{AnyQdisc, MqSpec, QdiscEnv, QdiscSpec};
 use softnet::time::Time;
 use softnet::tx::{DeviceConfig, Features, ServedBy, Standalone, TxPolicy, XmitResult};

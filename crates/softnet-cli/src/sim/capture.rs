@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use pcap_file::pcap::{PcapHeader, PcapReader, PcapWriter, RawPcapPacket};
 use pcap_file::{DataLink, PcapError, TsResolution};
-use softnet::packet::{MAX_FRAME, Packet};
-use softnet::pool::Pool;
+use softnet::mem::{Packet, Pool};
+use softnet::packet::MAX_FRAME;
 use softnet::time::Time;
 
 use super::Outside;

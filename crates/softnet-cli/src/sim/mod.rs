@@ -9,8 +9,8 @@ use std::iter::Peekable;
 use std::path::PathBuf;
 
 use clap::Args;
-use softnet::packet::{Network, Packet, parse};
-use softnet::pool::{Pool, PoolConfig};
+use softnet::mem::{Packet, Pool, PoolConfig};
+use softnet::packet::{Network, parse};
 use softnet::qdisc::{Handle, QdiscEnv, QdiscSpec, Tree, TreeSpec};
 use softnet::sim::{Arrivals, Flow, Report, SimLink, Simulator};
 use softnet::time::Time;

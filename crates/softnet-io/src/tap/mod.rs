@@ -17,8 +17,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::io::Errno;
+use softnet::mem::Pool;
 use softnet::packet::{EthernetAddress, MAX_FRAME, VNET_HDR_LEN};
-use softnet::pool::Pool;
 use softnet::tx::Features;
 
 pub use link::TapLink;

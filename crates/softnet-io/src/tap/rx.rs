@@ -10,8 +10,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use softnet::packet::{HEADROOM, MAX_FRAME, Packet, PacketList, VNET_HDR_LEN, VnetHeader};
-use softnet::pool::Pool;
+use softnet::mem::{HEADROOM, Packet, PacketList, Pool};
+use softnet::packet::{MAX_FRAME, VNET_HDR_LEN, VnetHeader};
 use softnet::rx::{CountDrop, DeviceCounters, Polled, RxQueue};
 use softnet::stats::DropReason;
 use softnet::time::Time;

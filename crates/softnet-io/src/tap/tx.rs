@@ -8,7 +8,8 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use softnet::packet::{Packet, PacketList, VNET_HDR_LEN, VnetHeader};
+use softnet::mem::{Packet, PacketList};
+use softnet::packet::{VNET_HDR_LEN, VnetHeader};
 use softnet::stats::DropReason;
 use softnet::tx::{Sent, TxRing, Xmit};
 

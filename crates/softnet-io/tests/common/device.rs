@@ -3,7 +3,7 @@
 use std::net::UdpSocket;
 use std::os::fd::AsRawFd;
 
-use softnet::packet::PacketList;
+use softnet::mem::PacketList;
 use softnet::tx::{Sent, TxRing, Xmit};
 use softnet_io::{Buffers, Netns, Tap, TapConfig, TapTx};
 

@@ -12,8 +12,7 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
-use softnet::packet::{Packet, PacketList};
-use softnet::pool::{Pool, PoolConfig};
+use softnet::mem::{Packet, PacketList, Pool, PoolConfig};
 use softnet::rx::{CountDrop, Polled, RxQueue};
 use softnet::stats::DropReason;
 use softnet::time::Time;

@@ -22,7 +22,7 @@ use stats::Losses;
 pub use stats::{Conservation, EngineStats, PortStats};
 
 use crate::forward::{AGEING, Actions, Bridge, Forwarder, Mirred, MirredDir, MirredMode, Tables};
-use crate::pool::Pool;
+use crate::mem::Pool;
 use crate::qdisc::{AnyQdisc, QdiscSpec};
 use crate::rx::{
     Backlog, Command, Doorbell, FlowTable, Gone, MAX_BACKLOG, Peers, RxQueue, Sleep, SteeringSpec,

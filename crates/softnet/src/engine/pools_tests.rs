@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use super::*;
-use crate::packet::PacketList;
+use crate::mem::PacketList;
 use crate::rx::{CountDrop, Polled, Rfs, Wake};
 use crate::testing::{RecordingRing, pool};
 use crate::tx::{Sent, Xmit};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 
 use super::{Engine, EngineError, PortId, State};
-use crate::pool::Pool;
+use crate::mem::Pool;
 use crate::rx::{Command, Napi, RxQueue};
 use crate::tx::{Device, TxRing};
 

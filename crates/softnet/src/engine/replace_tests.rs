@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 
 use super::*;
-use crate::packet::PacketList;
+use crate::mem::PacketList;
 use crate::qdisc::TbfSpec;
 use crate::rx::{CountDrop, DeviceCounters, DeviceDrops, Polled, Rfs, Wake};
 use crate::stats::DropReason;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::pool::PoolStats;
+use crate::mem::PoolStats;
 use crate::qdisc::ClassStats;
 use crate::rx::{DeviceCounters, DeviceDrops, WorkerStats};
 use crate::stats::DropReason;

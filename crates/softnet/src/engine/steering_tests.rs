@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
-use crate::packet::PacketList;
+use crate::mem::PacketList;
 use crate::rx::{Rfs, WEIGHT};
 use crate::stats::DropReason;
 use crate::testing::{CondSleeper, FedQueue, Record, RecordingRing, frame, pool};
@@ -53,7 +53,7 @@ impl Net {
         net
     }
 
-    fn receive(&self, port: usize, packets: impl IntoIterator<Item = crate::packet::Packet>) {
+    fn receive(&self, port: usize, packets: impl IntoIterator<Item = crate::mem::Packet>) {
         let mut list: PacketList = packets.into_iter().collect();
         self.feed(port).packets.append(&mut list);
     }
@@ -71,7 +71,7 @@ impl Net {
     }
 
     /// A packet of flow `flow` (below 200), number `n` of it, for the sink.
-    fn packet(&self, flow: u8, n: u32) -> crate::packet::Packet {
+    fn packet(&self, flow: u8, n: u32) -> crate::mem::Packet {
         frame(&self.pool, SINK, 1 + flow, 60, u32::from(flow) << 20 | n)
     }
 

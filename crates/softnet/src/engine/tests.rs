@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::*;
-use crate::packet::PacketList;
+use crate::mem::PacketList;
 use crate::qdisc::{ClassStats, Handle, PrioSpec, TbfSpec, TreeSpec};
 use crate::stats::DropReason;
 use crate::testing::{CondSleeper, FedQueue, Record, RecordingRing, frame, pool};

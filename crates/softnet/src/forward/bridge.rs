@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use super::Fdb;
-use crate::packet::{Packet, ethernet};
+use crate::mem::Packet;
+use crate::packet::ethernet;
 use crate::stats::DropReason;
 use crate::time::Time;
 

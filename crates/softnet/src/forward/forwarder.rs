@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use super::{Bridge, Verdict};
-use crate::packet::{Packet, PacketList};
-use crate::pool::Pool;
+use crate::mem::{Packet, PacketList, Pool};
 use crate::stats::DropReason;
 use crate::sync::PerCpu;
 use crate::time::Time;

@@ -16,7 +16,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-use crate::packet::{Packet, PacketList};
+use crate::mem::{Packet, PacketList};
 use crate::stats::DropReason;
 use crate::time::Time;
 use crate::tx::{ActionStats, Device, Egress, TxRing, XmitResult};

@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::mirred::*;
-use crate::packet::PacketList;
-use crate::pool::Pool;
+use crate::mem::{PacketList, Pool};
 use crate::qdisc::QdiscSpec;
 use crate::rx::{Backlog, BacklogOwner, Doorbell, MAX_BACKLOG};
 use crate::stats::DropReason;

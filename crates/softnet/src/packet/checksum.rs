@@ -4,7 +4,8 @@
 //! (RFC 1071 section 2, (B) byte order independence). Partial sums of parts that start at even offsets are simply added; only
 //! [`fold`] brings the result into network order. No state, no allocation; any thread may call.
 
-use super::{Headers, Network, Packet};
+use super::{Headers, Network};
+use crate::mem::Packet;
 
 /// Partial sum of `bytes`, as if they started at an even offset. Cannot overflow for any frame.
 #[inline]

@@ -11,7 +11,8 @@
 
 use super::checksum::{pseudo_header_of, sum_packet};
 use super::segment::{TCP_MIN_GSO_SIZE, checksum_place};
-use super::{Gso, GsoKind, Headers, L4, Network, Packet, PacketList, checksum, fold, parse};
+use super::{Headers, L4, Network, checksum, fold, parse};
+use crate::mem::{Gso, GsoKind, Packet, PacketList};
 
 /// Datagrams in one large frame at most (the kernel takes 128; segments of a `writev` are cheap up to about this).
 const MAX_SEGMENTS: u16 = 64;

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::testing::{Frame, Transport, bytes_of, large_frames, packet, pool};
 use super::*;
-use crate::pool::Pool;
+use crate::mem::{Gso, GsoKind, Packet, PacketList, Pool};
 
 const ALL: MergeKinds = MergeKinds {
     tcp4: true,

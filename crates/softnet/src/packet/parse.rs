@@ -6,8 +6,8 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use super::Packet;
 use super::hash::{finish, key, mix};
+use crate::mem::Packet;
 use crate::stats::DropReason;
 
 /// Bytes of an Ethernet header without VLAN tags.

@@ -8,8 +8,9 @@
 //! the rest waits in the frame, in one piece.
 
 use super::checksum::{at_odd_offset, fold, pseudo_header_of, sum_bytes, sum_packet};
-use super::{Checksum, Gso, GsoKind, Headers, L4, Network, Packet, PacketList, Segments, parse};
-use crate::pool::Pool;
+use super::{Headers, L4, Network, parse};
+use crate::mem::Pool;
+use crate::mem::{Checksum, Gso, GsoKind, Packet, PacketList, Segments};
 use crate::stats::DropReason;
 
 /// The fewest payload bytes in each TCP segment of a large frame: what is left of the smallest

@@ -6,7 +6,7 @@ use super::testing::{
     Frame, Transport, bytes_of, chained, large_frames, packet, pool, verified_payload,
 };
 use super::*;
-use crate::pool::Pool;
+use crate::mem::{Checksum, Gso, GsoKind, Packet, PacketList, Pool};
 use crate::stats::DropReason;
 use crate::time::Time;
 

@@ -6,8 +6,9 @@ use etherparse::{NetSlice, SlicedPacket, TransportSlice};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::{Checksum, Packet, TCP_MIN_GSO_SIZE, UDP_MAX_SEGMENTS};
-use crate::pool::{Pool, PoolConfig};
+use super::{TCP_MIN_GSO_SIZE, UDP_MAX_SEGMENTS};
+use crate::mem::{Checksum, Packet};
+use crate::mem::{Pool, PoolConfig};
 
 /// Transport header of a [`Frame`].
 #[derive(Clone, Debug)]

@@ -10,7 +10,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::checksum::{fold, pseudo_header_of};
 use super::segment::{checksum_place, plan};
-use super::{Checksum, Gso, GsoKind, Headers, L4, Packet, parse};
+use super::{Headers, L4, parse};
+use crate::mem::{Checksum, Gso, GsoKind, Packet};
 use crate::stats::DropReason;
 
 /// Bytes of a [`VnetHeader`].

@@ -3,6 +3,7 @@
 use super::testing::{Frame, Transport, chained, packet};
 use super::vnet_tests::{NEEDS_CSUM, apply, header, header_csum, honest};
 use super::*;
+use crate::mem::Checksum;
 use crate::stats::DropReason::{BadChecksumOffload, BadGso, BadHeader, Runt};
 
 #[test]

@@ -7,6 +7,7 @@ use super::testing::{
     verified_payload,
 };
 use super::*;
+use crate::mem::{Checksum, Packet, PacketList};
 use crate::stats::DropReason;
 use crate::stats::DropReason::BadHeader;
 

@@ -5,7 +5,7 @@ use super::{
     Bfifo, Handle, Next, Peek, Pfifo, PfifoFast, PfifoHeadDrop, Prio, Qdisc, QdiscSpec, QdiscStats,
     SpecError, Tbf, Tree, Verdict, WireSum,
 };
-use crate::packet::PacketList;
+use crate::mem::PacketList;
 use crate::stats::Dropped;
 use crate::time::Time;
 

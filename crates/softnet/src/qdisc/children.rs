@@ -9,7 +9,7 @@
 //! May use other disciplines; does not touch packets but to count what is in the stash.
 
 use super::{AnyQdisc, Next, Peek, Qdisc, QdiscStats, Verdict, WireSize, WireSum};
-use crate::packet::{Packet, PacketList};
+use crate::mem::{Packet, PacketList};
 use crate::stats::Dropped;
 use crate::time::Time;
 

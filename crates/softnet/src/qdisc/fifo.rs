@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::{Next, Peek, Qdisc, QdiscStats, Verdict, WireSum};
-use crate::packet::{Packet, PacketList};
+use crate::mem::{Packet, PacketList};
 use crate::stats::{DropReason, Dropped};
 use crate::time::Time;
 

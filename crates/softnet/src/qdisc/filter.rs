@@ -5,7 +5,8 @@ use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
 use super::Handle;
-use crate::packet::{Headers, L4, Network, Packet, parse};
+use crate::mem::Packet;
+use crate::packet::{Headers, L4, Network, parse};
 
 /// A range of addresses of one family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

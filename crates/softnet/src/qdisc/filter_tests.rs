@@ -2,7 +2,7 @@
 
 use super::filter::Filters;
 use super::*;
-use crate::packet::Packet;
+use crate::mem::Packet;
 use crate::testing::{frame, pool};
 
 fn handle(text: &str) -> Handle {

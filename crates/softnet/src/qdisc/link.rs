@@ -1,6 +1,6 @@
 //! What a packet costs on the link behind a shaper, which may frame it otherwise than Ethernet does (`psched_l2t_ns`, tc-stab(8)).
 
-use crate::packet::{Packet, PacketList};
+use crate::mem::{Packet, PacketList};
 
 /// How the link divides packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

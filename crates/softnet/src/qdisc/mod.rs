@@ -12,8 +12,7 @@
 //! when nothing more may leave. It can stand wherever a built-in one can.
 //!
 //! ```
-//! use softnet::packet::PacketList;
-//! use softnet::pool::{Pool, PoolConfig};
+//! use softnet::mem::{PacketList, Pool, PoolConfig};
 //! use softnet::qdisc::*;
 //! use softnet::stats::{DropReason, Dropped};
 //! use softnet::time::Time;
@@ -128,7 +127,7 @@ pub use spec::{CustomSpec, QdiscEnv, QdiscSpec, SpecError, TbfSpec};
 pub use tbf::Tbf;
 pub use tree::{ClassStats, Tree};
 
-use crate::packet::PacketList;
+use crate::mem::PacketList;
 use crate::stats::Dropped;
 use crate::time::Time;
 

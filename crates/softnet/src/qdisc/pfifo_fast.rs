@@ -5,7 +5,7 @@
 
 use super::fifo::Fifo;
 use super::{Next, Peek, Qdisc, QdiscStats, Verdict, WireSum};
-use crate::packet::PacketList;
+use crate::mem::PacketList;
 use crate::stats::{DropReason, Dropped};
 use crate::time::Time;
 

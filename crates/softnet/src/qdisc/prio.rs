@@ -10,7 +10,7 @@ use super::{
     AnyQdisc, Handle, Next, PRIO_TO_BAND, Peek, Pfifo, Qdisc, QdiscStats, SpecError, Verdict,
     WireSum,
 };
-use crate::packet::{Packet, PacketList};
+use crate::mem::{Packet, PacketList};
 use crate::stats::Dropped;
 use crate::time::Time;
 

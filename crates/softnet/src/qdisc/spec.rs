@@ -7,7 +7,7 @@ use super::{
     AnyQdisc, Bfifo, Handle, LinkCost, MqSpec, MqprioSpec, Pfifo, PfifoFast, PfifoHeadDrop,
     PrioSpec, Qdisc, Tbf, Tree, TreeError, TreeSpec,
 };
-use crate::pool::Pool;
+use crate::mem::Pool;
 use crate::tx::QueueMapError;
 
 /// A discipline and its parameters.

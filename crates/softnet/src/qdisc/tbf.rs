@@ -16,8 +16,8 @@ use super::children::Children;
 use super::{
     AnyQdisc, Bfifo, LinkCost, Next, Peek, Qdisc, QdiscStats, TbfSpec, Verdict, WireSize, WireSum,
 };
-use crate::packet::{Packet, PacketList, segment};
-use crate::pool::Pool;
+use crate::mem::{Packet, PacketList, Pool};
+use crate::packet::segment;
 use crate::stats::{DropReason, Dropped};
 use crate::time::Time;
 

@@ -3,8 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::packet::{Gso, GsoKind, Packet, PacketList};
-use crate::pool::Pool;
+use crate::mem::{Gso, GsoKind, Packet, PacketList, Pool};
 use crate::stats::{DropCounters, DropReason, Dropped};
 use crate::testing::{frame, pool};
 use crate::time::Time;

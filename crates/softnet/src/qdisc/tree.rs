@@ -10,7 +10,7 @@ use super::{
     AnyQdisc, FilterSpec, Handle, Next, Node, Peek, Prio, Qdisc, QdiscEnv, QdiscSpec, QdiscStats,
     SpecError, TreeError, TreeSpec, Verdict, WireSum,
 };
-use crate::packet::PacketList;
+use crate::mem::PacketList;
 use crate::stats::Dropped;
 use crate::time::Time;
 

@@ -6,8 +6,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::packet::Packet;
-use crate::pool::Pool;
+use crate::mem::{Packet, Pool};
 use crate::testing::{frame, pool};
 
 const BUFFERS: usize = 512;

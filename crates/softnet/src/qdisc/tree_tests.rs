@@ -1,8 +1,7 @@
 //! Trees in virtual time: what the kernel does, and what it once did wrong.
 
 use super::*;
-use crate::packet::{Gso, GsoKind, Packet};
-use crate::pool::Pool;
+use crate::mem::{Gso, GsoKind, Packet, Pool};
 use crate::stats::{DropCounters, DropReason};
 use crate::testing::{frame, pool};
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use crossbeam_utils::CachePadded;
 
-use crate::packet::{PacketAdoption, PacketList};
+use crate::mem::{PacketAdoption, PacketList};
 use crate::sync::Passage;
 
 /// Packets that may wait to be taken (the kernel's `net.core.netdev_max_backlog`).

@@ -29,7 +29,7 @@ impl FlowTable {
         &self.entries[hash as usize & (self.entries.len() - 1)]
     }
 
-    /// The consumer of the flow with this hash ([`Packet::flow_hash`](crate::packet::Packet::flow_hash)) runs on worker `worker` (the kernel's `rps_record_sock_flow`). A
+    /// The consumer of the flow with this hash ([`Packet::flow_hash`](crate::mem::Packet::flow_hash)) runs on worker `worker` (the kernel's `rps_record_sock_flow`). A
     /// worker that the table was not made for is not recorded.
     pub fn record(&self, hash: u32, worker: usize) {
         let Ok(worker) = u32::try_from(worker + 1) else {

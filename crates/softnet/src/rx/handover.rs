@@ -10,7 +10,7 @@ use super::backlog::Mark;
 use super::flow_limit::FlowLimit;
 use super::stats::Shared;
 use super::steer::{Steering, flow_hash};
-use crate::packet::PacketList;
+use crate::mem::PacketList;
 use crate::stats::{DropCounters, DropReason};
 
 /// What one worker hands over to the others.
@@ -143,7 +143,7 @@ mod tests {
 
     use super::super::{Backlog, BacklogOwner, Doorbell, FlowTable, SteeringSpec, Wake};
     use super::*;
-    use crate::pool::Pool;
+    use crate::mem::Pool;
     use crate::testing::{frame, pool};
 
     #[derive(Default)]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::steer::Steering;
 use super::{COMMANDS, CountDrop, Doorbell, FlowTable, Gone, RxQueue, SteeringSpec};
-use crate::packet::PacketList;
+use crate::mem::PacketList;
 use crate::stats::DropReason;
 use crate::sync::{RunGuard, RunState};
 use crate::time::Time;

@@ -3,8 +3,7 @@
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use crate::packet::PacketList;
-use crate::pool::Pool;
+use crate::mem::{PacketList, Pool};
 use crate::stats::DropReason;
 use crate::time::Time;
 

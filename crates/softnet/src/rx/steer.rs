@@ -14,7 +14,8 @@ use std::sync::Arc;
 
 use super::FlowTable;
 use super::backlog::Mark;
-use crate::packet::{Packet, parse};
+use crate::mem::Packet;
+use crate::packet::parse;
 
 /// Entries of a queue's table (the kernel's `rps_flow_cnt`).
 pub(super) const ENTRIES: usize = 4096;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::packet::PacketList;
+use crate::mem::PacketList;
 use crate::qdisc::{Handle, QdiscStats, Tree};
 use crate::stats::{DropReason, Dropped};
 use crate::time::Time;

@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
-use crate::packet::{Packet, checksum, fold, pseudo_header, sum_bytes};
-use crate::pool::Pool;
+use crate::mem::{Packet, Pool};
+use crate::packet::{checksum, fold, pseudo_header, sum_bytes};
 use crate::time::Time;
 
 /// Bytes of Ethernet, IP and UDP headers.

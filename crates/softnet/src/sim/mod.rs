@@ -13,7 +13,7 @@ pub use flow::{Arrivals, Flow, FlowError, Pattern};
 pub use report::{ClassReport, Report, Sojourn};
 
 use self::classes::ClassTraces;
-use crate::packet::{Packet, PacketList};
+use crate::mem::{Packet, PacketList};
 use crate::qdisc::{LinkCost, Next, Qdisc, Tree, WireSize};
 use crate::stats::{DropCounters, Dropped};
 use crate::time::Time;

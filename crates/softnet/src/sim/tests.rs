@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use etherparse::{NetSlice, SlicedPacket, TransportSlice};
 
 use super::*;
-use crate::pool::Pool;
+use crate::mem::Pool;
 use crate::qdisc::*;
 use crate::stats::DropReason;
 use crate::testing::{frame, pool};

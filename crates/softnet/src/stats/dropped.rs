@@ -2,7 +2,7 @@
 //! its own work is done (INV-TX-18: nothing is freed in the middle of a run).
 
 use super::{DropCounters, DropReason};
-use crate::packet::{Packet, PacketList};
+use crate::mem::{Packet, PacketList};
 
 /// Dropped packets with their reasons, to be [settled](Dropped::settle).
 #[derive(Debug, Default)]

@@ -338,7 +338,7 @@ fn a_home_that_looks_too_early_sleeps_on() {
     });
 }
 
-/// The end of a pool (`pool/close.rs`): who frees the last packet from outside is counted before the free is.
+/// The end of a pool (`mem/close.rs`): who frees the last packet from outside is counted before the free is.
 fn last_free(enter: bool) {
     const USED: u8 = 1;
     let pool = Arc::new((

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::testbench::{Bench, Hook, HookedRing};
 use super::*;
-use crate::packet::PacketList;
+use crate::mem::PacketList;
 use crate::qdisc::{CustomSpec, Next, Pfifo, Qdisc, QdiscSpec, QdiscStats, Verdict};
 use crate::stats::{DropReason, Dropped};
 use crate::testing::{RecordingRing, frame, pool, wait_for_buffers};
@@ -129,8 +129,8 @@ fn inv_tx_9_head_drop_is_congestion_and_a_large_frame_is_one() {
     assert_eq!(results[3], XmitResult::Congestion);
     let (bench, _, _) = hooked(QdiscSpec::Pfifo { limit: 0 }, TxPolicy::default());
     let mut large = bench.packet(0, 1);
-    large.set_gso(Some(crate::packet::Gso {
-        kind: crate::packet::GsoKind::TcpV4,
+    large.set_gso(Some(crate::mem::Gso {
+        kind: crate::mem::GsoKind::TcpV4,
         size: 10,
         segments: 5,
         header_len: 50,

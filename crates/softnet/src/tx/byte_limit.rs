@@ -3,7 +3,7 @@
 
 use super::dql::{Dql, DqlBounds};
 use super::ring::{Sent, TxRing, Xmit};
-use crate::packet::{Packet, PacketList};
+use crate::mem::{Packet, PacketList};
 use crate::time::Time;
 
 /// A ring that is done with its packets some time after `xmit` has returned.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::queue::TxQueue;
 use super::ring::TxRing;
 use super::runner::Runner;
-use crate::packet::{PacketList, PacketRunner};
+use crate::mem::{PacketList, PacketRunner};
 use crate::qdisc::{AnyQdisc, Qdisc};
 use crate::stats::{DropReason, Dropped};
 use crate::time::Time;

@@ -6,8 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use super::testbench::{BUFFERS, Bench};
 use super::*;
-use crate::packet::{Gso, GsoKind, Packet, PacketList};
-use crate::pool::Pool;
+use crate::mem::{Gso, GsoKind, Packet, PacketList, Pool};
 use crate::qdisc::{CustomSpec, Next, Qdisc, QdiscSpec, QdiscStats, Verdict};
 use crate::stats::{DropReason, Dropped};
 use crate::testing::{frame, packet};

@@ -1,7 +1,7 @@
 //! What stands between `transmit` and the choice of a queue: actions attached to a device's way out (the kernel's `sch_handle_egress`).
 
 use super::{Device, XmitResult};
-use crate::packet::PacketList;
+use crate::mem::PacketList;
 use crate::time::Time;
 
 /// Looks at everything that is sent through a device, before a queue is chosen. Called on the sender's thread, by many at once: must not

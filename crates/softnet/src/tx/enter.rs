@@ -7,7 +7,7 @@ use super::policy::{CROWDED, RUN_QUOTA, ServedBy};
 use super::queue::{TxQueue, XmitResult};
 use super::ring::TxRing;
 use super::runner::{Budget, Runner};
-use crate::packet::{Entry, PacketList, PacketRunner};
+use crate::mem::{Entry, PacketList, PacketRunner};
 use crate::stats::DropReason;
 use crate::time::Time;
 

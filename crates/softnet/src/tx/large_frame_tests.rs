@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::testbench::{BUFFERS, Bench};
 use super::*;
-use crate::packet::{Packet, PacketList, segment};
-use crate::pool::Pool;
+use crate::mem::{Packet, PacketList, Pool};
+use crate::packet::segment;
 use crate::qdisc::{QdiscSpec, TbfSpec};
 use crate::stats::DropReason;
 use crate::testing::{RecordingRing, large_pool, large_tcp};

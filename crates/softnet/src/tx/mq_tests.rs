@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::*;
-use crate::packet::PacketList;
-use crate::pool::Pool;
+use crate::mem::{PacketList, Pool};
 use crate::qdisc::{MqSpec, MqprioSpec, QdiscSpec, SpecError, TbfSpec};
 use crate::rx::Doorbell;
 use crate::stats::DropReason;

@@ -14,7 +14,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::packet::{Packet, PacketList};
+use crate::mem::{Packet, PacketList};
 use crate::stats::{DropReason, Dropped};
 
 /// What a frame of a discipline that does not count counts as.

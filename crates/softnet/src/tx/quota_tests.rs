@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use super::testbench::{BUFFERS, Bench};
 
-use crate::packet::PacketList;
+use crate::mem::PacketList;
 use crate::qdisc::{PrioSpec, QdiscSpec, TbfSpec, TreeSpec};
 use crate::stats::DropReason;
 use crate::testing::{RecordingRing, large_pool, large_tcp};

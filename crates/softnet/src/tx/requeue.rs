@@ -17,7 +17,7 @@ use super::ring::{Sent, TxRing, Xmit};
 use super::runner::{Budget, Left, Runner};
 use super::select::select_queue;
 use super::watch::Watch;
-use crate::packet::PacketList;
+use crate::mem::PacketList;
 use crate::stats::DropReason;
 use crate::time::Time;
 

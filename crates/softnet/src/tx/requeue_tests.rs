@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::testbench::Bench;
 use super::*;
-use crate::packet::PacketList;
+use crate::mem::PacketList;
 use crate::qdisc::{PrioSpec, QdiscSpec, TbfSpec};
 use crate::stats::DropReason;
 use crate::testing::{Done, Record, RecordingRing, wait_for_buffers};

@@ -1,6 +1,6 @@
 //! The sending half of a driver.
 
-use crate::packet::PacketList;
+use crate::mem::PacketList;
 use crate::stats::DropReason;
 use crate::time::Time;
 
@@ -47,7 +47,7 @@ pub enum Xmit {
 pub struct Sent {
     /// Handed to the device.
     pub packets: u64,
-    /// Their bytes on the wire ([`Packet::wire_len`](crate::packet::Packet::wire_len)).
+    /// Their bytes on the wire ([`Packet::wire_len`](crate::mem::Packet::wire_len)).
     pub bytes: u64,
     /// Refused for good and freed, with the reason. A driver that has several reasons in one batch reports the last.
     pub dropped: Option<(DropReason, u64)>,

@@ -16,7 +16,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use super::queue_map::{MAX_CPUS, MAX_QUEUES, QueueMap, TcQueues};
-use crate::packet::{Packet, parse};
+use crate::mem::Packet;
+use crate::packet::parse;
 use crate::sync::{FlowPin, FlowSlot};
 
 /// Flows told apart for each traffic class. Flows that share a slot move together.

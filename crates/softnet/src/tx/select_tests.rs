@@ -6,8 +6,7 @@ use proptest::prelude::*;
 
 use super::queue_map::{MAX_CPUS, QueueMap, QueueMapError, TcQueues};
 use super::select::*;
-use crate::packet::Packet;
-use crate::pool::Pool;
+use crate::mem::{Packet, Pool};
 use crate::testing::{frame, pool};
 
 fn packet(pool: &Pool, hash: u32, priority: u32, recorded: Option<u16>) -> Packet {

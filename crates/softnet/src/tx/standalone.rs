@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::down::WATCHDOG_PERIOD;
 use super::policy::HELPER_QUOTA;
 use super::{Device, DeviceConfig, TxRing};
-use crate::pool::Pool;
+use crate::mem::Pool;
 use crate::qdisc::SpecError;
 use crate::rx::{Doorbell, Wake};
 use crate::time::{Clock, Time};

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::packet::PacketList;
+use crate::mem::PacketList;
 use crate::qdisc::{QdiscSpec, TbfSpec};
 use crate::stats::DropReason;
 use crate::testing::{RecordingRing, frame, pool};
@@ -16,7 +16,7 @@ fn start(
 ) -> (
     Standalone<RecordingRing>,
     Arc<crate::testing::Record>,
-    crate::pool::Pool,
+    crate::mem::Pool,
 ) {
     let pool = pool(2048);
     let (ring, record) = RecordingRing::new();

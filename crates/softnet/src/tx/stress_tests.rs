@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::packet::PacketList;
+use crate::mem::PacketList;
 use crate::qdisc::{QdiscSpec, TbfSpec};
 use crate::stats::DropReason;
 use crate::sync::preempt;

@@ -3,8 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use super::*;
-use crate::packet::{Packet, PacketList};
-use crate::pool::Pool;
+use crate::mem::{Packet, PacketList, Pool};
 use crate::qdisc::QdiscSpec;
 use crate::rx::Doorbell;
 use crate::testing::{NoWake, RecordingRing, frame, pool};

@@ -8,8 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::select::select_queue;
 use super::*;
-use crate::packet::PacketList;
-use crate::pool::Pool;
+use crate::mem::{PacketList, Pool};
 use crate::qdisc::{AnyQdisc, Next, Qdisc, QdiscSpec, QdiscStats, TbfSpec, Verdict};
 use crate::rx::Doorbell;
 use crate::stats::{DropReason, Dropped};

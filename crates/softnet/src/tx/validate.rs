@@ -2,8 +2,8 @@
 //! packet leaves its queue, as late as possible (the kernel's `validate_xmit_skb`).
 
 use super::Features;
-use crate::packet::{GsoKind, Packet, PacketList, fill_checksum, segment};
-use crate::pool::Pool;
+use crate::mem::{GsoKind, Packet, PacketList, Pool};
+use crate::packet::{fill_checksum, segment};
 use crate::stats::{DropReason, Dropped};
 
 /// Bytes of an Ethernet header with two VLAN tags: what may come on top of the MTU.

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::packet::PacketList;
+use crate::mem::PacketList;
 use crate::stats::{Counts, Histogram};
 use crate::time::Time;
 

@@ -9,8 +9,7 @@ use super::queue_map::{QueueMap, QueueMapError};
 use super::recursion::Inside;
 use super::select::Held;
 use super::{Egress, TxQueue, TxRing, XmitResult};
-use crate::packet::PacketList;
-use crate::pool::Pool;
+use crate::mem::{PacketList, Pool};
 use crate::stats::{DropReason, sampled};
 use crate::time::{Clock, Time};
 

@@ -4,8 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use super::*;
-use crate::packet::{Packet, PacketList};
-use crate::pool::Pool;
+use crate::mem::{Packet, PacketList, Pool};
 use crate::qdisc::QdiscSpec;
 use crate::rx::Doorbell;
 use crate::stats::DropReason;
@@ -400,8 +399,8 @@ fn inv_tx_17_large_frames_are_counted_once_by_segment() {
         let device = Device::new(config, rings, &pool, &[(doorbell.clone(), 1)]).unwrap();
         records[0].room.store(room, Ordering::Relaxed);
         let mut large = frame(&pool, 1, 2, 54 + 5 * 100, 0);
-        large.set_gso(Some(crate::packet::Gso {
-            kind: crate::packet::GsoKind::TcpV4,
+        large.set_gso(Some(crate::mem::Gso {
+            kind: crate::mem::GsoKind::TcpV4,
             ecn: false,
             size: 100,
             segments: 5,

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use super::{COMMANDS, Command, Slot, Worker};
-use crate::pool::Pool;
+use crate::mem::Pool;
 use crate::rx::{Napi, RxQueue, Sleep, WEIGHT};
 use crate::time::Time;
 use crate::tx::TxRing;

@@ -19,7 +19,7 @@ use super::handover::HandOver;
 use super::stats::{Own, Shared};
 use super::{BacklogOwner, Napi, RxQueue, Sleep};
 use crate::forward::Forwarder;
-use crate::pool::Pool;
+use crate::mem::Pool;
 use crate::time::{Clock, Time};
 use crate::tx::{Device, RUN_QUOTA, TxRing};
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{BACKLOG, COMMANDS, ROUND, Worker};
-use crate::packet::PacketList;
+use crate::mem::PacketList;
 use crate::rx::{BUDGET, RxQueue, Sleep, WEIGHT};
 use crate::time::Time;
 use crate::tx::TxRing;

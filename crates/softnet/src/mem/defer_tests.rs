@@ -8,7 +8,6 @@ use std::thread;
 use super::cache::CACHE;
 use super::testing::{Area, all_again, elsewhere, list, small, swept};
 use super::*;
-use crate::packet::{Packet, PacketList};
 
 /// The sums of the statistics at rest (INV-BUF-1).
 fn conserved(pool: &Pool) {

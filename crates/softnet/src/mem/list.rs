@@ -4,7 +4,6 @@ use std::fmt;
 use std::ptr::NonNull;
 
 use super::{Header, Packet};
-use crate::pool;
 
 /// An owned list of packets with its packet and byte counts. Dropping it frees the packets in bulk.
 #[derive(Default)]
@@ -256,7 +255,7 @@ impl Drop for PacketList {
     #[inline]
     fn drop(&mut self) {
         if !self.is_empty() {
-            pool::free_list(self);
+            super::free_list(self);
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Random interleavings of allocating, freeing, sharing, handing over and thread exit, with every buffer counted; and the soak.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -8,7 +9,6 @@ use proptest::prelude::*;
 
 use super::testing::small;
 use super::*;
-use crate::packet::{Packet, PacketList};
 
 /// A step of one of a few threads.
 #[derive(Clone, Debug)]

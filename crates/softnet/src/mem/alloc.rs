@@ -6,10 +6,10 @@ use std::sync::atomic::Ordering;
 
 use super::cache::Chain;
 use super::{Exhausted, Pool, session, thread};
-use crate::packet::{Header, Packet, PacketList};
+use super::{Header, Packet, PacketList};
 
 impl Pool {
-    /// An empty packet with [`HEADROOM`](crate::packet::HEADROOM) free bytes in front.
+    /// An empty packet with [`HEADROOM`](crate::mem::HEADROOM) free bytes in front.
     ///
     /// # Errors
     /// [`Exhausted`] if no buffer is free anywhere in the pool.

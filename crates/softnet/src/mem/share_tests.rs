@@ -1,7 +1,7 @@
 //! Shared packets: the INV-BUF items that concern them by name.
 
+use super::PacketList;
 use super::testing::{all_again, elsewhere, list, small};
-use crate::packet::PacketList;
 
 /// INV-BUF-2: a packet that comes back is fresh, and so is one that was shared.
 #[test]

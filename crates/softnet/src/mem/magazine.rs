@@ -6,7 +6,7 @@
 
 use std::ptr::NonNull;
 
-use crate::packet::Header;
+use super::Header;
 
 /// Buffers that move between a cache and the depot, or to another home, at once. The kernel's NAPI cache moves 32; here twice as many share what a
 /// bundle costs by itself: two or three trips of a line between CPUs, one waiting for the other.

@@ -1,5 +1,4 @@
 use super::*;
-use crate::pool::{Pool, PoolConfig};
 use crate::time::Time;
 
 fn pool(buffers: usize, buffer_size: usize) -> Pool {

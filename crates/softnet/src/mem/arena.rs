@@ -6,9 +6,9 @@
 
 use std::ptr::NonNull;
 
+use super::Header;
 use super::memory::{Block, Memory};
 use super::{Inner, PoolConfig, PoolError};
-use crate::packet::Header;
 
 /// Bytes of a header slab, and its alignment.
 const SLAB: usize = 64 * 1024;

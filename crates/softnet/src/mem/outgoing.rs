@@ -8,10 +8,10 @@ use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-use super::bundle::{BUNDLE, Growing};
+use super::Header;
 use super::cache::prefetch;
 use super::home::Remote;
-use crate::packet::Header;
+use super::magazine::{BUNDLE, Growing};
 
 /// What an outbox that was never used is in use for: the number of no home.
 pub(super) const UNUSED: u16 = u16::MAX - 1;

@@ -12,10 +12,10 @@ use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use super::bundle;
+use super::Header;
 use super::home::Remote;
-use super::outbox::{Outbox, UNUSED};
-use crate::packet::Header;
+use super::magazine;
+use super::outgoing::{Outbox, UNUSED};
 
 /// Buffers a cache holds at most.
 pub(super) const CACHE: usize = 256;
@@ -322,11 +322,11 @@ impl Cache {
         let len = self.len();
         // SAFETY: ours by the caller's promise; `len + n <= CACHE` is checked before the slots are written.
         unsafe {
-            let n = bundle::size(head);
+            let n = magazine::size(head);
             if len + n > self.capacity() {
                 return false;
             }
-            bundle::unpack(head, self.slots().add(len));
+            magazine::unpack(head, self.slots().add(len));
             self.move_end(n as isize);
         }
         true
@@ -341,7 +341,7 @@ impl Cache {
         while from < n {
             let k = size.min(n - from);
             // SAFETY: the slots `from..from + k` are filled, and given up with the move below.
-            bundle(unsafe { bundle::pack(slots.add(from), k) });
+            bundle(unsafe { magazine::pack(slots.add(from), k) });
             from += k;
         }
         // SAFETY: within the filled slots.

@@ -2,6 +2,7 @@
 //! `defer_tests` and `share_tests`; see `tests` for what has no counterpart here.)
 
 use std::collections::HashSet;
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -9,7 +10,6 @@ use std::thread;
 
 use super::testing::{Area, all_again, elsewhere, list, small, swept};
 use super::*;
-use crate::packet::{Packet, PacketList};
 
 /// Something that another thread does, after which it lives on, idle, without ever entering a pool again, until the test is over.
 struct Idle(Option<mpsc::Sender<()>>, Option<thread::JoinHandle<()>>);

@@ -5,11 +5,11 @@
 //! - BUG-BUF-4, as far as a notification for each packet goes: there is none; what is told is that the whole memory is free.
 //! - BUG-BUF-8, as far as interrupts go: nothing interrupts a thread inside its cache but a signal handler, which must not use a pool (`Pool`).
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 
 use super::testing::small;
 use super::*;
-use crate::packet::PacketList;
 
 #[test]
 fn sizes_are_checked() {

@@ -5,10 +5,10 @@ use std::cell::RefCell;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use super::Header;
 use super::cache::{Cache, Chain, prefetch};
 use super::home::{Counts, Home, NOWHERE, Waker, bump};
-use super::{Inner, bundle, close, thread};
-use crate::packet::Header;
+use super::{Inner, close, magazine, thread};
 use crate::sync::{Claim, membarrier};
 
 /// Homes claimed with one barrier.
@@ -186,7 +186,7 @@ impl Session<'_> {
     /// Sends a bundle home, or to the depot if nobody lives there or the inbox is full.
     fn deliver(&self, home: u16, bundle: NonNull<Header>) {
         // SAFETY: ours; a home it was sent to may have it at once, so its size is read before.
-        let n = unsafe { bundle::size(bundle) };
+        let n = unsafe { magazine::size(bundle) };
         let limit = self.pool.defer_max();
         let home = self
             .pool

@@ -6,7 +6,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use proptest::prelude::*;
 
 use super::*;
-use crate::pool::{Pool, PoolConfig};
 
 const LARGEST: usize = 65_536;
 

@@ -7,8 +7,8 @@ use super::arena::Slab;
 use super::cache::{Fate, prefetch};
 use super::home::bump;
 use super::session::{self, Session};
+use super::{Flags, Header, PacketList, SharedInfo};
 use super::{Inner, thread};
-use crate::packet::{Flags, Header, PacketList, SharedInfo};
 
 /// Frees a packet whose handle is being dropped. Here only the most frequent case, small enough to become part of the caller.
 #[inline(always)]

@@ -2,7 +2,6 @@
 //! (virtio 1.2, 5.1.6): a checksum still to be filled in, a large frame still to be cut.
 
 use super::{Flags, Packet};
-use crate::pool;
 use crate::time::Time;
 
 /// The kind of a large frame, as in the virtio-net header.
@@ -27,7 +26,7 @@ pub struct Gso {
     /// Payload bytes per wire packet. Never zero.
     pub size: u16,
     /// Wire packets this frame stands for: `ceil((len - header_len) / size)`, less those that
-    /// [`segment`](super::segment()) has made of it. Never zero.
+    /// [`segment`](crate::packet::segment()) has made of it. Never zero.
     pub segments: u16,
     /// Bytes of all headers up to and including the transport header, repeated in each wire packet.
     pub header_len: u16,
@@ -80,7 +79,7 @@ impl Packet {
     }
 
     /// Marks the frame as a large one, or as none. The caller has checked the fields against the frame
-    /// (see [`VnetHeader::apply`](super::VnetHeader::apply)).
+    /// (see [`VnetHeader::apply`](crate::packet::VnetHeader::apply)).
     pub fn set_gso(&mut self, gso: Option<Gso>) {
         self.header_mut().gso = gso.map_or_else(RawGso::default, |g| RawGso {
             size: g.size,
@@ -92,7 +91,7 @@ impl Packet {
     }
 
     /// Notes that all but the last `segments` wire packets were made of a large frame.
-    pub(super) fn set_segments_left(&mut self, segments: u16) {
+    pub(crate) fn set_segments_left(&mut self, segments: u16) {
         let raw = &mut self.header_mut().gso;
         raw.segments = segments;
         raw.kind |= PARTIAL;
@@ -107,7 +106,7 @@ impl Packet {
     /// (the kernel's `truesize`). Of data that it shares it counts all.
     #[inline]
     pub(crate) fn memory(&self) -> u64 {
-        let own = pool::buffer_size(self.0) as u64;
+        let own = super::buffer_size(self.0) as u64;
         if self.header().flags.any(Flags::CHAINED | Flags::SHARED) {
             own + self.other_memory()
         } else {

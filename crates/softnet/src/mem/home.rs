@@ -13,9 +13,9 @@ use std::{fmt, ptr};
 
 use crossbeam_utils::CachePadded;
 
+use super::Header;
 use super::Inner;
 use super::cache::Cache;
-use crate::packet::Header;
 use crate::sync::{AdoptionList, Biased, Notify, OwnerGuard};
 
 /// Homes of a pool at most. Further threads go to the depot.

@@ -6,16 +6,16 @@ use std::panic::Location;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
+#[cfg(debug_assertions)]
+use super::Header;
 use super::arena::Arena;
-use super::bundle::BUNDLE;
 use super::cache::CACHE;
 use super::depot::Depot;
 use super::home::Homes;
+use super::magazine::BUNDLE;
 #[cfg(debug_assertions)]
 use super::places;
 use super::session::Outside;
-#[cfg(debug_assertions)]
-use crate::packet::Header;
 
 /// What the header slabs point to. Alive as long as a handle or a packet exists or a thread is in a home or outside (see `close.rs`).
 #[derive(Debug)]

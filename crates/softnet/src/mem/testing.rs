@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
+use super::PacketList;
 use super::memory::Block;
 use super::{Memory, Pool, PoolConfig, close};
-use crate::packet::PacketList;
 
 pub(super) fn small(buffers: usize) -> Pool {
     Pool::new(PoolConfig {

@@ -5,9 +5,9 @@
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
 
+use super::Header;
 use super::arena::Arena;
-use super::bundle;
-use crate::packet::Header;
+use super::magazine;
 use crate::sync::IndexStack;
 
 #[derive(Debug)]
@@ -32,7 +32,7 @@ impl Depot {
     /// `head` is a bundle of buffers of `arena`, which the caller gives up.
     pub(super) unsafe fn push(&self, arena: &Arena, head: NonNull<Header>) {
         // SAFETY: still ours.
-        let n = unsafe { bundle::size(head) };
+        let n = unsafe { magazine::size(head) };
         self.bundles.push(arena.index(head) as u32);
         self.count.fetch_add(n as isize, Ordering::Relaxed);
     }
@@ -43,7 +43,7 @@ impl Depot {
         // SAFETY: only numbers of this arena's headers were pushed, and the pop gave the bundle to us.
         let (head, n) = unsafe {
             let head = arena.header(index as usize);
-            (head, bundle::size(head))
+            (head, magazine::size(head))
         };
         self.count.fetch_sub(n as isize, Ordering::Relaxed);
         Some(head)

@@ -124,12 +124,12 @@ impl<T> Drop for PacketRun<T> {
 /// where the value may, as a `MutexGuard`:
 /// ```
 /// fn shared<T: Sync>() {}
-/// shared::<softnet::packet::PacketRunner<'static, u32>>();
+/// shared::<softnet::mem::PacketRunner<'static, u32>>();
 /// ```
 /// and not where the value may only be sent:
 /// ```compile_fail,E0277
 /// fn shared<T: Sync>() {}
-/// shared::<softnet::packet::PacketRunner<'static, std::cell::Cell<u32>>>();
+/// shared::<softnet::mem::PacketRunner<'static, std::cell::Cell<u32>>>();
 /// ```
 #[derive(Debug)]
 pub struct PacketRunner<'a, T> {
