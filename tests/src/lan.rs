@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use softnet::engine::{Engine, EngineStats, PortId, PortSetup};
 use softnet::mem::{Pool, PoolConfig};
-use softnet::packet::EthernetAddress;
 use softnet::qdisc::QdiscSpec;
 use softnet::stats::DropReason;
 use softnet::time::Clock;
 use softnet::tx::{DeviceStats, TxPolicy};
+use softnet::wire::EthernetAddress;
 use softnet_io::{Buffers, InterfaceAddress, Links, Netns, Poller, PortRx, PortTx, Tap, TapConfig};
 
 use crate::{counters, skip, wait_for};

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rustix::net::sockopt::{Timeout, set_socket_recv_buffer_size_force, set_socket_timeout};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
-use softnet::packet::{VNET_HDR_LEN, VnetHeader};
+use softnet::wire::{VNET_HDR_LEN, VnetHeader};
 
 use crate::{Host, sys};
 

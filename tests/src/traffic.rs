@@ -7,7 +7,7 @@ use std::thread;
 
 use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, ipproto};
-use softnet::packet::checksum;
+use softnet::wire::checksum;
 
 use crate::{Host, PATIENCE, sys};
 

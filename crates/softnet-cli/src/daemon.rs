@@ -7,7 +7,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use softnet::engine::{MirredSpec, PortId};
-use softnet::packet::EthernetAddress;
+use softnet::wire::EthernetAddress;
 use softnet_io::Buffers;
 
 use crate::config::{ActionConfig, Config, Driver, PortConfig};

@@ -6,10 +6,11 @@ use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 
 use common::*;
-use softnet::mem::{Checksum, Gso, GsoKind, PacketList};
+use softnet::mem::PacketList;
 use softnet::rx::RxQueue;
 use softnet::time::Time;
 use softnet::tx::{Features, Sent};
+use softnet::wire::{Checksum, Gso, GsoKind};
 use softnet_io::{Buffers, Tap};
 
 #[test]

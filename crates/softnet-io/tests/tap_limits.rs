@@ -3,11 +3,12 @@
 mod common;
 
 use common::*;
-use softnet::mem::{Gso, GsoKind, PacketList};
+use softnet::mem::PacketList;
 use softnet::rx::{DeviceDrops, RxQueue};
 use softnet::stats::DropReason;
 use softnet::time::Time;
 use softnet::tx::Sent;
+use softnet::wire::{Gso, GsoKind};
 use softnet_io::tap::OpenError;
 use softnet_io::{Buffers, Links, Tap, TapConfig};
 
@@ -299,7 +300,7 @@ fn errors_say_what_is_wrong() {
         "{bad_mtu:?}"
     );
     assert!(matches!(
-        open(&|c| c.mac = Some(softnet::packet::EthernetAddress([1; 6]))),
+        open(&|c| c.mac = Some(softnet::wire::EthernetAddress([1; 6]))),
         Err(OpenError::Configure { .. })
     ));
     let tiny = Buffers {

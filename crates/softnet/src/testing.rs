@@ -7,11 +7,11 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::mem::{Packet, PacketList, Pool, PoolConfig};
-use crate::packet::VnetHeader;
 use crate::rx::{CountDrop, Polled, RxQueue, Sleep, Wake};
 use crate::stats::DropReason;
 use crate::time::Time;
 use crate::tx::{Sent, TxRing, Xmit};
+use crate::wire::VnetHeader;
 
 pub(crate) fn pool(buffers: usize) -> Pool {
     Pool::new(PoolConfig {
@@ -243,7 +243,7 @@ pub(crate) fn large_tcp(pool: &Pool, payload: u16, size: u16, mark: u32) -> Pack
         csum_offset: 16.into(),
         ..VnetHeader::default()
     };
-    header.apply(&mut packet).unwrap();
+    packet.apply(&header).unwrap();
     packet.set_mark(mark);
     packet
 }

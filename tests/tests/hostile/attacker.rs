@@ -1,7 +1,7 @@
 //! Sends one frame at a time and decides its fate by a probe that follows.
 
-use softnet::packet::VnetHeader;
 use softnet::stats::DropReason;
+use softnet::wire::VnetHeader;
 use softnet_tests::raw::{ALL, PacketSocket};
 use softnet_tests::{Lan, PATIENCE, wait_for};
 

@@ -1,8 +1,8 @@
 //! The frames, and what must become of each.
 
 use etherparse::{PacketBuilder, VlanId};
-use softnet::packet::VnetHeader;
 use softnet::stats::DropReason;
+use softnet::wire::VnetHeader;
 use softnet_tests::Lan;
 use softnet_tests::traffic::pattern;
 

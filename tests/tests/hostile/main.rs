@@ -9,7 +9,7 @@ mod attacks;
 
 use attacker::{Attack, Attacker, LIES, MARK};
 use attacks::{Frames, bad_addresses, broken_headers, lying_offload, too_long};
-use softnet::packet::VnetHeader;
+use softnet::wire::VnetHeader;
 use softnet_tests::raw::PacketSocket;
 use softnet_tests::traffic::{Connection, Flow, pattern, ping};
 use softnet_tests::{HostConfig, Lan, LanConfig};

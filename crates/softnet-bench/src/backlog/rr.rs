@@ -4,7 +4,6 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use softnet::mem::{Packet, PacketList, Pool, PoolConfig};
-use softnet::packet::parse;
 use softnet::stats::Counts;
 use softnet::time::Time;
 
@@ -56,10 +55,10 @@ fn request(pool: &Pool, flow: u16) -> Option<Packet> {
 
 /// Turns a packet around, and takes the time that a stack would.
 fn turn(packet: &mut Packet, ticks: &Ticks, service: u64) -> bool {
-    let Ok(headers) = parse(packet) else {
+    let Ok(headers) = packet.parse() else {
         return false;
     };
-    let hash = headers.flow_hash(packet);
+    let hash = headers.flow_hash(packet.data());
     packet.set_flow_hash(hash);
     let (network, transport) = (
         usize::from(headers.network_offset),

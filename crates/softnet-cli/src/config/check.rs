@@ -5,10 +5,10 @@ use std::net::IpAddr;
 use std::ops::Range;
 use std::thread;
 
-use softnet::packet::EthernetAddress;
 use softnet::qdisc::QdiscSpec;
 use softnet::rx::SteeringSpec;
 use softnet::tx::MAX_CPUS;
+use softnet::wire::EthernetAddress;
 use softnet_io::InterfaceAddress;
 use toml::Spanned;
 

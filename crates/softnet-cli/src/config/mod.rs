@@ -18,10 +18,10 @@ use std::path::Path;
 
 use softnet::engine::EngineConfig;
 use softnet::forward::{MirredDir, MirredMode};
-use softnet::packet::EthernetAddress;
 use softnet::qdisc::QdiscSpec;
 use softnet::rx::SteeringSpec;
 use softnet::tx::{QueueMap, TxPolicy};
+use softnet::wire::EthernetAddress;
 use softnet_io::InterfaceAddress;
 
 use error::Problem;

@@ -3,10 +3,10 @@
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
-use softnet::packet::Network;
 use softnet::qdisc::{
     FilterSpec, Handle, Match, Prefix, QdiscSpec, SpecError, TreeError, TreeSpec,
 };
+use softnet::wire::Network;
 use toml::Spanned;
 
 use super::error::Problem;

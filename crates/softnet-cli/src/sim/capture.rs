@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use pcap_file::pcap::{PcapHeader, PcapReader, PcapWriter, RawPcapPacket};
 use pcap_file::{DataLink, PcapError, TsResolution};
 use softnet::mem::{Packet, Pool};
-use softnet::packet::MAX_FRAME;
 use softnet::time::Time;
+use softnet::wire::MAX_FRAME;
 
 use super::Outside;
 use crate::failure::{Exit, Failure};

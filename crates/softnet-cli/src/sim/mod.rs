@@ -10,10 +10,10 @@ use std::path::PathBuf;
 
 use clap::Args;
 use softnet::mem::{Packet, Pool, PoolConfig};
-use softnet::packet::{Network, parse};
 use softnet::qdisc::{Handle, QdiscEnv, QdiscSpec, Tree, TreeSpec};
 use softnet::sim::{Arrivals, Flow, Report, SimLink, Simulator};
 use softnet::time::Time;
+use softnet::wire::Network;
 
 use crate::config::{self, units};
 use crate::failure::{Exit, Failure};
@@ -219,7 +219,7 @@ fn flows(flows: &[Flow]) -> Result<Vec<FlowArrivals<'_>>, Failure> {
 
 /// Linux's `rt_tos2priority`: low delay is interactive (6), with high throughput as well interactive bulk (4), high throughput alone is bulk (2).
 fn prioritize(packet: &mut Packet) {
-    let Ok(headers) = parse(packet) else { return };
+    let Ok(headers) = packet.parse() else { return };
     if headers.network == Network::V4 {
         let priority = match headers.traffic_class & 0x18 {
             0x00 => 0,

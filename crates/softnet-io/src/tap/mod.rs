@@ -18,8 +18,8 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use softnet::mem::Pool;
-use softnet::packet::{EthernetAddress, MAX_FRAME, VNET_HDR_LEN};
 use softnet::tx::Features;
+use softnet::wire::{EthernetAddress, MAX_FRAME, VNET_HDR_LEN};
 
 pub use link::TapLink;
 pub use rx::TapRx;

@@ -11,10 +11,10 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use softnet::mem::{HEADROOM, Packet, PacketList, Pool};
-use softnet::packet::{MAX_FRAME, VNET_HDR_LEN, VnetHeader};
 use softnet::rx::{CountDrop, DeviceCounters, Polled, RxQueue};
 use softnet::stats::DropReason;
 use softnet::time::Time;
+use softnet::wire::{MAX_FRAME, VNET_HDR_LEN, VnetHeader};
 
 use super::{Buffers, TapLink};
 
@@ -162,7 +162,7 @@ fn finish(mut packet: Packet, queue: Option<u16>) -> Frame {
     };
     packet.pull_front(VNET_HDR_LEN);
     packet.set_queue(queue);
-    match header.apply(&mut packet) {
+    match packet.apply(&header) {
         Ok(()) => Frame::Received(packet),
         Err(reason) => Frame::Dropped(reason),
     }

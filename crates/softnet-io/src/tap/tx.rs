@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use softnet::mem::{Packet, PacketList};
-use softnet::packet::{VNET_HDR_LEN, VnetHeader};
 use softnet::stats::DropReason;
 use softnet::tx::{Sent, TxRing, Xmit};
+use softnet::wire::VNET_HDR_LEN;
 
 /// Segments of a chained frame that are written without allocating: 64 KiB in buffers of 2 KiB are 37, merged datagrams up to 65.
 const SEGMENTS: usize = 66;
@@ -30,7 +30,7 @@ impl TapTx {
     }
 
     fn send(&self, packet: &mut Packet) -> Result<usize, Errno> {
-        let header = VnetHeader::of(packet).to_bytes();
+        let header = packet.vnet_header().to_bytes();
         if !packet.is_chained()
             && let Some(room) = packet.push_front(VNET_HDR_LEN)
         {

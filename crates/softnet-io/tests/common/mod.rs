@@ -73,7 +73,7 @@ pub(crate) const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 pub(crate) fn config(netns: &Netns) -> TapConfig {
     TapConfig {
         netns: Some(netns.clone()),
-        mac: Some(softnet::packet::EthernetAddress(MAC)),
+        mac: Some(softnet::wire::EthernetAddress(MAC)),
         addresses: vec![V4.parse().unwrap(), V6.parse().unwrap()],
         ..TapConfig::new("t0")
     }

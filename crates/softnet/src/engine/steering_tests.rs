@@ -276,7 +276,7 @@ fn flows_are_processed_where_their_consumer_runs() {
     assert_eq!(net.engine.stats().workers[1].taken_over, 1);
     // A program's own consumer on worker 2.
     let mut packet = net.packet(9, 0);
-    let hash = crate::packet::parse(&packet).unwrap().flow_hash(&packet);
+    let hash = packet.parse().unwrap().flow_hash(packet.data());
     packet.set_flow_hash(hash);
     net.engine.flows().record(hash, 2);
     net.receive(0, [packet]);

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use super::Fdb;
 use crate::mem::Packet;
-use crate::packet::ethernet;
 use crate::stats::DropReason;
 use crate::time::Time;
 
@@ -49,7 +48,7 @@ impl Bridge {
 
     /// Learns where the packet came from and decides where it goes.
     pub fn decide(&self, packet: &Packet, from: u16, now: Time) -> Verdict {
-        let (to, source) = match ethernet(packet) {
+        let (to, source) = match packet.ethernet() {
             Ok(addresses) => addresses,
             Err(reason) => return Verdict::Drop(reason),
         };

@@ -22,9 +22,9 @@ use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 
-use crate::packet::{EthernetAddress, keyed_hash};
 use crate::sync::primitive::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::time::Time;
+use crate::wire::{EthernetAddress, keyed_hash};
 
 /// Entries not confirmed for this long are not used (the kernel bridge's `ageing_time`, IEEE 802.1D table 7-5).
 pub const AGEING: Duration = Duration::from_secs(300);

@@ -3,44 +3,7 @@
 
 use super::{Flags, Packet};
 use crate::time::Time;
-
-/// The kind of a large frame, as in the virtio-net header.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum GsoKind {
-    /// TCP over IPv4 (`VIRTIO_NET_HDR_GSO_TCPV4`).
-    TcpV4 = 1,
-    /// TCP over IPv6 (`VIRTIO_NET_HDR_GSO_TCPV6`).
-    TcpV6 = 4,
-    /// UDP datagrams of equal size over IPv4 or IPv6 (`VIRTIO_NET_HDR_GSO_UDP_L4`).
-    Udp = 5,
-}
-
-/// How a large frame is to be cut into wire packets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Gso {
-    /// What to cut.
-    pub kind: GsoKind,
-    /// TCP only: the first segment alone keeps the CWR flag (RFC 3168 6.1.2).
-    pub ecn: bool,
-    /// Payload bytes per wire packet. Never zero.
-    pub size: u16,
-    /// Wire packets this frame stands for: `ceil((len - header_len) / size)`, less those that
-    /// [`segment`](crate::packet::segment()) has made of it. Never zero.
-    pub segments: u16,
-    /// Bytes of all headers up to and including the transport header, repeated in each wire packet.
-    pub header_len: u16,
-}
-
-/// Where a transport checksum is still missing: it covers the bytes from `start` to the end of the frame and goes to
-/// `start + offset`, where the pseudo-header's sum already lies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Checksum {
-    /// First byte covered, from the start of the frame.
-    pub start: u16,
-    /// Position of the checksum field, from `start`.
-    pub offset: u16,
-}
+use crate::wire::{Checksum, Gso, GsoKind};
 
 /// [`Gso`] as stored; `kind` 0 means none.
 #[derive(Clone, Copy, Debug, Default)]
@@ -79,7 +42,7 @@ impl Packet {
     }
 
     /// Marks the frame as a large one, or as none. The caller has checked the fields against the frame
-    /// (see [`VnetHeader::apply`](crate::packet::VnetHeader::apply)).
+    /// (see [`Packet::apply`]).
     pub fn set_gso(&mut self, gso: Option<Gso>) {
         self.header_mut().gso = gso.map_or_else(RawGso::default, |g| RawGso {
             size: g.size,

@@ -43,6 +43,7 @@ mod config;
 mod depot;
 mod free;
 mod header;
+mod headers;
 mod home;
 mod inner;
 mod list;
@@ -67,7 +68,6 @@ use header::{Flags, Header, SharedInfo};
 use inner::Inner;
 pub use list::PacketList;
 pub use memory::Memory;
-pub use meta::{Checksum, Gso, GsoKind};
 pub use packet::{HEADROOM, Packet, SHARED_INFO, Segments};
 #[cfg(debug_assertions)]
 pub use places::Outstanding;

@@ -1,5 +1,6 @@
 use super::*;
 use crate::time::Time;
+use crate::wire::{Checksum, Gso, GsoKind};
 
 fn pool(buffers: usize, buffer_size: usize) -> Pool {
     Pool::new(PoolConfig {

@@ -1,24 +1,29 @@
-//! Merging TCP segments and UDP datagrams of one flow into large frames: the inverse of [`segment`](super::segment), used where one large frame
-//! costs the driver less than many small ones (the kernel's generic receive offload, `tcp_gro_receive` and `udp_gro_receive`, done where packets leave: there it
-//! is known what the far port takes, and disciplines see single packets).
+//! Merging TCP segments and UDP datagrams of one flow into large frames: the inverse of
+//! [`segment`](super::segment), used where one large frame costs the driver less than many small
+//! ones (the kernel's generic receive offload, `tcp_gro_receive` and `udp_gro_receive`, done
+//! where packets leave: there it is known what the far port takes, and disciplines see single
+//! packets).
 //!
-//! Only packets that lie together in one batch are merged, so no packet waits for another. All headers but lengths, IPv4
-//! identification, TCP sequence number and checksums must be the same bytes, checksums must be pending or right, sequence numbers must join, and all
-//! payloads be as long as the first (which must be as long as a large frame's may be) but the last, which may be shorter; PSH ends a frame, and any other flag than ACK, PSH and ECE, or an empty payload, stays alone. A packet of
-//! a flow that does not fit what was collected of it sends that off first: a flow's packets stay in order.
-//! [`segment`](super::segment) restores what went in, byte for byte, if IPv4 identifications count up; where
-//! they do not, the packet must be one that is never fragmented (DF), whose identification means nothing (RFC 6864 4.1).
+//! Only packets that lie together in one batch are merged, so no packet waits for another. All
+//! headers but lengths, IPv4 identification, TCP sequence number and checksums must be the same
+//! bytes, checksums must be pending or right, sequence numbers must join, and all payloads be as
+//! long as the first (which must be as long as a large frame's may be) but the last, which may be
+//! shorter; PSH ends a frame, and any other flag than ACK, PSH and ECE, or an empty payload,
+//! stays alone. A packet of a flow that does not fit what was collected of it sends that off
+//! first: a flow's packets stay in order. [`segment`](super::segment) restores what went in, byte
+//! for byte, if IPv4 identifications count up; where they do not, the packet must be one that is
+//! never fragmented (DF), whose identification means nothing (RFC 6864 4.1).
 
-use super::checksum::{pseudo_header_of, sum_packet};
-use super::segment::{TCP_MIN_GSO_SIZE, checksum_place};
-use super::{Headers, L4, Network, checksum, fold, parse};
-use crate::mem::{Gso, GsoKind, Packet, PacketList};
+use crate::mem::{Packet, PacketList};
+use crate::wire::{Gso, GsoKind, Headers, L4, Network, TCP_MIN_GSO_SIZE, checksum, fold};
 
-/// Datagrams in one large frame at most (the kernel takes 128; segments of a `writev` are cheap up to about this).
+/// Datagrams in one large frame at most (the kernel takes 128; segments of a `writev` are cheap
+/// up to about this).
 const MAX_SEGMENTS: u16 = 64;
 /// Large frames being built at a time: flows that may be interleaved in a batch.
 const OPEN: usize = 8;
-/// Payloads up to this length are copied behind the first one, until the buffer is full; longer ones are chained.
+/// Payloads up to this length are copied behind the first one, until the buffer is full; longer
+/// ones are chained.
 const COPY: usize = 512;
 /// Longest IP packet.
 const MAX_LEN: usize = 65_535;
@@ -68,7 +73,8 @@ struct Open {
     closed: bool,
 }
 
-/// Replaces packets of one flow by large frames of the kinds given. Each flow's packets stay in order.
+/// Replaces packets of one flow by large frames of the kinds given. Each flow's packets stay in
+/// order.
 pub fn merge(packets: &mut PacketList, kinds: MergeKinds) {
     if packets.len() < 2 || !kinds.any() {
         return;
@@ -131,7 +137,7 @@ impl Open {
         if packet.gso().is_some() || packet.is_chained() || packet.is_shared() {
             return Err(packet);
         }
-        let Ok(headers) = parse(&packet) else {
+        let Ok(headers) = packet.parse() else {
             return Err(packet);
         };
         let ip = usize::from(headers.network_offset);
@@ -283,12 +289,11 @@ impl Open {
         let at = usize::from(self.headers.transport_offset);
         // `append` keeps the length within 16 bits.
         let transport_len = (len - at) as u16;
-        let sum = fold(pseudo_header_of(
-            self.packet.data(),
-            &self.headers,
-            u32::from(transport_len),
-        ));
-        let place = checksum_place(&self.headers);
+        let pseudo = self
+            .headers
+            .pseudo_header(self.packet.data(), u32::from(transport_len));
+        let sum = fold(pseudo);
+        let place = self.headers.checksum();
         let data = self.packet.data_mut();
         match self.headers.network {
             Network::V4 => {
@@ -318,10 +323,11 @@ impl Open {
     }
 }
 
-/// Whether the checksum is still to be filled in by whoever sends the frame, or right as it is. A datagram without one stays alone.
+/// Whether the checksum is still to be filled in by whoever sends the frame, or right as it is. A
+/// datagram without one stays alone.
 fn checksum_is_good(packet: &Packet, headers: &Headers) -> bool {
     if packet.checksum().is_some() {
-        return packet.checksum() == checksum_place(headers);
+        return packet.checksum() == headers.checksum();
     }
     let at = usize::from(headers.transport_offset);
     if matches!(headers.transport, L4::Udp { .. }) && be16(packet.data(), at + 6) == 0 {
@@ -331,6 +337,6 @@ fn checksum_is_good(packet: &Packet, headers: &Headers) -> bool {
         return true;
     }
     let len = (packet.len() - at) as u32;
-    let sum = pseudo_header_of(packet.data(), headers, len) + sum_packet(packet, at);
+    let sum = headers.pseudo_header(packet.data(), len) + packet.sum(at);
     fold(sum) == 0xFFFF
 }

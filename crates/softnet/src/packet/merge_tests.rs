@@ -4,7 +4,8 @@ use proptest::prelude::*;
 
 use super::testing::{Frame, Transport, bytes_of, large_frames, packet, pool};
 use super::*;
-use crate::mem::{Gso, GsoKind, Packet, PacketList, Pool};
+use crate::mem::{Packet, PacketList, Pool};
+use crate::wire::Gso;
 
 const ALL: MergeKinds = MergeKinds {
     tcp4: true,
@@ -18,11 +19,7 @@ fn datagrams(frame: &Frame, size: u16, pool: &Pool) -> PacketList {
     large.set_checksum(Some(frame.checksum()));
     let segments = frame.payload.len().div_ceil(usize::from(size)) as u16;
     large.set_gso((segments > 1).then(|| Gso {
-        kind: match (&frame.transport, frame.v6) {
-            (Transport::Tcp { .. }, false) => GsoKind::TcpV4,
-            (Transport::Tcp { .. }, true) => GsoKind::TcpV6,
-            _ => GsoKind::Udp,
-        },
+        kind: frame.kind(),
         ecn: false,
         size,
         segments,

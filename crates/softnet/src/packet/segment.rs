@@ -1,23 +1,16 @@
-//! Finishes in software what a port cannot leave to its other side: cuts large TCP and UDP frames into wire packets
-//! ([`segment`]) and completes checksums ([`fill_checksum`]).
+//! Finishes in software what a port cannot leave to its other side: cuts large TCP and UDP frames
+//! into wire packets ([`segment`]) and completes checksums ([`fill_checksum`]).
 //!
-//! The wire packets are those that a network card's TSO or Linux's software GSO would make. Payload is copied once, into
-//! fresh buffers; headers must lie in the frame's first segment. No state; any thread may call.
+//! The wire packets are those that a network card's TSO or Linux's software GSO would make.
+//! Payload is copied once, into fresh buffers; headers must lie in the frame's first segment. No
+//! state; any thread may call.
 //!
-//! A frame may stand for thousands of wire packets. So it is cut in chunks: a call makes as many as its caller can use, and
-//! the rest waits in the frame, in one piece.
+//! A frame may stand for thousands of wire packets. So it is cut in chunks: a call makes as many
+//! as its caller can use, and the rest waits in the frame, in one piece.
 
-use super::checksum::{at_odd_offset, fold, pseudo_header_of, sum_bytes, sum_packet};
-use super::{Headers, L4, Network, parse};
-use crate::mem::Pool;
-use crate::mem::{Checksum, Gso, GsoKind, Packet, PacketList, Segments};
+use crate::mem::{Packet, PacketList, Pool, Segments};
 use crate::stats::DropReason;
-
-/// The fewest payload bytes in each TCP segment of a large frame: what is left of the smallest
-/// MSS beside the longest options (the kernel's `TCP_MIN_GSO_SIZE`).
-pub const TCP_MIN_GSO_SIZE: u16 = 8;
-/// The most datagrams in a large UDP frame (the kernel's `UDP_MAX_SEGMENTS`).
-pub const UDP_MAX_SEGMENTS: usize = 128;
+use crate::wire::{Checksum, Gso, GsoKind, Headers, Network, PartialSum, fold, sum_bytes};
 
 /// A frame was dropped instead of being cut. All its buffers have been freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -29,15 +22,18 @@ pub struct SegmentError {
     pub packets: u64,
 }
 
-/// Appends to `out` the next wire packets of a frame, at most `limit` (and at least one), with complete checksums and with
-/// the frame's metadata. Returns the frame if there are more, which another call then makes: it stands for those only. A
-/// frame that is not a large one is appended itself, its checksum completed.
+/// Appends to `out` the next wire packets of a frame, at most `limit` (and at least one), with
+/// complete checksums and with the frame's metadata. Returns the frame if there are more, which
+/// another call then makes: it stands for those only. A frame that is not a large one is appended
+/// itself, its checksum completed.
 ///
-/// All wire packets of a call are appended or none. One that does not fit in a buffer of `pool` is a chain of buffers.
+/// All wire packets of a call are appended or none. One that does not fit in a buffer of `pool`
+/// is a chain of buffers.
 ///
 /// # Errors
-/// [`SegmentError`], with [`DropReason::NoBuffer`] if the pool is exhausted, [`DropReason::TooLong`] if the headers do not fit
-/// in a buffer of `pool`, and another reason if the metadata does not fit the frame.
+/// [`SegmentError`], with [`DropReason::NoBuffer`] if the pool is exhausted,
+/// [`DropReason::TooLong`] if the headers do not fit in a buffer of `pool`, and another reason if
+/// the metadata does not fit the frame.
 pub fn segment(
     mut packet: Packet,
     limit: usize,
@@ -64,12 +60,13 @@ pub fn segment(
     }))
 }
 
-/// Completes the checksum of a frame that is marked as needing it ([`Packet::checksum`]) and clears the mark. Does nothing to
-/// other frames.
+/// Completes the checksum of a frame that is marked as needing it ([`Packet::checksum`]) and
+/// clears the mark. Does nothing to other frames.
 ///
 /// # Errors
-/// [`DropReason::BadChecksumOffload`] if the field is not in the frame's first segment; [`DropReason::BadGso`] for a large frame,
-/// which needs as many checksums as it has wire packets. The frame is unchanged then.
+/// [`DropReason::BadChecksumOffload`] if the field is not in the frame's first segment;
+/// [`DropReason::BadGso`] for a large frame, which needs as many checksums as it has wire
+/// packets. The frame is unchanged then.
 ///
 /// # Panics
 /// If the packet is marked and [shared](Packet::is_shared).
@@ -84,81 +81,16 @@ pub fn fill_checksum(packet: &mut Packet) -> Result<(), DropReason> {
     if at + 2 > packet.data().len() {
         return Err(DropReason::BadChecksumOffload);
     }
-    let sum = sum_packet(packet, usize::from(start));
+    let sum = packet.sum(usize::from(start));
     packet.data_mut()[at..at + 2].copy_from_slice(&never_zero(!fold(sum)).to_be_bytes());
     packet.set_checksum(None);
     Ok(())
 }
 
-/// RFC 768: zero would say that there is no checksum; 0xffff is the same number in one's complement.
+/// RFC 768: zero would say that there is no checksum; 0xffff is the same number in one's
+/// complement.
 fn never_zero(checksum: u16) -> u16 {
     if checksum == 0 { 0xffff } else { checksum }
-}
-
-/// Where the checksum of the frame's TCP or UDP header lies.
-pub(super) fn checksum_place(headers: &Headers) -> Option<Checksum> {
-    let offset = match headers.transport {
-        L4::Tcp { .. } => 16,
-        L4::Udp { .. } => 6,
-        _ => return None,
-    };
-    Some(Checksum {
-        start: headers.transport_offset,
-        offset,
-    })
-}
-
-/// How to cut the frame into wire packets of `size` payload bytes; `None` if it fits one.
-///
-/// # Errors
-/// [`DropReason::BadGso`] if a frame like this cannot be cut like that, [`DropReason::GsoSize`] if
-/// no honest stack asks for that.
-pub(super) fn plan(
-    packet: &Packet,
-    headers: &Headers,
-    kind: GsoKind,
-    ecn: bool,
-    size: u16,
-) -> Result<Option<Gso>, DropReason> {
-    let fits = match (kind, headers.network, headers.transport) {
-        (GsoKind::TcpV4, Network::V4, L4::Tcp { .. }) => true,
-        (GsoKind::TcpV6, Network::V6, L4::Tcp { .. }) => true,
-        (GsoKind::Udp, _, L4::Udp { .. }) => {
-            let at = usize::from(headers.transport_offset);
-            be16(packet.data(), at + 4).map(usize::from) == Some(packet.len() - at)
-        }
-        _ => false,
-    };
-    // Padding behind the IP packet would be cut up as payload.
-    if !fits || size == 0 || headers.network_end as usize != packet.len() {
-        return Err(DropReason::BadGso);
-    }
-    let payload = packet.len() - usize::from(headers.header_len);
-    if payload <= usize::from(size) {
-        return Ok(None);
-    }
-    let segments = payload.div_ceil(usize::from(size));
-    let sane = match kind {
-        GsoKind::TcpV4 | GsoKind::TcpV6 => size >= TCP_MIN_GSO_SIZE,
-        GsoKind::Udp => segments <= UDP_MAX_SEGMENTS,
-    };
-    if !sane {
-        return Err(DropReason::GsoSize);
-    }
-    let segments = u16::try_from(segments).map_err(|_| DropReason::BadGso)?;
-    Ok(Some(Gso {
-        kind,
-        ecn,
-        size,
-        segments,
-        header_len: headers.header_len,
-    }))
-}
-
-fn be16(data: &[u8], at: usize) -> Option<u16> {
-    data.get(at..)?
-        .first_chunk()
-        .map(|b| u16::from_be_bytes(*b))
 }
 
 /// A large frame being cut.
@@ -178,9 +110,10 @@ struct Cut<'a> {
 
 impl<'a> Cut<'a> {
     fn new(frame: &'a Packet, gso: Gso) -> Result<Cut<'a>, DropReason> {
-        let headers = parse(frame)?;
-        let whole =
-            plan(frame, &headers, gso.kind, gso.ecn, gso.size)?.ok_or(DropReason::BadGso)?;
+        let headers = frame.parse()?;
+        let whole = headers
+            .gso(frame.data(), frame.len(), gso.kind, gso.ecn, gso.size)?
+            .ok_or(DropReason::BadGso)?;
         let made = whole.segments.saturating_sub(gso.segments);
         let left = Gso {
             segments: whole.segments - made,
@@ -189,21 +122,21 @@ impl<'a> Cut<'a> {
         if left != gso || frame.is_partial() != (made > 0) {
             return Err(DropReason::BadGso);
         }
-        let place = checksum_place(&headers).ok_or(DropReason::BadGso)?;
+        let place = headers.checksum().ok_or(DropReason::BadGso)?;
         let (template, rest) = frame
             .data()
             .split_at_checked(usize::from(gso.header_len))
             .ok_or(DropReason::BadGso)?;
         let pseudo = match frame.checksum() {
-            // The sum in the field is right even where the addresses in the IP header are not the final ones
-            // (routing headers): take the frame's length out of it.
+            // The sum in the field is right even where the addresses in the IP header are not the
+            // final ones (routing headers): take the frame's length out of it.
             Some(checksum) if checksum == place => {
                 let at = usize::from(place.start + place.offset);
                 let len = (frame.len() - usize::from(place.start)) as u16;
                 sum_bytes(&template[at..at + 2]) + u64::from((!len).to_be())
             }
             Some(_) => return Err(DropReason::BadChecksumOffload),
-            None => pseudo_header_of(template, &headers, 0),
+            None => headers.pseudo_header(template, 0),
         };
         let mut segments = frame.segments();
         segments.next();
@@ -250,8 +183,9 @@ impl<'a> Cut<'a> {
         Ok(wire)
     }
 
-    /// Adapts the headers of wire packet `index` with `payload` bytes, whose partial sum is `sum`. They are at the start of `data`
-    /// and have the lengths that `parse` found in the frame.
+    /// Adapts the headers of wire packet `index` with `payload` bytes, whose partial sum is
+    /// `sum`. They are at the start of `data` and have the lengths that `parse` found in the
+    /// frame.
     fn write_headers(&self, data: &mut [u8], index: u16, payload: usize, sum: u64) {
         let network_at = usize::from(self.headers.network_offset);
         let transport_at = usize::from(self.headers.transport_offset);
@@ -320,10 +254,10 @@ impl Payload<'_> {
         self.part = &self.part[n..];
     }
 
-    /// Appends the next `n` bytes to `packet`, in further buffers of `pool` if it is full. Returns their partial sum.
+    /// Appends the next `n` bytes to `packet`, in further buffers of `pool` if it is full.
+    /// Returns their partial sum.
     fn copy(&mut self, mut n: usize, packet: &mut Packet, pool: &Pool) -> Result<u64, DropReason> {
-        let mut sum = 0;
-        let mut odd = false;
+        let mut sum = PartialSum::default();
         let mut further: Option<Packet> = None;
         while n > 0 {
             if self.part.is_empty() {
@@ -343,20 +277,14 @@ impl Payload<'_> {
             }
             let (bytes, part) = self.part.split_at(now);
             room[..now].copy_from_slice(bytes);
-            let part_sum = sum_bytes(&room[..now]);
+            sum.add(&room[..now]);
             target.extend(now);
-            sum += if odd {
-                at_odd_offset(part_sum)
-            } else {
-                part_sum
-            };
-            odd ^= now % 2 == 1;
             self.part = part;
             n -= now;
         }
         if let Some(last) = further {
             packet.append_segment(last);
         }
-        Ok(sum)
+        Ok(sum.get())
     }
 }

@@ -6,17 +6,14 @@ use super::testing::{
     Frame, Transport, bytes_of, chained, large_frames, packet, pool, verified_payload,
 };
 use super::*;
-use crate::mem::{Checksum, Gso, GsoKind, Packet, PacketList, Pool};
+use crate::mem::{Packet, PacketList, Pool};
 use crate::stats::DropReason;
 use crate::time::Time;
+use crate::wire::{Checksum, Gso, GsoKind};
 
 /// Marks the packet as a large one, as a driver would by its virtio-net header.
 fn mark(packet: &mut Packet, frame: &Frame, size: u16) {
-    let kind = match (&frame.transport, frame.v6) {
-        (Transport::Tcp { .. }, false) => GsoKind::TcpV4,
-        (Transport::Tcp { .. }, true) => GsoKind::TcpV6,
-        _ => GsoKind::Udp,
-    };
+    let kind = frame.kind();
     let segments = frame.payload.len().div_ceil(usize::from(size)) as u16;
     let header_len = frame.header_len() as u16;
     packet.set_gso(Some(Gso {

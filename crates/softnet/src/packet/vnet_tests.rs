@@ -1,63 +1,28 @@
-//! `VnetHeader`: round trips, and what it accepts. Lies by name are in `vnet_hostile_tests`.
+//! `Packet::apply`: round trips, and what it accepts. Lies by name are tested in `softnet-wire`.
 
 use proptest::prelude::*;
 
 use super::testing::{
     Frame, Transport, bytes_of, chained, damage, damaged, frames, large_frames, packet, pool,
-    verified_payload,
+    verified_payload, vnet_header,
 };
 use super::*;
-use crate::mem::{Checksum, Packet, PacketList};
+use crate::mem::{Packet, PacketList};
 use crate::stats::DropReason;
 use crate::stats::DropReason::BadHeader;
+use crate::wire::{Checksum, VNET_HDR_LEN, VnetHeader};
 
-pub(super) const NEEDS_CSUM: u8 = 1;
+const NEEDS_CSUM: u8 = 1;
 const DATA_VALID: u8 = 2;
 
-pub(super) fn header(
-    flags: u8,
-    gso_type: u8,
-    hdr_len: u16,
-    gso_size: u16,
-    checksum: Checksum,
-) -> VnetHeader {
-    let mut bytes = [0; VNET_HDR_LEN];
-    bytes[0] = flags;
-    bytes[1] = gso_type;
-    bytes[2..4].copy_from_slice(&hdr_len.to_le_bytes());
-    bytes[4..6].copy_from_slice(&gso_size.to_le_bytes());
-    bytes[6..8].copy_from_slice(&checksum.start.to_le_bytes());
-    bytes[8..10].copy_from_slice(&checksum.offset.to_le_bytes());
-    VnetHeader::from_bytes(&bytes)
-}
-
-fn gso_type(frame: &Frame) -> u8 {
-    match (&frame.transport, frame.v6) {
-        (Transport::Tcp { .. }, false) => 1,
-        (Transport::Tcp { .. }, true) => 4,
-        _ => 5,
-    }
-}
-
-/// The header an honest sender puts in front of a large frame.
-pub(super) fn honest(frame: &Frame, size: u16) -> VnetHeader {
-    header(
-        NEEDS_CSUM,
-        gso_type(frame),
-        frame.header_len() as u16,
-        size,
-        frame.checksum(),
-    )
-}
-
-pub(super) fn apply(header: VnetHeader, bytes: &[u8]) -> Result<Packet, DropReason> {
+fn apply(header: VnetHeader, bytes: &[u8]) -> Result<Packet, DropReason> {
     let mut packet = packet(bytes);
-    header.apply(&mut packet).map(|()| packet)
+    packet.apply(&header).map(|()| packet)
 }
 
 /// Puts accepted metadata to the test: what `apply` lets through, the software path finishes.
 /// Gives the bytes of the wire packets.
-pub(super) fn finish(packet: Packet) -> Vec<Vec<u8>> {
+fn finish(packet: Packet) -> Vec<Vec<u8>> {
     let before = bytes_of(&packet);
     let gso = packet.gso();
     let expected = packet.wire_packets();
@@ -103,8 +68,11 @@ fn headers() -> impl Strategy<Value = VnetHeader> {
     ];
     let offset = prop_oneof![Just(16), Just(6), Just(2), number()];
     (0..8_u8, gso_type, number(), number(), number(), offset).prop_map(
-        |(flags, gso_type, hdr_len, size, start, offset)| {
-            header(flags, gso_type, hdr_len, size, Checksum { start, offset })
+        |(flags, gso_type, hdr_len, size, start, offset)| VnetHeader {
+            gso_type,
+            hdr_len: hdr_len.into(),
+            gso_size: size.into(),
+            ..vnet_header(flags, Checksum { start, offset })
         },
     )
 }
@@ -116,7 +84,10 @@ proptest! {
     }
 
     #[test]
-    fn arbitrary_headers_and_frames(header in headers(), bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn arbitrary_headers_and_frames(
+        header in headers(),
+        bytes in prop::collection::vec(any::<u8>(), 0..200),
+    ) {
         if let Ok(packet) = apply(header, &bytes) {
             finish(packet);
         }
@@ -133,7 +104,7 @@ proptest! {
         cut: prop::sample::Index,
     ) {
         let bytes = damaged(frame.bytes(), damage);
-        let mut header = honest(&frame, size);
+        let mut header = frame.vnet_header(size);
         if let Some(wrong) = wrong {
             match field {
                 0 => header.flags = wrong.flags,
@@ -145,7 +116,7 @@ proptest! {
             }
         }
         let mut parts = chained(&bytes, &[cut.index(bytes.len() + 1)]);
-        if header.apply(&mut parts).is_ok() {
+        if parts.apply(&header).is_ok() {
             finish(parts);
         }
         if let Ok(packet) = apply(header, &bytes) {
@@ -158,7 +129,7 @@ proptest! {
     fn honest_headers(frame in large_frames(3000), size in 1..3000_u16, ecn: bool) {
         let size = size.max(frame.least_size());
         let tcp = matches!(frame.transport, Transport::Tcp { .. });
-        let mut header = honest(&frame, size);
+        let mut header = frame.vnet_header(size);
         if ecn && tcp {
             header.gso_type |= 0x80;
         }
@@ -169,7 +140,7 @@ proptest! {
             prop_assert_eq!(usize::from(gso.segments), segments);
             prop_assert_eq!(usize::from(gso.header_len), frame.header_len());
             prop_assert_eq!((gso.size, gso.ecn), (size, ecn && tcp));
-            prop_assert_eq!(VnetHeader { num_buffers: 0.into(), ..VnetHeader::of(&packet) }, header);
+            prop_assert_eq!(VnetHeader { num_buffers: 0.into(), ..packet.vnet_header() }, header);
         } else {
             prop_assert_eq!(packet.gso(), None);
         }
@@ -201,7 +172,7 @@ fn no_offload_asks_for_nothing() {
         (packet.gso(), packet.checksum(), packet.checksum_verified()),
         (None, None, false)
     );
-    let header = VnetHeader::of(&packet);
+    let header = packet.vnet_header();
     assert_eq!(header.to_bytes(), [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0]);
 }
 
@@ -213,15 +184,11 @@ fn data_valid_travels() {
     };
     let packet = apply(header, &Frame::default().bytes()).unwrap();
     assert!(packet.checksum_verified());
-    assert_eq!(VnetHeader::of(&packet).flags, DATA_VALID);
+    assert_eq!(packet.vnet_header().flags, DATA_VALID);
     // A checksum that is still to be filled in was not verified.
     let frame = Frame::default();
-    let both = header_csum(&frame, NEEDS_CSUM | DATA_VALID);
+    let both = vnet_header(NEEDS_CSUM | DATA_VALID, frame.checksum());
     assert!(!apply(both, &frame.bytes()).unwrap().checksum_verified());
-}
-
-pub(super) fn header_csum(frame: &Frame, flags: u8) -> VnetHeader {
-    header(flags, 0, 0, 0, frame.checksum())
 }
 
 #[test]
@@ -248,7 +215,7 @@ fn gso_tcp_with_a_complete_checksum_gets_new_ones() {
         for flags in [0, DATA_VALID] {
             let header = VnetHeader {
                 flags,
-                ..honest(&frame, 1000)
+                ..frame.vnet_header(1000)
             };
             let packet = apply(header, complete.data()).unwrap();
             assert_eq!(packet.checksum(), Some(frame.checksum()));
@@ -267,12 +234,12 @@ fn gso_tcp_with_a_complete_checksum_gets_new_ones() {
 fn gso_that_fits_one_wire_packet_is_none() {
     let frame = Frame::tcp(false, 1000);
     for size in [1000, 1001, u16::MAX] {
-        let packet = apply(honest(&frame, size), &frame.bytes()).unwrap();
+        let packet = apply(frame.vnet_header(size), &frame.bytes()).unwrap();
         assert_eq!((packet.gso(), packet.wire_packets()), (None, 1));
         assert_eq!(verified_payload(&finish(packet)[0]), frame.payload);
     }
     assert_eq!(
-        apply(honest(&frame, 999), &frame.bytes())
+        apply(frame.vnet_header(999), &frame.bytes())
             .unwrap()
             .wire_packets(),
         2
@@ -280,27 +247,28 @@ fn gso_that_fits_one_wire_packet_is_none() {
     // No payload at all.
     let empty = Frame::tcp(false, 0);
     assert_eq!(
-        apply(honest(&empty, 1), &empty.bytes()).unwrap().gso(),
+        apply(empty.vnet_header(1), &empty.bytes()).unwrap().gso(),
         None
     );
 }
 
-/// The smallest wire packets that an honest stack asks for pass, however many they are; smaller ones have a drop reason of their own.
+/// The smallest wire packets that an honest stack asks for pass, however many they are; smaller
+/// ones have a drop reason of their own.
 #[test]
 fn no_smaller_wire_packets_than_any_honest_stack_makes() {
     for v6 in [false, true] {
         let frame = Frame::tcp(v6, 65_000);
-        let packet = apply(honest(&frame, 8), &frame.bytes()).unwrap();
+        let packet = apply(frame.vnet_header(8), &frame.bytes()).unwrap();
         assert_eq!(packet.wire_packets(), 8125);
         for size in 1..8 {
-            let refused = apply(honest(&frame, size), &frame.bytes()).unwrap_err();
+            let refused = apply(frame.vnet_header(size), &frame.bytes()).unwrap_err();
             assert_eq!(refused, DropReason::GsoSize, "{size}");
         }
         let frame = Frame::udp(v6, 128 * 500);
-        let packet = apply(honest(&frame, 500), &frame.bytes()).unwrap();
+        let packet = apply(frame.vnet_header(500), &frame.bytes()).unwrap();
         assert_eq!(packet.wire_packets(), 128);
         for size in [1, 8, 88, 499] {
-            let refused = apply(honest(&frame, size), &frame.bytes()).unwrap_err();
+            let refused = apply(frame.vnet_header(size), &frame.bytes()).unwrap_err();
             assert_eq!(refused, DropReason::GsoSize, "{size}");
         }
     }
@@ -320,7 +288,7 @@ fn checksum_of_an_inner_packet_in_a_udp_tunnel() {
         start: at as u16 + inner.checksum().start,
         ..inner.checksum()
     };
-    let packet = apply(header(NEEDS_CSUM, 0, 0, 0, place), &outer.bytes()).unwrap();
+    let packet = apply(vnet_header(NEEDS_CSUM, place), &outer.bytes()).unwrap();
     assert_eq!(verified_payload(&finish(packet)[0][at..]), inner.payload);
 }
 
@@ -331,7 +299,7 @@ fn vlan_tags_in_front() {
             vlans,
             ..Frame::tcp(false, 3000)
         };
-        let packet = apply(honest(&frame, 1000), &frame.bytes()).unwrap();
+        let packet = apply(frame.vnet_header(1000), &frame.bytes()).unwrap();
         assert_eq!(packet.wire_packets(), 3);
         for wire in finish(packet) {
             // etherparse reads three tags at most; look behind them all.
@@ -343,7 +311,23 @@ fn vlan_tags_in_front() {
         ..Frame::tcp(false, 3000)
     };
     assert_eq!(
-        apply(honest(&frame, 1000), &frame.bytes()).unwrap_err(),
+        apply(frame.vnet_header(1000), &frame.bytes()).unwrap_err(),
         BadHeader
     );
+}
+
+#[test]
+fn a_refused_frame_is_left_unmarked() {
+    let frame = Frame::tcp(false, 3000);
+    let mut large = packet(&frame.bytes());
+    let wrong = VnetHeader {
+        gso_type: 4,
+        ..frame.vnet_header(1000)
+    };
+    assert!(large.apply(&wrong).is_err());
+    assert_eq!(
+        (large.gso(), large.checksum(), large.checksum_verified()),
+        (None, None, false)
+    );
+    assert_eq!(large.data(), frame.bytes());
 }

@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 
 use super::Handle;
 use crate::mem::Packet;
-use crate::packet::{Headers, L4, Network, parse};
+use crate::wire::{Headers, L4, Network};
 
 /// A range of addresses of one family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,7 +129,7 @@ impl Match {
         if self.source.is_none() && self.destination.is_none() {
             return true;
         }
-        let Some((source, destination)) = headers.addresses(packet) else {
+        let Some((source, destination)) = headers.addresses(packet.data()) else {
             return false;
         };
         self.source.is_none_or(|p| p.contains(source))
@@ -183,7 +183,7 @@ impl Filters {
             return None;
         }
         let headers = if self.reads_headers {
-            parse(packet).ok()
+            packet.parse().ok()
         } else {
             None
         };

@@ -67,7 +67,7 @@ fn filters_read_headers() {
     assert_eq!(hits(any()), [1, 1, 1, 1, 1], "matchall");
     assert_eq!(
         hits(Match {
-            network: Some(crate::packet::Network::V4),
+            network: Some(crate::wire::Network::V4),
             ..any()
         }),
         [1, 1, 1, 0, 0]
@@ -177,7 +177,7 @@ fn filters_read_headers() {
 /// filter without it says of addresses holds behind tags, too.
 #[test]
 fn protocol_ip_is_not_that_of_a_tagged_frame() {
-    use crate::packet::Network;
+    use crate::wire::Network;
     let pool = pool(4);
     let frame = |tags: &[u8], ethertype: [u8; 2], version: u8| {
         let mut bytes = vec![0; 12];

@@ -3,10 +3,11 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::mem::{Gso, GsoKind, Packet, PacketList, Pool};
+use crate::mem::{Packet, PacketList, Pool};
 use crate::stats::{DropCounters, DropReason, Dropped};
 use crate::testing::{frame, pool};
 use crate::time::Time;
+use crate::wire::{Gso, GsoKind};
 
 const SECOND: u64 = 1_000_000_000;
 

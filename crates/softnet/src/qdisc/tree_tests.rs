@@ -1,9 +1,10 @@
 //! Trees in virtual time: what the kernel does, and what it once did wrong.
 
 use super::*;
-use crate::mem::{Gso, GsoKind, Packet, Pool};
+use crate::mem::{Packet, Pool};
 use crate::stats::{DropCounters, DropReason};
 use crate::testing::{frame, pool};
+use crate::wire::{Gso, GsoKind};
 
 const SECOND: u64 = 1_000_000_000;
 

@@ -42,7 +42,7 @@ pub trait DeviceCounters: std::fmt::Debug + Send + Sync {
 /// One receive queue of a port. Owned and polled by one worker.
 pub trait RxQueue: Send {
     /// Appends received packets to `out` until they stand for `budget` wire packets or more, without blocking. Packets come checked: offload metadata fits the frame
-    /// (see [`VnetHeader`](crate::packet::VnetHeader)), the length is at least an Ethernet header's, and the receive queue is
+    /// (see [`VnetHeader`](crate::wire::VnetHeader)), the length is at least an Ethernet header's, and the receive queue is
     /// recorded if the device has several. What does not pass is counted in `drops` and freed, and uses budget too.
     fn poll(
         &mut self,

@@ -15,7 +15,6 @@ use std::sync::Arc;
 use super::FlowTable;
 use super::backlog::Mark;
 use crate::mem::Packet;
-use crate::packet::parse;
 
 /// Entries of a queue's table (the kernel's `rps_flow_cnt`).
 pub(super) const ENTRIES: usize = 4096;
@@ -150,7 +149,7 @@ impl Steering {
 /// The packet's flow hash, which is noted in it. `None` if its headers are bad.
 pub(super) fn flow_hash(packet: &mut Packet) -> Option<u32> {
     if packet.flow_hash().is_none() {
-        let hash = parse(packet).ok()?.flow_hash(packet);
+        let hash = packet.parse().ok()?.flow_hash(packet.data());
         packet.set_flow_hash(hash);
     }
     packet.flow_hash()

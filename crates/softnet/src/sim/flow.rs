@@ -4,8 +4,8 @@ use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
 use crate::mem::{Packet, Pool};
-use crate::packet::{checksum, fold, pseudo_header, sum_bytes};
 use crate::time::Time;
+use crate::wire::{checksum, fold, pseudo_header, sum_bytes};
 
 /// Bytes of Ethernet, IP and UDP headers.
 const HEADERS_V4: u16 = 14 + 20 + 8;

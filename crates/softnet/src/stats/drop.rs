@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::sync::PerCpu;
+use crate::wire::WireError;
 
 macro_rules! drop_reasons {
     ($($(#[doc = $doc:literal])+ $name:ident = $text:literal,)+) => {
@@ -81,6 +82,18 @@ drop_reasons! {
 impl fmt::Display for DropReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
+    }
+}
+
+impl From<WireError> for DropReason {
+    fn from(error: WireError) -> DropReason {
+        match error {
+            WireError::Runt => DropReason::Runt,
+            WireError::BadHeader => DropReason::BadHeader,
+            WireError::BadGso => DropReason::BadGso,
+            WireError::GsoSize => DropReason::GsoSize,
+            WireError::BadChecksumOffload => DropReason::BadChecksumOffload,
+        }
     }
 }
 

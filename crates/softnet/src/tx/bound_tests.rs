@@ -129,8 +129,8 @@ fn inv_tx_9_head_drop_is_congestion_and_a_large_frame_is_one() {
     assert_eq!(results[3], XmitResult::Congestion);
     let (bench, _, _) = hooked(QdiscSpec::Pfifo { limit: 0 }, TxPolicy::default());
     let mut large = bench.packet(0, 1);
-    large.set_gso(Some(crate::mem::Gso {
-        kind: crate::mem::GsoKind::TcpV4,
+    large.set_gso(Some(crate::wire::Gso {
+        kind: crate::wire::GsoKind::TcpV4,
         size: 10,
         segments: 5,
         header_len: 50,

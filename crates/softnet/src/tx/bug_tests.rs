@@ -13,11 +13,12 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use super::testbench::{BUFFERS, Bench, Hook, HookedRing};
 use super::*;
 use crate::forward::{Actions, Mirred, MirredDir, MirredMode};
-use crate::mem::{Gso, GsoKind, PacketList};
+use crate::mem::PacketList;
 use crate::qdisc::{Handle, LinkCost, LinkLayer, PrioSpec, QdiscSpec, TbfSpec, TreeSpec};
 use crate::stats::DropReason;
 use crate::testing::{Done, RecordingRing, frame, wait_for_buffers};
 use crate::time::Time;
+use crate::wire::{Gso, GsoKind};
 
 fn pinned(packets: PacketList, ring: u16) -> PacketList {
     let pin = |mut packet: crate::mem::Packet| {

@@ -6,11 +6,12 @@ use std::sync::{Arc, Mutex};
 
 use super::testbench::{BUFFERS, Bench};
 use super::*;
-use crate::mem::{Gso, GsoKind, Packet, PacketList, Pool};
+use crate::mem::{Packet, PacketList, Pool};
 use crate::qdisc::{CustomSpec, Next, Qdisc, QdiscSpec, QdiscStats, Verdict};
 use crate::stats::{DropReason, Dropped};
 use crate::testing::{frame, packet};
 use crate::time::Time;
+use crate::wire::{Gso, GsoKind};
 
 /// What a driver notes.
 #[derive(Debug, Default)]

@@ -17,7 +17,6 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use super::queue_map::{MAX_CPUS, MAX_QUEUES, QueueMap, TcQueues};
 use crate::mem::Packet;
-use crate::packet::parse;
 use crate::sync::{FlowPin, FlowSlot};
 
 /// Flows told apart for each traffic class. Flows that share a slot move together.
@@ -59,7 +58,12 @@ fn scale(hash: u32, n: usize) -> usize {
 fn flow_hash(packet: &Packet) -> u32 {
     packet
         .flow_hash()
-        .or_else(|| parse(packet).ok().map(|headers| headers.flow_hash(packet)))
+        .or_else(|| {
+            packet
+                .parse()
+                .ok()
+                .map(|headers| headers.flow_hash(packet.data()))
+        })
         .unwrap_or(0)
 }
 

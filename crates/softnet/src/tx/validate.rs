@@ -2,9 +2,10 @@
 //! packet leaves its queue, as late as possible (the kernel's `validate_xmit_skb`).
 
 use super::Features;
-use crate::mem::{GsoKind, Packet, PacketList, Pool};
+use crate::mem::{Packet, PacketList, Pool};
 use crate::packet::{fill_checksum, segment};
 use crate::stats::{DropReason, Dropped};
+use crate::wire::GsoKind;
 
 /// Bytes of an Ethernet header with two VLAN tags: what may come on top of the MTU.
 const LINK_HEADER: u32 = 14 + 8;

@@ -399,8 +399,8 @@ fn inv_tx_17_large_frames_are_counted_once_by_segment() {
         let device = Device::new(config, rings, &pool, &[(doorbell.clone(), 1)]).unwrap();
         records[0].room.store(room, Ordering::Relaxed);
         let mut large = frame(&pool, 1, 2, 54 + 5 * 100, 0);
-        large.set_gso(Some(crate::mem::Gso {
-            kind: crate::mem::GsoKind::TcpV4,
+        large.set_gso(Some(crate::wire::Gso {
+            kind: crate::wire::GsoKind::TcpV4,
             ecn: false,
             size: 100,
             segments: 5,

@@ -1,17 +1,14 @@
 //! Reads the headers of a frame: Ethernet, VLAN tags, IPv4 or IPv6, TCP, UDP or ICMP.
 //!
-//! Every length is checked against the frame and every header against its first segment, in which drivers put all headers of
-//! sane frames. Only lengths are judged, not checksums or addresses. Takes no memory, changes nothing; any thread may call.
+//! Every length is checked against the frame and every header against its first segment, in which
+//! drivers put all headers of sane frames. Only lengths are judged, not checksums or addresses.
 
-use std::fmt;
 use std::net::IpAddr;
 
-use super::hash::{finish, key, mix};
-use crate::mem::Packet;
-use crate::stats::DropReason;
+use crate::{EthernetAddress, WireError, array};
 
 /// Bytes of an Ethernet header without VLAN tags.
-pub(super) const ETHERNET_LEN: usize = 14;
+const ETHERNET_LEN: usize = 14;
 /// VLAN tags a frame may have: 802.1ad service and customer tag, and two to spare.
 const MAX_VLAN_TAGS: u8 = 4;
 /// IPv6 extension headers a packet may have.
@@ -41,50 +38,14 @@ mod protocol {
     pub(super) const HIP: u8 = 139;
     pub(super) const SHIM6: u8 = 140;
 
-    /// The headers of RFC 8200 4, RFC 6275 6.1, RFC 7401 5.1 and RFC 5533 5.1, all of the same shape. What lies behind an
-    /// authentication header must stay as it is, so that counts as a transport of its own here, as in IPv4.
+    /// The headers of RFC 8200 4, RFC 6275 6.1, RFC 7401 5.1 and RFC 5533 5.1, all of the same
+    /// shape. What lies behind an authentication header must stay as it is, so that counts as a
+    /// transport of its own here, as in IPv4.
     pub(super) fn is_extension_header(protocol: u8) -> bool {
         matches!(
             protocol,
             HOP_BY_HOP | ROUTING | DESTINATION_OPTIONS | MOBILITY | HIP | SHIM6
         )
-    }
-}
-
-/// A MAC address.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[repr(transparent)]
-pub struct EthernetAddress(pub [u8; 6]);
-
-impl EthernetAddress {
-    /// `ff:ff:ff:ff:ff:ff`.
-    pub const BROADCAST: EthernetAddress = EthernetAddress([0xff; 6]);
-
-    /// Whether it names a group (the broadcast address does).
-    pub const fn is_multicast(self) -> bool {
-        self.0[0] & 1 != 0
-    }
-
-    /// Whether it names everyone.
-    pub fn is_broadcast(self) -> bool {
-        self == EthernetAddress::BROADCAST
-    }
-
-    /// Whether all bytes are zero, which no station may use.
-    pub fn is_zero(self) -> bool {
-        self.0 == [0; 6]
-    }
-
-    /// Whether it is one of the 16 reserved addresses `01:80:c2:00:00:0x` that bridges do not forward (IEEE 802.1D 7.12.6).
-    pub fn is_link_local(self) -> bool {
-        self.0[..5] == [0x01, 0x80, 0xc2, 0x00, 0x00] && self.0[5] & 0xf0 == 0
-    }
-}
-
-impl fmt::Display for EthernetAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [a, b, c, d, e, g] = self.0;
-        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
     }
 }
 
@@ -118,7 +79,8 @@ pub enum L4 {
     },
     /// ICMP for IPv4 or IPv6.
     Icmp,
-    /// A fragment, the first one included: ports are not looked at, so that all fragments of a datagram are alike.
+    /// A fragment, the first one included: ports are not looked at, so that all fragments of a
+    /// datagram are alike.
     Fragment,
     /// Another protocol above IP; see [`Headers::protocol`].
     Other,
@@ -161,9 +123,9 @@ impl Headers {
         self.traffic_class >> 2
     }
 
-    /// Source and destination address of an IP packet. The headers are those of `packet`.
-    pub fn addresses(&self, packet: &Packet) -> Option<(IpAddr, IpAddr)> {
-        let data = packet.data();
+    /// Source and destination address of an IP packet. `data` is what was parsed.
+    #[inline]
+    pub fn addresses(&self, data: &[u8]) -> Option<(IpAddr, IpAddr)> {
         let at = usize::from(self.network_offset);
         match self.network {
             Network::V4 => {
@@ -181,69 +143,6 @@ impl Headers {
             Network::Other => None,
         }
     }
-
-    /// A hash that is the same for all packets of a flow, in both directions: over addresses, ports and protocol;
-    /// over addresses and protocol for fragments; over MAC addresses and EtherType for what is not IP.
-    /// The headers are those of `packet`. The hash is keyed, so that nobody outside can choose
-    /// flows that fall together: it differs from one run of the program to the next.
-    pub fn flow_hash(&self, packet: &Packet) -> u32 {
-        let key = key();
-        let data = packet.data();
-        let at = usize::from(self.network_offset);
-        let (ports, l4) = match self.transport {
-            L4::Tcp {
-                source,
-                destination,
-            }
-            | L4::Udp {
-                source,
-                destination,
-            } => ((source, destination), u64::from(self.protocol)),
-            _ => ((0, 0), u64::from(self.protocol)),
-        };
-        // The smaller end first: the hash of a reply is that of the request, as in the kernel's flow dissector.
-        match self.network {
-            Network::V4 => {
-                let Some([a, b]) = array::<8>(data, at + 12).map(|x| x.as_chunks::<4>().0) else {
-                    return 0;
-                };
-                let a = u64::from(u32::from_be_bytes(*a)) << 16 | u64::from(ports.0);
-                let b = u64::from(u32::from_be_bytes(*b)) << 16 | u64::from(ports.1);
-                finish(mix(a.min(b) ^ key[0], a.max(b) ^ key[1]), l4)
-            }
-            Network::V6 => {
-                let Some([a, b]) = array::<32>(data, at + 8).map(|x| x.as_chunks::<16>().0) else {
-                    return 0;
-                };
-                let a = (u128::from_be_bytes(*a), ports.0);
-                let b = (u128::from_be_bytes(*b), ports.1);
-                let (a, b) = if a <= b { (a, b) } else { (b, a) };
-                let h = mix(a.0 as u64 ^ key[0], (a.0 >> 64) as u64 ^ key[1]);
-                let h = h ^ mix(b.0 as u64 ^ key[2], (b.0 >> 64) as u64 ^ key[3]).rotate_left(23);
-                finish(h, l4 << 32 | u64::from(a.1) << 16 | u64::from(b.1))
-            }
-            Network::Other => {
-                let (a, b) = (self.destination.to_u64(), self.source.to_u64());
-                finish(
-                    mix(a.min(b) ^ key[0], a.max(b) ^ key[1]),
-                    u64::from(self.ethertype),
-                )
-            }
-        }
-    }
-}
-
-impl EthernetAddress {
-    pub(crate) fn to_u64(self) -> u64 {
-        let [a, b, c, d, e, f] = self.0;
-        u64::from_be_bytes([0, 0, a, b, c, d, e, f])
-    }
-}
-
-/// `N` bytes from position `at`, if they are there.
-#[inline]
-fn array<const N: usize>(data: &[u8], at: usize) -> Option<&[u8; N]> {
-    data.get(at..)?.first_chunk()
 }
 
 fn be16(bytes: [u8; 2]) -> u16 {
@@ -253,10 +152,10 @@ fn be16(bytes: [u8; 2]) -> u16 {
 /// Destination and source MAC address. Reads nothing else.
 ///
 /// # Errors
-/// [`DropReason::Runt`] if the frame is shorter than an Ethernet header.
+/// [`WireError::Runt`] if `data` is shorter than an Ethernet header.
 #[inline]
-pub fn ethernet(packet: &Packet) -> Result<(EthernetAddress, EthernetAddress), DropReason> {
-    let header: &[u8; ETHERNET_LEN] = array(packet.data(), 0).ok_or(DropReason::Runt)?;
+pub fn ethernet(data: &[u8]) -> Result<(EthernetAddress, EthernetAddress), WireError> {
+    let header: &[u8; ETHERNET_LEN] = array(data, 0).ok_or(WireError::Runt)?;
     let [a, b, c, d, e, f, g, h, i, j, k, l, _, _] = *header;
     Ok((
         EthernetAddress([a, b, c, d, e, f]),
@@ -264,15 +163,14 @@ pub fn ethernet(packet: &Packet) -> Result<(EthernetAddress, EthernetAddress), D
     ))
 }
 
-/// Reads the headers of a frame.
+/// Reads the headers of a frame of `len` bytes, of which `data` is the first segment.
 ///
 /// # Errors
-/// [`DropReason::Runt`] for a frame shorter than an Ethernet header; [`DropReason::BadHeader`] if a header is cut off, runs
-/// past the first segment, or contradicts the length of the frame or of the headers around it, or if there are too many.
+/// [`WireError::Runt`] or [`WireError::BadHeader`].
 #[inline]
-pub fn parse(packet: &Packet) -> Result<Headers, DropReason> {
-    let (destination, source) = ethernet(packet)?;
-    let data = packet.data();
+pub fn parse(data: &[u8], len: usize) -> Result<Headers, WireError> {
+    debug_assert!(data.len() <= len, "a segment is part of its frame");
+    let (destination, source) = ethernet(data)?;
     let mut ethertype = be16([data[12], data[13]]);
     let mut at = ETHERNET_LEN;
     let mut vlan_tags = 0;
@@ -281,9 +179,9 @@ pub fn parse(packet: &Packet) -> Result<Headers, DropReason> {
         ethertype::VLAN | ethertype::SERVICE_VLAN | ethertype::QINQ
     ) {
         vlan_tags += 1;
-        let [_, _, hi, lo] = *array::<4>(data, at).ok_or(DropReason::BadHeader)?;
+        let [_, _, hi, lo] = *array::<4>(data, at).ok_or(WireError::BadHeader)?;
         if vlan_tags > MAX_VLAN_TAGS {
-            return Err(DropReason::BadHeader);
+            return Err(WireError::BadHeader);
         }
         ethertype = be16([hi, lo]);
         at += 4;
@@ -295,7 +193,7 @@ pub fn parse(packet: &Packet) -> Result<Headers, DropReason> {
         vlan_tags,
         network: Network::Other,
         network_offset: at as u16,
-        network_end: packet.len() as u32,
+        network_end: u32::try_from(len).unwrap_or(u32::MAX),
         traffic_class: 0,
         protocol: 0,
         transport: L4::None,
@@ -309,7 +207,7 @@ pub fn parse(packet: &Packet) -> Result<Headers, DropReason> {
     };
     match parsed {
         Some(()) => Ok(headers),
-        None => Err(DropReason::BadHeader),
+        None => Err(WireError::BadHeader),
     }
 }
 
@@ -337,7 +235,8 @@ impl Headers {
         self.parse_transport(data, at + header_len, fragment)
     }
 
-    /// RFC 8200 3 and 4. `None`: bad. Jumbograms (RFC 2675) are longer than any frame here and so are bad, too.
+    /// RFC 8200 3 and 4. `None`: bad. Jumbograms (RFC 2675) are longer than any frame here and so
+    /// are bad, too.
     #[inline]
     fn parse_ipv6(&mut self, data: &[u8], at: usize) -> Option<()> {
         let h: &[u8; 40] = array(data, at)?;
@@ -372,7 +271,8 @@ impl Headers {
                 return None;
             }
             self.protocol = h[0];
-            // Offset not 0, or more to come. Otherwise an atomic fragment (RFC 6946): a whole packet.
+            // Offset not 0, or more to come. Otherwise an atomic fragment (RFC 6946): a whole
+            // packet.
             if fragment && be16([h[2], h[3]]) & 0xfff9 != 0 {
                 return self.parse_transport(data, at, true);
             }

@@ -4,16 +4,33 @@ use etherparse::{LinkExtSlice, NetSlice, SlicedPacket, TransportSlice};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::testing::{Frame, Transport, chained, damage, damaged, frames, packet};
-use super::*;
-use crate::stats::DropReason;
+use softnet_wire::{EthernetAddress, Headers, L4, Network, WireError, ethernet, parse};
 
-fn parse_bytes(bytes: &[u8]) -> Result<Headers, DropReason> {
-    parse(&packet(bytes))
+use super::frames::{Frame, Transport, damage, damaged, frames};
+
+fn parse_bytes(bytes: &[u8]) -> Result<Headers, WireError> {
+    parse(bytes, bytes.len())
+}
+
+fn hash(bytes: &[u8]) -> u32 {
+    parse_bytes(bytes).unwrap().flow_hash(bytes)
+}
+
+type Facts = (u8, Network, u8, L4);
+
+fn facts(headers: &Headers) -> Facts {
+    let Headers {
+        vlan_tags,
+        network,
+        traffic_class,
+        transport,
+        ..
+    } = *headers;
+    (vlan_tags, network, traffic_class, transport)
 }
 
 /// What etherparse says about a frame, in the terms of `Headers`; `None` if it refuses it.
-fn oracle(bytes: &[u8]) -> Option<(u8, Network, u8, L4)> {
+fn oracle(bytes: &[u8]) -> Option<Facts> {
     let sliced = SlicedPacket::from_ethernet(bytes).ok()?;
     let is_vlan = |ext: &&LinkExtSlice| matches!(ext, LinkExtSlice::Vlan(_));
     let vlans = sliced.link_exts.iter().take_while(is_vlan).count() as u8;
@@ -49,16 +66,14 @@ fn oracle(bytes: &[u8]) -> Option<(u8, Network, u8, L4)> {
 proptest! {
     #[test]
     fn never_panics_on_arbitrary_bytes(bytes in vec(any::<u8>(), 0..200), cut in 0..200_usize) {
-        let whole = packet(&bytes);
-        let parts = chained(&bytes, &[cut]);
-        for packet in [&whole, &parts] {
-            if let Ok(headers) = parse(packet) {
-                headers.flow_hash(packet);
-                prop_assert!(usize::from(headers.header_len) <= packet.data().len());
-                prop_assert!(headers.network_end as usize <= packet.len());
+        for first in [&bytes[..], &bytes[..cut.min(bytes.len())]] {
+            if let Ok(headers) = parse(first, bytes.len()) {
+                headers.flow_hash(first);
+                prop_assert!(usize::from(headers.header_len) <= first.len());
+                prop_assert!(headers.network_end as usize <= bytes.len());
             }
         }
-        prop_assert_eq!(ethernet(&whole).is_err(), bytes.len() < 14);
+        prop_assert_eq!(ethernet(&bytes).is_err(), bytes.len() < 14);
     }
 
     #[test]
@@ -73,18 +88,19 @@ proptest! {
         prop_assert_eq!(usize::from(headers.header_len), frame.header_len());
         prop_assert_eq!(headers.network_end as usize, bytes.len() - frame.padding);
         prop_assert_eq!(headers.protocol, frame.protocol());
-        let found = (headers.vlan_tags, headers.network, headers.traffic_class, headers.transport);
+        let found = facts(&headers);
         prop_assert_eq!(Some(found), oracle(&bytes));
     }
 
-    /// Where both accept a damaged frame, both read the same; etherparse accepts nothing with broken lengths.
+    /// Where both accept a damaged frame, both read the same; etherparse accepts nothing with
+    /// broken lengths.
     #[test]
     fn agrees_on_damaged_frames(frame in frames(60), damage in damage()) {
         let bytes = damaged(frame.bytes(), damage);
         if let (Ok(headers), Some(expected)) = (parse_bytes(&bytes), oracle(&bytes)) {
-            let found = (headers.vlan_tags, headers.network, headers.traffic_class, headers.transport);
-            // Deliberate differences: etherparse looks behind an authentication header, and not behind the rarer extension
-            // headers or a fourth VLAN tag.
+            let found = facts(&headers);
+            // Deliberate differences: etherparse looks behind an authentication header, and not
+            // behind the rarer extension headers or a fourth VLAN tag.
             let further = expected.1 == Network::V6 && expected.3 == L4::Other;
             if headers.protocol != 51 && !further && headers.vlan_tags < 4 {
                 prop_assert_eq!(found, expected);
@@ -97,7 +113,7 @@ proptest! {
     fn every_truncation_is_refused(frame in frames(60), cut: prop::sample::Index) {
         let bytes = frame.bytes();
         let cut = cut.index(bytes.len() - frame.padding);
-        let reason = if cut < 14 { DropReason::Runt } else { DropReason::BadHeader };
+        let reason = if cut < 14 { WireError::Runt } else { WireError::BadHeader };
         prop_assert_eq!(parse_bytes(&bytes[..cut]), Err(reason));
     }
 
@@ -106,24 +122,27 @@ proptest! {
     fn headers_lie_in_the_first_segment(frame in frames(60), cut: prop::sample::Index) {
         let bytes = frame.bytes();
         let cut = cut.index(bytes.len());
-        let parts = chained(&bytes, &[cut]);
+        let found = parse(&bytes[..cut], bytes.len());
         if cut < 14 {
-            prop_assert_eq!(parse(&parts), Err(DropReason::Runt));
+            prop_assert_eq!(found, Err(WireError::Runt));
         } else if cut < frame.header_len() {
-            prop_assert_eq!(parse(&parts), Err(DropReason::BadHeader));
+            prop_assert_eq!(found, Err(WireError::BadHeader));
         } else {
-            prop_assert_eq!(parse(&parts), parse_bytes(&bytes));
+            prop_assert_eq!(found, parse_bytes(&bytes));
         }
     }
 
     #[test]
     fn flow_hash_is_that_of_the_flow(frame in frames(60), other in frames(60)) {
-        let hash = |frame: &Frame| {
-            let packet = packet(&frame.bytes());
-            parse(&packet).unwrap().flow_hash(&packet)
-        };
+        let hash = |frame: &Frame| hash(&frame.bytes());
         // Another packet of the same flow: all but addresses, ports and protocol differs.
-        let same = Frame { v6: frame.v6, ports: frame.ports, transport: frame.transport.clone(), options: frame.options, ..other };
+        let same = Frame {
+            v6: frame.v6,
+            ports: frame.ports,
+            transport: frame.transport.clone(),
+            options: frame.options,
+            ..other
+        };
         prop_assert_eq!(hash(&frame), hash(&same));
         let (a, b) = frame.ports;
         if !matches!(frame.transport, Transport::Icmp) {
@@ -150,8 +169,7 @@ fn flow_hash_spreads_ports_and_addresses() {
             if n % 2 == 0 {
                 bytes[at..at + 2].copy_from_slice(&n.to_be_bytes());
             }
-            let packet = packet(&bytes);
-            let hash = parse(&packet).unwrap().flow_hash(&packet);
+            let hash = hash(&bytes);
             buckets[0][(hash & 0xff) as usize] += 1;
             buckets[1][(hash >> 24) as usize] += 1;
         }
@@ -183,10 +201,6 @@ fn flow_hash_of_a_reply_is_that_of_the_request() {
         for i in 0..n {
             reply.swap(at + i, at + n + i);
         }
-        let hash = |bytes: &[u8]| {
-            let packet = packet(bytes);
-            parse(&packet).unwrap().flow_hash(&packet)
-        };
         assert_eq!(hash(&request), hash(&reply));
     }
 }
@@ -196,10 +210,9 @@ fn flow_hash_of_all_fragments_is_the_same() {
     let hash = |offset: u16| {
         let mut bytes = Frame::default().bytes();
         bytes[20..22].copy_from_slice(&offset.to_be_bytes());
-        let packet = packet(&bytes);
-        let headers = parse(&packet).unwrap();
+        let headers = parse_bytes(&bytes).unwrap();
         assert_eq!((headers.transport, headers.protocol), (L4::Fragment, 17));
-        headers.flow_hash(&packet)
+        headers.flow_hash(&bytes)
     };
     assert_eq!(hash(0x2000), hash(0x2003));
     assert_eq!(hash(0x2000), hash(0x0006));
@@ -208,8 +221,8 @@ fn flow_hash_of_all_fragments_is_the_same() {
 #[test]
 fn runt() {
     for len in 0..14 {
-        assert_eq!(parse_bytes(&vec![0xff; len]), Err(DropReason::Runt));
-        assert_eq!(ethernet(&packet(&vec![0xff; len])), Err(DropReason::Runt));
+        assert_eq!(parse_bytes(&vec![0xff; len]), Err(WireError::Runt));
+        assert_eq!(ethernet(&vec![0xff; len]), Err(WireError::Runt));
     }
 }
 
@@ -255,7 +268,7 @@ fn vlan_stacks_up_to_four_tags() {
             ..Frame::default()
         }
         .bytes();
-        assert_eq!(parse_bytes(&bytes), Err(DropReason::BadHeader));
+        assert_eq!(parse_bytes(&bytes), Err(WireError::BadHeader));
     }
 }
 
@@ -267,12 +280,12 @@ fn vlan_tag_cut_off() {
     }
     .bytes();
     for len in 14..22 {
-        assert_eq!(parse_bytes(&bytes[..len]), Err(DropReason::BadHeader));
+        assert_eq!(parse_bytes(&bytes[..len]), Err(WireError::BadHeader));
     }
 }
 
 /// Changes one byte of a frame of UDP over IPv4 or IPv6.
-fn with_byte(v6: bool, at: usize, value: u8) -> Result<Headers, DropReason> {
+fn with_byte(v6: bool, at: usize, value: u8) -> Result<Headers, WireError> {
     let mut bytes = Frame {
         v6,
         ..Frame::default()
@@ -284,16 +297,16 @@ fn with_byte(v6: bool, at: usize, value: u8) -> Result<Headers, DropReason> {
 
 #[test]
 fn ip_version_against_the_ethertype() {
-    assert_eq!(with_byte(false, 14, 0x65), Err(DropReason::BadHeader));
-    assert_eq!(with_byte(true, 14, 0x45), Err(DropReason::BadHeader));
+    assert_eq!(with_byte(false, 14, 0x65), Err(WireError::BadHeader));
+    assert_eq!(with_byte(true, 14, 0x45), Err(WireError::BadHeader));
 }
 
 #[test]
 fn ipv4_header_length_too_small_or_beyond_the_packet() {
     for ihl in 0..5 {
-        assert_eq!(with_byte(false, 14, 0x40 | ihl), Err(DropReason::BadHeader));
+        assert_eq!(with_byte(false, 14, 0x40 | ihl), Err(WireError::BadHeader));
     }
-    assert_eq!(with_byte(false, 14, 0x4f), Err(DropReason::BadHeader));
+    assert_eq!(with_byte(false, 14, 0x4f), Err(WireError::BadHeader));
 }
 
 #[test]
@@ -302,22 +315,18 @@ fn ipv4_total_length_beyond_the_frame_or_inside_the_headers() {
     for len in [0, 19, 20, 27, 51, 255] {
         assert_eq!(
             with_byte(false, 17, len),
-            Err(DropReason::BadHeader),
+            Err(WireError::BadHeader),
             "{len}"
         );
     }
     // One byte less than the UDP length needs.
-    assert_eq!(with_byte(false, 17, 49), Err(DropReason::BadHeader));
+    assert_eq!(with_byte(false, 17, 49), Err(WireError::BadHeader));
 }
 
 #[test]
 fn ipv6_payload_length_beyond_the_frame_or_inside_the_headers() {
     for len in [0, 7, 29, 31, 255] {
-        assert_eq!(
-            with_byte(true, 19, len),
-            Err(DropReason::BadHeader),
-            "{len}"
-        );
+        assert_eq!(with_byte(true, 19, len), Err(WireError::BadHeader), "{len}");
     }
 }
 
@@ -326,7 +335,7 @@ fn udp_length_below_its_header_or_beyond_the_packet() {
     for len in [0, 7, 31] {
         assert_eq!(
             with_byte(false, 39, len),
-            Err(DropReason::BadHeader),
+            Err(WireError::BadHeader),
             "{len}"
         );
     }
@@ -347,7 +356,7 @@ fn tcp_data_offset_below_its_header_or_beyond_the_packet() {
     for words in [0, 4, 11, 15] {
         let mut bytes = bytes.clone();
         bytes[14 + 20 + 12] = words << 4;
-        assert_eq!(parse_bytes(&bytes), Err(DropReason::BadHeader), "{words}");
+        assert_eq!(parse_bytes(&bytes), Err(WireError::BadHeader), "{words}");
     }
 }
 
@@ -383,11 +392,11 @@ fn extension_headers_are_walked_to_a_bound() {
     assert_eq!(headers.transport_offset, 54 + 64);
     assert_eq!(
         parse_bytes(&extension_headers(&[60; 9])),
-        Err(DropReason::BadHeader)
+        Err(WireError::BadHeader)
     );
     assert_eq!(
         parse_bytes(&extension_headers(&[60; 100])),
-        Err(DropReason::BadHeader)
+        Err(WireError::BadHeader)
     );
 }
 
@@ -407,7 +416,7 @@ fn every_kind_of_extension_header() {
 fn extension_header_longer_than_the_packet() {
     let mut bytes = extension_headers(&[0, 60]);
     bytes[54 + 8 + 1] = 255;
-    assert_eq!(parse_bytes(&bytes), Err(DropReason::BadHeader));
+    assert_eq!(parse_bytes(&bytes), Err(WireError::BadHeader));
 }
 
 #[test]
@@ -438,7 +447,7 @@ fn ipv6_fragments() {
 
 #[test]
 fn later_fragments_may_be_short() {
-    // An IPv4 fragment with one byte of payload: not enough for a UDP header, and none is expected.
+    // An IPv4 fragment with one byte of payload: too short for a UDP header, and none is expected.
     let mut bytes = Frame::default().bytes()[..35].to_vec();
     bytes[16..18].copy_from_slice(&21_u16.to_be_bytes());
     bytes[20..22].copy_from_slice(&[0x00, 0x01]);

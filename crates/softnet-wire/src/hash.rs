@@ -1,0 +1,94 @@
+//! Keyed hashes of what comes from outside: flows and addresses. The key is random and stays in
+//! the process. Without it a sender could choose addresses or ports that all fall into one place.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::LazyLock;
+
+use crate::{Headers, L4, Network, array};
+
+static KEY: LazyLock<[u64; 4]> = LazyLock::new(|| {
+    // The standard library's states are seeded by the system and differ from one another.
+    [0, 1, 2, 3].map(|n: u64| RandomState::new().hash_one(n))
+});
+
+/// The process's key.
+#[inline]
+fn key() -> &'static [u64; 4] {
+    &KEY
+}
+
+/// Multiplies to 128 bits and folds: every input bit reaches about half of the output bits.
+#[inline]
+fn mix(a: u64, b: u64) -> u64 {
+    let product = u128::from(a) * u128::from(b);
+    product as u64 ^ (product >> 64) as u64
+}
+
+#[inline]
+fn finish(hash: u64, more: u64) -> u32 {
+    let h = mix(hash ^ key()[2], more ^ key()[3]);
+    // For some keys the lower bits alone are uneven; this brings all bits to the upper half. The
+    // factor is 2^64 divided by the golden ratio.
+    ((h ^ (h >> 32)).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as u32
+}
+
+/// The keyed hash of one number, such as an address.
+#[inline]
+pub fn keyed_hash(number: u64) -> u32 {
+    finish(number ^ key()[0], number.rotate_left(32) ^ key()[1])
+}
+
+impl Headers {
+    /// A hash that is the same for all packets of a flow, in both directions: over addresses,
+    /// ports and protocol; over addresses and protocol for fragments; over MAC addresses and
+    /// EtherType for what is not IP. `data` is what was parsed.
+    ///
+    /// The hash is keyed, so that nobody outside can choose flows that collide: it differs from
+    /// one run of the program to the next.
+    #[inline]
+    pub fn flow_hash(&self, data: &[u8]) -> u32 {
+        let key = key();
+        let at = usize::from(self.network_offset);
+        let (ports, l4) = match self.transport {
+            L4::Tcp {
+                source,
+                destination,
+            }
+            | L4::Udp {
+                source,
+                destination,
+            } => ((source, destination), u64::from(self.protocol)),
+            _ => ((0, 0), u64::from(self.protocol)),
+        };
+        // The smaller end first: the hash of a reply is that of the request, as in the kernel's
+        // flow dissector.
+        match self.network {
+            Network::V4 => {
+                let Some([a, b]) = array::<8>(data, at + 12).map(|x| x.as_chunks::<4>().0) else {
+                    return 0;
+                };
+                let a = u64::from(u32::from_be_bytes(*a)) << 16 | u64::from(ports.0);
+                let b = u64::from(u32::from_be_bytes(*b)) << 16 | u64::from(ports.1);
+                finish(mix(a.min(b) ^ key[0], a.max(b) ^ key[1]), l4)
+            }
+            Network::V6 => {
+                let Some([a, b]) = array::<32>(data, at + 8).map(|x| x.as_chunks::<16>().0) else {
+                    return 0;
+                };
+                let a = (u128::from_be_bytes(*a), ports.0);
+                let b = (u128::from_be_bytes(*b), ports.1);
+                let (a, b) = if a <= b { (a, b) } else { (b, a) };
+                let h = mix(a.0 as u64 ^ key[0], (a.0 >> 64) as u64 ^ key[1]);
+                let h = h ^ mix(b.0 as u64 ^ key[2], (b.0 >> 64) as u64 ^ key[3]).rotate_left(23);
+                finish(h, l4 << 32 | u64::from(a.1) << 16 | u64::from(b.1))
+            }
+            Network::Other => {
+                let (a, b) = (self.destination.to_u64(), self.source.to_u64());
+                finish(
+                    mix(a.min(b) ^ key[0], a.max(b) ^ key[1]),
+                    u64::from(self.ethertype),
+                )
+            }
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! What a sender may leave to its other side, in the terms of the virtio-net header (virtio 1.2,
+//! 5.1.6): a checksum still to be filled in, a large frame still to be segmented.
+
+use crate::{Headers, L4, Network, WireError, array};
+
+/// The fewest payload bytes in each TCP segment of a large frame: what is left of the smallest
+/// MSS beside the longest options (the kernel's `TCP_MIN_GSO_SIZE`).
+pub const TCP_MIN_GSO_SIZE: u16 = 8;
+/// The most datagrams in a large UDP frame (the kernel's `UDP_MAX_SEGMENTS`).
+pub const UDP_MAX_SEGMENTS: usize = 128;
+
+/// The kind of a large frame, as in the virtio-net header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum GsoKind {
+    /// TCP over IPv4 (`VIRTIO_NET_HDR_GSO_TCPV4`).
+    TcpV4 = 1,
+    /// TCP over IPv6 (`VIRTIO_NET_HDR_GSO_TCPV6`).
+    TcpV6 = 4,
+    /// UDP datagrams of equal size over IPv4 or IPv6 (`VIRTIO_NET_HDR_GSO_UDP_L4`).
+    Udp = 5,
+}
+
+/// How a large frame is to be segmented into wire packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Gso {
+    /// What to segment.
+    pub kind: GsoKind,
+    /// TCP only: the first segment alone keeps the CWR flag (RFC 3168 6.1.2).
+    pub ecn: bool,
+    /// Payload bytes per wire packet. Never zero.
+    pub size: u16,
+    /// Wire packets this frame stands for: `ceil((len - header_len) / size)`, less those that were
+    /// made of it already. Never zero.
+    pub segments: u16,
+    /// Bytes of all headers up to and including the transport header, repeated in each wire
+    /// packet.
+    pub header_len: u16,
+}
+
+/// Where a transport checksum is still missing: it covers the bytes from `start` to the end of the
+/// frame and goes to `start + offset`, where the pseudo-header's sum already lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Checksum {
+    /// First byte covered, from the start of the frame.
+    pub start: u16,
+    /// Position of the checksum field, from `start`.
+    pub offset: u16,
+}
+
+impl Headers {
+    /// Where the checksum of the frame's TCP or UDP header lies.
+    #[inline]
+    pub fn checksum(&self) -> Option<Checksum> {
+        let offset = match self.transport {
+            L4::Tcp { .. } => 16,
+            L4::Udp { .. } => 6,
+            _ => return None,
+        };
+        Some(Checksum {
+            start: self.transport_offset,
+            offset,
+        })
+    }
+
+    /// How to segment a frame with these headers into wire packets of `size` payload bytes; `None`
+    /// if it fits one. The frame has `len` bytes, `data` is its first segment.
+    ///
+    /// # Errors
+    /// [`WireError::BadGso`] if a frame like this cannot be segmented like that,
+    /// [`WireError::GsoSize`] if no honest stack asks for that.
+    pub fn gso(
+        &self,
+        data: &[u8],
+        len: usize,
+        kind: GsoKind,
+        ecn: bool,
+        size: u16,
+    ) -> Result<Option<Gso>, WireError> {
+        let fits = match (kind, self.network, self.transport) {
+            (GsoKind::TcpV4, Network::V4, L4::Tcp { .. }) => true,
+            (GsoKind::TcpV6, Network::V6, L4::Tcp { .. }) => true,
+            (GsoKind::Udp, _, L4::Udp { .. }) => {
+                let at = usize::from(self.transport_offset);
+                let udp_len = array(data, at + 4).map(|b| usize::from(u16::from_be_bytes(*b)));
+                udp_len == Some(len - at)
+            }
+            _ => false,
+        };
+        // Padding behind the IP packet would become payload.
+        if !fits || size == 0 || self.network_end as usize != len {
+            return Err(WireError::BadGso);
+        }
+        let payload = len - usize::from(self.header_len);
+        if payload <= usize::from(size) {
+            return Ok(None);
+        }
+        let segments = payload.div_ceil(usize::from(size));
+        let sane = match kind {
+            GsoKind::TcpV4 | GsoKind::TcpV6 => size >= TCP_MIN_GSO_SIZE,
+            GsoKind::Udp => segments <= UDP_MAX_SEGMENTS,
+        };
+        if !sane {
+            return Err(WireError::GsoSize);
+        }
+        let segments = u16::try_from(segments).map_err(|_| WireError::BadGso)?;
+        Ok(Some(Gso {
+            kind,
+            ecn,
+            size,
+            segments,
+            header_len: self.header_len,
+        }))
+    }
+}
