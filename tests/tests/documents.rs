@@ -67,3 +67,50 @@ fn every_code_in_the_source_is_defined_and_every_definition_is_used() {
     assert!(undefined.is_empty(), "used, not defined: {undefined:?}");
     assert!(unused.is_empty(), "defined, not used: {unused:?}");
 }
+
+/// The documents that people write: those in the root and below `docs`.
+fn documents() -> Vec<PathBuf> {
+    let mut folders = vec![root(), root().join("docs")];
+    folders.extend(["docs/decisions", "docs/results"].map(|folder| root().join(folder)));
+    let entries = folders
+        .iter()
+        .flat_map(|folder| fs::read_dir(folder).expect("a folder"));
+    entries
+        .map(|entry| entry.expect("an entry").path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "md"))
+        .collect()
+}
+
+/// What the links of a document point to, but for addresses elsewhere.
+fn links(text: &str) -> Vec<&str> {
+    let targets = text.split("](").skip(1);
+    let targets = targets.filter_map(|rest| rest.split_once(')').map(|(target, _)| target));
+    let files = targets.filter_map(|target| target.split('#').next());
+    files
+        .filter(|file| !file.is_empty() && !file.contains("://"))
+        .collect()
+}
+
+#[test]
+fn links_in_the_documents_lead_somewhere() {
+    for document in documents() {
+        let text = fs::read_to_string(&document).expect("a text");
+        let folder = document.parent().expect("a folder");
+        for link in links(&text) {
+            let found = folder.join(link).exists();
+            assert!(found, "{}: there is no {link}", document.display());
+        }
+    }
+}
+
+#[test]
+fn every_page_of_the_book_is_in_its_table_of_contents() {
+    let book = root().join("docs");
+    let summary = fs::read_to_string(book.join("SUMMARY.md")).expect("SUMMARY.md");
+    let listed: BTreeSet<PathBuf> = links(&summary).iter().map(|link| book.join(link)).collect();
+    for page in documents() {
+        if page.starts_with(&book) && !page.ends_with("SUMMARY.md") {
+            assert!(listed.contains(&page), "{} is not there", page.display());
+        }
+    }
+}

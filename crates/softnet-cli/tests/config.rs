@@ -88,6 +88,36 @@ fn the_example_is_valid() {
     );
 }
 
+/// Every configuration that the documents show is one that `softnet check` accepts.
+#[test]
+fn the_documents_examples_are_valid() {
+    let scratch = Scratch::new("documents");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let folder = std::fs::read_dir(root.join("docs")).expect("docs");
+    let mut files: Vec<_> = folder.map(|entry| entry.expect("a file").path()).collect();
+    files.push(root.join("README.md"));
+    let mut examples = 0;
+    for file in files {
+        if file.extension().is_none_or(|extension| extension != "md") {
+            continue;
+        }
+        let document = std::fs::read_to_string(&file).expect("a text");
+        for block in document.split("```toml\n").skip(1) {
+            let (example, _) = block.split_once("\n```").expect("the end of the example");
+            let config = scratch.file("example.toml", example);
+            let output = softnet()
+                .arg("check")
+                .arg(config)
+                .output()
+                .expect("softnet");
+            let said = text(&output.stderr);
+            assert!(output.status.success(), "{}: {said}", file.display());
+            examples += 1;
+        }
+    }
+    assert!(examples > 0, "no document shows a configuration");
+}
+
 #[test]
 fn command_lines() {
     for arguments in [

@@ -112,7 +112,7 @@ fn port(source: &Source<'_>, table: &PortTable) -> Result<PortConfig, Problem> {
         None => match table.filter.first() {
             None => QdiscSpec::default(),
             Some(filter) => {
-                let text = "there is no discipline that it could belong to; add a qdisc";
+                let text = "there is no qdisc that it could belong to; add one";
                 return Err(Problem::new(filter.span(), "port.filter", text));
             }
         },

@@ -210,10 +210,10 @@ impl Source<'_> {
 fn elsewhere(key: &str, known: &str) -> &'static str {
     match (key, known) {
         ("qdisc" | "filter", "engine, port, bridge") => {
-            " (disciplines and filters belong to a port: [[port.qdisc]], [[port.filter]]; by themselves they are a tree for `softnet sim`)"
+            " (qdiscs and filters belong to a port: [[port.qdisc]], [[port.filter]]; by themselves they are a tree for `softnet sim`)"
         }
         ("engine" | "port" | "bridge", "qdisc, filter") => {
-            " (this is to be a tree of disciplines; a configuration with ports is for `softnet run`)"
+            " (this is to be a tree of qdiscs; a configuration with ports is for `softnet run`)"
         }
         _ => "",
     }
@@ -281,5 +281,7 @@ fn key_path(text: &str, offset: usize) -> Option<String> {
     in_table(table.get_ref(), offset, &mut path).then(|| path.join("."))
 }
 
+#[cfg(test)]
+mod reference_tests;
 #[cfg(test)]
 mod tests;

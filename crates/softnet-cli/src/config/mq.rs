@@ -25,12 +25,12 @@ pub(super) fn spec(
     let mut queues: Vec<TreeSpec> = Vec::new();
     for options in others {
         let Some(parent) = tree::handle(options, "parent")? else {
-            let text = "is missing; add the class that the discipline is for, like \"1:2\"";
+            let text = "is missing; add the class that the qdisc is for, like \"1:2\"";
             return Err(options.problem("parent", options.span.clone(), text));
         };
         if parent.qdisc() != name {
             let below = below(&mut queues, parent).ok_or_else(|| {
-                let text = "is no class of a discipline above";
+                let text = "is not a class of a qdisc above";
                 options.problem("parent", options.span_of("parent"), text)
             })?;
             tree::put(below, parent, options, mtu)?;
@@ -39,7 +39,7 @@ pub(super) fn spec(
         let queue = usize::from(parent.minor());
         let last = usize::try_from(QUEUES_MAX).unwrap_or(usize::MAX);
         if queue == 0 || queue > last {
-            let text = format!("is no queue; they are 1 to {QUEUES_MAX} below mq");
+            let text = format!("is not a queue; they are 1 to {QUEUES_MAX} below mq");
             return Err(options.problem("parent", options.span_of("parent"), text));
         }
         if queues.len() < queue {
@@ -61,7 +61,7 @@ pub(super) fn spec(
         let tree = class
             .and_then(|class| below(&mut queues, class))
             .ok_or_else(|| {
-                let text = "is no class of a discipline above";
+                let text = "is not a class of a qdisc above";
                 options.problem("flowid", options.span_of("flowid"), text)
             })?;
         tree::add_filter(tree, &options)?;
@@ -128,9 +128,9 @@ mod tests {
     #[test]
     fn wrong_places_are_named() {
         for (from, to, part) in [
-            ("1:2", "1:0", "is no queue"),
-            ("1:2", "1:9999", "is no queue"),
-            ("20:1", "30:1", "is no class"),
+            ("1:2", "1:0", "is not a queue"),
+            ("1:2", "1:9999", "is not a queue"),
+            ("20:1", "30:1", "is not a class"),
             (
                 "kind = \"pfifo\"\n        limit = 7",
                 "kind = \"mq\"",

@@ -11,8 +11,8 @@ use super::units::UnitError;
 /// Where an option's quantity is measured in, and how its text is read.
 pub(super) type Read = fn(&str) -> Result<u64, UnitError>;
 
-/// What a table may have whatever its kind is; whoever reads it looks at them.
-const EVERYWHERE: &[&str] = &["kind", "parent", "handle"];
+/// Keys of every kind of qdisc.
+pub(super) const EVERYWHERE: &[&str] = &["kind", "parent", "handle"];
 
 /// The options of one table.
 pub(super) struct Options<'a> {
@@ -42,12 +42,22 @@ impl Options<'_> {
         Problem::new(span, format!("{}.{key}", self.path), text)
     }
 
-    /// Refuses options that `kind` does not have.
+    /// Refuses options that this kind of qdisc does not have.
     pub(super) fn only(&self, kind: &str, allowed: &[&str]) -> Result<(), Problem> {
+        self.only_besides(EVERYWHERE, kind, allowed)
+    }
+
+    /// As [`only`](Self::only), of a table that may have `besides`, too.
+    pub(super) fn only_besides(
+        &self,
+        besides: &[&str],
+        kind: &str,
+        allowed: &[&str],
+    ) -> Result<(), Problem> {
         let unknown = self
             .table
             .keys()
-            .filter(|key| !EVERYWHERE.contains(&key.get_ref().as_str()))
+            .filter(|key| !besides.contains(&key.get_ref().as_str()))
             .filter(|key| !allowed.contains(&key.get_ref().as_str()))
             .min_by_key(|key| key.span().start);
         let Some(key) = unknown else { return Ok(()) };

@@ -19,7 +19,7 @@ pub(super) fn policy(table: &PortTable) -> Result<TxPolicy, Problem> {
             "worker" => ServedBy::Worker,
             unknown => {
                 let text = format!(
-                    "{unknown:?} cannot run a transmit queue; use \"senders\" (whoever finds it idle) \
+                    "{unknown:?} cannot run a transmit queue; use \"senders\" (the one that finds it idle) \
                      or \"worker\" (its worker alone)"
                 );
                 return Err(Problem::new(value.span(), "port.served_by", text));
@@ -65,7 +65,7 @@ mod tests {
             (
                 "served_by = \"nobody\"",
                 "x.toml:4:13: key `port.served_by`: \"nobody\" cannot run a transmit queue; \
-                 use \"senders\" (whoever finds it idle) or \"worker\" (its worker alone)",
+                 use \"senders\" (the one that finds it idle) or \"worker\" (its worker alone)",
             ),
             (
                 "served_by = 1",

@@ -20,7 +20,7 @@ const KINDS: &str = "noqueue, pfifo, bfifo, pfifo_head_drop, pfifo_fast, prio, t
 /// Reads a discipline for a device with this MTU.
 pub(super) fn spec(options: &Options<'_>, mtu: u32) -> Result<QdiscSpec, Problem> {
     let Some((_, kind)) = options.find("kind") else {
-        let text = format!("is missing; add the discipline's kind: {KINDS}");
+        let text = format!("is missing; add the qdisc's kind: {KINDS}");
         return Err(options.problem("kind", options.span.clone(), text));
     };
     let Some(name) = kind.get_ref().as_str() else {
@@ -55,7 +55,7 @@ pub(super) fn spec(options: &Options<'_>, mtu: u32) -> Result<QdiscSpec, Problem
         "prio" => prio(options)?,
         "tbf" => tbf(options)?,
         _ => {
-            let text = format!("{name:?} is not a discipline of this version; use {KINDS}");
+            let text = format!("{name:?} is not a qdisc of this version; use {KINDS}");
             return Err(options.problem("kind", kind.span(), text));
         }
     };
@@ -307,7 +307,7 @@ mod tests {
     fn errors_name_the_option() {
         for (text, key, part) in [
             (r#"rate = "1mbit""#, "kind", "is missing"),
-            (r#"kind = "cake""#, "kind", "not a discipline"),
+            (r#"kind = "cake""#, "kind", "not a qdisc"),
             (r#"kind = 7"#, "kind", "integer"),
             (
                 r#"kind = "pfifo", limit = "10p""#,

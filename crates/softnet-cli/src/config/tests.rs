@@ -147,7 +147,7 @@ fn unknown_missing_and_mistyped_keys() {
         ),
         (
             "[[qdisc]]\nkind = \"prio\"\n",
-            "x.toml:1:3: key `qdisc`: is unknown; known here: engine, port, bridge (disciplines and filters belong to a port: \
+            "x.toml:1:3: key `qdisc`: is unknown; known here: engine, port, bridge (qdiscs and filters belong to a port: \
              [[port.qdisc]], [[port.filter]]; by themselves they are a tree for `softnet sim`)",
         ),
     ] {
@@ -374,7 +374,8 @@ fn steering_and_backlog() {
         "x.toml:7:11: key `port.rps`: there is no worker 2; they are numbered 0 to 1"
     );
     assert!(
-        error(&text("", "rfs = \"x\"")).starts_with("x.toml:7:7: key `port.rfs`: \"x\" is no way")
+        error(&text("", "rfs = \"x\""))
+            .starts_with("x.toml:7:7: key `port.rfs`: \"x\" is not a way")
     );
     assert_eq!(
         error(&text("max_backlog = 0", "")),

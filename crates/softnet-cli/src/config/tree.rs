@@ -16,10 +16,10 @@ use super::{mq, qdisc};
 
 /// Keys of a filter.
 const FILTER_KEYS: &[&str] = &[
-    "prio", "protocol", "src_ip", "dst_ip", "ip_proto", "src_port", "dst_port", "dscp", "mark",
-    "flowid", "classid",
+    "parent", "prio", "protocol", "src_ip", "dst_ip", "ip_proto", "src_port", "dst_port", "dscp",
+    "mark", "flowid", "classid",
 ];
-const HANDLE: &str = "a handle; write a discipline's like \"1:\" and a class's like \"1:2\"";
+const HANDLE: &str = "a handle; write a qdisc's like \"1:\" and a class's like \"1:2\"";
 
 /// What a port (or a file with a tree) asks for. `prefix` is the path of the keys, for messages.
 pub(super) fn spec(
@@ -96,7 +96,7 @@ fn add_qdisc(tree: &mut TreeSpec, options: &Options<'_>, mtu: u32) -> Result<(),
         // As the first table's, it goes without saying.
         None if tree.is_empty() => Handle::ROOT,
         None => {
-            let text = "is missing; add the class that the discipline is for, like \"1:2\"";
+            let text = "is missing; add the class that the qdisc is for, like \"1:2\"";
             return Err(options.problem("parent", options.span.clone(), text));
         }
     };
@@ -131,7 +131,7 @@ pub(super) fn put(
 /// tc-flower(8)'s words, where there is one: `protocol`, `src_ip`, `dst_ip`, `ip_proto`, `src_port`, `dst_port`; besides them `dscp` and `mark`. A filter with
 /// none of them is for all packets.
 pub(super) fn add_filter(tree: &mut TreeSpec, options: &Options<'_>) -> Result<(), Problem> {
-    options.only("filter", FILTER_KEYS)?;
+    options.only_besides(&[], "filter", FILTER_KEYS)?;
     let handle = |key| options.parsed(key, HANDLE, |text| text.parse::<Handle>().ok());
     let class_key = if options.find("classid").is_some() {
         "classid"
@@ -388,6 +388,17 @@ classid = "10:2"
                 "dst_ip = \"10.0.0.0/8\"",
                 "dst_ip = \"10.0.0.0/33\"",
                 "24:10: key `filter.dst_ip`: \"10.0.0.0/33\" is not",
+            ),
+            // Keys of a qdisc, which were ignored here.
+            (
+                "ip_proto = \"udp\"",
+                "kind = \"udp\"",
+                "25:1: key `filter.kind`: is not an option of filter",
+            ),
+            (
+                "ip_proto = \"udp\"",
+                "handle = \"1:\"",
+                "25:1: key `filter.handle`: is not an option of filter",
             ),
             (
                 "ip_proto = \"udp\"",

@@ -1,0 +1,197 @@
+//! `docs/configuration.md` against the parser: every key, default and error in it is true, and every
+//! key is in it.
+
+use std::collections::BTreeSet;
+
+use super::options::EVERYWHERE;
+use super::{Config, parse};
+
+/// One entry: `` - `key`: meaning. **Default** `1`. **Error** `0`: what is said ``.
+struct Entry {
+    key: String,
+    required: bool,
+    /// The default, where it can be written down.
+    default: Option<String>,
+    /// A wrong value, and how the problem begins.
+    error: (String, String),
+}
+
+/// The entries of the table that a heading names.
+struct Section {
+    table: String,
+    entries: Vec<Entry>,
+}
+
+fn reference() -> Vec<Section> {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/configuration.md");
+    let text = std::fs::read_to_string(path).expect("configuration.md");
+    let mut sections: Vec<Section> = Vec::new();
+    let mut lines = text.lines().peekable();
+    while let Some(line) = lines.next() {
+        if line.starts_with('#') {
+            let table = line.split('`').nth(1).unwrap_or_default().to_owned();
+            let entries = Vec::new();
+            sections.push(Section { table, entries });
+        } else if let Some(first) = line.strip_prefix("- ") {
+            let mut item = first.to_owned();
+            while let Some(more) = lines.next_if(|line| line.starts_with("  ")) {
+                item = format!("{item} {}", more.trim());
+            }
+            let section = sections.last_mut().expect("a heading");
+            section.entries.push(entry(&item));
+        }
+    }
+    sections.retain(|section| !section.table.is_empty());
+    sections
+}
+
+fn entry(item: &str) -> Entry {
+    let (rest, error) = item.split_once("**Error** `").expect(item);
+    let (value, problem) = error.split_once("`: ").expect(item);
+    let key = rest.split('`').nth(1).expect(item).to_owned();
+    let default = rest.split_once("**Default** `").map(|(_, text)| {
+        let (literal, _) = text.split_once('`').expect(item);
+        literal.to_owned()
+    });
+    let required = rest.contains("**Required**");
+    assert!(
+        required != rest.contains("**Default**"),
+        "{item}: required, or a default"
+    );
+    Entry {
+        key,
+        required,
+        default,
+        error: (value.to_owned(), problem.to_owned()),
+    }
+}
+
+/// What is in the file besides the table, what the table has of its own, and what comes after it.
+fn file_around(table: &str) -> (String, Vec<(&'static str, &'static str)>, &'static str) {
+    let port = "[engine]\nworkers = 2\n[[port]]\nname = \"p\"\ndriver = \"tap\"\n";
+    let qdisc = |kind| (port.to_owned() + "[port.qdisc]", vec![("kind", kind)], "");
+    match table {
+        "[engine]" => ("[engine]".to_owned(), vec![("workers", "2")], ""),
+        "[[port]]" => (
+            "[engine]\nworkers = 2\n[[port]]".to_owned(),
+            vec![("name", "\"p\""), ("driver", "\"tap\"")],
+            "",
+        ),
+        "mirror" => (port.to_owned() + "[port.mirror]", vec![("to", "\"p\"")], ""),
+        "redirect" => (
+            port.to_owned() + "[port.redirect]",
+            vec![("to", "\"p\"")],
+            "",
+        ),
+        "[[bridge]]" => (
+            port.to_owned() + "[[bridge]]",
+            vec![("name", "\"br0\"")],
+            "",
+        ),
+        "qdisc" => qdisc("\"pfifo\""),
+        "noqueue" => qdisc("\"noqueue\""),
+        "pfifo_fast" => qdisc("\"pfifo_fast\""),
+        "pfifo" => qdisc("\"pfifo\""),
+        "pfifo_head_drop" => qdisc("\"pfifo_head_drop\""),
+        "bfifo" => qdisc("\"bfifo\""),
+        "prio" => qdisc("\"prio\""),
+        "tbf" => {
+            let (before, mut own, after) = qdisc("\"tbf\"");
+            own.extend([
+                ("rate", "\"1mbit\""),
+                ("burst", "\"32k\""),
+                ("latency", "\"50ms\""),
+            ]);
+            (before, own, after)
+        }
+        "mq" => (
+            port.to_owned() + "queues = 2\n[port.qdisc]",
+            vec![("kind", "\"mq\"")],
+            "",
+        ),
+        "filter" => (
+            port.to_owned() + "[[port.filter]]",
+            vec![("flowid", "\"1:1\"")],
+            "[[port.qdisc]]\nkind = \"prio\"\nhandle = \"1:\"\n",
+        ),
+        other => panic!("a table that the test does not know: {other}"),
+    }
+}
+
+/// A file in which `key` of `table` has this value, or is left out.
+fn file_with(table: &str, key: &str, value: Option<&str>) -> String {
+    let (before, own, after) = file_around(table);
+    let mut text = format!("{before}\n");
+    for (name, value) in own.iter().filter(|(name, _)| *name != key) {
+        text += &format!("{name} = {value}\n");
+    }
+    if let Some(value) = value {
+        text += &format!("{key} = {value}\n");
+    }
+    text + after
+}
+
+fn read(text: &str) -> Result<Config, String> {
+    parse("x.toml", text).map_err(|error| error.problem)
+}
+
+#[test]
+fn defaults_and_errors_are_those_of_the_parser() {
+    for Section { table, entries } in reference() {
+        for Entry {
+            key,
+            required,
+            default,
+            error: (wrong, problem),
+        } in entries
+        {
+            let place = format!("{table}, {key}");
+            let without = read(&file_with(&table, &key, None));
+            if required {
+                let said = without.expect_err(&place);
+                assert!(said.starts_with("is missing"), "{place}: {said}");
+            } else if let Some(default) = default {
+                let with = read(&file_with(&table, &key, Some(&default)));
+                assert_eq!(without.expect(&place), with.expect(&place), "{place}");
+            } else {
+                without.expect(&place);
+            }
+            let said = read(&file_with(&table, &key, Some(&wrong))).expect_err(&place);
+            assert!(said.starts_with(&problem), "{place}: {said}");
+        }
+    }
+}
+
+#[test]
+fn every_key_of_the_parser_is_there() {
+    let sections = reference();
+    for Section { table, entries } in &sections {
+        let written: BTreeSet<&str> = entries.iter().map(|entry| entry.key.as_str()).collect();
+        assert_eq!(written.len(), entries.len(), "{table} has a key twice");
+        if table == "qdisc" {
+            assert_eq!(written, EVERYWHERE.iter().copied().collect());
+            continue;
+        }
+        let said = read(&file_with(table, "no_such_key", Some("1"))).expect_err(table);
+        let known = ["known here: ", "its options are "]
+            .iter()
+            .find_map(|words| said.split_once(words))
+            .map_or("", |(_, known)| known);
+        let known: BTreeSet<&str> = known.split(", ").filter(|key| !key.is_empty()).collect();
+        assert_eq!(written, known, "{table}: {said}");
+    }
+    // The tables themselves.
+    let said = read("no_such_table = 1\n").expect_err("a table");
+    let (_, known) = said.split_once("known here: ").expect("a list");
+    for table in known.split(", ") {
+        let named = |section: &Section| section.table.trim_matches(['[', ']']) == table;
+        assert!(sections.iter().any(named), "{table} is not there");
+    }
+    // The kinds of qdiscs.
+    let said = read(&file_with("qdisc", "kind", Some("\"no_such_kind\""))).expect_err("a kind");
+    let (_, kinds) = said.split_once("use ").expect("a list");
+    for kind in kinds.replace(" or ", ", ").split(", ") {
+        let named = |section: &Section| section.table == kind;
+        assert!(sections.iter().any(named), "{kind} is not there");
+    }
+}
