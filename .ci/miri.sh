@@ -5,4 +5,4 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 MIRIFLAGS="-Zmiri-strict-provenance -Zmiri-disable-isolation" \
   CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/miri" \
-  cargo +nightly miri test --locked -p softnet --lib -- -Zunstable-options --report-time
+  cargo +nightly miri test --locked -p softnet -p softnet-engine --lib --test tx -- -Zunstable-options --report-time

@@ -5,14 +5,14 @@ use std::fs::{self, OpenOptions};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
-use softnet::engine::{Engine, EngineStats, PortId, PortSetup};
 use softnet::mem::{Pool, PoolConfig};
-use softnet::qdisc::QdiscSpec;
 use softnet::stats::DropReason;
 use softnet::time::Clock;
 use softnet::tx::{DeviceStats, TxPolicy};
 use softnet::wire::EthernetAddress;
+use softnet_engine::{Engine, EngineStats, PortId, PortSetup};
 use softnet_io::{Buffers, InterfaceAddress, Links, Netns, Poller, PortRx, PortTx, Tap, TapConfig};
+use softnet_tc::QdiscSpec;
 
 use crate::{counters, skip, wait_for};
 

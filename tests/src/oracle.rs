@@ -8,9 +8,9 @@ use std::time::Instant;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
 use serde_json::Value;
 use softnet::mem::{Packet, PacketList, Pool, PoolConfig};
-use softnet::rx::{CountDrop, RxQueue};
 use softnet::stats::DropReason;
 use softnet::time::Time;
+use softnet_engine::rx::{CountDrop, RxQueue};
 use softnet_io::{Buffers, Links, Netns, Tap, TapConfig};
 
 use crate::{skip, sys};

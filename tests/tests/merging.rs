@@ -4,8 +4,8 @@
 use std::net::UdpSocket;
 
 use etherparse::PacketBuilder;
-use softnet::qdisc::{QdiscSpec, TbfSpec};
 use softnet::wire::VnetHeader;
+use softnet_tc::{QdiscSpec, TbfSpec};
 use softnet_tests::raw::PacketSocket;
 use softnet_tests::traffic::{Flow, is_silent, pattern, receive};
 use softnet_tests::{Lan, counters, wait_for};

@@ -11,9 +11,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use etherparse::PacketBuilder;
-use softnet::qdisc::{QdiscSpec, TbfSpec};
 use softnet::stats::DropReason;
 use softnet::wire::VnetHeader;
+use softnet_tc::{QdiscSpec, TbfSpec};
 use softnet_tests::raw::PacketSocket;
 use softnet_tests::traffic::{Pinger, ping};
 use softnet_tests::{Host, HostConfig, Lan, LanConfig, counters};

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use rustix::net::sockopt::set_socket_recv_buffer_size;
-use softnet::qdisc::{QdiscSpec, TbfSpec};
 use softnet::stats::DropReason;
+use softnet_tc::{QdiscSpec, TbfSpec};
 use softnet_tests::traffic::{Connection, Flow, is_silent, pattern, receive};
 use softnet_tests::{HostConfig, Lan, LanConfig, counters, wait_for};
 

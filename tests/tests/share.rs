@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use softnet::qdisc::{QdiscSpec, TbfSpec};
 use softnet::wire::VnetHeader;
+use softnet_tc::{QdiscSpec, TbfSpec};
 use softnet_tests::raw::PacketSocket;
 use softnet_tests::traffic::ping;
 use softnet_tests::{Host, HostConfig, Lan, LanConfig};

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use softnet::qdisc::{
-    ClassStats, FilterSpec, Handle, Match, PrioSpec, QdiscSpec, QdiscStats, TbfSpec, TreeSpec,
-};
+use softnet::qdisc::QdiscStats;
+use softnet_tc::{ClassStats, FilterSpec, Handle, Match, PrioSpec, QdiscSpec, TbfSpec, TreeSpec};
 use softnet_tests::traffic::{Flow, receive};
 use softnet_tests::{HostConfig, Lan, LanConfig, wait_for};
 

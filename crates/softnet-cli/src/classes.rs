@@ -1,8 +1,8 @@
 //! The disciplines and classes of every port, for people and for programs: the numbers of `tc -s qdisc show` and `tc -s class show`.
 
 use serde_json::{Value, json};
-use softnet::engine::{EngineStats, PortStats};
-use softnet::qdisc::{ClassStats, Handle};
+use softnet_engine::{EngineStats, PortStats};
+use softnet_tc::{ClassStats, Handle};
 
 use crate::report;
 

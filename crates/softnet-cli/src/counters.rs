@@ -1,8 +1,8 @@
 //! Everything that `softnet run` has counted when it ends: as text for people, as one object for programs.
 
 use serde_json::{Map, Value, json};
-use softnet::engine::{EngineStats, PortStats};
 use softnet::mem::PoolStats;
+use softnet_engine::{EngineStats, PortStats};
 
 use crate::{classes, report, workers};
 

@@ -6,8 +6,8 @@
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
-use softnet::engine::{MirredSpec, PortId};
 use softnet::wire::EthernetAddress;
+use softnet_engine::{MirredSpec, PortId};
 use softnet_io::Buffers;
 
 use crate::config::{ActionConfig, Config, Driver, PortConfig};

@@ -3,17 +3,17 @@
 use std::io;
 
 use rustix::thread::CpuSet;
-use softnet::engine::{EngineConfig, EngineError, PortSetup};
 use softnet::mem::{Pool, PoolConfig, PoolError};
 use softnet::time::Clock;
 use softnet::tx::{Features, TxPolicy};
+use softnet_engine::{EngineConfig, EngineError, PortSetup};
 use softnet_io::tap::OpenError;
 use softnet_io::{Buffers, Netns, NetnsError, Null, Poller, PortRx, PortTx, Tap, TapConfig};
 
 use crate::config::{Driver, PortConfig};
 
 /// An engine over every driver.
-pub(crate) type Engine = softnet::engine::Engine<PortRx, PortTx>;
+pub(crate) type Engine = softnet_engine::Engine<PortRx, PortTx>;
 
 /// Bytes of a buffer: an Ethernet frame of 1,792 bytes fits in one.
 const SMALL: usize = 2048;
@@ -178,7 +178,7 @@ impl Opened {
     pub(crate) fn setup(
         self,
         name: impl Into<String>,
-        qdisc: softnet::qdisc::QdiscSpec,
+        qdisc: softnet_tc::QdiscSpec,
         policy: TxPolicy,
     ) -> PortSetup<PortRx, PortTx> {
         let Opened { rx, tx, features } = self;

@@ -2,9 +2,9 @@
 
 use std::io::{self, Write};
 
-use softnet::engine::{Conservation, EngineStats};
-use softnet::rx::DeviceDrops;
 use softnet::stats::{Counts, DropReason, SAMPLE};
+use softnet_engine::rx::DeviceDrops;
+use softnet_engine::{Conservation, EngineStats};
 
 /// Writes to standard output. A reader that has gone away (`softnet demo | head`) is no error.
 pub(crate) fn print(text: &str) -> io::Result<()> {
@@ -164,8 +164,8 @@ pub(crate) fn ways_out(stats: &EngineStats) -> String {
 
 #[cfg(test)]
 mod tests {
-    use softnet::engine::PortStats;
     use softnet::tx::{ActionStats, DeviceStats, Distributions};
+    use softnet_engine::PortStats;
 
     use super::*;
 

@@ -1,8 +1,8 @@
 //! The workers' numbers, for people and for programs: the columns of `/proc/net/softnet_stat`, wake-ups, and where the time went.
 
 use serde_json::{Value, json};
-use softnet::engine::EngineStats;
-use softnet::rx::WorkerStats;
+use softnet_engine::EngineStats;
+use softnet_engine::rx::WorkerStats;
 
 use crate::report;
 

@@ -1,6 +1,6 @@
 //! Drivers: how packets get into Softnet and out of it.
 //!
-//! A driver implements [`RxQueue`](softnet::rx::RxQueue) and [`TxRing`](softnet::tx::TxRing) for its queues; [`PortRx`] and
+//! A driver implements [`RxQueue`](softnet_engine::rx::RxQueue) and [`TxRing`](softnet::tx::TxRing) for its queues; [`PortRx`] and
 //! [`PortTx`] gather the drivers, so that a worker dispatches without indirect calls. Beside them is what a driver needs from the
 //! system: network namespaces ([`Netns`]), interfaces ([`Links`]) and a place to sleep ([`Poller`]).
 //!

@@ -5,9 +5,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{EventfdFlags, eventfd};
 use softnet::mem::{Packet, PacketList};
-use softnet::rx::{CountDrop, Polled, RxQueue};
 use softnet::time::Time;
 use softnet::tx::{Features, Sent, TxRing, Xmit};
+use softnet_engine::rx::{CountDrop, Polled, RxQueue};
 
 /// A port without a device.
 #[derive(Debug)]

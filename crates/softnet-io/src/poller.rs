@@ -16,8 +16,9 @@ use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::io::Errno;
 use rustix::thread::CpuSet;
 use rustix::time::Timespec;
-use softnet::rx::{Sleep, Wake};
 use softnet::time::Time;
+use softnet::tx::Wake;
+use softnet_engine::rx::Sleep;
 
 /// Events taken at once; more wait for the next look (the list is served in turn, so none starves).
 const EVENTS: usize = 64;

@@ -4,9 +4,9 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use softnet::mem::{PacketList, Pool};
-use softnet::rx::{CountDrop, DeviceCounters, Polled, RxQueue};
 use softnet::time::Time;
 use softnet::tx::{Sent, TxRing, Xmit};
+use softnet_engine::rx::{CountDrop, DeviceCounters, Polled, RxQueue};
 
 use crate::{NullRx, NullTx, TapRx, TapTx};
 

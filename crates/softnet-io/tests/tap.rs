@@ -7,10 +7,10 @@ use std::net::{TcpListener, TcpStream};
 
 use common::*;
 use softnet::mem::PacketList;
-use softnet::rx::RxQueue;
 use softnet::time::Time;
 use softnet::tx::{Features, Sent};
 use softnet::wire::{Checksum, Gso, GsoKind};
+use softnet_engine::rx::RxQueue;
 use softnet_io::{Buffers, Tap};
 
 #[test]

@@ -4,11 +4,11 @@ mod common;
 
 use common::*;
 use softnet::mem::PacketList;
-use softnet::rx::{DeviceDrops, RxQueue};
 use softnet::stats::DropReason;
 use softnet::time::Time;
 use softnet::tx::Sent;
 use softnet::wire::{Gso, GsoKind};
+use softnet_engine::rx::{DeviceDrops, RxQueue};
 use softnet_io::tap::OpenError;
 use softnet_io::{Buffers, Links, Tap, TapConfig};
 

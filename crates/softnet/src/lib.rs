@@ -13,13 +13,9 @@
 
 #![deny(unsafe_code)]
 
-pub mod engine;
-pub mod forward;
 pub mod mem;
 pub mod packet;
 pub mod qdisc;
-pub mod rx;
-pub mod sim;
 pub mod stats;
 pub mod sync;
 pub mod time;
@@ -27,5 +23,5 @@ pub mod tx;
 
 pub use softnet_wire as wire;
 
-#[cfg(test)]
-mod testing;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;

@@ -1,19 +1,17 @@
-//! Drivers for the library's own tests: rings that remember what they sent, queues that are fed by the test, a sleeper without system calls.
+//! For tests of this crate and of others (feature `testing`): rings that remember what they sent,
+//! frames, patience.
 
-use std::io;
-use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::mem::{Packet, PacketList, Pool, PoolConfig};
-use crate::rx::{CountDrop, Polled, RxQueue, Sleep, Wake};
 use crate::stats::DropReason;
-use crate::time::Time;
-use crate::tx::{Sent, TxRing, Xmit};
+use crate::tx::{Sent, TxRing, Wake, Xmit};
 use crate::wire::VnetHeader;
 
-pub(crate) fn pool(buffers: usize) -> Pool {
+/// A pool of so many buffers of 2048 bytes.
+pub fn pool(buffers: usize) -> Pool {
     Pool::new(PoolConfig {
         buffers,
         buffer_size: 2048,
@@ -23,12 +21,12 @@ pub(crate) fn pool(buffers: usize) -> Pool {
 
 /// A packet, as soon as there is one: with many threads on few CPUs, what the caches of threads that were preempted inside the pool hold can be had
 /// by nobody else for a while.
-pub(crate) fn packet(pool: &Pool) -> Packet {
+pub fn packet(pool: &Pool) -> Packet {
     patiently(pool, || pool.alloc().ok())
 }
 
 /// Waits until about `n` buffers are free: back-pressure from what is queued.
-pub(crate) fn wait_for_buffers(pool: &Pool, n: usize) {
+pub fn wait_for_buffers(pool: &Pool, n: usize) {
     patiently(pool, || (pool.stats().free >= n).then_some(()));
 }
 
@@ -46,14 +44,16 @@ fn patiently<T>(pool: &Pool, mut attempt: impl FnMut() -> Option<T>) -> T {
 }
 
 /// A worker that needs no waking: it is the test.
-pub(crate) struct NoWake;
+#[derive(Debug)]
+pub struct NoWake;
 
 impl Wake for NoWake {
     fn wake(&self) {}
 }
 
 /// Counts a thread as done, also if it panics: those that wait for it then end, and the test fails instead of standing still.
-pub(crate) struct Done<'a>(pub(crate) &'a AtomicU64);
+#[derive(Debug)]
+pub struct Done<'a>(pub &'a AtomicU64);
 
 impl Drop for Done<'_> {
     fn drop(&mut self) {
@@ -62,7 +62,7 @@ impl Drop for Done<'_> {
 }
 
 /// An Ethernet frame of `len` bytes between stations number `to` and `from` (0: broadcast), marked `mark`.
-pub(crate) fn frame(pool: &Pool, to: u8, from: u8, len: usize, mark: u32) -> Packet {
+pub fn frame(pool: &Pool, to: u8, from: u8, len: usize, mark: u32) -> Packet {
     let mut p = packet(pool);
     let mut bytes = vec![0; len];
     bytes[..6].copy_from_slice(&if to == 0 {
@@ -79,28 +79,31 @@ pub(crate) fn frame(pool: &Pool, to: u8, from: u8, len: usize, mark: u32) -> Pac
 
 /// What a [`RecordingRing`] sent, and how much it still takes.
 #[derive(Debug)]
-pub(crate) struct Record {
-    pub(crate) sent: Mutex<Vec<(u32, usize)>>,
+pub struct Record {
+    /// Marks and lengths.
+    pub sent: Mutex<Vec<(u32, usize)>>,
     /// Packets it takes before it is full.
-    pub(crate) room: AtomicUsize,
+    pub room: AtomicUsize,
     /// Packets it will refuse for good.
-    pub(crate) refuse: AtomicUsize,
+    pub refuse: AtomicUsize,
     /// Calls of the driver.
-    pub(crate) calls: AtomicU64,
+    pub calls: AtomicU64,
 }
 
 impl Record {
-    pub(crate) fn marks(&self) -> Vec<u32> {
+    /// The marks of what was sent.
+    pub fn marks(&self) -> Vec<u32> {
         self.sent.lock().unwrap().iter().map(|s| s.0).collect()
     }
 }
 
 /// A transmit ring that remembers marks and lengths.
 #[derive(Debug)]
-pub(crate) struct RecordingRing(pub(crate) Arc<Record>);
+pub struct RecordingRing(pub Arc<Record>);
 
 impl RecordingRing {
-    pub(crate) fn new() -> (RecordingRing, Arc<Record>) {
+    /// A ring, and its record.
+    pub fn new() -> (RecordingRing, Arc<Record>) {
         let record = Arc::new(Record {
             sent: Mutex::default(),
             room: AtomicUsize::new(usize::MAX),
@@ -146,75 +149,8 @@ impl TxRing for RecordingRing {
     }
 }
 
-/// A receive queue that delivers what the test puts in.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct FedQueue(pub(crate) Arc<Mutex<Feed>>);
-
-#[derive(Debug, Default)]
-pub(crate) struct Feed {
-    pub(crate) packets: PacketList,
-    pub(crate) gone: bool,
-}
-
-impl RxQueue for FedQueue {
-    fn poll(
-        &mut self,
-        budget: usize,
-        _: Time,
-        out: &mut PacketList,
-        _: &mut dyn CountDrop,
-    ) -> Polled {
-        let mut feed = self.0.lock().unwrap();
-        feed.packets.split_wire_packets(budget, out);
-        Polled {
-            more: !feed.packets.is_empty(),
-            gone: feed.gone,
-        }
-    }
-    fn fd(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-}
-
-/// Sleeps on a condition variable, at most a millisecond (fed queues have no file to wait for).
-#[derive(Default)]
-pub(crate) struct CondSleeper(Arc<CondWaker>);
-
-#[derive(Default)]
-struct CondWaker {
-    woken: Mutex<bool>,
-    condition: Condvar,
-}
-
-impl Wake for CondWaker {
-    fn wake(&self) {
-        *self.woken.lock().unwrap() = true;
-        self.condition.notify_one();
-    }
-}
-
-impl Sleep for CondSleeper {
-    fn watch(&mut self, _: BorrowedFd<'_>, _: usize) -> io::Result<()> {
-        Ok(())
-    }
-    fn unwatch(&mut self, _: BorrowedFd<'_>) {}
-    fn sleep(&mut self, _: Time, _: Option<Time>, _: &mut Vec<usize>) {
-        let woken = self.0.woken.lock().unwrap();
-        let wait = Duration::from_millis(1);
-        let (mut woken, _) = self
-            .0
-            .condition
-            .wait_timeout_while(woken, wait, |w| !*w)
-            .unwrap();
-        *woken = false;
-    }
-    fn waker(&self) -> Arc<dyn Wake> {
-        self.0.clone()
-    }
-}
-
 /// A pool of buffers for large frames.
-pub(crate) fn large_pool(buffers: usize) -> Pool {
+pub fn large_pool(buffers: usize) -> Pool {
     Pool::new(PoolConfig {
         buffers,
         buffer_size: 65_536,
@@ -223,7 +159,7 @@ pub(crate) fn large_pool(buffers: usize) -> Pool {
 }
 
 /// A large TCP frame with `payload` bytes, to be cut into segments of `size`, as a driver receives it.
-pub(crate) fn large_tcp(pool: &Pool, payload: u16, size: u16, mark: u32) -> Packet {
+pub fn large_tcp(pool: &Pool, payload: u16, size: u16, mark: u32) -> Packet {
     let mut bytes = vec![0; 54 + usize::from(payload)];
     bytes[5] = 2;
     bytes[11] = 1;

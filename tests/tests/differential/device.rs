@@ -1,12 +1,13 @@
 //! Disciplines right above a device: G1, G2, G7, G9.
 
+use softnet_tc::AnyQdisc;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use softnet::mem::{Packet, PacketList};
-use softnet::rx::{Doorbell, Wake};
 use softnet::stats::DropReason;
 use softnet::tx::{Device, DeviceConfig, Features, Sent, TxRing, Xmit, XmitResult};
+use softnet::tx::{Notifier, Wake};
 use softnet_tests::oracle::KernelQdisc;
 
 use super::*;
@@ -41,7 +42,7 @@ impl Wake for NoWake {
 }
 
 struct OurDevice {
-    device: Device<Ring>,
+    device: Device<Ring, AnyQdisc>,
     pool: Pool,
     taken: Vec<Arc<Mutex<Vec<Vec<u8>>>>>,
 }
@@ -58,16 +59,16 @@ impl OurDevice {
             room,
             taken: taken.clone(),
         });
+        let qdiscs = qdisc.instances(queues, &pool).expect("a qdisc");
         let config = DeviceConfig {
             name: "x0".into(),
             features: Features::default(),
-            qdisc,
             policy: Default::default(),
         };
-        let doorbell = Arc::new(Doorbell::new(queues, Arc::new(NoWake)));
-        let homes: Vec<_> = (0..queues).map(|n| (doorbell.clone(), n)).collect();
+        let notifier = Arc::new(Notifier::new(queues, Arc::new(NoWake)));
+        let homes: Vec<_> = (0..queues).map(|n| (notifier.clone(), n)).collect();
         OurDevice {
-            device: Device::new(config, rings.collect(), &pool, &homes).expect("a device"),
+            device: Device::new(config, rings.collect(), qdiscs, &pool, &homes),
             pool,
             taken,
         }

@@ -1,7 +1,7 @@
 //! Disciplines below a shaper that is shut: G3, G10 and G11, and packets at random.
 
-use softnet::qdisc::{Handle, QdiscSpec};
 use softnet::time::Time;
+use softnet_tc::{Handle, QdiscSpec};
 use softnet_tests::oracle::KernelQdisc;
 
 use super::*;

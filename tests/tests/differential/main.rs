@@ -11,9 +11,10 @@ mod times;
 use std::convert::Infallible;
 
 use softnet::mem::{Packet, Pool, PoolConfig};
-use softnet::qdisc::{Handle, QdiscEnv, QdiscSpec, QdiscStats, TbfSpec, Tree, TreeSpec};
-use softnet::sim::{SimLink, Simulator};
+use softnet::qdisc::QdiscStats;
 use softnet::time::Time;
+use softnet_tc::sim::{SimLink, Simulator};
+use softnet_tc::{Handle, QdiscEnv, QdiscSpec, TbfSpec, Tree, TreeSpec};
 use softnet_tests::oracle::TcStats;
 
 /// A frame with a number, of an EtherType that nobody answers.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use softnet::qdisc::{Handle, LinkCost, LinkLayer, QdiscSpec};
+use softnet_tc::{Handle, LinkCost, LinkLayer, QdiscSpec};
 use softnet_tests::oracle::KernelQdisc;
 
 use super::*;

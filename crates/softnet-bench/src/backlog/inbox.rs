@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use softnet::mem::PacketList;
-use softnet::rx::{Backlog, BacklogOwner, Doorbell, HaltPoll, MAX_BACKLOG, Sleep, Wake};
 use softnet::time::Clock;
+use softnet::tx::{Notifier, Wake};
+use softnet_engine::rx::{Backlog, BacklogOwner, HaltPoll, MAX_BACKLOG, Sleep};
 use softnet_io::Poller;
 
 use crate::baselines::snapshot::{Snapshot, SnapshotOwner};
@@ -61,10 +62,10 @@ pub(crate) fn make(name: &str) -> Result<Pair, BenchError> {
     })
 }
 
-/// Softnet's backlog, doorbell and busy polling, as its workers use them.
+/// Softnet's backlog, notifier and busy polling, as its workers use them.
 struct Ours {
     backlog: Arc<Backlog>,
-    doorbell: Arc<Doorbell>,
+    notifier: Arc<Notifier>,
 }
 
 struct OursOwner {
@@ -79,7 +80,7 @@ fn softnet(poller: Poller, busy_poll: Duration) -> Pair {
     let (backlog, owner) = Backlog::new(MAX_BACKLOG);
     let inbox = Arc::new(Ours {
         backlog,
-        doorbell: Arc::new(Doorbell::new(1, poller.waker())),
+        notifier: Arc::new(Notifier::new(1, poller.waker())),
     });
     let owner = OursOwner {
         inbox: inbox.clone(),
@@ -97,15 +98,15 @@ impl Inbox for Ours {
     }
 
     fn kick(&self) {
-        self.doorbell.wake();
+        self.notifier.wake();
     }
 
     fn wakes(&self) -> Option<u64> {
-        Some(self.doorbell.wakes())
+        Some(self.notifier.wakes())
     }
 
     fn stop(&self) {
-        self.doorbell.ring(0);
+        self.notifier.notify(0);
     }
 }
 
@@ -117,11 +118,11 @@ impl Owner for OursOwner {
     fn wait(&mut self) {
         self.owner.done();
         let start = self.clock.now();
-        let Ours { backlog, doorbell } = &*self.inbox;
+        let Ours { backlog, notifier } = &*self.inbox;
         if self.halt_poll.look_around(
             start,
             &self.clock,
-            || !backlog.is_empty() || !doorbell.is_silent(),
+            || !backlog.is_empty() || !notifier.is_quiet(),
             || {
                 self.poller.give_way();
                 false
@@ -130,7 +131,7 @@ impl Owner for OursOwner {
             return;
         }
         let poller = &mut self.poller;
-        doorbell.sleep_if(
+        notifier.sleep_if(
             || backlog.is_empty(),
             || poller.sleep(start, None, &mut Vec::new()),
         );

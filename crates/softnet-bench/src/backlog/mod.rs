@@ -8,9 +8,9 @@
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use softnet::engine::Engine;
 use softnet::mem::{Pool, PoolConfig};
 use softnet::time::Clock;
+use softnet_engine::Engine;
 use softnet_io::{Poller, PortRx, PortTx};
 
 use crate::buffers::pinned::Cpus;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use softnet::mem::PacketList;
-use softnet::rx::{BUDGET, WEIGHT};
+use softnet_engine::rx::{BUDGET, WEIGHT};
 
 use super::inbox::{Inbox, Owner};
 

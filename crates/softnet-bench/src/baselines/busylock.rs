@@ -5,8 +5,8 @@ use std::sync::atomic::AtomicBool;
 
 use crossbeam_utils::CachePadded;
 use softnet::mem::{PacketList, Pool};
-use softnet::qdisc::AnyQdisc;
 use softnet::time::Time;
+use softnet_tc::AnyQdisc;
 
 use super::linux::Linux;
 use super::ticket::{self, Ticket};

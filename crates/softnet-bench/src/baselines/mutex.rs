@@ -2,9 +2,9 @@
 
 use parking_lot::Mutex;
 use softnet::mem::{PacketList, Pool};
-use softnet::qdisc::AnyQdisc;
 use softnet::stats::DropCounters;
 use softnet::time::Time;
+use softnet_tc::AnyQdisc;
 
 use crate::tx_adopt::{Path, Sink, Stage, Ticks};
 

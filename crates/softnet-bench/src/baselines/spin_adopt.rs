@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crossbeam_utils::CachePadded;
 use softnet::mem::{PacketAdoption, PacketList, Pool};
-use softnet::qdisc::AnyQdisc;
 use softnet::stats::DropReason;
 use softnet::time::Time;
 use softnet::tx::TxPolicy;
+use softnet_tc::AnyQdisc;
 
 use super::linux::Linux;
 use crate::tx_adopt::{Path, Sink, Ticks};

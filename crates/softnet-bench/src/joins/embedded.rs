@@ -4,13 +4,13 @@
 
 use std::time::Duration;
 
-use softnet::engine::{Engine, EngineStats, PortSetup};
 use softnet::mem::{Pool, PoolConfig, PoolStats};
-use softnet::qdisc::QdiscSpec;
-use softnet::rx::SteeringSpec;
 use softnet::time::Clock;
 use softnet::tx::TxPolicy;
+use softnet_engine::rx::SteeringSpec;
+use softnet_engine::{Engine, EngineStats, PortSetup};
 use softnet_io::{Buffers, InterfaceAddress, Poller, Tap, TapConfig, TapRx, TapTx};
+use softnet_tc::QdiscSpec;
 
 use super::{InProcess, Join, Wiring};
 use crate::error::BenchError;
@@ -109,7 +109,8 @@ impl InProcess for Embedded {
         let conservation = stats.conservation();
         let large = self.buffers.large.as_ref().map(Pool::stats);
         let pools = |of: fn(&PoolStats) -> u64| of(&stats.pool) + large.as_ref().map_or(0, of);
-        let workers = |of: fn(&softnet::rx::WorkerStats) -> u64| stats.workers.iter().map(of).sum();
+        let workers =
+            |of: fn(&softnet_engine::rx::WorkerStats) -> u64| stats.workers.iter().map(of).sum();
         Ok(Counters {
             frames: workers(|w| w.processed),
             packets: conservation.tx,

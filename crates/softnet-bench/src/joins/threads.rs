@@ -7,14 +7,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
-use softnet::forward::{AGEING, Bridge, Verdict};
 use softnet::mem::{PacketList, Pool, PoolStats};
-use softnet::qdisc::{QdiscEnv, QdiscSpec};
-use softnet::rx::{CountDrop, RxQueue, Sleep, WEIGHT, Wake};
 use softnet::stats::{DropCounters, DropReason};
 use softnet::time::{Clock, Time};
+use softnet::tx::Wake;
 use softnet::tx::{DeviceConfig, Standalone, TxPolicy};
+use softnet_engine::forward::{AGEING, Bridge, Verdict};
+use softnet_engine::rx::{CountDrop, RxQueue, Sleep, WEIGHT};
 use softnet_io::{Buffers, Poller, Tap, TapRx, TapTx};
+use softnet_tc::{AnyQdisc, QdiscEnv, QdiscSpec};
 
 use super::embedded::{self, Counters, DRAIN};
 use super::{InProcess, Join, Wiring};
@@ -37,7 +38,7 @@ pub(crate) enum PortThreads {
 
 /// The sending side of a port.
 enum Out {
-    Lockless(Standalone<TapTx>),
+    Lockless(Standalone<TapTx, AnyQdisc>),
     Locked(Box<Mutex<Stage<TapTx>>>),
 }
 
@@ -164,11 +165,11 @@ impl Join for PortThreads {
                     let config = DeviceConfig {
                         name: tap.name,
                         features: tap.features,
-                        qdisc,
                         policy: TxPolicy::default(),
                     };
                     let pool = &buffers.small;
-                    let device = Standalone::start(config, vec![tx], pool, clock.clone());
+                    let qdiscs = qdisc.instances(1, pool).map_err(embedded::failed)?;
+                    let device = Standalone::start(config, vec![tx], qdiscs, pool, clock.clone());
                     Out::Lockless(device.map_err(embedded::failed)?)
                 }
                 PortThreads::Locked => {

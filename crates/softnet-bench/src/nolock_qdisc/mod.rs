@@ -15,8 +15,8 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use softnet::qdisc::{PrioSpec, QdiscSpec, TbfSpec};
 use softnet::tx::ServedBy;
+use softnet_tc::{PrioSpec, QdiscSpec, TbfSpec};
 
 use crate::error::BenchError;
 use crate::interleave::{Variant, interleave};

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crossbeam_queue::ArrayQueue;
 use parking_lot::Mutex;
 use softnet::mem::{PacketList, Pool};
-use softnet::qdisc::AnyQdisc;
 use softnet::stats::{DropCounters, DropReason};
 use softnet::time::Time;
+use softnet_tc::AnyQdisc;
 
 use super::path::{Path, Sink, Stage};
 use super::ticks::Ticks;

@@ -5,9 +5,9 @@ use std::sync::atomic::AtomicBool;
 
 use crossbeam_utils::CachePadded;
 use softnet::mem::{PacketList, Pool};
-use softnet::qdisc::{AnyQdisc, MqSpec, QdiscEnv, QdiscSpec};
 use softnet::time::Time;
 use softnet::tx::{DeviceConfig, Features, ServedBy, Standalone, TxPolicy, XmitResult};
+use softnet_tc::{AnyQdisc, MqSpec, QdiscEnv, QdiscSpec};
 
 use super::crossbeam::Crossbeam;
 use super::load::{self, Outcome, Plan};
@@ -122,12 +122,13 @@ impl Stand<'_> {
         let config = DeviceConfig {
             name: "bench".to_owned(),
             features: Features::default(),
-            qdisc,
             policy,
         };
-        Standalone::start(config, sinks, pool, self.ticks.clock())
+        let failed = |e: &dyn std::fmt::Display| BenchError::Measure(e.to_string());
+        let qdiscs = qdisc.instances(sinks.len(), pool).map_err(|e| failed(&e))?;
+        Standalone::start(config, sinks, qdiscs, pool, self.ticks.clock())
             .map(Softnet)
-            .map_err(|e| BenchError::Measure(e.to_string()))
+            .map_err(|e| failed(&e))
     }
 }
 
@@ -164,7 +165,7 @@ impl<P: Path> Path for Several<P> {
 
 /// See [`Stand::softnet`].
 #[derive(Debug)]
-struct Softnet(Standalone<Sink>);
+struct Softnet(Standalone<Sink, AnyQdisc>);
 
 impl Path for Softnet {
     const SERVED: bool = false;

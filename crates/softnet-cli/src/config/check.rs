@@ -5,11 +5,11 @@ use std::net::IpAddr;
 use std::ops::Range;
 use std::thread;
 
-use softnet::qdisc::QdiscSpec;
-use softnet::rx::SteeringSpec;
 use softnet::tx::MAX_CPUS;
 use softnet::wire::EthernetAddress;
+use softnet_engine::rx::SteeringSpec;
 use softnet_io::InterfaceAddress;
+use softnet_tc::QdiscSpec;
 use toml::Spanned;
 
 use super::error::Problem;

@@ -16,13 +16,13 @@ mod way_out;
 
 use std::path::Path;
 
-use softnet::engine::EngineConfig;
-use softnet::forward::{MirredDir, MirredMode};
-use softnet::qdisc::QdiscSpec;
-use softnet::rx::SteeringSpec;
 use softnet::tx::{QueueMap, TxPolicy};
 use softnet::wire::EthernetAddress;
+use softnet_engine::EngineConfig;
+use softnet_engine::forward::{MirredDir, MirredMode};
+use softnet_engine::rx::SteeringSpec;
 use softnet_io::InterfaceAddress;
+use softnet_tc::QdiscSpec;
 
 use error::Problem;
 pub(crate) use error::{ConfigError, Place};

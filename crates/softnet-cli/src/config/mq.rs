@@ -1,6 +1,6 @@
 //! `kind = "mq"` and the tables below it: what each transmit queue has. A queue's class is its number plus 1, as in tc: `parent = "1:2"` is queue 1.
 
-use softnet::qdisc::{Handle, QdiscSpec, TreeSpec};
+use softnet_tc::{Handle, QdiscSpec, TreeSpec};
 use toml::Spanned;
 
 use super::check::QUEUES_MAX;
@@ -88,7 +88,7 @@ fn below(queues: &mut [TreeSpec], class: Handle) -> Option<&mut TreeSpec> {
 
 #[cfg(test)]
 mod tests {
-    use softnet::qdisc::QdiscSpec;
+    use softnet_tc::QdiscSpec;
 
     use super::super::parse_tree;
 

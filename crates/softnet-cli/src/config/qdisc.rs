@@ -1,8 +1,6 @@
 //! `qdisc = { kind = "tbf", rate = "100mbit", … }`: tc's option names and units, to a [`QdiscSpec`].
 
-use softnet::qdisc::{
-    LinkCost, LinkLayer, MAX_BANDS, MqSpec, PrioSpec, QdiscSpec, SpecError, TbfSpec,
-};
+use softnet_tc::{LinkCost, LinkLayer, MAX_BANDS, MqSpec, PrioSpec, QdiscSpec, SpecError, TbfSpec};
 use toml::Value;
 
 use super::error::Problem;

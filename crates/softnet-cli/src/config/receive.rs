@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use softnet::engine::EngineConfig;
-use softnet::rx::{BACKLOG_LIMIT, Rfs, SteeringSpec};
+use softnet_engine::EngineConfig;
+use softnet_engine::rx::{BACKLOG_LIMIT, Rfs, SteeringSpec};
 
 use super::check::number;
 use super::error::Problem;

@@ -1,6 +1,6 @@
 //! Whole files: what they become, and the exact line printed for what is wrong.
 
-use softnet::qdisc::TbfSpec;
+use softnet_tc::TbfSpec;
 
 use super::*;
 
@@ -345,7 +345,7 @@ fn an_unreadable_file() {
 
 #[test]
 fn steering_and_backlog() {
-    use softnet::rx::Rfs;
+    use softnet_engine::rx::Rfs;
     let text = |engine: &str, port: &str| {
         format!(
             "[engine]\nworkers = 2\n{engine}\n[[port]]\nname = \"a\"\ndriver = \"null\"\n{port}\n"

@@ -3,10 +3,8 @@
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
-use softnet::qdisc::{
-    FilterSpec, Handle, Match, Prefix, QdiscSpec, SpecError, TreeError, TreeSpec,
-};
 use softnet::wire::Network;
+use softnet_tc::{FilterSpec, Handle, Match, Prefix, QdiscSpec, SpecError, TreeError, TreeSpec};
 use toml::Spanned;
 
 use super::error::Problem;

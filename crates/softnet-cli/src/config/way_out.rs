@@ -7,8 +7,8 @@ use std::ops::Range;
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, de};
-use softnet::forward::{MirredDir, MirredMode};
 use softnet::tx::{MAX_CLASSES, MAX_CPUS, MAX_QUEUES, QueueMap, QueueMapError, TcQueues};
+use softnet_engine::forward::{MirredDir, MirredMode};
 use toml::Spanned;
 
 use super::check::{QUEUES_MAX, number};

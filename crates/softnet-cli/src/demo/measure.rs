@@ -4,7 +4,7 @@ use std::io;
 use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
-use softnet::qdisc::{QdiscSpec, TbfSpec};
+use softnet_tc::{QdiscSpec, TbfSpec};
 
 use super::progress::{Phase, Progress, REFRESH};
 use super::results::{Measured, Shaped, UdpResult};

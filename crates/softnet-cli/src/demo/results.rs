@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
-use softnet::engine::{Conservation, EngineStats};
 use softnet::stats::DropReason;
+use softnet_engine::{Conservation, EngineStats};
 
 use super::traffic::ping::{RoundTrips, Via};
 use super::traffic::tcp::Transfer;

@@ -11,12 +11,12 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use softnet::engine::{EngineConfig, EngineError, EngineStats, PortId};
-use softnet::qdisc::QdiscSpec;
 use softnet::tx::DeviceStats;
 use softnet::tx::TxPolicy;
+use softnet_engine::{EngineConfig, EngineError, EngineStats, PortId};
 use softnet_io::tap::OpenError;
 use softnet_io::{Buffers, InterfaceAddress, Netns, NetnsError, PortRx, Tap, TapConfig};
+use softnet_tc::QdiscSpec;
 
 use super::host::Host;
 use crate::plant::{self, Engine, Opened, PlantError};

@@ -3,8 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::ops::RangeInclusive;
 
-use softnet::sim::{Flow, Pattern};
 use softnet::time::Time;
+use softnet_tc::sim::{Flow, Pattern};
 
 use crate::config::units;
 

@@ -1,4 +1,4 @@
-//! `softnet sim`: a tree of disciplines in virtual time, fed by a capture or by generated flows. Thin: the simulator is `softnet::sim`; [`capture`] reads and
+//! `softnet sim`: a tree of disciplines in virtual time, fed by a capture or by generated flows. Thin: the simulator is `softnet_tc::sim`; [`capture`] reads and
 //! writes pcap files, [`generate`] reads flows, [`output`] prints.
 
 mod capture;
@@ -10,10 +10,10 @@ use std::path::PathBuf;
 
 use clap::Args;
 use softnet::mem::{Packet, Pool, PoolConfig};
-use softnet::qdisc::{Handle, QdiscEnv, QdiscSpec, Tree, TreeSpec};
-use softnet::sim::{Arrivals, Flow, Report, SimLink, Simulator};
 use softnet::time::Time;
 use softnet::wire::Network;
+use softnet_tc::sim::{Arrivals, Flow, Report, SimLink, Simulator};
+use softnet_tc::{Handle, QdiscEnv, QdiscSpec, Tree, TreeSpec};
 
 use crate::config::{self, units};
 use crate::failure::{Exit, Failure};
@@ -193,7 +193,7 @@ fn simulate(options: &Options, spec: QdiscSpec) -> Result<(Report, Outside), Fai
     Ok((report, outside))
 }
 
-fn as_tree(spec: QdiscSpec) -> Result<TreeSpec, softnet::qdisc::SpecError> {
+fn as_tree(spec: QdiscSpec) -> Result<TreeSpec, softnet_tc::SpecError> {
     match spec {
         QdiscSpec::Tree(tree) => Ok(tree),
         one => {
@@ -212,7 +212,7 @@ fn flows(flows: &[Flow]) -> Result<Vec<FlowArrivals<'_>>, Failure> {
         .iter()
         .map(|flow| Ok((flow, arrivals(flow)?)))
         .collect();
-    all.map_err(|error: softnet::sim::FlowError| {
+    all.map_err(|error: softnet_tc::sim::FlowError| {
         Failure::because(Exit::Config, "cannot generate a flow", &error)
     })
 }

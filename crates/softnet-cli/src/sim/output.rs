@@ -1,9 +1,9 @@
 //! What a simulation found, as a table and as JSON.
 
 use serde_json::{Value, json};
-use softnet::qdisc::Handle;
-use softnet::sim::Report;
 use softnet::stats::DropReason;
+use softnet_tc::Handle;
+use softnet_tc::sim::Report;
 
 use super::Outside;
 use crate::{classes, report};

@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use softnet::rx::{DeviceCounters, DeviceDrops};
+use softnet_engine::rx::{DeviceCounters, DeviceDrops};
 
 use crate::Links;
 

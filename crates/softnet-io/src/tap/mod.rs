@@ -5,7 +5,7 @@
 //! per system call. (Plain `read` and `write`, not io_uring: see `docs/results/tap-io.md`.)
 //!
 //! The device exists as long as one of its queues does, unless it is removed from outside: then
-//! [`Polled::gone`](softnet::rx::Polled) tells. Only [`Tap::open`] may block, for the kernel to configure the interface.
+//! [`Polled::gone`](softnet_engine::rx::Polled) tells. Only [`Tap::open`] may block, for the kernel to configure the interface.
 
 mod link;
 mod rx;

@@ -11,10 +11,10 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use softnet::mem::{HEADROOM, Packet, PacketList, Pool};
-use softnet::rx::{CountDrop, DeviceCounters, Polled, RxQueue};
 use softnet::stats::DropReason;
 use softnet::time::Time;
 use softnet::wire::{MAX_FRAME, VNET_HDR_LEN, VnetHeader};
+use softnet_engine::rx::{CountDrop, DeviceCounters, Polled, RxQueue};
 
 use super::{Buffers, TapLink};
 

@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use softnet::mem::{Packet, PacketList, Pool, PoolConfig};
-use softnet::rx::{CountDrop, Polled, RxQueue};
 use softnet::stats::DropReason;
 use softnet::time::Time;
+use softnet_engine::rx::{CountDrop, Polled, RxQueue};
 use softnet_io::{Buffers, Links, Netns, Tap, TapConfig, TapRx};
 
 pub(crate) use device::*;

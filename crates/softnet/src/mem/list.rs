@@ -143,7 +143,7 @@ impl PacketList {
     }
 
     /// Moves packets from the front to the end of `to` until they stand for `n` wire packets or more, or all. Returns for how many they stand.
-    pub(crate) fn split_wire_packets(&mut self, n: usize, to: &mut PacketList) -> usize {
+    pub fn split_wire_packets(&mut self, n: usize, to: &mut PacketList) -> usize {
         self.split(n as u64, to, Packet::wire_packets) as usize
     }
 

@@ -61,14 +61,14 @@ impl Packet {
     }
 
     /// Whether the first wire packets were made of a large frame, which must then make the others.
-    pub(crate) fn is_partial(&self) -> bool {
+    pub fn is_partial(&self) -> bool {
         self.header().gso.kind & PARTIAL != 0
     }
 
     /// Bytes of the buffers that the packet keeps from others while it waits, whatever they hold
     /// (the kernel's `truesize`). Of data that it shares it counts all.
     #[inline]
-    pub(crate) fn memory(&self) -> u64 {
+    pub fn memory(&self) -> u64 {
         let own = super::buffer_size(self.0) as u64;
         if self.header().flags.any(Flags::CHAINED | Flags::SHARED) {
             own + self.other_memory()
@@ -113,7 +113,7 @@ impl Packet {
 
     /// [`wire_len`](Packet::wire_len) and [`wire_packets`](Packet::wire_packets).
     #[inline]
-    pub(crate) fn wire(&self) -> (u64, u64) {
+    pub fn wire(&self) -> (u64, u64) {
         let h = self.header();
         if h.gso.kind == 0 {
             (u64::from(h.total_len), 1)
@@ -124,7 +124,7 @@ impl Packet {
 
     /// Whether a device without offloads can send it as it is, up to its length.
     #[inline]
-    pub(crate) fn is_plain(&self) -> bool {
+    pub fn is_plain(&self) -> bool {
         let h = self.header();
         h.gso.kind == 0 && !h.flags.has(Flags::NEEDS_CSUM)
     }
@@ -232,12 +232,12 @@ impl Packet {
     }
 
     /// Times the packet went through a backlog by an action (see [`forward::Mirred`](crate::forward::Mirred)).
-    pub(crate) fn deferred(&self) -> u8 {
+    pub fn deferred(&self) -> u8 {
         self.header().deferred
     }
 
     /// Sets [`deferred`](Packet::deferred).
-    pub(crate) fn set_deferred(&mut self, times: u8) {
+    pub fn set_deferred(&mut self, times: u8) {
         self.header_mut().deferred = times;
     }
 

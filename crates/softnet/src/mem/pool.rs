@@ -86,7 +86,7 @@ impl Pool {
     }
 
     /// Bytes of all buffers.
-    pub(crate) fn memory(&self) -> u64 {
+    pub fn memory(&self) -> u64 {
         let arena = &self.inner().arena;
         arena.len() as u64 * arena.usable() as u64
     }

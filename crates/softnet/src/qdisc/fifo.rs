@@ -175,7 +175,7 @@ impl Pfifo {
     }
 
     /// Changes the limit. What is queued stays, as in the kernel; the limit holds for what comes.
-    pub(super) fn set_limit(&mut self, limit: u32) {
+    pub fn set_limit(&mut self, limit: u32) {
         self.limit = Frames(limit);
     }
 }
@@ -191,7 +191,7 @@ impl Bfifo {
     }
 
     /// Changes the limit. What is queued stays, as in the kernel; the limit holds for what comes.
-    pub(super) fn set_limit(&mut self, limit: u64) {
+    pub fn set_limit(&mut self, limit: u64) {
         self.limit = Bytes(limit);
     }
 }
@@ -266,7 +266,7 @@ impl PfifoHeadDrop {
 
     /// Changes the limit. What is queued stays; from then on each packet that comes replaces the
     /// oldest.
-    pub(super) fn set_limit(&mut self, limit: u32) {
+    pub fn set_limit(&mut self, limit: u32) {
         self.limit = limit;
     }
 }

@@ -6,126 +6,16 @@
 //!
 //! Disciplines with classes ([`Tbf`], [`Prio`]) hold others, and a [`Tree`] gives all of them names. A discipline knows nothing of those above it.
 //!
-//! # A discipline of one's own
-//!
-//! This one sends small packets before large ones. It must keep its lengths right, put what it refuses into `dropped`, and stop early in `dequeue` only
-//! when nothing more may leave. It can stand wherever a built-in one can.
-//!
-//! ```
-//! use softnet::mem::{PacketList, Pool, PoolConfig};
-//! use softnet::qdisc::*;
-//! use softnet::stats::{DropReason, Dropped};
-//! use softnet::time::Time;
-//!
-//! #[derive(Debug, Default)]
-//! struct SmallFirst {
-//!     small: PacketList,
-//!     large: PacketList,
-//!     stats: QdiscStats,
-//! }
-//!
-//! impl Qdisc for SmallFirst {
-//!     fn enqueue(&mut self, list: &mut PacketList, _: Time, dropped: &mut Dropped) -> Verdict {
-//!         let mut verdict = Verdict::Queued;
-//!         while let Some(packet) = list.pop_front() {
-//!             if self.stats.qlen == 1000 {
-//!                 self.stats.drops += 1;
-//!                 dropped.push(packet, DropReason::QdiscLimit);
-//!                 verdict = Verdict::Dropped;
-//!                 continue;
-//!             }
-//!             self.stats.qlen += 1;
-//!             self.stats.backlog += packet.wire_len();
-//!             self.stats.queued += packet.wire_packets();
-//!             let small = packet.wire_len() <= 128;
-//!             if small { &mut self.small } else { &mut self.large }.push_back(packet);
-//!         }
-//!         verdict
-//!     }
-//!
-//!     fn dequeue(&mut self, budget: usize, _: Time, out: &mut PacketList, _: &mut Dropped) -> Next {
-//!         let mut left = budget as u64;
-//!         while left > 0 {
-//!             let Some(packet) = self.small.pop_front().or_else(|| self.large.pop_front()) else {
-//!                 return Next::Idle;
-//!             };
-//!             left = left.saturating_sub(packet.wire_packets());
-//!             self.stats.qlen -= 1;
-//!             self.stats.backlog -= packet.wire_len();
-//!             self.stats.queued -= packet.wire_packets();
-//!             self.stats.bytes += packet.wire_len();
-//!             self.stats.packets += packet.wire_packets();
-//!             out.push_back(packet);
-//!         }
-//!         if self.stats.qlen == 0 { Next::Idle } else { Next::Ready }
-//!     }
-//!
-//!     fn drain(&mut self, out: &mut PacketList) {
-//!         out.append(&mut self.small);
-//!         out.append(&mut self.large);
-//!         (self.stats.qlen, self.stats.backlog, self.stats.queued) = (0, 0, 0);
-//!     }
-//!
-//!     fn stats(&self) -> QdiscStats {
-//!         self.stats
-//!     }
-//! }
-//!
-//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! // Below a shaper, as a device's discipline (`DeviceConfig::qdisc`) or by itself:
-//! let shaper = TbfSpec { rate: 125_000, burst: 10_000, limit: 0, ..TbfSpec::default() };
-//! let mut tree = TreeSpec::new();
-//! tree.add(Handle::ROOT, "1:".parse()?, QdiscSpec::Tbf(shaper))?;
-//! let own = CustomSpec::new("small_first", |_| Box::new(SmallFirst::default()));
-//! tree.add("1:1".parse()?, "10:".parse()?, QdiscSpec::Custom(own))?;
-//!
-//! let pool = Pool::new(PoolConfig { buffers: 64, buffer_size: 2048 })?;
-//! let mut queue = QdiscSpec::Tree(tree).build(&QdiscEnv { pool: pool.clone() })?;
-//! let mut packets = PacketList::new();
-//! for len in [1000, 100, 1200, 60] {
-//!     let mut packet = pool.alloc()?;
-//!     packet.extend(len);
-//!     packets.push_back(packet);
-//! }
-//! let mut dropped = Dropped::new();
-//! queue.enqueue(&mut packets, Time::ZERO, &mut dropped);
-//! let mut out = PacketList::new();
-//! assert_eq!(queue.dequeue(64, Time::ZERO, &mut out, &mut dropped), Next::Idle);
-//! let lengths: Vec<usize> = out.iter().map(|packet| packet.len()).collect();
-//! assert_eq!(lengths, [100, 60, 1000, 1200]);
-//! # Ok(())
-//! # }
-//! ```
 
-mod any;
-mod bucket;
-mod children;
 mod fifo;
-mod filter;
-mod handle;
-mod link;
-mod mq;
 mod pfifo_fast;
-mod plan;
-mod prio;
-mod spec;
-mod tbf;
-mod tree;
+mod wire_size;
 
 use std::fmt;
 
-pub use any::AnyQdisc;
 pub use fifo::{Bfifo, Pfifo, PfifoHeadDrop};
-pub use filter::{FilterSpec, Match, Prefix};
-pub use handle::{BadHandle, Handle};
-pub use link::{LinkCost, LinkLayer, WireSize, WireSum};
-pub use mq::{MqSpec, MqprioSpec};
 pub use pfifo_fast::{PRIO_TO_BAND, PfifoFast};
-pub use plan::{Node, TreeError, TreeSpec};
-pub use prio::{MAX_BANDS, Prio, PrioSpec};
-pub use spec::{CustomSpec, QdiscEnv, QdiscSpec, SpecError, TbfSpec};
-pub use tbf::Tbf;
-pub use tree::{ClassStats, Tree};
+pub use wire_size::{WireSize, WireSum};
 
 use crate::mem::PacketList;
 use crate::stats::Dropped;
@@ -204,6 +94,11 @@ pub trait Qdisc: Send + fmt::Debug {
     /// discipline away.
     fn drain(&mut self, out: &mut PacketList);
 
+    /// Whether nothing is kept: what the driver does not take at once is dropped (`noqueue`).
+    fn is_noqueue(&self) -> bool {
+        false
+    }
+
     /// The numbers that `tc -s qdisc` shows.
     fn stats(&self) -> QdiscStats;
 }
@@ -235,19 +130,8 @@ pub struct QdiscStats {
 impl QdiscStats {
     /// Counts packets that leave.
     #[inline]
-    fn count_sent(&mut self, sum: WireSum) {
+    pub fn count_sent(&mut self, sum: WireSum) {
         self.bytes += sum.bytes;
         self.packets += sum.packets;
     }
 }
-
-#[cfg(all(test, not(miri)))]
-mod filter_tests;
-#[cfg(all(test, not(miri)))]
-mod plan_tests;
-#[cfg(all(test, not(miri)))]
-mod tests;
-#[cfg(all(test, not(miri)))]
-mod tree_property_tests;
-#[cfg(all(test, not(miri)))]
-mod tree_tests;

@@ -48,7 +48,7 @@ impl Dropped {
     }
 
     /// Wire packets collected for each reason, in the order of [`DropReason::ALL`].
-    pub(crate) fn counts(&self) -> &[u32; DropReason::ALL.len()] {
+    pub fn counts(&self) -> &[u32; DropReason::ALL.len()] {
         &self.counts
     }
 

@@ -16,9 +16,11 @@ pub(crate) mod membarrier;
 mod notify;
 mod passage;
 mod per_cpu;
-pub(crate) mod preempt;
+#[doc(hidden)]
+pub mod preempt;
 mod prefetch;
-pub(crate) mod primitive;
+#[doc(hidden)]
+pub mod primitive;
 mod run_list;
 mod run_state;
 
@@ -41,7 +43,7 @@ mod models;
 #[cfg(all(test, loom))]
 mod models_backlog;
 #[cfg(all(test, loom))]
-mod models_doorbell;
+mod models_notifier;
 #[cfg(all(test, loom))]
 mod models_pool;
 #[cfg(all(test, loom))]

@@ -2,14 +2,14 @@
 //! here.
 
 /// A thread may be preempted anywhere; in a test build it is, here, at random, once [`often`] was called.
-#[cfg(not(all(test, not(loom))))]
+#[cfg(not(all(feature = "testing", not(loom))))]
 #[inline(always)]
-pub(crate) fn point() {}
+pub fn point() {}
 
-#[cfg(all(test, not(loom)))]
-pub(crate) use injected::{often, point};
+#[cfg(all(feature = "testing", not(loom)))]
+pub use injected::{often, point};
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(feature = "testing", not(loom)))]
 mod injected {
     use std::cell::Cell;
     use std::sync::atomic::{AtomicU32, Ordering};
@@ -26,11 +26,11 @@ mod injected {
     }
 
     /// From now on (for all threads, and all tests that run beside) one point in `one_in` gives the CPU away, and some of those for long.
-    pub(crate) fn often(one_in: u32) {
+    pub fn often(one_in: u32) {
         ONE_IN.store(one_in, Ordering::Relaxed);
     }
 
-    pub(crate) fn point() {
+    pub fn point() {
         let one_in = ONE_IN.load(Ordering::Relaxed);
         if one_in == 0 {
             return;

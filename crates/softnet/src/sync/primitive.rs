@@ -2,28 +2,28 @@
 //! model checker runs the same code as the product.
 
 #[cfg(loom)]
-pub(crate) use loom::{
+pub use loom::{
     cell::UnsafeCell,
     sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering, fence},
 };
 
 #[cfg(not(loom))]
-pub(crate) use std::sync::atomic::{
+pub use std::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering, fence,
 };
 
 /// `std`'s cell with loom's interface.
 #[cfg(not(loom))]
 #[derive(Debug, Default)]
-pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
+pub struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
 
 #[cfg(not(loom))]
 impl<T> UnsafeCell<T> {
-    pub(crate) const fn new(value: T) -> Self {
+    pub const fn new(value: T) -> Self {
         UnsafeCell(std::cell::UnsafeCell::new(value))
     }
 
-    pub(crate) fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
+    pub fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
         f(self.0.get())
     }
 }
@@ -33,7 +33,7 @@ impl<T> UnsafeCell<T> {
 /// In the product the operations on both sides are SeqCst, which is all that is needed (on x86-64: the write is a locked
 /// instruction, the read a plain load). loom treats SeqCst loads and stores as acquire and release only, so the model gets a fence.
 #[inline(always)]
-pub(crate) fn store_load_barrier() {
+pub fn store_load_barrier() {
     #[cfg(loom)]
     fence(Ordering::SeqCst);
 }

@@ -10,27 +10,27 @@ use super::queue::TxQueue;
 use super::ring::TxRing;
 use super::runner::Runner;
 use crate::mem::{PacketList, PacketRunner};
-use crate::qdisc::{AnyQdisc, Qdisc};
+use crate::qdisc::Qdisc;
 use crate::stats::{DropReason, Dropped};
 use crate::time::Time;
 
 /// A queue that the control path owns. What senders left stays on the adoption list. Ends, also by a
 /// panic, by publishing, freeing, and notifying the worker.
-struct Control<'a, R: TxRing> {
-    queue: &'a TxQueue<R>,
+struct Control<'a, R: TxRing, Q: Qdisc> {
+    queue: &'a TxQueue<R, Q>,
     /// None only while it is dropped.
-    owner: Option<PacketRunner<'a, Runner<R>>>,
+    owner: Option<PacketRunner<'a, Runner<R, Q>>>,
 }
 
-impl<'a, R: TxRing> Control<'a, R> {
-    fn of(queue: &'a TxQueue<R>, owner: PacketRunner<'a, Runner<R>>) -> Self {
+impl<'a, R: TxRing, Q: Qdisc> Control<'a, R, Q> {
+    fn of(queue: &'a TxQueue<R, Q>, owner: PacketRunner<'a, Runner<R, Q>>) -> Self {
         Control {
             queue,
             owner: Some(owner),
         }
     }
 
-    fn owner(&mut self) -> &mut PacketRunner<'a, Runner<R>> {
+    fn owner(&mut self) -> &mut PacketRunner<'a, Runner<R, Q>> {
         self.owner.as_mut().expect("only a drop takes it")
     }
 
@@ -43,20 +43,20 @@ impl<'a, R: TxRing> Control<'a, R> {
     }
 }
 
-impl<R: TxRing> Deref for Control<'_, R> {
-    type Target = Runner<R>;
-    fn deref(&self) -> &Runner<R> {
+impl<R: TxRing, Q: Qdisc> Deref for Control<'_, R, Q> {
+    type Target = Runner<R, Q>;
+    fn deref(&self) -> &Runner<R, Q> {
         self.owner.as_ref().expect("only a drop takes it")
     }
 }
 
-impl<R: TxRing> DerefMut for Control<'_, R> {
-    fn deref_mut(&mut self) -> &mut Runner<R> {
+impl<R: TxRing, Q: Qdisc> DerefMut for Control<'_, R, Q> {
+    fn deref_mut(&mut self) -> &mut Runner<R, Q> {
         self.owner()
     }
 }
 
-impl<R: TxRing> Drop for Control<'_, R> {
+impl<R: TxRing, Q: Qdisc> Drop for Control<'_, R, Q> {
     fn drop(&mut self) {
         let Some(mut owner) = self.owner.take() else {
             return;
@@ -66,13 +66,13 @@ impl<R: TxRing> Drop for Control<'_, R> {
         // The next run says what is due.
         owner.set_backlog(0);
         let _ = owner.leave();
-        self.queue.doorbell.ring(self.queue.token);
+        self.queue.notifier.notify(self.queue.token);
     }
 }
 
-impl<R: TxRing> TxQueue<R> {
+impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
     /// Waits for the present owner's run.
-    fn control(&self) -> Control<'_, R> {
+    fn control(&self) -> Control<'_, R, Q> {
         Control::of(self, self.run.begin_slow())
     }
 
@@ -114,13 +114,7 @@ impl<R: TxRing> TxQueue<R> {
     /// Gives the queue a qdisc and rings (besides those it has). What the old qdisc holds moves to the
     /// new one, in the order in which it would have left, and `waiting` behind it; what does not fit is
     /// dropped as [`DropReason::QdiscLimit`]. Waits for a running thread: control path only.
-    pub(super) fn install(
-        &self,
-        qdisc: AnyQdisc,
-        rings: Vec<R>,
-        mut waiting: PacketList,
-        now: Time,
-    ) {
+    pub(super) fn install(&self, qdisc: Q, rings: Vec<R>, mut waiting: PacketList, now: Time) {
         let mut control = self.control();
         // Where something waits to come here the queue was evicted, and what it has now is younger.
         let mut moved = PacketList::new();
@@ -146,7 +140,7 @@ impl<R: TxRing> TxQueue<R> {
 
     /// Does something with the qdisc that needs it for itself, and then lets leave what may leave now.
     /// Waits for a running thread: control path only.
-    pub(super) fn with_qdisc<T>(&self, f: impl FnOnce(&mut AnyQdisc, &mut Dropped) -> T) -> T {
+    pub(super) fn with_qdisc<T>(&self, f: impl FnOnce(&mut Q, &mut Dropped) -> T) -> T {
         let mut control = self.control();
         let Runner { qdisc, dropped, .. } = &mut *control;
         f(qdisc, dropped)

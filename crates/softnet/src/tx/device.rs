@@ -9,14 +9,14 @@ use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwapOption;
 
+use super::notifier::Notifier;
 use super::policy::TxPolicy;
 use super::queue::{QueueStats, Surroundings, TxQueue};
 use super::ring::{Features, TxRing};
 use super::select::{Selector, select_queue};
 use super::{ActionStats, Egress, QueueMap, TcQueues};
 use crate::mem::{PacketList, Pool};
-use crate::qdisc::{AnyQdisc, QdiscEnv, QdiscSpec, QdiscStats, SpecError};
-use crate::rx::{Backlog, Doorbell};
+use crate::qdisc::{Qdisc, QdiscStats};
 use crate::stats::{Counts, DropCounters, DropReason, Dropped, SharedHistogram};
 use crate::sync::PerCpu;
 use crate::time::{Clock, Time};
@@ -28,8 +28,6 @@ pub struct DeviceConfig {
     pub name: String,
     /// What the driver does in hardware (or lets the kernel do).
     pub features: Features,
-    /// Discipline of each transmit queue.
-    pub qdisc: QdiscSpec,
     /// Who runs the queues.
     pub policy: TxPolicy,
 }
@@ -93,6 +91,15 @@ impl DeviceStats {
     }
 }
 
+/// The rings of each of `count` queues, of which the first `active` are in use.
+fn share<R>(rings: Vec<R>, count: usize, active: usize) -> Vec<Vec<R>> {
+    let mut shares: Vec<Vec<R>> = (0..count).map(|_| Vec::new()).collect();
+    for (index, ring) in rings.into_iter().enumerate() {
+        shares[index % active].push(ring);
+    }
+    shares
+}
+
 fn sum<'a>(queues: impl IntoIterator<Item = &'a QueueStats>) -> QdiscStats {
     let mut sum = QdiscStats::default();
     for QueueStats { qdisc, .. } in queues {
@@ -117,13 +124,36 @@ pub(super) const COPIED: usize = 0;
 pub(super) const DEFERRED: usize = 1;
 
 /// How a device receives what did not come from its driver.
+pub trait Ingress: Send + Sync + std::fmt::Debug {
+    /// Has the device's worker receive `packets` later. Never blocks. What is left in the list was
+    /// refused.
+    fn receive_later(&self, packets: &mut PacketList);
+}
+
+/// The qdiscs of a device.
 #[derive(Clone, Debug)]
-pub(crate) struct Ingress {
-    /// The number of its port.
-    pub(crate) port: u16,
-    /// Of the worker that receives for the port.
-    pub(crate) backlog: Arc<Backlog>,
-    pub(crate) doorbell: Arc<Doorbell>,
+pub struct Qdiscs<Q> {
+    /// One for each transmit queue.
+    pub instances: Vec<Q>,
+    /// How many of them are used: all, or only the first, which then feeds all rings.
+    pub active: usize,
+    /// Which queues the packets of a priority use (`mqprio`).
+    pub map: Option<QueueMap>,
+}
+
+impl<Q: Qdisc> Qdiscs<Q> {
+    /// One qdisc at each transmit queue.
+    pub fn per_queue(instances: Vec<Q>) -> Qdiscs<Q> {
+        Qdiscs {
+            active: instances.len(),
+            instances,
+            map: None,
+        }
+    }
+
+    fn is_noqueue(&self) -> bool {
+        self.instances.first().is_some_and(Qdisc::is_noqueue)
+    }
 }
 
 /// What a sender has to do besides pushing; bits of [`Device::uses`].
@@ -144,9 +174,9 @@ pub(super) mod uses {
 /// other, the device has one instance, which feeds all rings: a rate limit is that of the
 /// device.
 #[derive(Debug)]
-pub struct Device<R> {
+pub struct Device<R, Q> {
     name: String,
-    pub(super) queues: Box<[TxQueue<R>]>,
+    pub(super) queues: Box<[TxQueue<R, Q>]>,
     /// See [`set_buffer_quota`](Device::set_buffer_quota); the largest number for none.
     buffer_quota: AtomicU64,
     /// Queues in use: all of them, or the first.
@@ -155,7 +185,7 @@ pub struct Device<R> {
     pub(super) selector: Selector,
     /// The queues' map is that of an `mqprio`.
     mqprio: AtomicBool,
-    pub(super) egress: ArcSwapOption<Box<dyn Egress<R>>>,
+    pub(super) egress: ArcSwapOption<Box<dyn Egress<R, Q>>>,
     pub(super) clock: OnceLock<Clock>,
     pub(super) drops: Arc<DropCounters>,
     received: PerCpu<2>,
@@ -165,60 +195,55 @@ pub struct Device<R> {
     /// See [`DeviceStats::tx_timeouts`].
     pub(super) timeouts: AtomicU64,
     /// Where packets go that are to arrive here, if an engine has the device.
-    pub(super) ingress: OnceLock<Ingress>,
-    pub(super) env: QdiscEnv,
+    pub(super) ingress: OnceLock<Box<dyn Ingress>>,
+    pub(super) pool: Pool,
 }
 
-impl<R: TxRing> Device<R> {
-    /// A device with one transmit queue for each ring. `homes` names for each queue the worker that serves it, and the
-    /// number by which the worker knows it.
+impl<R: TxRing, Q: Qdisc> Device<R, Q> {
+    /// A device with one transmit queue for each ring. `workers` names for each queue the worker that
+    /// serves it, and the event by which that worker knows the queue.
     ///
-    /// # Errors
-    /// If the discipline's parameters are wrong.
+    /// # Panics
+    /// If there is not one qdisc and one worker for each ring.
     pub fn new(
         config: DeviceConfig,
         rings: Vec<R>,
+        qdiscs: Qdiscs<Q>,
         pool: &Pool,
-        homes: &[(Arc<Doorbell>, usize)],
-    ) -> Result<Device<R>, SpecError> {
-        config.qdisc.check_for(rings.len())?;
-        let env = QdiscEnv { pool: pool.clone() };
-        let drops = Arc::new(DropCounters::new());
+        workers: &[(Arc<Notifier>, usize)],
+    ) -> Device<R, Q> {
         let count = rings.len();
-        let active = config.qdisc.queues(count);
-        let noqueue = config.qdisc.kind() == QdiscSpec::Noqueue.kind();
-        let mut shares: Vec<Vec<R>> = (0..count).map(|_| Vec::new()).collect();
-        for (index, ring) in rings.into_iter().enumerate() {
-            shares[index % active].push(ring);
-        }
+        assert_eq!(qdiscs.instances.len(), count, "a qdisc for each ring");
+        assert_eq!(workers.len(), count, "a worker for each ring");
+        let drops = Arc::new(DropCounters::new());
+        let active = qdiscs.active;
+        let noqueue = qdiscs.is_noqueue();
         let mut queues = Vec::new();
-        for (queue, (share, (doorbell, token))) in shares.into_iter().zip(homes).enumerate() {
+        let shares = share(rings, count, active);
+        let parts = shares.into_iter().zip(qdiscs.instances).zip(workers);
+        for ((share, qdisc), (notifier, event)) in parts {
             let around = Surroundings {
                 policy: config.policy.clone(),
                 features: config.features,
                 drops: drops.clone(),
                 pool: pool.clone(),
-                doorbell: doorbell.clone(),
-                token: *token,
+                notifier: notifier.clone(),
+                token: *event,
             };
-            let qdisc = config.qdisc.at_queue(queue).build(&env)?;
             queues.push(TxQueue::new(share, qdisc, around));
         }
         let selector = Selector::new(count);
-        let mqprio = if let QdiscSpec::Mqprio(mqprio) = &config.qdisc {
-            selector.set(&mqprio.map);
-            true
-        } else {
-            false
-        };
-        Ok(Device {
+        if let Some(map) = &qdiscs.map {
+            selector.set(map);
+        }
+        Device {
             name: config.name,
             queues: queues.into_boxed_slice(),
             buffer_quota: AtomicU64::new(u64::MAX),
             active: AtomicUsize::new(active),
             uses: AtomicU8::new(if noqueue { uses::NOQUEUE } else { 0 }),
             selector,
-            mqprio: AtomicBool::new(mqprio),
+            mqprio: AtomicBool::new(qdiscs.map.is_some()),
             egress: ArcSwapOption::empty(),
             clock: OnceLock::new(),
             drops,
@@ -227,8 +252,8 @@ impl<R: TxRing> Device<R> {
             calls: SharedHistogram::default(),
             timeouts: AtomicU64::new(0),
             ingress: OnceLock::new(),
-            env,
-        })
+            pool: pool.clone(),
+        }
     }
 
     /// The device's name.
@@ -237,13 +262,18 @@ impl<R: TxRing> Device<R> {
     }
 
     /// Says where packets go that actions have arrive at this device. Once.
-    pub(crate) fn set_ingress(&self, ingress: Ingress) {
+    pub fn set_ingress(&self, ingress: Box<dyn Ingress>) {
         let _ = self.ingress.set(ingress);
     }
 
     /// The transmit queues.
-    pub fn queues(&self) -> &[TxQueue<R>] {
+    pub fn queues(&self) -> &[TxQueue<R, Q>] {
         &self.queues
+    }
+
+    /// How many of the queues are in use: all, or only the first.
+    pub fn active(&self) -> usize {
+        self.active.load(Ordering::Relaxed)
     }
 
     /// Whether each transmit queue has a discipline of its own: what stands at the root then, `mq` or `mqprio`, and for how many queues. Not so if one discipline is for
@@ -265,38 +295,41 @@ impl<R: TxRing> Device<R> {
         self.received.add(RX_BYTES, bytes);
     }
 
-    /// Gives the device a new discipline while packets flow. What is queued moves to it, in the order in which it would have left; what does not
-    /// fit is dropped as [`DropReason::QdiscLimit`]. Where the number of disciplines changes, what a thread sends just then, having looked before the change, may leave
-    /// late or through the first ring. Waits for running threads: control path only, one caller at a time.
+    /// Gives the device other qdiscs while packets flow. What is queued moves to them, in the order
+    /// in which it would have left; what does not fit is dropped as [`DropReason::QdiscLimit`].
+    /// Where the number of qdiscs in use changes, what a thread sends just then, having looked before
+    /// the change, may leave late or through the first ring. Waits for running threads: control path
+    /// only, one caller at a time.
     ///
-    /// # Errors
-    /// If the parameters are wrong; nothing is changed then.
-    pub fn set_qdisc(&self, spec: &QdiscSpec, now: Time) -> Result<(), SpecError> {
-        spec.check_for(self.queues.len())?;
-        let mut fresh = Vec::new();
-        for queue in 0..self.queues.len() {
-            fresh.push(spec.at_queue(queue).build(&self.env)?);
-        }
-        if let QdiscSpec::Mqprio(mqprio) = spec {
-            self.selector.set(&mqprio.map);
+    /// # Panics
+    /// If there is not one qdisc for each queue.
+    pub fn set_qdiscs(&self, qdiscs: Qdiscs<Q>, now: Time) {
+        let noqueue = qdiscs.is_noqueue();
+        let Qdiscs {
+            instances,
+            active,
+            map,
+        } = qdiscs;
+        assert_eq!(instances.len(), self.queues.len(), "a qdisc for each queue");
+        if let Some(map) = map {
+            self.selector.set(&map);
             self.mqprio.store(true, Ordering::Relaxed);
         } else if self.mqprio.swap(false, Ordering::Relaxed) {
             self.selector.set(&QueueMap::default());
         }
-        self.change_uses(uses::NOQUEUE, spec.kind() == QdiscSpec::Noqueue.kind());
+        self.change_uses(uses::NOQUEUE, noqueue);
         let before = self.active.load(Ordering::Relaxed);
-        let active = spec.queues(self.queues.len());
         if active == before {
-            for (queue, qdisc) in self.queues.iter().zip(fresh) {
+            for (queue, qdisc) in self.queues.iter().zip(instances) {
                 queue.install(qdisc, Vec::new(), PacketList::new(), now);
             }
-            return Ok(());
+            return;
         }
         // From one to all, or from all to one: take rings and packets away, then share them out. Without rings nothing leaves, so nothing leaves by the wrong one.
         let mut rings = Vec::new();
         let mut shares: Vec<(Vec<R>, PacketList)> = Vec::new();
         shares.resize_with(self.queues.len(), Default::default);
-        let mut collect = |queue: &TxQueue<R>| {
+        let mut collect = |queue: &TxQueue<R, Q>| {
             let (own, waiting) = queue.evict();
             rings.extend(own);
             for packet in waiting {
@@ -315,35 +348,19 @@ impl<R: TxRing> Device<R> {
         for (index, ring) in rings.into_iter().enumerate() {
             shares[index % active].0.push(ring);
         }
-        for ((queue, qdisc), (rings, waiting)) in self.queues.iter().zip(fresh).zip(shares) {
+        for ((queue, qdisc), (rings, waiting)) in self.queues.iter().zip(instances).zip(shares) {
             queue.install(qdisc, rings, waiting, now);
         }
-        Ok(())
     }
 
-    /// Gives the device's discipline other parameters of its kind while packets flow, keeping its statistics and what is queued; see
-    /// [`AnyQdisc::change`]. Waits for running threads: control path only, one caller at a time.
-    ///
-    /// # Errors
-    /// If the parameters are wrong or of another kind; nothing is changed then.
-    pub fn change_qdisc(&self, spec: &QdiscSpec, now: Time) -> Result<(), SpecError> {
-        let active = self.active.load(Ordering::Relaxed);
-        self.queues[..active]
-            .iter()
-            .enumerate()
-            .try_for_each(|(n, queue)| {
-                queue.with_qdisc(|qdisc, dropped| qdisc.change(spec.at_queue(n), now, dropped))
-            })
-    }
-
-    /// Does something with the discipline of transmit queue `queue` that needs it for itself: changes a [`Tree`](crate::qdisc::Tree)'s branches while packets
-    /// flow, or reads the numbers of its classes. What `f` drops goes to the list that it is given. Afterwards what may leave now leaves. `None` if there is no such
+    /// Does something with the discipline of transmit queue `queue` that needs it for itself: changes its
+    /// parameters while packets flow, or reads the numbers of its classes. What `f` drops goes to the list that it is given. Afterwards what may leave now leaves. `None` if there is no such
     /// queue. Senders go on meanwhile, and their packets wait. `f` must not put another
-    /// discipline in the place of this one: that is what [`set_qdisc`](Device::set_qdisc) is for. Waits for a running thread: control path only.
+    /// discipline in the place of this one: that is what [`set_qdiscs`](Device::set_qdiscs) is for. Waits for a running thread: control path only.
     pub fn with_qdisc<T>(
         &self,
         queue: usize,
-        f: impl FnOnce(&mut AnyQdisc, &mut Dropped) -> T,
+        f: impl FnOnce(&mut Q, &mut Dropped) -> T,
     ) -> Option<T> {
         Some(self.queues.get(queue)?.with_qdisc(f))
     }
@@ -370,22 +387,18 @@ impl<R: TxRing> Device<R> {
     /// (which is [down](Device::deactivate) then). Waits for running threads: control path only.
     pub fn replace_rings(&self, rings: Vec<R>) {
         let active = self.active.load(Ordering::Relaxed);
-        for (queue, share) in self.queues.iter().zip(self.share(rings, active)) {
+        for (queue, share) in self
+            .queues
+            .iter()
+            .zip(share(rings, self.queues.len(), active))
+        {
             queue.replace_rings(share);
         }
     }
 
-    /// The rings of each queue, where the first `active` queues are in use.
-    fn share(&self, rings: Vec<R>, active: usize) -> Vec<Vec<R>> {
-        let mut shares: Vec<Vec<R>> = self.queues.iter().map(|_| Vec::new()).collect();
-        for (index, ring) in rings.into_iter().enumerate() {
-            shares[index % active].push(ring);
-        }
-        shares
-    }
-
-    /// The worker's turn at one of the queues; see [`TxQueue::run_from_worker`].
-    pub(crate) fn run_from_worker(&self, index: usize, quota: usize, now: Time) -> Option<Time> {
+    /// The worker's turn at one of the queues; see
+    /// [`TxQueue::run_from_worker`].
+    pub fn run_from_worker(&self, index: usize, quota: usize, now: Time) -> Option<Time> {
         let queue = &self.queues[index];
         let active = self.active.load(Ordering::Relaxed);
         if index >= active {

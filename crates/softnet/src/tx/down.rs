@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::device::{Device, uses};
 use super::{RUN_QUOTA, TxQueue, TxRing};
+use crate::qdisc::Qdisc;
 #[cfg(doc)]
 use crate::stats::DropReason;
 use crate::time::Time;
@@ -15,14 +16,14 @@ pub const WATCHDOG_TIMEO: Duration = Duration::from_secs(5);
 /// How often to look whether one is (see [`Device::watchdog`]).
 pub(super) const WATCHDOG_PERIOD: Duration = Duration::from_secs(1);
 
-impl<R: TxRing> Device<R> {
+impl<R: TxRing, Q: Qdisc> Device<R, Q> {
     /// Restarts every ring that has been full, and has taken nothing, for [`WATCHDOG_TIMEO`]. Returns how many queues had such rings; each is
     /// counted in [`DeviceStats::tx_timeouts`](super::DeviceStats). Call it every second or so; waits for running threads: control path only.
     pub fn watchdog(&self, now: Time) -> usize {
         if !self.is_active() {
             return 0;
         }
-        let stuck = |queue: &&TxQueue<R>| queue.watch().is_stuck(now, WATCHDOG_TIMEO);
+        let stuck = |queue: &&TxQueue<R, Q>| queue.watch().is_stuck(now, WATCHDOG_TIMEO);
         let mut restarted = 0;
         for queue in self.queues.iter().filter(stuck) {
             queue.restart(now, WATCHDOG_TIMEO);

@@ -6,9 +6,9 @@ use crate::time::Time;
 
 /// Looks at everything that is sent through a device, before a queue is chosen. Called on the sender's thread, by many at once: must not
 /// block. Only devices that have one pay for it.
-pub trait Egress<R>: Send + Sync {
+pub trait Egress<R, Q>: Send + Sync {
     /// Takes what it wants out of `packets`; the rest goes its way. What it drops it counts at `device`. The result is that of what was taken.
-    fn apply(&self, device: &Device<R>, packets: &mut PacketList, now: Time) -> XmitResult;
+    fn apply(&self, device: &Device<R, Q>, packets: &mut PacketList, now: Time) -> XmitResult;
 
     /// The numbers of each action.
     fn stats(&self) -> Vec<ActionStats>;
@@ -25,7 +25,7 @@ pub struct ActionStats {
     pub overlimits: u64,
 }
 
-impl<R> std::fmt::Debug for dyn Egress<R> {
+impl<R, Q> std::fmt::Debug for dyn Egress<R, Q> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_list().entries(self.stats()).finish()
     }

@@ -8,10 +8,11 @@ use super::queue::{TxQueue, XmitResult};
 use super::ring::TxRing;
 use super::runner::{Budget, Runner};
 use crate::mem::{Entry, PacketList, PacketRunner};
+use crate::qdisc::Qdisc;
 use crate::stats::DropReason;
 use crate::time::Time;
 
-impl<R: TxRing> TxQueue<R> {
+impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
     /// Sends `packets` through the qdisc. Never waits for another thread. What a call may cost: it
     /// sends at most [`RUN_QUOTA`] wire packets, its own or others'; it enqueues (or, where the
     /// device is down, drops) at most [`max_burst`](super::TxPolicy::max_burst) packets of others, or
@@ -40,7 +41,7 @@ impl<R: TxRing> TxQueue<R> {
     #[inline(always)]
     fn own(
         &self,
-        runner: PacketRunner<'_, Runner<R>>,
+        runner: PacketRunner<'_, Runner<R, Q>>,
         mut left: PacketList,
         packets: &mut PacketList,
         now: Time,
@@ -75,7 +76,7 @@ impl<R: TxRing> TxQueue<R> {
         let mut before = self.run.leave(packets, limit);
         if before.is_none() {
             // Who filled the list may be preempted before it notifies the worker.
-            self.doorbell.ring(self.token);
+            self.notifier.notify(self.token);
             if self.policy.yields {
                 std::thread::yield_now();
                 before = self.run.leave(packets, limit);
@@ -84,7 +85,7 @@ impl<R: TxRing> TxQueue<R> {
         let Some(before) = before else {
             return self.refuse(packets);
         };
-        self.doorbell.ring(self.token);
+        self.notifier.notify(self.token);
         // SeqCst, as the push and the control path's store: one of the two sees the other, so nothing
         // is left to a worker that may be gone.
         if self.down.load(Ordering::SeqCst) {

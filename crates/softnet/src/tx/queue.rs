@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 
+use super::notifier::{Event, Notifier};
 use super::policy::TxPolicy;
 use super::quota::Quota;
 use super::ring::{Features, TxRing};
@@ -18,8 +19,7 @@ use super::room::Room;
 use super::runner::{Budget, Left, Runner};
 use super::watch::Watch;
 use crate::mem::{PacketList, PacketRun, PacketRunner, Pool};
-use crate::qdisc::{AnyQdisc, Qdisc as _, QdiscStats, Verdict};
-use crate::rx::{Doorbell, Event};
+use crate::qdisc::{Qdisc, QdiscStats, Verdict};
 use crate::stats::{DropCounters, Published};
 use crate::sync::preempt;
 use crate::time::Time;
@@ -67,9 +67,9 @@ pub struct QueueStats {
 /// A sender takes the run if nobody has it, and else leaves its packets to the thread that has it, which enqueues them, dequeues batches and hands them to
 /// the driver. Nobody waits for anybody. What a bounded run leaves is done by the next sender or by the queue's worker, whichever comes first.
 #[derive(Debug)]
-pub struct TxQueue<R> {
+pub struct TxQueue<R, Q> {
     /// What waits to be adopted, and what the runner alone touches.
-    pub(super) run: PacketRun<Runner<R>>,
+    pub(super) run: PacketRun<Runner<R, Q>>,
     /// Written by the runner, read by anyone.
     pub(super) published: CachePadded<Published<11>>,
     aside: CachePadded<Aside>,
@@ -78,7 +78,7 @@ pub struct TxQueue<R> {
     features: Features,
     pub(super) drops: Arc<DropCounters>,
     pool: Pool,
-    pub(super) doorbell: Arc<Doorbell>,
+    pub(super) notifier: Arc<Notifier>,
     pub(super) token: usize,
     quota: Quota,
     /// The device is down: what is left to the worker now, the sender drops itself.
@@ -104,29 +104,29 @@ pub(super) struct Surroundings {
     pub(super) drops: Arc<DropCounters>,
     pub(super) pool: Pool,
     /// The bell of the worker that does what bounded runs leave.
-    pub(super) doorbell: Arc<Doorbell>,
+    pub(super) notifier: Arc<Notifier>,
     /// The number by which that worker knows the queue.
     pub(super) token: usize,
 }
 
 /// How a round through the qdisc ended.
-enum Round<'a, R> {
+enum Round<'a, R, Q> {
     /// The queue is given up. It wants to be run again at this time; [`Time::MAX`]: it does not.
     /// (Not an `Option`: its copies stall the processor.)
     Over(Time),
     /// Packets or events came meanwhile: the run goes on.
-    Again(PacketRunner<'a, Runner<R>>),
+    Again(PacketRunner<'a, Runner<R, Q>>),
 }
 
-impl<R: TxRing> TxQueue<R> {
+impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
     /// A queue that feeds `rings`.
-    pub(super) fn new(rings: Vec<R>, qdisc: AnyQdisc, around: Surroundings) -> Self {
+    pub(super) fn new(rings: Vec<R>, qdisc: Q, around: Surroundings) -> Self {
         let Surroundings {
             policy,
             features,
             drops,
             pool,
-            doorbell,
+            notifier,
             token,
         } = around;
         TxQueue {
@@ -142,7 +142,7 @@ impl<R: TxRing> TxQueue<R> {
             features,
             drops,
             pool,
-            doorbell,
+            notifier,
             token,
             quota: Quota::default(),
             down: AtomicBool::new(false),
@@ -164,7 +164,7 @@ impl<R: TxRing> TxQueue<R> {
     #[inline(always)]
     pub(super) fn serve(
         &self,
-        mut runner: PacketRunner<'_, Runner<R>>,
+        mut runner: PacketRunner<'_, Runner<R, Q>>,
         left: &mut PacketList,
         own: &mut PacketList,
         mut budget: Budget,
@@ -185,7 +185,7 @@ impl<R: TxRing> TxQueue<R> {
     #[inline(never)]
     fn serve_on(
         &self,
-        mut runner: PacketRunner<'_, Runner<R>>,
+        mut runner: PacketRunner<'_, Runner<R, Q>>,
         left: &mut PacketList,
         own: &mut PacketList,
         mut budget: Budget,
@@ -232,8 +232,8 @@ impl<R: TxRing> TxQueue<R> {
     #[inline]
     fn end<'a>(
         &self,
-        runner: PacketRunner<'a, Runner<R>>,
-    ) -> Result<(), PacketRunner<'a, Runner<R>>> {
+        runner: PacketRunner<'a, Runner<R, Q>>,
+    ) -> Result<(), PacketRunner<'a, Runner<R, Q>>> {
         // Whoever emptied the qdisc may have left a time behind for which the worker, if that is who
         // runs here, does not come back.
         if self.aside.armed.load(Ordering::Relaxed) != u64::MAX {
@@ -246,10 +246,10 @@ impl<R: TxRing> TxQueue<R> {
 
     /// Gives the queue up with what waits: more than this run may enqueue. The worker goes on.
     #[cold]
-    fn hand_over(&self, runner: PacketRunner<'_, Runner<R>>) {
+    fn hand_over(&self, runner: PacketRunner<'_, Runner<R, Q>>) {
         let _ = runner.leave();
         preempt::point();
-        self.doorbell.ring(self.token);
+        self.notifier.notify(self.token);
         self.aside.room.published();
     }
 
@@ -257,12 +257,12 @@ impl<R: TxRing> TxQueue<R> {
     #[inline(never)]
     fn serve_queue<'a>(
         &self,
-        mut runner: PacketRunner<'a, Runner<R>>,
+        mut runner: PacketRunner<'a, Runner<R, Q>>,
         budget: &mut Budget,
         arm: Option<Time>,
         missed: bool,
         verdict: &mut Verdict,
-    ) -> Round<'a, R> {
+    ) -> Round<'a, R, Q> {
         preempt::point();
         let left = runner.run(self, budget);
         preempt::point();
@@ -295,7 +295,7 @@ impl<R: TxRing> TxQueue<R> {
         if goes_on || budget.packets == 0 {
             if runner.leave() || goes_on {
                 preempt::point();
-                self.doorbell.ring(self.token);
+                self.notifier.notify(self.token);
             }
         } else if let Err(again) = runner.end() {
             return Round::Again(again);
@@ -309,12 +309,12 @@ impl<R: TxRing> TxQueue<R> {
         let armed = self.aside.armed.load(Ordering::Relaxed);
         if armed > time.nanos() || armed <= now.nanos() {
             self.aside.armed.store(time.nanos(), Ordering::Relaxed);
-            self.doorbell.ring(self.token);
+            self.notifier.notify(self.token);
         }
     }
 
     /// The worker's turn: runs the queue for at most `quota` packets, and says when it wants to be run again at the latest.
-    pub(crate) fn run_from_worker(&self, quota: usize, now: Time) -> Option<Time> {
+    pub fn run_from_worker(&self, quota: usize, now: Time) -> Option<Time> {
         // If another thread runs, it goes round once more, and then arms or rings as it finds things.
         let (runner, mut left) = self.run.begin_or_miss()?;
         let budget = Budget::new(quota, self.policy.max_burst, now);
@@ -341,7 +341,7 @@ impl<R: TxRing> TxQueue<R> {
     /// The driver has room again (or may have). The driver calls it on the queue with its ring's number, also where another queue feeds that ring. May be called
     /// from any thread, also while the queue runs: then it goes round once more, so that a wake-up between the driver's refusal and the queue's stop is not lost (BUG-TX-24).
     pub fn wake(&self) {
-        self.aside.woken.raise(&self.doorbell, self.token);
+        self.aside.woken.raise(&self.notifier, self.token);
     }
 
     /// The queue's numbers.
@@ -402,7 +402,7 @@ mod layout {
     use super::*;
     use crate::testing::RecordingRing;
 
-    type Queue = TxQueue<RecordingRing>;
+    type Queue = TxQueue<RecordingRing, crate::qdisc::PfifoFast>;
 
     /// The pair of lines that processors fetch together.
     fn line(offset: usize) -> usize {
@@ -415,7 +415,7 @@ mod layout {
         let written = [
             (
                 offset_of!(Queue, run),
-                size_of::<PacketRun<Runner<RecordingRing>>>(),
+                size_of::<PacketRun<Runner<RecordingRing, crate::qdisc::PfifoFast>>>(),
             ),
             (
                 offset_of!(Queue, published),
@@ -429,7 +429,7 @@ mod layout {
             offset_of!(Queue, features),
             offset_of!(Queue, drops),
             offset_of!(Queue, pool),
-            offset_of!(Queue, doorbell),
+            offset_of!(Queue, notifier),
             offset_of!(Queue, token),
         ];
         for (n, lines) in written.iter().enumerate() {

@@ -18,6 +18,7 @@ use super::runner::{Budget, Left, Runner};
 use super::select::select_queue;
 use super::watch::Watch;
 use crate::mem::PacketList;
+use crate::qdisc::Qdisc;
 use crate::stats::DropReason;
 use crate::time::Time;
 
@@ -176,11 +177,11 @@ fn offer<R: TxRing>(ring: &mut R, packets: &mut PacketList, sent: &mut Sent, now
     }
 }
 
-impl<R: TxRing> Runner<R> {
+impl<R: TxRing, Q: Qdisc> Runner<R, Q> {
     /// What a run does first where something waits for a ring: tries the rings that may have room again, as far as the budget goes. `Nothing` if the discipline may go on.
     #[cold]
     #[inline(never)]
-    pub(super) fn resume(&mut self, queue: &TxQueue<R>, budget: &mut Budget) -> Left {
+    pub(super) fn resume(&mut self, queue: &TxQueue<R, Q>, budget: &mut Budget) -> Left {
         if queue.take_woken() {
             self.stopped = false;
             self.requeued.unblock();

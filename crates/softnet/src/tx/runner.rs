@@ -7,7 +7,7 @@ use super::ring::{Sent, TxRing, Xmit};
 use super::validate;
 use crate::mem::{Packet, PacketList};
 use crate::packet::{MergeKinds, merge};
-use crate::qdisc::{AnyQdisc, Next, Qdisc, Verdict, WireSum};
+use crate::qdisc::{Next, Qdisc, Verdict, WireSum};
 use crate::stats::{DropReason, Dropped, Published, Sampler};
 use crate::time::Time;
 
@@ -75,8 +75,8 @@ impl Budget {
 
 /// What only the owner touches.
 #[derive(Debug)]
-pub(super) struct Runner<R> {
-    pub(super) qdisc: AnyQdisc,
+pub(super) struct Runner<R, Q> {
+    pub(super) qdisc: Q,
     /// What the driver gave back, and what waits for a full ring; already fit for the driver.
     pub(super) requeued: Requeue,
     /// Dequeued, but not yet fit for the driver: what is left of a frame that is being segmented.
@@ -97,8 +97,8 @@ pub(super) struct Runner<R> {
     sampler: Sampler,
 }
 
-impl<R: TxRing> Runner<R> {
-    pub(super) fn new(qdisc: AnyQdisc, rings: Vec<R>) -> Self {
+impl<R: TxRing, Q: Qdisc> Runner<R, Q> {
+    pub(super) fn new(qdisc: Q, rings: Vec<R>) -> Self {
         Runner {
             qdisc,
             requeued: Requeue::default(),
@@ -141,7 +141,7 @@ impl<R: TxRing> Runner<R> {
     /// so that the qdisc sees every packet. Returns what became of the caller's own.
     pub(super) fn enqueue(
         &mut self,
-        queue: &TxQueue<R>,
+        queue: &TxQueue<R, Q>,
         left: &mut PacketList,
         own: &mut PacketList,
         now: Time,
@@ -164,7 +164,7 @@ impl<R: TxRing> Runner<R> {
     #[inline]
     fn enqueue_within_quota(
         &mut self,
-        queue: &TxQueue<R>,
+        queue: &TxQueue<R, Q>,
         packets: &mut PacketList,
         now: Time,
     ) -> Verdict {
@@ -185,7 +185,7 @@ impl<R: TxRing> Runner<R> {
     }
 
     /// Dequeues and sends, within `budget`.
-    pub(super) fn run(&mut self, queue: &TxQueue<R>, budget: &mut Budget) -> Left {
+    pub(super) fn run(&mut self, queue: &TxQueue<R, Q>, budget: &mut Budget) -> Left {
         if !self.active {
             return Left::Nothing;
         }
@@ -201,7 +201,7 @@ impl<R: TxRing> Runner<R> {
     }
 
     /// The rest of a [`run`](Runner::run).
-    fn dequeue_and_send(&mut self, queue: &TxQueue<R>, budget: &mut Budget) -> Left {
+    fn dequeue_and_send(&mut self, queue: &TxQueue<R, Q>, budget: &mut Budget) -> Left {
         let now = budget.start;
         // INV-TX-4: what the driver refused before goes first.
         if self.stopped || !self.requeued.is_empty() {
@@ -243,7 +243,7 @@ impl<R: TxRing> Runner<R> {
     #[inline(always)]
     pub(super) fn run_through(
         &mut self,
-        queue: &TxQueue<R>,
+        queue: &TxQueue<R, Q>,
         adopted: &mut PacketList,
         budget: &mut Budget,
     ) -> bool {
@@ -300,7 +300,7 @@ impl<R: TxRing> Runner<R> {
     #[inline(never)]
     pub(super) fn run_others_through(
         &mut self,
-        queue: &TxQueue<R>,
+        queue: &TxQueue<R, Q>,
         adopted: &mut PacketList,
         budget: &mut Budget,
     ) -> bool {
@@ -341,7 +341,12 @@ impl<R: TxRing> Runner<R> {
 
     /// Measures a batch, if its turn has come, makes it fit for the device, hands it to the rings, and charges the wire packets to the budget.
     #[inline]
-    fn finish(&mut self, queue: &TxQueue<R>, batch: &mut PacketList, budget: &mut Budget) -> Xmit {
+    fn finish(
+        &mut self,
+        queue: &TxQueue<R, Q>,
+        batch: &mut PacketList,
+        budget: &mut Budget,
+    ) -> Xmit {
         if self.sampler.take() {
             queue.watch().note(batch, budget.start);
         }
@@ -361,7 +366,12 @@ impl<R: TxRing> Runner<R> {
 
     /// Makes a batch fit for the device, by segmenting as far as it takes for `limit` wire packets, and hands it to the rings.
     #[inline(never)]
-    fn fit_and_send(&mut self, queue: &TxQueue<R>, batch: &mut PacketList, limit: usize) -> Xmit {
+    fn fit_and_send(
+        &mut self,
+        queue: &TxQueue<R, Q>,
+        batch: &mut PacketList,
+        limit: usize,
+    ) -> Xmit {
         let features = queue.features();
         self.segmenting = validate(batch, limit, features, queue.pool(), &mut self.dropped);
         if features.checksum {

@@ -68,7 +68,7 @@ fn flow_hash(packet: &Packet) -> u32 {
 }
 
 /// The queue of a packet by itself: the one it was received on, where that was recorded, else by its flow's hash.
-pub(super) fn select_queue(packet: &Packet, queues: usize) -> usize {
+pub fn select_queue(packet: &Packet, queues: usize) -> usize {
     match queues {
         0 | 1 => 0,
         _ => tx_hash(packet, 0..queues),

@@ -8,11 +8,11 @@ use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
 use super::down::WATCHDOG_PERIOD;
+use super::notifier::{Notifier, Wake};
 use super::policy::HELPER_QUOTA;
-use super::{Device, DeviceConfig, TxRing};
+use super::{Device, DeviceConfig, Qdiscs, TxRing};
 use crate::mem::Pool;
-use crate::qdisc::SpecError;
-use crate::rx::{Doorbell, Wake};
+use crate::qdisc::Qdisc;
 use crate::time::{Clock, Time};
 
 /// Bell of the thread itself; queue `n` has bell `n + 1`.
@@ -31,9 +31,9 @@ impl Wake for Unpark {
 /// for [`WATCHDOG_TIMEO`](super::WATCHDOG_TIMEO) (see [`Device::watchdog`]), and sleeps when there is nothing to do. Dropping it ends the helper at once: what waits stays in the device and is freed with it; see
 /// [`stop`](Standalone::stop) for an orderly end.
 #[derive(Debug)]
-pub struct Standalone<R> {
-    device: Arc<Device<R>>,
-    doorbell: Arc<Doorbell>,
+pub struct Standalone<R, Q> {
+    device: Arc<Device<R, Q>>,
+    notifier: Arc<Notifier>,
     stop: Arc<AtomicBool>,
     helper: Option<JoinHandle<()>>,
 }
@@ -41,56 +41,53 @@ pub struct Standalone<R> {
 /// Why a standalone device could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum StandaloneError {
-    /// The discipline's parameters are wrong.
-    #[error(transparent)]
-    Qdisc(#[from] SpecError),
     /// The helper thread could not be started.
     #[error("cannot start the helper thread")]
     Thread(#[source] std::io::Error),
 }
 
-impl<R: TxRing + 'static> Standalone<R> {
+impl<R: TxRing + 'static, Q: Qdisc + 'static> Standalone<R, Q> {
     /// Makes a device with one transmit queue for each ring, and starts its helper thread. `clock` is the one by which senders pass `now`.
     ///
     /// # Errors
-    /// If the discipline's parameters are wrong or the thread cannot be started.
+    /// If the thread cannot be started.
     pub fn start(
         config: DeviceConfig,
         rings: Vec<R>,
+        qdiscs: Qdiscs<Q>,
         pool: &Pool,
         clock: Clock,
     ) -> Result<Self, StandaloneError> {
-        config.qdisc.check()?;
-        let (send, receive) = std::sync::mpsc::channel::<(Arc<Device<R>>, Arc<Doorbell>)>();
+        let (send, receive) = std::sync::mpsc::channel::<(Arc<Device<R, Q>>, Arc<Notifier>)>();
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         let helper = std::thread::Builder::new()
             .name(format!("tx/{}", config.name))
             .spawn(move || {
-                if let Ok((device, doorbell)) = receive.recv() {
-                    serve(&device, &doorbell, &stopped, &clock);
+                if let Ok((device, notifier)) = receive.recv() {
+                    serve(&device, &notifier, &stopped, &clock);
                 }
             })
             .map_err(StandaloneError::Thread)?;
         // From here on, an early return drops `send`, which ends the helper.
         let wake = Arc::new(Unpark(helper.thread().clone()));
-        let doorbell = Arc::new(Doorbell::new(rings.len() + 1, wake));
-        let homes: Vec<_> = (0..rings.len())
-            .map(|queue| (doorbell.clone(), queue + 1))
+        let notifier = Arc::new(Notifier::new(rings.len() + 1, wake));
+        let workers: Vec<_> = (0..rings.len())
+            .map(|queue| (notifier.clone(), queue + 1))
             .collect();
-        let device = Arc::new(Device::new(config, rings, pool, &homes)?);
+        let device = Arc::new(Device::new(config, rings, qdiscs, pool, &workers));
         // The helper waits for just this message, so it is there to take it.
-        let _ = send.send((device.clone(), doorbell.clone()));
+        let _ = send.send((device.clone(), notifier.clone()));
         Ok(Standalone {
             device,
-            doorbell,
+            notifier,
             stop,
             helper: Some(helper),
         })
     }
 
     /// The device, for any number of threads to send through.
-    pub fn device(&self) -> &Arc<Device<R>> {
+    pub fn device(&self) -> &Arc<Device<R, Q>> {
         &self.device
     }
 }
@@ -99,13 +96,18 @@ impl<R: TxRing + 'static> Standalone<R> {
 const GIVE_WAY: u32 = 4;
 
 /// Runs queues whose bell rang or whose time has come, and looks after the driver.
-fn serve<R: TxRing>(device: &Device<R>, doorbell: &Doorbell, stop: &AtomicBool, clock: &Clock) {
+fn serve<R: TxRing, Q: Qdisc>(
+    device: &Device<R, Q>,
+    notifier: &Notifier,
+    stop: &AtomicBool,
+    clock: &Clock,
+) {
     let mut timers = vec![Time::MAX; device.queues().len()];
     let mut due = Vec::new();
     let mut idle = 0;
     let mut look = clock.now() + WATCHDOG_PERIOD;
     while !stop.load(Ordering::Relaxed) {
-        doorbell.take(|bell| due.extend(bell.checked_sub(STOP + 1)));
+        notifier.take(|bell| due.extend(bell.checked_sub(STOP + 1)));
         let now = clock.now();
         if look <= now {
             device.watchdog(now);
@@ -121,7 +123,7 @@ fn serve<R: TxRing>(device: &Device<R>, doorbell: &Doorbell, stop: &AtomicBool, 
             idle = 0;
             let next = timers.iter().fold(look, |next, &timer| next.min(timer));
             let on = || !stop.load(Ordering::Relaxed);
-            doorbell.sleep_if(on, || std::thread::park_timeout(next.since(clock.now())));
+            notifier.sleep_if(on, || std::thread::park_timeout(next.since(clock.now())));
         }
         for queue in due.drain(..) {
             timers[queue] = device
@@ -131,7 +133,7 @@ fn serve<R: TxRing>(device: &Device<R>, doorbell: &Doorbell, stop: &AtomicBool, 
     }
 }
 
-impl<R: TxRing + 'static> Standalone<R> {
+impl<R: TxRing + 'static, Q: Qdisc + 'static> Standalone<R, Q> {
     /// Lets the queues run dry for at most `drain`, drops (and counts) what is left, and ends the helper. Threads that go on sending lose their
     /// packets as [`DeviceDown`](crate::stats::DropReason::DeviceDown). Blocks for at most about `drain`.
     pub fn stop(self, drain: Duration) {
@@ -144,10 +146,10 @@ impl<R: TxRing + 'static> Standalone<R> {
     }
 }
 
-impl<R> Drop for Standalone<R> {
+impl<R, Q> Drop for Standalone<R, Q> {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        self.doorbell.ring(STOP);
+        self.notifier.notify(STOP);
         if let Some(Err(panic)) = self.helper.take().map(JoinHandle::join) {
             std::panic::resume_unwind(panic);
         }

@@ -1,0 +1,73 @@
+//! Why a control call is refused.
+
+use std::io;
+
+use super::MAX_PORTS;
+use softnet::tx::QueueMapError;
+use softnet_tc::SpecError;
+
+/// Why a control call was refused. Nothing was changed.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// The queueing discipline's parameters are wrong.
+    #[error(transparent)]
+    Qdisc(#[from] SpecError),
+    /// Queues are shared out as they cannot be.
+    #[error(transparent)]
+    QueueMap(#[from] QueueMapError),
+    /// The name is taken.
+    #[error("there is already a port named `{0}`")]
+    DuplicatePort(String),
+    /// The port is part of a bridge, or named twice.
+    #[error("port `{0}` is already part of a bridge")]
+    InBridge(String),
+    /// The port belongs to another engine.
+    #[error("there is no such port in this engine")]
+    NoSuchPort,
+    /// There are as many ports as there are numbers for them.
+    #[error("an engine has at most {MAX_PORTS} ports")]
+    TooManyPorts,
+    /// A port without a transmit queue cannot send.
+    #[error("port `{0}` has no transmit queue")]
+    NoQueue(String),
+    /// The port has receive queues.
+    #[error("port `{0}` has receive queues already")]
+    Receives(String),
+    /// New queues of a port are more or fewer than it has.
+    #[error("port `{port}` has {has} transmit queues, not {given}")]
+    QueueCount {
+        /// The port.
+        port: String,
+        /// How many it has.
+        has: usize,
+        /// How many there are now.
+        given: usize,
+    },
+    /// A worker cannot wait for a receive queue's packets.
+    #[error("cannot wait for packets of port `{port}`")]
+    Watch {
+        /// The port.
+        port: String,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// All bells are in use.
+    #[error(
+        "the engine serves at most {0} transmit queues; use fewer ports or queues, or more workers"
+    )]
+    TooManyQueues(usize),
+    /// Packets cannot be steered to a worker that does not exist.
+    #[error("there is no worker {worker}; the engine has {workers}, numbered from 0")]
+    NoSuchWorker {
+        /// The number asked for.
+        worker: usize,
+        /// How many there are.
+        workers: usize,
+    },
+    /// A worker thread could not be started.
+    #[error("cannot start a worker thread")]
+    Thread(#[source] io::Error),
+    /// An engine without workers forwards nothing.
+    #[error("an engine needs at least one worker")]
+    NoWorker,
+}

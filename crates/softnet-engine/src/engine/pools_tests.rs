@@ -1,0 +1,275 @@
+//! Pools that ports bring along: every worker is a home of each, and nothing that is freed for it waits until it allocates.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use super::*;
+use crate::rx::{CountDrop, Polled, Rfs};
+use softnet::mem::PacketList;
+use softnet::testing::{RecordingRing, pool};
+use softnet::tx::Wake;
+use softnet::tx::{Sent, Xmit};
+
+/// Sleeps until it is woken, however long that takes.
+#[derive(Default)]
+struct Sleeper(Arc<Woken>);
+
+#[derive(Default)]
+struct Woken(Mutex<bool>, Condvar);
+
+impl Wake for Woken {
+    fn wake(&self) {
+        *self.0.lock().unwrap() = true;
+        self.1.notify_one();
+    }
+}
+
+impl Sleep for Sleeper {
+    fn watch(&mut self, _: BorrowedFd<'_>, _: usize) -> io::Result<()> {
+        Ok(())
+    }
+    fn unwatch(&mut self, _: BorrowedFd<'_>) {}
+    fn sleep(&mut self, _: Time, until: Option<Time>, _: &mut Vec<usize>) {
+        if until.is_none() {
+            let woken = self.0.0.lock().unwrap();
+            *self.0.1.wait_while(woken, |woken| !*woken).unwrap() = false;
+        }
+    }
+    fn waker(&self) -> Arc<dyn Wake> {
+        self.0.clone()
+    }
+}
+
+/// Receives frames into a pool of its own, as many as it is told, when it is first polled. Its file never becomes readable.
+#[derive(Debug)]
+struct OwnPool {
+    pool: Pool,
+    frames: usize,
+    /// More may come at any moment.
+    busy: Arc<AtomicBool>,
+    file: File,
+}
+
+impl OwnPool {
+    fn new(pool: &Pool, frames: usize, busy: &Arc<AtomicBool>) -> OwnPool {
+        OwnPool {
+            pool: pool.clone(),
+            frames,
+            busy: busy.clone(),
+            file: File::open("/dev/null").unwrap(),
+        }
+    }
+}
+
+impl RxQueue for OwnPool {
+    fn poll(
+        &mut self,
+        budget: usize,
+        _: Time,
+        out: &mut PacketList,
+        _: &mut dyn CountDrop,
+    ) -> Polled {
+        for _ in 0..budget.min(self.frames) {
+            let mut packet = self.pool.alloc().unwrap();
+            let mut bytes = [0xFF; 60];
+            bytes[6..12].copy_from_slice(&[2, 0, 0, 0, 0, self.frames as u8]);
+            packet.append(&bytes);
+            out.push_back(packet);
+            self.frames -= 1;
+        }
+        Polled {
+            more: self.frames > 0 || self.busy.load(Ordering::Relaxed),
+            gone: false,
+        }
+    }
+    fn pools(&self) -> Vec<&Pool> {
+        vec![&self.pool]
+    }
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.file.as_fd())
+    }
+}
+
+/// Keeps what it is given, or hands it on to a ring that frees it.
+#[derive(Debug)]
+struct Keep(Arc<Mutex<PacketList>>, Option<RecordingRing>);
+
+impl TxRing for Keep {
+    fn xmit(&mut self, packets: &mut PacketList, sent: &mut Sent) -> Xmit {
+        if let Some(ring) = &mut self.1 {
+            return ring.xmit(packets, sent);
+        }
+        sent.packets += packets.wire_packets();
+        sent.bytes += packets.iter().map(|p| p.wire_len()).sum::<u64>();
+        self.0.lock().unwrap().append(packets);
+        Xmit::Complete
+    }
+}
+
+struct Net {
+    engine: Engine<OwnPool, Keep>,
+    ports: Vec<PortId>,
+    large: Pool,
+    kept: Arc<Mutex<PacketList>>,
+    busy: Arc<AtomicBool>,
+}
+
+impl Net {
+    /// Two ports that receive nothing yet; `keeping`: what leaves is kept, and not freed.
+    fn new(workers: usize, keeping: bool) -> Net {
+        let sleepers = (0..workers).map(|_| Sleeper::default()).collect();
+        let engine = Engine::start(sleepers, pool(2048), Clock::monotonic()).unwrap();
+        let (large, kept, busy) = (pool(2048), Arc::default(), Arc::default());
+        let ports: Vec<_> = (0..2)
+            .map(|port| {
+                let setup = PortSetup {
+                    name: format!("p{port}"),
+                    rx: vec![OwnPool::new(&large, 0, &busy)],
+                    tx: vec![Keep(
+                        Arc::clone(&kept),
+                        (!keeping).then(|| RecordingRing::new().0),
+                    )],
+                    features: Features::default(),
+                    qdisc: QdiscSpec::default(),
+                    policy: TxPolicy::default(),
+                };
+                engine.add_port(setup).unwrap()
+            })
+            .collect();
+        engine.add_bridge("br0", &ports).unwrap();
+        Net {
+            engine,
+            ports,
+            large,
+            kept,
+            busy,
+        }
+    }
+
+    /// The first port receives `frames` frames into `pool`, which the other one has sent when this returns.
+    fn receive(&self, pool: &Pool, frames: usize) {
+        let sent = |stats: &EngineStats| stats.ports[1].device.tx_packets;
+        let before = sent(&self.engine.stats());
+        let ring = Keep(Arc::clone(&self.kept), None);
+        let queue = OwnPool::new(pool, frames, &self.busy);
+        self.engine
+            .replace(self.ports[0], vec![queue], vec![ring])
+            .unwrap();
+        self.wait("the frames", || {
+            sent(&self.engine.stats()) == before + frames as u64
+        });
+    }
+
+    /// Until every worker sleeps.
+    fn rest(&self) {
+        let asleep = || {
+            let state = self.engine.state();
+            let mut workers = state.workers.iter();
+            workers.all(|worker| worker.shared.notifier.is_asleep())
+        };
+        self.wait("rest", asleep);
+    }
+
+    fn wait(&self, what: &str, condition: impl Fn() -> bool) {
+        for _ in 0..10_000 {
+            if condition() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        panic!("waited in vain for {what}: {:?}", self.large.home_stats());
+    }
+}
+
+/// INV-BUF-6, BUG-BUF-1: what is freed for a worker that sleeps wakes it from half the bound on, and it takes all in; what is less comes home when it wakes for
+/// any other reason. Nothing is received or sent meanwhile.
+#[test]
+fn buffers_of_a_port_s_own_pool_come_home_to_a_sleeping_worker() {
+    let net = Net::new(1, true);
+    net.receive(&net.large, 200);
+    net.rest();
+    let out = std::mem::take(&mut *net.kept.lock().unwrap());
+    let home = || net.large.home_stats()[0];
+    assert_eq!((out.len(), home().allocated), (200, 200));
+    let (mut few, mut many) = (out, PacketList::new());
+    few.split_front(128, &mut many);
+    drop(many);
+    net.wait("the buffers to come home", || home().deferred == 0);
+    net.rest();
+    let stats = net.engine.stats().port_pools;
+    assert_eq!(stats.len(), 1, "once, whoever uses it");
+    assert_eq!((home().drained, stats[0].sent_home), (128, 128));
+    assert_eq!((stats[0].kicks, stats[0].free), (1, 2048 - 72));
+    drop(few);
+    // A thread sends off what it freed for others when it sleeps.
+    assert!(net.large.prepare_sleep());
+    assert_eq!(
+        (home().deferred, home().kicks),
+        (72, 1),
+        "half the bound is 128"
+    );
+    net.engine.sync();
+    net.wait("the rest to come home", || home().deferred == 0);
+    assert_eq!(home().drained, 200);
+    assert_eq!(net.engine.stats().port_pools[0].free, 2048);
+}
+
+/// What a worker frees for another one leaves it before it sleeps, and the other takes it in: neither keeps buffers of a pool back.
+#[test]
+fn workers_send_each_other_s_buffers_home_before_they_sleep() {
+    let net = Net::new(2, false);
+    let spec = SteeringSpec {
+        rps: vec![0, 1],
+        rfs: Rfs::Off,
+    };
+    net.engine.set_steering(net.ports[0], &spec).unwrap();
+    net.receive(&net.large, 200);
+    net.rest();
+    let homes = net.large.home_stats();
+    assert!(homes.iter().any(|home| home.sent_home > 0), "{homes:?}");
+    for home in &homes {
+        assert_eq!(home.outgoing, 0, "{homes:?}");
+        assert!(home.deferred < net.large.defer_max() / 2);
+    }
+    assert_eq!(net.large.stats().free, 2048);
+}
+
+/// BUG-BUF-1: a worker that is never idle takes buffers in, though it allocates none.
+#[test]
+fn buffers_come_home_to_a_worker_that_only_polls() {
+    let net = Net::new(1, true);
+    net.receive(&net.large, 128);
+    net.busy.store(true, Ordering::Relaxed);
+    net.receive(&net.large, 0);
+    let rest = |stats: EngineStats| stats.workers[0].sleeps;
+    let sleeps = rest(net.engine.stats());
+    drop(std::mem::take(&mut *net.kept.lock().unwrap()));
+    let home = || net.large.home_stats()[0];
+    net.wait("the buffers to come home", || home().deferred == 0);
+    assert_eq!((home().drained, home().kicks), (128, 0));
+    assert_eq!(rest(net.engine.stats()), sleeps);
+    net.busy.store(false, Ordering::Relaxed);
+    net.rest();
+}
+
+/// A pool that no port uses any more is left: nobody is woken for it, and nothing of it is stranded; a port may come back with another one.
+#[test]
+fn a_pool_that_no_port_uses_is_left() {
+    let net = Net::new(1, true);
+    let other = pool(512);
+    net.receive(&other, 40);
+    assert_eq!(net.engine.stats().port_pools.len(), 2);
+    net.receive(&net.large, 1);
+    assert_eq!(net.engine.stats().port_pools.len(), 1);
+    net.rest();
+    drop(std::mem::take(&mut *net.kept.lock().unwrap()));
+    assert!(other.prepare_sleep());
+    assert_eq!((other.stats().kicks, other.stats().free), (0, 512));
+    // What waits at the worker, which does not look any more, can be had.
+    let mut all = PacketList::new();
+    assert_eq!(other.alloc_bulk(512, &mut all), 512);
+}

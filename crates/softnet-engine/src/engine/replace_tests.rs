@@ -1,0 +1,371 @@
+//! The control path: devices that go and come back, ports that cannot be added, and calls that
+//! name what is not there.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
+
+use super::*;
+use crate::rx::{CountDrop, DeviceCounters, DeviceDrops, Polled, Rfs};
+use crate::testing::{CondSleeper, FedQueue};
+use softnet::mem::PacketList;
+use softnet::stats::DropReason;
+use softnet::testing::{Record, RecordingRing, frame, pool};
+use softnet::tx::Wake;
+use softnet_tc::TbfSpec;
+
+/// A device's count of what it dropped.
+#[derive(Debug, Default)]
+struct Counter(AtomicU64);
+
+impl DeviceCounters for Counter {
+    fn dropped(&self) -> DeviceDrops {
+        let (rx, tx) = (self.0.load(Relaxed), 1);
+        DeviceDrops { rx, tx }
+    }
+}
+
+/// A queue with a file to wait for, or with a counter.
+#[derive(Debug, Default)]
+struct Queue {
+    feed: FedQueue,
+    file: Option<OwnedFd>,
+    counter: Option<Arc<Counter>>,
+}
+
+impl RxQueue for Queue {
+    fn poll(
+        &mut self,
+        budget: usize,
+        now: Time,
+        out: &mut PacketList,
+        drops: &mut dyn CountDrop,
+    ) -> Polled {
+        self.feed.poll(budget, now, out, drops)
+    }
+
+    fn counters(&self) -> Option<Arc<dyn DeviceCounters>> {
+        Some(self.counter.clone()?)
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.file.as_ref().map(AsFd::as_fd)
+    }
+}
+
+/// A sleeper that can watch no file.
+struct Refusing {
+    sleeper: CondSleeper,
+    /// Counts those that are there.
+    _alive: Arc<()>,
+}
+
+impl Refusing {
+    fn new(alive: &Arc<()>) -> Refusing {
+        Refusing {
+            sleeper: CondSleeper::default(),
+            _alive: alive.clone(),
+        }
+    }
+}
+
+impl Sleep for Refusing {
+    fn watch(&mut self, _: BorrowedFd<'_>, _: usize) -> io::Result<()> {
+        Err(io::Error::from(io::ErrorKind::StorageFull))
+    }
+    fn unwatch(&mut self, _: BorrowedFd<'_>) {}
+    fn sleep(&mut self, now: Time, until: Option<Time>, ready: &mut Vec<usize>) {
+        self.sleeper.sleep(now, until, ready);
+    }
+    fn waker(&self) -> Arc<dyn Wake> {
+        self.sleeper.waker()
+    }
+}
+
+fn engine(workers: usize) -> Engine<Queue, RecordingRing> {
+    let sleepers = (0..workers).map(|_| Refusing::new(&Arc::default()));
+    Engine::start(sleepers.collect(), pool(256), Clock::monotonic()).unwrap()
+}
+
+fn feeds(queues: usize) -> (Vec<Queue>, Vec<FedQueue>) {
+    let feeds: Vec<_> = (0..queues).map(|_| FedQueue::default()).collect();
+    let queue = |feed: &FedQueue| Queue {
+        feed: feed.clone(),
+        ..Queue::default()
+    };
+    (feeds.iter().map(queue).collect(), feeds)
+}
+
+fn rings(queues: usize) -> (Vec<RecordingRing>, Vec<Arc<Record>>) {
+    (0..queues).map(|_| RecordingRing::new()).unzip()
+}
+
+fn setup(name: &str, rx: Vec<Queue>, tx: Vec<RecordingRing>) -> PortSetup<Queue, RecordingRing> {
+    PortSetup {
+        name: name.into(),
+        rx,
+        tx,
+        features: Features::default(),
+        qdisc: QdiscSpec::default(),
+        policy: TxPolicy::default(),
+    }
+}
+
+fn wait(what: &str, mut condition: impl FnMut() -> bool) {
+    for _ in 0..5_000 {
+        if condition() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    panic!("waited in vain for {what}");
+}
+
+/// What the second queue of a device reports late does not concern the device that came after it.
+#[test]
+fn a_late_report_does_not_kill_the_next_device() {
+    let engine = engine(2);
+    let (rx, fed) = feeds(2);
+    let port = engine.add_port(setup("p", rx, rings(2).0)).unwrap();
+    fed[0].0.lock().unwrap().gone = true;
+    let mut gone = Vec::new();
+    wait("the first report", || {
+        gone = engine.take_gone();
+        !gone.is_empty()
+    });
+    assert_eq!(gone, [port]);
+    fed[1].0.lock().unwrap().gone = true;
+    // Its worker closes the queue, which drops it, just before it reports.
+    wait("the second queue", || Arc::strong_count(&fed[1].0) == 1);
+    engine.replace(port, Vec::new(), Vec::new()).unwrap();
+    engine.replace(port, feeds(2).0, rings(2).0).unwrap();
+    assert_eq!(engine.take_gone(), []);
+}
+
+/// A device that is replaced by none is closed both ways: its name is free, and packets for it die
+/// with a reason until there is another.
+#[test]
+fn a_device_replaced_by_none_is_closed() {
+    for qdisc in [QdiscSpec::default(), QdiscSpec::Pfifo { limit: 100 }] {
+        let engine = engine(2);
+        let pool = pool(64);
+        let ((rx, fed), (tx, records)) = (feeds(2), rings(2));
+        let (source, source_fed) = feeds(1);
+        let port = PortSetup {
+            qdisc,
+            ..setup("p", rx, tx)
+        };
+        let port = engine.add_port(port).unwrap();
+        let other = engine.add_port(setup("q", source, rings(1).0)).unwrap();
+        engine.add_bridge("br0", &[port, other]).unwrap();
+        engine.replace(port, Vec::new(), Vec::new()).unwrap();
+        assert!(fed.iter().all(|feed| Arc::strong_count(&feed.0) == 1));
+        assert!(records.iter().all(|record| Arc::strong_count(record) == 1));
+        let receive = |mark| {
+            let mut feed = source_fed[0].0.lock().unwrap();
+            feed.packets.push_back(frame(&pool, 0, 9, 60, mark));
+        };
+        receive(1);
+        let dropped = || engine.stats().drops();
+        wait("a drop", || dropped() == [(DropReason::DeviceDown, 1)]);
+        let wrong = engine.replace(port, Vec::new(), rings(3).0);
+        assert!(matches!(
+            wrong,
+            Err(EngineError::QueueCount {
+                has: 2,
+                given: 3,
+                ..
+            })
+        ));
+        let (tx, records) = rings(2);
+        engine.replace(port, feeds(2).0, tx).unwrap();
+        receive(2);
+        wait("the new rings", || {
+            records.iter().flat_map(|r| r.marks()).eq([2])
+        });
+        let stats = engine.stop(Duration::from_secs(1));
+        assert!(stats.conservation().holds(), "{stats:?}");
+    }
+}
+
+/// Frames for a station are not sent to the port that it was behind once that has another device.
+#[test]
+fn stations_behind_a_replaced_device_are_forgotten() {
+    let engine = engine(1);
+    let pool = pool(64);
+    let (mut ports, mut fed, mut records) = (Vec::new(), Vec::new(), Vec::new());
+    for name in ["a", "b", "c"] {
+        let ((rx, feed), (tx, record)) = (feeds(1), rings(1));
+        ports.push(engine.add_port(setup(name, rx, tx)).unwrap());
+        fed.extend(feed);
+        records.extend(record);
+    }
+    engine.add_bridge("br0", &ports).unwrap();
+    let receive = |port: usize, to, from, mark| {
+        let mut feed = fed[port].0.lock().unwrap();
+        feed.packets.push_back(frame(&pool, to, from, 60, mark));
+    };
+    receive(0, 0, 7, 1);
+    wait("the station", || records[1].marks() == [1]);
+    receive(1, 7, 8, 2);
+    wait("the station's frame", || records[0].marks() == [2]);
+    assert_eq!(records[2].marks(), [1]);
+    let (tx, _record) = rings(1);
+    engine.replace(ports[0], feeds(1).0, tx).unwrap();
+    receive(1, 7, 8, 3);
+    wait("a flood", || records[2].marks() == [1, 3]);
+}
+
+/// A queue that the system cannot watch is refused, and leaves nothing behind.
+#[test]
+#[cfg_attr(miri, ignore = "opens a file")]
+fn a_queue_that_cannot_be_watched_is_refused() {
+    let engine = engine(2);
+    let (mut rx, fed) = feeds(2);
+    rx[1].file = Some(std::fs::File::open("/dev/null").unwrap().into());
+    let (tx, records) = rings(2);
+    let refused = engine.add_port(setup("p", rx, tx));
+    assert!(matches!(&refused, Err(EngineError::Watch { port, .. }) if port == "p"));
+    wait("the queues to be closed", || {
+        fed.iter().all(|feed| Arc::strong_count(&feed.0) == 1)
+    });
+    wait("the rings to be closed", || {
+        records.iter().all(|record| Arc::strong_count(record) == 1)
+    });
+    let port = engine.add_port(setup("p", feeds(2).0, rings(2).0)).unwrap();
+    assert_eq!(engine.stats().ports.len(), 1);
+    let mut rx = feeds(1).0;
+    rx[0].file = Some(std::fs::File::open("/dev/null").unwrap().into());
+    let refused = engine.replace(port, rx, rings(2).0);
+    assert!(matches!(refused, Err(EngineError::Watch { .. })));
+}
+
+/// Calls that fail take no bells: there are as many for the ports that come after them.
+#[test]
+fn ports_that_are_refused_take_no_bells() {
+    let engine = engine(1);
+    let tbf = TbfSpec {
+        rate: 0,
+        burst: 0,
+        limit: 0,
+        peakrate: None,
+        mtu: 0,
+        link: Default::default(),
+    };
+    for _ in 0..BELLS {
+        let port = PortSetup {
+            qdisc: QdiscSpec::Tbf(tbf.clone()),
+            ..setup("p", Vec::new(), rings(1).0)
+        };
+        assert!(matches!(engine.add_port(port), Err(EngineError::Qdisc(_))));
+    }
+    let port = setup("p", Vec::new(), rings(BELLS - 1).0);
+    engine.add_port(port).unwrap();
+    let one_more = engine.add_port(setup("q", Vec::new(), rings(1).0));
+    assert!(matches!(one_more, Err(EngineError::TooManyQueues(_))));
+    let none = engine.add_port(setup("r", Vec::new(), Vec::new()));
+    assert!(matches!(none, Err(EngineError::NoQueue(name)) if name == "r"));
+}
+
+/// Workers that were started before one could not be are stopped.
+#[test]
+fn a_thread_that_cannot_be_started_leaves_none_behind() {
+    let alive = Arc::new(());
+    let sleepers = (0..3).map(|_| Refusing::new(&alive));
+    let started = AtomicUsize::new(0);
+    let engine: Result<Engine<Queue, RecordingRing>, _> = Engine::with_spawn(
+        sleepers.collect(),
+        pool(64),
+        Clock::monotonic(),
+        EngineConfig::default(),
+        |index, work| {
+            if index == 2 {
+                return Err(io::Error::from(io::ErrorKind::OutOfMemory));
+            }
+            started.fetch_add(1, Relaxed);
+            spawn(index, work)
+        },
+    );
+    assert!(matches!(engine, Err(EngineError::Thread(_))));
+    assert_eq!(started.load(Relaxed), 2);
+    assert_eq!(Arc::strong_count(&alive), 1, "a worker is left");
+}
+
+#[test]
+fn a_bridge_takes_a_port_once() {
+    let engine = engine(1);
+    let port = engine.add_port(setup("p", feeds(1).0, rings(1).0)).unwrap();
+    let twice = engine.add_bridge("br0", &[port, port]);
+    assert!(matches!(twice, Err(EngineError::InBridge(name)) if name == "p"));
+    engine.add_bridge("br0", &[port]).unwrap();
+}
+
+/// No call panics on a port of another engine, hits the port of the same number, or says that all
+/// is well.
+#[test]
+fn a_port_of_another_engine_is_refused() {
+    let (engine, other) = (engine(1), engine(1));
+    let own = engine.add_port(setup("p", feeds(1).0, rings(1).0)).unwrap();
+    let foreign = other.add_port(setup("q", feeds(1).0, rings(1).0)).unwrap();
+    let qdisc = QdiscSpec::default();
+    let steering = SteeringSpec {
+        rps: vec![],
+        rfs: Rfs::Off,
+    };
+    let to = |to| MirredSpec {
+        mode: MirredMode::Mirror,
+        dir: MirredDir::Egress,
+        to,
+    };
+    let answers = [
+        engine.set_qdisc(foreign, &qdisc),
+        engine.change_qdisc(foreign, &qdisc),
+        engine.set_queue_map(foreign, &QueueMap::default()),
+        engine.set_actions(foreign, &[to(own)]),
+        engine.set_actions(own, &[to(foreign)]),
+        engine.set_steering(foreign, &steering),
+        engine.add_bridge("br0", &[own, foreign]),
+        engine.replace(foreign, Vec::new(), rings(1).0),
+    ];
+    for (call, answer) in answers.into_iter().enumerate() {
+        assert!(
+            matches!(answer, Err(EngineError::NoSuchPort)),
+            "call {call}"
+        );
+    }
+    assert!(engine.classes(foreign).is_empty());
+    assert!(engine.with_qdisc(foreign, 0, |_, _, _| ()).is_none());
+    engine.add_bridge("br0", &[own]).unwrap();
+}
+
+#[test]
+fn port_numbers_end() {
+    assert!(matches!(next_port(0), Ok(0)));
+    assert!(matches!(next_port(65_534), Ok(65_534)));
+    assert!(matches!(next_port(65_535), Err(EngineError::TooManyPorts)));
+    assert!(matches!(next_port(65_536), Err(EngineError::TooManyPorts)));
+}
+
+/// What devices dropped by themselves is told per port, those that the port had before included.
+#[test]
+fn drops_inside_devices_are_told() {
+    let engine = engine(1);
+    let counter = |n| Arc::new(Counter(AtomicU64::new(n)));
+    let queue = |counter: &Arc<Counter>| Queue {
+        counter: Some(counter.clone()),
+        ..Queue::default()
+    };
+    let first = counter(5);
+    let port = setup("p", vec![Queue::default(), queue(&first)], rings(2).0);
+    let port = engine.add_port(port).unwrap();
+    let drops = || engine.stats().ports[0].device_drops;
+    assert_eq!(drops(), DeviceDrops { rx: 5, tx: 1 });
+    first.0.store(7, Relaxed);
+    engine.replace(port, Vec::new(), Vec::new()).unwrap();
+    first.0.store(100, Relaxed);
+    assert_eq!(drops(), DeviceDrops { rx: 7, tx: 1 });
+    engine
+        .replace(port, vec![queue(&counter(3))], rings(2).0)
+        .unwrap();
+    assert_eq!(drops(), DeviceDrops { rx: 10, tx: 2 });
+}

@@ -1,0 +1,293 @@
+//! A worker's backlog: where other workers, or any thread, hand it packets (the kernel's `input_pkt_queue` and `process_queue`).
+//!
+//! Anyone pushes a whole list in one atomic operation and waits for nobody; the owner takes everything in one, and works it off within its quota.
+//! There is no scheduled flag: a worker that is awake looks at its backlog in every round, and one that lies down looks once more behind
+//! [`Notify::prepare`](softnet::sync::Notify::prepare). So nothing is sent to a worker that is awake, however much arrives while it works (INV-RX-4, INV-RX-5;
+//! BUG-RX-2), and who pushes need only [wake](super::Notifier::wake) the worker once, at the end of its own round.
+//!
+//! INV-RX-3: the input holds at most `max` packets (the kernel: one more), and so does what the owner has taken and not yet worked off.
+
+use std::sync::Arc;
+
+use crossbeam_utils::CachePadded;
+
+use softnet::mem::{PacketAdoption, PacketList};
+use softnet::sync::Passage;
+
+/// Packets that may wait to be taken (the kernel's `net.core.netdev_max_backlog`).
+pub const MAX_BACKLOG: usize = 1000;
+/// Most that [`Backlog::new`] allows: the list counts to 65,535.
+pub const BACKLOG_LIMIT: usize = 65_000;
+
+/// The side of a backlog that everyone sees.
+#[derive(Debug)]
+pub struct Backlog {
+    /// Written by all.
+    input: CachePadded<PacketAdoption>,
+    /// Written by the owner, once a batch.
+    passage: CachePadded<Passage>,
+    max: usize,
+}
+
+/// A point in a backlog: behind everything that was pushed when it was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark(pub(super) u64);
+
+impl Backlog {
+    /// An empty backlog for at most `max` packets (at least 1, at most [`BACKLOG_LIMIT`]), and its owner's side.
+    pub fn new(max: usize) -> (Arc<Backlog>, BacklogOwner) {
+        let max = max.clamp(1, BACKLOG_LIMIT);
+        let backlog = Arc::new(Backlog {
+            input: CachePadded::new(PacketAdoption::expecting(max)),
+            passage: CachePadded::default(),
+            max,
+        });
+        let owner = BacklogOwner {
+            backlog: backlog.clone(),
+            process: PacketList::new(),
+            begun: false,
+            flowing: false,
+        };
+        (backlog, owner)
+    }
+
+    /// Appends packets, in order; returns those at the end that found no room. Never waits: it is tried again only when the owner or another
+    /// sender got ahead. The caller wakes the owner if it sleeps, afterwards.
+    #[must_use = "what found no room is to be counted"]
+    pub fn push(&self, mut packets: PacketList) -> PacketList {
+        let mut refused = PacketList::new();
+        let mut room = self.max;
+        loop {
+            if packets.len() > room {
+                let mut fits = PacketList::new();
+                packets.split_front(room, &mut fits);
+                packets.append(&mut refused);
+                refused = std::mem::replace(&mut packets, fits);
+            }
+            match self.input.push(packets, self.max) {
+                Ok(_) => return refused,
+                Err(back) => packets = back,
+            }
+            room = self.max.saturating_sub(self.input.len());
+        }
+    }
+
+    /// A mark behind everything that the calling thread has pushed.
+    pub fn mark(&self) -> Mark {
+        Mark(self.passage.mark())
+    }
+
+    /// Whether the owner is done with everything in front of `mark`. May say no for a while after it is.
+    pub fn passed(&self, mark: Mark) -> bool {
+        self.passage.passed(mark.0)
+    }
+
+    /// Packets that wait to be taken.
+    pub fn len(&self) -> usize {
+        self.input.len()
+    }
+
+    /// Whether none waits to be taken. To be asked after [`Notify::prepare`](softnet::sync::Notify::prepare), too.
+    pub fn is_empty(&self) -> bool {
+        self.input.is_empty()
+    }
+
+    /// Packets that may wait.
+    pub fn max(&self) -> usize {
+        self.max
+    }
+}
+
+/// The side of a backlog that its worker has.
+#[derive(Debug)]
+pub struct BacklogOwner {
+    backlog: Arc<Backlog>,
+    /// Taken and not yet worked off.
+    process: PacketList,
+    /// Packets were given out since `process` was filled.
+    begun: bool,
+    /// There was something the last time.
+    flowing: bool,
+}
+
+impl BacklogOwner {
+    /// Moves packets to the end of `out` until they stand for `quota` wire packets or more, taking what arrived meanwhile when nothing is left of the last
+    /// batch. The packets count as done at the next call, or at [`done`](BacklogOwner::done). Returns the wire packets.
+    pub fn poll(&mut self, quota: usize, out: &mut PacketList) -> usize {
+        self.done();
+        // To look first costs a line that senders write once more; where something was there the last time, it is taken at once.
+        if self.process.is_empty() && (self.flowing || !self.backlog.is_empty()) {
+            self.backlog.passage.begin();
+            self.process = self.backlog.input.take_now();
+            self.begun = true;
+            self.flowing = !self.process.is_empty();
+            self.done();
+        }
+        self.process.split_wire_packets(quota, out)
+    }
+
+    /// Everything that [`poll`](BacklogOwner::poll) gave out is worked off.
+    pub fn done(&mut self) {
+        if self.begun && self.process.is_empty() {
+            self.backlog.passage.end();
+            self.begun = false;
+        }
+    }
+
+    /// Packets taken and not yet given out.
+    pub fn taken(&self) -> usize {
+        self.process.len()
+    }
+
+    /// Whether there is nothing to work off.
+    pub fn is_empty(&self) -> bool {
+        self.process.is_empty() && self.backlog.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use softnet::testing::{frame, pool};
+
+    fn marks(list: &PacketList) -> Vec<u32> {
+        list.iter().map(|p| p.mark()).collect()
+    }
+
+    /// INV-RX-3: exactly `max` wait, whatever the lengths of the lists; what does not fit is the end of the last one.
+    #[test]
+    fn the_bound_is_exact_and_refuses_from_the_end() {
+        let pool = pool(64);
+        let list = |range: std::ops::Range<u32>| range.map(|n| frame(&pool, 1, 2, 60, n)).collect();
+        let (backlog, mut owner) = Backlog::new(10);
+        assert_eq!(
+            marks(&backlog.push(list(0..25))),
+            (10..25).collect::<Vec<_>>()
+        );
+        assert_eq!((backlog.len(), backlog.push(list(30..31)).len()), (10, 1));
+        let mut out = PacketList::new();
+        owner.poll(4, &mut out);
+        assert_eq!((backlog.len(), owner.taken()), (0, 6));
+        assert!(backlog.push(list(40..47)).is_empty());
+        assert_eq!(marks(&backlog.push(list(50..55))), [53, 54]);
+        while !owner.is_empty() {
+            owner.poll(4, &mut out);
+        }
+        let all: Vec<u32> = (0..10).chain(40..47).chain(50..53).collect();
+        assert_eq!(marks(&out), all);
+    }
+
+    /// INV-RX-6, INV-RX-2: a poll gives out its quota and no more, and a mark passes when the last packet in front of it is worked off.
+    #[test]
+    fn a_quota_is_kept_and_marks_pass_in_turn() {
+        let pool = pool(64);
+        let (backlog, mut owner) = Backlog::new(100);
+        assert!(
+            backlog
+                .push((0..5).map(|n| frame(&pool, 1, 2, 60, n)).collect())
+                .is_empty()
+        );
+        let first = backlog.mark();
+        let mut out = PacketList::new();
+        owner.poll(3, &mut out);
+        assert_eq!((out.len(), owner.is_empty()), (3, false));
+        assert!(backlog.push(frame(&pool, 1, 2, 60, 5).into()).is_empty());
+        let second = backlog.mark();
+        owner.poll(3, &mut out);
+        assert_eq!(out.len(), 5, "a poll ends at the end of a batch");
+        assert!(!backlog.passed(first), "given out is not worked off");
+        owner.done();
+        assert!(backlog.passed(first) && !backlog.passed(second));
+        owner.poll(3, &mut out);
+        owner.done();
+        assert!(backlog.passed(second) && owner.is_empty());
+    }
+
+    /// A backlog that has run dry is taken once more in vain; marks asked for meanwhile still pass with the packets in front of them, not before.
+    #[test]
+    fn a_look_in_vain_passes_no_mark() {
+        let pool = pool(64);
+        let (backlog, mut owner) = Backlog::new(100);
+        for n in 0..5 {
+            assert!(backlog.push(frame(&pool, 1, 2, 60, n).into()).is_empty());
+            let mark = backlog.mark();
+            let mut out = PacketList::new();
+            owner.poll(8, &mut out);
+            assert_eq!(marks(&out), [n]);
+            assert!(!backlog.passed(mark), "given out is not worked off");
+            owner.poll(8, &mut out);
+            assert!(backlog.passed(mark), "the next poll says that it is");
+            owner.poll(8, &mut out);
+            assert_eq!((out.len(), owner.is_empty()), (1, true));
+            if n % 2 == 0 {
+                // The mark behind nothing passes with the next batch.
+                let behind = backlog.mark();
+                assert!(!backlog.passed(behind));
+                assert!(backlog.push(frame(&pool, 1, 2, 60, 9).into()).is_empty());
+                owner.poll(8, &mut out);
+                assert!(!backlog.passed(behind));
+                owner.done();
+                assert!(backlog.passed(behind));
+            }
+        }
+    }
+
+    /// INV-RX-1, INV-RX-2: whatever three senders push is worked off or refused, each sender's packets in order, in bounded batches.
+    #[test]
+    fn many_senders_lose_nothing_and_keep_order() {
+        let each = if cfg!(miri) { 40 } else { 20_000 };
+        let pool = pool(1024);
+        let (backlog, mut owner) = Backlog::new(50);
+        let mut seen = [0_u32; 3];
+        let mut worked = 0;
+        let refused = std::thread::scope(|scope| {
+            let senders: Vec<_> = (0..3)
+                .map(|sender: u32| {
+                    let (backlog, pool) = (&backlog, &pool);
+                    scope.spawn(move || {
+                        let (mut refused, mut n) = (0, 0);
+                        while n < each {
+                            let mut list = PacketList::new();
+                            for _ in 0..1 + n % 7 {
+                                n += 1;
+                                list.push_back(frame(pool, 1, 2, 60, sender << 24 | n));
+                            }
+                            refused += backlog.push(list).len();
+                            if n % 64 == 0 {
+                                std::thread::yield_now();
+                            }
+                        }
+                        (refused, n)
+                    })
+                })
+                .collect();
+            let mut work = |owner: &mut BacklogOwner| {
+                assert!(backlog.len() <= 50);
+                let mut out = PacketList::new();
+                owner.poll(64, &mut out);
+                assert!(out.len() <= 64);
+                for packet in out {
+                    let (sender, n) = ((packet.mark() >> 24) as usize, packet.mark() & 0xFF_FFFF);
+                    assert!(n > seen[sender], "overtaken");
+                    seen[sender] = n;
+                    worked += 1;
+                }
+            };
+            while !senders.iter().all(|s| s.is_finished()) {
+                work(&mut owner);
+                std::thread::yield_now();
+            }
+            while !owner.is_empty() {
+                work(&mut owner);
+            }
+            senders
+                .into_iter()
+                .map(|s| s.join().unwrap())
+                .fold((0, 0), |sum: (usize, u32), (refused, sent)| {
+                    (sum.0 + refused, sum.1 + sent)
+                })
+        });
+        assert_eq!(worked + refused.0, refused.1 as usize);
+        assert_eq!(pool.stats().free, 1024);
+    }
+}

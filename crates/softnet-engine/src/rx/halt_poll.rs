@@ -1,0 +1,105 @@
+//! How long an idle worker looks around before it sleeps (the kernel's `haltpoll` governor): as long as that has paid off lately, and not at all
+//! when what it waits for takes long to come.
+
+use std::time::Duration;
+
+use softnet::time::{Clock, Time};
+
+/// The first window, when a sleep turned out to have been short.
+const START: Duration = Duration::from_micros(5);
+
+/// Looks between two looks at the clock.
+const LOOKS: usize = 8;
+/// Pauses before each look: about 200 ns. What is looked at is written by others, whom more frequent looks would slow down; and what arrives together is
+/// found together.
+const PAUSES: usize = 8;
+
+/// How long to look around before sleeping.
+#[derive(Debug)]
+pub struct HaltPoll {
+    window: Duration,
+    max: Duration,
+}
+
+impl HaltPoll {
+    /// Looks around for at most `max`; zero: never.
+    pub fn new(max: Duration) -> HaltPoll {
+        HaltPoll {
+            window: Duration::ZERO,
+            max,
+        }
+    }
+
+    /// How long to look around now.
+    pub fn window(&self) -> Duration {
+        self.window
+    }
+
+    /// Looks around for as long as that has paid off lately: until `found` says that there is something to do (true is returned), or until the window is over.
+    /// `rest` is called now and then; it looks at what is costly to look at, and lets others have the CPU.
+    pub fn look_around(
+        &self,
+        start: Time,
+        clock: &Clock,
+        found: impl Fn() -> bool,
+        mut rest: impl FnMut() -> bool,
+    ) -> bool {
+        if self.window.is_zero() {
+            return false;
+        }
+        let end = start + self.window;
+        loop {
+            for _ in 0..LOOKS {
+                (0..PAUSES).for_each(|_| std::hint::spin_loop());
+                if found() {
+                    return true;
+                }
+            }
+            if rest() {
+                return true;
+            }
+            if clock.now() >= end {
+                return false;
+            }
+        }
+    }
+
+    /// The worker was idle for `idle` until something came, looking around included.
+    pub fn was_idle(&mut self, idle: Duration) {
+        if idle > self.max {
+            self.window = Duration::ZERO;
+        } else if idle > self.window {
+            self.window = (2 * self.window).max(START).min(self.max);
+        }
+    }
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+
+    fn us(n: u64) -> Duration {
+        Duration::from_micros(n)
+    }
+
+    #[test]
+    fn grows_while_it_pays_off_and_gives_up_at_once() {
+        let mut poll = HaltPoll::new(us(30));
+        assert_eq!(poll.window(), Duration::ZERO);
+        let windows: Vec<_> = (0..5)
+            .map(|_| {
+                poll.was_idle(us(29));
+                poll.window()
+            })
+            .collect();
+        assert_eq!(windows, [us(5), us(10), us(20), us(30), us(30)]);
+        poll.was_idle(us(3));
+        assert_eq!(poll.window(), us(30));
+        poll.was_idle(us(31));
+        assert_eq!(poll.window(), Duration::ZERO);
+        let mut never = HaltPoll::new(Duration::ZERO);
+        never.was_idle(Duration::ZERO);
+        never.was_idle(us(1));
+        assert_eq!(never.window(), Duration::ZERO);
+    }
+}

@@ -1,0 +1,170 @@
+//! The polls of a round: receive queues, the backlog, and the queue where the answer to a lone packet arrives.
+
+use std::sync::Arc;
+
+use super::{BACKLOG, COMMANDS, ROUND, Worker};
+use crate::rx::{BUDGET, RxQueue, Sleep, WEIGHT};
+use softnet::mem::PacketList;
+use softnet::time::Time;
+use softnet::tx::TxRing;
+
+/// Frames of a poll after which the answer may be looked for.
+const FEW: usize = 2;
+
+impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
+    /// NAPI: polls scheduled queues until none is left or the budget is used up, and wakes who was handed packets. Returns the wire packets handled.
+    pub(super) fn poll_round(&mut self, start: Time) -> usize {
+        let mut done = 0;
+        let mut now = start;
+        loop {
+            if !self.backlog_scheduled && !self.backlog.is_empty() {
+                self.backlog_scheduled = true;
+                self.poll_list.push_back(BACKLOG);
+            }
+            let Some(index) = self.poll_list.pop_front() else {
+                break;
+            };
+            let budget = WEIGHT.min(BUDGET - done);
+            let packets = if index == BACKLOG {
+                self.poll_backlog(budget, now)
+            } else {
+                self.poll_queue(index, budget, now)
+            };
+            // One frame may stand for more than is left.
+            done = (done + packets).min(BUDGET);
+            if packets >= WEIGHT / 2 {
+                // Who is woken at the end of a round must not wait for those who are given way to.
+                self.hand_over.kick();
+                self.sleeper.give_way();
+            }
+            if self.poll_list.is_empty() && self.backlog.is_empty() {
+                break;
+            }
+            now = self.clock.now();
+            if done >= BUDGET || now.since(start) >= ROUND {
+                // INV-RX-7: only with work left.
+                self.own.time_squeeze += 1;
+                break;
+            }
+        }
+        self.hand_over.kick();
+        done
+    }
+
+    /// One poll of a receive queue; returns the wire packets.
+    fn poll_queue(&mut self, index: usize, budget: usize, now: Time) -> usize {
+        let Some(slot) = self.napis.get_mut(index).and_then(Option::as_mut) else {
+            return 0;
+        };
+        slot.scheduled = false;
+        let napi = slot.napi.clone();
+        let Some(mut claim) = napi.claim() else {
+            // Another worker polls it, and looks once more before it lets go.
+            return 0;
+        };
+        let mut packets = PacketList::new();
+        let mut work = claim.poll(budget, now, &mut packets);
+        let mut frames = work.frames;
+        if let Some(steering) = claim.steering() {
+            let before = packets.len();
+            let drops = napi.device().drops();
+            self.hand_over.steer(steering, &mut packets, drops);
+            frames -= before - packets.len();
+        }
+        self.own.processed += frames as u64;
+        let mut to = None;
+        if !packets.is_empty() {
+            to = self
+                .forwarder
+                .forward(napi.device(), napi.port(), packets, now);
+        }
+        work.more |= claim.end();
+        if work.gone {
+            self.remove(index);
+            // Nobody listens any more: the engine is being stopped.
+            let _ = self.gone.send(napi.gone());
+        } else if work.more {
+            self.schedule(index);
+        }
+        if self.rested
+            && work.frames <= FEW
+            && let Some(to) = to
+        {
+            self.look_ahead(to, now);
+        }
+        work.packets
+    }
+
+    /// Works on the backlog, and on what arrives there meanwhile, until it is empty or the quota of wire packets is used up (INV-RX-6; the kernel's
+    /// `process_backlog`). Returns the wire packets processed.
+    pub(super) fn poll_backlog(&mut self, quota: usize, now: Time) -> usize {
+        self.backlog_scheduled = false;
+        // Others do not wait for this worker's own work.
+        self.hand_over.kick();
+        let mut done = 0;
+        while done < quota {
+            let mut packets = PacketList::new();
+            done += self.backlog.poll(quota - done, &mut packets);
+            if packets.is_empty() {
+                break;
+            }
+            self.own.processed += packets.len() as u64;
+            self.forward_from_backlog(packets, now);
+        }
+        self.backlog.done();
+        done
+    }
+
+    /// Forwards packets of any ports; consecutive ones of one port stay one list.
+    fn forward_from_backlog(&mut self, mut packets: PacketList, now: Time) {
+        let mut run = PacketList::new();
+        let mut port = 0;
+        while let Some(packet) = packets.pop_front() {
+            if packet.port() != port && !run.is_empty() {
+                self.forward_run(port, run.take(), now);
+            }
+            port = packet.port();
+            self.own.taken_over = self.own.taken_over.wrapping_add(packet.wire_packets());
+            run.push_back(packet);
+        }
+        self.forward_run(port, run, now);
+    }
+
+    fn forward_run(&self, port: u16, run: PacketList, now: Time) {
+        // Steering starts only when every worker knows the port.
+        let napis = self.peers.get(usize::from(port));
+        debug_assert!(napis.is_some(), "steered before the port was known");
+        if let Some(device) = self.forwarder.device(port) {
+            self.forwarder.forward(device, port, run, now);
+        }
+    }
+
+    /// A TAP device's stack may have answered within the write, and the worker of that port takes a wake-up from another CPU to come by: if it sleeps,
+    /// this worker polls the queue, once. Only when traffic is sparse, and only where the answer has one queue to arrive at.
+    fn look_ahead(&mut self, port: u16, now: Time) {
+        let Some([napi]) = self.peers.get(usize::from(port)).map(|napis| &napis[..]) else {
+            return;
+        };
+        if Arc::ptr_eq(napi.owner(), &self.shared.notifier) || !napi.owner().is_asleep() {
+            return;
+        }
+        let Some(mut claim) = napi.try_claim() else {
+            return;
+        };
+        // Steered queues are their owner's alone; see `Steering`.
+        if claim.steering().is_none() {
+            let mut packets = PacketList::new();
+            let work = claim.poll(FEW, now, &mut packets);
+            self.own.looked_ahead += 1;
+            self.own.processed += work.frames as u64;
+            if !packets.is_empty() {
+                self.forwarder
+                    .forward(napi.device(), napi.port(), packets, now);
+            }
+        }
+        if claim.end() {
+            // The owner came by meanwhile and went: it comes again.
+            napi.owner().notify(COMMANDS);
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! `prio`: bands in strict priority, each a class with a discipline of its own (tc-prio(8)).
+//!
+//! A packet's band is that of the class which its priority names (`major:minor`, major that of this discipline), else of the class that the first
+//! matching filter names, else the priority map's for the low four bits of its priority. A band that does not exist counts as that of priority 0.
+//! Bands may hold packets back (a `tbf`): the bands behind are served meanwhile.
+
+use super::children::Children;
+use super::filter::Filters;
+use super::{
+    AnyQdisc, Handle, Next, PRIO_TO_BAND, Peek, Pfifo, Qdisc, QdiscStats, SpecError, Verdict,
+    WireSum,
+};
+use softnet::mem::{Packet, PacketList};
+use softnet::stats::Dropped;
+use softnet::time::Time;
+
+/// The most bands (`TCQ_PRIO_BANDS`).
+pub const MAX_BANDS: u16 = 16;
+/// Frames in a band's own queue, if it is given no other discipline: what Linux gives an Ethernet device (`txqueuelen`).
+const BAND_LIMIT: u32 = 1000;
+
+/// Parameters of `prio`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PrioSpec {
+    /// Bands, 2 to 16.
+    pub bands: u16,
+    /// Band of each of the 16 priorities (`TC_PRIO_*`).
+    pub priomap: [u8; 16],
+}
+
+impl Default for PrioSpec {
+    /// The three bands of `pfifo_fast`.
+    fn default() -> PrioSpec {
+        PrioSpec {
+            bands: 3,
+            priomap: PRIO_TO_BAND,
+        }
+    }
+}
+
+impl PrioSpec {
+    pub(super) fn check(&self) -> Result<(), SpecError> {
+        if !(2..=MAX_BANDS).contains(&self.bands) {
+            return Err(SpecError::Bands);
+        }
+        if self
+            .priomap
+            .iter()
+            .any(|&band| u16::from(band) >= self.bands)
+        {
+            return Err(SpecError::Priomap);
+        }
+        Ok(())
+    }
+}
+
+/// `prio`: bands in strict priority, each a class with a discipline of its own (tc-prio(8)).
+#[derive(Debug)]
+pub struct Prio {
+    handle: Handle,
+    priomap: [u8; 16],
+    filters: Filters,
+    bands: Children,
+}
+
+impl Prio {
+    /// Empty bands. `spec` has been checked.
+    pub(super) fn new(handle: Handle, spec: &PrioSpec) -> Prio {
+        Prio {
+            handle,
+            priomap: spec.priomap,
+            filters: Filters::default(),
+            bands: Children::new((0..spec.bands).map(|_| Prio::band())),
+        }
+    }
+
+    /// What a band is if it is given nothing else.
+    pub(super) fn band() -> AnyQdisc {
+        AnyQdisc::Pfifo(Pfifo::new(BAND_LIMIT))
+    }
+
+    pub(super) fn children(&self) -> &Children {
+        &self.bands
+    }
+
+    pub(super) fn children_mut(&mut self) -> &mut Children {
+        &mut self.bands
+    }
+
+    pub(super) fn set_filters(&mut self, filters: Filters) {
+        self.filters = filters;
+    }
+
+    /// Changes bands and map at once. What is in bands that are no more is sorted again into those that are left; what does not fit there
+    /// is dropped and counted (the kernel drops all of it).
+    pub(super) fn change(&mut self, spec: &PrioSpec, now: Time, dropped: &mut Dropped) {
+        self.priomap = spec.priomap;
+        let mut homeless = PacketList::new();
+        while self.bands.len() > usize::from(spec.bands) {
+            let mut band = PacketList::new();
+            self.bands.pop(&mut band);
+            // Higher bands leave first, and so stay in front.
+            band.append(&mut homeless);
+            homeless = band;
+        }
+        while self.bands.len() < usize::from(spec.bands) {
+            self.bands.push(Prio::band());
+        }
+        self.enqueue(&mut homeless, now, dropped);
+    }
+
+    /// INV-PF-1: the band of a packet; always one that exists.
+    fn classify(&self, packet: &Packet) -> usize {
+        let named = Handle::from_raw(packet.priority());
+        let class = if named.qdisc() == self.handle {
+            Some(named)
+        } else {
+            self.filters.classify(packet)
+        };
+        let of_priority = |priority: u32| usize::from(self.priomap[(priority & 15) as usize]);
+        match class {
+            None if named.major() != 0 => of_priority(0),
+            None => of_priority(packet.priority()),
+            Some(class) => match usize::from(class.minor()).checked_sub(1) {
+                Some(band) if band < self.bands.len() => band,
+                _ => of_priority(0),
+            },
+        }
+    }
+}
+
+impl Qdisc for Prio {
+    fn enqueue(&mut self, packets: &mut PacketList, now: Time, dropped: &mut Dropped) -> Verdict {
+        let mut verdict = Verdict::Queued;
+        // Consecutive packets of one band stay one list.
+        let mut run = PacketList::new();
+        let mut current = 0;
+        while let Some(packet) = packets.pop_front() {
+            let band = self.classify(&packet);
+            if band != current && !run.is_empty() {
+                verdict = verdict.max(self.bands.enqueue(current, &mut run, now, dropped));
+            }
+            current = band;
+            run.push_back(packet);
+        }
+        if !run.is_empty() {
+            verdict = verdict.max(self.bands.enqueue(current, &mut run, now, dropped));
+        }
+        verdict
+    }
+
+    /// Packets of one band, so that no band is passed over.
+    #[inline(never)]
+    fn try_pass(&mut self, packets: &PacketList, sum: WireSum, now: Time) -> bool {
+        let Some(first) = packets.front() else {
+            return false;
+        };
+        if self.bands.totals().qlen != 0 {
+            return false;
+        }
+        let band = self.classify(first);
+        let mut others = packets.iter().skip(1);
+        others.all(|packet| self.classify(packet) == band)
+            && self.bands.try_pass(band, packets, sum, now)
+    }
+
+    fn dequeue(
+        &mut self,
+        budget: usize,
+        now: Time,
+        out: &mut PacketList,
+        dropped: &mut Dropped,
+    ) -> Next {
+        let end = self.bands.totals().packets + budget as u64;
+        let mut earliest: Option<Time> = None;
+        for band in 0..self.bands.len() {
+            if self.bands.stats(band).qlen == 0 {
+                continue;
+            }
+            let left = end.saturating_sub(self.bands.totals().packets);
+            if left == 0 {
+                return Next::Ready;
+            }
+            match self.bands.with(band, |child| {
+                child.dequeue(left as usize, now, out, dropped)
+            }) {
+                Next::Ready => return Next::Ready,
+                Next::Idle => {}
+                Next::At(time) => earliest = Some(earliest.map_or(time, |e| e.min(time))),
+            }
+        }
+        earliest.map_or(Next::Idle, Next::At)
+    }
+
+    fn peek(&self, now: Time) -> Peek {
+        let mut earliest: Option<Time> = None;
+        for band in 0..self.bands.len() {
+            let Some(child) = self.bands.get(band) else {
+                continue;
+            };
+            match child.peek_only(now) {
+                Peek::Idle => {}
+                Peek::At(time) => earliest = Some(earliest.map_or(time, |e| e.min(time))),
+                known_or_not => return known_or_not,
+            }
+        }
+        earliest.map_or(Peek::Idle, Peek::At)
+    }
+
+    fn drain(&mut self, out: &mut PacketList) {
+        self.bands.drain(out);
+    }
+
+    fn stats(&self) -> QdiscStats {
+        self.bands.totals()
+    }
+}

@@ -1,0 +1,366 @@
+//! Disciplines as configuration: checked numbers, from which a discipline is built once per transmit queue.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::{
+    AnyQdisc, Bfifo, Handle, LinkCost, MqSpec, MqprioSpec, Pfifo, PfifoFast, PfifoHeadDrop,
+    PrioSpec, Qdisc, Tbf, Tree, TreeError, TreeSpec,
+};
+use softnet::mem::Pool;
+use softnet::stats::Dropped;
+use softnet::time::Time;
+use softnet::tx::{Device, Qdiscs, QueueMapError, TxRing};
+
+/// A discipline and its parameters.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum QdiscSpec {
+    /// What a device gets in the kernel: `pfifo_fast` with a `txqueuelen` of 1000, one at each
+    /// of its transmit queues.
+    #[default]
+    Default,
+    /// Hand each packet to the driver at once; drop what it does not take.
+    Noqueue,
+    /// FIFO of at most `limit` frames.
+    Pfifo {
+        /// Frames.
+        limit: u32,
+    },
+    /// FIFO of at most `limit` bytes.
+    Bfifo {
+        /// Wire bytes.
+        limit: u64,
+    },
+    /// FIFO of at most `limit` frames that drops its oldest.
+    PfifoHeadDrop {
+        /// Frames.
+        limit: u32,
+    },
+    /// Three priority bands of at most `limit` frames each.
+    PfifoFast {
+        /// Frames per band.
+        limit: u32,
+    },
+    /// Token bucket.
+    Tbf(TbfSpec),
+    /// Bands in strict priority.
+    Prio(PrioSpec),
+    /// A discipline of one's own.
+    Custom(CustomSpec),
+    /// Several disciplines.
+    Tree(TreeSpec),
+    /// One for each transmit queue.
+    Mq(MqSpec),
+    /// One for each transmit queue, and queues for each priority.
+    Mqprio(MqprioSpec),
+}
+
+/// How to make a discipline from outside this crate.
+#[derive(Clone)]
+pub struct CustomSpec {
+    kind: &'static str,
+    make: Arc<Make>,
+}
+
+type Make = dyn Fn(&QdiscEnv) -> Box<dyn Qdisc> + Send + Sync;
+
+impl CustomSpec {
+    /// A discipline that is shown as `kind` and made by `make`, once for each place where it is used. It must be empty when it is made.
+    pub fn new(
+        kind: &'static str,
+        make: impl Fn(&QdiscEnv) -> Box<dyn Qdisc> + Send + Sync + 'static,
+    ) -> CustomSpec {
+        CustomSpec {
+            kind,
+            make: Arc::new(make),
+        }
+    }
+}
+
+impl fmt::Debug for CustomSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("CustomSpec").field(&self.kind).finish()
+    }
+}
+
+impl PartialEq for CustomSpec {
+    fn eq(&self, other: &CustomSpec) -> bool {
+        Arc::ptr_eq(&self.make, &other.make)
+    }
+}
+
+impl Eq for CustomSpec {}
+
+/// Parameters of a token bucket, in the units of the kernel's interface.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TbfSpec {
+    /// Bytes per second.
+    pub rate: u64,
+    /// Bucket size in bytes, at most 4 GiB.
+    pub burst: u64,
+    /// Bytes that may wait. Not used if the class is given a discipline of its own.
+    pub limit: u64,
+    /// Peak rate in bytes per second.
+    pub peakrate: Option<u64>,
+    /// Size of the peak bucket in bytes; used with `peakrate` only.
+    pub mtu: u32,
+    /// What a packet costs beyond its length. Both buckets hold what one packet of their size costs.
+    pub link: LinkCost,
+}
+
+/// Parameters that contradict themselves.
+#[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
+pub enum SpecError {
+    /// `rate` is 0 or too large to count with.
+    #[error("tbf: rate must be between 1 byte/s and 1 Tbyte/s")]
+    Rate,
+    /// `burst` is 0 or more than 4 GiB.
+    #[error("tbf: burst must be between 1 byte and 4 GiB")]
+    Burst,
+    /// `peakrate` is not above `rate`.
+    #[error("tbf: peakrate must be higher than rate")]
+    PeakRate,
+    /// `peakrate` without `mtu`.
+    #[error("tbf: peakrate needs mtu (the size of its bucket, at least one packet)")]
+    PeakMtu,
+    /// `bands` is not 2 to 16.
+    #[error("prio: bands must be 2 to 16")]
+    Bands,
+    /// A priority's band does not exist.
+    #[error("prio: priomap names a band that there is not; bands count from 0")]
+    Priomap,
+    /// A discipline in use is of another kind, or its kind has no parameters.
+    #[error("the discipline is not a {0} whose parameters could be changed; replace it")]
+    Change(&'static str),
+    /// A discipline that stands at a root only, as a child.
+    #[error("{0} can stand at a device's root only")]
+    Child(&'static str),
+    /// A qdisc with a child at each transmit queue, for one queue.
+    #[error("{0} needs a device with several transmit queues")]
+    OneQueue(&'static str),
+    /// A child at a transmit queue that the device does not have.
+    #[error("{kind} has no class :{class:x}: the device has {queues} transmit queues")]
+    NoQueue {
+        /// The qdisc with a child at each queue.
+        kind: &'static str,
+        /// The class, a queue's number plus one.
+        class: usize,
+        /// Transmit queues that the device has.
+        queues: usize,
+    },
+    /// `mqprio`'s queues are not those of the device.
+    #[error("mqprio: {0}")]
+    Queues(#[from] QueueMapError),
+    /// The place in the tree is wrong.
+    #[error(transparent)]
+    Tree(#[from] TreeError),
+}
+
+/// What disciplines need from outside.
+#[derive(Clone, Debug)]
+pub struct QdiscEnv {
+    /// Buffers for segments of frames that a discipline has to cut.
+    pub pool: Pool,
+}
+
+impl QdiscSpec {
+    /// The kind's name, as in tc.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            QdiscSpec::Noqueue => "noqueue",
+            QdiscSpec::Pfifo { .. } => "pfifo",
+            QdiscSpec::Bfifo { .. } => "bfifo",
+            QdiscSpec::Default | QdiscSpec::PfifoFast { .. } => "pfifo_fast",
+            QdiscSpec::PfifoHeadDrop { .. } => "pfifo_head_drop",
+            QdiscSpec::Tbf(_) => "tbf",
+            QdiscSpec::Prio(_) => "prio",
+            QdiscSpec::Custom(custom) => custom.kind,
+            QdiscSpec::Tree(tree) => tree.kind(),
+            QdiscSpec::Mq(_) => "mq",
+            QdiscSpec::Mqprio(_) => "mqprio",
+        }
+    }
+
+    /// Classes that the discipline has, numbered from 1.
+    pub fn classes(&self) -> u16 {
+        match self {
+            QdiscSpec::Tbf(_) => 1,
+            QdiscSpec::Prio(prio) => prio.bands,
+            _ => 0,
+        }
+    }
+
+    /// Whether it can stand at a device's root only.
+    pub(super) fn is_root_only(&self) -> bool {
+        matches!(
+            self,
+            QdiscSpec::Noqueue | QdiscSpec::Mq(_) | QdiscSpec::Mqprio(_)
+        )
+    }
+
+    /// The children, of a discipline that has one at each transmit queue.
+    pub fn per_queue(&self) -> Option<&MqSpec> {
+        match self {
+            QdiscSpec::Mq(mq) => Some(mq),
+            QdiscSpec::Mqprio(mqprio) => Some(&mqprio.mq),
+            _ => None,
+        }
+    }
+
+    /// What stands at transmit queue `queue`: the queue's child, or the discipline itself.
+    pub fn at_queue(&self, queue: usize) -> &QdiscSpec {
+        self.per_queue().map_or(self, |mq| mq.child(queue))
+    }
+
+    /// How many instances a device with `rings` rings has: one for each ring with a child at
+    /// each queue or without any queue, else one for all.
+    pub fn queues(&self, rings: usize) -> usize {
+        match self {
+            QdiscSpec::Default | QdiscSpec::Noqueue => rings,
+            QdiscSpec::Mq(_) | QdiscSpec::Mqprio(_) => rings,
+            QdiscSpec::Tree(tree) => match tree.child_of(Handle::ROOT) {
+                Some(root) => root.qdisc.queues(rings),
+                None => rings,
+            },
+            _ => rings.min(1),
+        }
+    }
+
+    /// Checks the parameters.
+    ///
+    /// # Errors
+    /// [`SpecError`] names the parameter that is wrong.
+    pub fn check(&self) -> Result<(), SpecError> {
+        match self {
+            QdiscSpec::Tbf(tbf) => tbf.check(),
+            QdiscSpec::Prio(prio) => prio.check(),
+            QdiscSpec::Mq(mq) => mq.check(),
+            QdiscSpec::Mqprio(mqprio) => mqprio.mq.check(),
+            // A tree has been checked as it was put together.
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks that a device with so many transmit queues can have it.
+    ///
+    /// # Errors
+    /// [`SpecError::OneQueue`], [`SpecError::NoQueue`], or what [`check`](QdiscSpec::check) finds.
+    pub fn check_for(&self, queues: usize) -> Result<(), SpecError> {
+        if let Some(mq) = self.per_queue() {
+            let (kind, class) = (self.kind(), mq.children.len());
+            if queues < 2 {
+                return Err(SpecError::OneQueue(kind));
+            }
+            if class > queues {
+                return Err(SpecError::NoQueue {
+                    kind,
+                    class,
+                    queues,
+                });
+            }
+        }
+        if let QdiscSpec::Mqprio(mqprio) = self {
+            mqprio.map.check(queues)?;
+        }
+        self.check()
+    }
+
+    /// Builds the qdiscs of a device with `queues` transmit queues.
+    ///
+    /// # Errors
+    /// As [`check_for`](QdiscSpec::check_for).
+    pub fn instances(&self, queues: usize, pool: &Pool) -> Result<Qdiscs<AnyQdisc>, SpecError> {
+        self.check_for(queues)?;
+        let env = QdiscEnv { pool: pool.clone() };
+        let build = |queue| self.at_queue(queue).build(&env);
+        Ok(Qdiscs {
+            instances: (0..queues).map(build).collect::<Result<_, _>>()?,
+            active: self.queues(queues),
+            map: match self {
+                QdiscSpec::Mqprio(mqprio) => Some(mqprio.map.clone()),
+                _ => None,
+            },
+        })
+    }
+
+    /// Builds an empty discipline, for a device with one transmit queue; with more, each has its own ([`at_queue`](QdiscSpec::at_queue)).
+    ///
+    /// # Errors
+    /// As [`check`](QdiscSpec::check).
+    pub fn build(&self, env: &QdiscEnv) -> Result<AnyQdisc, SpecError> {
+        self.check()?;
+        Ok(match self {
+            // Its queue holds what is handed over within one run only.
+            QdiscSpec::Noqueue => AnyQdisc::Noqueue(Pfifo::new(u32::MAX)),
+            QdiscSpec::Pfifo { limit } => AnyQdisc::Pfifo(Pfifo::new(*limit)),
+            QdiscSpec::Bfifo { limit } => AnyQdisc::Bfifo(Bfifo::new(*limit)),
+            QdiscSpec::Default => AnyQdisc::PfifoFast(Box::new(PfifoFast::new(1000))),
+            QdiscSpec::PfifoFast { limit } => AnyQdisc::PfifoFast(Box::new(PfifoFast::new(*limit))),
+            QdiscSpec::PfifoHeadDrop { limit } => {
+                AnyQdisc::PfifoHeadDrop(Box::new(PfifoHeadDrop::new(*limit)))
+            }
+            QdiscSpec::Tbf(spec) => AnyQdisc::Tbf(Box::new(Tbf::new(spec, env.pool.clone()))),
+            QdiscSpec::Custom(custom) => AnyQdisc::Custom((custom.make)(env)),
+            QdiscSpec::Mq(_) | QdiscSpec::Mqprio(_) => {
+                return Err(SpecError::OneQueue(self.kind()));
+            }
+            QdiscSpec::Tree(tree) => AnyQdisc::Tree(Box::new(Tree::build(tree, env)?)),
+            // Its classes have names only in a tree.
+            QdiscSpec::Prio(_) => {
+                let mut tree = TreeSpec::new();
+                tree.add(Handle::ROOT, Handle::NONE, self.clone())?;
+                AnyQdisc::Tree(Box::new(Tree::build(&tree, env)?))
+            }
+        })
+    }
+}
+
+/// What a device is told in `tc`'s words while packets flow. Waits for running threads: control path
+/// only, one caller at a time.
+pub trait SetQdisc {
+    /// Gives the device other qdiscs; see [`Device::set_qdiscs`].
+    ///
+    /// # Errors
+    /// If the parameters are wrong; nothing is changed then.
+    fn set_qdisc(&self, spec: &QdiscSpec, now: Time) -> Result<(), SpecError>;
+
+    /// Gives the device's qdiscs other parameters of their kind, keeping statistics and what is
+    /// queued; see [`AnyQdisc::change`].
+    ///
+    /// # Errors
+    /// If the parameters are wrong or of another kind; nothing is changed then.
+    fn change_qdisc(&self, spec: &QdiscSpec, now: Time) -> Result<(), SpecError>;
+}
+
+impl<R: TxRing> SetQdisc for Device<R, AnyQdisc> {
+    fn set_qdisc(&self, spec: &QdiscSpec, now: Time) -> Result<(), SpecError> {
+        self.set_qdiscs(spec.instances(self.queues().len(), self.pool())?, now);
+        Ok(())
+    }
+
+    fn change_qdisc(&self, spec: &QdiscSpec, now: Time) -> Result<(), SpecError> {
+        (0..self.active()).try_for_each(|queue| {
+            let change = |qdisc: &mut AnyQdisc, dropped: &mut Dropped| {
+                qdisc.change(spec.at_queue(queue), now, dropped)
+            };
+            self.with_qdisc(queue, change).unwrap_or(Ok(()))
+        })
+    }
+}
+
+impl TbfSpec {
+    fn check(&self) -> Result<(), SpecError> {
+        const MAX_RATE: u64 = 1_000_000_000_000;
+        if !(1..=MAX_RATE).contains(&self.rate) || self.peakrate.is_some_and(|p| p > MAX_RATE) {
+            return Err(SpecError::Rate);
+        }
+        if !(1..=u64::from(u32::MAX)).contains(&self.burst) {
+            return Err(SpecError::Burst);
+        }
+        match self.peakrate {
+            Some(peak) if peak <= self.rate => Err(SpecError::PeakRate),
+            Some(_) if self.mtu == 0 => Err(SpecError::PeakMtu),
+            _ => Ok(()),
+        }
+    }
+}

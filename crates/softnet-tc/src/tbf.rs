@@ -1,0 +1,423 @@
+//! `tbf`: a token bucket (tc-tbf(8)). A packet leaves when the bucket holds tokens for all that
+//! it costs on the link; an optional second, small bucket bounds the peak rate. What waits is
+//! kept by the only class, `:1`: a `bfifo` of `limit` bytes, or whatever is grafted there.
+//!
+//! Both [buckets](super::bucket) are changed only when a packet leaves. INV-Q-3: over any window
+//! T at most `burst + rate * T` bytes leave.
+//!
+//! A large frame (GSO) that costs more than the bucket holds is segmented, as it leaves: until
+//! then it waits in one piece, so that it takes no more buffers than it came with. Anything else
+//! that costs more is dropped with [`DropReason::QdiscOversize`]. What was let in before the
+//! bucket was made smaller leaves when it is full, and then it stays empty for the time that the
+//! rest of the cost takes.
+
+use super::bucket::{Bucket, UNIT};
+use super::children::Children;
+use super::{
+    AnyQdisc, Bfifo, LinkCost, Next, Peek, Qdisc, QdiscStats, TbfSpec, Verdict, WireSize, WireSum,
+};
+use softnet::mem::{Packet, PacketList, Pool};
+use softnet::packet::segment;
+use softnet::stats::{DropReason, Dropped};
+use softnet::time::Time;
+
+/// Segments that one step makes at most: buffers that it takes from the pool.
+const CHUNK: u64 = 64;
+
+/// The two buckets, and what they let pass.
+#[derive(Debug)]
+struct Shaper {
+    rate: Bucket,
+    peak: Option<Bucket>,
+    link: LinkCost,
+    /// The buckets have been filled up to this time.
+    changed: Time,
+    /// The longest wire length that is let in: the smaller bucket.
+    max_size: u64,
+    /// The most tokens that a frame that is let in may cost: the smaller bucket with the link's
+    /// framing.
+    max_price: u64,
+    /// One bucket, and a packet costs its length.
+    is_simple: bool,
+}
+
+impl Shaper {
+    fn new(spec: &TbfSpec) -> Shaper {
+        // As the kernel does: a bucket holds what one packet of its size costs.
+        let rate = Bucket::new(spec.rate, spec.link.charge(spec.burst));
+        let mtu = u64::from(spec.mtu);
+        let peak = spec
+            .peakrate
+            .map(|rate| Bucket::new(rate, spec.link.charge(mtu)));
+        Shaper {
+            rate,
+            peak,
+            link: spec.link,
+            changed: Time::ZERO,
+            max_size: peak.map_or(spec.burst, |_| spec.burst.min(mtu)),
+            max_price: peak
+                .map_or(u64::MAX, |peak| peak.capacity())
+                .min(rate.capacity()),
+            is_simple: peak.is_none() && spec.link.is_plain(),
+        }
+    }
+
+    /// What a frame costs, in token units.
+    #[inline]
+    fn price(&self, size: WireSize) -> u64 {
+        self.link.cost(size).saturating_mul(UNIT)
+    }
+
+    /// Whether a frame may be let in: in one piece it costs no more than the buckets hold.
+    #[inline]
+    fn admits(&self, size: WireSize) -> bool {
+        size.bytes <= self.max_size && self.price(size) <= self.max_price
+    }
+
+    /// Tokens in both buckets now, and nanoseconds until they suffice or are full.
+    #[inline]
+    fn ask(&self, price: u64, now: Time) -> (u64, u64, u64) {
+        let (now, then) = (now.nanos(), self.changed.nanos());
+        let elapsed = now.saturating_sub(then);
+        let tokens = self.rate.after(elapsed);
+        let mut wait = self.rate.wait(tokens, price);
+        let mut peak_tokens = 0;
+        if let Some(peak) = &self.peak {
+            peak_tokens = peak.after(elapsed);
+            wait = wait.max(peak.wait(peak_tokens, price));
+        }
+        if wait > 0 {
+            // They are filled from `changed` on, which may be later than now.
+            wait = wait.saturating_add(then.saturating_sub(now));
+        }
+        (tokens, peak_tokens, wait)
+    }
+
+    /// Takes the tokens for a frame. A price above what a bucket holds takes all of it, and the
+    /// rest in time in which it is not filled.
+    #[inline]
+    fn charge(&mut self, (tokens, peak_tokens): (u64, u64), price: u64, now: Time) {
+        self.rate.set(tokens.saturating_sub(price));
+        let mut debt = self.rate.time_for(price.saturating_sub(tokens));
+        if let Some(peak) = &mut self.peak {
+            peak.set(peak_tokens.saturating_sub(price));
+            debt = debt.max(peak.time_for(price.saturating_sub(peak_tokens)));
+        }
+        self.changed = self.changed.max(now).plus_nanos(debt);
+    }
+
+    /// Takes the tokens for a frame, or says how long to wait for them.
+    #[inline]
+    fn take(&mut self, price: u64, now: Time) -> Result<(), u64> {
+        match self.ask(price, now) {
+            (tokens, peak_tokens, 0) => {
+                self.charge((tokens, peak_tokens), price, now);
+                Ok(())
+            }
+            (.., wait) => Err(wait),
+        }
+    }
+
+    /// Takes the tokens for the next wire packets of a frame that is segmented, at most `limit`.
+    /// Returns how many were paid for, and how long to wait for the tokens of the next, if they
+    /// were missing.
+    fn take_some(&mut self, size: WireSize, limit: u64, now: Time) -> (u64, Option<u64>) {
+        for paid in 0..limit.min(size.packets) {
+            let mut one = size;
+            if paid + 1 == size.packets {
+                one.each = size.bytes.saturating_sub(paid * size.each);
+            }
+            if let Err(wait) = self.take(self.price(one.first()), now) {
+                return (paid, Some(wait));
+            }
+        }
+        (limit.min(size.packets), None)
+    }
+}
+
+/// `tbf`, a token bucket (tc-tbf(8)). Over any time `T` at most `burst + rate * T` bytes leave,
+/// and not less while packets wait: no rounding adds up. A large frame longer than the bucket is
+/// segmented; anything else that is longer is dropped.
+#[derive(Debug)]
+pub struct Tbf {
+    shaper: Shaper,
+    class: Children,
+    /// The frame that is being segmented: out of the class, but still queued.
+    segmenting: Option<Packet>,
+    limit: u64,
+    pool: Pool,
+    /// Drops of our own.
+    drops: u64,
+    /// Wire bytes and packets that left the class only to be dropped here.
+    lost: (u64, u64),
+    overlimits: u64,
+}
+
+impl Tbf {
+    /// An empty queue with full buckets. `pool` provides the buffers of segmented frames. `spec`
+    /// has been [checked](super::QdiscSpec::build).
+    pub(super) fn new(spec: &TbfSpec, pool: Pool) -> Tbf {
+        Tbf {
+            shaper: Shaper::new(spec),
+            class: Children::new([AnyQdisc::Bfifo(Bfifo::new(spec.limit))]),
+            segmenting: None,
+            limit: spec.limit,
+            pool,
+            drops: 0,
+            lost: (0, 0),
+            overlimits: 0,
+        }
+    }
+
+    /// What the class is if it is given nothing else.
+    pub(super) fn default_child(&self) -> AnyQdisc {
+        AnyQdisc::Bfifo(Bfifo::new(self.limit))
+    }
+
+    pub(super) fn children(&self) -> &Children {
+        &self.class
+    }
+
+    pub(super) fn children_mut(&mut self) -> &mut Children {
+        &mut self.class
+    }
+
+    /// Changes all parameters at once and fills the buckets, as the kernel does. What is queued
+    /// stays; of what the new buckets are too small for, each packet leaves when they are full.
+    /// `limit` is that of the class's own queue, if it still has that.
+    pub(super) fn change(&mut self, spec: &TbfSpec) {
+        self.shaper = Shaper::new(spec);
+        self.limit = spec.limit;
+        self.class.with(0, |child| {
+            if child.is_default()
+                && let AnyQdisc::Bfifo(queue) = child.qdisc_mut()
+            {
+                queue.set_limit(spec.limit);
+            }
+        });
+    }
+
+    /// As [`try_pass`](Qdisc::try_pass), with two buckets and the link's framing.
+    #[cold]
+    fn try_pass_framed(&mut self, packets: &PacketList, sum: WireSum, now: Time) -> bool {
+        let prices = packets
+            .iter()
+            .map(|packet| self.shaper.price(packet.into()));
+        let price = prices.fold(0, u64::saturating_add);
+        let (tokens, peak_tokens, wait) = self.shaper.ask(price, now);
+        let passes = price <= self.shaper.max_price
+            && wait == 0
+            && self.class.try_pass(0, packets, sum, now);
+        if passes {
+            self.shaper.charge((tokens, peak_tokens), price, now);
+        }
+        passes
+    }
+
+    /// Whether a frame may be let in, in one piece or segmented. Of the segments the first is
+    /// longest.
+    #[inline]
+    fn admits(&self, size: WireSize) -> bool {
+        self.shaper.admits(size) || size.packets > 1 && self.shaper.admits(size.first())
+    }
+
+    /// The frame that is being segmented, if there is one, without sending it.
+    fn take_back(&mut self) -> Option<Packet> {
+        let packet = self.segmenting.take()?;
+        self.lost.0 += packet.wire_len();
+        self.lost.1 += packet.wire_packets();
+        Some(packet)
+    }
+
+    /// Sends frames that need not be segmented until `left` is used up, or until one comes up
+    /// that must be. The result is why it stopped before that.
+    #[inline]
+    fn dequeue_whole(
+        &mut self,
+        left: &mut u64,
+        now: Time,
+        out: &mut PacketList,
+        dropped: &mut Dropped,
+    ) -> Option<Next> {
+        let Tbf {
+            shaper,
+            class,
+            segmenting,
+            overlimits,
+            ..
+        } = self;
+        class.with(0, |child| {
+            while *left > 0 {
+                let size = match child.peek(now, dropped) {
+                    Peek::Packet(size) => size,
+                    Peek::At(time) => return Some(Next::At(time)),
+                    Peek::Idle | Peek::Unknown => return Some(Next::Idle),
+                };
+                if size.packets > 1 && !shaper.admits(size) {
+                    let mut large = PacketList::new();
+                    child.dequeue(1, now, &mut large, dropped);
+                    *segmenting = large.pop_front();
+                    return None;
+                }
+                if let Err(wait) = shaper.take(shaper.price(size), now) {
+                    *overlimits += 1;
+                    return Some(Next::At(now.plus_nanos(wait)));
+                }
+                child.dequeue(1, now, out, dropped);
+                *left = left.saturating_sub(size.packets);
+            }
+            None
+        })
+    }
+
+    /// Sends wire packets of the frame that is being segmented, at most `limit`. Returns how
+    /// many, and the time for which the next must wait.
+    fn segment(
+        &mut self,
+        limit: u64,
+        now: Time,
+        out: &mut PacketList,
+        dropped: &mut Dropped,
+    ) -> (u64, Option<Time>) {
+        let Some(frame) = self.segmenting.take() else {
+            return (0, None);
+        };
+        let size = WireSize::from(&frame);
+        let (paid, wait) = self.shaper.take_some(size, limit.min(CHUNK), now);
+        self.overlimits += u64::from(wait.is_some());
+        let wait = wait.map(|wait| now.plus_nanos(wait));
+        if paid == 0 {
+            self.segmenting = Some(frame);
+            return (0, wait);
+        }
+        match segment(frame, paid as usize, &self.pool, out) {
+            Ok(rest) => {
+                self.segmenting = rest;
+                (paid, wait)
+            }
+            Err(error) => {
+                self.drops += 1;
+                self.lost.0 += size.bytes;
+                self.lost.1 += error.packets;
+                dropped.note(error.reason, error.packets);
+                (paid, None)
+            }
+        }
+    }
+}
+
+impl Qdisc for Tbf {
+    fn enqueue(&mut self, packets: &mut PacketList, now: Time, dropped: &mut Dropped) -> Verdict {
+        if packets.iter().all(|packet| self.admits(packet.into())) {
+            return self.class.enqueue(0, packets, now, dropped);
+        }
+        let mut accepted = PacketList::new();
+        while let Some(packet) = packets.pop_front() {
+            if self.admits((&packet).into()) {
+                accepted.push_back(packet);
+            } else {
+                self.drops += 1;
+                dropped.push(packet, DropReason::QdiscOversize);
+            }
+        }
+        self.class.enqueue(0, &mut accepted, now, dropped);
+        Verdict::Dropped
+    }
+
+    #[inline(never)]
+    fn try_pass(&mut self, packets: &PacketList, sum: WireSum, now: Time) -> bool {
+        let shaper = &mut self.shaper;
+        // Then each of them is admitted, too.
+        if sum.bytes > shaper.max_size || self.segmenting.is_some() {
+            return false;
+        }
+        if !shaper.is_simple {
+            return self.try_pass_framed(packets, sum, now);
+        }
+        let price = sum.bytes * UNIT;
+        let elapsed = now.nanos().saturating_sub(shaper.changed.nanos());
+        let tokens = shaper.rate.after(elapsed);
+        let passes = price <= tokens && self.class.try_pass(0, packets, sum, now);
+        if passes {
+            shaper.rate.set(tokens - price);
+            shaper.changed = shaper.changed.max(now);
+        }
+        passes
+    }
+
+    fn dequeue(
+        &mut self,
+        budget: usize,
+        now: Time,
+        out: &mut PacketList,
+        dropped: &mut Dropped,
+    ) -> Next {
+        let mut left = budget as u64;
+        while left > 0 {
+            if self.segmenting.is_some() {
+                match self.segment(left, now, out, dropped) {
+                    (_, Some(time)) => return Next::At(time),
+                    (sent, None) => left = left.saturating_sub(sent),
+                }
+                continue;
+            }
+            if let Some(next) = self.dequeue_whole(&mut left, now, out, dropped) {
+                return next;
+            }
+        }
+        // Tokens may be missing; that is seen at the next call.
+        match self.class.get(0).map(|child| child.peek_only(now)) {
+            _ if self.segmenting.is_some() => Next::Ready,
+            Some(Peek::Idle) | None => Next::Idle,
+            Some(Peek::At(time)) => Next::At(time),
+            Some(Peek::Packet(_) | Peek::Unknown) => Next::Ready,
+        }
+    }
+
+    fn peek(&self, now: Time) -> Peek {
+        let child = match &self.segmenting {
+            Some(frame) => Peek::Packet(WireSize::from(frame).first()),
+            None => self
+                .class
+                .get(0)
+                .map_or(Peek::Idle, |child| child.peek_only(now)),
+        };
+        let Peek::Packet(size) = child else {
+            return child;
+        };
+        if size.packets > 1 && !self.shaper.admits(size) {
+            // It will be segmented; how long the first packet is shows then.
+            return Peek::Unknown;
+        }
+        match self.shaper.ask(self.shaper.price(size), now).2 {
+            0 => Peek::Packet(size),
+            wait => Peek::At(now.plus_nanos(wait)),
+        }
+    }
+
+    fn drain(&mut self, out: &mut PacketList) {
+        out.extend(self.take_back());
+        self.class.drain(out);
+    }
+
+    fn stats(&self) -> QdiscStats {
+        let totals = self.class.totals();
+        let mut stats = QdiscStats {
+            bytes: totals.bytes.saturating_sub(self.lost.0),
+            packets: totals.packets.saturating_sub(self.lost.1),
+            drops: totals.drops + self.drops,
+            overlimits: self.overlimits,
+            ..totals
+        };
+        if let Some(frame) = &self.segmenting {
+            let (bytes, packets) = frame.wire();
+            stats.bytes = stats.bytes.saturating_sub(bytes);
+            stats.packets = stats.packets.saturating_sub(packets);
+            stats.qlen += 1;
+            stats.backlog += bytes;
+            stats.queued += packets;
+            stats.memory += frame.memory();
+        }
+        stats
+    }
+}

@@ -1,0 +1,407 @@
+//! Random trees under random operations: after each step the lengths at every level are those of what is really inside, and nothing is lost
+//! uncounted (INV-Q-1, INV-Q-2, INV-Q-6, INV-Q-9, INV-Q-10; BUG-TX-18 to BUG-TX-21, BUG-TBF-1, BUG-TBF-4, BUG-PRIO-1, BUG-PRIO-3).
+
+use softnet::mem::PacketList;
+use softnet::stats::Dropped;
+use softnet::time::Time;
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+use softnet::mem::{Packet, Pool};
+use softnet::testing::{frame, pool};
+
+const BUFFERS: usize = 512;
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// Lengths and priorities.
+    Enqueue(Vec<(usize, u32)>),
+    /// A budget, after so many nanoseconds.
+    Dequeue(usize, u64),
+    Add(prop::sample::Index, QdiscSpec),
+    Replace(prop::sample::Index, QdiscSpec),
+    Change(prop::sample::Index, QdiscSpec),
+    Delete(prop::sample::Index),
+    Filter(prop::sample::Index, u32),
+}
+
+/// A discipline that cannot be looked into, so that what stands above it has to take packets out.
+#[derive(Debug)]
+struct Opaque(PfifoHeadDrop);
+
+impl Qdisc for Opaque {
+    fn enqueue(&mut self, packets: &mut PacketList, now: Time, dropped: &mut Dropped) -> Verdict {
+        self.0.enqueue(packets, now, dropped)
+    }
+    fn dequeue(
+        &mut self,
+        budget: usize,
+        now: Time,
+        out: &mut PacketList,
+        dropped: &mut Dropped,
+    ) -> Next {
+        self.0.dequeue(budget, now, out, dropped)
+    }
+    fn drain(&mut self, out: &mut PacketList) {
+        self.0.drain(out);
+    }
+    fn stats(&self) -> QdiscStats {
+        self.0.stats()
+    }
+}
+
+fn specs() -> impl Strategy<Value = QdiscSpec> {
+    let tbf = (
+        1_000_u64..1_000_000,
+        60_u64..1_500,
+        0_u64..3_000,
+        prop::option::of(60_u32..1_000),
+        0..60_u16,
+        any::<bool>(),
+    );
+    let tbf = tbf.prop_map(|(rate, burst, limit, mtu, overhead, atm)| {
+        QdiscSpec::Tbf(TbfSpec {
+            rate,
+            burst,
+            limit,
+            peakrate: mtu.map(|_| rate * 3),
+            mtu: mtu.unwrap_or_default(),
+            link: LinkCost {
+                overhead,
+                mpu: 64,
+                linklayer: if atm {
+                    LinkLayer::Atm
+                } else {
+                    LinkLayer::Ethernet
+                },
+            },
+        })
+    });
+    let prio = (2..6_u16, any::<[u8; 16]>()).prop_map(|(bands, map)| {
+        QdiscSpec::Prio(PrioSpec {
+            bands,
+            priomap: map.map(|band| band % bands as u8),
+        })
+    });
+    prop_oneof![
+        1 => (0..20_u32).prop_map(|limit| QdiscSpec::Pfifo { limit }),
+        1 => (0..4_000_u64).prop_map(|limit| QdiscSpec::Bfifo { limit }),
+        1 => (0..20_u32).prop_map(|limit| QdiscSpec::PfifoHeadDrop { limit }),
+        1 => (1..9_u32).prop_map(|limit| QdiscSpec::PfifoFast { limit }),
+        1 => (1..9_u32).prop_map(|limit| {
+            let make = move |_: &QdiscEnv| Box::new(Opaque(PfifoHeadDrop::new(limit))) as Box<dyn Qdisc>;
+            QdiscSpec::Custom(CustomSpec::new("opaque", make))
+        }),
+        3 => tbf,
+        4 => prio,
+    ]
+}
+
+/// Lengths and priorities of packets.
+fn lists() -> impl Strategy<Value = Vec<(usize, u32)>> {
+    proptest::collection::vec(
+        (60_usize..1_600, prop_oneof![0..16_u32, any::<u32>()]),
+        1..12,
+    )
+}
+
+fn steps() -> impl Strategy<Value = Step> {
+    let index = any::<prop::sample::Index>;
+    prop_oneof![
+        6 => lists().prop_map(Step::Enqueue),
+        6 => (0_usize..12, 0_u64..20_000_000).prop_map(|(budget, wait)| Step::Dequeue(budget, wait)),
+        6 => (index(), specs()).prop_map(|(at, spec)| Step::Add(at, spec)),
+        2 => (index(), specs()).prop_map(|(at, spec)| Step::Replace(at, spec)),
+        3 => (index(), specs()).prop_map(|(at, spec)| Step::Change(at, spec)),
+        1 => index().prop_map(Step::Delete),
+        1 => (index(), 0..4_u32).prop_map(|(at, mark)| Step::Filter(at, mark)),
+    ]
+}
+
+/// A tree and what must be inside.
+struct World {
+    tree: Tree,
+    pool: Pool,
+    dropped: Dropped,
+    inside: BTreeMap<u32, u64>,
+    now: Time,
+    sequence: u32,
+    left: u64,
+    /// What left before the root was replaced.
+    left_before: u64,
+    lost: u64,
+}
+
+impl World {
+    fn new() -> World {
+        let pool = pool(BUFFERS);
+        let env = QdiscEnv { pool: pool.clone() };
+        World {
+            tree: Tree::build(&TreeSpec::new(), &env).unwrap(),
+            pool,
+            dropped: Dropped::new(),
+            inside: BTreeMap::new(),
+            now: Time::ZERO,
+            sequence: 0,
+            left: 0,
+            left_before: 0,
+            lost: 0,
+        }
+    }
+
+    fn enqueue(&mut self, packets: Vec<(usize, u32)>) {
+        let mut list = self.list(packets);
+        self.tree.enqueue(&mut list, self.now, &mut self.dropped);
+        assert!(list.is_empty(), "enqueue takes all");
+    }
+
+    /// Returns the marks of what passed.
+    fn pass_or_enqueue(&mut self, packets: Vec<(usize, u32)>) -> Option<Vec<u32>> {
+        let mut list = self.list(packets);
+        let sum = WireSum::from(&list);
+        let before = self.tree.stats();
+        if !list.is_empty() && self.tree.try_pass(&list, sum, self.now) {
+            assert_eq!(before.qlen, 0);
+            return Some(list.iter().map(|packet| self.gone(packet)).collect());
+        }
+        assert_eq!(self.tree.stats(), before);
+        self.tree.enqueue(&mut list, self.now, &mut self.dropped);
+        None
+    }
+
+    fn gone(&mut self, packet: &Packet) -> u32 {
+        let len = self.inside.remove(&packet.mark());
+        assert_eq!(len, Some(packet.wire_len()), "a packet twice");
+        self.left += 1;
+        packet.mark()
+    }
+
+    fn list(&mut self, packets: Vec<(usize, u32)>) -> PacketList {
+        let room = BUFFERS - self.inside.len();
+        let mut list = PacketList::new();
+        for (len, priority) in packets.into_iter().take(room) {
+            let mut packet = frame(&self.pool, 1, 2, len, self.sequence);
+            packet.set_priority(priority);
+            self.inside.insert(self.sequence, len as u64);
+            self.sequence += 1;
+            list.push_back(packet);
+        }
+        list
+    }
+
+    fn dequeue(&mut self, budget: usize) -> (Vec<u32>, Next) {
+        // INV-Q-9: a look changes nothing, and says what comes.
+        let before = self.tree.stats();
+        let peek = self.tree.peek(self.now);
+        assert_eq!(self.tree.stats(), before);
+        let mut out = PacketList::new();
+        let next = self
+            .tree
+            .dequeue(budget, self.now, &mut out, &mut self.dropped);
+        assert!(out.len() <= budget);
+        if budget > 0 {
+            match (peek, out.front()) {
+                (Peek::Packet(size), Some(packet)) => assert_eq!(size, packet.into()),
+                (Peek::Packet(_), None) => panic!("a look said that a packet would leave"),
+                (Peek::Idle | Peek::At(_), Some(_)) => panic!("a look said that none would leave"),
+                (Peek::Unknown, _) | (_, None) => {}
+            }
+        }
+        let marks = out.iter().map(|packet| self.gone(packet)).collect();
+        (marks, next)
+    }
+
+    fn structure(&mut self, step: Step) {
+        let World {
+            tree, now, dropped, ..
+        } = self;
+        let classes: Vec<Handle> = tree.classes().iter().map(|class| class.class).collect();
+        let handles: Vec<Handle> = tree.spec().nodes().iter().map(|node| node.handle).collect();
+        // Errors (a class that is taken, a kind that cannot change) leave everything as it is.
+        let (spec, before) = (tree.spec().clone(), tree.stats().packets);
+        let result = match step {
+            Step::Add(at, qdisc) => tree
+                .add(*at.get(&classes), Handle::NONE, qdisc, *now, dropped)
+                .map(|_| ()),
+            Step::Replace(at, qdisc) => tree
+                .replace(*at.get(&classes), Handle::NONE, qdisc, *now, dropped)
+                .map(|_| ()),
+            Step::Change(at, qdisc) if !handles.is_empty() => {
+                tree.change(*at.get(&handles), &qdisc, *now, dropped)
+            }
+            Step::Delete(at) if !handles.is_empty() => {
+                tree.delete(*at.get(&handles), *now, dropped)
+            }
+            Step::Filter(at, mark) => {
+                let class = *at.get(&classes);
+                tree.add_filter(FilterSpec {
+                    parent: class.qdisc(),
+                    prio: mark as u16,
+                    matches: Match {
+                        mark: Some((mark, 3)),
+                        ..Match::default()
+                    },
+                    class,
+                })
+            }
+            _ => Ok(()),
+        };
+        if result.is_err() {
+            assert_eq!(*tree.spec(), spec);
+        }
+        if self.tree.stats().packets < before {
+            // A new root counts from the start.
+            self.left_before = self.left;
+        }
+    }
+
+    fn check(&mut self) {
+        for packet in self.dropped.packets() {
+            assert!(
+                self.inside.remove(&packet.mark()).is_some(),
+                "dropped twice"
+            );
+            self.lost += 1;
+        }
+        self.dropped.settle(&softnet::stats::DropCounters::new());
+        let total = self.tree.stats();
+        assert_eq!(total.qlen, self.inside.len() as u64);
+        assert_eq!(total.backlog, self.inside.values().sum::<u64>());
+        assert_eq!(total.queued, total.qlen);
+        assert_eq!(total.packets, self.left - self.left_before);
+        assert_eq!(u64::from(self.sequence), self.left + self.lost + total.qlen);
+        assert_eq!(self.pool.stats().free as u64 + total.qlen, BUFFERS as u64);
+        // Every level by itself: a discipline holds what its classes hold.
+        let classes = self.tree.classes();
+        for class in &classes {
+            let below: Vec<_> = classes
+                .iter()
+                .filter(|c| c.class.qdisc() == class.qdisc && c.class != Handle::ROOT)
+                .collect();
+            if class.qdisc != Handle::NONE && !below.is_empty() {
+                let sum =
+                    |f: fn(&QdiscStats) -> u64| below.iter().map(|c| f(&c.stats)).sum::<u64>();
+                let own = class.stats;
+                let below = [sum(|s| s.qlen), sum(|s| s.backlog), sum(|s| s.queued)];
+                // A packet that what stands above has taken out to look at it is in no class any more.
+                if own.qlen == below[0] + 1 {
+                    assert!(
+                        own.backlog > below[1] && own.queued == below[2] + 1,
+                        "{class:?}"
+                    );
+                } else {
+                    assert_eq!([own.qlen, own.backlog, own.queued], below, "{class:?}");
+                }
+            }
+            if class.stats.qlen == 0 {
+                assert_eq!(class.stats.backlog, 0);
+            }
+        }
+        // What is configured can be built again.
+        let again = Tree::build(
+            self.tree.spec(),
+            &QdiscEnv {
+                pool: self.pool.clone(),
+            },
+        );
+        assert_eq!(again.unwrap().spec(), self.tree.spec());
+    }
+
+    /// INV-Q-8, INV-TX-2: everything leaves if one comes back at the times that the tree asks for.
+    fn run_dry(&mut self) {
+        for _ in 0..20_000 {
+            match self.dequeue(64).1 {
+                Next::Idle => break,
+                Next::Ready => {}
+                Next::At(time) => {
+                    assert!(time > self.now, "asks to come back at once");
+                    self.now = time;
+                }
+            }
+        }
+        self.check();
+        assert!(self.inside.is_empty(), "stuck: {:?}", self.tree.stats());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 300 }))]
+
+    #[test]
+    fn lengths_are_right_at_every_level_after_every_step(steps in proptest::collection::vec(steps(), 1..60)) {
+        let mut world = World::new();
+        for step in steps {
+            match step {
+                Step::Enqueue(packets) => world.enqueue(packets),
+                Step::Dequeue(budget, wait) => {
+                    world.now = world.now.plus_nanos(wait);
+                    world.dequeue(budget);
+                }
+                other => world.structure(other),
+            }
+            world.check();
+        }
+        world.run_dry();
+    }
+
+    /// To let packets pass is to enqueue them and to dequeue them at once: the same packets
+    /// leave then and later, and every class counts the same.
+    #[test]
+    fn to_pass_is_to_enqueue_and_dequeue(
+        tree in proptest::collection::vec((any::<prop::sample::Index>(), specs()), 1..4),
+        steps in proptest::collection::vec((lists(), 0..20_usize, 0..90_000_000_u64), 1..30),
+    ) {
+        let (mut passes, mut queues) = (World::new(), World::new());
+        for (at, spec) in tree {
+            passes.structure(Step::Add(at, spec.clone()));
+            queues.structure(Step::Add(at, spec));
+        }
+        for (packets, budget, wait) in steps {
+            queues.enqueue(packets.clone());
+            if let Some(marks) = passes.pass_or_enqueue(packets) {
+                prop_assert_eq!(marks.clone(), queues.dequeue(marks.len()).0);
+            }
+            for world in [&mut passes, &mut queues] {
+                world.now = world.now.plus_nanos(wait);
+            }
+            prop_assert_eq!(passes.dequeue(budget), queues.dequeue(budget));
+            let classes = |world: &World| format!("{:?}", world.tree.classes());
+            prop_assert_eq!(classes(&passes), classes(&queues));
+            passes.check();
+            queues.check();
+        }
+    }
+
+    /// INV-Q-5: in a tree that stays as it is, packets that are sorted alike leave in order.
+    #[test]
+    fn packets_of_one_priority_keep_their_order(
+        tree in proptest::collection::vec((any::<prop::sample::Index>(), specs()), 1..6),
+        steps in proptest::collection::vec((1..20_usize, 0..20_usize, 0..9_000_000_u64, 0..16_u32), 1..30),
+    ) {
+        let mut world = World::new();
+        for (at, spec) in tree {
+            world.structure(Step::Add(at, spec));
+        }
+        let mut last = [None; 16];
+        let mut priorities = Vec::new();
+        let mut check = |marks: Vec<u32>, priorities: &[u32]| {
+            for mark in marks {
+                let seen = &mut last[priorities[mark as usize] as usize];
+                assert!(seen.is_none_or(|seen| seen < mark));
+                *seen = Some(mark);
+            }
+        };
+        for (count, budget, wait, priority) in steps {
+            let first = world.sequence as usize;
+            world.enqueue((0..count).map(|n| (60 + 7 * n, (priority + n as u32) & 15)).collect());
+            priorities.extend((0..world.sequence as usize - first).map(|n| (priority + n as u32) & 15));
+            world.now = world.now.plus_nanos(wait);
+            let marks = world.dequeue(budget).0;
+            check(marks, &priorities);
+            world.check();
+        }
+        world.run_dry();
+    }
+}

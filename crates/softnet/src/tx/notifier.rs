@@ -1,0 +1,223 @@
+//! How anyone tells a worker that it has something to do: a bit for each thing, and one coalesced wake-up.
+//!
+//! Invariant: after [`notify`](Notifier::notify) the bit is set until the worker takes it, and if the
+//! worker sleeps, exactly one of the callers since it lay down wakes it. Each caller sees to that
+//! itself, also one that finds the bit set: the thread that set it may have been preempted before
+//! it looked whether the worker sleeps.
+//!
+//! Ordering: `notify` publishes the bit with a SeqCst read-modify-write before it looks at the
+//! sleeper's state; the worker [prepares](Notify::prepare) before it looks at the bits. See
+//! [`Notify`]. The read-modify-write is needed for a bit that is set already, too: it is what the
+//! worker's exchange in [`take`](Notifier::take) acquires, with all that the caller did before. A
+//! caller that only looked could see a bit that the worker takes before it sees what the caller
+//! wrote (a store passed by a load), and nobody would come for that.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crossbeam_utils::CachePadded;
+
+use crate::sync::Notify;
+use crate::sync::preempt;
+use crate::sync::primitive::{AtomicBool, AtomicU64, Ordering};
+
+/// Wakes one sleeping worker. Callers coalesce, so each call may cost a system call.
+pub trait Wake: Send + Sync {
+    /// Makes the current or the next sleep of the worker return.
+    fn wake(&self);
+}
+
+/// How anyone tells a worker that it has something to do: a bit for each event, and one coalesced
+/// wake-up.
+pub struct Notifier {
+    words: Box<[AtomicU64]>,
+    notify: CachePadded<Notify>,
+    wake: Arc<dyn Wake>,
+    /// Wake-ups sent.
+    wakes: AtomicU64,
+}
+
+impl fmt::Debug for Notifier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Notifier")
+            .field("wakes", &self.wakes)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Notifier {
+    /// A notifier for `events` events for the worker that `wake` wakes.
+    pub fn new(events: usize, wake: Arc<dyn Wake>) -> Notifier {
+        let words = events.div_ceil(64).max(1);
+        Notifier {
+            words: (0..words).map(|_| AtomicU64::new(0)).collect(),
+            notify: CachePadded::new(Notify::new()),
+            wake,
+            wakes: AtomicU64::new(0),
+        }
+    }
+
+    /// How many events there are.
+    pub fn events(&self) -> usize {
+        self.words.len() * 64
+    }
+
+    /// Sets `event` and wakes the worker if it sleeps. Never waits; at most one system call per sleep
+    /// of the worker.
+    pub fn notify(&self, event: usize) {
+        self.set(event);
+        preempt::point();
+        self.wake();
+    }
+
+    /// The first half of [`notify`](Notifier::notify).
+    pub(crate) fn set(&self, event: usize) {
+        self.words[event / 64].fetch_or(1 << (event % 64), Ordering::SeqCst);
+    }
+
+    /// Wakes the worker if it sleeps, for something that it looks at before it sleeps and that was published before this call by a SeqCst
+    /// read-modify-write. Returns whether a wake-up was sent: at most one for each sleep.
+    pub fn wake(&self) -> bool {
+        let sleeps = self.notify.notify_published();
+        if sleeps {
+            self.wakes.fetch_add(1, Ordering::Relaxed);
+            self.wake.wake();
+        }
+        sleeps
+    }
+
+    /// Takes the set bits and calls `each` for every one. Returns whether there was any.
+    pub fn take(&self, mut each: impl FnMut(usize)) -> bool {
+        let mut any = false;
+        for (index, word) in self.words.iter().enumerate() {
+            if word.load(Ordering::Relaxed) == 0 {
+                continue;
+            }
+            let mut bits = word.swap(0, Ordering::SeqCst);
+            any = true;
+            while bits != 0 {
+                each(index * 64 + bits.trailing_zeros() as usize);
+                bits &= bits - 1;
+            }
+        }
+        any
+    }
+
+    /// Whether no event is set.
+    pub fn is_quiet(&self) -> bool {
+        self.words
+            .iter()
+            .all(|word| word.load(Ordering::SeqCst) == 0)
+    }
+
+    /// Calls `sleep` unless an event is set or `idle` finds something to do. What is published from now on, before [`wake`](Notifier::wake) or by
+    /// [`notify`](Notifier::notify), ends the sleep. `idle` must look with SeqCst loads.
+    pub fn sleep_if(&self, idle: impl FnOnce() -> bool, sleep: impl FnOnce()) {
+        self.notify.prepare();
+        if self.is_quiet() && idle() {
+            sleep();
+        }
+        self.notify.awake();
+    }
+
+    /// Whether the worker sleeps, or has been woken and is not up yet. A hint: it may have changed by the time of the answer.
+    pub fn is_asleep(&self) -> bool {
+        self.notify.is_asleep()
+    }
+
+    /// Wake-ups sent so far.
+    pub fn wakes(&self) -> u64 {
+        self.wakes.load(Ordering::Relaxed)
+    }
+}
+
+/// Something that happened, and that is said once to whoever is notified of it.
+#[derive(Debug)]
+pub struct Event {
+    happened: AtomicBool,
+}
+
+impl Event {
+    /// It has not happened.
+    pub fn new() -> Event {
+        Event {
+            happened: AtomicBool::new(false),
+        }
+    }
+
+    /// It happens: after this either it has been [taken](Event::take), or `event` is set, and
+    /// the worker is awake or being woken. (Released here by `ring`, acquired by the worker's
+    /// [`take`](Notifier::take); a worker that leaves the queue to another thread passes it on.)
+    pub fn raise(&self, notifier: &Notifier, event: usize) {
+        self.happened.store(true, Ordering::Release);
+        preempt::point();
+        notifier.notify(event);
+    }
+
+    /// Whether it has happened since this was asked last.
+    pub fn take(&self) -> bool {
+        self.happened.load(Ordering::Relaxed) && self.happened.swap(false, Ordering::Acquire)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    struct Count(AtomicU64);
+    impl Wake for Count {
+        fn wake(&self) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn wakes_once_per_sleep_and_keeps_every_event() {
+        let count = Arc::new(Count(AtomicU64::new(0)));
+        let notifier = Notifier::new(70, count.clone());
+        notifier.notify(3);
+        assert_eq!(
+            count.0.load(Ordering::Relaxed),
+            0,
+            "an awake worker needs no wake-up"
+        );
+        notifier.sleep_if(
+            || true,
+            || panic!("an event is set, so the worker must not sleep"),
+        );
+        let mut rung = Vec::new();
+        assert!(notifier.take(|b| rung.push(b)));
+        notifier.sleep_if(
+            || true,
+            || {
+                for b in [69, 3, 69, 4] {
+                    notifier.notify(b);
+                }
+            },
+        );
+        assert_eq!(
+            count.0.load(Ordering::Relaxed),
+            1,
+            "wake-ups of one sleep are coalesced"
+        );
+        notifier.take(|b| rung.push(b));
+        assert_eq!(rung, [3, 3, 4, 69]);
+        assert!(!notifier.take(|_| ()));
+    }
+
+    /// A thread that has set an event and not looked at the sleeper yet holds up nobody: the next
+    /// one that notifies wakes the worker.
+    #[test]
+    fn an_event_set_by_a_preempted_thread_is_notified_by_the_next() {
+        let count = Arc::new(Count(AtomicU64::new(0)));
+        let notifier = Notifier::new(1, count.clone());
+        notifier.sleep_if(
+            || true,
+            || {
+                notifier.set(3);
+                notifier.notify(3);
+            },
+        );
+        assert_eq!(count.0.load(Ordering::Relaxed), 1);
+    }
+}

@@ -1,0 +1,176 @@
+//! Trees that are changed while packets flow through them.
+
+use super::basic::Bench;
+use super::*;
+use softnet::testing::{Done, frame, wait_for_buffers};
+use softnet::time::Time;
+use softnet_tc::{Handle, PrioSpec, TbfSpec, TreeSpec};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+fn handle(text: &str) -> Handle {
+    text.parse().unwrap()
+}
+
+fn wide_tbf(limit: u64) -> QdiscSpec {
+    QdiscSpec::Tbf(TbfSpec {
+        rate: 1_000_000_000,
+        burst: u32::MAX.into(),
+        limit,
+        ..TbfSpec::default()
+    })
+}
+
+fn tree() -> QdiscSpec {
+    let mut tree = TreeSpec::new();
+    let prio = QdiscSpec::Prio(PrioSpec::default());
+    tree.add(Handle::ROOT, handle("1:"), prio).unwrap();
+    tree.add(handle("1:2"), handle("2:"), wide_tbf(1 << 20))
+        .unwrap();
+    QdiscSpec::Tree(tree)
+}
+
+/// A change lets leave what it frees, and keeps the numbers (INV-Q-8, INV-Q-10).
+#[test]
+fn a_change_frees_what_waits() {
+    let slow = |rate| {
+        QdiscSpec::Tbf(TbfSpec {
+            rate,
+            burst: 200,
+            limit: 10_000,
+            ..TbfSpec::default()
+        })
+    };
+    let bench = Bench::new(slow(1));
+    bench.send(0..6);
+    bench.work(Time::ZERO);
+    assert_eq!(bench.record.marks(), [0, 1]);
+    bench
+        .device
+        .change_qdisc(&slow(1_000_000_000), Time::ZERO)
+        .unwrap();
+    // The bucket is full again, and then fills in no time.
+    bench.work(Time::ZERO);
+    bench.device.queues()[0].wake();
+    bench.work(Time(1_000));
+    assert_eq!(bench.record.marks(), [0, 1, 2, 3, 4, 5]);
+    bench.check(6);
+    let wrong = QdiscSpec::Pfifo { limit: 1 };
+    assert!(bench.device.change_qdisc(&wrong, Time::ZERO).is_err());
+    assert_eq!(bench.device.stats().queues[0].qdisc.packets, 6);
+}
+
+/// Hangs other disciplines below, changes and removes them, over and over, until the senders are done. Nothing is lost uncounted, and every sender's packets leave
+/// in order (INV-TX-1, INV-TX-3, INV-Q-1, BUG-PRIO-1, BUG-TBF-2, BUG-TX-21).
+#[test]
+fn a_tree_is_changed_while_packets_flow() {
+    const SENDERS: u32 = 4;
+    let each: u32 = if cfg!(miri) { 20 } else { 5_000 };
+    let bench = Bench::new(tree());
+    let offered = AtomicU64::new(0);
+    let done = AtomicU64::new(0);
+    let over = AtomicU64::new(0);
+    let change = |step: usize| {
+        bench.device.with_qdisc(0, |qdisc, dropped| {
+            let tree = qdisc.tree_mut().unwrap();
+            let now = Time::ZERO;
+            let before = tree.classes()[0].stats.qlen;
+            // What cannot be done, because an earlier step did it, changes nothing.
+            let _ = match step % 9 {
+                0 => tree
+                    .replace(handle("1:2"), handle("2:"), wide_tbf(20_000), now, dropped)
+                    .map(|_| ()),
+                1 => tree
+                    .add(
+                        handle("2:1"),
+                        handle("3:"),
+                        QdiscSpec::Prio(PrioSpec::default()),
+                        now,
+                        dropped,
+                    )
+                    .map(|_| ()),
+                2 => tree.change(handle("2:"), &wide_tbf(30_000), now, dropped),
+                3 => tree
+                    .replace(
+                        handle("3:2"),
+                        handle("4:"),
+                        QdiscSpec::PfifoFast { limit: 100 },
+                        now,
+                        dropped,
+                    )
+                    .map(|_| ()),
+                4 => {
+                    let fewer = PrioSpec {
+                        bands: 2,
+                        priomap: [1; 16],
+                    };
+                    tree.change(handle("3:"), &QdiscSpec::Prio(fewer), now, dropped)
+                }
+                5 => tree
+                    .replace(
+                        handle("1:1"),
+                        handle("5:"),
+                        QdiscSpec::Bfifo { limit: 9_000 },
+                        now,
+                        dropped,
+                    )
+                    .map(|_| ()),
+                6 => tree.delete(handle("3:"), now, dropped),
+                7 => tree.delete(handle("5:"), now, dropped),
+                _ => tree
+                    .replace(
+                        handle("1:3"),
+                        handle("6:"),
+                        QdiscSpec::PfifoHeadDrop { limit: 50 },
+                        now,
+                        dropped,
+                    )
+                    .map(|_| ()),
+            };
+            let classes = tree.classes();
+            let lost = dropped.packets().len() as u64;
+            assert_eq!(classes[0].stats.qlen + lost, before, "step {step}");
+        })
+    };
+    std::thread::scope(|scope| {
+        for sender in 0..SENDERS {
+            let (bench, offered, done) = (&bench, &offered, &done);
+            scope.spawn(move || {
+                let _done = Done(done);
+                for n in 0..each {
+                    wait_for_buffers(&bench.pool, 64);
+                    let mut packet = frame(&bench.pool, 1, 2, 100, sender << 24 | n);
+                    packet.set_priority([0, 2, 6, 4][sender as usize]);
+                    offered.fetch_add(1, Ordering::Relaxed);
+                    bench.device.transmit(packet.into(), Time::ZERO);
+                }
+            });
+        }
+        scope.spawn(|| {
+            let _over = Done(&over);
+            let mut turn = 0_usize;
+            while done.load(Ordering::Acquire) < u64::from(SENDERS) {
+                turn += 1;
+                bench.record.room.store(turn % 50, Ordering::Relaxed);
+                bench.device.queues()[0].wake();
+                bench.work(Time::ZERO);
+                std::thread::yield_now();
+            }
+        });
+        let mut step = 0;
+        while over.load(Ordering::Acquire) == 0 {
+            change(step);
+            step += 1;
+            std::thread::yield_now();
+        }
+    });
+    bench.record.room.store(usize::MAX, Ordering::Relaxed);
+    bench.device.queues()[0].wake();
+    bench.work(Time::ZERO);
+    bench.check(offered.load(Ordering::Relaxed));
+    assert_eq!(bench.device.stats().queued, 0);
+    let marks = bench.record.marks();
+    for sender in 0..SENDERS {
+        let own = || marks.iter().filter(|&&m| m >> 24 == sender);
+        assert!(own().is_sorted(), "INV-TX-3");
+    }
+}

@@ -1,0 +1,263 @@
+//! `mq` and `mqprio` over a device with several queues: INV-MQ-1 to -3, BUG-PF-4, BUG-TX-26.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::*;
+use softnet::mem::{PacketList, Pool};
+use softnet::stats::DropReason;
+use softnet::testing::{NoWake, Record, RecordingRing, frame, pool};
+use softnet::time::Time;
+use softnet_tc::{MqSpec, MqprioSpec, QdiscSpec, SpecError, TbfSpec};
+
+struct Bench {
+    device: Device<RecordingRing>,
+    records: Vec<Arc<Record>>,
+    pool: Pool,
+}
+
+impl Bench {
+    fn new(qdisc: QdiscSpec, queues: usize) -> Result<Bench, SpecError> {
+        let pool = pool(1024);
+        let notifier = Arc::new(Notifier::new(queues, Arc::new(NoWake)));
+        let homes: Vec<_> = (0..queues).map(|n| (notifier.clone(), n)).collect();
+        let (rings, records): (Vec<_>, Vec<_>) = (0..queues).map(|_| RecordingRing::new()).unzip();
+        let config = DeviceConfig {
+            name: "t0".into(),
+            features: Features::default(),
+            policy: TxPolicy::default(),
+        };
+        let device = new_device(config, qdisc, rings, &pool, &homes)?;
+        Ok(Bench {
+            device,
+            records,
+            pool,
+        })
+    }
+
+    /// Sends `count` packets of one priority, each of a flow of its own.
+    fn send(&self, priority: u32, count: u32) {
+        let list: PacketList = (0..count)
+            .map(|n| {
+                let mut p = frame(&self.pool, 1, 2, 100, priority << 16 | n);
+                p.set_flow_hash(n.wrapping_mul(0x9E37_79B9));
+                p.set_priority(priority);
+                p
+            })
+            .collect();
+        self.device.transmit(list, Time::ZERO);
+    }
+
+    /// Packets sent by each queue.
+    fn sent(&self) -> Vec<usize> {
+        self.records.iter().map(|r| r.marks().len()).collect()
+    }
+}
+
+fn shaped(limit: u64) -> QdiscSpec {
+    QdiscSpec::Tbf(TbfSpec {
+        rate: 1000,
+        burst: 500,
+        limit,
+        ..TbfSpec::default()
+    })
+}
+
+fn mqprio() -> MqprioSpec {
+    let class = |count, offset| TcQueues { count, offset };
+    let mut prio_tc_map = [0; 16];
+    prio_tc_map[6] = 1;
+    prio_tc_map[7] = 2;
+    MqprioSpec {
+        mq: MqSpec::default(),
+        map: QueueMap {
+            prio_tc_map,
+            classes: vec![class(1, 0), class(2, 1), class(1, 3)],
+            ..QueueMap::default()
+        },
+    }
+}
+
+/// INV-MQ-1, BUG-PF-4: each queue has its own child, of any kind, and the root's numbers are the sums of theirs.
+#[test]
+fn inv_mq_1_totals_are_the_sums_of_the_children() {
+    let mq = MqSpec {
+        children: vec![QdiscSpec::Pfifo { limit: 2 }, shaped(700)],
+        others: Box::new(QdiscSpec::PfifoFast { limit: 5 }),
+    };
+    let bench = Bench::new(QdiscSpec::Mq(mq), 4).unwrap();
+    for record in [&bench.records[0], &bench.records[2]] {
+        record.room.store(0, Ordering::Relaxed);
+    }
+    bench.send(0, 80);
+    let stats = bench.device.stats();
+    let sent = bench.sent();
+    // The bucket of queue 1 alone lets 5 packets of 100 bytes leave; queue 3 is not limited.
+    assert_eq!((sent[0], sent[1], sent[2]), (0, 5, 0));
+    assert!(sent[3] > 5, "{sent:?}");
+    let total = stats.qdisc();
+    assert_eq!(total.qlen, stats.queued);
+    assert_eq!(total.backlog, stats.queued * 100);
+    assert_eq!(total.drops, stats.dropped());
+    assert_eq!(80, stats.tx_packets + stats.dropped() + stats.queued);
+    assert!(
+        stats
+            .queues
+            .iter()
+            .all(|q| q.qdisc.overlimits == 0 || q.qdisc.qlen == 7)
+    );
+    assert_eq!(stats.drops.len(), 1);
+    assert_eq!(stats.drops[0].0, DropReason::QdiscLimit);
+    // Another discipline takes over what all of them hold, hidden or not.
+    bench
+        .device
+        .set_qdisc(&QdiscSpec::Pfifo { limit: 100 }, Time::ZERO)
+        .unwrap();
+    let stats = bench.device.stats();
+    assert_eq!(80, stats.tx_packets + stats.dropped() + stats.queued);
+    assert_eq!(stats.qdisc().qlen, stats.queued);
+}
+
+/// INV-MQ-2: a priority's packets use its class's queues only, also where a receive queue was recorded.
+#[test]
+fn inv_mq_2_a_priority_takes_the_queues_of_its_class() {
+    let bench = Bench::new(QdiscSpec::Mqprio(mqprio()), 4).unwrap();
+    bench.send(0, 20);
+    assert_eq!(bench.sent(), [20, 0, 0, 0]);
+    bench.send(6, 20);
+    let sent = bench.sent();
+    assert_eq!((sent[0], sent[1] + sent[2], sent[3]), (20, 20, 0));
+    assert!(sent[1] > 0 && sent[2] > 0);
+    bench.send(7, 20);
+    let mut recorded = frame(&bench.pool, 1, 2, 100, 0);
+    recorded.set_queue(Some(0));
+    recorded.set_priority(7);
+    bench.device.transmit(recorded.into(), Time::ZERO);
+    assert_eq!(bench.sent()[3], 21);
+    let stats = bench.device.stats();
+    assert_eq!(stats.class(mqprio().map.classes[1]).packets, 20);
+    assert_eq!(stats.qdisc().packets, 61);
+}
+
+/// INV-MQ-3: with the discipline, its classes go.
+#[test]
+fn inv_mq_3_the_map_goes_with_mqprio() {
+    let bench = Bench::new(QdiscSpec::default(), 4).unwrap();
+    bench
+        .device
+        .set_qdisc(&QdiscSpec::Mqprio(mqprio()), Time::ZERO)
+        .unwrap();
+    bench.send(0, 20);
+    assert_eq!(bench.sent(), [20, 0, 0, 0]);
+    bench
+        .device
+        .set_qdisc(&QdiscSpec::Mq(MqSpec::default()), Time::ZERO)
+        .unwrap();
+    bench.send(0, 40);
+    assert!(bench.sent().iter().all(|&n| n > 0), "{:?}", bench.sent());
+}
+
+/// BUG-TX-26 (noqueue below a class), queues that are not there, and an `mq` below another: nothing is changed.
+#[test]
+fn bug_tx_26_wrong_children_are_refused() {
+    let bench = Bench::new(QdiscSpec::Mqprio(mqprio()), 4).unwrap();
+    let below = |child: QdiscSpec| {
+        QdiscSpec::Mq(MqSpec {
+            children: vec![child],
+            ..MqSpec::default()
+        })
+    };
+    for (child, kind) in [
+        (QdiscSpec::Noqueue, "noqueue"),
+        (QdiscSpec::Mq(MqSpec::default()), "mq"),
+        (QdiscSpec::Mqprio(mqprio()), "mqprio"),
+    ] {
+        let result = bench.device.set_qdisc(&below(child), Time::ZERO);
+        assert_eq!(result, Err(SpecError::Child(kind)));
+    }
+    let mut far = mqprio();
+    far.map.classes[2].offset = 4;
+    let result = bench
+        .device
+        .set_qdisc(&QdiscSpec::Mqprio(far.clone()), Time::ZERO);
+    assert!(matches!(
+        result,
+        Err(SpecError::Queues(QueueMapError::Beyond { .. }))
+    ));
+    assert!(Bench::new(QdiscSpec::Mqprio(far), 4).is_err());
+    bench.send(7, 5);
+    assert_eq!(bench.sent(), [0, 0, 0, 5], "the old one still stands");
+}
+
+/// Queues that the device does not have, and one queue only.
+#[test]
+fn mq_needs_its_queues() {
+    let mq = |children: usize| {
+        QdiscSpec::Mq(MqSpec {
+            children: vec![QdiscSpec::Pfifo { limit: 9 }; children],
+            ..MqSpec::default()
+        })
+    };
+    let error = |qdisc, queues| Bench::new(qdisc, queues).err();
+    assert_eq!(error(mq(0), 1), Some(SpecError::OneQueue("mq")));
+    let far = SpecError::NoQueue {
+        kind: "mq",
+        class: 3,
+        queues: 2,
+    };
+    assert_eq!(error(mq(3), 2), Some(far.clone()));
+    assert_eq!(error(mq(2), 2), None);
+    let bench = Bench::new(QdiscSpec::default(), 2).unwrap();
+    assert_eq!(bench.device.set_qdisc(&mq(3), Time::ZERO), Err(far));
+    let one = Bench::new(QdiscSpec::default(), 1).unwrap();
+    let map = QdiscSpec::Mqprio(MqprioSpec::default());
+    let result = one.device.set_qdisc(&map, Time::ZERO);
+    assert_eq!(result, Err(SpecError::OneQueue("mqprio")));
+}
+
+/// A `pfifo_fast` that was asked for is one for the device, as `tc qdisc add … root pfifo_fast`
+/// makes it; the default is one for each queue.
+#[test]
+fn one_pfifo_fast_for_all_queues() {
+    let bench = Bench::new(QdiscSpec::PfifoFast { limit: 10 }, 4).unwrap();
+    assert_eq!(bench.device.per_queue(), None);
+    bench
+        .records
+        .iter()
+        .for_each(|r| r.room.store(0, Ordering::Relaxed));
+    bench.send(0, 40);
+    let stats = bench.device.stats();
+    // The limit is that of all queues together, besides what each ring was offered.
+    assert_eq!(stats.queues[0].qdisc.packets, stats.qdisc().packets);
+    assert_eq!(stats.qdisc().drops, 30);
+    bench
+        .device
+        .set_qdisc(&QdiscSpec::default(), Time::ZERO)
+        .unwrap();
+    assert_eq!(bench.device.per_queue(), Some(("mq", 4)));
+}
+
+/// A new root qdisc counts from the start; what the device has sent it has sent.
+#[test]
+fn a_new_root_counts_from_the_start() {
+    let bench = Bench::new(QdiscSpec::Pfifo { limit: 9 }, 1).unwrap();
+    bench.send(0, 5);
+    bench.records[0].room.store(0, Ordering::Relaxed);
+    bench.send(0, 20);
+    let before = bench.device.stats().qdisc();
+    assert!(
+        before.packets >= 5 && before.drops > 0 && before.requeues > 0,
+        "{before:?}"
+    );
+    bench
+        .device
+        .set_qdisc(&QdiscSpec::Pfifo { limit: 99 }, Time::ZERO)
+        .unwrap();
+    let stats = bench.device.stats();
+    let after = stats.qdisc();
+    assert_eq!(
+        (after.packets, after.bytes, after.drops, after.requeues),
+        (0, 0, 0, 0)
+    );
+    assert_eq!((stats.tx_packets, stats.queued), (5, after.queued));
+}
