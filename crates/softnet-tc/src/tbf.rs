@@ -17,7 +17,7 @@ use super::{
     AnyQdisc, Bfifo, LinkCost, Next, Peek, Qdisc, QdiscStats, TbfSpec, Verdict, WireSize, WireSum,
 };
 use softnet::mem::{Packet, PacketList, Pool};
-use softnet::packet::segment;
+use softnet::offload::segment;
 use softnet::stats::{DropReason, Dropped};
 use softnet::time::Time;
 

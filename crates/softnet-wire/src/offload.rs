@@ -1,7 +1,7 @@
 //! What a sender may leave to its other side, in the terms of the virtio-net header (virtio 1.2,
 //! 5.1.6): a checksum still to be filled in, a large frame still to be segmented.
 
-use crate::{Headers, L4, Network, WireError, array};
+use crate::{Headers, L4, Network, WireError, array, checksum, fold};
 
 /// The fewest payload bytes in each TCP segment of a large frame: what is left of the smallest
 /// MSS beside the longest options (the kernel's `TCP_MIN_GSO_SIZE`).
@@ -63,8 +63,32 @@ impl Headers {
         })
     }
 
+    /// What the frame is as a large one.
+    #[inline]
+    pub fn gso_kind(&self) -> Option<GsoKind> {
+        match (self.network, self.transport) {
+            (Network::V4, L4::Tcp { .. }) => Some(GsoKind::TcpV4),
+            (Network::V6, L4::Tcp { .. }) => Some(GsoKind::TcpV6),
+            (_, L4::Udp { .. }) => Some(GsoKind::Udp),
+            _ => None,
+        }
+    }
+
+    /// Whether the TCP segment or UDP datagram ends where the frame of `len` bytes does. `data` is
+    /// what was parsed.
+    #[inline]
+    pub fn fills(&self, data: &[u8], len: usize) -> bool {
+        let whole = self.network_end as usize == len;
+        if !whole || !matches!(self.transport, L4::Udp { .. }) {
+            return whole;
+        }
+        let at = usize::from(self.transport_offset);
+        let udp_len = array(data, at + 4).map(|b| usize::from(u16::from_be_bytes(*b)));
+        udp_len == Some(len - at)
+    }
+
     /// How to segment a frame with these headers into wire packets of `size` payload bytes; `None`
-    /// if it fits one. The frame has `len` bytes, `data` is its first segment.
+    /// if it fits one. The frame has `len` bytes, `data` is what was parsed.
     ///
     /// # Errors
     /// [`WireError::BadGso`] if a frame like this cannot be segmented like that,
@@ -77,18 +101,8 @@ impl Headers {
         ecn: bool,
         size: u16,
     ) -> Result<Option<Gso>, WireError> {
-        let fits = match (kind, self.network, self.transport) {
-            (GsoKind::TcpV4, Network::V4, L4::Tcp { .. }) => true,
-            (GsoKind::TcpV6, Network::V6, L4::Tcp { .. }) => true,
-            (GsoKind::Udp, _, L4::Udp { .. }) => {
-                let at = usize::from(self.transport_offset);
-                let udp_len = array(data, at + 4).map(|b| usize::from(u16::from_be_bytes(*b)));
-                udp_len == Some(len - at)
-            }
-            _ => false,
-        };
-        // Padding behind the IP packet would become payload.
-        if !fits || size == 0 || self.network_end as usize != len {
+        // Padding behind the packet would become payload.
+        if self.gso_kind() != Some(kind) || !self.fills(data, len) || size == 0 {
             return Err(WireError::BadGso);
         }
         let payload = len - usize::from(self.header_len);
@@ -111,5 +125,40 @@ impl Headers {
             segments,
             header_len: self.header_len,
         }))
+    }
+
+    /// Makes the headers at the start of `data` those of a frame of `len` bytes: writes the IP and
+    /// UDP lengths and the IPv4 header checksum.
+    ///
+    /// # Panics
+    /// If `data` does not hold the headers.
+    pub fn set_len(&self, data: &mut [u8], len: usize) {
+        let (ip, at) = self.offsets();
+        let mut write = |at: usize, number: u16| {
+            data[at..at + 2].copy_from_slice(&number.to_be_bytes());
+        };
+        if matches!(self.transport, L4::Udp { .. }) {
+            write(at + 4, (len - at) as u16);
+        }
+        if self.network == Network::V6 {
+            write(ip + 4, (len - ip - 40) as u16);
+            return;
+        }
+        write(ip + 2, (len - ip) as u16);
+        write(ip + 10, 0);
+        let sum = checksum(&data[ip..at]);
+        data[ip + 10..ip + 12].copy_from_slice(&sum.to_be_bytes());
+    }
+
+    /// Stores the pseudo-header's sum of a frame of `len` bytes in the TCP or UDP checksum field,
+    /// and returns the place, for the checksum to be filled in. `None` if there is no such field.
+    pub fn seed_checksum(&self, data: &mut [u8], len: usize) -> Option<Checksum> {
+        let place = self.checksum()?;
+        let covered = u32::try_from(len.checked_sub(usize::from(place.start))?).ok()?;
+        let sum = fold(self.pseudo_header(data, covered));
+        let at = usize::from(place.start) + usize::from(place.offset);
+        let field = data.get_mut(at..at + 2)?;
+        field.copy_from_slice(&sum.to_be_bytes());
+        Some(place)
     }
 }

@@ -123,6 +123,12 @@ impl Headers {
         self.traffic_class >> 2
     }
 
+    /// Start of the network and of the transport header.
+    #[inline]
+    pub fn offsets(&self) -> (usize, usize) {
+        (self.network_offset.into(), self.transport_offset.into())
+    }
+
     /// Source and destination address of an IP packet. `data` is what was parsed.
     #[inline]
     pub fn addresses(&self, data: &[u8]) -> Option<(IpAddr, IpAddr)> {

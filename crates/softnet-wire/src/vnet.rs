@@ -9,7 +9,7 @@
 use zerocopy::byteorder::little_endian::U16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::{Checksum, Gso, GsoKind, Headers, L4, WireError, fold, parse};
+use crate::{Checksum, Gso, GsoKind, Headers, L4, WireError, parse};
 
 /// Bytes of a [`VnetHeader`].
 pub const VNET_HDR_LEN: usize = 12;
@@ -165,7 +165,7 @@ impl VnetHeader {
                 // As Linux has it: only TCP may come without.
                 None if kind == GsoKind::Udp => return Err(WireError::BadGso),
                 None if offload.gso.is_some() => {
-                    offload.checksum = Some(seed(data, len, &headers)?);
+                    offload.checksum = headers.seed_checksum(data, len);
                 }
                 _ => {}
             }
@@ -208,16 +208,4 @@ impl VnetHeader {
         }
         Ok(checksum)
     }
-}
-
-/// Stores the pseudo-header's sum in the transport checksum field.
-fn seed(data: &mut [u8], len: usize, headers: &Headers) -> Result<Checksum, WireError> {
-    let place = headers.checksum().ok_or(WireError::BadGso)?;
-    let covered = len - usize::from(place.start);
-    let covered = u32::try_from(covered).map_err(|_| WireError::BadGso)?;
-    let sum = fold(headers.pseudo_header(data, covered));
-    let at = usize::from(place.start) + usize::from(place.offset);
-    let field = data.get_mut(at..at + 2).ok_or(WireError::BadGso)?;
-    field.copy_from_slice(&sum.to_be_bytes());
-    Ok(place)
 }

@@ -14,7 +14,7 @@
 #![deny(unsafe_code)]
 
 pub mod mem;
-pub mod packet;
+pub mod offload;
 pub mod qdisc;
 pub mod stats;
 pub mod sync;

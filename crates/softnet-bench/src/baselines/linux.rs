@@ -11,10 +11,11 @@ use crossbeam_utils::CachePadded;
 use crossbeam_utils::sync::{Parker, Unparker};
 use parking_lot::Mutex;
 use softnet::mem::{PacketList, Pool};
+use softnet::offload::validate;
 use softnet::qdisc::{Qdisc as _, WireSum};
 use softnet::stats::{DropCounters, Dropped};
 use softnet::time::Time;
-use softnet::tx::{Features, Sent, TxRing as _, Xmit, validate};
+use softnet::tx::{Features, Sent, TxRing as _, Xmit};
 use softnet_tc::AnyQdisc;
 
 use super::ticket::{self, Ticket, TicketGuard};

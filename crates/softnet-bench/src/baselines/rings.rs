@@ -14,10 +14,11 @@ use crossbeam_utils::CachePadded;
 use crossbeam_utils::sync::{Parker, Unparker};
 use parking_lot::Mutex;
 use softnet::mem::{Packet, PacketList, Pool};
+use softnet::offload::validate;
 use softnet::qdisc::PRIO_TO_BAND;
 use softnet::stats::{DropCounters, DropReason, Dropped};
 use softnet::time::Time;
-use softnet::tx::{Features, RUN_QUOTA, Sent, TxRing as _, validate};
+use softnet::tx::{Features, RUN_QUOTA, Sent, TxRing as _};
 
 use super::linux::{LOOK, RESTARTS};
 use crate::tx_adopt::{Path, Sink};

@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crossbeam_utils::CachePadded;
 use softnet::mem::{PacketList, Pool};
+use softnet::offload::validate;
 use softnet::qdisc::{Next, Qdisc as _, WireSum};
 use softnet::stats::{Counts, DropCounters, Dropped, Histogram};
 use softnet::time::Time;
-use softnet::tx::{Features, Sent, TxRing, Xmit, validate};
+use softnet::tx::{Features, Sent, TxRing, Xmit};
 use softnet_tc::{AnyQdisc, CustomSpec, QdiscSpec};
 
 use super::fq::Fq;

@@ -2,7 +2,7 @@
 
 use super::Packet;
 use crate::stats::DropReason;
-use crate::wire::{self, EthernetAddress, Headers, Offload, PartialSum, VnetHeader};
+use crate::wire::{self, EthernetAddress, Headers, Offload, VnetHeader};
 
 impl Packet {
     /// Reads the headers, which must lie in the first segment.
@@ -34,8 +34,8 @@ impl Packet {
     }
 
     /// Notes what `header` says about the packet, a frame just received with it. What is
-    /// accepted, [`segment`](crate::packet::segment()) and
-    /// [`fill_checksum`](crate::packet::fill_checksum) can finish in software.
+    /// accepted, [`segment`](crate::offload::segment()) and
+    /// [`fill_checksum`](crate::offload::fill_checksum) can finish in software.
     ///
     /// # Errors
     /// Those of [`VnetHeader::offload`]; the packet is unchanged then.
@@ -54,21 +54,5 @@ impl Packet {
         self.set_checksum_verified(offload.checksum_verified);
         self.set_gso(offload.gso);
         Ok(())
-    }
-
-    /// Partial sum of the frame from byte `start` to its end, over all segments.
-    pub(crate) fn sum(&self, start: usize) -> u64 {
-        let mut skip = start;
-        let mut sum = PartialSum::default();
-        for segment in self.segments() {
-            match segment.get(skip..) {
-                Some(part) => {
-                    sum.add(part);
-                    skip = 0;
-                }
-                None => skip -= segment.len(),
-            }
-        }
-        sum.get()
     }
 }

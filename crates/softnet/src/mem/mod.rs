@@ -55,6 +55,7 @@ mod packet;
 #[cfg(debug_assertions)]
 mod places;
 mod pool;
+mod read;
 mod remote_free;
 mod run;
 mod session;

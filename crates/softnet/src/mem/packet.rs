@@ -175,7 +175,7 @@ impl Packet {
     }
 
     /// Position of the data behind the first 64 bytes.
-    fn offset(&self) -> usize {
+    pub(super) fn offset(&self) -> usize {
         self.header().off as usize - SHARED_INFO
     }
 
@@ -319,61 +319,6 @@ impl Packet {
             first: Some(self),
             next,
         }
-    }
-
-    /// Copies `out.len()` bytes from position `offset` of the frame. False if the frame ends before that.
-    pub fn copy_out(&self, mut offset: usize, mut out: &mut [u8]) -> bool {
-        for segment in self.segments() {
-            if out.is_empty() {
-                break;
-            }
-            if offset >= segment.len() {
-                offset -= segment.len();
-                continue;
-            }
-            let n = out.len().min(segment.len() - offset);
-            let (now, rest) = out.split_at_mut(n);
-            now.copy_from_slice(&segment[offset..offset + n]);
-            out = rest;
-            offset = 0;
-        }
-        out.is_empty()
-    }
-
-    /// A copy of data and metadata in new buffers of `pool`; `None` if the pool has none left.
-    pub fn copy(&self, pool: &Pool) -> Option<Packet> {
-        let mut copy = pool.alloc().ok()?;
-        copy.reserve(self.offset().min(HEADROOM));
-        let mut segments = self.segments();
-        let mut part: &[u8] = segments.next().unwrap_or(&[]);
-        let mut room: Option<Packet> = None;
-        loop {
-            if part.is_empty() {
-                match segments.next() {
-                    Some(next) => part = next,
-                    None => break,
-                }
-                continue;
-            }
-            let target = room.as_mut().unwrap_or(&mut copy);
-            let n = target.tailroom_mut().len().min(part.len());
-            if n == 0 {
-                if let Some(full) = room.take() {
-                    copy.append_segment(full);
-                }
-                let mut fresh = pool.alloc().ok()?;
-                fresh.reserve(0);
-                room = Some(fresh);
-                continue;
-            }
-            target.append(&part[..n]);
-            part = &part[n..];
-        }
-        if let Some(last) = room {
-            copy.append_segment(last);
-        }
-        copy.header_mut().copy_metadata(self.header());
-        Some(copy)
     }
 }
 

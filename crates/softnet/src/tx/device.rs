@@ -9,10 +9,11 @@ use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwapOption;
 
+use super::Features;
 use super::notifier::Notifier;
 use super::policy::TxPolicy;
 use super::queue::{QueueStats, Surroundings, TxQueue};
-use super::ring::{Features, TxRing};
+use super::ring::TxRing;
 use super::select::{Selector, select_queue};
 use super::{ActionStats, Egress, QueueMap, TcQueues};
 use crate::mem::{PacketList, Pool};

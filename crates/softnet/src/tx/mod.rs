@@ -23,7 +23,6 @@ mod runner;
 mod select;
 mod standalone;
 mod transmit;
-mod validate;
 mod watch;
 
 pub use byte_limit::{ByteLimited, Completes};
@@ -37,10 +36,11 @@ pub use queue::{QueueStats, TxQueue, XmitResult};
 pub use queue_map::{MAX_CLASSES, MAX_CPUS, MAX_QUEUES, QueueMap, QueueMapError, TcQueues};
 pub use recursion::XMIT_RECURSION_LIMIT;
 pub use requeue::REQUEUE_LIMIT;
-pub use ring::{Features, Sent, TxRing, Xmit};
+pub use ring::{Sent, TxRing, Xmit};
 pub use select::{select_queue, sender_cpu, set_sender_cpu};
 pub use standalone::{Standalone, StandaloneError};
-pub use validate::validate;
+
+pub use crate::offload::Features;
 
 #[cfg(all(test, not(miri)))]
 mod select_tests;

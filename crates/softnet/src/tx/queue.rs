@@ -11,10 +11,11 @@ use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 
+use super::Features;
 use super::notifier::{Event, Notifier};
 use super::policy::TxPolicy;
 use super::quota::Quota;
-use super::ring::{Features, TxRing};
+use super::ring::TxRing;
 use super::room::Room;
 use super::runner::{Budget, Left, Runner};
 use super::watch::Watch;

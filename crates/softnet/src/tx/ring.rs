@@ -4,34 +4,6 @@ use crate::mem::PacketList;
 use crate::stats::DropReason;
 use crate::time::Time;
 
-/// What a device can do for its packets; what it cannot, [`validate`](super::validate) does in software before the driver sees them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Features {
-    /// Fills in transport checksums.
-    pub checksum: bool,
-    /// Takes large TCP frames over IPv4.
-    pub tso4: bool,
-    /// Takes large TCP frames over IPv6.
-    pub tso6: bool,
-    /// Takes large UDP frames.
-    pub uso: bool,
-    /// Longest IP packet on the wire in bytes (the payload of an Ethernet frame, VLAN tags not counted).
-    pub mtu: u32,
-}
-
-impl Default for Features {
-    /// No offload, MTU 1500.
-    fn default() -> Self {
-        Features {
-            checksum: false,
-            tso4: false,
-            tso6: false,
-            uso: false,
-            mtu: 1500,
-        }
-    }
-}
-
 /// Whether the driver took everything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Xmit {

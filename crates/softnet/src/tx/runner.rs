@@ -4,9 +4,8 @@ use super::queue::TxQueue;
 use super::quota::{SMALL_BUFFER, memory_of};
 use super::requeue::Requeue;
 use super::ring::{Sent, TxRing, Xmit};
-use super::validate;
 use crate::mem::{Packet, PacketList};
-use crate::packet::{MergeKinds, merge};
+use crate::offload::{merge, validate};
 use crate::qdisc::{Next, Qdisc, Verdict, WireSum};
 use crate::stats::{DropReason, Dropped, Published, Sampler};
 use crate::time::Time;
@@ -265,7 +264,8 @@ impl<R: TxRing, Q: Qdisc> Runner<R, Q> {
         for packet in &*adopted {
             let is_plain = features.takes_plain(packet);
             // What is beyond the budget, or has to be segmented, takes the long way.
-            if sum.packets >= budget.packets as u64 || !(is_plain || features.segments(packet)) {
+            if sum.packets >= budget.packets as u64 || (!is_plain && features.must_segment(packet))
+            {
                 return false;
             }
             sum.add(packet);
@@ -374,14 +374,7 @@ impl<R: TxRing, Q: Qdisc> Runner<R, Q> {
     ) -> Xmit {
         let features = queue.features();
         self.segmenting = validate(batch, limit, features, queue.pool(), &mut self.dropped);
-        if features.checksum {
-            let kinds = MergeKinds {
-                tcp4: features.tso4,
-                tcp6: features.tso6,
-                udp: features.uso,
-            };
-            merge(batch, kinds);
-        }
+        merge(batch, features);
         self.send(batch)
     }
 

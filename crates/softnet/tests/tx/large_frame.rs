@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::bench::{BUFFERS, Bench};
 use super::*;
 use softnet::mem::{Packet, PacketList, Pool};
-use softnet::packet::segment;
+use softnet::offload::segment;
 use softnet::stats::DropReason;
 use softnet::testing::{RecordingRing, large_pool, large_tcp};
 use softnet::time::Time;

@@ -115,8 +115,9 @@ proptest! {
         cut(&frame, chained(&bytes, &cuts), size as u16, &pool);
     }
 
-    /// In chunks, whatever their length and whether the frame is shared: the same wire packets, and at each step
-    /// what was made and what is left are as many packets and bytes as the frame stood for.
+    /// In chunks, whatever their length and whether the frame is shared: the same wire packets,
+    /// and at each step what was made and what is left are as many packets and bytes as the frame
+    /// stood for.
     #[test]
     fn chunks_are_the_same_wire_packets(
         frame in large_frames(3000),
@@ -300,7 +301,8 @@ fn a_frame_that_is_not_large_gets_its_checksum() {
     assert_eq!(verified_payload(only.data()), frame.payload);
 }
 
-/// Tries to cut a frame of three wire packets; both the packets in `out` before and the pool's buffers must survive.
+/// Tries to cut a frame of three wire packets; both the packets in `out` before and the pool's
+/// buffers must survive.
 fn refused(frame: &Frame, pool: &Pool, change: impl FnOnce(&mut Packet)) -> DropReason {
     let mut large = packet(&frame.bytes());
     mark(&mut large, frame, 1000);
@@ -325,7 +327,8 @@ fn pool_exhausted_while_cutting() {
         refused(&frame, &pool(2, 2048), |_| ()),
         DropReason::NoBuffer
     );
-    // One for each, but not enough for the chains: 254 + 512 + 234 bytes of payload make three buffers each.
+    // One for each, but not enough for the chains: 254 + 512 + 234 bytes of payload make three
+    // buffers each.
     for buffers in 3..9 {
         assert_eq!(
             refused(&frame, &pool(buffers, 576), |_| ()),

@@ -7,10 +7,12 @@ use super::*;
 use crate::mem::{Packet, PacketList, Pool};
 use crate::wire::Gso;
 
-const ALL: MergeKinds = MergeKinds {
-    tcp4: true,
-    tcp6: true,
-    udp: true,
+const ALL: Features = Features {
+    checksum: true,
+    tso4: true,
+    tso6: true,
+    uso: true,
+    mtu: 1500,
 };
 
 /// The wire packets that a large frame with `frame`'s headers and payload is cut into.
@@ -69,7 +71,7 @@ proptest! {
         let pool = pool(800, 2048);
         let mut list = datagrams(&frame, size, &pool);
         let (wire, wire_len) = (bytes(&list), list.bytes());
-        merge(&mut list, ALL);
+        merge(&mut list, &ALL);
         prop_assert_eq!(list.wire_packets(), wire.len() as u64);
         prop_assert_eq!(list.iter().map(Packet::wire_len).sum::<u64>(), wire_len);
         if frame.options == 0 && mergeable && wire.len() > 1 {
@@ -79,7 +81,8 @@ proptest! {
         prop_assert_eq!(pool.stats().free, pool.stats().buffers);
     }
 
-    /// Flows that are mixed, with packets of all kinds between: each flow's packets stay in order, and none is lost or changed.
+    /// Flows that are mixed, with packets of all kinds between: each flow's packets stay in
+    /// order, and none is lost or changed.
     #[test]
     fn mixed_flows_keep_their_order(
         frames in proptest::collection::vec(large_frames(300), 1..30),
@@ -99,9 +102,10 @@ proptest! {
             list.push_back(p);
         }
         let mut before = bytes(&list);
-        merge(&mut list, ALL);
+        merge(&mut list, &ALL);
         let mut after = cut_again(list, &pool);
-        // IPv4 identifications of datagrams that are never fragmented may change: compare without them and the header's checksum.
+        // IPv4 identifications of datagrams that are never fragmented may change: compare without
+        // them and the header's checksum.
         for frame in before.iter_mut().chain(&mut after).filter(|f| f[12..15] == [8, 0, 0x45]) {
             frame[18..20].fill(0);
             frame[24..26].fill(0);
@@ -116,7 +120,8 @@ proptest! {
     }
 }
 
-/// Merges frames whose checksums are complete, or pending if `pending`; returns how many datagrams each result stands for.
+/// Merges frames whose checksums are complete, or pending if `pending`; returns how many
+/// datagrams each result stands for.
 fn merged(frames: &[Frame], pending: bool, change: impl Fn(usize, &mut Packet)) -> Vec<usize> {
     let pool = pool(100, 2048);
     let mut list = PacketList::new();
@@ -129,7 +134,7 @@ fn merged(frames: &[Frame], pending: bool, change: impl Fn(usize, &mut Packet)) 
         change(n, &mut p);
         list.push_back(p);
     }
-    merge(&mut list, ALL);
+    merge(&mut list, &ALL);
     list.iter().map(|p| p.wire_packets() as usize).collect()
 }
 
@@ -202,7 +207,8 @@ fn with_flags(frame: &mut Frame, flags: u8) {
     frame.transport = Transport::Tcp { options: 3, flags };
 }
 
-/// What ends a large TCP frame: a shorter segment, PSH, a gap, another acknowledgement, another flag.
+/// What ends a large TCP frame: a shorter segment, PSH, a gap, another acknowledgement, another
+/// flag.
 #[test]
 fn tcp_segments_merge_as_far_as_they_join() {
     for pending in [false, true] {
@@ -238,10 +244,14 @@ fn tcp_segments_merge_as_far_as_they_join() {
 #[test]
 fn kinds_that_the_driver_does_not_take_stay_alone() {
     let pool = pool(100, 2048);
-    let none = MergeKinds {
-        tcp4: false,
-        tcp6: true,
-        udp: false,
+    let tcp6_only = Features {
+        tso4: false,
+        uso: false,
+        ..ALL
+    };
+    let no_checksum = Features {
+        checksum: false,
+        ..ALL
     };
     for frames in [segments(&[100; 3]), sized(&[20; 3])] {
         let mut list: PacketList = frames
@@ -252,7 +262,9 @@ fn kinds_that_the_driver_does_not_take_stay_alone() {
                 p
             })
             .collect();
-        merge(&mut list, none);
-        assert_eq!(list.len(), 3);
+        for features in [tcp6_only, no_checksum] {
+            merge(&mut list, &features);
+            assert_eq!(list.len(), 3);
+        }
     }
 }

@@ -1,0 +1,116 @@
+//! Reading a frame across its segments, and copying from one into another.
+
+use super::{Exhausted, HEADROOM, Packet, Pool, Segments};
+use crate::wire::PartialSum;
+
+/// Reads the bytes of a frame from a position on.
+#[derive(Debug)]
+pub(crate) struct Reader<'a> {
+    part: &'a [u8],
+    segments: Segments<'a>,
+}
+
+impl<'a> Reader<'a> {
+    /// The next bytes that lie together, at most `n`. None at the end of the frame.
+    #[inline]
+    pub(crate) fn take(&mut self, n: usize) -> &'a [u8] {
+        while self.part.is_empty() {
+            match self.segments.next() {
+                Some(part) => self.part = part,
+                None => return &[],
+            }
+        }
+        let (next, rest) = self.part.split_at(n.min(self.part.len()));
+        self.part = rest;
+        next
+    }
+}
+
+impl Packet {
+    /// Reads from byte `offset` on.
+    pub(crate) fn read_from(&self, mut offset: usize) -> Reader<'_> {
+        let mut reader = Reader {
+            part: &[],
+            segments: self.segments(),
+        };
+        while offset > 0 {
+            match reader.take(offset) {
+                [] => break,
+                skipped => offset -= skipped.len(),
+            }
+        }
+        reader
+    }
+
+    /// Partial sum of the frame from byte `start` to its end.
+    pub(crate) fn sum(&self, start: usize) -> u64 {
+        let mut reader = self.read_from(start);
+        let mut sum = PartialSum::default();
+        loop {
+            match reader.take(usize::MAX) {
+                [] => return sum.get(),
+                part => sum.add(part),
+            }
+        }
+    }
+
+    /// Copies `out.len()` bytes from position `offset` of the frame. False if the frame ends
+    /// before that.
+    pub fn copy_out(&self, offset: usize, mut out: &mut [u8]) -> bool {
+        let mut reader = self.read_from(offset);
+        while !out.is_empty() {
+            let part = reader.take(out.len());
+            if part.is_empty() {
+                return false;
+            }
+            let (now, rest) = out.split_at_mut(part.len());
+            now.copy_from_slice(part);
+            out = rest;
+        }
+        true
+    }
+
+    /// Appends the next `n` bytes of another frame, in further buffers of `pool` if they do not
+    /// fit in this one; fewer if that frame ends before.
+    pub(crate) fn append_from(
+        &mut self,
+        reader: &mut Reader<'_>,
+        n: usize,
+        pool: &Pool,
+    ) -> Result<(), Exhausted> {
+        let mut left = n;
+        let mut further: Option<Packet> = None;
+        while left > 0 {
+            let target = further.as_mut().unwrap_or(&mut *self);
+            let tailroom = target.tailroom_mut().len();
+            if tailroom == 0 {
+                let mut next = pool.alloc()?;
+                next.reserve(0);
+                if let Some(full) = further.replace(next) {
+                    self.append_segment(full);
+                }
+                continue;
+            }
+            let part = reader.take(left.min(tailroom));
+            if part.is_empty() {
+                break;
+            }
+            target.append(part);
+            left -= part.len();
+        }
+        if let Some(last) = further {
+            self.append_segment(last);
+        }
+        Ok(())
+    }
+
+    /// A copy of data and metadata in new buffers of `pool`; `None` if the pool has none left.
+    pub fn copy(&self, pool: &Pool) -> Option<Packet> {
+        let mut copy = pool.alloc().ok()?;
+        copy.reserve(self.offset().min(HEADROOM));
+        copy.append_from(&mut self.read_from(0), self.len(), pool)
+            .ok()?;
+        copy.copy_metadata(self);
+        Some(copy)
+    }
+}

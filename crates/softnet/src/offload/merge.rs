@@ -1,0 +1,265 @@
+//! Merging TCP segments and UDP datagrams of one flow into large frames, where one large frame
+//! costs the driver less than many small ones: the inverse of [`segment`](super::segment()), and
+//! the kernel's generic receive offload (`tcp_gro_receive`, `udp_gro_receive`), done on egress.
+//! There it is known what the far port takes, and qdiscs see single packets.
+//!
+//! Only packets that lie together in one batch are merged, so no packet waits for another. These
+//! must agree in every header byte but lengths, IPv4 identification, TCP sequence number, PSH and
+//! checksums. Their checksums must be pending or right, and their sequence numbers must join. All
+//! payloads are as long as the first, which is as long as a large frame's may be; the last may be
+//! shorter. PSH ends a frame. A packet with any other flag than ACK, PSH and ECE or without
+//! payload stays alone. If a flow's packet does not fit the frame being built of that flow, the
+//! frame leaves first: each flow stays in order.
+//!
+//! [`segment`](super::segment()) restores what went in, byte for byte, if IPv4 identifications
+//! count up. Where they do not, the packet must be one that is never fragmented (DF), whose
+//! identification means nothing (RFC 6864 4.1).
+
+use super::Features;
+use crate::mem::{Packet, PacketList};
+use crate::wire::{Gso, GsoKind, Headers, L4, Network, TCP_MIN_GSO_SIZE, checksum, fold};
+
+/// Packets in one large frame at most (the kernel takes 128; segments of a `writev` are cheap up
+/// to about this).
+const MAX_SEGMENTS: u16 = 64;
+/// Large frames being built at a time: flows that may be interleaved in a batch.
+const OPEN: usize = 8;
+/// Payloads up to this length are copied behind the first one, until the buffer is full; longer
+/// ones are chained.
+const COPY: usize = 512;
+/// Longest IP packet.
+const MAX_LEN: usize = 65_535;
+
+const PSH: u8 = 0x08;
+const ACK: u8 = 0x10;
+const ECE: u8 = 0x40;
+
+/// Replaces packets of one flow by large frames that a device with `features` segments. Each
+/// flow's packets stay in order.
+pub fn merge(packets: &mut PacketList, features: &Features) {
+    let large = features.tso4 || features.tso6 || features.uso;
+    if packets.len() < 2 || !features.checksum || !large {
+        return;
+    }
+    let mut merged = PacketList::new();
+    let mut open: [Option<Open>; OPEN] = [const { None }; OPEN];
+    let mut used = 0;
+    while let Some(packet) = packets.pop_front() {
+        match Open::new(packet, features) {
+            Ok(next) => {
+                let same_flow = |frame: &&mut Open| frame.same_flow(&next);
+                let rejected = match open[..used].iter_mut().flatten().find(same_flow) {
+                    Some(frame) => frame.append(next).err().map(|next| (next, true)),
+                    None => Some((next, false)),
+                };
+                let Some((next, same_flow)) = rejected else {
+                    continue;
+                };
+                if same_flow || used == OPEN {
+                    flush(&mut open, &mut used, &mut merged);
+                }
+                open[used] = Some(next);
+                used += 1;
+            }
+            Err(packet) => {
+                flush(&mut open, &mut used, &mut merged);
+                merged.push_back(packet);
+            }
+        }
+    }
+    flush(&mut open, &mut used, &mut merged);
+    packets.append(&mut merged);
+}
+
+fn flush(open: &mut [Option<Open>], used: &mut usize, merged: &mut PacketList) {
+    for frame in open[..*used].iter_mut().filter_map(Option::take) {
+        merged.push_back(frame.finish());
+    }
+    *used = 0;
+}
+
+/// A packet that may be merged, or a large frame being built.
+struct Open {
+    packet: Packet,
+    /// Of the first packet.
+    headers: Headers,
+    gso: Gso,
+    /// A shorter packet or PSH ended it.
+    closed: bool,
+}
+
+impl Open {
+    /// Looks whether the packet may be merged; gives it back if not.
+    fn new(packet: Packet, features: &Features) -> Result<Open, Packet> {
+        match mergeable(&packet, features) {
+            Some((headers, gso, closed)) => Ok(Open {
+                packet,
+                headers,
+                gso,
+                closed,
+            }),
+            None => Err(packet),
+        }
+    }
+
+    /// Whether it is the same flow: addresses, ports, protocol, and the link layer's header.
+    fn same_flow(&self, other: &Open) -> bool {
+        let (a, b) = (self.packet.data(), other.packet.data());
+        let (ip, at) = self.headers.offsets();
+        let addresses = match self.headers.network {
+            Network::V4 => ip + 12..ip + 20,
+            _ => ip + 8..ip + 40,
+        };
+        // Cheapest first, and likeliest to differ: the ports.
+        a.get(at..at + 4) == b.get(at..at + 4)
+            && self.gso.kind == other.gso.kind
+            && self.headers.network == other.headers.network
+            && self.headers.offsets() == other.headers.offsets()
+            && a[addresses.clone()] == b[addresses]
+            && a[..ip] == b[..ip]
+    }
+
+    /// Whether a packet of the same flow continues the frame.
+    fn joins(&self, other: &Open) -> bool {
+        let (a, b) = (self.packet.data(), other.packet.data());
+        let (ip, at) = self.headers.offsets();
+        let same = |from: usize, to: usize| a[from..to] == b[from..to];
+        let network = match self.headers.network {
+            // All but total length, identification, checksum and addresses.
+            Network::V4 => {
+                let never_fragmented = a[ip + 6] & 0x40 != 0;
+                let next_id = be16(a, ip + 4).wrapping_add(self.gso.segments);
+                same(ip, ip + 2)
+                    && same(ip + 6, ip + 10)
+                    && (never_fragmented || be16(b, ip + 4) == next_id)
+            }
+            // All but payload length and addresses.
+            _ => same(ip, ip + 4) && same(ip + 6, ip + 8),
+        };
+        let end = usize::from(self.gso.header_len);
+        // All but ports, sequence number, PSH and checksum.
+        let tcp = || {
+            let next_seq = be32(a, at + 4).wrapping_add((self.packet.len() - end) as u32);
+            be32(b, at + 4) == next_seq
+                && self.gso.header_len == other.gso.header_len
+                && same(at + 8, at + 13)
+                && (a[at + 13] ^ b[at + 13]) & !PSH == 0
+                && same(at + 14, at + 16)
+                && same(at + 18, end)
+        };
+        let udp = self.gso.kind == GsoKind::Udp;
+        !self.closed
+            && other.gso.size <= self.gso.size
+            && (udp || self.gso.size >= TCP_MIN_GSO_SIZE)
+            && self.gso.segments < MAX_SEGMENTS
+            && self.packet.len() + usize::from(other.gso.size) <= MAX_LEN
+            && network
+            && (udp || tcp())
+    }
+
+    /// Adds a packet of the same flow, or gives it back.
+    fn append(&mut self, mut other: Open) -> Result<(), Open> {
+        if !self.joins(&other) {
+            return Err(other);
+        }
+        let header_len = usize::from(other.gso.header_len);
+        let copied = usize::from(other.gso.size) <= COPY
+            && !self.packet.is_chained()
+            && self.packet.append(&other.packet.data()[header_len..]);
+        if !copied {
+            // A long chain of short segments would cost more than it saves.
+            if usize::from(self.gso.size) <= COPY {
+                return Err(other);
+            }
+            other.packet.pull_front(header_len);
+            self.packet.append_segment(other.packet);
+        }
+        if other.closed {
+            // `segment` leaves PSH to the last packet.
+            let flags = usize::from(self.headers.transport_offset) + 13;
+            self.packet.data_mut()[flags] |= PSH;
+        }
+        self.closed = other.closed || other.gso.size < self.gso.size;
+        self.gso.segments += 1;
+        Ok(())
+    }
+
+    /// Makes it a large frame: lengths, checksum seed and metadata.
+    fn finish(mut self) -> Packet {
+        if self.gso.segments > 1 {
+            let len = self.packet.len();
+            let data = self.packet.data_mut();
+            self.headers.set_len(data, len);
+            let checksum = self.headers.seed_checksum(data, len);
+            self.packet.set_checksum(checksum);
+            self.packet.set_gso(Some(self.gso));
+        }
+        self.packet
+    }
+}
+
+/// What is known of a packet that may be merged: its headers, itself as a large frame of one, and
+/// whether PSH ends it.
+fn mergeable(packet: &Packet, features: &Features) -> Option<(Headers, Gso, bool)> {
+    if packet.gso().is_some() || packet.is_chained() || packet.is_shared() {
+        return None;
+    }
+    let headers = packet.parse().ok()?;
+    let kind = headers.gso_kind().filter(|&k| features.segments(k))?;
+    let (data, len) = (packet.data(), packet.len());
+    let (ip, at) = headers.offsets();
+    // No options.
+    let plain = match headers.network {
+        Network::V4 => at == ip + 20 && checksum(&data[ip..at]) == 0,
+        _ => at == ip + 40,
+    };
+    let flags = if kind == GsoKind::Udp {
+        ACK
+    } else {
+        data[at + 13]
+    };
+    let size = u16::try_from(len - usize::from(headers.header_len)).ok()?;
+    if !plain
+        || size == 0
+        || flags & !(PSH | ECE) != ACK
+        || !headers.fills(data, len)
+        || !checksum_is_good(packet, &headers)
+    {
+        return None;
+    }
+    let gso = Gso {
+        kind,
+        ecn: false,
+        size,
+        segments: 1,
+        header_len: headers.header_len,
+    };
+    Some((headers, gso, flags & PSH != 0))
+}
+
+/// Whether the checksum is still to be filled in by whoever sends the frame, or right as it is. A
+/// datagram without one stays alone.
+fn checksum_is_good(packet: &Packet, headers: &Headers) -> bool {
+    if packet.checksum().is_some() {
+        return packet.checksum() == headers.checksum();
+    }
+    let at = usize::from(headers.transport_offset);
+    if matches!(headers.transport, L4::Udp { .. }) && be16(packet.data(), at + 6) == 0 {
+        return false;
+    }
+    if packet.checksum_verified() {
+        return true;
+    }
+    let len = (packet.len() - at) as u32;
+    let sum = headers.pseudo_header(packet.data(), len) + packet.sum(at);
+    fold(sum) == 0xFFFF
+}
+
+/// The number at a position that the parser has found to be inside.
+fn be16(data: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes([data[at], data[at + 1]])
+}
+
+fn be32(data: &[u8], at: usize) -> u32 {
+    u32::from_be_bytes([data[at], data[at + 1], data[at + 2], data[at + 3]])
+}
