@@ -38,3 +38,12 @@ pub fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
         std::thread::sleep(Duration::from_millis(2));
     }
 }
+
+/// The code in the documents, compiled and run.
+#[cfg(doctest)]
+mod documents {
+    #[doc = include_str!("../../docs/embed.md")]
+    mod embed {}
+    #[doc = include_str!("../../docs/write-a-qdisc.md")]
+    mod write_a_qdisc {}
+}

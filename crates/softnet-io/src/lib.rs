@@ -1,10 +1,37 @@
 //! Drivers: how packets get into Softnet and out of it.
 //!
-//! A driver implements [`RxQueue`](softnet_engine::rx::RxQueue) and [`TxRing`](softnet::tx::TxRing) for its queues; [`PortRx`] and
-//! [`PortTx`] gather the drivers, so that a worker dispatches without indirect calls. Beside them is what a driver needs from the
+//! A driver implements [`RxQueue`](softnet_engine::rx::RxQueue) and
+//! [`TxRing`](softnet::tx::TxRing) for its queues; [`PortRx`] and [`PortTx`] are enums of them, so
+//! that a worker dispatches without indirect calls. Beside them is what a driver needs from the
 //! system: network namespaces ([`Netns`]), interfaces ([`Links`]) and a place to sleep ([`Poller`]).
 //!
-//! This crate depends on `softnet`, never the other way round. It knows nothing of switching, shaping or control.
+//! A port that is a TAP device, in an engine (needs root or a user namespace):
+//!
+//! ```no_run
+//! use softnet::mem::{Pool, PoolConfig};
+//! use softnet::time::Clock;
+//! use softnet::tx::TxPolicy;
+//! use softnet_engine::{Engine, PortSetup};
+//! use softnet_io::{Buffers, Poller, Tap, TapConfig};
+//! use softnet_tc::QdiscSpec;
+//!
+//! let pool = Pool::new(PoolConfig { buffers: 65_536, buffer_size: 2048 })?;
+//! let engine = Engine::start(vec![Poller::new()?], pool.clone(), Clock::monotonic())?;
+//! let mut config = TapConfig::new("tap0");
+//! config.addresses = vec!["10.9.0.1/24".parse()?];
+//! let tap = Tap::open(&config, &Buffers { small: pool, large: None })?;
+//! engine.add_port(PortSetup {
+//!     name: "tap0".into(),
+//!     rx: tap.rx,
+//!     tx: tap.tx,
+//!     features: tap.features,
+//!     qdisc: QdiscSpec::default(),
+//!     policy: TxPolicy::default(),
+//! })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! This crate knows nothing of switching, shaping or control.
 
 #![deny(unsafe_code)]
 

@@ -1,10 +1,42 @@
-//! Traffic control: the queueing disciplines beyond the FIFOs, the tree of them that a device has,
-//! filters, and a simulator that runs a tree in virtual time.
+//! Traffic control: the qdiscs beyond the FIFOs, the tree of them that a device has, filters, and a
+//! simulator that runs a tree in virtual time.
 //!
 //! A [`QdiscSpec`] is what `tc` would be told: checked parameters, from which
 //! [`instances`](QdiscSpec::instances) are made for the queues of a
-//! [`Device`](softnet::tx::Device). A [`TreeSpec`] names several and hangs them on each other's
+//! [`Device`](softnet::tx::Device). A [`TreeSpec`] names several and attaches them to each other's
 //! classes.
+//!
+//! ```
+//! use softnet::mem::{Packet, Pool, PoolConfig};
+//! use softnet::time::Time;
+//! use softnet_tc::sim::{SimLink, Simulator};
+//! use softnet_tc::{Handle, QdiscEnv, QdiscSpec, TbfSpec, Tree, TreeSpec};
+//!
+//! // tc qdisc add root handle 1: tbf rate 8mbit burst 2000 limit 10000
+//! let tbf = TbfSpec { rate: 1_000_000, burst: 2000, limit: 10_000, ..TbfSpec::default() };
+//! let mut spec = TreeSpec::new();
+//! spec.add(Handle::ROOT, "1:".parse()?, QdiscSpec::Tbf(tbf))?;
+//!
+//! let pool = Pool::new(PoolConfig { buffers: 16, buffer_size: 2048 })?;
+//! let tree = Tree::build(&spec, &QdiscEnv { pool: pool.clone() })?;
+//! let mut simulator = Simulator::new(tree, SimLink::default());
+//!
+//! // Four packets of 1000 bytes at once: two fit the bucket, then one leaves each millisecond.
+//! let mut departures = Vec::new();
+//! let mut depart = |time: Time, _: &Packet| {
+//!     departures.push(time.0 / 1_000_000);
+//!     Ok::<(), std::convert::Infallible>(())
+//! };
+//! for _ in 0..4 {
+//!     let mut packet = pool.alloc()?;
+//!     packet.append(&[0; 1000]);
+//!     simulator.arrive(packet, Time::ZERO, &mut depart)?;
+//! }
+//! let report = simulator.finish(&mut depart)?;
+//! assert!(report.holds(), "offered = sent + dropped + queued");
+//! assert_eq!(departures, [0, 0, 1, 2]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 #![forbid(unsafe_code)]
 

@@ -1,15 +1,65 @@
-//! Linux's packet path and traffic control for user space, rebuilt for many cores.
+//! The core of Softnet, Linux's packet path and traffic control for user space: what a program links
+//! that sends packets from many threads.
 //!
-//! A packet's way through this crate: a driver's receive queue ([`rx::RxQueue`]) fills a
-//! [`mem::PacketList`] from a [`mem::Pool`]; a worker (see [`rx`]) polls it and hands the list
-//! to [`forward`]; the chosen port's [`tx::Device`] takes it over ([`tx::TxQueue`]: adoption
-//! list, queueing discipline, driver ring); the buffer goes home to its pool when the driver is done.
+//! A [`Packet`](mem::Packet) of a [`Pool`](mem::Pool) is an owned value; dropping it frees it.
+//! [`Device::transmit`](tx::Device::transmit) takes a list of them from any thread. In one
+//! compare-and-swap the sender either becomes the queue's owner or pushes its list for the owner.
+//! The owner enqueues what was pushed to the [`Qdisc`](qdisc::Qdisc), dequeues, and hands batches to
+//! the driver's [`TxRing`](tx::TxRing). No sender waits for another. Every packet that is not sent
+//! has a [`DropReason`](stats::DropReason).
 //!
-//! What is on the wire is read by [`wire`], the crate `softnet-wire`.
+//! ```
+//! use std::time::Duration;
 //!
-//! This crate does no I/O and makes no system call but to wake a thread: drivers live in
-//! `softnet-io`. `unsafe` code is confined to [`mem`] and [`sync`].
-//! Nothing here reads a clock: every time-dependent call takes `now` (see [`time`]).
+//! use softnet::mem::{PacketList, Pool, PoolConfig};
+//! use softnet::qdisc::PfifoFast;
+//! use softnet::time::Clock;
+//! use softnet::tx::{DeviceConfig, Features, Qdiscs, Sent, Standalone, TxPolicy, TxRing, Xmit};
+//!
+//! /// A driver that takes everything, and frees it.
+//! struct Sink;
+//!
+//! impl TxRing for Sink {
+//!     fn xmit(&mut self, packets: &mut PacketList, sent: &mut Sent) -> Xmit {
+//!         sent.packets += packets.wire_packets();
+//!         sent.bytes += packets.bytes();
+//!         drop(packets.take());
+//!         Xmit::Complete
+//!     }
+//! }
+//!
+//! let pool = Pool::new(PoolConfig { buffers: 1024, buffer_size: 2048 })?;
+//! let clock = Clock::monotonic();
+//! let config = DeviceConfig {
+//!     name: "sink0".into(),
+//!     features: Features::default(),
+//!     policy: TxPolicy::default(),
+//! };
+//! let qdiscs = Qdiscs::per_queue(vec![PfifoFast::new(1000)]);
+//! let out = Standalone::start(config, vec![Sink], qdiscs, &pool, clock.clone())?;
+//! std::thread::scope(|scope| {
+//!     for _ in 0..4 {
+//!         scope.spawn(|| {
+//!             for _ in 0..100 {
+//!                 let mut packet = pool.alloc().expect("1024 buffers, 400 packets");
+//!                 packet.append(&[0; 60]);
+//!                 out.device().transmit(packet.into(), clock.now());
+//!             }
+//!         });
+//!     }
+//! });
+//! let device = out.device().clone();
+//! out.stop(Duration::from_secs(5));
+//! assert_eq!(device.stats().tx_packets, 400);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! `softnet-tc` has the other qdiscs, trees of them and a simulator; `softnet-engine` has workers,
+//! bridges and ports; `softnet-io` has drivers. What is on the wire is read by [`wire`].
+//!
+//! Nothing here does I/O or reads a clock: every call that depends on time takes `now` ([`time`]).
+//! `unsafe` code is in [`mem`] and [`sync`] only. Codes in comments such as `INV-TX-1` and `BUG-TX-15`
+//! are defined in `docs/invariants.md`.
 
 #![deny(unsafe_code)]
 

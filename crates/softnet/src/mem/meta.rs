@@ -231,7 +231,7 @@ impl Packet {
         self.header_mut().tstamp = time.0;
     }
 
-    /// Times the packet went through a backlog by an action (see [`forward::Mirred`](crate::forward::Mirred)).
+    /// Times that an action sent the packet through a backlog.
     pub fn deferred(&self) -> u8 {
         self.header().deferred
     }

@@ -1,11 +1,11 @@
-//! Queueing disciplines: which packet leaves next, and when. One file per discipline.
+//! Queueing disciplines (qdiscs): which packet leaves next, and when. One file per kind.
 //!
-//! A discipline is single-threaded: it is owned by whoever [runs](crate::tx::TxQueue) the transmit queue. It works on batches, takes
-//! `now` and reads no clock, frees nothing itself (see [`Dropped`]) and counts as the kernel counts: packets and bytes at
-//! dequeue, a large frame as its wire packets and wire bytes; drops where they happen, and at each discipline above.
+//! A qdisc is single-threaded: the owner of the [queue](crate::tx::TxQueue) calls it. It works on
+//! batches, takes `now`, reads no clock and frees nothing itself (see [`Dropped`]). It counts as the
+//! kernel counts: packets and bytes at dequeue, a large frame as its wire packets and wire bytes;
+//! drops where they happen, and at each qdisc above.
 //!
-//! Disciplines with classes ([`Tbf`], [`Prio`]) hold others, and a [`Tree`] gives all of them names. A discipline knows nothing of those above it.
-//!
+//! Kinds with classes are in `softnet-tc`. A qdisc knows nothing of those above it.
 
 mod fifo;
 mod pfifo_fast;
