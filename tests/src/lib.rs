@@ -44,6 +44,8 @@ pub fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
 mod documents {
     #[doc = include_str!("../../docs/embed.md")]
     mod embed {}
+    #[doc = include_str!("../../docs/write-a-driver.md")]
+    mod write_a_driver {}
     #[doc = include_str!("../../docs/write-a-qdisc.md")]
     mod write_a_qdisc {}
 }
