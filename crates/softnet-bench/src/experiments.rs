@@ -29,7 +29,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
     },
     Experiment {
         name: "nolock-qdisc",
-        summary: "disciplines that senders share without a lock, against the same under one; web requests between containers",
+        summary: "qdiscs that senders share without a lock, against the same under one; web requests between containers",
         run: all_nolock_qdisc,
     },
     Experiment {

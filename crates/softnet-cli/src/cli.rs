@@ -59,10 +59,11 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Run a tree of queueing disciplines in virtual time
+    /// Run a tree of queueing disciplines (qdiscs) in virtual time
     ///
-    /// Feeds a capture, generated flows or both through a tree of disciplines, and prints for each class what left at which rate, what was dropped and why, and
-    /// how long packets stayed. Takes as long as the computer needs, and gives the same result to the nanosecond on every run.
+    /// Feeds a capture, generated flows or both through a tree of qdiscs, and prints for each class
+    /// what left at which rate, what was dropped and why, and how long packets stayed. Takes as long
+    /// as the computer needs, and gives the same result to the nanosecond on every run.
     #[command(after_help = sim::HELP)]
     Sim(sim::Options),
 }

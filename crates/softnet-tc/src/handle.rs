@@ -72,7 +72,7 @@ impl fmt::Display for Handle {
 /// A text that is no handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "a discipline's handle is written \"1:\", a class's \"1:2\", with hexadecimal numbers up to ffff"
+    "a qdisc's handle is written \"1:\", a class's \"1:2\", with hexadecimal numbers up to ffff"
 )]
 pub struct BadHandle;
 

@@ -10,28 +10,28 @@ const MAX_DEPTH: usize = 8;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TreeError {
     /// The handle is a class's, or the root's.
-    #[error("{0} cannot name a discipline; a discipline's handle is written like \"1:\"")]
+    #[error("{0} cannot name a qdisc; a qdisc's handle is written like \"1:\"")]
     Handle(Handle),
     /// Two disciplines of one name.
-    #[error("there is a discipline {0} already; choose another handle")]
+    #[error("there is a qdisc {0} already; choose another handle")]
     InUse(Handle),
     /// All 32,767 numbers that are chosen from are in use.
     #[error("no handle is left to choose")]
     NoHandle,
     /// Nothing of this name.
-    #[error("there is no discipline {0}")]
+    #[error("there is no qdisc {0}")]
     NoQdisc(Handle),
     /// The parent does not have this class.
     #[error("there is no class {0}")]
     NoClass(Handle),
     /// The class has a discipline already.
-    #[error("{0} has a discipline already")]
+    #[error("{0} has a qdisc already")]
     Exists(Handle),
     /// Too many above one another.
-    #[error("{0} is too deep; at most {MAX_DEPTH} disciplines may stand above one another")]
+    #[error("{0} is too deep; at most {MAX_DEPTH} qdiscs may be nested")]
     TooDeep(Handle),
     /// The kind can only be a device's only qdisc, or that of its queues.
-    #[error("{0} can only stand at a device's root, and not in a tree")]
+    #[error("{0} can only be attached to a device's root, and not in a tree")]
     RootOnly(&'static str),
     /// A filter of a discipline that has none.
     #[error("{0} has no filters; give them to a prio")]

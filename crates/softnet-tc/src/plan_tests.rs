@@ -90,7 +90,7 @@ fn what_can_hang_where() {
     };
     assert_eq!(
         spec.change(handle("8001:"), QdiscSpec::Prio(bad)),
-        Err(SpecError::Priomap)
+        Err(SpecError::Priomap { band: 2, bands: 2 })
     );
     assert_eq!(prio(17).check(), Err(SpecError::Bands));
     assert_eq!(prio(1).check(), Err(SpecError::Bands));

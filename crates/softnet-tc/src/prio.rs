@@ -43,14 +43,11 @@ impl PrioSpec {
         if !(2..=MAX_BANDS).contains(&self.bands) {
             return Err(SpecError::Bands);
         }
-        if self
-            .priomap
-            .iter()
-            .any(|&band| u16::from(band) >= self.bands)
-        {
-            return Err(SpecError::Priomap);
+        let bands = self.bands;
+        match self.priomap.iter().find(|&&band| u16::from(band) >= bands) {
+            Some(&band) => Err(SpecError::Priomap { band, bands }),
+            None => Ok(()),
         }
-        Ok(())
     }
 }
 

@@ -127,13 +127,18 @@ pub enum SpecError {
     #[error("prio: bands must be 2 to 16")]
     Bands,
     /// A priority's band does not exist.
-    #[error("prio: priomap names a band that there is not; bands count from 0")]
-    Priomap,
+    #[error("prio: priomap refers to band {band}; this qdisc has bands 0 to {}", .bands - 1)]
+    Priomap {
+        /// The band that does not exist.
+        band: u8,
+        /// How many there are.
+        bands: u16,
+    },
     /// A discipline in use is of another kind, or its kind has no parameters.
-    #[error("the discipline is not a {0} whose parameters could be changed; replace it")]
+    #[error("the qdisc is not a {0} whose parameters could be changed; replace it")]
     Change(&'static str),
     /// A discipline that stands at a root only, as a child.
-    #[error("{0} can stand at a device's root only")]
+    #[error("{0} can be attached to a device's root only")]
     Child(&'static str),
     /// A qdisc with a child at each transmit queue, for one queue.
     #[error("{0} needs a device with several transmit queues")]

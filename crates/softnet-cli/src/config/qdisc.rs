@@ -64,7 +64,7 @@ pub(super) fn spec(options: &Options<'_>, mtu: u32) -> Result<QdiscSpec, Problem
             SpecError::PeakRate => "peakrate",
             SpecError::PeakMtu => "mtu",
             SpecError::Bands => "bands",
-            SpecError::Priomap => "priomap",
+            SpecError::Priomap { .. } => "priomap",
             SpecError::Change(_)
             | SpecError::Tree(_)
             | SpecError::Child(_)
@@ -376,7 +376,7 @@ mod tests {
             (
                 r#"kind = "prio", bands = 2, priomap = "2 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0""#,
                 "priomap",
-                "count from 0",
+                "bands 0 to 1",
             ),
             (
                 r#"kind = "tbf", rate = "1mbit", burst = 9, limit = 9, overhead = -1"#,

@@ -430,7 +430,7 @@ fn noqueue_stands_alone() {
     ] {
         let line = error(&text(table));
         assert!(
-            line.contains("noqueue can only stand at a device's root"),
+            line.contains("noqueue can only be attached to a device's root"),
             "{line}"
         );
     }

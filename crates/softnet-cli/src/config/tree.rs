@@ -350,12 +350,12 @@ classid = "10:2"
             (
                 "parent = \"1:1\"",
                 "parent = \"root\"",
-                "10:10: key `qdisc.parent`: root has a discipline",
+                "10:10: key `qdisc.parent`: root has a qdisc",
             ),
             (
                 "handle = \"10:\"",
                 "handle = \"1:\"",
-                "11:10: key `qdisc.handle`: there is a discipline 1:",
+                "11:10: key `qdisc.handle`: there is a qdisc 1:",
             ),
             (
                 "kind = \"pfifo\"\nlimit = 100",

@@ -61,7 +61,7 @@ Exit codes:
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("input").args(["pcap", "generate"]).required(true).multiple(true))]
 pub(crate) struct Options {
-    /// The tree of disciplines (TOML)
+    /// The tree of qdiscs (TOML)
     #[arg(long, value_name = "FILE")]
     tree: PathBuf,
     /// Capture whose packets arrive, at its times (pcap, Ethernet)
