@@ -132,26 +132,26 @@ impl Headers {
     ///
     /// # Panics
     /// If `data` does not hold the headers.
+    #[inline]
     pub fn set_len(&self, data: &mut [u8], len: usize) {
         let (ip, at) = self.offsets();
-        let mut write = |at: usize, number: u16| {
-            data[at..at + 2].copy_from_slice(&number.to_be_bytes());
-        };
+        let (network, transport) = data[ip..].split_at_mut(at - ip);
         if matches!(self.transport, L4::Udp { .. }) {
-            write(at + 4, (len - at) as u16);
+            transport[4..6].copy_from_slice(&((len - at) as u16).to_be_bytes());
         }
         if self.network == Network::V6 {
-            write(ip + 4, (len - ip - 40) as u16);
-            return;
+            network[4..6].copy_from_slice(&((len - ip - 40) as u16).to_be_bytes());
+        } else {
+            network[2..4].copy_from_slice(&((len - ip) as u16).to_be_bytes());
+            network[10..12].fill(0);
+            let sum = checksum(network);
+            network[10..12].copy_from_slice(&sum.to_be_bytes());
         }
-        write(ip + 2, (len - ip) as u16);
-        write(ip + 10, 0);
-        let sum = checksum(&data[ip..at]);
-        data[ip + 10..ip + 12].copy_from_slice(&sum.to_be_bytes());
     }
 
     /// Stores the pseudo-header's sum of a frame of `len` bytes in the TCP or UDP checksum field,
     /// and returns the place, for the checksum to be filled in. `None` if there is no such field.
+    #[inline]
     pub fn seed_checksum(&self, data: &mut [u8], len: usize) -> Option<Checksum> {
         let place = self.checksum()?;
         let covered = u32::try_from(len.checked_sub(usize::from(place.start))?).ok()?;

@@ -86,6 +86,7 @@ impl Packet {
     }
 
     /// The bytes of the first segment (all of the frame unless it [`is_chained`](Packet::is_chained)).
+    #[inline]
     pub fn data(&self) -> &[u8] {
         let h = self.header();
         // SAFETY: `off + seg_len <= capacity` is kept by every method that changes them; the arena zero-initialised
@@ -99,6 +100,7 @@ impl Packet {
     ///
     /// # Panics
     /// If the packet [`is_shared`](Packet::is_shared).
+    #[inline]
     pub fn data_mut(&mut self) -> &mut [u8] {
         assert!(
             !self.is_shared(),

@@ -28,6 +28,7 @@ impl<'a> Reader<'a> {
 
 impl Packet {
     /// Reads from byte `offset` on.
+    #[inline]
     pub(crate) fn read_from(&self, mut offset: usize) -> Reader<'_> {
         let mut reader = Reader {
             part: &[],
@@ -43,15 +44,20 @@ impl Packet {
     }
 
     /// Partial sum of the frame from byte `start` to its end.
+    #[inline]
     pub(crate) fn sum(&self, start: usize) -> u64 {
-        let mut reader = self.read_from(start);
+        let mut skip = start;
         let mut sum = PartialSum::default();
-        loop {
-            match reader.take(usize::MAX) {
-                [] => return sum.get(),
-                part => sum.add(part),
+        for segment in self.segments() {
+            match segment.get(skip..) {
+                Some(part) => {
+                    sum.add(part);
+                    skip = 0;
+                }
+                None => skip -= segment.len(),
             }
         }
+        sum.get()
     }
 
     /// Copies `out.len()` bytes from position `offset` of the frame. False if the frame ends
@@ -82,8 +88,8 @@ impl Packet {
         let mut further: Option<Packet> = None;
         while left > 0 {
             let target = further.as_mut().unwrap_or(&mut *self);
-            let tailroom = target.tailroom_mut().len();
-            if tailroom == 0 {
+            let tailroom = target.tailroom_mut();
+            if tailroom.is_empty() {
                 let mut next = pool.alloc()?;
                 next.reserve(0);
                 if let Some(full) = further.replace(next) {
@@ -91,11 +97,12 @@ impl Packet {
                 }
                 continue;
             }
-            let part = reader.take(left.min(tailroom));
+            let part = reader.take(left.min(tailroom.len()));
             if part.is_empty() {
                 break;
             }
-            target.append(part);
+            tailroom[..part.len()].copy_from_slice(part);
+            target.extend(part.len());
             left -= part.len();
         }
         if let Some(last) = further {

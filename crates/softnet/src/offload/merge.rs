@@ -47,15 +47,16 @@ pub fn merge(packets: &mut PacketList, features: &Features) {
     while let Some(packet) = packets.pop_front() {
         match Open::new(packet, features) {
             Ok(next) => {
-                let same_flow = |frame: &&mut Open| frame.same_flow(&next);
-                let rejected = match open[..used].iter_mut().flatten().find(same_flow) {
-                    Some(frame) => frame.append(next).err().map(|next| (next, true)),
-                    None => Some((next, false)),
-                };
-                let Some((next, same_flow)) = rejected else {
+                let mut frames = open[..used].iter_mut().flatten();
+                let frame = frames.find(|frame| frame.same_flow(&next));
+                let must_flush = frame.is_some() || used == OPEN;
+                if let Some(frame) = frame
+                    && frame.joins(&next)
+                {
+                    frame.append(next);
                     continue;
-                };
-                if same_flow || used == OPEN {
+                }
+                if must_flush {
                     flush(&mut open, &mut used, &mut merged);
                 }
                 open[used] = Some(next);
@@ -106,46 +107,53 @@ impl Open {
     fn same_flow(&self, other: &Open) -> bool {
         let (a, b) = (self.packet.data(), other.packet.data());
         let (ip, at) = self.headers.offsets();
-        let addresses = match self.headers.network {
-            Network::V4 => ip + 12..ip + 20,
-            _ => ip + 8..ip + 40,
-        };
         // Cheapest first, and likeliest to differ: the ports.
-        a.get(at..at + 4) == b.get(at..at + 4)
+        self.headers.offsets() == other.headers.offsets()
+            && part::<4>(a, at) == part::<4>(b, at)
             && self.gso.kind == other.gso.kind
             && self.headers.network == other.headers.network
-            && self.headers.offsets() == other.headers.offsets()
-            && a[addresses.clone()] == b[addresses]
+            && match self.headers.network {
+                Network::V4 => part::<8>(a, ip + 12) == part::<8>(b, ip + 12),
+                _ => part::<32>(a, ip + 8) == part::<32>(b, ip + 8),
+            }
             && a[..ip] == b[..ip]
     }
 
     /// Whether a packet of the same flow continues the frame.
-    fn joins(&self, other: &Open) -> bool {
+    fn joins(&mut self, other: &Open) -> bool {
+        // A long chain of short segments would cost more than it saves.
+        let room = usize::from(self.gso.size) > COPY
+            || self.packet.tailroom_mut().len() >= usize::from(other.gso.size);
         let (a, b) = (self.packet.data(), other.packet.data());
         let (ip, at) = self.headers.offsets();
-        let same = |from: usize, to: usize| a[from..to] == b[from..to];
         let network = match self.headers.network {
             // All but total length, identification, checksum and addresses.
             Network::V4 => {
-                let never_fragmented = a[ip + 6] & 0x40 != 0;
-                let next_id = be16(a, ip + 4).wrapping_add(self.gso.segments);
-                same(ip, ip + 2)
-                    && same(ip + 6, ip + 10)
-                    && (never_fragmented || be16(b, ip + 4) == next_id)
+                let (x, y) = (part::<20>(a, ip), part::<20>(b, ip));
+                let never_fragmented = x[6] & 0x40 != 0;
+                let next_id = be16(x, 4).wrapping_add(self.gso.segments);
+                x[..2] == y[..2]
+                    && x[6..10] == y[6..10]
+                    && (never_fragmented || be16(y, 4) == next_id)
             }
             // All but payload length and addresses.
-            _ => same(ip, ip + 4) && same(ip + 6, ip + 8),
+            _ => {
+                let (x, y) = (part::<8>(a, ip), part::<8>(b, ip));
+                x[..4] == y[..4] && x[6..] == y[6..]
+            }
         };
-        let end = usize::from(self.gso.header_len);
         // All but ports, sequence number, PSH and checksum.
         let tcp = || {
-            let next_seq = be32(a, at + 4).wrapping_add((self.packet.len() - end) as u32);
-            be32(b, at + 4) == next_seq
+            let (x, y) = (part::<20>(a, at), part::<20>(b, at));
+            let end = usize::from(self.gso.header_len);
+            let next_seq = be32(x, 4).wrapping_add((self.packet.len() - end) as u32);
+            be32(y, 4) == next_seq
                 && self.gso.header_len == other.gso.header_len
-                && same(at + 8, at + 13)
-                && (a[at + 13] ^ b[at + 13]) & !PSH == 0
-                && same(at + 14, at + 16)
-                && same(at + 18, end)
+                && x[8..13] == y[8..13]
+                && (x[13] ^ y[13]) & !PSH == 0
+                && x[14..16] == y[14..16]
+                && x[18..] == y[18..]
+                && a[at + 20..end] == b[at + 20..end]
         };
         let udp = self.gso.kind == GsoKind::Udp;
         !self.closed
@@ -153,24 +161,18 @@ impl Open {
             && (udp || self.gso.size >= TCP_MIN_GSO_SIZE)
             && self.gso.segments < MAX_SEGMENTS
             && self.packet.len() + usize::from(other.gso.size) <= MAX_LEN
+            && room
             && network
             && (udp || tcp())
     }
 
-    /// Adds a packet of the same flow, or gives it back.
-    fn append(&mut self, mut other: Open) -> Result<(), Open> {
-        if !self.joins(&other) {
-            return Err(other);
-        }
+    /// Adds a packet that [`joins`](Open::joins).
+    fn append(&mut self, mut other: Open) {
         let header_len = usize::from(other.gso.header_len);
         let copied = usize::from(other.gso.size) <= COPY
             && !self.packet.is_chained()
             && self.packet.append(&other.packet.data()[header_len..]);
         if !copied {
-            // A long chain of short segments would cost more than it saves.
-            if usize::from(self.gso.size) <= COPY {
-                return Err(other);
-            }
             other.packet.pull_front(header_len);
             self.packet.append_segment(other.packet);
         }
@@ -181,7 +183,6 @@ impl Open {
         }
         self.closed = other.closed || other.gso.size < self.gso.size;
         self.gso.segments += 1;
-        Ok(())
     }
 
     /// Makes it a large frame: lengths, checksum seed and metadata.
@@ -210,7 +211,7 @@ fn mergeable(packet: &Packet, features: &Features) -> Option<(Headers, Gso, bool
     let (ip, at) = headers.offsets();
     // No options.
     let plain = match headers.network {
-        Network::V4 => at == ip + 20 && checksum(&data[ip..at]) == 0,
+        Network::V4 => at == ip + 20 && checksum(part::<20>(data, ip)) == 0,
         _ => at == ip + 40,
     };
     let flags = if kind == GsoKind::Udp {
@@ -255,7 +256,12 @@ fn checksum_is_good(packet: &Packet, headers: &Headers) -> bool {
     fold(sum) == 0xFFFF
 }
 
-/// The number at a position that the parser has found to be inside.
+/// `N` bytes that the parser has found to be there.
+#[inline]
+fn part<const N: usize>(data: &[u8], at: usize) -> &[u8; N] {
+    data[at..].first_chunk().expect("headers are in the data")
+}
+
 fn be16(data: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([data[at], data[at + 1]])
 }

@@ -69,24 +69,32 @@ pub fn segment(
 /// # Panics
 /// If the packet is marked and [shared](Packet::is_shared).
 pub fn fill_checksum(packet: &mut Packet) -> Result<(), DropReason> {
-    let Some(Checksum { start, offset }) = packet.checksum() else {
+    let Some(checksum) = packet.checksum() else {
         return Ok(());
     };
     if packet.gso().is_some() {
         return Err(DropReason::BadGso);
     }
-    let at = usize::from(start) + usize::from(offset);
+    complete(packet, checksum)?;
+    packet.set_checksum(None);
+    Ok(())
+}
+
+/// Completes a checksum whose field holds the pseudo-header's sum.
+#[inline]
+fn complete(packet: &mut Packet, checksum: Checksum) -> Result<(), DropReason> {
+    let start = usize::from(checksum.start);
+    let at = start + usize::from(checksum.offset);
     if at + 2 > packet.data().len() {
         return Err(DropReason::BadChecksumOffload);
     }
-    let sum = match !fold(packet.sum(usize::from(start))) {
+    let sum = match !fold(packet.sum(start)) {
         // RFC 768: zero would say that there is no checksum; 0xffff is the same number in one's
         // complement.
         0 => 0xffff,
         sum => sum,
     };
     packet.data_mut()[at..at + 2].copy_from_slice(&sum.to_be_bytes());
-    packet.set_checksum(None);
     Ok(())
 }
 
@@ -134,7 +142,7 @@ fn next(frame: &Packet, gso: Gso, count: usize, pool: &Pool) -> Result<PacketLis
             .map_err(|_| DropReason::NoBuffer)?;
         packet.copy_metadata(frame);
         packet.set_gso(None);
-        packet.set_checksum(Some(place));
+        packet.set_checksum(None);
         let len = packet.len();
         let data = packet.data_mut();
         write_headers(data, len, &headers, whole, index);
@@ -142,7 +150,7 @@ fn next(frame: &Packet, gso: Gso, count: usize, pool: &Pool) -> Result<PacketLis
         let at = usize::from(place.start + place.offset);
         let seed = fold(pseudo + u64::from(covered.to_be()));
         data[at..at + 2].copy_from_slice(&seed.to_be_bytes());
-        fill_checksum(&mut packet)?;
+        complete(&mut packet, place)?;
         wire.push_back(packet);
         index += 1;
     }
@@ -151,6 +159,7 @@ fn next(frame: &Packet, gso: Gso, count: usize, pool: &Pool) -> Result<PacketLis
 
 /// Makes the headers of the frame at the start of `data` those of its wire packet `index`, of
 /// `len` bytes.
+#[inline]
 fn write_headers(data: &mut [u8], len: usize, headers: &Headers, frame: Gso, index: u16) {
     const FIN: u8 = 0x01;
     const PSH: u8 = 0x08;
