@@ -33,7 +33,7 @@ impl Queue {
         let wakes = StdArc::new(Count(AtomicUsize::new(0)));
         Arc::new(Queue {
             notifier: Notifier::new(1, wakes.clone()),
-            woken: Event::new(),
+            woken: Event::default(),
             wakes,
         })
     }

@@ -132,19 +132,12 @@ impl Notifier {
 }
 
 /// Something that happened, and that is said once to whoever is notified of it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Event {
     happened: AtomicBool,
 }
 
 impl Event {
-    /// It has not happened.
-    pub fn new() -> Event {
-        Event {
-            happened: AtomicBool::new(false),
-        }
-    }
-
     /// It happens: after this either it has been [taken](Event::take), or `event` is set, and
     /// the worker is awake or being woken. (Released here by `ring`, acquired by the worker's
     /// [`take`](Notifier::take); a worker that leaves the queue to another thread passes it on.)

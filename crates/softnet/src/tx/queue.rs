@@ -135,7 +135,7 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
             published: CachePadded::default(),
             aside: CachePadded::new(Aside {
                 armed: AtomicU64::new(u64::MAX),
-                woken: Event::new(),
+                woken: Event::default(),
                 room: Room::default(),
                 watch: Watch::default(),
             }),
