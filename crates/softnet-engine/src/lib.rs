@@ -52,5 +52,5 @@ pub use engine::{
 /// A device with any of the qdiscs that [`softnet_tc`] knows.
 pub type Device<R> = softnet::tx::Device<R, softnet_tc::AnyQdisc>;
 
-#[cfg(test)]
-mod testing;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;

@@ -1,24 +1,56 @@
-//! Receive queues that are fed by the test, and a sleeper without system calls.
+//! For tests of this crate and of others (feature `testing`): receive queues that the test feeds,
+//! a sleeper without system calls, and whole engines of both.
 
+use std::fmt;
 use std::io;
-use std::os::fd::BorrowedFd;
-use std::sync::{Arc, Condvar, Mutex};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
-use softnet::mem::PacketList;
-use softnet::time::Time;
-use softnet::tx::Wake;
+use softnet::mem::{Packet, PacketList, Pool};
+use softnet::testing::{Script, ScriptedRing, pool};
+use softnet::time::{Clock, Time};
+use softnet::tx::{Features, TxPolicy, Wake};
+use softnet_tc::QdiscSpec;
 
-use crate::rx::{CountDrop, Polled, RxQueue, Sleep};
+use crate::engine::{Engine, EngineConfig, EngineStats, PortId, PortSetup};
+use crate::rx::{CountDrop, DeviceCounters, Polled, RxQueue, Sleep};
 
 /// A receive queue that delivers what the test puts in.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct FedQueue(pub(crate) Arc<Mutex<Feed>>);
+#[derive(Clone, Default)]
+pub struct FedQueue {
+    feed: Arc<Mutex<Feed>>,
+    /// A file that a worker waits for.
+    pub file: Option<Arc<OwnedFd>>,
+    /// What its device dropped.
+    pub counters: Option<Arc<dyn DeviceCounters>>,
+}
 
+/// What a [`FedQueue`] delivers next.
 #[derive(Debug, Default)]
-pub(crate) struct Feed {
-    pub(crate) packets: PacketList,
-    pub(crate) gone: bool,
+pub struct Feed {
+    /// The packets.
+    pub packets: PacketList,
+    /// The device has gone away.
+    pub gone: bool,
+}
+
+impl FedQueue {
+    /// What the queue delivers next. No worker polls it as long as the guard lives.
+    pub fn feed(&self) -> MutexGuard<'_, Feed> {
+        self.feed.lock().unwrap()
+    }
+
+    /// Whether all other handles of the queue are gone: its worker has closed it.
+    pub fn is_closed(&self) -> bool {
+        Arc::strong_count(&self.feed) == 1
+    }
+}
+
+impl fmt::Debug for FedQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.feed.fmt(f)
+    }
 }
 
 impl RxQueue for FedQueue {
@@ -29,23 +61,48 @@ impl RxQueue for FedQueue {
         out: &mut PacketList,
         _: &mut dyn CountDrop,
     ) -> Polled {
-        let mut feed = self.0.lock().unwrap();
+        let mut feed = self.feed();
         feed.packets.split_wire_packets(budget, out);
         Polled {
             more: !feed.packets.is_empty(),
             gone: feed.gone,
         }
     }
+
+    fn counters(&self) -> Option<Arc<dyn DeviceCounters>> {
+        self.counters.clone()
+    }
+
     fn fd(&self) -> Option<BorrowedFd<'_>> {
-        None
+        self.file.as_ref().map(|file| file.as_fd())
     }
 }
 
-/// Sleeps on a condition variable, at most a millisecond (fed queues have no file to wait for).
-#[derive(Default)]
-pub(crate) struct CondSleeper(Arc<CondWaker>);
+/// Sleeps on a condition variable.
+#[derive(Debug)]
+pub struct CondSleeper {
+    waker: Arc<CondWaker>,
+    /// The longest sleep. A worker without timers else sleeps until it is woken.
+    pub longest: Option<Duration>,
+    /// Refuses to watch files.
+    pub refuses_files: bool,
+    /// Cloned, it counts the sleepers that are alive.
+    pub alive: Arc<()>,
+}
 
-#[derive(Default)]
+impl Default for CondSleeper {
+    /// Fed queues have no file to wait for, so that the sleep is short.
+    fn default() -> CondSleeper {
+        CondSleeper {
+            waker: Arc::default(),
+            longest: Some(Duration::from_millis(1)),
+            refuses_files: false,
+            alive: Arc::default(),
+        }
+    }
+}
+
+#[derive(Debug, Default)]
 struct CondWaker {
     woken: Mutex<bool>,
     condition: Condvar,
@@ -60,20 +117,147 @@ impl Wake for CondWaker {
 
 impl Sleep for CondSleeper {
     fn watch(&mut self, _: BorrowedFd<'_>, _: usize) -> io::Result<()> {
+        if self.refuses_files {
+            return Err(io::Error::from(io::ErrorKind::StorageFull));
+        }
         Ok(())
     }
+
     fn unwatch(&mut self, _: BorrowedFd<'_>) {}
-    fn sleep(&mut self, _: Time, _: Option<Time>, _: &mut Vec<usize>) {
-        let woken = self.0.woken.lock().unwrap();
-        let wait = Duration::from_millis(1);
-        let (mut woken, _) = self
-            .0
-            .condition
-            .wait_timeout_while(woken, wait, |w| !*w)
-            .unwrap();
-        *woken = false;
+
+    fn sleep(&mut self, _: Time, until: Option<Time>, _: &mut Vec<usize>) {
+        let CondWaker { woken, condition } = &*self.waker;
+        let asleep = |woken: &mut bool| !*woken;
+        let guard = woken.lock().unwrap();
+        match self.longest {
+            None if until.is_some() => {}
+            None => *condition.wait_while(guard, asleep).unwrap() = false,
+            Some(longest) => {
+                let waited = condition.wait_timeout_while(guard, longest, asleep);
+                *waited.unwrap().0 = false;
+            }
+        }
     }
+
     fn waker(&self) -> Arc<dyn Wake> {
-        self.0.clone()
+        self.waker.clone()
+    }
+}
+
+/// A port with default settings.
+pub fn setup<X: RxQueue>(
+    name: &str,
+    rx: Vec<X>,
+    tx: Vec<ScriptedRing>,
+) -> PortSetup<X, ScriptedRing> {
+    PortSetup {
+        name: name.into(),
+        rx,
+        tx,
+        features: Features::default(),
+        qdisc: QdiscSpec::default(),
+        policy: TxPolicy::default(),
+    }
+}
+
+/// Waits for another thread.
+pub fn wait(what: &str, mut condition: impl FnMut() -> bool) {
+    for _ in 0..10_000 {
+        if condition() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    panic!("waited in vain for {what}");
+}
+
+/// A port of a [`Net`].
+#[derive(Debug)]
+pub struct Port {
+    /// Its identity.
+    pub id: PortId,
+    /// Its receive queue.
+    pub queue: FedQueue,
+    /// What its transmit ring does.
+    pub script: Arc<Script>,
+}
+
+/// An engine whose ports, `p0` and so on, are on one bridge.
+#[derive(Debug)]
+pub struct Net {
+    /// The engine.
+    pub engine: Engine<FedQueue, ScriptedRing>,
+    /// Its ports.
+    pub ports: Vec<Port>,
+    /// The engine's pool.
+    pub pool: Pool,
+}
+
+impl Net {
+    /// `ports` ports, served by `workers` workers.
+    pub fn new(workers: usize, ports: usize) -> Net {
+        Net::with(workers, ports, 1024, EngineConfig::default())
+    }
+
+    /// As [`new`](Net::new), with `buffers` buffers.
+    pub fn with(workers: usize, ports: usize, buffers: usize, config: EngineConfig) -> Net {
+        let pool = pool(buffers);
+        let sleepers = (0..workers).map(|_| CondSleeper::default()).collect();
+        let clock = Clock::monotonic();
+        let engine = Engine::with_config(sleepers, pool.clone(), clock, config).unwrap();
+        let port = |n| {
+            let (queue, (ring, script)) = (FedQueue::default(), ScriptedRing::new());
+            let setup = setup(&format!("p{n}"), vec![queue.clone()], vec![ring]);
+            let id = engine.add_port(setup).unwrap();
+            Port { id, queue, script }
+        };
+        let ports: Vec<_> = (0..ports).map(port).collect();
+        let ids: Vec<_> = ports.iter().map(|port| port.id).collect();
+        engine.add_bridge("br0", &ids).unwrap();
+        Net {
+            engine,
+            ports,
+            pool,
+        }
+    }
+
+    /// A port receives packets.
+    pub fn receive(&self, port: usize, packets: impl IntoIterator<Item = Packet>) {
+        let mut list: PacketList = packets.into_iter().collect();
+        self.feed(port).packets.append(&mut list);
+    }
+
+    /// What a port receives next.
+    pub fn feed(&self, port: usize) -> MutexGuard<'_, Feed> {
+        self.ports[port].queue.feed()
+    }
+
+    /// Waits for the engine.
+    pub fn wait(&self, what: &str, condition: impl Fn() -> bool) {
+        wait(what, condition);
+    }
+
+    /// The marks of what a port sent.
+    pub fn marks(&self, port: usize) -> Vec<u32> {
+        self.ports[port].script.marks()
+    }
+
+    /// Waits until nothing is on its way.
+    pub fn settle(&self) {
+        wait("rest", || {
+            let c = self.engine.stats().conservation();
+            let received = |port| self.feed(port).packets.is_empty();
+            c.holds() && c.queued == 0 && (0..self.ports.len()).all(received)
+        });
+    }
+
+    /// Stops the engine; nothing is lost, queued or left in a buffer.
+    pub fn stop(self) -> EngineStats {
+        let Net { engine, pool, .. } = self;
+        let stats = engine.stop(Duration::from_secs(5));
+        assert!(stats.conservation().holds(), "{stats:?}");
+        assert_eq!(stats.conservation().queued, 0);
+        assert_eq!(pool.stats().free, pool.stats().buffers);
+        stats
     }
 }

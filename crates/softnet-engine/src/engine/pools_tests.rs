@@ -1,48 +1,16 @@
 //! Pools that ports bring along: every worker is a home of each, and nothing that is freed for it waits until it allocates.
 
 use std::fs::File;
-use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
-use std::time::Duration;
 
 use super::*;
 use crate::rx::{CountDrop, Polled, Rfs};
+use crate::testing::{CondSleeper, setup, wait};
 use softnet::mem::PacketList;
-use softnet::testing::{RecordingRing, pool};
-use softnet::tx::Wake;
-use softnet::tx::{Sent, Xmit};
-
-/// Sleeps until it is woken, however long that takes.
-#[derive(Default)]
-struct Sleeper(Arc<Woken>);
-
-#[derive(Default)]
-struct Woken(Mutex<bool>, Condvar);
-
-impl Wake for Woken {
-    fn wake(&self) {
-        *self.0.lock().unwrap() = true;
-        self.1.notify_one();
-    }
-}
-
-impl Sleep for Sleeper {
-    fn watch(&mut self, _: BorrowedFd<'_>, _: usize) -> io::Result<()> {
-        Ok(())
-    }
-    fn unwatch(&mut self, _: BorrowedFd<'_>) {}
-    fn sleep(&mut self, _: Time, until: Option<Time>, _: &mut Vec<usize>) {
-        if until.is_none() {
-            let woken = self.0.0.lock().unwrap();
-            *self.0.1.wait_while(woken, |woken| !*woken).unwrap() = false;
-        }
-    }
-    fn waker(&self) -> Arc<dyn Wake> {
-        self.0.clone()
-    }
-}
+use softnet::testing::{ScriptedRing, pool};
 
 /// Receives frames into a pool of its own, as many as it is told, when it is first polled. Its file never becomes readable.
 #[derive(Debug)]
@@ -94,72 +62,61 @@ impl RxQueue for OwnPool {
     }
 }
 
-/// Keeps what it is given, or hands it on to a ring that frees it.
-#[derive(Debug)]
-struct Keep(Arc<Mutex<PacketList>>, Option<RecordingRing>);
-
-impl TxRing for Keep {
-    fn xmit(&mut self, packets: &mut PacketList, sent: &mut Sent) -> Xmit {
-        if let Some(ring) = &mut self.1 {
-            return ring.xmit(packets, sent);
-        }
-        sent.packets += packets.wire_packets();
-        sent.bytes += packets.iter().map(|p| p.wire_len()).sum::<u64>();
-        self.0.lock().unwrap().append(packets);
-        Xmit::Complete
-    }
-}
-
-struct Net {
-    engine: Engine<OwnPool, Keep>,
+/// Two ports on a bridge, and what leaves the engine.
+struct Pools {
+    engine: Engine<OwnPool, ScriptedRing>,
     ports: Vec<PortId>,
     large: Pool,
     kept: Arc<Mutex<PacketList>>,
+    keeps: bool,
     busy: Arc<AtomicBool>,
 }
 
-impl Net {
-    /// Two ports that receive nothing yet; `keeping`: what leaves is kept, and not freed.
-    fn new(workers: usize, keeping: bool) -> Net {
-        let sleepers = (0..workers).map(|_| Sleeper::default()).collect();
+impl Pools {
+    /// The ports receive nothing yet; `keeps`: what leaves is kept, and not freed.
+    fn new(workers: usize, keeps: bool) -> Pools {
+        let sleeper = |_| {
+            let mut sleeper = CondSleeper::default();
+            sleeper.longest = None;
+            sleeper
+        };
+        let sleepers = (0..workers).map(sleeper).collect();
         let engine = Engine::start(sleepers, pool(2048), Clock::monotonic()).unwrap();
-        let (large, kept, busy) = (pool(2048), Arc::default(), Arc::default());
-        let ports: Vec<_> = (0..2)
-            .map(|port| {
-                let setup = PortSetup {
-                    name: format!("p{port}"),
-                    rx: vec![OwnPool::new(&large, 0, &busy)],
-                    tx: vec![Keep(
-                        Arc::clone(&kept),
-                        (!keeping).then(|| RecordingRing::new().0),
-                    )],
-                    features: Features::default(),
-                    qdisc: QdiscSpec::default(),
-                    policy: TxPolicy::default(),
-                };
-                engine.add_port(setup).unwrap()
-            })
-            .collect();
-        engine.add_bridge("br0", &ports).unwrap();
-        Net {
+        let mut pools = Pools {
             engine,
-            ports,
-            large,
-            kept,
-            busy,
+            ports: Vec::new(),
+            large: pool(2048),
+            kept: Arc::default(),
+            keeps,
+            busy: Arc::default(),
+        };
+        for name in ["p0", "p1"] {
+            let queue = OwnPool::new(&pools.large, 0, &pools.busy);
+            let setup = setup(name, vec![queue], vec![pools.ring()]);
+            pools.ports.push(pools.engine.add_port(setup).unwrap());
         }
+        pools.engine.add_bridge("br0", &pools.ports).unwrap();
+        pools
+    }
+
+    fn ring(&self) -> ScriptedRing {
+        let (ring, script) = ScriptedRing::new();
+        if self.keeps {
+            let kept = self.kept.clone();
+            script.set_sink(move |packet| kept.lock().unwrap().push_back(packet));
+        }
+        ring
     }
 
     /// The first port receives `frames` frames into `pool`, which the other one has sent when this returns.
     fn receive(&self, pool: &Pool, frames: usize) {
         let sent = |stats: &EngineStats| stats.ports[1].device.tx_packets;
         let before = sent(&self.engine.stats());
-        let ring = Keep(Arc::clone(&self.kept), None);
         let queue = OwnPool::new(pool, frames, &self.busy);
         self.engine
-            .replace(self.ports[0], vec![queue], vec![ring])
+            .replace(self.ports[0], vec![queue], vec![self.ring()])
             .unwrap();
-        self.wait("the frames", || {
+        wait("the frames", || {
             sent(&self.engine.stats()) == before + frames as u64
         });
     }
@@ -171,17 +128,7 @@ impl Net {
             let mut workers = state.workers.iter();
             workers.all(|worker| worker.shared.notifier.is_asleep())
         };
-        self.wait("rest", asleep);
-    }
-
-    fn wait(&self, what: &str, condition: impl Fn() -> bool) {
-        for _ in 0..10_000 {
-            if condition() {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        panic!("waited in vain for {what}: {:?}", self.large.home_stats());
+        wait("rest", asleep);
     }
 }
 
@@ -189,7 +136,7 @@ impl Net {
 /// any other reason. Nothing is received or sent meanwhile.
 #[test]
 fn buffers_of_a_port_s_own_pool_come_home_to_a_sleeping_worker() {
-    let net = Net::new(1, true);
+    let net = Pools::new(1, true);
     net.receive(&net.large, 200);
     net.rest();
     let out = std::mem::take(&mut *net.kept.lock().unwrap());
@@ -198,7 +145,7 @@ fn buffers_of_a_port_s_own_pool_come_home_to_a_sleeping_worker() {
     let (mut few, mut many) = (out, PacketList::new());
     few.split_front(128, &mut many);
     drop(many);
-    net.wait("the buffers to come home", || home().deferred == 0);
+    wait("the buffers to come home", || home().deferred == 0);
     net.rest();
     let stats = net.engine.stats().port_pools;
     assert_eq!(stats.len(), 1, "once, whoever uses it");
@@ -213,7 +160,7 @@ fn buffers_of_a_port_s_own_pool_come_home_to_a_sleeping_worker() {
         "half the bound is 128"
     );
     net.engine.sync();
-    net.wait("the rest to come home", || home().deferred == 0);
+    wait("the rest to come home", || home().deferred == 0);
     assert_eq!(home().drained, 200);
     assert_eq!(net.engine.stats().port_pools[0].free, 2048);
 }
@@ -221,7 +168,7 @@ fn buffers_of_a_port_s_own_pool_come_home_to_a_sleeping_worker() {
 /// What a worker frees for another one leaves it before it sleeps, and the other takes it in: neither keeps buffers of a pool back.
 #[test]
 fn workers_send_each_other_s_buffers_home_before_they_sleep() {
-    let net = Net::new(2, false);
+    let net = Pools::new(2, false);
     let spec = SteeringSpec {
         rps: vec![0, 1],
         rfs: Rfs::Off,
@@ -241,7 +188,7 @@ fn workers_send_each_other_s_buffers_home_before_they_sleep() {
 /// BUG-BUF-1: a worker that is never idle takes buffers in, though it allocates none.
 #[test]
 fn buffers_come_home_to_a_worker_that_only_polls() {
-    let net = Net::new(1, true);
+    let net = Pools::new(1, true);
     net.receive(&net.large, 128);
     net.busy.store(true, Ordering::Relaxed);
     net.receive(&net.large, 0);
@@ -249,7 +196,7 @@ fn buffers_come_home_to_a_worker_that_only_polls() {
     let sleeps = rest(net.engine.stats());
     drop(std::mem::take(&mut *net.kept.lock().unwrap()));
     let home = || net.large.home_stats()[0];
-    net.wait("the buffers to come home", || home().deferred == 0);
+    wait("the buffers to come home", || home().deferred == 0);
     assert_eq!((home().drained, home().kicks), (128, 0));
     assert_eq!(rest(net.engine.stats()), sleeps);
     net.busy.store(false, Ordering::Relaxed);
@@ -259,7 +206,7 @@ fn buffers_come_home_to_a_worker_that_only_polls() {
 /// A pool that no port uses any more is left: nobody is woken for it, and nothing of it is stranded; a port may come back with another one.
 #[test]
 fn a_pool_that_no_port_uses_is_left() {
-    let net = Net::new(1, true);
+    let net = Pools::new(1, true);
     let other = pool(512);
     net.receive(&other, 40);
     assert_eq!(net.engine.stats().port_pools.len(), 2);

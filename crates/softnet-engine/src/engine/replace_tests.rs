@@ -1,17 +1,14 @@
 //! The control path: devices that go and come back, ports that cannot be added, and calls that
 //! name what is not there.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 
 use super::*;
-use crate::rx::{CountDrop, DeviceCounters, DeviceDrops, Polled, Rfs};
-use crate::testing::{CondSleeper, FedQueue};
-use softnet::mem::PacketList;
+use crate::rx::{DeviceCounters, DeviceDrops, Rfs};
+use crate::testing::{CondSleeper, FedQueue, setup, wait};
 use softnet::stats::DropReason;
-use softnet::testing::{Record, RecordingRing, frame, pool};
-use softnet::tx::Wake;
+use softnet::testing::{Script, ScriptedRing, frame, pool};
 use softnet_tc::TbfSpec;
 
 /// A device's count of what it dropped.
@@ -25,100 +22,28 @@ impl DeviceCounters for Counter {
     }
 }
 
-/// A queue with a file to wait for, or with a counter.
-#[derive(Debug, Default)]
-struct Queue {
-    feed: FedQueue,
-    file: Option<OwnedFd>,
-    counter: Option<Arc<Counter>>,
-}
+type Queue = FedQueue;
 
-impl RxQueue for Queue {
-    fn poll(
-        &mut self,
-        budget: usize,
-        now: Time,
-        out: &mut PacketList,
-        drops: &mut dyn CountDrop,
-    ) -> Polled {
-        self.feed.poll(budget, now, out, drops)
-    }
-
-    fn counters(&self) -> Option<Arc<dyn DeviceCounters>> {
-        Some(self.counter.clone()?)
-    }
-
-    fn fd(&self) -> Option<BorrowedFd<'_>> {
-        self.file.as_ref().map(AsFd::as_fd)
-    }
-}
-
-/// A sleeper that can watch no file.
-struct Refusing {
-    sleeper: CondSleeper,
-    /// Counts those that are there.
-    _alive: Arc<()>,
-}
-
-impl Refusing {
-    fn new(alive: &Arc<()>) -> Refusing {
-        Refusing {
-            sleeper: CondSleeper::default(),
-            _alive: alive.clone(),
-        }
-    }
-}
-
-impl Sleep for Refusing {
-    fn watch(&mut self, _: BorrowedFd<'_>, _: usize) -> io::Result<()> {
-        Err(io::Error::from(io::ErrorKind::StorageFull))
-    }
-    fn unwatch(&mut self, _: BorrowedFd<'_>) {}
-    fn sleep(&mut self, now: Time, until: Option<Time>, ready: &mut Vec<usize>) {
-        self.sleeper.sleep(now, until, ready);
-    }
-    fn waker(&self) -> Arc<dyn Wake> {
-        self.sleeper.waker()
-    }
-}
-
-fn engine(workers: usize) -> Engine<Queue, RecordingRing> {
-    let sleepers = (0..workers).map(|_| Refusing::new(&Arc::default()));
+/// An engine whose workers can watch no file.
+fn engine(workers: usize) -> Engine<Queue, ScriptedRing> {
+    let sleepers = (0..workers).map(|_| refusing(&Arc::default()));
     Engine::start(sleepers.collect(), pool(256), Clock::monotonic()).unwrap()
 }
 
-fn feeds(queues: usize) -> (Vec<Queue>, Vec<FedQueue>) {
-    let feeds: Vec<_> = (0..queues).map(|_| FedQueue::default()).collect();
-    let queue = |feed: &FedQueue| Queue {
-        feed: feed.clone(),
-        ..Queue::default()
-    };
-    (feeds.iter().map(queue).collect(), feeds)
+fn refusing(alive: &Arc<()>) -> CondSleeper {
+    let mut sleeper = CondSleeper::default();
+    sleeper.refuses_files = true;
+    sleeper.alive = alive.clone();
+    sleeper
 }
 
-fn rings(queues: usize) -> (Vec<RecordingRing>, Vec<Arc<Record>>) {
-    (0..queues).map(|_| RecordingRing::new()).unzip()
+fn feeds(queues: usize) -> (Vec<Queue>, Vec<Queue>) {
+    let feeds: Vec<_> = (0..queues).map(|_| Queue::default()).collect();
+    (feeds.clone(), feeds)
 }
 
-fn setup(name: &str, rx: Vec<Queue>, tx: Vec<RecordingRing>) -> PortSetup<Queue, RecordingRing> {
-    PortSetup {
-        name: name.into(),
-        rx,
-        tx,
-        features: Features::default(),
-        qdisc: QdiscSpec::default(),
-        policy: TxPolicy::default(),
-    }
-}
-
-fn wait(what: &str, mut condition: impl FnMut() -> bool) {
-    for _ in 0..5_000 {
-        if condition() {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    panic!("waited in vain for {what}");
+fn rings(queues: usize) -> (Vec<ScriptedRing>, Vec<Arc<Script>>) {
+    ScriptedRing::many(queues)
 }
 
 /// What the second queue of a device reports late does not concern the device that came after it.
@@ -127,16 +52,16 @@ fn a_late_report_does_not_kill_the_next_device() {
     let engine = engine(2);
     let (rx, fed) = feeds(2);
     let port = engine.add_port(setup("p", rx, rings(2).0)).unwrap();
-    fed[0].0.lock().unwrap().gone = true;
+    fed[0].feed().gone = true;
     let mut gone = Vec::new();
     wait("the first report", || {
         gone = engine.take_gone();
         !gone.is_empty()
     });
     assert_eq!(gone, [port]);
-    fed[1].0.lock().unwrap().gone = true;
+    fed[1].feed().gone = true;
     // Its worker closes the queue, which drops it, just before it reports.
-    wait("the second queue", || Arc::strong_count(&fed[1].0) == 1);
+    wait("the second queue", || fed[1].is_closed());
     engine.replace(port, Vec::new(), Vec::new()).unwrap();
     engine.replace(port, feeds(2).0, rings(2).0).unwrap();
     assert_eq!(engine.take_gone(), []);
@@ -149,7 +74,7 @@ fn a_device_replaced_by_none_is_closed() {
     for qdisc in [QdiscSpec::default(), QdiscSpec::Pfifo { limit: 100 }] {
         let engine = engine(2);
         let pool = pool(64);
-        let ((rx, fed), (tx, records)) = (feeds(2), rings(2));
+        let ((rx, fed), (tx, scripts)) = (feeds(2), rings(2));
         let (source, source_fed) = feeds(1);
         let port = PortSetup {
             qdisc,
@@ -159,11 +84,13 @@ fn a_device_replaced_by_none_is_closed() {
         let other = engine.add_port(setup("q", source, rings(1).0)).unwrap();
         engine.add_bridge("br0", &[port, other]).unwrap();
         engine.replace(port, Vec::new(), Vec::new()).unwrap();
-        assert!(fed.iter().all(|feed| Arc::strong_count(&feed.0) == 1));
-        assert!(records.iter().all(|record| Arc::strong_count(record) == 1));
+        assert!(fed.iter().all(Queue::is_closed));
+        assert!(scripts.iter().all(|script| Arc::strong_count(script) == 1));
         let receive = |mark| {
-            let mut feed = source_fed[0].0.lock().unwrap();
-            feed.packets.push_back(frame(&pool, 0, 9, 60, mark));
+            source_fed[0]
+                .feed()
+                .packets
+                .push_back(frame(&pool, 0, 9, 60, mark));
         };
         receive(1);
         let dropped = || engine.stats().drops();
@@ -177,11 +104,11 @@ fn a_device_replaced_by_none_is_closed() {
                 ..
             })
         ));
-        let (tx, records) = rings(2);
+        let (tx, scripts) = rings(2);
         engine.replace(port, feeds(2).0, tx).unwrap();
         receive(2);
         wait("the new rings", || {
-            records.iter().flat_map(|r| r.marks()).eq([2])
+            scripts.iter().flat_map(|r| r.marks()).eq([2])
         });
         let stats = engine.stop(Duration::from_secs(1));
         assert!(stats.conservation().holds(), "{stats:?}");
@@ -193,27 +120,29 @@ fn a_device_replaced_by_none_is_closed() {
 fn stations_behind_a_replaced_device_are_forgotten() {
     let engine = engine(1);
     let pool = pool(64);
-    let (mut ports, mut fed, mut records) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut ports, mut fed, mut scripts) = (Vec::new(), Vec::new(), Vec::new());
     for name in ["a", "b", "c"] {
-        let ((rx, feed), (tx, record)) = (feeds(1), rings(1));
+        let ((rx, feed), (tx, script)) = (feeds(1), rings(1));
         ports.push(engine.add_port(setup(name, rx, tx)).unwrap());
         fed.extend(feed);
-        records.extend(record);
+        scripts.extend(script);
     }
     engine.add_bridge("br0", &ports).unwrap();
     let receive = |port: usize, to, from, mark| {
-        let mut feed = fed[port].0.lock().unwrap();
-        feed.packets.push_back(frame(&pool, to, from, 60, mark));
+        fed[port]
+            .feed()
+            .packets
+            .push_back(frame(&pool, to, from, 60, mark));
     };
     receive(0, 0, 7, 1);
-    wait("the station", || records[1].marks() == [1]);
+    wait("the station", || scripts[1].marks() == [1]);
     receive(1, 7, 8, 2);
-    wait("the station's frame", || records[0].marks() == [2]);
-    assert_eq!(records[2].marks(), [1]);
-    let (tx, _record) = rings(1);
+    wait("the station's frame", || scripts[0].marks() == [2]);
+    assert_eq!(scripts[2].marks(), [1]);
+    let (tx, _script) = rings(1);
     engine.replace(ports[0], feeds(1).0, tx).unwrap();
     receive(1, 7, 8, 3);
-    wait("a flood", || records[2].marks() == [1, 3]);
+    wait("a flood", || scripts[2].marks() == [1, 3]);
 }
 
 /// A queue that the system cannot watch is refused, and leaves nothing behind.
@@ -222,20 +151,22 @@ fn stations_behind_a_replaced_device_are_forgotten() {
 fn a_queue_that_cannot_be_watched_is_refused() {
     let engine = engine(2);
     let (mut rx, fed) = feeds(2);
-    rx[1].file = Some(std::fs::File::open("/dev/null").unwrap().into());
-    let (tx, records) = rings(2);
+    let null = std::fs::File::open("/dev/null").unwrap();
+    rx[1].file = Some(Arc::new(null.into()));
+    let (tx, scripts) = rings(2);
     let refused = engine.add_port(setup("p", rx, tx));
     assert!(matches!(&refused, Err(EngineError::Watch { port, .. }) if port == "p"));
     wait("the queues to be closed", || {
-        fed.iter().all(|feed| Arc::strong_count(&feed.0) == 1)
+        fed.iter().all(Queue::is_closed)
     });
     wait("the rings to be closed", || {
-        records.iter().all(|record| Arc::strong_count(record) == 1)
+        scripts.iter().all(|script| Arc::strong_count(script) == 1)
     });
     let port = engine.add_port(setup("p", feeds(2).0, rings(2).0)).unwrap();
     assert_eq!(engine.stats().ports.len(), 1);
     let mut rx = feeds(1).0;
-    rx[0].file = Some(std::fs::File::open("/dev/null").unwrap().into());
+    let null = std::fs::File::open("/dev/null").unwrap();
+    rx[0].file = Some(Arc::new(null.into()));
     let refused = engine.replace(port, rx, rings(2).0);
     assert!(matches!(refused, Err(EngineError::Watch { .. })));
 }
@@ -271,9 +202,9 @@ fn ports_that_are_refused_take_no_bells() {
 #[test]
 fn a_thread_that_cannot_be_started_leaves_none_behind() {
     let alive = Arc::new(());
-    let sleepers = (0..3).map(|_| Refusing::new(&alive));
+    let sleepers = (0..3).map(|_| refusing(&alive));
     let started = AtomicUsize::new(0);
-    let engine: Result<Engine<Queue, RecordingRing>, _> = Engine::with_spawn(
+    let engine: Result<Engine<Queue, ScriptedRing>, _> = Engine::with_spawn(
         sleepers.collect(),
         pool(64),
         Clock::monotonic(),
@@ -351,9 +282,10 @@ fn port_numbers_end() {
 fn drops_inside_devices_are_told() {
     let engine = engine(1);
     let counter = |n| Arc::new(Counter(AtomicU64::new(n)));
-    let queue = |counter: &Arc<Counter>| Queue {
-        counter: Some(counter.clone()),
-        ..Queue::default()
+    let queue = |counter: &Arc<Counter>| {
+        let mut queue = Queue::default();
+        queue.counters = Some(counter.clone());
+        queue
     };
     let first = counter(5);
     let port = setup("p", vec![Queue::default(), queue(&first)], rings(2).0);

@@ -1,66 +1,37 @@
 //! Packets handed from worker to worker in whole engines: order per flow, conservation, overflow, stalls, changes of the map.
 
-use std::sync::Arc;
+use std::ops::Deref;
 use std::time::Duration;
 
 use super::*;
 use crate::rx::{Rfs, WEIGHT};
-use crate::testing::{CondSleeper, FedQueue};
-use softnet::mem::PacketList;
+use crate::testing::{FedQueue, Net};
+use softnet::mem::Packet;
 use softnet::stats::DropReason;
-use softnet::testing::{Record, RecordingRing, frame, pool};
+use softnet::testing::{ScriptedRing, frame};
 
-struct Net {
-    engine: Engine<FedQueue, RecordingRing>,
-    ports: Vec<(PortId, FedQueue, Arc<Record>)>,
-    pool: Pool,
+/// An engine with a port for each worker.
+struct Steered(Net);
+
+impl Deref for Steered {
+    type Target = Net;
+
+    fn deref(&self) -> &Net {
+        &self.0
+    }
 }
 
 /// A station behind port 1 that everyone sends to.
 const SINK: u8 = 250;
 
-impl Net {
-    /// `workers` workers, each with one port; port 1 has learnt [`SINK`].
-    fn new(workers: usize, config: EngineConfig) -> Net {
-        let pool = pool(8192);
-        let sleepers = (0..workers).map(|_| CondSleeper::default()).collect();
-        let clock = Clock::monotonic();
-        let engine = Engine::with_config(sleepers, pool.clone(), clock, config).unwrap();
-        let ports: Vec<_> = (0..workers)
-            .map(|n| {
-                let (feed, (ring, record)) = (FedQueue::default(), RecordingRing::new());
-                let setup = PortSetup {
-                    name: format!("p{n}"),
-                    rx: vec![feed.clone()],
-                    tx: vec![ring],
-                    features: Features::default(),
-                    qdisc: QdiscSpec::default(),
-                    policy: TxPolicy::default(),
-                };
-                (engine.add_port(setup).unwrap(), feed, record)
-            })
-            .collect();
-        let ids: Vec<_> = ports.iter().map(|p| p.0).collect();
-        engine.add_bridge("br0", &ids).unwrap();
-        let net = Net {
-            engine,
-            ports,
-            pool,
-        };
+impl Steered {
+    /// Port 1 has learnt [`SINK`].
+    fn new(workers: usize, config: EngineConfig) -> Steered {
+        let net = Net::with(workers, workers, 8192, config);
         net.receive(1, [frame(&net.pool, 0, SINK, 60, 0)]);
-        net.wait("the sink", || {
-            net.ports.iter().map(|p| p.2.marks().len()).sum::<usize>() == workers - 1
-        });
-        net
-    }
-
-    fn receive(&self, port: usize, packets: impl IntoIterator<Item = softnet::mem::Packet>) {
-        let mut list: PacketList = packets.into_iter().collect();
-        self.feed(port).packets.append(&mut list);
-    }
-
-    fn feed(&self, port: usize) -> std::sync::MutexGuard<'_, crate::testing::Feed> {
-        self.ports[port].1.0.lock().unwrap()
+        let flooded = || net.ports.iter().map(|p| p.script.marks().len()).sum();
+        net.wait("the sink", || workers - 1 == flooded());
+        Steered(net)
     }
 
     fn steer(&self, rps: &[usize]) {
@@ -68,36 +39,17 @@ impl Net {
             rps: rps.to_vec(),
             rfs: Rfs::Off,
         };
-        self.engine.set_steering(self.ports[0].0, &spec).unwrap();
+        self.engine.set_steering(self.ports[0].id, &spec).unwrap();
     }
 
     /// A packet of flow `flow` (below 200), number `n` of it, for the sink.
-    fn packet(&self, flow: u8, n: u32) -> softnet::mem::Packet {
+    fn packet(&self, flow: u8, n: u32) -> Packet {
         frame(&self.pool, SINK, 1 + flow, 60, u32::from(flow) << 20 | n)
-    }
-
-    fn wait(&self, what: &str, condition: impl Fn() -> bool) {
-        for _ in 0..10_000 {
-            if condition() {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        panic!("waited in vain for {what}: {:?}", self.engine.stats());
-    }
-
-    fn settled(&self) {
-        self.wait("rest", || {
-            let c = self.engine.stats().conservation();
-            c.holds()
-                && c.queued == 0
-                && (0..self.ports.len()).all(|p| self.feed(p).packets.is_empty())
-        });
     }
 
     /// What arrived at the sink, flow by flow, is in order.
     fn assert_order(&self) -> usize {
-        let marks = self.ports[1].2.marks();
+        let marks = self.marks(1);
         for flow in 0..200 {
             let of_flow = marks.iter().filter(|&&m| m >> 20 == flow);
             assert!(of_flow.is_sorted(), "flow {flow} is out of order");
@@ -106,11 +58,7 @@ impl Net {
     }
 
     fn stop(self) -> EngineStats {
-        let stats = self.engine.stop(Duration::from_secs(5));
-        assert!(stats.conservation().holds(), "{stats:?}");
-        assert_eq!(stats.conservation().queued, 0);
-        assert_eq!(self.pool.stats().free, 8192);
-        stats
+        self.0.stop()
     }
 }
 
@@ -118,7 +66,7 @@ impl Net {
 #[test]
 fn flows_stay_in_order_while_the_map_changes() {
     const MAPS: [&[usize]; 6] = [&[0, 1, 2], &[2], &[], &[1, 2], &[0], &[2, 1, 0]];
-    let net = Net::new(
+    let net = Steered::new(
         3,
         EngineConfig {
             max_backlog: 5000,
@@ -132,10 +80,10 @@ fn flows_stay_in_order_while_the_map_changes() {
             (0..100_u32).map(|n| net.packet((n % 20) as u8, round * 5 + n / 20)),
         );
         if round % 7 == 0 {
-            net.settled();
+            net.settle();
         }
     }
-    net.settled();
+    net.settle();
     assert_eq!(net.assert_order(), 6000);
     let stats = net.stop();
     assert_eq!(stats.conservation().dropped, 0, "{:?}", stats.drops());
@@ -150,7 +98,7 @@ fn flows_stay_in_order_while_the_map_changes() {
 /// INV-RX-1, INV-RX-2, INV-RX-3: a worker stalls, its backlog overflows: what does not fit is dropped with its reason, the rest arrives in order.
 #[test]
 fn a_worker_that_stalls_overflows_and_goes_on() {
-    let net = Net::new(
+    let net = Steered::new(
         2,
         EngineConfig {
             max_backlog: 100,
@@ -166,7 +114,7 @@ fn a_worker_that_stalls_overflows_and_goes_on() {
     let waiting = net.engine.stats().workers[1].backlog();
     assert!(waiting <= 200, "{waiting}");
     drop(stalled);
-    net.settled();
+    net.settle();
     let arrived = net.assert_order() as u64;
     let stats = net.stop();
     let drops = stats.drops();
@@ -183,7 +131,7 @@ fn a_worker_that_stalls_overflows_and_goes_on() {
     assert_eq!(stats.workers[1].dropped, dropped);
 }
 
-impl Net {
+impl Steered {
     /// Changes the map without waiting for the stalled worker: as `set_steering` does, but for the wait that precedes it.
     fn steer_while_stalled(&self, rps: &[usize]) {
         let state = self.engine.state();
@@ -200,7 +148,7 @@ impl Net {
 /// INV-RX-2: the map changes while the old worker stalls: flows that wait there stay there, others go to the new worker.
 #[test]
 fn only_flows_that_do_not_wait_move_away_from_a_stalled_worker() {
-    let net = Net::new(3, EngineConfig::default());
+    let net = Steered::new(3, EngineConfig::default());
     net.steer(&[2]);
     let stalled = net.feed(2);
     net.receive(0, (0..10).map(|n| net.packet(1, n)));
@@ -214,12 +162,12 @@ fn only_flows_that_do_not_wait_move_away_from_a_stalled_worker() {
         (10..20).flat_map(|n| [net.packet(1, n), net.packet(2, n)]),
     );
     net.wait("the other flow", || {
-        let marks = net.ports[1].2.marks();
+        let marks = net.marks(1);
         marks.iter().filter(|&&m| m >> 20 == 2).count() == 10
     });
-    assert!(net.ports[1].2.marks().iter().all(|m| m >> 20 != 1));
+    assert!(net.marks(1).iter().all(|m| m >> 20 != 1));
     drop(stalled);
-    net.settled();
+    net.settle();
     assert_eq!(net.assert_order(), 30);
     net.stop();
 }
@@ -227,7 +175,7 @@ fn only_flows_that_do_not_wait_move_away_from_a_stalled_worker() {
 /// INV-RX-8, BUG-RX-1: when a port's device has been replaced, nothing that the old one received is delivered any more: it has been before.
 #[test]
 fn a_device_that_is_replaced_leaves_nothing_in_a_backlog() {
-    let net = Net::new(2, EngineConfig::default());
+    let net = Steered::new(2, EngineConfig::default());
     net.steer(&[1]);
     let stalled = net.feed(1);
     net.receive(0, (0..50).map(|n| net.packet(3, n)));
@@ -236,7 +184,7 @@ fn a_device_that_is_replaced_leaves_nothing_in_a_backlog() {
     });
     std::thread::scope(|scope| {
         let engine = &net.engine;
-        let (port, (ring, _)) = (net.ports[0].0, RecordingRing::new());
+        let (port, (ring, _)) = (net.ports[0].id, ScriptedRing::new());
         let replaced = scope.spawn(move || {
             engine
                 .replace(port, vec![FedQueue::default()], vec![ring])
@@ -248,32 +196,32 @@ fn a_device_that_is_replaced_leaves_nothing_in_a_backlog() {
         let stats = replaced.join().unwrap();
         assert_eq!((stats.in_backlogs(), stats.workers[1].taken_over), (0, 50));
     });
-    assert_eq!(net.ports[1].2.marks().len(), 50);
+    assert_eq!(net.marks(1).len(), 50);
     net.stop();
 }
 
 /// Flows follow their consumers, who record by hand or by the port they speak at.
 #[test]
 fn flows_are_processed_where_their_consumer_runs() {
-    let net = Net::new(3, EngineConfig::default());
+    let net = Steered::new(3, EngineConfig::default());
     let spec = |rfs| SteeringSpec { rps: vec![], rfs };
     net.engine
-        .set_steering(net.ports[0].0, &spec(Rfs::Follow))
+        .set_steering(net.ports[0].id, &spec(Rfs::Follow))
         .unwrap();
     net.engine
-        .set_steering(net.ports[1].0, &spec(Rfs::Record))
+        .set_steering(net.ports[1].id, &spec(Rfs::Record))
         .unwrap();
     net.receive(0, [net.packet(7, 0)]);
-    net.wait("the request", || net.ports[1].2.marks().len() == 1);
+    net.wait("the request", || net.marks(1).len() == 1);
     assert_eq!(
         net.engine.stats().workers[1].taken_over,
         0,
         "nobody listens yet"
     );
     net.receive(1, [frame(&net.pool, 8, SINK, 60, 0)]);
-    net.wait("the answer", || net.ports[0].2.marks().len() == 2);
+    net.wait("the answer", || net.marks(0).len() == 2);
     net.receive(0, [net.packet(7, 1)]);
-    net.wait("the next request", || net.ports[1].2.marks().len() == 2);
+    net.wait("the next request", || net.marks(1).len() == 2);
     assert_eq!(net.engine.stats().workers[1].taken_over, 1);
     // A program's own consumer on worker 2.
     let mut packet = net.packet(9, 0);
@@ -281,20 +229,20 @@ fn flows_are_processed_where_their_consumer_runs() {
     packet.set_flow_hash(hash);
     net.engine.flows().record(hash, 2);
     net.receive(0, [packet]);
-    net.wait("the last", || net.ports[1].2.marks().len() == 3);
+    net.wait("the last", || net.marks(1).len() == 3);
     assert_eq!(net.engine.stats().workers[2].taken_over, 1);
     net.stop();
 }
 
 #[test]
 fn a_worker_that_does_not_exist_is_refused() {
-    let net = Net::new(2, EngineConfig::default());
+    let net = Steered::new(2, EngineConfig::default());
     let spec = SteeringSpec {
         rps: vec![0, 2],
         rfs: Rfs::Off,
     };
     assert!(matches!(
-        net.engine.set_steering(net.ports[0].0, &spec),
+        net.engine.set_steering(net.ports[0].id, &spec),
         Err(EngineError::NoSuchWorker {
             worker: 2,
             workers: 2

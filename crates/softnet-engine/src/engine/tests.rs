@@ -1,98 +1,30 @@
 //! Whole engines with drivers in memory: forwarding, flooding, stopping, devices that go and come back.
 
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::*;
-use crate::testing::{CondSleeper, FedQueue};
-use softnet::mem::PacketList;
+use crate::testing::{FedQueue, Net, setup};
+use softnet::mem::Packet;
 use softnet::stats::DropReason;
-use softnet::testing::{Record, RecordingRing, frame, pool};
+use softnet::testing::{ScriptedRing, frame};
 use softnet_tc::{ClassStats, Handle, PrioSpec, TbfSpec, TreeSpec};
 
-struct Net {
-    engine: Engine<FedQueue, RecordingRing>,
-    ports: Vec<(PortId, FedQueue, Arc<Record>)>,
-    pool: Pool,
-}
-
-impl Net {
-    /// `ports` ports on one bridge, served by `workers` workers.
-    fn new(workers: usize, ports: usize) -> Net {
-        let pool = pool(1024);
-        let sleepers = (0..workers).map(|_| CondSleeper::default()).collect();
-        let engine = Engine::start(sleepers, pool.clone(), Clock::monotonic()).unwrap();
-        let ports: Vec<_> = (0..ports)
-            .map(|n| {
-                let (feed, (ring, record)) = (FedQueue::default(), RecordingRing::new());
-                let setup = PortSetup {
-                    name: format!("p{n}"),
-                    rx: vec![feed.clone()],
-                    tx: vec![ring],
-                    features: Features::default(),
-                    qdisc: QdiscSpec::default(),
-                    policy: TxPolicy::default(),
-                };
-                (engine.add_port(setup).unwrap(), feed, record)
-            })
-            .collect();
-        let ids: Vec<_> = ports.iter().map(|p| p.0).collect();
-        engine.add_bridge("br0", &ids).unwrap();
-        Net {
-            engine,
-            ports,
-            pool,
-        }
-    }
-
-    fn receive(&self, port: usize, packets: PacketList) {
-        let mut packets = packets;
-        self.ports[port]
-            .1
-            .0
-            .lock()
-            .unwrap()
-            .packets
-            .append(&mut packets);
-    }
-
-    fn wait(&self, what: &str, condition: impl Fn() -> bool) {
-        for _ in 0..5_000 {
-            if condition() {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        panic!("waited in vain for {what}: {:?}", self.engine.stats());
-    }
-
-    fn marks(&self, port: usize) -> Vec<u32> {
-        self.ports[port].2.marks()
-    }
-
-    fn stop(self) -> EngineStats {
-        let stats = self.engine.stop(Duration::from_secs(1));
-        assert!(stats.conservation().holds(), "{stats:?}");
-        assert_eq!(stats.conservation().queued, 0);
-        stats
-    }
+/// `count` frames from one station to another.
+fn frames(net: &Net, to: u8, from: u8, count: u32) -> impl Iterator<Item = Packet> {
+    (0..count).map(move |n| frame(&net.pool, to, from, 60, n))
 }
 
 #[test]
 fn a_switch_learns_floods_and_keeps_order() {
     for workers in [1, 2] {
         let net = Net::new(workers, 3);
-        net.receive(0, (0..3).map(|n| frame(&net.pool, 0, 10, 60, n)).collect());
+        net.receive(0, frames(&net, 0, 10, 3));
         net.wait("the flood", || net.marks(1).len() + net.marks(2).len() == 6);
         assert!(
             net.marks(0).is_empty(),
             "a port never gets its own frame back"
         );
-        net.receive(
-            1,
-            (0..200).map(|n| frame(&net.pool, 10, 20, 60, n)).collect(),
-        );
+        net.receive(1, frames(&net, 10, 20, 200));
         net.wait("the answers", || net.marks(0).len() == 200);
         assert_eq!(net.marks(0), (0..200).collect::<Vec<_>>());
         assert_eq!(
@@ -100,7 +32,7 @@ fn a_switch_learns_floods_and_keeps_order() {
             3,
             "a known station's frames go to its port only"
         );
-        net.receive(0, frame(&net.pool, 10, 30, 60, 0).into());
+        net.receive(0, [frame(&net.pool, 10, 30, 60, 0)]);
         net.wait("the drop", || {
             net.engine.stats().conservation().dropped == 1
         });
@@ -119,7 +51,7 @@ fn bad_sources_and_link_local_frames_end_at_the_switch() {
     local.data_mut()[..6].copy_from_slice(&[0x01, 0x80, 0xC2, 0, 0, 0]);
     let mut multicast = frame(&net.pool, 1, 2, 60, 0);
     multicast.data_mut()[6] |= 1;
-    net.receive(0, [local, multicast].into_iter().collect());
+    net.receive(0, [local, multicast]);
     net.wait("the drops", || {
         net.engine.stats().conservation().dropped == 2
     });
@@ -143,9 +75,9 @@ fn stopping_counts_what_it_cannot_send() {
         link: Default::default(),
     };
     net.engine
-        .set_qdisc(net.ports[1].0, &QdiscSpec::Tbf(slow))
+        .set_qdisc(net.ports[1].id, &QdiscSpec::Tbf(slow))
         .unwrap();
-    net.receive(0, (0..10).map(|n| frame(&net.pool, 0, 10, 60, n)).collect());
+    net.receive(0, frames(&net, 0, 10, 10));
     net.wait("arrival", || net.engine.stats().conservation().queued == 9);
     let stats = net.engine.stop(Duration::from_millis(20));
     assert!(stats.conservation().holds());
@@ -156,24 +88,21 @@ fn stopping_counts_what_it_cannot_send() {
 #[test]
 fn a_device_that_went_away_can_be_replaced() {
     let net = Net::new(2, 2);
-    net.ports[0].1.0.lock().unwrap().gone = true;
+    net.feed(0).gone = true;
     let gone = std::cell::RefCell::new(Vec::new());
     net.wait("notice", || {
         gone.borrow_mut().extend(net.engine.take_gone());
         !gone.borrow().is_empty()
     });
-    assert_eq!(*gone.borrow(), [net.ports[0].0]);
-    let (feed, (ring, record)) = (FedQueue::default(), RecordingRing::new());
+    assert_eq!(*gone.borrow(), [net.ports[0].id]);
+    let (queue, (ring, script)) = (FedQueue::default(), ScriptedRing::new());
     net.engine
-        .replace(net.ports[0].0, vec![feed.clone()], vec![ring])
+        .replace(net.ports[0].id, vec![queue.clone()], vec![ring])
         .unwrap();
-    net.receive(1, frame(&net.pool, 0, 20, 60, 7).into());
-    net.wait("the new ring", || record.marks() == [7]);
-    feed.0
-        .lock()
-        .unwrap()
-        .packets
-        .push_back(frame(&net.pool, 20, 10, 60, 8));
+    net.receive(1, [frame(&net.pool, 0, 20, 60, 7)]);
+    net.wait("the new ring", || script.marks() == [7]);
+    let answer = frame(&net.pool, 20, 10, 60, 8);
+    queue.feed().packets.push_back(answer);
     net.wait("the new queue", || net.marks(1) == [8]);
     net.stop();
 }
@@ -181,12 +110,8 @@ fn a_device_that_went_away_can_be_replaced() {
 #[test]
 fn a_flooding_port_does_not_starve_another() {
     let net = Net::new(1, 3);
-    net.ports[1].2.room.store(usize::MAX, Ordering::Relaxed);
-    net.receive(
-        0,
-        (0..900).map(|n| frame(&net.pool, 2, 10, 60, n)).collect(),
-    );
-    net.receive(2, frame(&net.pool, 1, 30, 60, 5000).into());
+    net.receive(0, frames(&net, 2, 10, 900));
+    net.receive(2, [frame(&net.pool, 1, 30, 60, 5000)]);
     net.wait("all", || net.marks(1).len() == 901);
     // One worker serves both queues in turn: the lone frame waits for at most a few rounds of the flood.
     let position = net.marks(1).iter().position(|&m| m == 5000).unwrap();
@@ -200,20 +125,12 @@ fn a_flooding_port_does_not_starve_another() {
 #[test]
 fn contradictions_are_refused() {
     let net = Net::new(1, 2);
-    let setup = |name: &str| PortSetup {
-        name: name.into(),
-        rx: vec![],
-        tx: vec![],
-        features: Features::default(),
-        qdisc: QdiscSpec::default(),
-        policy: TxPolicy::default(),
-    };
     assert!(matches!(
-        net.engine.add_port(setup("p0")),
+        net.engine.add_port(setup("p0", vec![], vec![])),
         Err(EngineError::DuplicatePort(_))
     ));
     assert!(matches!(
-        net.engine.add_bridge("br1", &[net.ports[1].0]),
+        net.engine.add_bridge("br1", &[net.ports[1].id]),
         Err(EngineError::InBridge(name)) if name == "p1"
     ));
     net.stop();
@@ -225,15 +142,15 @@ fn contradictions_are_refused() {
 fn bug_tx_16_a_loop_through_the_workers_ends() {
     for workers in [1, 2] {
         let net = Net::new(workers, 2);
-        for (port, _, _) in &net.ports {
+        for port in &net.ports {
             let again = MirredSpec {
                 mode: MirredMode::Redirect,
                 dir: MirredDir::Ingress,
-                to: *port,
+                to: port.id,
             };
-            net.engine.set_actions(*port, &[again]).unwrap();
+            net.engine.set_actions(port.id, &[again]).unwrap();
         }
-        net.receive(0, (0..20).map(|n| frame(&net.pool, 0, 7, 60, n)).collect());
+        net.receive(0, frames(&net, 0, 7, 20));
         net.wait("the end of the loop", || {
             net.engine.stats().conservation().dropped == 20
         });
@@ -251,18 +168,15 @@ fn a_mirrored_port_is_seen_elsewhere() {
     let mirror = MirredSpec {
         mode: MirredMode::Mirror,
         dir: MirredDir::Egress,
-        to: net.ports[2].0,
+        to: net.ports[2].id,
     };
     // Teach the switch where 10 is.
-    net.receive(1, frame(&net.pool, 0, 10, 60, 1000).into());
+    net.receive(1, [frame(&net.pool, 0, 10, 60, 1000)]);
     net.wait("the lesson", || {
         net.marks(0).len() + net.marks(2).len() == 2
     });
-    net.engine.set_actions(net.ports[1].0, &[mirror]).unwrap();
-    net.receive(
-        0,
-        (0..100).map(|n| frame(&net.pool, 10, 7, 60, n)).collect(),
-    );
+    net.engine.set_actions(net.ports[1].id, &[mirror]).unwrap();
+    net.receive(0, frames(&net, 10, 7, 100));
     net.wait("the copies", || net.marks(2).len() == 101);
     net.wait("the packets", || net.marks(1).len() == 100);
     assert_eq!(net.marks(1), (0..100).collect::<Vec<_>>());
@@ -302,10 +216,10 @@ fn disciplines_and_classes_are_told_apart() {
     };
     tree.add(root.class(2), Handle::new(2, 0), QdiscSpec::Tbf(slow))
         .unwrap();
-    let port = net.ports[1].0;
+    let port = net.ports[1].id;
     net.engine.set_qdisc(port, &QdiscSpec::Tree(tree)).unwrap();
     // Five fit, of which the bucket lets one go at once.
-    net.receive(0, (0..8).map(|n| frame(&net.pool, 0, 10, 60, n)).collect());
+    net.receive(0, frames(&net, 0, 10, 8));
     net.wait("arrival", || net.engine.stats().conservation().queued == 4);
     let live = net.engine.classes(port);
     let backlog = |c: &ClassStats| (c.stats.qlen, c.stats.backlog);
@@ -337,16 +251,9 @@ fn disciplines_and_classes_are_told_apart() {
     assert!(last[2].stats.overlimits >= overlimits);
 
     let net = Net::new(1, 1);
-    let rings = [RecordingRing::new(), RecordingRing::new()];
-    let setup = PortSetup {
-        name: "wide".into(),
-        rx: vec![FedQueue::default()],
-        tx: rings.into_iter().map(|ring| ring.0).collect(),
-        features: Features::default(),
-        qdisc: QdiscSpec::default(),
-        policy: TxPolicy::default(),
-    };
-    let wide = net.engine.add_port(setup).unwrap();
+    let rings = ScriptedRing::many(2).0;
+    let wide = setup("wide", vec![FedQueue::default()], rings);
+    let wide = net.engine.add_port(wide).unwrap();
     net.engine
         .add_bridge("br1", &[wide])
         .expect("a bridge of one");
@@ -372,7 +279,7 @@ fn disciplines_and_classes_are_told_apart() {
 fn a_flooded_port_leaves_buffers_for_the_others() {
     for workers in [1, 2] {
         let net = Net::new(workers, 3);
-        let one = |to, from, mark| PacketList::from(frame(&net.pool, to, from, 60, mark));
+        let one = |to, from, mark| [frame(&net.pool, to, from, 60, mark)];
         for (port, station) in [10, 11, 12].into_iter().enumerate() {
             net.receive(port, one(1, station, 0));
         }
@@ -385,14 +292,11 @@ fn a_flooded_port_leaves_buffers_for_the_others() {
             limit: 1 << 30,
             ..TbfSpec::default()
         });
-        net.engine.set_qdisc(net.ports[1].0, &shaper).unwrap();
+        net.engine.set_qdisc(net.ports[1].id, &shaper).unwrap();
         for _ in 0..100 {
             // No more at once than a poll takes.
-            let burst: PacketList = (0..32).map(|n| frame(&net.pool, 11, 10, 60, n)).collect();
-            net.receive(0, burst);
-            net.wait("the burst", || {
-                net.ports[0].1.0.lock().unwrap().packets.is_empty()
-            });
+            net.receive(0, frames(&net, 11, 10, 32));
+            net.wait("the burst", || net.feed(0).packets.is_empty());
         }
         net.wait("the queue to be full", || {
             net.engine.stats().conservation().dropped > 2500
@@ -402,11 +306,10 @@ fn a_flooded_port_leaves_buffers_for_the_others() {
         let free = net.pool.stats().free;
         assert!(free >= 1024 - 1024 / 6 - 64, "{free}");
         let before = net.marks(0).len();
-        let others: PacketList = (0..200).map(|n| frame(&net.pool, 10, 12, 60, n)).collect();
-        net.receive(2, others);
+        net.receive(2, frames(&net, 10, 12, 200));
         net.wait("the others' packets", || net.marks(0).len() == before + 200);
         net.engine
-            .set_qdisc(net.ports[1].0, &QdiscSpec::default())
+            .set_qdisc(net.ports[1].id, &QdiscSpec::default())
             .unwrap();
         net.stop();
     }

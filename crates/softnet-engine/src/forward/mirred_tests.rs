@@ -1,56 +1,35 @@
 //! Actions on the way out: where packets and copies go, and that every loop ends (INV-TX-16, BUG-TX-15, BUG-TX-16).
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use super::mirred::*;
-use crate::Device;
 use crate::engine::ToBacklog;
 use crate::rx::{Backlog, BacklogOwner, MAX_BACKLOG};
 use softnet::mem::{PacketList, Pool};
 use softnet::stats::DropReason;
-use softnet::testing::{NoWake, Record, RecordingRing, frame, pool};
+use softnet::testing::{Bench, NoWake, config, frame, pool};
 use softnet::time::Time;
-use softnet::tx::Notifier;
-use softnet::tx::{DeviceConfig, DeviceStats, Features, RUN_QUOTA, TxPolicy, XmitResult};
-use softnet_tc::QdiscSpec;
+use softnet::tx::{DeviceStats, Notifier, RUN_QUOTA, XmitResult};
+use softnet_tc::{AnyQdisc, QdiscSpec};
 
 use MirredDir::{Egress, Ingress};
 use MirredMode::{Mirror, Redirect};
 
-type Dev = Arc<Device<RecordingRing>>;
-
-struct Net {
-    devices: Vec<Dev>,
-    records: Vec<Arc<Record>>,
+/// Devices with one ring each.
+struct Devices {
+    devices: Vec<Bench<AnyQdisc>>,
     pool: Pool,
 }
 
-impl Net {
-    fn new(devices: usize, buffers: usize) -> Net {
+impl Devices {
+    fn new(devices: usize, buffers: usize) -> Devices {
         let pool = pool(buffers);
-        let (devices, records) = (0..devices)
-            .map(|n| {
-                let (ring, record) = RecordingRing::new();
-                let config = DeviceConfig {
-                    name: format!("d{n}"),
-                    features: Features::default(),
-                    policy: TxPolicy::default(),
-                };
-                let bell = Arc::new(Notifier::new(2, Arc::new(NoWake)));
-                let device = Device::new(
-                    config,
-                    vec![ring],
-                    QdiscSpec::default().instances(1, &pool).unwrap(),
-                    &pool,
-                    &[(bell, 1)],
-                );
-                (Arc::new(device), record)
-            })
-            .unzip();
-        Net {
-            devices,
-            records,
+        let bench = |n| {
+            let qdiscs = QdiscSpec::default().instances(1, &pool).unwrap();
+            Bench::scripted(config(&format!("d{n}")), qdiscs, &pool)
+        };
+        Devices {
+            devices: (0..devices).map(bench).collect(),
             pool,
         }
     }
@@ -58,16 +37,18 @@ impl Net {
     fn act(&self, device: usize, actions: &[(MirredMode, MirredDir, usize)]) {
         let actions = actions
             .iter()
-            .map(|&(mode, dir, to)| Mirred::new(mode, dir, &self.devices[to]))
+            .map(|&(mode, dir, to)| Mirred::new(mode, dir, &self.devices[to].device))
             .collect();
-        self.devices[device].set_egress(Some(Box::new(Actions::new(actions))));
+        self.devices[device]
+            .device
+            .set_egress(Some(Box::new(Actions::new(actions))));
     }
 
     /// Gives a device a worker's backlog, as an engine does.
     fn receives(&self, device: usize, port: u16) -> BacklogOwner {
         let (backlog, owner) = Backlog::new(MAX_BACKLOG);
         let notifier = Arc::new(Notifier::new(1, Arc::new(NoWake)));
-        self.devices[device].set_ingress(Box::new(ToBacklog {
+        self.devices[device].device.set_ingress(Box::new(ToBacklog {
             port,
             backlog,
             notifier,
@@ -77,21 +58,21 @@ impl Net {
 
     fn send(&self, device: usize, marks: std::ops::Range<u32>) -> XmitResult {
         let list: PacketList = marks.map(|m| frame(&self.pool, 1, 2, 300, m)).collect();
-        self.devices[device].transmit(list, Time::ZERO)
+        self.devices[device].device.transmit(list, Time::ZERO)
     }
 
     fn stats(&self, device: usize) -> DeviceStats {
-        self.devices[device].stats()
+        self.devices[device].device.stats()
     }
 
     /// Each device's sent packets; INV-TX-1 with copies: `offered + copied = sent + dropped` when nothing waits.
     fn settle(&self, offered: u64) -> Vec<u64> {
-        for device in &self.devices {
+        for Bench { device, .. } in &self.devices {
             while !device.queues()[0].is_empty() {
                 let _ = device.run_from_worker(0, RUN_QUOTA, Time::ZERO);
             }
         }
-        let stats: Vec<_> = self.devices.iter().map(|d| d.stats()).collect();
+        let stats: Vec<_> = self.devices.iter().map(|d| d.device.stats()).collect();
         let copied: u64 = stats.iter().map(|s| s.copied).sum();
         let sent: Vec<u64> = stats.iter().map(|s| s.tx_packets).collect();
         let dropped: u64 = stats.iter().map(DeviceStats::dropped).sum();
@@ -107,7 +88,7 @@ impl Net {
 
 #[test]
 fn a_redirect_sends_elsewhere_and_a_mirror_also() {
-    let net = Net::new(3, 256);
+    let net = Devices::new(3, 256);
     net.act(
         0,
         &[
@@ -122,14 +103,14 @@ fn a_redirect_sends_elsewhere_and_a_mirror_also() {
         [0, 10, 10],
         "nothing comes after a redirect"
     );
-    assert_eq!(net.records[1].marks(), (0..10).collect::<Vec<_>>());
-    assert_eq!(net.records[2].marks(), (0..10).collect::<Vec<_>>());
+    assert_eq!(net.devices[1].marks(0), (0..10).collect::<Vec<_>>());
+    assert_eq!(net.devices[2].marks(0), (0..10).collect::<Vec<_>>());
     assert_eq!(net.stats(0).copied, 10);
     let actions = net.stats(0).actions;
     assert_eq!(actions[0].action, "mirred egress mirror dev d1");
     assert_eq!(actions[1].action, "mirred egress redirect dev d2");
     assert_eq!([0, 1, 2].map(|i| actions[i].packets), [10, 10, 0]);
-    net.devices[0].set_egress(None);
+    net.devices[0].device.set_egress(None);
     net.send(0, 10..12);
     assert_eq!(net.settle(12), [2, 10, 10]);
 }
@@ -138,14 +119,14 @@ fn a_redirect_sends_elsewhere_and_a_mirror_also() {
 /// dropped before it would again.
 #[test]
 fn bug_tx_15_loops_of_one_and_two_devices_end() {
-    let net = Net::new(2, 256);
+    let net = Devices::new(2, 256);
     net.act(0, &[(Redirect, Egress, 0)]);
     assert_eq!(net.send(0, 0..3), XmitResult::Drop);
     assert_eq!(net.settle(3), [0, 0]);
     assert_eq!(net.stats(0).drops, [(DropReason::MirredLoop, 3)]);
     assert_eq!(net.stats(0).actions[0].overlimits, 3);
 
-    let net = Net::new(2, 256);
+    let net = Devices::new(2, 256);
     net.act(0, &[(Redirect, Egress, 1)]);
     net.act(1, &[(Redirect, Egress, 0)]);
     net.send(0, 0..3);
@@ -156,7 +137,7 @@ fn bug_tx_15_loops_of_one_and_two_devices_end() {
 /// A mirror that would loop makes no copy; the packet itself goes on.
 #[test]
 fn bug_tx_15_mirrors_that_loop_make_no_more_copies() {
-    let net = Net::new(2, 256);
+    let net = Devices::new(2, 256);
     net.act(0, &[(Mirror, Egress, 1)]);
     net.act(1, &[(Mirror, Egress, 0)]);
     assert_eq!(net.send(0, 0..4), XmitResult::Success);
@@ -164,7 +145,7 @@ fn bug_tx_15_mirrors_that_loop_make_no_more_copies() {
     assert_eq!(net.settle(4), [8, 4]);
     let over: Vec<u64> = (0..2).map(|d| net.stats(d).actions[0].overlimits).collect();
     assert_eq!(over, [4, 0]);
-    let net = Net::new(1, 256);
+    let net = Devices::new(1, 256);
     net.act(0, &[(Mirror, Egress, 0)]);
     net.send(0, 0..4);
     assert_eq!(net.settle(4), [8], "itself, and one copy");
@@ -173,7 +154,7 @@ fn bug_tx_15_mirrors_that_loop_make_no_more_copies() {
 /// INV-TX-16: devices in a row, each redirecting to the next: four transmits within each other, not five.
 #[test]
 fn inv_tx_16_nesting_is_bounded() {
-    let net = Net::new(8, 256);
+    let net = Devices::new(8, 256);
     (0..7).for_each(|n| net.act(n, &[(Redirect, Egress, n + 1)]));
     net.send(3, 0..2);
     assert_eq!(net.settle(2), [0, 0, 0, 0, 0, 0, 0, 2], "four are allowed");
@@ -186,7 +167,7 @@ fn inv_tx_16_nesting_is_bounded() {
 #[test]
 fn inv_tx_16_other_threads_packets_are_no_loop() {
     let each = if cfg!(miri) { 10 } else { 2_000 };
-    let net = Net::new(3, 4096);
+    let net = Devices::new(3, 4096);
     net.act(0, &[(Redirect, Egress, 2)]);
     net.act(1, &[(Redirect, Egress, 2)]);
     std::thread::scope(|scope| {
@@ -195,8 +176,10 @@ fn inv_tx_16_other_threads_packets_are_no_loop() {
             scope.spawn(move || {
                 for n in 0..each {
                     net.send(from, n..n + 1);
-                    while net.devices[2].queues()[0].waiting() > 500 {
-                        let _ = net.devices[2].run_from_worker(0, RUN_QUOTA, Time::ZERO);
+                    while net.devices[2].device.queues()[0].waiting() > 500 {
+                        let _ = net.devices[2]
+                            .device
+                            .run_from_worker(0, RUN_QUOTA, Time::ZERO);
                     }
                 }
             });
@@ -208,7 +191,7 @@ fn inv_tx_16_other_threads_packets_are_no_loop() {
 /// To ingress: packets wait for the target's worker, at most so many.
 #[test]
 fn a_backlog_is_bounded() {
-    let net = Net::new(2, 4096);
+    let net = Devices::new(2, 4096);
     net.act(0, &[(Redirect, Ingress, 1)]);
     net.send(0, 0..5);
     assert_eq!(
@@ -238,7 +221,10 @@ fn a_backlog_is_bounded() {
     // As if they were sent.
     let waited = waiting.len() as u64;
     drop(waiting);
-    net.devices[1].drops().add(DropReason::QdiscReset, waited);
+    net.devices[1]
+        .device
+        .drops()
+        .add(DropReason::QdiscReset, waited);
     net.settle(5 + waited + 3);
 }
 
@@ -246,7 +232,7 @@ fn a_backlog_is_bounded() {
 #[test]
 fn bug_tx_16_a_packet_goes_through_backlogs_three_times() {
     for mode in [Redirect, Mirror] {
-        let net = Net::new(1, 64);
+        let net = Devices::new(1, 64);
         let mut owner = net.receives(0, 0);
         net.act(0, &[(mode, Ingress, 0)]);
         net.send(0, 0..1);
@@ -254,7 +240,7 @@ fn bug_tx_16_a_packet_goes_through_backlogs_three_times() {
             let mut list = PacketList::new();
             owner.poll(usize::MAX, &mut list);
             assert_eq!(list.len(), 1);
-            net.devices[0].transmit(list, Time::ZERO);
+            net.devices[0].device.transmit(list, Time::ZERO);
         }
         assert!(owner.is_empty());
         let stats = net.stats(0);
@@ -272,7 +258,7 @@ fn bug_tx_16_a_packet_goes_through_backlogs_three_times() {
 /// CVE-2024-26739: an error on the way frees the packet once and says so. No target, no buffer.
 #[test]
 fn what_cannot_be_sent_on_is_dropped_once() {
-    let mut net = Net::new(3, 16);
+    let mut net = Devices::new(3, 16);
     net.act(0, &[(Redirect, Egress, 2)]);
     net.act(1, &[(Mirror, Egress, 2)]);
     let gone = net.devices.pop().unwrap();
@@ -286,12 +272,12 @@ fn what_cannot_be_sent_on_is_dropped_once() {
         "mirred egress redirect dev a device that is gone"
     );
     net.act(1, &[(Mirror, Egress, 0)]);
-    net.devices[0].set_egress(None);
-    net.records[1].room.store(0, Ordering::Relaxed);
+    net.devices[0].device.set_egress(None);
+    net.devices[1].set_capacity(0);
     // 12 packets and no more than 4 copies.
     net.send(1, 0..12);
-    net.records[1].room.store(usize::MAX, Ordering::Relaxed);
-    net.devices[1].queues()[0].wake();
+    net.devices[1].set_capacity(usize::MAX);
+    net.devices[1].device.queues()[0].wake();
     assert_eq!(net.settle(16), [4, 14]);
     assert_eq!(
         (net.stats(1).copied, net.stats(1).actions[0].overlimits),

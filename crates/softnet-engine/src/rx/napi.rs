@@ -229,7 +229,7 @@ impl<Q: RxQueue, R: TxRing> Claim<'_, Q, R> {
 mod tests {
     use super::*;
     use crate::testing::FedQueue;
-    use softnet::testing::{NoWake, RecordingRing, pool};
+    use softnet::testing::{NoWake, ScriptedRing, pool};
     use softnet::tx::{DeviceConfig, Features, TxPolicy};
     use softnet_tc::QdiscSpec;
 
@@ -244,7 +244,7 @@ mod tests {
         };
         let bell = Arc::new(Notifier::new(64, Arc::new(NoWake)));
         let homes = [(bell.clone(), 1)];
-        let ring = RecordingRing::new().0;
+        let ring = ScriptedRing::new().0;
         let pool = pool(8);
         let qdiscs = QdiscSpec::default().instances(1, &pool).unwrap();
         let device = Device::new(config, vec![ring], qdiscs, &pool, &homes);

@@ -401,9 +401,9 @@ mod layout {
     use std::mem::{offset_of, size_of};
 
     use super::*;
-    use crate::testing::RecordingRing;
+    use crate::testing::ScriptedRing;
 
-    type Queue = TxQueue<RecordingRing, crate::qdisc::PfifoFast>;
+    type Queue = TxQueue<ScriptedRing, crate::qdisc::PfifoFast>;
 
     /// The pair of lines that processors fetch together.
     fn line(offset: usize) -> usize {
@@ -416,7 +416,7 @@ mod layout {
         let written = [
             (
                 offset_of!(Queue, run),
-                size_of::<PacketRun<Runner<RecordingRing, crate::qdisc::PfifoFast>>>(),
+                size_of::<PacketRun<Runner<ScriptedRing, crate::qdisc::PfifoFast>>>(),
             ),
             (
                 offset_of!(Queue, published),

@@ -4,44 +4,31 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use super::bench::{Bench, Hook, HookedRing};
 use super::*;
-use softnet::mem::PacketList;
 use softnet::qdisc::{Next, Pfifo, Qdisc, QdiscStats, Verdict};
 use softnet::stats::{DropReason, Dropped};
-use softnet::testing::{RecordingRing, frame, pool, wait_for_buffers};
-use softnet::time::{Clock, Time};
-use softnet_tc::{CustomSpec, QdiscSpec};
+use softnet::testing::wait_for_buffers;
+use softnet_tc::CustomSpec;
 
-/// A device whose driver has others send in the middle of the first run.
-fn hooked(
-    qdisc: QdiscSpec,
-    policy: TxPolicy,
-) -> (Arc<Bench<HookedRing>>, Arc<softnet::testing::Record>, Hook) {
-    let (ring, record) = RecordingRing::new();
-    let hook = Hook::default();
-    let ring = HookedRing {
-        ring,
-        hook: hook.clone(),
-    };
-    (
-        Arc::new(Bench::with(qdisc, vec![ring], policy)),
-        record,
-        hook,
-    )
+/// A device with one ring, whose driver can send itself ([`Script::on_next_call`]).
+///
+/// [`Script::on_next_call`]: softnet::testing::Script::on_next_call
+fn shared(qdisc: QdiscSpec, tx: TxPolicy) -> Arc<Bench> {
+    Arc::new(configured(policy(tx), qdisc, 1).unwrap())
 }
 
-/// A pfifo that has another packet sent whenever it is given some, as fast senders on other CPUs do.
+/// A pfifo that has another packet sent whenever it is given some, as fast senders on other CPUs
+/// do.
 #[derive(Debug)]
 struct Breeding {
     queue: Pfifo,
-    device: Arc<Mutex<Weak<Bench<RecordingRing>>>>,
+    device: Arc<Mutex<Weak<Bench>>>,
 }
 
 impl Qdisc for Breeding {
     fn enqueue(&mut self, packets: &mut PacketList, now: Time, dropped: &mut Dropped) -> Verdict {
         if let Some(bench) = self.device.lock().unwrap().upgrade() {
-            bench.send(0..10, |_| 0, now);
+            bench.send_to(|_| 0, 0..10, now);
         }
         self.queue.enqueue(packets, now, dropped)
     }
@@ -62,14 +49,12 @@ impl Qdisc for Breeding {
     }
 }
 
-/// A full driver charges nothing to the quota. A call that adopted what others left meanwhile, again
-/// and again, never came back.
+/// A full driver charges nothing to the quota. A call that adopted what others left meanwhile,
+/// again and again, never came back.
 #[test]
 fn a_call_adopts_at_most_the_burst_limit() {
     const MOST: usize = 100;
     for active in [true, false] {
-        let (ring, record) = RecordingRing::new();
-        record.room.store(0, Ordering::Relaxed);
         let policy = TxPolicy {
             max_burst: MOST,
             ..TxPolicy::default()
@@ -82,18 +67,17 @@ fn a_call_adopts_at_most_the_burst_limit() {
                 device: others.clone(),
             })
         });
-        let bench = Arc::new(Bench::with(QdiscSpec::Custom(spec), vec![ring], policy));
+        let bench = shared(QdiscSpec::Custom(spec), policy);
+        bench.set_capacity(0);
         bench.device.queues()[0].set_active(active);
         *device.lock().unwrap() = Arc::downgrade(&bench);
-        bench.send(0..1, |_| 0, Time::ZERO);
+        bench.send([0]);
         *device.lock().unwrap() = Weak::new();
         let enqueued = bench.device.stats().qdisc().qlen as usize;
         assert!(enqueued <= MOST + 1, "{enqueued}");
         assert!(!active || enqueued > MOST / 2, "{enqueued}");
         // What it left is not stuck.
-        record.room.store(usize::MAX, Ordering::Relaxed);
-        bench.device.queues()[0].wake();
-        bench.work(Time::ZERO);
+        bench.resume(Time::ZERO);
         assert!(bench.device.is_empty());
     }
 }
@@ -101,46 +85,36 @@ fn a_call_adopts_at_most_the_burst_limit() {
 /// INV-TX-9: an owner is told what became of its own packet, not of those that it adopted.
 #[test]
 fn inv_tx_9_another_senders_drop_is_not_the_owners() {
-    let (bench, record, hook) = hooked(QdiscSpec::Pfifo { limit: 5 }, TxPolicy::default());
+    let bench = shared(QdiscSpec::Pfifo { limit: 5 }, TxPolicy::default());
     let sender = bench.clone();
-    record.room.store(0, Ordering::Relaxed);
-    *hook.lock().unwrap() = Some(Box::new(move || {
+    bench.set_capacity(0);
+    bench.scripts[0].on_next_call(move || {
         for mark in 1..=20 {
-            let result = sender.send(mark..mark + 1, |_| 0, Time::ZERO);
+            let result = sender.send([mark]);
             assert_eq!(result, XmitResult::Success, "left to the owner");
         }
-    }));
-    assert_eq!(bench.send(0..1, |_| 0, Time::ZERO), XmitResult::Success);
+    });
+    assert_eq!(bench.send([0]), XmitResult::Success);
     assert_eq!(bench.device.stats().drops, [(DropReason::QdiscLimit, 15)]);
-    assert_eq!(bench.send(21..22, |_| 0, Time::ZERO), XmitResult::Drop);
+    assert_eq!(bench.send([21]), XmitResult::Drop);
     bench.check(22);
 }
 
-/// INV-TX-9: a queue that drops an old packet for a new one says congestion (`NET_XMIT_CN`); one that
-/// refuses a large frame says that it was dropped, however many wire packets that were.
+/// INV-TX-9: a queue that drops an old packet for a new one says congestion (`NET_XMIT_CN`); one
+/// that refuses a large frame says that it was dropped, however many wire packets that were.
 #[test]
 fn inv_tx_9_head_drop_is_congestion_and_a_large_frame_is_one() {
-    let (bench, record, _) = hooked(QdiscSpec::PfifoHeadDrop { limit: 2 }, TxPolicy::default());
-    record.room.store(0, Ordering::Relaxed);
-    let results: Vec<_> = (0..4)
-        .map(|mark| bench.send(mark..mark + 1, |_| 0, Time::ZERO))
-        .collect();
+    let bench = shared(QdiscSpec::PfifoHeadDrop { limit: 2 }, TxPolicy::default());
+    bench.set_capacity(0);
+    let results: Vec<_> = (0..4).map(|mark| bench.send([mark])).collect();
     // The first is the driver's by now.
     assert_eq!(results[..3], [XmitResult::Success; 3]);
     assert_eq!(results[3], XmitResult::Congestion);
-    let (bench, _, _) = hooked(QdiscSpec::Pfifo { limit: 0 }, TxPolicy::default());
+    let bench = shared(QdiscSpec::Pfifo { limit: 0 }, TxPolicy::default());
     let mut large = bench.packet(0, 1);
-    large.set_gso(Some(softnet::wire::Gso {
-        kind: softnet::wire::GsoKind::TcpV4,
-        size: 10,
-        segments: 5,
-        header_len: 50,
-        ecn: false,
-    }));
-    assert_eq!(
-        bench.device.transmit(large.into(), Time::ZERO),
-        XmitResult::Drop
-    );
+    large.set_gso(Some(gso(10, 5, 50)));
+    let result = bench.device.transmit(large.into(), Time::ZERO);
+    assert_eq!(result, XmitResult::Drop);
 }
 
 /// An event loop does not yield: it is told that much is due, and loses nothing.
@@ -151,11 +125,11 @@ fn who_does_not_yield_is_told_of_congestion() {
             yields,
             ..TxPolicy::default()
         };
-        let (bench, record, hook) = hooked(QdiscSpec::Pfifo { limit: 1000 }, policy);
+        let bench = shared(QdiscSpec::Pfifo { limit: 1000 }, policy);
         let sender = bench.clone();
-        *hook.lock().unwrap() = Some(Box::new(move || {
+        bench.scripts[0].on_next_call(move || {
             for mark in 1..=200 {
-                let result = sender.send(mark..mark + 1, |_| 0, Time::ZERO);
+                let result = sender.send([mark]);
                 let before = mark as usize - 1;
                 let expected = if before < 128 {
                     XmitResult::Success
@@ -164,58 +138,49 @@ fn who_does_not_yield_is_told_of_congestion() {
                 };
                 assert_eq!(result, expected, "behind {before}");
             }
-        }));
-        bench.send(0..1, |_| 0, Time::ZERO);
+        });
+        bench.send([0]);
         bench.work(Time::ZERO);
-        assert_eq!(record.marks(), (0..=200).collect::<Vec<_>>());
+        assert_eq!(bench.marks(0), (0..=200).collect::<Vec<_>>());
         bench.check(201);
     }
 }
 
-/// What is due in the qdisc counts, too: the list is short while an owner moves packets into the qdisc
-/// faster than the driver takes them. What waits for its rate does not.
+/// What is due in the qdisc counts, too: the list is short while an owner moves packets into the
+/// qdisc faster than the driver takes them. What waits for its rate does not.
 #[test]
 fn what_is_due_in_the_qdisc_counts_as_waiting() {
     let policy = TxPolicy {
         yields: false,
         ..TxPolicy::default()
     };
-    let (bench, _, hook) = hooked(QdiscSpec::Pfifo { limit: 1000 }, policy);
-    bench.send(0..300, |_| 0, Time::ZERO);
+    let bench = shared(QdiscSpec::Pfifo { limit: 1000 }, policy);
+    bench.send(0..300);
     let (sender, seen) = (bench.clone(), Arc::new(Mutex::new(None)));
     let result = seen.clone();
-    *hook.lock().unwrap() = Some(Box::new(move || {
-        *result.lock().unwrap() = Some(sender.send(301..302, |_| 0, Time::ZERO));
-    }));
-    bench.send(300..301, |_| 0, Time::ZERO);
+    bench.scripts[0].on_next_call(move || {
+        *result.lock().unwrap() = Some(sender.send([301]));
+    });
+    bench.send([300]);
     assert_eq!(*seen.lock().unwrap(), Some(XmitResult::Congestion));
     bench.work(Time::ZERO);
     bench.check(302);
 }
 
-/// The orderly end: what threads that go on sending hand over meanwhile is dropped with a reason, and
-/// nothing waits when it returns.
+/// The orderly end: what threads that go on sending hand over meanwhile is dropped with a reason,
+/// and nothing waits when it returns.
 #[test]
 fn a_standalone_device_that_was_stopped_holds_nothing() {
     let pool = pool(4096);
     for served_by in [ServedBy::Senders, ServedBy::Worker] {
-        let (ring, record) = RecordingRing::new();
-        record.room.store(50, Ordering::Relaxed);
-        let config = DeviceConfig {
-            name: "ends".into(),
-            features: Features::default(),
-            policy: TxPolicy {
-                served_by,
-                ..TxPolicy::default()
-            },
-        };
-        let standalone = crate::start(
-            config,
-            QdiscSpec::Pfifo { limit: 1000 },
-            vec![ring],
-            &pool,
-            Clock::monotonic(),
-        );
+        let (ring, script) = ScriptedRing::new();
+        script.set_capacity(50);
+        let config = policy(TxPolicy {
+            served_by,
+            ..TxPolicy::default()
+        });
+        let qdisc = QdiscSpec::Pfifo { limit: 1000 };
+        let standalone = start(config, qdisc, vec![ring], &pool, Clock::monotonic());
         let (device, over) = (standalone.device().clone(), AtomicBool::new(false));
         let offered = std::thread::scope(|scope| {
             let senders: Vec<_> = (0..3)
@@ -243,12 +208,12 @@ fn a_standalone_device_that_was_stopped_holds_nothing() {
     }
 }
 
-/// A shaper whose worker is turned away in every round, as one is that each ring wakes on the sender's
-/// own CPU.
+/// A shaper whose worker is turned away in every round, as one is that each ring wakes on the
+/// sender's own CPU.
 #[derive(Debug)]
 struct Throttled {
     queue: Pfifo,
-    device: Arc<Mutex<Weak<Bench<RecordingRing>>>>,
+    device: Arc<Mutex<Weak<Bench>>>,
     rounds: Arc<AtomicUsize>,
 }
 
@@ -272,11 +237,10 @@ impl Qdisc for Throttled {
     }
 }
 
-/// A round in which nothing may leave charges nothing to the quota. A sender and a worker that it had
-/// woken sent each other round for ever, at the time of the sender's call.
+/// A round in which nothing may leave charges nothing to the quota. A sender and a worker that it
+/// had woken sent each other round for ever, at the time of the sender's call.
 #[test]
 fn a_worker_that_is_turned_away_does_not_keep_a_sender() {
-    let (ring, _) = RecordingRing::new();
     let device = Arc::new(Mutex::new(Weak::new()));
     let rounds = Arc::new(AtomicUsize::new(0));
     let (others, counted) = (device.clone(), rounds.clone());
@@ -287,9 +251,9 @@ fn a_worker_that_is_turned_away_does_not_keep_a_sender() {
             rounds: counted.clone(),
         })
     });
-    let bench = Arc::new(Bench::new(QdiscSpec::Custom(spec), vec![ring]));
+    let bench = shared(QdiscSpec::Custom(spec), TxPolicy::default());
     *device.lock().unwrap() = Arc::downgrade(&bench);
-    bench.send(0..1, |_| 0, Time::ZERO);
+    bench.send([0]);
     *device.lock().unwrap() = Weak::new();
     assert_eq!(rounds.load(Ordering::Relaxed), 2);
     bench.check(1);

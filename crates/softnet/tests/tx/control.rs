@@ -1,23 +1,14 @@
 //! Trees that are changed while packets flow through them.
 
-use super::basic::Bench;
 use super::*;
-use softnet::testing::{Done, frame, wait_for_buffers};
-use softnet::time::Time;
-use softnet_tc::{Handle, PrioSpec, TbfSpec, TreeSpec};
-use std::sync::atomic::{AtomicU64, Ordering};
+use softnet_tc::{Handle, PrioSpec, TreeSpec};
 
 fn handle(text: &str) -> Handle {
     text.parse().unwrap()
 }
 
 fn wide_tbf(limit: u64) -> QdiscSpec {
-    QdiscSpec::Tbf(TbfSpec {
-        rate: 1_000_000_000,
-        burst: u32::MAX.into(),
-        limit,
-        ..TbfSpec::default()
-    })
+    shaped(1_000_000_000, u32::MAX.into(), limit)
 }
 
 fn tree() -> QdiscSpec {
@@ -29,46 +20,35 @@ fn tree() -> QdiscSpec {
     QdiscSpec::Tree(tree)
 }
 
-/// A change lets leave what it frees, and keeps the numbers (INV-Q-8, INV-Q-10).
+/// A change lets leave what it frees, and keeps the counters (INV-Q-8, INV-Q-10).
 #[test]
 fn a_change_frees_what_waits() {
-    let slow = |rate| {
-        QdiscSpec::Tbf(TbfSpec {
-            rate,
-            burst: 200,
-            limit: 10_000,
-            ..TbfSpec::default()
-        })
-    };
-    let bench = Bench::new(slow(1));
+    let slow = |rate| shaped(rate, 200, 10_000);
+    let bench = scripted(slow(1), 1);
     bench.send(0..6);
     bench.work(Time::ZERO);
-    assert_eq!(bench.record.marks(), [0, 1]);
+    assert_eq!(bench.marks(0), [0, 1]);
     bench
         .device
         .change_qdisc(&slow(1_000_000_000), Time::ZERO)
         .unwrap();
     // The bucket is full again, and then fills in no time.
     bench.work(Time::ZERO);
-    bench.device.queues()[0].wake();
-    bench.work(Time(1_000));
-    assert_eq!(bench.record.marks(), [0, 1, 2, 3, 4, 5]);
+    bench.wake(Time(1_000));
+    assert_eq!(bench.marks(0), [0, 1, 2, 3, 4, 5]);
     bench.check(6);
     let wrong = QdiscSpec::Pfifo { limit: 1 };
     assert!(bench.device.change_qdisc(&wrong, Time::ZERO).is_err());
     assert_eq!(bench.device.stats().queues[0].qdisc.packets, 6);
 }
 
-/// Hangs other disciplines below, changes and removes them, over and over, until the senders are done. Nothing is lost uncounted, and every sender's packets leave
-/// in order (INV-TX-1, INV-TX-3, INV-Q-1, BUG-PRIO-1, BUG-TBF-2, BUG-TX-21).
+/// INV-TX-1, INV-TX-3, INV-Q-1, BUG-PRIO-1, BUG-TBF-2, BUG-TX-21: other qdiscs are attached,
+/// changed and removed, over and over, until the senders are done. Nothing is lost uncounted, and
+/// every sender's packets leave in order.
 #[test]
 fn a_tree_is_changed_while_packets_flow() {
-    const SENDERS: u32 = 4;
-    let each: u32 = if cfg!(miri) { 20 } else { 5_000 };
-    let bench = Bench::new(tree());
-    let offered = AtomicU64::new(0);
-    let done = AtomicU64::new(0);
-    let over = AtomicU64::new(0);
+    let each = if cfg!(miri) { 20 } else { 5_000 };
+    let bench = scripted(tree(), 1);
     let change = |step: usize| {
         bench.device.with_qdisc(0, |qdisc, dropped| {
             let tree = qdisc.tree_mut().unwrap();
@@ -131,46 +111,21 @@ fn a_tree_is_changed_while_packets_flow() {
             assert_eq!(classes[0].stats.qlen + lost, before, "step {step}");
         })
     };
-    std::thread::scope(|scope| {
-        for sender in 0..SENDERS {
-            let (bench, offered, done) = (&bench, &offered, &done);
-            scope.spawn(move || {
-                let _done = Done(done);
-                for n in 0..each {
-                    wait_for_buffers(&bench.pool, 64);
-                    let mut packet = frame(&bench.pool, 1, 2, 100, sender << 24 | n);
-                    packet.set_priority([0, 2, 6, 4][sender as usize]);
-                    offered.fetch_add(1, Ordering::Relaxed);
-                    bench.device.transmit(packet.into(), Time::ZERO);
-                }
-            });
-        }
-        scope.spawn(|| {
-            let _over = Done(&over);
-            let mut turn = 0_usize;
-            while done.load(Ordering::Acquire) < u64::from(SENDERS) {
-                turn += 1;
-                bench.record.room.store(turn % 50, Ordering::Relaxed);
-                bench.device.queues()[0].wake();
-                bench.work(Time::ZERO);
-                std::thread::yield_now();
-            }
-        });
-        let mut step = 0;
-        while over.load(Ordering::Acquire) == 0 {
-            change(step);
-            step += 1;
-            std::thread::yield_now();
-        }
-    });
-    bench.record.room.store(usize::MAX, Ordering::Relaxed);
-    bench.device.queues()[0].wake();
-    bench.work(Time::ZERO);
-    bench.check(offered.load(Ordering::Relaxed));
-    assert_eq!(bench.device.stats().queued, 0);
-    let marks = bench.record.marks();
-    for sender in 0..SENDERS {
-        let own = || marks.iter().filter(|&&m| m >> 24 == sender);
-        assert!(own().is_sorted(), "INV-TX-3");
-    }
+    let packets = |sender: u32, n: u32| {
+        let mut packet = bench.packet(0, sender << 24 | n);
+        packet.set_priority([0, 2, 6, 4][sender as usize]);
+        packet.into()
+    };
+    let serve = |turn: usize| {
+        bench.set_capacity(turn % 50);
+        bench.wake(Time::ZERO);
+    };
+    let mut step = 0;
+    let meanwhile = || {
+        change(step);
+        step += 1;
+    };
+    let offered = bench.storm(4, each, packets, serve, meanwhile);
+    bench.finish(offered);
+    bench.assert_order();
 }

@@ -1,176 +1,90 @@
-//! What a driver sees of a queue: whole batches, the end of each, segments in order however little room it has, and nothing freed before its turn
-//! (INV-TX-13, INV-TX-18, BUG-TX-11, BUG-TX-12, BUG-TX-14).
+//! What a driver sees of a queue: whole batches, the end of each, segments in order however little
+//! capacity it has, and nothing freed before its turn (INV-TX-13, INV-TX-18, BUG-TX-11, BUG-TX-12,
+//! BUG-TX-14).
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use super::bench::{BUFFERS, Bench};
 use super::*;
-use softnet::mem::{Packet, PacketList, Pool};
 use softnet::qdisc::{Next, Qdisc, QdiscStats, Verdict};
 use softnet::stats::{DropReason, Dropped};
-use softnet::testing::{frame, packet};
-use softnet::time::Time;
-use softnet::wire::{Gso, GsoKind};
-use softnet_tc::{CustomSpec, QdiscSpec};
+use softnet::testing::{Script, packet};
+use softnet_tc::CustomSpec;
 
-/// What a driver notes.
-#[derive(Debug, Default)]
-struct Notes {
-    /// How many packets lay before it at each call.
-    batches: Vec<usize>,
-    marks: Vec<u32>,
-    /// TCP sequence numbers.
-    sequence: Vec<u32>,
-    /// Packets that the device has not been told of.
-    unnotified: usize,
-    notifications: usize,
-    /// Free buffers at each call.
-    free: Vec<usize>,
+/// How often a driver that holds back its notification until the last packet of a batch, or until
+/// it is full (`xmit_more`), notifies its device: once in each call that takes packets.
+fn notifications(script: &Script) -> usize {
+    script.calls().iter().filter(|call| call.taken > 0).count()
 }
 
-/// A driver that has room for so many packets, and holds back its notification until the last of a batch, or until it is full (`xmit_more`).
-#[derive(Debug)]
-struct NotingRing {
-    notes: Arc<Mutex<Notes>>,
-    room: Arc<AtomicUsize>,
-    pool: Arc<Mutex<Option<Pool>>>,
+/// The size of each batch.
+fn batches(script: &Script) -> Vec<usize> {
+    script.calls().iter().map(|call| call.offered).collect()
 }
 
-impl NotingRing {
-    fn new() -> NotingRing {
-        NotingRing {
-            notes: Arc::default(),
-            room: Arc::new(AtomicUsize::new(usize::MAX)),
-            pool: Arc::default(),
-        }
-    }
-
-    fn twin(&self) -> NotingRing {
-        NotingRing {
-            notes: self.notes.clone(),
-            room: self.room.clone(),
-            pool: self.pool.clone(),
-        }
-    }
-
-    fn notes(&self) -> std::sync::MutexGuard<'_, Notes> {
-        self.notes.lock().unwrap()
-    }
-}
-
-impl TxRing for NotingRing {
-    fn xmit(&mut self, packets: &mut PacketList, sent: &mut Sent) -> Xmit {
-        let mut notes = self.notes.lock().unwrap();
-        notes.batches.push(packets.len());
-        if let Some(pool) = &*self.pool.lock().unwrap() {
-            notes.free.push(pool.stats().free);
-        }
-        while !packets.is_empty() {
-            let take = |n: usize| n.checked_sub(1);
-            let full = self
-                .room
-                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, take)
-                .is_err();
-            if !full {
-                let packet = packets.pop_front().unwrap();
-                sent.packets += packet.wire_packets();
-                sent.bytes += packet.wire_len();
-                notes.marks.push(packet.mark());
-                if let Some(bytes) = packet.data().get(38..42) {
-                    let sequence = u32::from_be_bytes(bytes.try_into().unwrap());
-                    notes.sequence.push(sequence);
-                }
-                notes.unnotified += 1;
-            }
-            if (full || packets.is_empty()) && notes.unnotified > 0 {
-                notes.unnotified = 0;
-                notes.notifications += 1;
-            }
-            if full {
-                return Xmit::Busy;
-            }
-        }
-        Xmit::Complete
-    }
-}
-
-impl Completes for NotingRing {
-    fn complete(&mut self) -> u64 {
-        0
-    }
-}
-
-/// INV-TX-13: the device is told of each batch once, with its last packet, also where the ring or its byte limit ends it early; nothing stays
-/// untold.
+/// INV-TX-13: the device is notified of each batch once, also where the ring or its byte limit
+/// ends it early.
 #[test]
-fn inv_tx_13_the_end_of_each_batch_is_told() {
-    let ring = NotingRing::new();
-    let bench = Bench::new(QdiscSpec::Pfifo { limit: 1000 }, vec![ring.twin()]);
-    let told = || {
-        let notes = ring.notes();
-        assert_eq!(notes.unnotified, 0);
-        notes.notifications
-    };
-    bench.send(0..64, |_| 0, Time::ZERO);
-    assert_eq!(told(), 1);
-    bench.send(64..164, |_| 0, Time::ZERO);
+fn inv_tx_13_the_end_of_each_batch_is_notified() {
+    let bench = scripted(QdiscSpec::Pfifo { limit: 1000 }, 1);
+    let notified = || notifications(&bench.scripts[0]);
+    bench.send(0..64);
+    assert_eq!(notified(), 1);
+    bench.send(64..164);
     bench.work(Time::ZERO);
-    assert_eq!(told(), 3, "64 and 36");
-    ring.room.store(10, Ordering::Relaxed);
-    bench.send(164..200, |_| 0, Time::ZERO);
-    assert_eq!(told(), 4, "ten before the ring was full");
-    ring.room.store(usize::MAX, Ordering::Relaxed);
-    bench.device.queues()[0].wake();
-    bench.work(Time::ZERO);
-    assert_eq!(told(), 5, "the rest at once, not one by one");
+    assert_eq!(notified(), 3, "64 and 36");
+    bench.set_capacity(10);
+    bench.send(164..200);
+    assert_eq!(notified(), 4, "ten before the ring was full");
+    bench.resume(Time::ZERO);
+    assert_eq!(notified(), 5, "the rest at once, not one by one");
     bench.check(200);
 
     // Several rings: once for each that has a share, though the packets alternate.
-    let rings: Vec<_> = (0..3).map(|_| NotingRing::new()).collect();
-    let twins = rings.iter().map(NotingRing::twin).collect();
-    let bench = Bench::new(QdiscSpec::Pfifo { limit: 1000 }, twins);
-    bench.send(0..64, |mark| (mark % 2) as u16, Time::ZERO);
-    for (ring, told) in rings.iter().zip([1, 1, 0]) {
-        let notes = ring.notes();
-        assert_eq!((notes.notifications, notes.unnotified), (told, 0));
-        assert_eq!(notes.batches.len(), told, "and called for nothing else");
+    let bench = scripted(QdiscSpec::Pfifo { limit: 1000 }, 3);
+    bench.send_to(|mark| (mark % 2) as u16, 0..64, Time::ZERO);
+    for (script, notified) in bench.scripts.iter().zip([1, 1, 0]) {
+        assert_eq!(notifications(script), notified);
+        assert_eq!(
+            script.calls().len(),
+            notified,
+            "and called for nothing else"
+        );
     }
 
     // A byte limit ends the batch: of 64 packets 6 go in.
-    let ring = NotingRing::new();
+    let (ring, script) = ScriptedRing::new();
     let bounds = DqlBounds { min: 500, max: 500 };
-    let limited = ByteLimited::new(ring.twin(), bounds, Time::ZERO);
-    let bench = Bench::new(QdiscSpec::Pfifo { limit: 1000 }, vec![limited]);
-    bench.send(0..64, |_| 0, Time::ZERO);
-    let notes = ring.notes();
-    assert_eq!((notes.marks.len(), notes.unnotified), (6, 0));
-    assert_eq!(notes.notifications, 1);
+    let limited = ByteLimited::new(ring, bounds, Time::ZERO);
+    let bench = with_rings(QdiscSpec::Pfifo { limit: 1000 }, vec![limited]);
+    bench.send(0..64);
+    assert_eq!((script.sent().len(), notifications(&script)), (6, 1));
 }
 
-/// BUG-TX-14: a batch is never larger than what is left of the quota, and what a full ring gave back is offered again in one piece.
+/// BUG-TX-14: a batch is never larger than the quota that is left, and what a full ring gave back
+/// is offered again in one piece.
 #[test]
 fn bug_tx_14_batches_are_bounded_by_the_quota_that_is_left() {
-    let ring = NotingRing::new();
-    let bench = Bench::new(QdiscSpec::Pfifo { limit: 2000 }, vec![ring.twin()]);
-    bench.send(0..1000, |_| 0, Time::ZERO);
+    let bench = scripted(QdiscSpec::Pfifo { limit: 2000 }, 1);
+    let script = &bench.scripts[0];
+    bench.send(0..1000);
     bench.work(Time::ZERO);
-    assert_eq!(ring.notes().batches.iter().max(), Some(&RUN_QUOTA));
-    assert_eq!(ring.notes().batches.iter().sum::<usize>(), 1000);
+    assert_eq!(batches(script).iter().max(), Some(&RUN_QUOTA));
+    assert_eq!(batches(script).iter().sum::<usize>(), 1000);
 
-    // Whoever tries again pays with his quota: 40 of 50 come back, and of what waits behind them only 24 leave in the same run.
-    ring.notes().batches.clear();
-    ring.room.store(10, Ordering::Relaxed);
-    bench.send(1000..1050, |_| 0, Time::ZERO);
-    bench.send(1050..1250, |_| 0, Time::ZERO);
-    ring.room.store(usize::MAX, Ordering::Relaxed);
+    // Requeued packets are charged to the quota, too: 40 of 50 come back, and only 24 of those
+    // behind them leave in the same run.
+    script.calls().clear();
+    bench.set_capacity(10);
+    bench.send(1000..1050);
+    bench.send(1050..1250);
+    bench.set_capacity(usize::MAX);
     bench.device.queues()[0].wake();
     let _ = bench.device.run_from_worker(0, RUN_QUOTA, Time::ZERO);
-    assert_eq!(ring.notes().batches, [50, 40, 24]);
+    assert_eq!(batches(script), [50, 40, 24]);
     let _ = bench.device.run_from_worker(0, 10, Time::ZERO);
-    assert_eq!(ring.notes().batches.last(), Some(&10));
+    assert_eq!(batches(script).last(), Some(&10));
     bench.work(Time::ZERO);
-    assert_eq!(ring.notes().marks, (0..1250).collect::<Vec<_>>());
+    assert_eq!(bench.marks(0), (0..1250).collect::<Vec<_>>());
     bench.check(1250);
 }
 
@@ -189,26 +103,27 @@ fn large(pool: &Pool, first: u32, segments: u16) -> Packet {
     assert!(large.append(&bytes));
     large.set_mark(first);
     large.set_queue(Some(0));
-    large.set_gso(Some(Gso {
-        kind: GsoKind::TcpV4,
-        ecn: false,
-        size: SEGMENT,
-        segments,
-        header_len: 54,
-    }));
+    large.set_gso(Some(gso(SEGMENT, segments, 54)));
     large
 }
 
-/// BUG-TX-11, BUG-TX-12: the driver's room ends in the middle of a large frame that was cut into segments, at every place there is. All that it did not take
-/// comes again, in order, and nothing that was sent.
+/// BUG-TX-11, BUG-TX-12: the driver's capacity ends in the middle of a large frame that was
+/// segmented, at every place there is. All that it did not take comes again, in order, and nothing
+/// that was sent.
 #[test]
 fn bug_tx_11_12_segments_are_requeued_whole_and_in_order() {
     for rings in [1, 2] {
         for step in 1..=13 {
-            let ring = NotingRing::new();
-            let twins: Vec<_> = (0..rings).map(|_| ring.twin()).collect();
-            let bench = Bench::new(QdiscSpec::Pfifo { limit: 1000 }, twins);
-            ring.room.store(0, Ordering::Relaxed);
+            let (_, script) = ScriptedRing::new();
+            let twins = (0..rings).map(|_| ScriptedRing::following(&script));
+            let bench = with_rings(QdiscSpec::Pfifo { limit: 1000 }, twins.collect());
+            let sequence = Arc::new(Mutex::new(Vec::new()));
+            let seen = sequence.clone();
+            script.set_sink(move |packet| {
+                let bytes = packet.data()[38..42].try_into().unwrap();
+                seen.lock().unwrap().push(u32::from_be_bytes(bytes));
+            });
+            script.set_capacity(0);
             let count = |frame: u32| (frame * 3 % 7 + 2) as u16;
             let mut expected = Vec::new();
             for frame in 0..6_u32 {
@@ -225,16 +140,15 @@ fn bug_tx_11_12_segments_are_requeued_whole_and_in_order() {
                 assert_eq!((stats.tx_packets, stats.queued), (sent, all - sent));
                 // INV-TX-6: bytes are symmetrical for segments; each is 154 bytes long.
                 assert_eq!(stats.qdisc().backlog, 154 * (all - sent));
-                ring.room.store(step, Ordering::Relaxed);
-                bench.device.queues()[0].wake();
-                bench.work(Time::ZERO);
+                script.set_capacity(step);
+                bench.wake(Time::ZERO);
                 sent = (sent + step as u64).min(all);
             }
             let stats = bench.device.stats();
             assert_eq!((stats.tx_packets, stats.queued), (all, 0));
             assert_eq!((stats.dropped(), stats.qdisc().backlog), (0, 0));
             assert_eq!(stats.qdisc().packets, all, "INV-TX-17");
-            assert_eq!(ring.notes().sequence, expected);
+            assert_eq!(*sequence.lock().unwrap(), expected);
             assert_eq!(bench.pool.stats().free, BUFFERS);
         }
     }
@@ -280,30 +194,30 @@ impl Qdisc for Thirds {
     }
 }
 
-/// INV-TX-18: what is dropped in a run, at enqueue, at dequeue or because it does not fit the device, is freed after the driver has had what it gets: nobody's
-/// packet waits for another's to be freed.
+/// INV-TX-18: what is dropped in a run, at enqueue, at dequeue or because it does not fit the
+/// device, is freed after the driver was served: nobody's packet waits for another's to be freed.
 #[test]
 fn inv_tx_18_drops_are_freed_after_the_driver_was_served() {
-    let ring = NotingRing::new();
-    let bench = Bench::new(QdiscSpec::default(), vec![ring.twin()]);
+    let bench = scripted(QdiscSpec::default(), 1);
     let thirds = CustomSpec::new("thirds", |_| Box::new(Thirds::default()));
-    let thirds = QdiscSpec::Custom(thirds);
-    bench.device.set_qdisc(&thirds, Time::ZERO).unwrap();
+    bench.set(&QdiscSpec::Custom(thirds));
     bench.work(Time::ZERO);
-    *ring.pool.lock().unwrap() = Some(bench.pool.clone());
+    let free = Arc::new(Mutex::new(Vec::new()));
+    let (seen, pool) = (free.clone(), bench.pool.clone());
+    bench.scripts[0].on_call(move || seen.lock().unwrap().push(pool.stats().free));
     let mut list: PacketList = (0..30).map(|m| bench.packet(0, m)).collect();
     // Two of the last third are too long for the device.
     for mark in [32, 35] {
         list.push_back(frame(&bench.pool, 1, 2, 1600, mark));
     }
     bench.device.transmit(list, Time::ZERO);
-    let notes = ring.notes();
-    assert_eq!(notes.free, [BUFFERS - 32], "none was freed before");
-    assert_eq!(notes.marks, (0..10).map(|n| 3 * n + 2).collect::<Vec<_>>());
-    let stats = bench.device.stats();
     assert_eq!(
-        stats.drops,
-        [(DropReason::QdiscLimit, 20), (DropReason::Mtu, 2)]
+        *free.lock().unwrap(),
+        [BUFFERS - 32],
+        "none was freed before"
     );
+    assert!(bench.marks(0).into_iter().eq((0..10).map(|n| 3 * n + 2)));
+    let drops = bench.device.stats().drops;
+    assert_eq!(drops, [(DropReason::QdiscLimit, 20), (DropReason::Mtu, 2)]);
     assert_eq!(bench.pool.stats().free, BUFFERS, "and all afterwards");
 }

@@ -1,16 +1,12 @@
-//! Large frames for drivers that do not segment: cut in chunks, within the quota of a run.
+//! Large frames for drivers that do not segment: segmented in chunks, within the quota of a run.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::bench::{BUFFERS, Bench};
 use super::*;
-use softnet::mem::{Packet, PacketList, Pool};
 use softnet::offload::segment;
 use softnet::stats::DropReason;
-use softnet::testing::{RecordingRing, large_pool, large_tcp};
-use softnet::time::Time;
-use softnet_tc::{QdiscSpec, TbfSpec};
+use softnet::testing::{large_pool, large_tcp};
 
 const LATER: Time = Time(1 << 40);
 
@@ -21,55 +17,20 @@ fn largest(large: &Pool, mark: u32) -> Packet {
     packet
 }
 
-/// Takes everything, and notes the most buffers that were in use meanwhile, and the longest batch.
-#[derive(Clone, Default)]
-struct Meter {
-    pool: Option<Pool>,
-    used: Arc<AtomicUsize>,
-    batch: Arc<AtomicUsize>,
-}
-
-impl TxRing for Meter {
-    fn xmit(&mut self, packets: &mut PacketList, sent: &mut Sent) -> Xmit {
-        if let Some(pool) = &self.pool {
-            let used = BUFFERS - pool.stats().free;
-            self.used.fetch_max(used, Ordering::Relaxed);
-        }
-        self.batch.fetch_max(packets.len(), Ordering::Relaxed);
-        sent.packets += packets.wire_packets();
-        sent.bytes += packets.iter().map(Packet::wire_len).sum::<u64>();
-        drop(packets.take());
-        Xmit::Complete
-    }
-}
-
-/// One frame of 8,125 segments stretched a run to as many: with a queue that other workers and ports waited for, and all buffers of the pool.
+/// One frame of 8,125 segments stretched a run to as many: other workers and ports waited for the
+/// queue, and it took all buffers of the pool.
 #[test]
 fn a_run_cuts_no_more_than_its_quota_and_takes_no_more_buffers() {
-    let tbf = TbfSpec {
-        rate: 1_000_000_000,
-        burst: 10_000,
-        limit: 10_000_000,
-        ..TbfSpec::default()
-    };
+    let tbf = shaped(1_000_000_000, 10_000, 10_000_000);
     let pfifo = QdiscSpec::Pfifo { limit: 100 };
-    for qdisc in [
-        QdiscSpec::Noqueue,
-        QdiscSpec::default(),
-        pfifo,
-        QdiscSpec::Tbf(tbf),
-    ] {
+    for qdisc in [QdiscSpec::Noqueue, QdiscSpec::default(), pfifo, tbf] {
         let large = large_pool(8);
-        let meter = Meter::default();
-        let mut bench = Bench::new(qdisc, vec![Meter::default()]);
-        let ring = Meter {
-            pool: Some(bench.pool.clone()),
-            ..meter.clone()
-        };
-        Arc::get_mut(&mut bench.device)
-            .unwrap()
-            .replace_rings(vec![ring]);
-        bench.work(Time::ZERO);
+        let bench = scripted(qdisc, 1);
+        let most = Arc::new(AtomicUsize::new(0));
+        let (seen, pool) = (most.clone(), bench.pool.clone());
+        bench.scripts[0].on_call(move || {
+            seen.fetch_max(BUFFERS - pool.stats().free, Ordering::Relaxed);
+        });
         let _ = bench.device.transmit(largest(&large, 0).into(), Time::ZERO);
         let mut sent = bench.device.stats().tx_packets;
         assert!(sent <= RUN_QUOTA as u64, "the sender's call sent {sent}");
@@ -86,47 +47,49 @@ fn a_run_cuts_no_more_than_its_quota_and_takes_no_more_buffers() {
                 break;
             }
         }
-        let used = meter.used.load(Ordering::Relaxed);
+        let used = most.load(Ordering::Relaxed);
         assert!(used <= 64, "{used} buffers at once");
-        assert!(meter.batch.load(Ordering::Relaxed) <= 64);
+        assert!(
+            bench.scripts[0]
+                .calls()
+                .iter()
+                .all(|call| call.offered <= 64)
+        );
         assert_eq!(bench.device.stats().dropped(), 0);
         assert_eq!((bench.pool.stats().free, large.stats().free), (BUFFERS, 8));
     }
 }
 
-/// What the driver refuses of a chunk leaves first, then the rest of the frame, then what came later; all of it is counted as queued meanwhile.
+/// What the driver refuses of a chunk leaves first, then the rest of the frame, then what came
+/// later; all of it is counted as queued meanwhile.
 #[test]
 fn a_driver_that_is_full_in_the_middle_of_a_frame() {
     let large = large_pool(8);
-    let (ring, record) = RecordingRing::new();
-    let bench = Bench::new(QdiscSpec::default(), vec![ring]);
-    record.room.store(10, Ordering::Relaxed);
+    let bench = scripted(QdiscSpec::default(), 1);
+    bench.set_capacity(10);
     let _ = bench
         .device
         .transmit(large_tcp(&large, 200 * 100, 100, 1).into(), Time::ZERO);
     bench.work(Time::ZERO);
-    let _ = bench.send(2..3, |_| 0, Time::ZERO);
+    let _ = bench.send([2]);
     let stats = bench.device.stats();
     assert_eq!((stats.tx_packets, stats.queued), (10, 191));
     // 54 that the driver gave back, the frame, and the packet behind it.
     let total = stats.qdisc();
     assert_eq!((total.qlen, total.requeues), (54 + 1 + 1, 54));
     assert_eq!(total.backlog, 190 * 154 + 100);
-    record.room.store(usize::MAX, Ordering::Relaxed);
-    bench.device.queues()[0].wake();
-    bench.work(Time::ZERO);
-    let marks: Vec<u32> = record.sent.lock().unwrap().iter().map(|s| s.0).collect();
-    assert_eq!(marks, [vec![1; 200], vec![2]].concat());
+    bench.resume(Time::ZERO);
+    assert_eq!(bench.marks(0), [vec![1; 200], vec![2]].concat());
     bench.check(201);
 }
 
-/// A half-segmented frame survives a change of the discipline, and is counted where the device is taken down.
+/// A half-segmented frame survives a change of the qdisc, and is counted where the device goes
+/// down.
 #[test]
 fn a_half_segmented_frame_is_neither_lost_nor_sent_twice() {
     for down in [false, true] {
         let large = large_pool(8);
-        let (ring, record) = RecordingRing::new();
-        let bench = Bench::new(QdiscSpec::default(), vec![ring]);
+        let bench = scripted(QdiscSpec::default(), 1);
         let _ = bench.device.transmit(largest(&large, 1).into(), Time::ZERO);
         assert_eq!(bench.device.stats().queued, 8125 - 64);
         if down {
@@ -135,9 +98,9 @@ fn a_half_segmented_frame_is_neither_lost_nor_sent_twice() {
             assert_eq!(drops, [(DropReason::QdiscReset, 8125 - 64)]);
         } else {
             let pfifo = QdiscSpec::Pfifo { limit: 10 };
-            bench.device.set_qdisc(&pfifo, Time::ZERO).unwrap();
+            bench.set(&pfifo);
             bench.work(Time::ZERO);
-            assert_eq!(record.sent.lock().unwrap().len(), 8125);
+            assert_eq!(bench.scripts[0].sent().len(), 8125);
         }
         let stats = bench.device.stats();
         assert_eq!(stats.tx_packets + stats.dropped(), 8125);
@@ -145,23 +108,20 @@ fn a_half_segmented_frame_is_neither_lost_nor_sent_twice() {
     }
 }
 
-/// A half-segmented frame goes along where rings and packets are shared out anew, and is continued where it was.
+/// A half-segmented frame goes along where rings and packets are shared out anew, and is continued
+/// where it was.
 #[test]
 fn a_half_segmented_frame_moves_to_another_queue() {
     let large = large_pool(8);
-    let (rings, records): (Vec<_>, Vec<_>) = (0..2).map(|_| RecordingRing::new()).unzip();
-    let bench = Bench::new(QdiscSpec::Pfifo { limit: 10 }, rings);
+    let bench = scripted(QdiscSpec::Pfifo { limit: 10 }, 2);
     let mut frame = largest(&large, 1);
     frame.set_queue(Some(1));
     let _ = bench.device.transmit(frame.into(), Time::ZERO);
     assert_eq!(bench.device.stats().queued, 8125 - 64);
-    bench
-        .device
-        .set_qdisc(&QdiscSpec::default(), Time::ZERO)
-        .unwrap();
+    bench.set(&QdiscSpec::default());
     assert_eq!(bench.device.stats().queued, 8125 - 64);
     bench.work(Time::ZERO);
-    let sent = |n: usize| records[n].sent.lock().unwrap().len();
+    let sent = |n: usize| bench.scripts[n].sent().len();
     assert_eq!((sent(0), sent(1)), (0, 8125));
     let stats = bench.device.stats();
     assert_eq!(
@@ -170,12 +130,12 @@ fn a_half_segmented_frame_moves_to_another_queue() {
     );
 }
 
-/// A pool that has no buffer in the middle of a frame costs the rest of that frame, counted, and nothing else.
+/// A pool that has no buffer in the middle of a frame costs the rest of that frame, counted, and
+/// nothing else.
 #[test]
 fn no_buffer_in_the_middle_of_a_frame() {
     let large = large_pool(8);
-    let (ring, _) = RecordingRing::new();
-    let bench = Bench::new(QdiscSpec::default(), vec![ring]);
+    let bench = scripted(QdiscSpec::default(), 1);
     let _ = bench.device.transmit(largest(&large, 1).into(), Time::ZERO);
     let mut all = PacketList::new();
     bench.pool.alloc_bulk(BUFFERS, &mut all);
@@ -190,22 +150,26 @@ fn no_buffer_in_the_middle_of_a_frame() {
     assert_eq!(bench.device.stats().tx_packets, 64 + 6);
 }
 
+/// A device whose driver takes large TCP frames.
+fn tso(qdisc: QdiscSpec) -> Bench {
+    let tso = features(Features {
+        tso4: true,
+        checksum: true,
+        ..Features::default()
+    });
+    configured(tso, qdisc, 1).unwrap()
+}
+
 /// Frames that the driver takes in one piece are charged as what they stand for, too.
 #[test]
 fn a_run_is_charged_in_wire_packets() {
     let large = large_pool(16);
-    let (ring, record) = RecordingRing::new();
-    let features = Features {
-        tso4: true,
-        checksum: true,
-        ..Features::default()
-    };
-    let bench = Bench::with_features(QdiscSpec::default(), vec![ring], features);
+    let bench = tso(QdiscSpec::default());
     let frames: PacketList = (0..10)
         .map(|n| large_tcp(&large, 45 * 1400, 1400, n))
         .collect();
     let _ = bench.device.transmit(frames, Time::ZERO);
-    let sent = || record.sent.lock().unwrap().len();
+    let sent = || bench.scripts[0].sent().len();
     assert_eq!(sent(), 2, "45 and 90 of 64");
     let _ = bench.device.run_from_worker(0, RUN_QUOTA, Time::ZERO);
     assert_eq!(sent(), 4);
@@ -219,20 +183,9 @@ fn a_run_is_charged_in_wire_packets() {
 #[test]
 fn segments_merge_for_a_driver_without_uso() {
     let large = large_pool(8);
-    let tbf = TbfSpec {
-        rate: 1_000_000_000,
-        burst: 10_000,
-        limit: 10_000_000,
-        ..TbfSpec::default()
-    };
-    for qdisc in [QdiscSpec::default(), QdiscSpec::Tbf(tbf)] {
-        let (ring, record) = RecordingRing::new();
-        let features = Features {
-            tso4: true,
-            checksum: true,
-            ..Features::default()
-        };
-        let bench = Bench::with_features(qdisc, vec![ring], features);
+    let tbf = shaped(1_000_000_000, 10_000, 10_000_000);
+    for qdisc in [QdiscSpec::default(), tbf] {
+        let bench = tso(qdisc);
         let mut segments = PacketList::new();
         let frame = large_tcp(&large, 3 * 1000, 1000, 7);
         let len = frame.len();
@@ -245,7 +198,7 @@ fn segments_merge_for_a_driver_without_uso() {
         // The frame came without the seed of its checksum.
         segments.for_each_mut(|packet| packet.set_checksum_verified(true));
         let _ = bench.device.transmit(segments, Time::ZERO);
-        assert_eq!(*record.sent.lock().unwrap(), [(7, len)]);
+        assert_eq!(*bench.scripts[0].sent(), [(7, len)]);
         assert_eq!(bench.device.stats().tx_packets, 3);
     }
 }

@@ -3,7 +3,6 @@
 #![cfg(not(loom))]
 
 mod basic;
-mod bench;
 mod bound;
 #[cfg(not(miri))]
 mod bug;
@@ -23,26 +22,60 @@ mod stress;
 #[cfg(not(miri))]
 mod transmit;
 
-use std::sync::Arc;
-
-use softnet::mem::Pool;
-use softnet::time::Clock;
+use softnet::mem::{Packet, PacketList, Pool};
+use softnet::testing::{ScriptedRing, config, frame, pool};
+use softnet::time::{Clock, Time};
 use softnet::tx::*;
-use softnet_tc::{AnyQdisc, QdiscSpec, SetQdisc, SpecError};
+use softnet::wire::{Gso, GsoKind};
+use softnet_tc::{AnyQdisc, QdiscSpec, SetQdisc, SpecError, TbfSpec};
 
-type Device<R> = softnet::tx::Device<R, AnyQdisc>;
+type Bench<R = ScriptedRing> = softnet::testing::Bench<AnyQdisc, R>;
 type Standalone<R> = softnet::tx::Standalone<R, AnyQdisc>;
 
-/// A device; `workers` as for [`softnet::tx::Device::new`].
-fn new_device<R: TxRing>(
-    config: DeviceConfig,
-    qdisc: QdiscSpec,
-    rings: Vec<R>,
-    pool: &Pool,
-    workers: &[(Arc<Notifier>, usize)],
-) -> Result<Device<R>, SpecError> {
-    let qdiscs = qdisc.instances(rings.len(), pool)?;
-    Ok(Device::new(config, rings, qdiscs, pool, workers))
+/// Packets of a bench's pool.
+const BUFFERS: usize = 4096;
+
+/// A device with scripted rings.
+fn scripted(qdisc: QdiscSpec, queues: usize) -> Bench {
+    configured(config("bench"), qdisc, queues).expect("a qdisc")
+}
+
+fn configured(config: DeviceConfig, qdisc: QdiscSpec, queues: usize) -> Result<Bench, SpecError> {
+    let pool = pool(BUFFERS);
+    let qdiscs = qdisc.instances(queues, &pool)?;
+    Ok(Bench::scripted(config, qdiscs, &pool))
+}
+
+/// A device with other rings.
+fn with_rings<R: TxRing>(qdisc: QdiscSpec, rings: Vec<R>) -> Bench<R> {
+    let pool = pool(BUFFERS);
+    let qdiscs = qdisc.instances(rings.len(), &pool).expect("a qdisc");
+    Bench::new(config("bench"), rings, qdiscs, &pool)
+}
+
+fn policy(policy: TxPolicy) -> DeviceConfig {
+    DeviceConfig {
+        policy,
+        ..config("bench")
+    }
+}
+
+fn features(features: Features) -> DeviceConfig {
+    DeviceConfig {
+        features,
+        ..config("bench")
+    }
+}
+
+/// Sets another root qdisc.
+trait Set {
+    fn set(&self, qdisc: &QdiscSpec);
+}
+
+impl<R: TxRing> Set for Bench<R> {
+    fn set(&self, qdisc: &QdiscSpec) {
+        self.device.set_qdisc(qdisc, Time::ZERO).expect("a qdisc");
+    }
 }
 
 /// A standalone device.
@@ -55,4 +88,39 @@ fn start<R: TxRing + 'static>(
 ) -> Standalone<R> {
     let qdiscs = qdisc.instances(rings.len(), pool).expect("a qdisc");
     Standalone::start(config, rings, qdiscs, pool, clock).expect("a thread")
+}
+
+/// A token bucket.
+fn shaped(rate: u64, burst: u64, limit: u64) -> QdiscSpec {
+    QdiscSpec::Tbf(TbfSpec {
+        rate,
+        burst,
+        limit,
+        ..TbfSpec::default()
+    })
+}
+
+/// A packet of 100 bytes of a flow.
+fn flow(pool: &Pool, hash: u32, priority: u32, mark: u32) -> Packet {
+    let mut packet = frame(pool, 1, 2, 100, mark);
+    packet.set_flow_hash(hash);
+    packet.set_priority(priority);
+    packet
+}
+
+/// Packets of one flow each.
+fn flows(pool: &Pool, marks: impl IntoIterator<Item = u32>) -> PacketList {
+    let flow = |mark: u32| flow(pool, mark.wrapping_mul(0x9E37_79B9), 0, mark);
+    marks.into_iter().map(flow).collect()
+}
+
+/// Metadata of a large TCP frame.
+fn gso(size: u16, segments: u16, header_len: u16) -> Gso {
+    Gso {
+        kind: GsoKind::TcpV4,
+        ecn: false,
+        size,
+        segments,
+        header_len,
+    }
 }

@@ -1,66 +1,14 @@
 //! `mq` and `mqprio` over a device with several queues: INV-MQ-1 to -3, BUG-PF-4, BUG-TX-26.
 
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
-
 use super::*;
-use softnet::mem::{PacketList, Pool};
 use softnet::stats::DropReason;
-use softnet::testing::{NoWake, Record, RecordingRing, frame, pool};
-use softnet::time::Time;
-use softnet_tc::{MqSpec, MqprioSpec, QdiscSpec, SpecError, TbfSpec};
+use softnet_tc::{MqSpec, MqprioSpec};
 
-struct Bench {
-    device: Device<RecordingRing>,
-    records: Vec<Arc<Record>>,
-    pool: Pool,
-}
-
-impl Bench {
-    fn new(qdisc: QdiscSpec, queues: usize) -> Result<Bench, SpecError> {
-        let pool = pool(1024);
-        let notifier = Arc::new(Notifier::new(queues, Arc::new(NoWake)));
-        let homes: Vec<_> = (0..queues).map(|n| (notifier.clone(), n)).collect();
-        let (rings, records): (Vec<_>, Vec<_>) = (0..queues).map(|_| RecordingRing::new()).unzip();
-        let config = DeviceConfig {
-            name: "t0".into(),
-            features: Features::default(),
-            policy: TxPolicy::default(),
-        };
-        let device = new_device(config, qdisc, rings, &pool, &homes)?;
-        Ok(Bench {
-            device,
-            records,
-            pool,
-        })
-    }
-
-    /// Sends `count` packets of one priority, each of a flow of its own.
-    fn send(&self, priority: u32, count: u32) {
-        let list: PacketList = (0..count)
-            .map(|n| {
-                let mut p = frame(&self.pool, 1, 2, 100, priority << 16 | n);
-                p.set_flow_hash(n.wrapping_mul(0x9E37_79B9));
-                p.set_priority(priority);
-                p
-            })
-            .collect();
-        self.device.transmit(list, Time::ZERO);
-    }
-
-    /// Packets sent by each queue.
-    fn sent(&self) -> Vec<usize> {
-        self.records.iter().map(|r| r.marks().len()).collect()
-    }
-}
-
-fn shaped(limit: u64) -> QdiscSpec {
-    QdiscSpec::Tbf(TbfSpec {
-        rate: 1000,
-        burst: 500,
-        limit,
-        ..TbfSpec::default()
-    })
+/// Sends `count` packets of one priority, each of a flow of its own.
+fn send(bench: &Bench, priority: u32, count: u32) {
+    let mut list = flows(&bench.pool, 0..count);
+    list.for_each_mut(|packet| packet.set_priority(priority));
+    bench.device.transmit(list, Time::ZERO);
 }
 
 fn mqprio() -> MqprioSpec {
@@ -78,18 +26,19 @@ fn mqprio() -> MqprioSpec {
     }
 }
 
-/// INV-MQ-1, BUG-PF-4: each queue has its own child, of any kind, and the root's numbers are the sums of theirs.
+/// INV-MQ-1, BUG-PF-4: each queue has its own child, of any kind, and the root's counters are the
+/// sums of theirs.
 #[test]
 fn inv_mq_1_totals_are_the_sums_of_the_children() {
     let mq = MqSpec {
-        children: vec![QdiscSpec::Pfifo { limit: 2 }, shaped(700)],
+        children: vec![QdiscSpec::Pfifo { limit: 2 }, shaped(1000, 500, 700)],
         others: Box::new(QdiscSpec::PfifoFast { limit: 5 }),
     };
-    let bench = Bench::new(QdiscSpec::Mq(mq), 4).unwrap();
-    for record in [&bench.records[0], &bench.records[2]] {
-        record.room.store(0, Ordering::Relaxed);
+    let bench = scripted(QdiscSpec::Mq(mq), 4);
+    for ring in [0, 2] {
+        bench.scripts[ring].set_capacity(0);
     }
-    bench.send(0, 80);
+    send(&bench, 0, 80);
     let stats = bench.device.stats();
     let sent = bench.sent();
     // The bucket of queue 1 alone lets 5 packets of 100 bytes leave; queue 3 is not limited.
@@ -108,27 +57,25 @@ fn inv_mq_1_totals_are_the_sums_of_the_children() {
     );
     assert_eq!(stats.drops.len(), 1);
     assert_eq!(stats.drops[0].0, DropReason::QdiscLimit);
-    // Another discipline takes over what all of them hold, hidden or not.
-    bench
-        .device
-        .set_qdisc(&QdiscSpec::Pfifo { limit: 100 }, Time::ZERO)
-        .unwrap();
+    // Another qdisc takes over what all of them hold, hidden or not.
+    bench.set(&QdiscSpec::Pfifo { limit: 100 });
     let stats = bench.device.stats();
     assert_eq!(80, stats.tx_packets + stats.dropped() + stats.queued);
     assert_eq!(stats.qdisc().qlen, stats.queued);
 }
 
-/// INV-MQ-2: a priority's packets use its class's queues only, also where a receive queue was recorded.
+/// INV-MQ-2: a priority's packets use its class's queues only, also where a receive queue was
+/// recorded.
 #[test]
 fn inv_mq_2_a_priority_takes_the_queues_of_its_class() {
-    let bench = Bench::new(QdiscSpec::Mqprio(mqprio()), 4).unwrap();
-    bench.send(0, 20);
+    let bench = scripted(QdiscSpec::Mqprio(mqprio()), 4);
+    send(&bench, 0, 20);
     assert_eq!(bench.sent(), [20, 0, 0, 0]);
-    bench.send(6, 20);
+    send(&bench, 6, 20);
     let sent = bench.sent();
     assert_eq!((sent[0], sent[1] + sent[2], sent[3]), (20, 20, 0));
     assert!(sent[1] > 0 && sent[2] > 0);
-    bench.send(7, 20);
+    send(&bench, 7, 20);
     let mut recorded = frame(&bench.pool, 1, 2, 100, 0);
     recorded.set_queue(Some(0));
     recorded.set_priority(7);
@@ -139,28 +86,29 @@ fn inv_mq_2_a_priority_takes_the_queues_of_its_class() {
     assert_eq!(stats.qdisc().packets, 61);
 }
 
-/// INV-MQ-3: with the discipline, its classes go.
+/// INV-MQ-3: with the qdisc, its classes go.
 #[test]
 fn inv_mq_3_the_map_goes_with_mqprio() {
-    let bench = Bench::new(QdiscSpec::default(), 4).unwrap();
+    let bench = scripted(QdiscSpec::default(), 4);
     bench
         .device
         .set_qdisc(&QdiscSpec::Mqprio(mqprio()), Time::ZERO)
         .unwrap();
-    bench.send(0, 20);
+    send(&bench, 0, 20);
     assert_eq!(bench.sent(), [20, 0, 0, 0]);
     bench
         .device
         .set_qdisc(&QdiscSpec::Mq(MqSpec::default()), Time::ZERO)
         .unwrap();
-    bench.send(0, 40);
+    send(&bench, 0, 40);
     assert!(bench.sent().iter().all(|&n| n > 0), "{:?}", bench.sent());
 }
 
-/// BUG-TX-26 (noqueue below a class), queues that are not there, and an `mq` below another: nothing is changed.
+/// BUG-TX-26 (noqueue below a class), queues that are not there, and an `mq` below another:
+/// nothing is changed.
 #[test]
 fn bug_tx_26_wrong_children_are_refused() {
-    let bench = Bench::new(QdiscSpec::Mqprio(mqprio()), 4).unwrap();
+    let bench = scripted(QdiscSpec::Mqprio(mqprio()), 4);
     let below = |child: QdiscSpec| {
         QdiscSpec::Mq(MqSpec {
             children: vec![child],
@@ -184,8 +132,8 @@ fn bug_tx_26_wrong_children_are_refused() {
         result,
         Err(SpecError::Queues(QueueMapError::Beyond { .. }))
     ));
-    assert!(Bench::new(QdiscSpec::Mqprio(far), 4).is_err());
-    bench.send(7, 5);
+    assert!(configured(config("mq"), QdiscSpec::Mqprio(far), 4).is_err());
+    send(&bench, 7, 5);
     assert_eq!(bench.sent(), [0, 0, 0, 5], "the old one still stands");
 }
 
@@ -198,7 +146,7 @@ fn mq_needs_its_queues() {
             ..MqSpec::default()
         })
     };
-    let error = |qdisc, queues| Bench::new(qdisc, queues).err();
+    let error = |qdisc, queues| configured(config("mq"), qdisc, queues).err();
     assert_eq!(error(mq(0), 1), Some(SpecError::OneQueue("mq")));
     let far = SpecError::NoQueue {
         kind: "mq",
@@ -207,9 +155,9 @@ fn mq_needs_its_queues() {
     };
     assert_eq!(error(mq(3), 2), Some(far.clone()));
     assert_eq!(error(mq(2), 2), None);
-    let bench = Bench::new(QdiscSpec::default(), 2).unwrap();
+    let bench = scripted(QdiscSpec::default(), 2);
     assert_eq!(bench.device.set_qdisc(&mq(3), Time::ZERO), Err(far));
-    let one = Bench::new(QdiscSpec::default(), 1).unwrap();
+    let one = scripted(QdiscSpec::default(), 1);
     let map = QdiscSpec::Mqprio(MqprioSpec::default());
     let result = one.device.set_qdisc(&map, Time::ZERO);
     assert_eq!(result, Err(SpecError::OneQueue("mqprio")));
@@ -219,40 +167,31 @@ fn mq_needs_its_queues() {
 /// makes it; the default is one for each queue.
 #[test]
 fn one_pfifo_fast_for_all_queues() {
-    let bench = Bench::new(QdiscSpec::PfifoFast { limit: 10 }, 4).unwrap();
+    let bench = scripted(QdiscSpec::PfifoFast { limit: 10 }, 4);
     assert_eq!(bench.device.per_queue(), None);
-    bench
-        .records
-        .iter()
-        .for_each(|r| r.room.store(0, Ordering::Relaxed));
-    bench.send(0, 40);
+    bench.set_capacity(0);
+    send(&bench, 0, 40);
     let stats = bench.device.stats();
     // The limit is that of all queues together, besides what each ring was offered.
     assert_eq!(stats.queues[0].qdisc.packets, stats.qdisc().packets);
     assert_eq!(stats.qdisc().drops, 30);
-    bench
-        .device
-        .set_qdisc(&QdiscSpec::default(), Time::ZERO)
-        .unwrap();
+    bench.set(&QdiscSpec::default());
     assert_eq!(bench.device.per_queue(), Some(("mq", 4)));
 }
 
 /// A new root qdisc counts from the start; what the device has sent it has sent.
 #[test]
 fn a_new_root_counts_from_the_start() {
-    let bench = Bench::new(QdiscSpec::Pfifo { limit: 9 }, 1).unwrap();
-    bench.send(0, 5);
-    bench.records[0].room.store(0, Ordering::Relaxed);
-    bench.send(0, 20);
+    let bench = scripted(QdiscSpec::Pfifo { limit: 9 }, 1);
+    send(&bench, 0, 5);
+    bench.scripts[0].set_capacity(0);
+    send(&bench, 0, 20);
     let before = bench.device.stats().qdisc();
     assert!(
         before.packets >= 5 && before.drops > 0 && before.requeues > 0,
         "{before:?}"
     );
-    bench
-        .device
-        .set_qdisc(&QdiscSpec::Pfifo { limit: 99 }, Time::ZERO)
-        .unwrap();
+    bench.set(&QdiscSpec::Pfifo { limit: 99 });
     let stats = bench.device.stats();
     let after = stats.qdisc();
     assert_eq!(

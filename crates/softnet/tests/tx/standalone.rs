@@ -1,48 +1,28 @@
 //! Embedding: senders, a helper thread, back-pressure; nothing sticks and nothing is lost.
 
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::*;
-use softnet::mem::PacketList;
 use softnet::stats::DropReason;
-use softnet::testing::{RecordingRing, frame, pool};
-use softnet::time::{Clock, Time};
-use softnet_tc::{QdiscSpec, TbfSpec};
+use softnet::testing::Script;
 
-fn start(
-    qdisc: QdiscSpec,
-) -> (
-    Standalone<RecordingRing>,
-    Arc<softnet::testing::Record>,
-    softnet::mem::Pool,
-) {
+fn start(qdisc: QdiscSpec) -> (Standalone<ScriptedRing>, Arc<Script>, Pool) {
     let pool = pool(2048);
-    let (ring, record) = RecordingRing::new();
-    let config = DeviceConfig {
-        name: "s0".into(),
-        features: Features::default(),
-        policy: TxPolicy::default(),
-    };
-    let out = crate::start(config, qdisc, vec![ring], &pool, Clock::monotonic());
-    (out, record, pool)
+    let (ring, script) = ScriptedRing::new();
+    let clock = Clock::monotonic();
+    let out = super::start(config("standalone"), qdisc, vec![ring], &pool, clock);
+    (out, script, pool)
 }
 
-/// The helper goes on where a rate limit, a quota or a full driver ended a sender's run; with back-pressure no limit is ever reached.
+/// The helper thread goes on where a rate limit, a quota or a full driver ended a sender's run;
+/// with back-pressure no limit is ever reached.
 #[test]
 fn senders_that_wait_for_room_lose_nothing() {
     const SENDERS: u32 = 8;
     let each = if cfg!(miri) { 5 } else { 200 };
-    let tbf = TbfSpec {
-        rate: 20_000_000,
-        burst: 2_000,
-        limit: 100 * 100,
-        peakrate: None,
-        mtu: 0,
-        link: Default::default(),
-    };
-    let (out, record, pool) = start(QdiscSpec::Tbf(tbf));
+    let tbf = shaped(20_000_000, 2_000, 100 * 100);
+    let (out, script, pool) = start(tbf);
     let clock = Clock::monotonic();
     std::thread::scope(|scope| {
         for sender in 0..SENDERS {
@@ -64,7 +44,7 @@ fn senders_that_wait_for_room_lose_nothing() {
         (stats.tx_packets, stats.dropped(), stats.queued),
         (u64::from(SENDERS * each), 0, 0)
     );
-    let marks = record.marks();
+    let marks = script.marks();
     for sender in 0..SENDERS {
         assert!(marks.iter().filter(|&&m| m >> 24 == sender).is_sorted());
     }
@@ -72,8 +52,8 @@ fn senders_that_wait_for_room_lose_nothing() {
 
 #[test]
 fn room_is_refused_in_time_and_given_when_the_driver_wakes() {
-    let (out, record, pool) = start(QdiscSpec::default());
-    record.room.store(0, Ordering::Relaxed);
+    let (out, script, pool) = start(QdiscSpec::default());
+    script.set_capacity(0);
     let queue = &out.device().queues()[0];
     let list: PacketList = (0..10).map(|n| frame(&pool, 1, 2, 100, n)).collect();
     out.device().transmit(list, Clock::monotonic().now());
@@ -84,24 +64,17 @@ fn room_is_refused_in_time_and_given_when_the_driver_wakes() {
     assert!(queue.wait_for_room(11, Duration::ZERO));
     std::thread::scope(|scope| {
         let waiter = scope.spawn(|| queue.wait_for_room(1, Duration::from_secs(20)));
-        record.room.store(usize::MAX, Ordering::Relaxed);
+        script.set_capacity(usize::MAX);
         queue.wake();
         assert!(waiter.join().unwrap());
     });
-    assert_eq!(record.marks(), (0..10).collect::<Vec<_>>());
+    assert_eq!(script.marks(), (0..10).collect::<Vec<_>>());
 }
 
 #[test]
 fn what_cannot_leave_in_time_is_dropped_and_counted() {
-    let slow = TbfSpec {
-        rate: 1,
-        burst: 100,
-        limit: 100_000,
-        peakrate: None,
-        mtu: 0,
-        link: Default::default(),
-    };
-    let (out, _, pool) = start(QdiscSpec::Tbf(slow));
+    let slow = shaped(1, 100, 100_000);
+    let (out, _, pool) = start(slow);
     let list: PacketList = (0..10).map(|n| frame(&pool, 1, 2, 100, n)).collect();
     out.device().transmit(list, Clock::monotonic().now());
     let device = out.device().clone();
@@ -109,37 +82,18 @@ fn what_cannot_leave_in_time_is_dropped_and_counted() {
     assert_eq!(device.stats().drops, [(DropReason::QdiscReset, 9)]);
 }
 
-/// Takes nothing until it is restarted; remembers when that was.
-#[derive(Debug)]
-struct StuckRing(Arc<Mutex<Vec<Time>>>);
-
-impl TxRing for StuckRing {
-    fn xmit(&mut self, packets: &mut PacketList, sent: &mut Sent) -> Xmit {
-        if self.0.lock().unwrap().is_empty() {
-            return Xmit::Busy;
-        }
-        sent.packets += packets.take().wire_packets();
-        Xmit::Complete
-    }
-    fn restart(&mut self, now: Time) {
-        self.0.lock().unwrap().push(now);
-    }
-}
-
-/// The helper restarts a driver that has stopped answering, once and not before its time, although no bell rings. (In virtual time, which flies here; the helper looks
-/// once in a real second.)
+/// The helper thread restarts a driver that has stopped answering, once and not before its time,
+/// though there is no event. (In virtual time, which flies here; the thread looks once in a real
+/// second.)
 #[test]
 fn bug_tx_23_the_helper_restarts_a_driver_that_is_stuck() {
     let pool = pool(64);
-    let restarts = Arc::new(Mutex::new(Vec::new()));
-    let config = DeviceConfig {
-        name: "stuck".into(),
-        features: Features::default(),
-        policy: TxPolicy::default(),
-    };
+    let (ring, script) = ScriptedRing::new();
+    script.set_capacity(0);
+    script.restart_helps();
     let clock = Clock::virtual_at(Time(1_000_000_000));
-    let rings = vec![StuckRing(restarts.clone())];
-    let out = crate::start(config, QdiscSpec::default(), rings, &pool, clock.clone());
+    let qdisc = QdiscSpec::default();
+    let out = super::start(config("stuck"), qdisc, vec![ring], &pool, clock.clone());
     let list: PacketList = (0..5).map(|n| frame(&pool, 1, 2, 100, n)).collect();
     let stopped = clock.now();
     out.device().transmit(list, stopped);
@@ -154,7 +108,7 @@ fn bug_tx_23_the_helper_restarts_a_driver_that_is_stuck() {
     out.stop(Duration::from_secs(20));
     let stats = device.stats();
     assert_eq!((stats.tx_packets, stats.dropped()), (5, 0));
-    let restarts = restarts.lock().unwrap();
+    let restarts = script.restarts();
     assert_eq!((stats.tx_timeouts, restarts.len()), (1, 1));
     assert!(restarts[0].since(stopped) >= WATCHDOG_TIMEO);
     assert_eq!(pool.stats().free, 64);

@@ -1,0 +1,293 @@
+//! Drivers whose behaviour the test decides: [`ScriptedRing`] step by step, [`FlakyRing`] by a
+//! seeded random generator.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use super::Random;
+use crate::mem::{Packet, PacketList};
+use crate::stats::DropReason;
+use crate::time::Time;
+use crate::tx::{Completes, Sent, TxRing, Xmit};
+
+/// One call of [`xmit`](TxRing::xmit).
+#[derive(Clone, Copy, Debug)]
+pub struct Call {
+    /// Packets in the list.
+    pub offered: usize,
+    /// Packets that the ring took out of it.
+    pub taken: usize,
+}
+
+type OnCall = Box<dyn FnMut() + Send>;
+type Sink = Box<dyn FnMut(Packet) + Send>;
+
+/// What a [`ScriptedRing`] does, and what it did.
+pub struct Script {
+    sent: Mutex<Vec<(u32, usize)>>,
+    calls: Mutex<Vec<Call>>,
+    restarts: Mutex<Vec<Time>>,
+    in_flight: Mutex<VecDeque<u64>>,
+    completed: AtomicU64,
+    capacity: AtomicUsize,
+    refuse: AtomicUsize,
+    restart_helps: AtomicBool,
+    on_call: Mutex<Option<OnCall>>,
+    sink: Mutex<Option<Sink>>,
+}
+
+impl Script {
+    /// Packets that the ring takes before it is busy; without a call there is no limit.
+    pub fn set_capacity(&self, packets: usize) {
+        self.capacity.store(packets, Ordering::Relaxed);
+    }
+
+    /// Packets that the ring drops ([`DropReason::DriverRefused`]) before it sends again.
+    pub fn refuse(&self, packets: usize) {
+        self.refuse.store(packets, Ordering::Relaxed);
+    }
+
+    /// A restart ends the limit of the ring's capacity.
+    pub fn restart_helps(&self) {
+        self.restart_helps.store(true, Ordering::Relaxed);
+    }
+
+    /// Calls `f` at the start of every transmission.
+    pub fn on_call(&self, f: impl FnMut() + Send + 'static) {
+        *self.on_call.lock().unwrap() = Some(Box::new(f));
+    }
+
+    /// Calls `f` at the start of the next transmission.
+    pub fn on_next_call(&self, f: impl FnOnce() + Send + 'static) {
+        let mut f = Some(f);
+        self.on_call(move || {
+            if let Some(f) = f.take() {
+                f();
+            }
+        });
+    }
+
+    /// Gives what the ring sends to `f`, which else is freed.
+    pub fn set_sink(&self, f: impl FnMut(Packet) + Send + 'static) {
+        *self.sink.lock().unwrap() = Some(Box::new(f));
+    }
+
+    /// Completes the first `packets` packets that are in flight (for [`Completes`]).
+    pub fn complete(&self, packets: usize) {
+        let mut in_flight = self.in_flight.lock().unwrap();
+        let count = packets.min(in_flight.len());
+        let bytes = in_flight.drain(..count).sum();
+        self.completed.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Bytes that were sent and not completed.
+    pub fn in_flight(&self) -> u64 {
+        self.in_flight.lock().unwrap().iter().sum()
+    }
+
+    /// Marks and lengths of what was sent.
+    pub fn sent(&self) -> MutexGuard<'_, Vec<(u32, usize)>> {
+        self.sent.lock().unwrap()
+    }
+
+    /// The marks of what was sent.
+    pub fn marks(&self) -> Vec<u32> {
+        self.sent().iter().map(|s| s.0).collect()
+    }
+
+    /// The calls of the driver.
+    pub fn calls(&self) -> MutexGuard<'_, Vec<Call>> {
+        self.calls.lock().unwrap()
+    }
+
+    /// When the ring was restarted.
+    pub fn restarts(&self) -> Vec<Time> {
+        self.restarts.lock().unwrap().clone()
+    }
+}
+
+impl fmt::Debug for Script {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sent = self.sent().len();
+        write!(f, "Script({sent} sent, {} calls)", self.calls().len())
+    }
+}
+
+/// Counts one down, unless it is zero already.
+fn take_one(counter: &AtomicUsize) -> bool {
+    let less = |n: usize| n.checked_sub(1);
+    let taken = counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+    taken.is_ok()
+}
+
+/// A transmit ring that follows its [`Script`], and notes there what it did.
+#[derive(Debug)]
+pub struct ScriptedRing {
+    script: Arc<Script>,
+    entered: AtomicBool,
+}
+
+impl ScriptedRing {
+    /// A ring, and its script.
+    pub fn new() -> (ScriptedRing, Arc<Script>) {
+        let script = Arc::new(Script {
+            sent: Mutex::default(),
+            calls: Mutex::default(),
+            restarts: Mutex::default(),
+            in_flight: Mutex::default(),
+            completed: AtomicU64::new(0),
+            capacity: AtomicUsize::new(usize::MAX),
+            refuse: AtomicUsize::new(0),
+            restart_helps: AtomicBool::new(false),
+            on_call: Mutex::default(),
+            sink: Mutex::default(),
+        });
+        (ScriptedRing::following(&script), script)
+    }
+
+    /// `n` rings, each with a script.
+    pub fn many(n: usize) -> (Vec<ScriptedRing>, Vec<Arc<Script>>) {
+        (0..n).map(|_| ScriptedRing::new()).unzip()
+    }
+
+    /// Another ring with the same script.
+    pub fn following(script: &Arc<Script>) -> ScriptedRing {
+        ScriptedRing {
+            script: script.clone(),
+            entered: AtomicBool::new(false),
+        }
+    }
+}
+
+impl TxRing for ScriptedRing {
+    fn xmit(&mut self, packets: &mut PacketList, sent: &mut Sent) -> Xmit {
+        // An owner word that lets two threads in would alias `self`.
+        let entered = self.entered.swap(true, Ordering::Relaxed);
+        assert!(!entered, "two owners of one queue");
+        let script = &self.script;
+        if let Some(f) = &mut *script.on_call.lock().unwrap() {
+            f();
+        }
+        let offered = packets.len();
+        let mut outcome = Xmit::Complete;
+        while !packets.is_empty() {
+            if !take_one(&script.capacity) {
+                outcome = Xmit::Busy;
+                break;
+            }
+            let packet = packets.pop_front().unwrap();
+            if take_one(&script.refuse) {
+                refused(sent, &packet);
+                continue;
+            }
+            sent.packets += packet.wire_packets();
+            sent.bytes += packet.wire_len();
+            script.sent().push((packet.mark(), packet.len()));
+            let mut in_flight = script.in_flight.lock().unwrap();
+            in_flight.push_back(packet.wire_len());
+            drop(in_flight);
+            if let Some(sink) = &mut *script.sink.lock().unwrap() {
+                sink(packet);
+            }
+        }
+        let taken = offered - packets.len();
+        script.calls().push(Call { offered, taken });
+        self.entered.store(false, Ordering::Relaxed);
+        outcome
+    }
+
+    fn restart(&mut self, now: Time) {
+        self.script.restarts.lock().unwrap().push(now);
+        if self.script.restart_helps.load(Ordering::Relaxed) {
+            self.script.set_capacity(usize::MAX);
+        }
+    }
+}
+
+impl Completes for ScriptedRing {
+    fn complete(&mut self) -> u64 {
+        self.script.completed.swap(0, Ordering::Relaxed)
+    }
+}
+
+/// Counts a packet as refused for good.
+fn refused(sent: &mut Sent, packet: &Packet) {
+    let before = sent.dropped.map_or(0, |d| d.1);
+    sent.dropped = Some((DropReason::DriverRefused, before + packet.wire_packets()));
+}
+
+/// The state of a [`FlakyRing`].
+#[derive(Debug, Default)]
+pub struct Faults {
+    stalled: AtomicBool,
+    refused: AtomicU64,
+}
+
+impl Faults {
+    /// Ends a stall; the driver then wakes its queue.
+    pub fn resume(&self) {
+        self.stalled.store(false, Ordering::SeqCst);
+    }
+
+    /// Packets refused so far.
+    pub fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+}
+
+/// A driver that stalls and refuses at random, and keeps no record, so that it can run for long.
+pub struct FlakyRing {
+    /// One packet in so many stalls the ring until [`Faults::resume`].
+    pub stall_one_in: u32,
+    /// One packet in so many is refused.
+    pub refuse_one_in: u32,
+    random: Random,
+    faults: Arc<Faults>,
+    sink: Sink,
+}
+
+impl FlakyRing {
+    /// A ring that gives what it sends to `sink`, and its state.
+    pub fn new(seed: u32, sink: impl FnMut(Packet) + Send + 'static) -> (FlakyRing, Arc<Faults>) {
+        let faults = Arc::new(Faults::default());
+        let ring = FlakyRing {
+            stall_one_in: 300,
+            refuse_one_in: 500,
+            random: Random(seed),
+            faults: faults.clone(),
+            sink: Box::new(sink),
+        };
+        (ring, faults)
+    }
+}
+
+impl fmt::Debug for FlakyRing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.faults.fmt(f)
+    }
+}
+
+impl TxRing for FlakyRing {
+    fn xmit(&mut self, packets: &mut PacketList, sent: &mut Sent) -> Xmit {
+        while !packets.is_empty() {
+            if self.faults.stalled.load(Ordering::SeqCst) {
+                return Xmit::Busy;
+            }
+            let packet = packets.pop_front().unwrap();
+            if self.random.below(self.refuse_one_in) == 0 {
+                self.faults.refused.fetch_add(1, Ordering::Relaxed);
+                refused(sent, &packet);
+            } else {
+                sent.packets += packet.wire_packets();
+                sent.bytes += packet.wire_len();
+                (self.sink)(packet);
+            }
+            if self.random.below(self.stall_one_in) == 0 {
+                self.faults.stalled.store(true, Ordering::SeqCst);
+            }
+        }
+        Xmit::Complete
+    }
+}
