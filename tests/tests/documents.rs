@@ -107,7 +107,9 @@ fn links_in_the_documents_lead_somewhere() {
 fn every_page_of_the_book_is_in_its_table_of_contents() {
     let book = root().join("docs");
     let summary = fs::read_to_string(book.join("SUMMARY.md")).expect("SUMMARY.md");
-    let listed: BTreeSet<PathBuf> = links(&summary).iter().map(|link| book.join(link)).collect();
+    let links = links(&summary);
+    let listed: BTreeSet<PathBuf> = links.iter().map(|link| book.join(link)).collect();
+    assert_eq!(listed.len(), links.len(), "a page is there twice");
     for page in documents() {
         if page.starts_with(&book) && !page.ends_with("SUMMARY.md") {
             assert!(listed.contains(&page), "{} is not there", page.display());

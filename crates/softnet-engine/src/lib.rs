@@ -37,6 +37,8 @@
 //! assert!(stats.conservation().holds(), "received = sent + dropped + queued");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! Codes in comments such as `INV-RX-1` are defined in `docs/invariants.md`.
 
 #![forbid(unsafe_code)]
 

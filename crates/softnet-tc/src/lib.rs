@@ -37,6 +37,8 @@
 //! assert_eq!(departures, [0, 0, 1, 2]);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! Codes in comments such as `INV-Q-1` are defined in `docs/invariants.md`.
 
 #![forbid(unsafe_code)]
 
