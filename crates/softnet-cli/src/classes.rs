@@ -1,4 +1,5 @@
-//! The disciplines and classes of every port, for people and for programs: the numbers of `tc -s qdisc show` and `tc -s class show`.
+//! The qdiscs and classes of every port, for people and for programs: the numbers of `tc -s
+//! qdisc show` and `tc -s class show`.
 
 use serde_json::{Value, json};
 use softnet_engine::{EngineStats, PortStats};
@@ -15,7 +16,7 @@ pub(crate) fn name(kind: &str, handle: Handle) -> String {
     }
 }
 
-/// A line for each discipline, at the class that it is for. Nothing if there is no port.
+/// A line for each qdisc, at the class that it is for. Nothing if there is no port.
 pub(crate) fn table(stats: &EngineStats) -> String {
     let head = [
         "port",
@@ -78,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_and_an_object_for_each_discipline() {
+    fn a_line_and_an_object_for_each_qdisc() {
         let class = |class, qdisc, kind, packets| ClassStats {
             class,
             qdisc,

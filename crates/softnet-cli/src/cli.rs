@@ -27,8 +27,9 @@ struct Arguments {
 enum Command {
     /// Run the ports and bridges of a configuration file until SIGINT or SIGTERM
     ///
-    /// The devices exist while it runs. At the end it prints what each port received, sent and dropped. A port whose device
-    /// is removed meanwhile is opened again as soon as that is possible.
+    /// The devices exist while it runs. At the end it prints what each port received, sent and
+    /// dropped. A port whose device is removed meanwhile is opened again as soon as that is
+    /// possible.
     #[command(after_help = EXIT_CODES)]
     Run {
         /// Configuration file (TOML)
@@ -47,9 +48,10 @@ enum Command {
     },
     /// Show Softnet at work: two hosts, a switch, real traffic, then a rate limit
     ///
-    /// Makes two hosts (unnamed network namespaces) joined by a switch, and measures TCP, UDP and pings between them with
-    /// ordinary sockets, first through a plain port, then through one shaped to 100 Mb/s. Works as root, and
-    /// unprivileged where user namespaces are allowed. Leaves nothing behind.
+    /// Makes two hosts (unnamed network namespaces) joined by a switch, and measures TCP, UDP and
+    /// pings between them with ordinary sockets, first through a plain port, then through one
+    /// shaped to 100 Mb/s. Works as root, and unprivileged where user namespaces are allowed.
+    /// Leaves nothing behind.
     #[command(after_help = EXIT_CODES)]
     Demo {
         /// Seconds of measuring in all
@@ -59,11 +61,11 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Run a tree of queueing disciplines (qdiscs) in virtual time
+    /// Run a tree of queueing qdiscs (qdiscs) in virtual time
     ///
-    /// Feeds a capture, generated flows or both through a tree of qdiscs, and prints for each class
-    /// what left at which rate, what was dropped and why, and how long packets stayed. Takes as long
-    /// as the computer needs, and gives the same result to the nanosecond on every run.
+    /// Feeds a capture, generated flows or both through a tree of qdiscs, and prints for each
+    /// class what left at which rate, what was dropped and why, and how long packets stayed. Takes
+    /// as long as the computer needs, and gives the same result to the nanosecond on every run.
     #[command(after_help = sim::HELP)]
     Sim(sim::Options),
 }

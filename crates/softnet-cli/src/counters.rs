@@ -1,4 +1,5 @@
-//! Everything that `softnet run` has counted when it ends: as text for people, as one object for programs.
+//! Everything that `softnet run` has counted when it ends: as text for people, as one object for
+//! programs.
 
 use serde_json::{Map, Value, json};
 use softnet::mem::PoolStats;

@@ -1,7 +1,7 @@
 //! `softnet run`: an engine from a configuration, kept up until a signal.
 //!
-//! A port's device can go away while the engine runs: somebody deletes it. Packets for it are then dropped with a reason, and
-//! the device is made again as soon as the system lets us.
+//! A port's device can go away while the engine runs: somebody deletes it. Packets for it are then
+//! dropped with a reason, and the device is made again as soon as the system lets us.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
@@ -24,8 +24,8 @@ const DRAIN: Duration = Duration::from_secs(1);
 
 /// A configured port in the engine.
 struct Port {
-    /// With an Ethernet address, chosen here if the file gives none: the device keeps it when it is made again, so that its
-    /// neighbours' tables stay right.
+    /// With an Ethernet address, chosen here if the file gives none: the device keeps it when it
+    /// is made again, so that its neighbours' tables stay right.
     config: PortConfig,
     id: PortId,
     state: State,
@@ -34,8 +34,8 @@ struct Port {
 /// Whether a port's device is there.
 enum State {
     Open,
-    /// Noticed in this round. It is opened in the next: by then the workers have let go of the old device's
-    /// queues, so that none of them can report the new device gone.
+    /// Noticed in this round. It is opened in the next: by then the workers have let go of the old
+    /// device's queues, so that none of them can report the new device gone.
     Gone,
     /// It could not be opened again, for the reason last reported.
     Missing(String),
@@ -81,7 +81,8 @@ pub(crate) fn run(config: &Config, json: bool) -> Result<(), Failure> {
     }
 }
 
-/// Opens all ports, then joins them. On failure the engine is dropped by the caller, and all devices with it.
+/// Opens all ports, then joins them. On failure the engine is dropped by the caller, and all
+/// devices with it.
 fn build(config: &Config, engine: &Engine, buffers: &Buffers) -> Result<Vec<Port>, Failure> {
     let mut ports = Vec::with_capacity(config.ports.len());
     let mut receivers = Vec::new();

@@ -1,4 +1,5 @@
-//! What `run` and `demo` build from: buffers, an engine over the drivers of `softnet-io`, and ports opened as configured.
+//! What `run` and `demo` build from: buffers, an engine over the drivers of `softnet-io`, and
+//! ports opened as configured.
 
 use std::io;
 
@@ -17,11 +18,12 @@ pub(crate) type Engine = softnet_engine::Engine<PortRx, PortTx>;
 
 /// Bytes of a buffer: an Ethernet frame of 1,792 bytes fits in one.
 const SMALL: usize = 2048;
-/// Bytes of a buffer for large frames: fits what a TAP device hands over at once.
+/// Bytes of a buffer for large frames: fits what a TAP device delivers at once.
 const LARGE: usize = 65_536;
 /// One large buffer for so many small ones: half of the memory each, when all of it is in use.
 const LARGE_SHARE: usize = 32;
-/// Large buffers at most: more large frames than that queue up only where the queue is too long anyway.
+/// Large buffers at most: more large frames than that queue up only where the queue is too long
+/// anyway.
 const LARGE_MAX: usize = 4096;
 
 /// Why there is no engine.

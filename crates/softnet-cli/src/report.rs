@@ -57,7 +57,8 @@ pub(crate) fn conservation(c: &Conservation) -> String {
     )
 }
 
-/// A table, heads first: two spaces between columns; numbers end in line, and the columns named in `left` start in line.
+/// A table, heads first: two spaces between columns; numbers end in line, and the columns named in
+/// `left` start in line.
 pub(crate) fn table<const N: usize>(rows: &[[String; N]], left: &[usize]) -> String {
     let widths: [usize; N] = std::array::from_fn(|i| {
         rows.iter()
@@ -124,8 +125,8 @@ fn summary(counts: &Counts) -> String {
     )
 }
 
-/// What happened on the ports' ways out: actions, restarts, and how long things took, as bar charts. Nothing for a port on whose way out nothing was
-/// measured.
+/// What happened on the ports' ways out: actions, restarts, and how long things took, as bar
+/// charts. Nothing for a port whose egress measured nothing.
 pub(crate) fn ways_out(stats: &EngineStats) -> String {
     let mut text = String::new();
     for port in &stats.ports {

@@ -1,5 +1,5 @@
-//! SIGINT and SIGTERM as a request to stop. A second one ends the process at once; the kernel then removes its devices
-//! and unnamed namespaces.
+//! SIGINT and SIGTERM as a request to stop. A second one ends the process at once; the kernel then
+//! removes its devices and unnamed namespaces.
 
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -27,7 +27,8 @@ impl Stop {
         let stop = Arc::new(AtomicBool::new(false));
         let (wake, write) = UnixStream::pair()?;
         for signal in [SIGINT, SIGTERM] {
-            // In this order: the first signal finds the flag unset, so only the second one shuts down.
+            // In this order: the first signal finds the flag unset, so only the second one shuts
+            // down.
             flag::register_conditional_shutdown(signal, Exit::Interrupted as i32, stop.clone())?;
             flag::register(signal, stop.clone())?;
             low_level::pipe::register(signal, write.try_clone()?)?;

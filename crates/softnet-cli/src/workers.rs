@@ -1,4 +1,5 @@
-//! The workers' numbers, for people and for programs: the columns of `/proc/net/softnet_stat`, wake-ups, and where the time went.
+//! The workers' numbers, for people and for programs: the columns of `/proc/net/softnet_stat`,
+//! wake-ups, and where the time went.
 
 use serde_json::{Value, json};
 use softnet_engine::EngineStats;

@@ -1,4 +1,5 @@
-//! What is wrong with a configuration or a command line: one clear line, exit code 2, nothing left behind.
+//! What is wrong with a configuration or a command line: one clear line, exit code 2, nothing left
+//! behind.
 
 mod common;
 
@@ -6,7 +7,8 @@ use std::path::Path;
 
 use common::{NamedNetns, Scratch, Surroundings, has_program, may_make_networks, softnet, text};
 
-/// Runs `softnet VERB FILE` on `config`; returns the one line of its complaint, without the file's path.
+/// Runs `softnet VERB FILE` on `config`; returns the one line of its complaint, without the file's
+/// path.
 fn complaint(scratch: &Scratch, verb: &str, config: &str) -> String {
     let file = scratch.file("x.toml", config);
     let output = softnet().arg(verb).arg(&file).output().expect("softnet");

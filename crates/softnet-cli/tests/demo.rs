@@ -33,7 +33,8 @@ fn check_json(output: &Output) {
         assert!(0.0 < p50 && p50 <= p99, "{ping}: {stdout}");
     }
     assert_eq!(number("/shaped/rate_mbps"), 100.0);
-    // A starved machine may send less. More than the rate and the bucket is a fault, with a margin for reading two clocks.
+    // A starved machine may send less. More than the rate and the bucket is a fault, with a margin
+    // for reading two clocks.
     let measured = number("/shaped/measured_mbps");
     assert!(
         measured > 10.0 && measured < 110.0,

@@ -93,7 +93,8 @@ fn exchange(from: &NamedNetns, to: &NamedNetns, address: &str) {
     });
 }
 
-/// Whether the host of one namespace answers a ping from the other. (`ping` is not everywhere; where it is, it must work.)
+/// Whether the host of one namespace answers a ping from the other. (`ping` is not everywhere;
+/// where it is, it must work.)
 fn ping(from: &NamedNetns, address: &str) {
     let mut ping = Command::new("ip");
     ping.args([
@@ -125,8 +126,8 @@ fn two_hosts() {
     exchange(&a, &b, "fd00:9::2");
     exchange(&b, &a, "10.9.0.1");
 
-    // A device that is deleted comes back, and so does its traffic: with the same Ethernet address, so that the other
-    // host's neighbour table stays right.
+    // A device that is deleted comes back, and so does its traffic: with the same Ethernet
+    // address, so that the other host's neighbour table stays right.
     a.ip(&["link", "del", "dev", "eth-a"]);
     wait_for("the deleted port", || {
         running.assert_running();
@@ -166,9 +167,10 @@ fn two_hosts() {
     assert_eq!(Surroundings::now(), before);
 }
 
-/// The numbers of every discipline and class, as `tc -s` has them: a tree at one port, one discipline for each queue at the other.
+/// The numbers of every qdisc and class, as `tc -s` has them: a tree at one port, one
+/// qdisc for each queue at the other.
 #[test]
-fn disciplines_and_classes_are_counted() {
+fn qdiscs_and_classes_are_counted() {
     if !may_make_networks() || !has_program("ip") {
         return;
     }
@@ -292,7 +294,8 @@ ports = ["eth-a", "eth-b"]
     assert!(sent > 1 << 19, "{stdout}");
 }
 
-/// What leaves one port is seen at a third one, and a port with a queue for each worker loses and reorders nothing.
+/// What leaves one port is seen at a third one, and a port with a queue for each worker loses and
+/// reorders nothing.
 #[test]
 fn a_mirrored_port_and_queues_by_worker() {
     if !may_make_networks() || !has_program("ip") {

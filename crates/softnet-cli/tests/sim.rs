@@ -87,7 +87,8 @@ fn files(scratch: &Scratch) -> [PathBuf; 3] {
 fn a_capture_through_a_tree() {
     let scratch = Scratch::new("sim-capture");
     let [tree, input, output] = files(&scratch);
-    // Four of high throughput (band 2, of which two find room behind the three that leave at once), then three of low delay.
+    // Four of high throughput (band 2, of which two find room behind the three that leave at
+    // once), then three of low delay.
     let low = (0..6).map(|n| (7, frame(n, 0x08), 1000));
     let high = (10..13).map(|n| (1_000_007, frame(n, 0x10), 1000));
     capture(&input, nanoseconds(), low.chain(high));
@@ -159,7 +160,8 @@ fn captures_that_are_short_long_or_damaged() {
             text(&result.stderr).to_owned(),
         )
     };
-    // Captured in part, longer than a buffer, longer than any frame; and the first is not the earliest.
+    // Captured in part, longer than a buffer, longer than any frame; and the first is not the
+    // earliest.
     let header = PcapHeader {
         snaplen: 600,
         ..nanoseconds()

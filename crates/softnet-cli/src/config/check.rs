@@ -1,4 +1,5 @@
-//! What the file means: names that may be used, ports that exist, numbers in range. Finds the first problem.
+//! What the file means: names that may be used, ports that exist, numbers in range. Finds the
+//! first problem.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -14,7 +15,7 @@ use toml::Spanned;
 
 use super::error::Problem;
 use super::file::{BridgeTable, EngineTable, File, PortTable};
-use super::{BridgeConfig, Config, Driver, PortConfig, Source, policy, receive, tree, way_out};
+use super::{BridgeConfig, Config, Driver, PortConfig, Source, egress, policy, receive, tree};
 
 /// Drivers that the format names and this version does not have.
 const LATER_DRIVERS: &[&str] = &["af_packet", "af_xdp", "vhost_user", "pcap"];
@@ -43,7 +44,7 @@ pub(super) fn check(source: &Source<'_>, file: &File) -> Result<Config, Problem>
         ports.push(port);
     }
     for (index, table) in file.port.iter().enumerate() {
-        ports[index].actions = way_out::actions(table, &ports)?;
+        ports[index].actions = egress::actions(table, &ports)?;
     }
     let mut members = HashMap::new();
     let mut bridges = Vec::with_capacity(file.bridge.len());
@@ -97,7 +98,7 @@ fn cpus(table: &EngineTable, workers: usize) -> Result<Vec<usize>, Problem> {
 
 fn port(source: &Source<'_>, table: &PortTable) -> Result<PortConfig, Problem> {
     let driver = driver(table)?;
-    let (queues, map) = way_out::queues(table)?;
+    let (queues, map) = egress::queues(table)?;
     let mtu = match &table.mtu {
         Some(value) => number("port.mtu", value, MTU_RANGE)?,
         None => MTU_DEFAULT,

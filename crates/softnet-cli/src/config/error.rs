@@ -28,7 +28,8 @@ impl Place {
     }
 }
 
-/// What is wrong with a configuration. Prints as `FILE:LINE:COL: key `x`: what is wrong; what to do`.
+/// What is wrong with a configuration. Prints as `FILE:LINE:COL: key `x`: what is wrong; what to
+/// do`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ConfigError {
     pub(super) file: String,
@@ -74,7 +75,8 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-/// A problem found at a place that is still a byte range; [`super::Source`] makes a [`ConfigError`] of it.
+/// A problem found at a place that is still a byte range; [`super::Source`] makes a
+/// [`ConfigError`] of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Problem {
     pub(super) span: Range<usize>,

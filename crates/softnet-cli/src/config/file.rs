@@ -1,5 +1,5 @@
-//! The shape of the file: what serde reads, with the place of every value. Numbers are read wide and checked later, so that the
-//! error can say which numbers are allowed.
+//! The shape of the file: what serde reads, with the place of every value. Numbers are read wide
+//! and checked later, so that the error can say which numbers are allowed.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,7 +9,7 @@ use serde::de::{MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
-use super::way_out::{MirredTable, Mirreds, Queues};
+use super::egress::{MirredTable, Mirreds, Queues};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -61,7 +61,7 @@ pub(super) struct PortTable {
     pub(super) filter: Vec<Spanned<OptionTable>>,
 }
 
-/// A file with a tree of disciplines and nothing else.
+/// A file with a tree of qdiscs and nothing else.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct TreeFile {
@@ -70,10 +70,11 @@ pub(super) struct TreeFile {
     pub(super) filter: Vec<Spanned<OptionTable>>,
 }
 
-/// Which keys are allowed depends on `kind`, so they are checked by [`super::qdisc`] and [`super::tree`].
+/// Which keys are allowed depends on `kind`, so they are checked by [`super::qdisc`] and
+/// [`super::tree`].
 pub(super) type OptionTable = BTreeMap<Spanned<String>, Spanned<toml::Value>>;
 
-/// One discipline (`qdisc = { … }`), or several (`[[qdisc]]`).
+/// One qdisc (`qdisc = { … }`), or several (`[[qdisc]]`).
 #[derive(Debug)]
 pub(super) enum Qdiscs {
     One(OptionTable),

@@ -1,8 +1,11 @@
-//! The configuration file: TOML to a checked [`Config`]. Touches nothing but the file: names are not looked up, devices not opened.
+//! The configuration file: TOML to a checked [`Config`]. Touches nothing but the file: names are
+//! not looked up, devices not opened.
 //!
-//! Every error is one line with the file, line, column and key. [`file`] is the shape, [`check`] what it means, [`units`] tc's units.
+//! Every error is one line with the file, line, column and key. [`file`] is the shape, [`check`]
+//! what it means, [`units`] tc's units.
 
 mod check;
+mod egress;
 mod error;
 mod file;
 mod mq;
@@ -12,7 +15,6 @@ mod qdisc;
 mod receive;
 mod tree;
 pub(crate) mod units;
-mod way_out;
 
 use std::path::Path;
 
@@ -79,7 +81,7 @@ pub(crate) struct PortConfig {
     pub steering: SteeringSpec,
     /// Longest IP packet.
     pub mtu: u32,
-    /// Queueing discipline of every transmit queue.
+    /// Qdisc of every transmit queue.
     pub qdisc: QdiscSpec,
     /// Who runs the transmit queues, and what they take at once.
     pub policy: TxPolicy,
@@ -128,7 +130,8 @@ pub(crate) fn load(path: &Path) -> Result<Config, ConfigError> {
     parse(&file, &text)
 }
 
-/// Reads and checks a file that has a tree of disciplines: `qdisc` and `filter` as a port has them.
+/// Reads and checks a file that has a tree of qdiscs: `qdisc` and `filter` as a port has
+/// them.
 pub(crate) fn load_tree(path: &Path) -> Result<QdiscSpec, ConfigError> {
     let file = path.display().to_string();
     let text = std::fs::read_to_string(path).map_err(|why| ConfigError::unreadable(&file, &why))?;
@@ -248,7 +251,8 @@ fn wrong_type(message: &str) -> String {
     format!("is {found}; use {expected}")
 }
 
-/// The dotted path of the innermost key whose name or value contains byte `offset`, if the text is TOML at all.
+/// The dotted path of the innermost key whose name or value contains byte `offset`, if the text is
+/// TOML at all.
 fn key_path(text: &str, offset: usize) -> Option<String> {
     use toml::de::{DeTable, DeValue};
 

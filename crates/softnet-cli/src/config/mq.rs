@@ -1,4 +1,5 @@
-//! `kind = "mq"` and the tables below it: what each transmit queue has. A queue's class is its number plus 1, as in tc: `parent = "1:2"` is queue 1.
+//! `kind = "mq"` and the tables below it: what each transmit queue has. A queue's class is its
+//! number plus 1, as in tc: `parent = "1:2"` is queue 1.
 
 use softnet_tc::{Handle, QdiscSpec, TreeSpec};
 use toml::Spanned;
@@ -9,7 +10,7 @@ use super::file::OptionTable;
 use super::options::Options;
 use super::{qdisc, tree};
 
-/// Reads `mq` at the root of a list of tables, and the disciplines and filters below it.
+/// Reads `mq` at the root of a list of tables, and the qdiscs and filters below it.
 pub(super) fn spec(
     prefix: &str,
     root: &Options<'_>,
@@ -79,7 +80,7 @@ pub(super) fn spec(
     Ok(QdiscSpec::Mq(mq))
 }
 
-/// The tree that has the discipline of this class.
+/// The tree that has the qdisc of this class.
 fn below(queues: &mut [TreeSpec], class: Handle) -> Option<&mut TreeSpec> {
     queues
         .iter_mut()

@@ -1,4 +1,5 @@
-//! The options of one table whose keys depend on its kind: texts with units, numbers, and errors that name the key.
+//! The options of one table whose keys depend on its kind: texts with units, numbers, and errors
+//! that name the key.
 
 use std::ops::Range;
 

@@ -1,4 +1,5 @@
-//! `qdisc = { kind = "tbf", rate = "100mbit", … }`: tc's option names and units, to a [`QdiscSpec`].
+//! `qdisc = { kind = "tbf", rate = "100mbit", … }`: tc's option names and units, to a
+//! [`QdiscSpec`].
 
 use softnet_tc::{LinkCost, LinkLayer, MAX_BANDS, MqSpec, PrioSpec, QdiscSpec, SpecError, TbfSpec};
 use toml::Value;
@@ -15,7 +16,7 @@ const ETHERNET_HEADER: u64 = 14;
 /// The kinds, for messages.
 const KINDS: &str = "noqueue, pfifo, bfifo, pfifo_head_drop, pfifo_fast, prio, tbf or mq";
 
-/// Reads a discipline for a device with this MTU.
+/// Reads a qdisc for a device with this MTU.
 pub(super) fn spec(options: &Options<'_>, mtu: u32) -> Result<QdiscSpec, Problem> {
     let Some((_, kind)) = options.find("kind") else {
         let text = format!("is missing; add the qdisc's kind: {KINDS}");
@@ -112,7 +113,8 @@ fn prio(options: &Options<'_>) -> Result<QdiscSpec, Problem> {
     Ok(QdiscSpec::Prio(PrioSpec { bands, priomap }))
 }
 
-/// tc-tbf(8): `rate`, `burst`, one of `limit` and `latency`, `peakrate` with `mtu`, and what a packet costs on the link.
+/// tc-tbf(8): `rate`, `burst`, one of `limit` and `latency`, `peakrate` with `mtu`, and what a
+/// packet costs on the link.
 fn tbf(options: &Options<'_>) -> Result<QdiscSpec, Problem> {
     options.only(
         "tbf",
@@ -149,7 +151,8 @@ fn tbf(options: &Options<'_>) -> Result<QdiscSpec, Problem> {
     let limit = match (limit, latency) {
         (Some(limit), None) => limit,
         (None, Some(latency)) => {
-            // As tc computes it: what the bucket lets through in that time, and the bucket; the smaller of both buckets.
+            // As tc computes it: what the bucket lets through in that time, and the bucket; the
+            // smaller of both buckets.
             let waiting = |rate: u64, bucket: u64| {
                 (rate as f64 * (latency as f64 / 1e9) + bucket as f64) as u64
             };

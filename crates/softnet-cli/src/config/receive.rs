@@ -1,5 +1,6 @@
-//! How received packets are shared out to workers: `rps`, `rfs` of a port (`/sys/class/net/DEV/queues/rx-N/rps_cpus`), `max_backlog` and `busy_poll` of the
-//! engine (`net.core.netdev_max_backlog`, `net.core.busy_poll`).
+//! How received packets are shared out to workers: `rps`, `rfs` of a port
+//! (`/sys/class/net/DEV/queues/rx-N/rps_cpus`), `max_backlog` and `busy_poll` of the engine
+//! (`net.core.netdev_max_backlog`, `net.core.busy_poll`).
 
 use std::time::Duration;
 
@@ -11,7 +12,8 @@ use super::error::Problem;
 use super::file::{EngineTable, PortTable};
 use super::units;
 
-/// Longest time that an idle worker may look around: beyond, sleeping costs nothing in comparison.
+/// Longest time that an idle worker may poll before it sleeps: beyond, sleeping costs nothing in
+/// comparison.
 const BUSY_POLL_MAX: Duration = Duration::from_millis(1);
 
 /// The engine's settings.

@@ -1,5 +1,5 @@
-//! `docs/configuration.md` against the parser: every key, default and error in it is true, and every
-//! key is in it.
+//! `docs/configuration.md` against the parser: every key, default and error in it is true, and
+//! every key is in it.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,5 @@
-//! `[[qdisc]]` and `[[filter]]`: a tree of disciplines, one table for each `tc qdisc add` and `tc filter add`, in the same words and order.
+//! `[[qdisc]]` and `[[filter]]`: a tree of qdiscs, one table for each `tc qdisc add` and `tc
+//! filter add`, in the same words and order.
 
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -106,7 +107,7 @@ pub(super) fn handle(options: &Options<'_>, key: &str) -> Result<Option<Handle>,
     options.parsed(key, HANDLE, |text| text.parse().ok())
 }
 
-/// Puts a table's discipline into a tree.
+/// Puts a table's qdisc into a tree.
 pub(super) fn put(
     tree: &mut TreeSpec,
     parent: Handle,
@@ -126,8 +127,9 @@ pub(super) fn put(
     Ok(())
 }
 
-/// tc-flower(8)'s words, where there is one: `protocol`, `src_ip`, `dst_ip`, `ip_proto`, `src_port`, `dst_port`; besides them `dscp` and `mark`. A filter with
-/// none of them is for all packets.
+/// tc-flower(8)'s words, where there is one: `protocol`, `src_ip`, `dst_ip`, `ip_proto`,
+/// `src_port`, `dst_port`; besides them `dscp` and `mark`. A filter with none of them is for all
+/// packets.
 pub(super) fn add_filter(tree: &mut TreeSpec, options: &Options<'_>) -> Result<(), Problem> {
     options.only_besides(&[], "filter", FILTER_KEYS)?;
     let handle = |key| options.parsed(key, HANDLE, |text| text.parse::<Handle>().ok());
@@ -141,7 +143,7 @@ pub(super) fn add_filter(tree: &mut TreeSpec, options: &Options<'_>) -> Result<(
         options.problem("flowid", options.span.clone(), text)
     })?;
     let filter = FilterSpec {
-        // A filter that does not say so is one of the discipline that the class belongs to.
+        // A filter that does not say so is one of the qdisc that the class belongs to.
         parent: handle("parent")?.unwrap_or_else(|| class.qdisc()),
         prio: options
             .parsed("prio", "a priority from 1 to 65535", |text| {
@@ -318,7 +320,7 @@ classid = "10:2"
             ..Match::default()
         };
         assert_eq!(second.matches, expected);
-        // One discipline is what it is in a port.
+        // One qdisc is what it is in a port.
         let one = parse_tree("x.toml", "qdisc = { kind = \"pfifo\", limit = 3 }");
         assert_eq!(one, Ok(QdiscSpec::Pfifo { limit: 3 }));
         let port = format!(

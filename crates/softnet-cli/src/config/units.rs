@@ -1,6 +1,7 @@
-//! tc's units, as tc(8) (PARAMETERS: RATES, TIMES, SIZES) defines them. Units are read without regard to case, numbers may have a
-//! fraction, results are rounded down as tc rounds them. What tc reads differently from what one might expect is kept: a rate's
-//! `kbit` is 1000 bits, a size's `kbit` is 1024 bits, a rate's `kbps` is kilo*bytes*.
+//! tc's units, as tc(8) (PARAMETERS: RATES, TIMES, SIZES) defines them. Units are read without
+//! regard to case, numbers may have a fraction, results are rounded down as tc rounds them. What
+//! tc reads differently from what one might expect is kept: a rate's `kbit` is 1000 bits, a size's
+//! `kbit` is 1024 bits, a rate's `kbps` is kilo*bytes*.
 
 /// Bits per unit of a rate.
 const RATES: &[(&str, f64)] = &[
@@ -81,7 +82,8 @@ pub(crate) enum UnitError {
     TooLarge(String),
 }
 
-/// A rate in bytes per second: `100mbit`, `1gibit`, `12mbps` (bytes), or a bare number of bits per second.
+/// A rate in bytes per second: `100mbit`, `1gibit`, `12mbps` (bytes), or a bare number of bits per
+/// second.
 pub(crate) fn rate(text: &str) -> Result<u64, UnitError> {
     if text.trim_end().ends_with('%') {
         return Err(UnitError::Percent);
@@ -117,7 +119,8 @@ fn quantity(
     Ok(number * scale)
 }
 
-/// Length of the number in front: digits, a point, an exponent that is followed by digits. No sign.
+/// Length of the number in front: digits, a point, an exponent that is followed by digits. No
+/// sign.
 fn number_len(text: &str) -> usize {
     let bytes = text.as_bytes();
     let digits = |from: usize| {
@@ -140,7 +143,7 @@ fn number_len(text: &str) -> usize {
     len
 }
 
-/// Rounds down; refuses what no discipline could count with.
+/// Rounds down; refuses what no qdisc could count with.
 fn whole(text: &str, value: f64) -> Result<u64, UnitError> {
     // 2^63: exactly representable, so the comparison is exact.
     if !(0.0..9_223_372_036_854_775_808.0).contains(&value) {

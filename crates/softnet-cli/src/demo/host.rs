@@ -1,5 +1,5 @@
-//! One of the demo's hosts: an anonymous network namespace with one interface. Nothing names it, so the kernel removes it with
-//! its last socket, also when the process is killed.
+//! One of the demo's hosts: an anonymous network namespace with one interface. Nothing names it,
+//! so the kernel removes it with its last socket, also when the process is killed.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -16,7 +16,8 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// Opens sockets in this host: `f` runs on a thread in the namespace, and what it opens stays there.
+    /// Opens sockets in this host: `f` runs on a thread in the namespace, and what it opens stays
+    /// there.
     pub(crate) fn open<T: Send>(&self, f: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
         self.netns.run(f).map_err(io::Error::other)?
     }

@@ -1,4 +1,5 @@
-//! The sequence of measurements. Each opens its sockets, runs for its share of the time on threads of its own, and closes them.
+//! The sequence of measurements. Each opens its sockets, runs for its share of the time on threads
+//! of its own, and closes them.
 
 use std::io;
 use std::thread::{self, ScopedJoinHandle};
@@ -8,7 +9,7 @@ use softnet_tc::{QdiscSpec, TbfSpec};
 
 use super::progress::{Phase, Progress, REFRESH};
 use super::results::{Measured, Shaped, UdpResult};
-use super::site::Site;
+use super::topology::Topology;
 use super::traffic::ping::{Pinger, RoundTrips};
 use super::traffic::tcp::Bulk;
 use super::traffic::udp::Stream;
@@ -22,7 +23,8 @@ const RATE: u64 = 100_000_000 / 8;
 const BURST: u64 = 128 << 10;
 const LATENCY_MS: u64 = 50;
 
-/// Rest between two pings: long enough for the workers to fall asleep, and under load not a load of its own.
+/// Rest between two pings: long enough for the workers to fall asleep, and under load not a load
+/// of its own.
 const IDLE_PINGS: Duration = Duration::from_millis(1);
 const LOADED_PINGS: Duration = Duration::from_millis(5);
 /// The paced sender offers this share of what came through flat out.
@@ -40,7 +42,7 @@ const SHARE_RAMP: u32 = 20;
 
 /// The demo on its way.
 pub(super) struct Measurement<'a> {
-    pub(super) site: &'a Site,
+    pub(super) topology: &'a Topology,
     pub(super) stop: &'a Stop,
     pub(super) progress: &'a Progress,
 }
@@ -50,7 +52,7 @@ impl Measurement<'_> {
     pub(super) fn run(&self, options: &Options) -> Result<Measured, End> {
         let total = Duration::from_secs(options.seconds);
         let share = |percent: u32| total * percent / 100;
-        let mut pinger = Pinger::open(&self.site.a, &self.site.b)
+        let mut pinger = Pinger::open(&self.topology.a, &self.topology.b)
             .map_err(End::io("cannot open a ping socket"))?;
         let start = self.first_ping(&mut pinger, options.started)?;
         let ping = self.idle_ping(&mut pinger, share(SHARE_PING))?;
@@ -61,7 +63,7 @@ impl Measurement<'_> {
         let shaped = self.shaped(&mut pinger, share(SHARE_SHAPED))?;
         Ok(Measured {
             seconds: options.seconds,
-            workers: self.site.workers,
+            workers: self.topology.workers,
             start,
             via: pinger.via(),
             ping,
@@ -108,7 +110,8 @@ impl Measurement<'_> {
         pinger: &mut Pinger,
         length: Duration,
     ) -> Result<(super::traffic::tcp::Transfer, RoundTrips), End> {
-        let bulk = Bulk::open(&self.site.a, &self.site.b).map_err(End::io("cannot connect"))?;
+        let bulk =
+            Bulk::open(&self.topology.a, &self.topology.b).map_err(End::io("cannot connect"))?;
         let until = self.until(length);
         let arrived = Arrived::default();
         let result = thread::scope(|scope| {
@@ -129,8 +132,8 @@ impl Measurement<'_> {
         length: Duration,
         asked_pps: Option<f64>,
     ) -> Result<UdpResult, End> {
-        let stream =
-            Stream::open(&self.site.a, &self.site.b).map_err(End::io("cannot open UDP sockets"))?;
+        let stream = Stream::open(&self.topology.a, &self.topology.b)
+            .map_err(End::io("cannot open UDP sockets"))?;
         let until = self.until(length);
         let late = until.plus(LATE);
         let arrived = Arrived::default();
@@ -149,7 +152,7 @@ impl Measurement<'_> {
 
     /// TCP through a port with a rate limit, with pings beside it.
     fn shaped(&self, pinger: &mut Pinger, length: Duration) -> Result<Shaped, End> {
-        self.site.settle(Duration::from_secs(1));
+        self.topology.settle(Duration::from_secs(1));
         let limit = RATE * LATENCY_MS / 1000 + BURST;
         let tbf = TbfSpec {
             rate: RATE,
@@ -159,14 +162,15 @@ impl Measurement<'_> {
             mtu: 0,
             link: Default::default(),
         };
-        self.site.shape(&QdiscSpec::Tbf(tbf)).map_err(|error| {
+        self.topology.shape(&QdiscSpec::Tbf(tbf)).map_err(|error| {
             End::Failed(Failure::because(
                 Exit::Failure,
                 "cannot shape the port",
                 &error,
             ))
         })?;
-        let bulk = Bulk::open(&self.site.a, &self.site.b).map_err(End::io("cannot connect"))?;
+        let bulk =
+            Bulk::open(&self.topology.a, &self.topology.b).map_err(End::io("cannot connect"))?;
         let arrived = Arrived::default();
         let ramp = self.until(length * SHARE_RAMP / 100);
         let until = self.until(length);
@@ -179,7 +183,7 @@ impl Measurement<'_> {
                 &arrived,
                 megabits,
             );
-            let (start, before) = (Instant::now(), self.site.bytes_to_b());
+            let (start, before) = (Instant::now(), self.topology.bytes_to_b());
             let ping = scope.spawn(|| pinger.run(&until, LOADED_PINGS, |_| {}));
             watch(
                 &until,
@@ -187,7 +191,7 @@ impl Measurement<'_> {
                 &arrived,
                 megabits,
             );
-            let bytes = self.site.bytes_to_b() - before;
+            let bytes = self.topology.bytes_to_b() - before;
             let elapsed = start.elapsed();
             join(receive)?;
             join(send)?;
@@ -200,7 +204,7 @@ impl Measurement<'_> {
         });
         drop(bulk);
         let shaped = self.done(result, "shaped TCP traffic failed")?;
-        self.site.settle(Duration::from_secs(1));
+        self.topology.settle(Duration::from_secs(1));
         Ok(shaped)
     }
 

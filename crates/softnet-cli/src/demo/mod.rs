@@ -1,14 +1,16 @@
-//! `softnet demo`: two hosts, a switch between them, real traffic, a rate limit, and the books balanced at the end.
+//! `softnet demo`: two hosts, a switch between them, real traffic, a rate limit, and the books
+//! balanced at the end.
 //!
-//! [`site`] is what is built, [`traffic`] what the hosts do, [`measure`] the sequence of measurements, [`results`] what is
-//! printed. Everything is in this process: there is no name and no child that could be left behind.
+//! [`topology`] is what is built, [`traffic`] what the hosts do, [`measure`] the sequence of
+//! measurements, [`results`] what is printed. Everything is in this process: there is no name and
+//! no child that could be left behind.
 
 mod host;
 mod measure;
 mod privilege;
 mod progress;
 mod results;
-mod site;
+mod topology;
 mod traffic;
 
 use std::io::{self, IsTerminal};
@@ -19,7 +21,7 @@ use crate::report;
 use crate::signals::Stop;
 use measure::Measurement;
 use progress::Progress;
-use site::Site;
+use topology::Topology;
 
 /// What was asked for.
 #[derive(Debug)]
@@ -61,21 +63,21 @@ fn demonstrate(options: &Options) -> Result<(), End> {
     // Before anything starts a thread.
     privilege::acquire().map_err(|why| End::Failed(Failure::new(Exit::Failure, why)))?;
     let stop = Stop::on_signals().map_err(End::io("cannot catch signals"))?;
-    let site = Site::build().map_err(|error| {
+    let topology = Topology::build().map_err(|error| {
         let text = format!("cannot build the demo's network: {}", chain(&error));
         End::Failed(Failure::new(Exit::Failure, text))
     })?;
     let terminal = io::stdout().is_terminal() && io::stderr().is_terminal();
     let progress = Progress::new(terminal && !options.json, options.seconds);
     let measured = Measurement {
-        site: &site,
+        topology: &topology,
         stop: &stop,
         progress: &progress,
     }
     .run(options);
     progress.finish();
     // Stopped in any case: devices are gone and counters final before anything is printed.
-    let stats = site.close();
+    let stats = topology.close();
     let results = measured?.conclude(&stats);
     let text = if options.json {
         results.json()

@@ -5,7 +5,8 @@ use softnet_io::become_root_in_userns;
 
 use crate::failure::chain;
 
-/// Makes sure that this process can make network namespaces. Must come before any thread is started.
+/// Makes sure that this process can make network namespaces. Must come before any thread is
+/// started.
 ///
 /// The error says what is missing.
 pub(super) fn acquire() -> Result<(), String> {

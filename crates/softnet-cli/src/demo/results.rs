@@ -1,4 +1,5 @@
-//! What the demo prints: a table for people, or the object that `--json` promises (DESIGN.md, section 4).
+//! What the demo prints: a table for people, or the object that `--json` promises (DESIGN.md,
+//! section 4).
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Captures: reads pcap files with the pcap-file crate, frame by frame, and writes them with nanoseconds.
+//! Captures: reads pcap files with the pcap-file crate, frame by frame, and writes them with
+//! nanoseconds.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -106,7 +107,8 @@ impl CaptureReader {
             .map(|frame| Time(frame.time.saturating_sub(self.base))))
     }
 
-    /// The next frame as a packet of its length on the wire; what was not captured of it is zeros. `None`, and counted, if that cannot be.
+    /// The next frame as a packet of its length on the wire; what was not captured of it is zeros.
+    /// `None`, and counted, if that cannot be.
     pub(super) fn take(&mut self, pool: &Pool, outside: &mut Outside) -> Option<Packet> {
         let frame = self.next.take()?;
         if frame.len > MAX_FRAME {
@@ -193,7 +195,8 @@ pub(super) struct CaptureWriter {
 }
 
 impl CaptureWriter {
-    /// Times count from `base` nanoseconds since 1970; at most `snaplen` bytes of a frame are written.
+    /// Times count from `base` nanoseconds since 1970; at most `snaplen` bytes of a frame are
+    /// written.
     pub(super) fn create(path: &Path, base: u64, snaplen: u32) -> Result<CaptureWriter, Failure> {
         let file = File::create(path)
             .map_err(|error| failure(path, format_args!("cannot be written: {error}")))?;

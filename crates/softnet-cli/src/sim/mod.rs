@@ -1,5 +1,6 @@
-//! `softnet sim`: a tree of disciplines in virtual time, fed by a capture or by generated flows. Thin: the simulator is `softnet_tc::sim`; [`capture`] reads and
-//! writes pcap files, [`generate`] reads flows, [`output`] prints.
+//! `softnet sim`: a tree of qdiscs in virtual time, fed by a capture or by generated flows.
+//! Thin: the simulator is `softnet_tc::sim`; [`capture`] reads and writes pcap files, [`generate`]
+//! reads flows, [`output`] prints.
 
 mod capture;
 mod generate;
@@ -76,7 +77,8 @@ pub(crate) struct Options {
     /// Rate of the link behind the tree; without it, the link takes all that the tree lets pass
     #[arg(long, value_name = "RATE", value_parser = link_rate)]
     link: Option<u64>,
-    /// Give the capture's packets the priority that Linux gives packets it routes, by their type of service
+    /// Give the capture's packets the priority that Linux gives packets it routes, by their type
+    /// of service
     #[arg(long)]
     tos_priority: bool,
     /// Packet buffers of 2 KiB: what can wait in the tree at the same time
@@ -217,7 +219,8 @@ fn flows(flows: &[Flow]) -> Result<Vec<FlowArrivals<'_>>, Failure> {
     })
 }
 
-/// Linux's `rt_tos2priority`: low delay is interactive (6), with high throughput as well interactive bulk (4), high throughput alone is bulk (2).
+/// Linux's `rt_tos2priority`: low delay is interactive (6), with high throughput as well
+/// interactive bulk (4), high throughput alone is bulk (2).
 fn prioritize(packet: &mut Packet) {
     let Ok(headers) = packet.parse() else { return };
     if headers.network == Network::V4 {

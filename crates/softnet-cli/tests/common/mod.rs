@@ -1,4 +1,5 @@
-//! What the tests share: the program under test, namespaces that clean up after themselves, and skipping.
+//! What the tests share: the program under test, namespaces that clean up after themselves, and
+//! skipping.
 
 #![allow(
     dead_code,

@@ -20,16 +20,18 @@ pub(super) type Datagram = [u8; PAYLOAD];
 /// Sends up to [`BATCH`] datagrams on a connected socket; returns how many the kernel took.
 pub(super) fn send(socket: BorrowedFd<'_>, datagrams: &mut [Datagram]) -> io::Result<usize> {
     call(datagrams, |messages, n| {
-        // SAFETY: `call` gives `n` valid messages; the kernel reads the payloads, which outlive the call.
+        // SAFETY: `call` gives `n` valid messages; the kernel reads the payloads, which outlive
+        // the call.
         unsafe { libc::sendmmsg(socket.as_raw_fd(), messages, n, 0) }
     })
 }
 
-/// Receives up to [`BATCH`] datagrams, waiting for the first only; returns how many. A longer one is cut, a shorter one leaves the rest
-/// of its slot as it was.
+/// Receives up to [`BATCH`] datagrams, waiting for the first only; returns how many. A longer one
+/// is cut, a shorter one leaves the rest of its slot as it was.
 pub(super) fn receive(socket: BorrowedFd<'_>, datagrams: &mut [Datagram]) -> io::Result<usize> {
     call(datagrams, |messages, n| {
-        // SAFETY: `call` gives `n` valid messages whose payloads the kernel may write; no timeout is given.
+        // SAFETY: `call` gives `n` valid messages whose payloads the kernel may write; no timeout
+        // is given.
         unsafe {
             libc::recvmmsg(
                 socket.as_raw_fd(),
@@ -47,7 +49,8 @@ fn call(
     datagrams: &mut [Datagram],
     system_call: impl FnOnce(*mut libc::mmsghdr, libc::c_uint) -> libc::c_int,
 ) -> io::Result<usize> {
-    // SAFETY: both are plain C structures of integers and pointers, for which all zero is valid (and means: none).
+    // SAFETY: both are plain C structures of integers and pointers, for which all zero is valid
+    // (and means: none).
     let (mut vectors, mut messages): ([libc::iovec; BATCH], [libc::mmsghdr; BATCH]) =
         unsafe { std::mem::zeroed() };
     let n = datagrams.len().min(BATCH);

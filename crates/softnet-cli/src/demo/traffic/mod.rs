@@ -1,5 +1,6 @@
-//! The demo's traffic: ordinary sockets that were opened in the hosts' namespaces. Each file is one kind of traffic; all of
-//! them end at an [`Until`], and none blocks longer than [`TICK`] past it.
+//! The demo's traffic: ordinary sockets that were opened in the hosts' namespaces. Each file is
+//! one kind of traffic; all of them end at an [`Until`], and none blocks longer than [`TICK`] past
+//! it.
 
 mod mmsg;
 pub(crate) mod ping;

@@ -1,5 +1,6 @@
-//! Pings: ICMP echo over a raw socket, over a ping socket where that is refused, and a UDP echo where both are.
-//! The round trip is timed by the sender, from before the send call to after the receive call.
+//! Pings: ICMP echo over a raw socket, over a ping socket where that is refused, and a UDP echo
+//! where both are. The round trip is timed by the sender, from before the send call to after the
+//! receive call.
 
 use std::fmt;
 use std::io;
@@ -116,7 +117,8 @@ impl Pinger {
         self.via
     }
 
-    /// Pings until it is time, resting for `interval` after each answer; each round trip is handed to `each`.
+    /// Pings until it is time, resting for `interval` after each answer; each round trip is handed
+    /// to `each`.
     pub(crate) fn run(
         &mut self,
         until: &Until,

@@ -65,7 +65,8 @@ impl Bulk {
         Ok(Bulk { sender, receiver })
     }
 
-    /// Sends as fast as the connection takes it. Meant for a thread of its own beside [`receive`](Self::receive).
+    /// Sends as fast as the connection takes it. Meant for a thread of its own beside
+    /// [`receive`](Self::receive).
     pub(crate) fn send(&self, until: &Until) -> io::Result<()> {
         let data = vec![0x5a; WRITE];
         while !until.is_over() {

@@ -1,4 +1,5 @@
-//! The generators against each other over the loopback of a fresh namespace: what they count must be what was sent.
+//! The generators against each other over the loopback of a fresh namespace: what they count must
+//! be what was sent.
 
 use std::net::Ipv4Addr;
 
@@ -7,7 +8,8 @@ use softnet_io::{Links, Netns};
 use super::*;
 use crate::demo::host::Host;
 
-/// A host that talks to itself; `None` (or a panic, if skipping is forbidden) where the system permits no namespace.
+/// A host that talks to itself; `None` (or a panic, if skipping is forbidden) where the system
+/// permits no namespace.
 fn loopback() -> Option<Host> {
     let netns = match Netns::anonymous() {
         Ok(netns) => netns,

@@ -1,5 +1,5 @@
-//! UDP datagrams of 64 bytes, paced or flat out, counted where they arrive. Each carries its number, so that loss is exact and
-//! a change of order is seen.
+//! UDP datagrams of 64 bytes, paced or flat out, counted where they arrive. Each carries its
+//! number, so that loss is exact and a change of order is seen.
 
 use std::io;
 use std::net::{Ipv4Addr, UdpSocket};
@@ -14,8 +14,9 @@ use crate::demo::host::Host;
 
 /// Asked-for receive buffer; without privilege the system gives less (net.core.rmem_max).
 const RECEIVE_BUFFER: usize = 8 << 20;
-/// How long a paced sender rests at least: below that, sleeping costs more than it saves. So does a receiver that has
-/// caught up: blocked in the call instead, it would be woken for each datagram, at the cost of a context switch each.
+/// How long a paced sender rests at least: below that, sleeping costs more than it saves. So does
+/// a receiver that has caught up: blocked in the call instead, it would be woken for each
+/// datagram, at the cost of a context switch each.
 const REST: Duration = Duration::from_micros(100);
 
 /// A one-way stream of datagrams.
@@ -65,7 +66,8 @@ impl Stream {
         let start = Instant::now();
         while !until.is_over() {
             let due = pps.map_or(BATCH as u64, |pps| {
-                // What time has earned; at most a batch, so that a delayed sender catches up in batches.
+                // What time has earned; at most a batch, so that a delayed sender catches up in
+                // batches.
                 ((start.elapsed().as_secs_f64() * pps) as u64).saturating_sub(sent)
             });
             if due == 0 {
@@ -78,7 +80,8 @@ impl Stream {
             }
             match mmsg::send(self.sender.as_fd(), batch) {
                 Ok(n) => sent += n as u64,
-                // ENOBUFS: the interface's queue is full, which a datagram's sender is told and lives with.
+                // ENOBUFS: the interface's queue is full, which a datagram's sender is told and
+                // lives with.
                 Err(e) if is_timeout(&e) || e.raw_os_error() == Some(libc::ENOBUFS) => {}
                 Err(e) => return Err(e),
             }

@@ -6,7 +6,7 @@
 //! host B (10.9.0.2) ── eth0 ══ port "b" ─┘
 //! ```
 //!
-//! Traffic goes from A to B, so that it is port b's queueing discipline that shapes it.
+//! Traffic goes from A to B, so that it is port b's qdisc that shapes it.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -29,7 +29,7 @@ const DRAIN: Duration = Duration::from_secs(2);
 
 /// The network.
 #[derive(Debug)]
-pub(super) struct Site {
+pub(super) struct Topology {
     /// Sends.
     pub a: Host,
     /// Receives.
@@ -42,7 +42,7 @@ pub(super) struct Site {
 
 /// Why it could not be built.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum SiteError {
+pub(super) enum TopologyError {
     #[error(transparent)]
     Netns(#[from] NetnsError),
     #[error(transparent)]
@@ -55,9 +55,9 @@ pub(super) enum SiteError {
     Address(#[from] softnet_io::BadAddress),
 }
 
-impl Site {
+impl Topology {
     /// Builds it; packets are forwarded when this returns.
-    pub(super) fn build() -> Result<Site, SiteError> {
+    pub(super) fn build() -> Result<Topology, TopologyError> {
         let workers = std::thread::available_parallelism()
             .map_or(1, usize::from)
             .min(WORKERS_MAX);
@@ -67,7 +67,7 @@ impl Site {
         engine.add_bridge("br0", &[port_a, to_b])?;
         engine.receive(port_a, rx_a)?;
         engine.receive(to_b, rx_b)?;
-        Ok(Site {
+        Ok(Topology {
             a,
             b,
             workers,
@@ -119,7 +119,7 @@ fn host(
     buffers: &Buffers,
     name: &str,
     address: Ipv4Addr,
-) -> Result<(Host, PortId, Vec<PortRx>), SiteError> {
+) -> Result<(Host, PortId, Vec<PortRx>), TopologyError> {
     let netns = Netns::anonymous()?;
     let config = TapConfig {
         addresses: vec![InterfaceAddress::new(address.into(), 24)?],

@@ -1,5 +1,6 @@
-//! A port's way out: how its queues are shared out (`num_tc`, `map`, `queues`: tc-mqprio(8); `xps`, `xps_rxqs`: the lists of
-//! `/sys/class/net/DEV/queues/tx-N/`), and actions on what leaves it (`mirror`, `redirect`: tc-mirred(8)).
+//! A port's egress: how its queues are shared out (`num_tc`, `map`, `queues`: tc-mqprio(8);
+//! `xps`, `xps_rxqs`: the lists of `/sys/class/net/DEV/queues/tx-N/`), and actions on what leaves
+//! it (`mirror`, `redirect`: tc-mirred(8)).
 
 use std::fmt;
 use std::ops::Range;
@@ -255,7 +256,8 @@ fn list(text: &str, limit: usize) -> Option<Vec<usize>> {
     Some(numbers)
 }
 
-/// The actions of one port, mirrors first: nothing comes after a redirect. `ports` are all of the file.
+/// The actions of one port, mirrors first: nothing comes after a redirect. `ports` are all of the
+/// file.
 pub(super) fn actions(
     table: &PortTable,
     ports: &[PortConfig],
