@@ -43,7 +43,8 @@ pub fn interface(host: &Host) -> Interface {
     }
 }
 
-/// A counter of the host's protocols, such as `("Udp", "InCsumErrors")`. IPv6's are in protocol `Udp6`.
+/// A counter of the host's protocols, such as `("Udp", "InCsumErrors")`. IPv6's are in protocol
+/// `Udp6`.
 pub fn protocol(host: &Host, protocol: &str, name: &str) -> u64 {
     let file = if protocol.ends_with('6') {
         "snmp6"

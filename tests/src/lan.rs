@@ -1,5 +1,5 @@
-//! Hosts on one switch: each is an anonymous network namespace with one interface `eth0`, whose other end is a port of an engine in
-//! this process.
+//! Hosts on one switch: each is an anonymous network namespace with one interface `eth0`, whose
+//! other end is a port of an engine in this process.
 
 use std::fs::{self, OpenOptions};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -58,7 +58,7 @@ pub struct HostConfig {
 }
 
 impl Default for HostConfig {
-    /// Offload, MTU 1500, one queue, the default discipline.
+    /// Offload, MTU 1500, one queue, the default qdisc.
     fn default() -> Self {
         HostConfig {
             offload: true,
@@ -101,8 +101,8 @@ impl Host {
         self.links(|links| links.index("eth0").expect("the interface"))
     }
 
-    /// Waits until the host takes packets for its addresses. The kernel adds an IPv6 address's route some time after the address, and drops
-    /// until then what comes for it.
+    /// Waits until the host takes packets for its addresses. The kernel adds an IPv6 address's
+    /// route some time after the address, and drops until then what comes for it.
     fn await_addresses(&self) {
         let route: String = self.v6.octets().map(|b| format!("{b:02x}")).concat();
         // Prefix length 128, in hexadecimal.
@@ -131,7 +131,8 @@ pub struct Lan {
 }
 
 impl Lan {
-    /// Two hosts, one with and one without offload, or whatever is asked for. `None`, and the reason printed, where the test cannot run.
+    /// Two hosts, one with and one without offload, or whatever is asked for. `None`, and the
+    /// reason printed, where the test cannot run.
     pub fn pair(offload: [bool; 2], mtu: u32) -> Option<Lan> {
         let hosts = offload.map(|offload| HostConfig {
             offload,
@@ -144,7 +145,8 @@ impl Lan {
         })
     }
 
-    /// Packets are forwarded when this returns. `None`, and the reason printed, where the test cannot run.
+    /// Packets are forwarded when this returns. `None`, and the reason printed, where the test
+    /// cannot run.
     pub fn build(config: LanConfig) -> Option<Lan> {
         let tun = OpenOptions::new()
             .read(true)
@@ -190,7 +192,8 @@ impl Lan {
         })
     }
 
-    /// Gives a host whose interface was removed a new one with the same addresses, which it takes packets for when this returns.
+    /// Gives a host whose interface was removed a new one with the same addresses, which it takes
+    /// packets for when this returns.
     pub fn reopen(&self, host: usize) {
         let host = &self.hosts[host];
         let tap = Tap::open(&host.config, &self.buffers).expect("the interface again");
@@ -203,7 +206,7 @@ impl Lan {
     pub fn set_qdisc(&self, host: usize, qdisc: &QdiscSpec) {
         self.engine
             .set_qdisc(self.hosts[host].port, qdisc)
-            .expect("a discipline");
+            .expect("a qdisc");
     }
 
     /// A port's numbers.
@@ -230,7 +233,8 @@ impl Lan {
         });
     }
 
-    /// Waits until the kernel's count of frames agrees with the workers': every frame that a host sent was polled.
+    /// Waits until the kernel's count of frames agrees with the workers': every frame that a host
+    /// sent was polled.
     pub fn all_frames_polled(&self) {
         wait_for("the workers to have polled every frame sent", || {
             let sent: u64 = self
@@ -243,8 +247,8 @@ impl Lan {
         });
     }
 
-    /// Stops the engine. Asserts that every packet is accounted for, that none is queued and that all buffers came home; returns
-    /// the final numbers.
+    /// Stops the engine. Asserts that every packet is accounted for, that none is queued and that
+    /// all buffers were freed; returns the final numbers.
     pub fn stop(self) -> EngineStats {
         self.stop_within(DRAIN)
     }
@@ -267,7 +271,7 @@ impl Lan {
             .flatten()
         {
             let pool = pool.stats();
-            assert_eq!(pool.free, pool.buffers, "a buffer did not come home");
+            assert_eq!(pool.free, pool.buffers, "a buffer was not freed");
         }
         stats
     }

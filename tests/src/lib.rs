@@ -1,9 +1,11 @@
-//! What the end-to-end tests share: networks of hosts in namespaces joined by an engine in this process ([`Lan`]), traffic with
-//! ordinary sockets ([`traffic`]), raw frames ([`raw`]) and the kernel's own counters ([`counters`]) to compare Softnet's with,
-//! and the kernel's disciplines to compare ours with ([`oracle`]).
+//! What the end-to-end tests share: networks of hosts in namespaces joined by an engine in this
+//! process ([`Lan`]), traffic with ordinary sockets ([`traffic`]), raw frames ([`raw`]) and the
+//! kernel's own counters ([`counters`]) to compare Softnet's with, and the kernel's qdiscs to
+//! compare ours with ([`oracle`]).
 //!
-//! Everything panics on failure, as tests do, and leaves nothing behind: namespaces and devices have no names outside the
-//! process and end with it. [`skip`] and [`wait_for`] serve the tests of the other crates too.
+//! Everything panics on failure, as tests do, and leaves nothing behind: namespaces and devices
+//! have no names outside the process and end with it. [`skip`] and [`wait_for`] serve the tests of
+//! the other crates too.
 
 #![deny(unsafe_code)]
 

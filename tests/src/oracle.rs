@@ -1,4 +1,5 @@
-//! The running kernel as an oracle: frames through one of its disciplines on a TAP device, what comes out in which order, and what `tc -s` counts.
+//! The running kernel as an oracle: frames through one of its qdiscs on a TAP device, what comes
+//! out in which order, and what `tc -s` counts.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -15,7 +16,7 @@ use softnet_io::{Buffers, Links, Netns, Tap, TapConfig};
 
 use crate::{skip, sys};
 
-/// Numbers that `tc -s qdisc` shows of one discipline.
+/// Numbers that `tc -s qdisc` shows of one qdisc.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TcStats {
     /// Bytes sent.
@@ -34,7 +35,8 @@ pub struct TcStats {
     pub qlen: u64,
 }
 
-/// A TAP device with a discipline of the kernel's, in a namespace of its own. What the kernel sends is read with [`read`](KernelQdisc::read).
+/// A TAP device with a qdisc of the kernel's, in a namespace of its own. What the kernel sends is
+/// read with [`read`](KernelQdisc::read).
 #[derive(Debug)]
 pub struct KernelQdisc {
     netns: Netns,
@@ -51,8 +53,9 @@ impl CountDrop for NoDrop {
 }
 
 impl KernelQdisc {
-    /// A device with so many queues, each of which holds `tx_queue_len` frames until they are read; that is also the limit of its disciplines. `None`, and the
-    /// reason printed, where the test cannot run.
+    /// A device with so many queues, each of which holds `tx_queue_len` frames until they are
+    /// read; that is also the limit of its qdiscs. `None`, and the reason printed, where the test
+    /// cannot run.
     pub fn new(queues: usize, tx_queue_len: u32) -> Option<KernelQdisc> {
         if let Err(e) = Command::new("tc").arg("-V").output() {
             skip(&format!("needs tc: {e}"));
@@ -91,7 +94,8 @@ impl KernelQdisc {
         };
         let index = tap.index;
         let socket = netns.run(|| {
-            // Nothing but what the test sends may pass; a kernel without IPv6 sends nothing by itself.
+            // Nothing but what the test sends may pass; a kernel without IPv6 sends nothing by
+            // itself.
             let _ = std::fs::write("/proc/sys/net/ipv6/conf/x0/disable_ipv6", "1");
             Links::open()
                 .and_then(|mut links| links.set_up(index, true))
@@ -118,7 +122,7 @@ impl KernelQdisc {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// Gives the device a fresh discipline `1:`, with this kind and options.
+    /// Gives the device a fresh qdisc `1:`, with this kind and options.
     pub fn set_root(&self, kind: &str) {
         // "replace" would change one of the same kind, and keep its numbers.
         self.tc("qdisc replace dev x0 root handle fffd: pfifo");
@@ -140,7 +144,7 @@ impl KernelQdisc {
         has
     }
 
-    /// Changes the queue length of device and disciplines.
+    /// Changes the queue length of device and qdiscs.
     pub fn set_tx_queue_len(&self, packets: u32) {
         let index = self.tap.index;
         let set = || Links::open().and_then(|mut links| links.set_tx_queue_len(index, packets));
@@ -189,11 +193,11 @@ impl KernelQdisc {
         packets.len()
     }
 
-    /// The numbers of the disciplines whose handle or parent is `name`, or of the root.
+    /// The numbers of the qdiscs whose handle or parent is `name`, or of the root.
     pub fn stats(&self, name: &str) -> Vec<TcStats> {
         let text = self.tc("-s -j qdisc show dev x0");
         let value: Value = serde_json::from_str(&text).expect("tc prints JSON");
-        let list = value.as_array().expect("a list of disciplines");
+        let list = value.as_array().expect("a list of qdiscs");
         let wanted = |qdisc: &&Value| match name {
             "root" => qdisc["root"] == Value::Bool(true),
             "children" => qdisc["root"] != Value::Bool(true),

@@ -1,4 +1,5 @@
-//! Raw frames: sending what no well-behaved host sends, and seeing what reaches a host before its kernel looks at it.
+//! Raw frames: sending what no well-behaved host sends, and seeing what reaches a host before its
+//! kernel looks at it.
 
 use std::io;
 use std::os::fd::OwnedFd;

@@ -21,7 +21,8 @@ pub(crate) fn set_option(socket: &impl AsRawFd, level: c_int, name: c_int, value
     assert_eq!(rc, 0, "setsockopt: {}", io::Error::last_os_error());
 }
 
-/// Binds a packet socket to an interface, to receive frames of one EtherType (all if 0x0003) from it and to send through it.
+/// Binds a packet socket to an interface, to receive frames of one EtherType (all if 0x0003) from
+/// it and to send through it.
 pub(crate) fn bind_packet(socket: &OwnedFd, interface: u32, ethertype: u16) {
     // SAFETY: a plain C structure of integers, for which all zero is valid.
     let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };

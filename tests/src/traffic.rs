@@ -1,4 +1,5 @@
-//! Traffic between hosts with ordinary sockets. Every byte that arrives is compared with what was sent.
+//! Traffic between hosts with ordinary sockets. Every byte that arrives is compared with what was
+//! sent.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -50,7 +51,8 @@ impl Connection {
         Connection { from, to }
     }
 
-    /// Sends `len` bytes from end to end and closes; the bytes must arrive as they are, and no others.
+    /// Sends `len` bytes from end to end and closes; the bytes must arrive as they are, and no
+    /// others.
     pub fn transfer(self, seed: u64, len: usize) {
         let data = pattern(seed, len);
         let Connection { mut from, mut to } = self;
@@ -109,8 +111,8 @@ impl Flow {
         }
     }
 
-    /// Sends `len` bytes from `a` in one call, to be cut into datagrams of `size` bytes by whoever does it best (`UDP_SEGMENT`). They
-    /// must arrive in order.
+    /// Sends `len` bytes from `a` in one call, to be cut into datagrams of `size` bytes by the
+    /// layer that does it best (`UDP_SEGMENT`). They must arrive in order.
     pub fn send_segmented(&self, len: usize, size: usize) {
         sys::set_option(
             &self.a,

@@ -1,4 +1,5 @@
-//! Two hosts, one switch: pings, TCP and UDP of all sizes arrive byte for byte, whatever the ports leave to whom.
+//! Two hosts, one switch: pings, TCP and UDP of all sizes arrive byte for byte, whatever the ports
+//! leave to whom.
 
 use softnet_tests::raw::{IPV4, IPV6, PacketSocket};
 use softnet_tests::traffic::{Connection, Flow, ping};
@@ -33,7 +34,8 @@ fn pings_come_back_unchanged() {
     stop_without_loss(lan);
 }
 
-/// Bulk both ways. The sender's kernel makes large frames where it may, and the port that takes none must get none.
+/// Bulk both ways. The sender's kernel makes large frames where it may, and the port that takes
+/// none must get none.
 fn tcp(offload: [bool; 2], v6: bool) {
     const LEN: usize = 10 << 20;
     let Some(lan) = Lan::pair(offload, 1500) else {
@@ -93,7 +95,8 @@ fn udp_arrives_whatever_the_ports_leave_to_whom() {
             for len in [0, 1, 2, 17, 1000, 1452, 1471, 1472, 1473, 65_507] {
                 flow.echo(len);
             }
-            // One large frame, where the sender's port takes it; the last datagram is shorter, or of one byte.
+            // One large frame, where the sender's port takes it; the last datagram is shorter, or
+            // of one byte.
             for (len, size) in [
                 (60_500, 1000),
                 (64_000, 1000),
@@ -131,8 +134,8 @@ fn jumbo_and_odd_sizes_arrive() {
     }
 }
 
-/// What reaches a port without offload is whole: no large frame, no checksum left to be filled in, so that it is the
-/// receiving kernel that verifies it.
+/// What reaches a port without offload is whole: no large frame, no checksum left to be filled in,
+/// so that it is the receiving kernel that verifies it.
 #[test]
 fn a_port_without_offload_gets_complete_packets() {
     let Some(lan) = Lan::pair([true, false], 1500) else {
@@ -153,7 +156,8 @@ fn a_port_without_offload_gets_complete_packets() {
     stop_without_loss(lan);
 }
 
-/// The other way round: a port with offload gets large frames as they are, so that the tests above are about two different ways.
+/// The other way round: a port with offload gets large frames as they are, so that the tests above
+/// are about two different ways.
 #[test]
 fn a_port_with_offload_gets_large_frames() {
     let Some(lan) = Lan::pair([true, true], 1500) else {

@@ -30,7 +30,8 @@ fn numbered(flow: u64, number: u64) -> Vec<u8> {
     datagram
 }
 
-/// Reads all that has arrived; every datagram must be one that was sent, and come after those sent before it. Returns how many.
+/// Reads all that has arrived; every datagram must be one that was sent, and come after those sent
+/// before it. Returns how many.
 fn check_numbered(socket: &UdpSocket, flow: u64, sent: u64) -> u64 {
     let mut buffer = [0; 2000];
     let (mut next, mut count) = (0, 0);
@@ -58,7 +59,8 @@ fn lost_in_kernel(host: &Host) -> u64 {
     interface.tx_dropped + interface.tx_errors + full[0] + full[1]
 }
 
-/// Two workers share two ports with two queues each: connections both ways arrive whole, datagrams of a flow in order.
+/// Two workers share two ports with two queues each: connections both ways arrive whole, datagrams
+/// of a flow in order.
 #[test]
 fn two_workers_and_queues_keep_every_flow_in_order() {
     const CONNECTIONS: u64 = 8;
@@ -176,7 +178,8 @@ fn broadcasts_reach_every_other_host() {
     assert_eq!(sum.tx, sum.rx + sum.copied);
 }
 
-/// Hosts find each other by flooded requests; once the switch knows where a host is, others do not see what it gets.
+/// Hosts find each other by flooded requests; once the switch knows where a host is, others do not
+/// see what it gets.
 #[test]
 fn a_learnt_host_is_spoken_to_alone() {
     let Some(lan) = three() else { return };

@@ -1,5 +1,5 @@
-//! Datagrams that leave together are merged into large frames on the way out. The receiver, which never asked for that, gets them as
-//! they were sent.
+//! Datagrams that leave together are merged into large frames on transmit. The receiver, which
+//! never asked for that, gets them as they were sent.
 
 use std::net::UdpSocket;
 
@@ -22,8 +22,8 @@ fn dam() -> QdiscSpec {
     })
 }
 
-/// Runs `send`, holds back what it sends until the port of host 1 has seen `packets` of it (the dam lets a few pass), and lets all go
-/// at once.
+/// Runs `send`, holds back what it sends until the port of host 1 has seen `packets` of it (the
+/// dam lets a few pass), and lets all go at once.
 fn at_once(lan: &Lan, packets: u64, send: impl FnOnce()) {
     lan.set_qdisc(1, &dam());
     let seen = || {
@@ -37,7 +37,8 @@ fn at_once(lan: &Lan, packets: u64, send: impl FnOnce()) {
     lan.settle();
 }
 
-/// Sizes of a flow's datagrams: equal ones, shorter ones that end a large frame, longer ones that begin another, very short and long ones.
+/// Sizes of a flow's datagrams: equal ones, shorter ones that end a large frame, longer ones that
+/// begin another, very short and long ones.
 fn sizes(flow: usize) -> Vec<usize> {
     let period: &[usize] = match flow {
         0 => &[100, 100, 100, 50, 100, 100, 200, 100, 1, 1, 1, 0, 1],
@@ -117,7 +118,8 @@ fn frame(lan: &Lan, from: &UdpSocket, to: &UdpSocket, v6: bool, payload: &[u8]) 
     frame
 }
 
-/// The receiving kernel verifies checksums, and Softnet neither repairs a wrong one nor lets it hide among merged datagrams.
+/// The receiving kernel verifies checksums, and Softnet neither repairs a wrong one nor lets it
+/// hide among merged datagrams.
 #[test]
 fn a_wrong_checksum_stays_wrong() {
     for offload in [[true, true], [true, false], [false, false]] {

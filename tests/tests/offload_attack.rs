@@ -1,9 +1,12 @@
-//! A container attacks the switch with offload headers, as a packet socket lets it: large frames that claim to be thousands of packets, towards a port
-//! with a rate limit. Two other hosts on the same switch must hardly notice.
+//! A container attacks the switch with offload headers, as a packet socket lets it: large frames
+//! that claim to be thousands of packets, towards a port with a rate limit. Two other hosts on the
+//! same switch must hardly notice.
 //!
-//! How long pings take depends on what else the machine does. So each attack is compared with a control that costs as much CPU time: the same pings beside
-//! honest frames to the same port, which become wire packets of the same length at the same rate; and an attempt that fails is repeated. The bound is far below what an attack did that is not held off: it stopped
-//! the switch for hundreds of milliseconds.
+//! How long pings take depends on what else the machine does. So each attack is compared with a
+//! control that costs as much CPU time: the same pings beside honest frames to the same port,
+//! which become wire packets of the same length at the same rate; and an attempt that fails is
+//! repeated. The bound is far below what an attack did that is not held off: it stopped the switch
+//! for hundreds of milliseconds.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -42,7 +45,8 @@ fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Attacker, victim, and two that have nothing to do with it. The victim's port is that of the README's example.
+/// Attacker, victim, and two that have nothing to do with it. The victim's port is that of the
+/// README's example.
 fn lan() -> Option<Lan> {
     let rate = 100_000_000 / 8;
     let burst = 32 << 10;
@@ -122,8 +126,8 @@ fn flood(socket: &PacketSocket, frames: &[(VnetHeader, Vec<u8>)], done: &AtomicB
     sent
 }
 
-/// What 99 of 100 pings between the others take at most, while these frames are sent. Each counts from the time when it was due, so that a standstill
-/// counts for every ping that it held up.
+/// What 99 of 100 pings between the others take at most, while these frames are sent. Each counts
+/// from the time when it was due, so that a standstill counts for every ping that it held up.
 fn pings_beside(lan: &Lan, frames: &[(VnetHeader, Vec<u8>)]) -> Duration {
     let socket = PacketSocket::open(&lan.hosts[0], 0);
     let pinger = Pinger::open(&lan.hosts[2], &lan.hosts[3], false);
@@ -147,7 +151,8 @@ fn pings_beside(lan: &Lan, frames: &[(VnetHeader, Vec<u8>)]) -> Duration {
     times[times.len() * 99 / 100]
 }
 
-/// Attacks with these frames, until an attempt is as harmless as honest ones that become wire packets of `len` bytes.
+/// Attacks with these frames, until an attempt is as harmless as honest ones that become wire
+/// packets of `len` bytes.
 fn harmless(lan: &Lan, name: &str, frames: &[(VnetHeader, Vec<u8>)], len: u16) {
     // As a program without privileges sends them (`UDP_SEGMENT`).
     let size = len - 42;

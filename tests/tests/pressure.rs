@@ -1,4 +1,5 @@
-//! More than a port, a host or the pool takes: packets are dropped and counted, and when the pressure ends, nothing sticks.
+//! More than a port, a host or the pool takes: packets are dropped and counted, and when the
+//! pressure ends, nothing sticks.
 
 use std::time::{Duration, Instant};
 
@@ -24,7 +25,8 @@ fn numbered(n: u64) -> Vec<u8> {
     pattern(n, 1000)
 }
 
-/// A port that hardly sends fills its queue and then drops, counted, what does not fit. When it sends again, what waited leaves in order.
+/// A port that hardly sends fills its queue and then drops, counted, what does not fit. When it
+/// sends again, what waited leaves in order.
 #[test]
 fn a_full_queue_drops_and_drains() {
     const SENT: u64 = 300;
@@ -51,7 +53,8 @@ fn a_full_queue_drops_and_drains() {
     lan.settle();
     let kept = SENT - lan.dropped(1, DropReason::QdiscLimit);
     assert!((5..=12).contains(&kept), "{kept}");
-    // The frames that passed before the queue filled were the first, and those that waited came next. What was dropped came last.
+    // The frames that passed before the queue filled were the first, and those that waited came
+    // next. What was dropped came last.
     let mut arrived: Vec<u64> = Vec::new();
     let mut buffer = [0; 2000];
     while (arrived.len() as u64) < kept || !is_silent(&flow.b) {
@@ -74,7 +77,8 @@ fn a_full_queue_drops_and_drains() {
     assert_eq!(stats.drops(), [(DropReason::QdiscLimit, dropped)]);
 }
 
-/// What waits when the engine stops is given its time to leave, and is counted as dropped if that does not suffice.
+/// What waits when the engine stops is given its time to leave, and is counted as dropped if that
+/// does not suffice.
 #[test]
 fn what_is_queued_at_the_end_is_counted() {
     let Some(lan) = Lan::pair([true, true], 1500) else {
@@ -151,8 +155,8 @@ fn are_for_want_of_buffers(drops: &[(DropReason, u64)]) -> bool {
     drops.iter().all(|(reason, _)| want.contains(reason))
 }
 
-/// Packets that wait for one port use up its share of the buffers; what comes then is dropped and counted, and others find buffers. When they have left,
-/// all buffers are free again.
+/// Packets that wait for one port use up its share of the buffers; what comes then is dropped and
+/// counted, and others find buffers. When they have left, all buffers are free again.
 #[test]
 fn a_full_queue_leaves_buffers_for_others() {
     const SENT: u64 = 600;
@@ -178,7 +182,7 @@ fn a_full_queue_leaves_buffers_for_others() {
         }
         lan.set_qdisc(1, &QdiscSpec::default());
         lan.settle();
-        wait_for("buffers to come home", || lan.free_buffers() >= 256);
+        wait_for("buffers to be freed", || lan.free_buffers() >= 256);
         // The first came through.
         receive(&flow.b, &numbered(0));
         receive(&flow.b, &numbered(1));
@@ -205,7 +209,8 @@ fn tcp_gets_through_a_tiny_pool() {
     assert!(are_for_want_of_buffers(&drops), "{drops:?}");
 }
 
-/// Large frames that find no large buffers are chained, and those that find no small ones either are dropped.
+/// Large frames that find no large buffers are chained, and those that find no small ones either
+/// are dropped.
 #[test]
 fn large_frames_get_through_a_small_pool() {
     let config = LanConfig {
@@ -225,7 +230,8 @@ fn large_frames_get_through_a_small_pool() {
     assert!(are_for_want_of_buffers(&drops), "{drops:?}");
 }
 
-/// Only a check that the rate is the one asked for, within 5 %; docs/results has the precise figures.
+/// Only a check that the rate is the one asked for, within 5 %; docs/results has the precise
+/// figures.
 #[test]
 fn a_rate_limit_holds_on_a_real_port() {
     const RATE: u64 = 50_000_000 / 8;

@@ -1,7 +1,9 @@
-//! A measurement, not a test: what a flood of small packets through a shaped port costs other ports, beside a load that takes the same CPU time and waits
-//! nowhere: the same flood to an address that the switch drops at once.
+//! A measurement, not a test: what a flood of small packets through a shaped port costs other
+//! ports, beside a load that takes the same CPU time and waits nowhere: the same flood to an
+//! address that the switch drops at once.
 //!
-//! `cargo test --release -p softnet-tests --test share -- --ignored --nocapture`, on a machine that does nothing else.
+//! `cargo test --release -p softnet-tests --test share -- --ignored --nocapture`, on a machine
+//! that does nothing else.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};

@@ -1,4 +1,4 @@
-//! A tree of disciplines at a port, changed while hosts talk through it.
+//! A tree of qdiscs at a port, changed while hosts talk through it.
 
 use std::time::Duration;
 
@@ -20,7 +20,8 @@ fn tbf(rate: u64, burst: u64) -> QdiscSpec {
     })
 }
 
-/// A datagram that a filter puts into the first band does not wait behind those that fill the second; and all that waited arrives once the rate is raised.
+/// A datagram that a filter puts into the first band does not wait behind those that fill the
+/// second; and all that waited arrives once the rate is raised.
 #[test]
 fn a_filter_leads_past_a_full_queue() {
     let open = tbf(1_250_000_000, 1 << 20);
@@ -31,7 +32,7 @@ fn a_filter_leads_past_a_full_queue() {
     ];
     for (parent, name, qdisc) in nodes {
         tree.add(handle(parent), handle(name), qdisc)
-            .expect("a discipline");
+            .expect("a qdisc");
     }
     let mut config = LanConfig {
         hosts: vec![

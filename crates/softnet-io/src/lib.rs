@@ -3,7 +3,8 @@
 //! A driver implements [`RxQueue`](softnet_engine::rx::RxQueue) and
 //! [`TxRing`](softnet::tx::TxRing) for its queues; [`PortRx`] and [`PortTx`] are enums of them, so
 //! that a worker dispatches without indirect calls. Beside them is what a driver needs from the
-//! system: network namespaces ([`Netns`]), interfaces ([`Links`]) and a place to sleep ([`Poller`]).
+//! system: network namespaces ([`Netns`]), interfaces ([`Links`]) and a place to sleep
+//! ([`Poller`]).
 //!
 //! A port that is a TAP device, in an engine (needs root or a user namespace):
 //!

@@ -1,6 +1,7 @@
 //! Kernel interfaces: what `ip link` and `ip address` do, for the drivers that make one.
 //!
-//! A [`Links`] speaks rtnetlink with the namespace in which it was opened, whatever thread uses it.
+//! A [`Links`] speaks rtnetlink with the namespace in which it was opened, whatever thread uses
+//! it.
 
 use std::fmt;
 use std::io;
@@ -52,7 +53,8 @@ impl InterfaceAddress {
         self.prefix
     }
 
-    /// The network's broadcast address: IPv4 only, and not for networks of one or two addresses (RFC 3021).
+    /// The network's broadcast address: IPv4 only, and not for networks of one or two addresses
+    /// (RFC 3021).
     fn broadcast(&self) -> Option<Ipv4Addr> {
         match self.ip {
             IpAddr::V4(ip) if self.prefix < 31 => Some(Ipv4Addr::from_bits(
@@ -185,7 +187,8 @@ impl Links {
         })
     }
 
-    /// Sets the length of the transmit queue, in packets. For a TAP device that is how much waits to be read, per queue.
+    /// Sets the length of the transmit queue, in packets. For a TAP device that is how much waits
+    /// to be read, per queue.
     ///
     /// # Errors
     /// [`LinkError::Refused`].
@@ -195,7 +198,8 @@ impl Links {
         })
     }
 
-    /// Sets the longest large frame that the kernel hands to the device, in bytes; it cuts longer ones itself.
+    /// Sets the longest large frame that the kernel hands to the device, in bytes; it cuts longer
+    /// ones itself.
     ///
     /// # Errors
     /// [`LinkError::Refused`].
@@ -205,7 +209,8 @@ impl Links {
         })
     }
 
-    /// Adds an address; its network becomes reachable when the interface is up. IPv6 addresses are usable at once (no duplicate address detection).
+    /// Adds an address; its network becomes reachable when the interface is up. IPv6 addresses are
+    /// usable at once (no duplicate address detection).
     ///
     /// # Errors
     /// [`LinkError::Refused`] if the interface has it already, or IPv6 is off.

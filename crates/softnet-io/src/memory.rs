@@ -1,6 +1,8 @@
-//! Memory for packet buffers that can be shared with a driver: a memory file, on huge pages where the system has some free.
+//! Memory for packet buffers that can be shared with a driver: a memory file, on huge pages where
+//! the system has some free.
 //!
-//! Huge pages need no setup here: without them (`vm.nr_hugepages` is 0 on most systems) the same file is made of ordinary pages.
+//! Huge pages need no setup here: without them (`vm.nr_hugepages` is 0 on most systems) the same
+//! file is made of ordinary pages.
 
 #![allow(unsafe_code, reason = "maps memory")]
 
@@ -17,7 +19,8 @@ use softnet::mem::Memory;
 /// Size of a huge page, to which lengths are rounded up.
 const HUGE: usize = 2 << 20;
 
-/// A memory file that is mapped as long as this lives. Give it to [`Pool::with_memory`](softnet::mem::Pool::with_memory).
+/// A memory file that is mapped as long as this lives. Give it to
+/// [`Pool::with_memory`](softnet::mem::Pool::with_memory).
 pub struct SharedMemory {
     file: OwnedFd,
     bytes: NonNull<[u8]>,
@@ -39,7 +42,8 @@ impl SharedMemory {
             .max(1)
             .checked_next_multiple_of(HUGE)
             .ok_or(io::ErrorKind::OutOfMemory)?;
-        // Huge pages are reserved by the mapping (not by the file), so a mapping that succeeds will not fault later.
+        // Huge pages are reserved by the mapping (not by the file), so a mapping that succeeds
+        // will not fault later.
         Self::map(len, true).or_else(|_| Self::map(len, false))
     }
 
@@ -52,7 +56,8 @@ impl SharedMemory {
         let file = memfd_create("softnet", flags | MemfdFlags::CLOEXEC)?;
         ftruncate(&file, len as u64)?;
         let (access, shared) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
-        // SAFETY: a new mapping where the system chooses; of a file that nobody else has or can shrink behind our back.
+        // SAFETY: a new mapping where the system chooses; of a file that no other process has or
+        // can shrink.
         let start = unsafe { mmap(std::ptr::null_mut(), len, access, shared, &file, 0)? };
         let start = NonNull::new(start.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
         Ok(SharedMemory {
@@ -69,13 +74,15 @@ impl SharedMemory {
 }
 
 impl AsFd for SharedMemory {
-    /// The file, to be passed to a driver that is trusted with the buffers. Shrinking it would make the process fault.
+    /// The file, to be passed to a driver that is trusted with the buffers. Shrinking it would
+    /// make the process fault.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
 }
 
-// SAFETY: the mapping stays until drop, is page-aligned, zero-filled and private to this process unless the file is passed on.
+// SAFETY: the mapping stays until drop, is page-aligned, zero-filled and private to this process
+// unless the file is passed on.
 unsafe impl Memory for SharedMemory {
     fn bytes(&self) -> NonNull<[u8]> {
         self.bytes
@@ -93,7 +100,8 @@ impl fmt::Debug for SharedMemory {
 
 impl Drop for SharedMemory {
     fn drop(&mut self) {
-        // SAFETY: mapped in `map` with this length; whoever used it is gone (`Memory`). An error would mean that it is not mapped.
+        // SAFETY: mapped in `map` with this length; its users are gone (`Memory`). An error would
+        // mean that it is not mapped.
         let _ = unsafe { munmap(self.bytes.as_ptr().cast::<c_void>(), self.bytes.len()) };
     }
 }

@@ -1,8 +1,8 @@
 //! Network namespaces: opening, making and entering them.
 //!
-//! A namespace belongs to a *thread*, so that code which must run in another one gets a thread of its own
-//! ([`Netns::run`]) and no other thread ever notices. Sockets and TAP queues stay in the namespace where they were
-//! opened, wherever they are used afterwards.
+//! A namespace belongs to a *thread*, so that code which must run in another one gets a thread of
+//! its own ([`Netns::run`]) and no other thread ever notices. Sockets and TAP queues stay in the
+//! namespace where they were opened, wherever they are used afterwards.
 
 use std::fs::File;
 use std::io;
@@ -12,7 +12,8 @@ use std::sync::Arc;
 
 use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 
-/// A network namespace, held open: it exists at least as long as this value. Clones share the handle.
+/// A network namespace, held open: it exists at least as long as this value. Clones share the
+/// handle.
 #[derive(Clone, Debug)]
 pub struct Netns {
     fd: Arc<OwnedFd>,
@@ -87,7 +88,8 @@ impl Netns {
         }
     }
 
-    /// A fresh, empty namespace without a name: gone when the last handle, thread, socket and queue in it is. Its loopback is down.
+    /// A fresh, empty namespace without a name: gone when the last handle, thread, socket and
+    /// queue in it is. Its loopback is down.
     ///
     /// # Errors
     /// [`NetnsError::Create`] without the privilege.
@@ -99,7 +101,8 @@ impl Netns {
         .map_err(NetnsError::Create)?
     }
 
-    /// Runs `f` on a thread in this namespace and waits for it. A panic of `f` goes on in the caller.
+    /// Runs `f` on a thread in this namespace and waits for it. A panic of `f` goes on in the
+    /// caller.
     ///
     /// # Errors
     /// [`NetnsError::Enter`] if no thread can be made or it may not enter; `f` has not run then.
@@ -130,8 +133,8 @@ impl AsFd for Netns {
 /// Gives the calling thread a network namespace of its own.
 #[allow(unsafe_code, reason = "unshare is an unsafe call in rustix")]
 fn unshare_network() -> io::Result<()> {
-    // SAFETY: what makes `unshare` unsafe is CLONE_FILES, by which threads would lose sight of each other's file
-    // descriptors; only the network namespace is asked for.
+    // SAFETY: what makes `unshare` unsafe is CLONE_FILES, by which threads would lose sight of
+    // each other's file descriptors; only the network namespace is asked for.
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }.map_err(io::Error::from)
 }
 

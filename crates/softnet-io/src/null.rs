@@ -16,7 +16,7 @@ pub struct Null {
     pub rx: Vec<NullRx>,
     /// One per queue.
     pub tx: Vec<NullTx>,
-    /// It takes large frames and missing checksums, as nobody looks at them.
+    /// It takes large frames and missing checksums, as they are not looked at.
     pub features: Features,
 }
 

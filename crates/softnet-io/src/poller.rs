@@ -1,4 +1,5 @@
-//! Where a worker sleeps: epoll over the receive queues, an eventfd to be woken by, timeouts to the nanosecond.
+//! Where a worker sleeps: epoll over the receive queues, an eventfd to be woken by, timeouts to
+//! the nanosecond.
 //!
 //! Blocks in [`Sleep::sleep`] only.
 
@@ -20,7 +21,8 @@ use softnet::time::Time;
 use softnet::tx::Wake;
 use softnet_engine::rx::Sleep;
 
-/// Events taken at once; more wait for the next look (the list is served in turn, so none starves).
+/// Events taken at once; more wait for the next look (the list is served in turn, so none
+/// starves).
 const EVENTS: usize = 64;
 /// The token of our own; [`Poller::watch`] refuses it.
 const WAKE: u64 = u64::MAX;
@@ -44,7 +46,8 @@ struct EventWaker {
 
 impl Wake for EventWaker {
     fn wake(&self) {
-        // It can fail in one way, a counter at its end (2^64 wake-ups), in which case the sleeper is woken all the same.
+        // It can fail in one way, a counter at its end (2^64 wake-ups), in which case the sleeper
+        // is woken all the same.
         let _ = rustix::io::write(&self.eventfd, &1u64.to_ne_bytes());
     }
 }
@@ -57,7 +60,8 @@ impl Poller {
     pub fn new() -> io::Result<Poller> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let eventfd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        // Edge-triggered: each write is reported once, and nobody has to read the counter back to zero.
+        // Edge-triggered: each write is reported once, and no thread has to read the counter back
+        // to zero.
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
         epoll::add(&epoll, &eventfd, epoll::EventData::new_u64(WAKE), flags)?;
         let waker = Arc::new(EventWaker { eventfd });
@@ -140,7 +144,8 @@ impl Sleep for Poller {
             }
         });
         let mut events: Events = [EMPTY; EVENTS];
-        // Interrupted by a signal, or refused: the caller looks at everything again, as after any wake-up.
+        // Interrupted by a signal, or refused: the caller looks at everything again, as after any
+        // wake-up.
         let n = self.wait(timeout, &mut events).unwrap_or(0);
         let tokens = events[..n]
             .iter()
@@ -185,7 +190,8 @@ fn epoll_pwait2(epoll: &OwnedFd, timeout: Timespec, events: &mut Events) -> Resu
         seconds: timeout.tv_sec,
         nanoseconds: timeout.tv_nsec,
     };
-    // SAFETY: the kernel writes at most EVENTS events to the array and reads the timeout; no signal mask is given.
+    // SAFETY: the kernel writes at most EVENTS events to the array and reads the timeout; no
+    // signal mask is given.
     let n = unsafe {
         libc::syscall(
             libc::SYS_epoll_pwait2,

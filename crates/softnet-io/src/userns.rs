@@ -1,7 +1,8 @@
-//! Root without privilege: a user namespace in which the process may make network namespaces and TAP devices.
+//! Root without privilege: a user namespace in which the process may make network namespaces and
+//! TAP devices.
 //!
-//! It changes the whole process, for good, and must come before the first thread is started: the kernel refuses a
-//! process that has several.
+//! It changes the whole process, for good, and must come before the first thread is started: the
+//! kernel refuses a process that has several.
 
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -13,7 +14,8 @@ use rustix::thread::UnshareFlags;
 /// Why the process could not become root in a namespace of its own. The text says what to change.
 #[derive(Debug, thiserror::Error)]
 pub enum UsernsError {
-    /// The TAP control device is missing or closed to this user; a user namespace does not change that.
+    /// The TAP control device is missing or closed to this user; a user namespace does not change
+    /// that.
     #[error("cannot use /dev/net/tun ({source}); {hint}")]
     Tun {
         /// What the system says.
@@ -46,11 +48,13 @@ pub enum UsernsError {
     },
 }
 
-/// Gives the process a user namespace, in which it is root, and a fresh network namespace in there (loopback down).
+/// Gives the process a user namespace, in which it is root, and a fresh network namespace in there
+/// (loopback down).
 ///
 /// # Errors
-/// [`UsernsError`], which says what the system refuses. After [`UsernsError::Map`] the process is in the namespace but not
-/// root in it and should end; after every other error nothing has changed.
+/// [`UsernsError`], which says what the system refuses. After [`UsernsError::Map`] the process is
+/// in the namespace but not root in it and should end; after every other error nothing has
+/// changed.
 #[allow(unsafe_code, reason = "unshare is an unsafe call in rustix")]
 pub fn become_root_in_userns() -> Result<(), UsernsError> {
     tun_is_usable()?;
@@ -59,14 +63,15 @@ pub fn become_root_in_userns() -> Result<(), UsernsError> {
         return Err(UsernsError::Threads(threads));
     }
     let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
-    // SAFETY: what makes `unshare` unsafe is CLONE_FILES, by which threads would lose sight of each other's file
-    // descriptors; it is not asked for, and this is the only thread.
+    // SAFETY: what makes `unshare` unsafe is CLONE_FILES, by which threads would lose sight of
+    // each other's file descriptors; it is not asked for, and this is the only thread.
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWUSER | UnshareFlags::NEWNET) }
         .map_err(|e| UsernsError::Refused {
             source: e.into(),
             hint: why_refused(e),
         })?;
-    // Groups can be mapped without privilege only once setgroups(2) is given up (user_namespaces(7)).
+    // Groups can be mapped without privilege only once setgroups(2) is given up
+    // (user_namespaces(7)).
     write("/proc/self/setgroups", "deny")?;
     write("/proc/self/uid_map", &format!("0 {uid} 1"))?;
     write("/proc/self/gid_map", &format!("0 {gid} 1"))
@@ -111,7 +116,8 @@ pub(crate) fn tun_hint(error: &io::Error) -> &'static str {
     }
 }
 
-/// The setting by which `unshare` failed. Each is looked at, so that only what really applies is named.
+/// The setting by which `unshare` failed. Each is looked at, so that only what really applies is
+/// named.
 fn why_refused(error: rustix::io::Errno) -> String {
     let sysctl = |path: &str| {
         fs::read_to_string(Path::new("/proc/sys").join(path))

@@ -36,11 +36,7 @@ fn frames_cross_both_ways() {
         }
     }
     drop(tap);
-    assert_eq!(
-        buffers.small.stats().free,
-        256,
-        "a buffer did not come home"
-    );
+    assert_eq!(buffers.small.stats().free, 256, "a buffer was not freed");
     assert_eq!(buffers.large.unwrap().stats().free, 16);
 }
 
@@ -206,7 +202,8 @@ fn a_frame_with_its_checksum_missing_is_completed_by_the_kernel() {
     );
     turn_around(packet.data_mut());
     let (partial, mut wrong) = (packet.copy(&pool(4, 2048)).unwrap(), packet);
-    // Without the note, the pseudo-header's sum in the field is just a wrong checksum, which the receiver refuses.
+    // Without the note, the pseudo-header's sum in the field is just a wrong checksum, which the
+    // receiver refuses.
     wrong.set_checksum(None);
     send(&mut tap.tx[0], wrong);
     send(&mut tap.tx[0], partial);
@@ -222,7 +219,8 @@ fn a_frame_with_its_checksum_missing_is_completed_by_the_kernel() {
 #[test]
 fn a_tcp_stream_sends_large_frames() {
     let Some(netns) = namespace() else { return };
-    // Two devices in one pair of namespaces, joined by hand: enough of a switch for one connection.
+    // Two devices in one pair of namespaces, joined by hand: enough of a switch for one
+    // connection.
     let Some(other) = namespace() else { return };
     let mut far_config = config(&other);
     far_config.addresses = vec![format!("{PEER4}/24").parse().unwrap()];

@@ -1,4 +1,5 @@
-//! What goes wrong at a TAP device, and what becomes of it: no buffers, frames too long, refusal, removal, bad configuration.
+//! What goes wrong at a TAP device, and what becomes of it: no buffers, frames too long, refusal,
+//! removal, bad configuration.
 
 mod common;
 
@@ -60,7 +61,8 @@ fn without_buffers_frames_are_counted_and_the_queue_recovers() {
         small: pool(4, 2048),
         large: None,
     };
-    // Offload, so that a large frame is one read; no IPv6, so that the kernel sends nothing by itself.
+    // Offload, so that a large frame is one read; no IPv6, so that the kernel sends nothing by
+    // itself.
     let change = |config: &mut TapConfig| config.addresses.truncate(1);
     let Some((netns, mut tap)) = device(change, &buffers) else {
         return;

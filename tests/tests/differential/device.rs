@@ -1,4 +1,4 @@
-//! Disciplines right above a device: G1, G2, G7, G9.
+//! Qdiscs right above a device: G1, G2, G7, G9.
 
 use softnet_tc::AnyQdisc;
 use std::collections::BTreeMap;
@@ -12,7 +12,8 @@ use softnet_tests::oracle::KernelQdisc;
 
 use super::*;
 
-/// What a TAP device is to its discipline: frames that find no room are dropped, and the discipline is not told.
+/// What a TAP device is to its qdisc: frames that find no room are dropped, and the qdisc is not
+/// told.
 #[derive(Debug)]
 struct Ring {
     room: usize,
@@ -85,10 +86,10 @@ impl OurDevice {
     }
 }
 
-/// G1: nobody reads the device, which holds 10 frames. The qdisc has sent all 25 and dropped none; the
-/// device dropped 15. The sender is not told.
+/// G1: nobody reads the device, which holds 10 frames. The qdisc has sent all 25 and dropped none;
+/// the device dropped 15. The sender is not told.
 #[test]
-fn g1_what_the_device_drops_the_discipline_has_sent() {
+fn g1_what_the_device_drops_the_qdisc_has_sent() {
     let Some(mut kernel) = KernelQdisc::new(1, 10) else {
         return;
     };
@@ -109,13 +110,13 @@ fn g1_what_the_device_drops_the_discipline_has_sent() {
     assert_eq!(*ours.taken[0].lock().expect("no panic"), theirs);
 }
 
-/// G2: without a discipline the sender learns at once that the device has no room.
+/// G2: without a qdisc the sender learns at once that the device has no room.
 #[test]
-fn g2_without_a_discipline_the_sender_is_told() {
+fn g2_without_a_qdisc_the_sender_is_told() {
     let Some(kernel) = KernelQdisc::new(1, 0) else {
         return;
     };
-    // A device without a queue gets no discipline when it goes up.
+    // A device without a queue gets no qdisc when it goes up.
     let shown = kernel.tc("qdisc show dev x0");
     assert!(shown.contains("noqueue"), "{shown}");
     let ours = OurDevice::new(1, 0, QdiscSpec::Noqueue);
@@ -126,8 +127,8 @@ fn g2_without_a_discipline_the_sender_is_told() {
     assert_eq!(ours.device.stats().drops, [(DropReason::DriverRefused, 3)]);
 }
 
-/// G7: the kernel's ring gives slots back 16 at a time, so after k frames were read it may refuse up to 15 of the k that it should hold. Ours has the room that
-/// it says.
+/// G7: the kernel's ring gives slots back 16 at a time, so after k frames were read it may refuse
+/// up to 15 of the k that it should hold. Ours has the room that it says.
 #[test]
 fn g7_a_full_ring_has_room_again() {
     let Some(mut kernel) = KernelQdisc::new(1, 64) else {
@@ -172,7 +173,8 @@ fn g7_a_full_ring_has_room_again() {
     }
 }
 
-/// G8: a shorter queue keeps the oldest. The kernel's device counts none of those that it loses; ours counts each.
+/// G8: a shorter queue keeps the oldest. The kernel's device counts none of those that it loses;
+/// ours counts each.
 #[test]
 fn g8_a_shorter_queue_keeps_the_oldest() {
     let Some(mut kernel) = KernelQdisc::new(1, 64) else {
@@ -204,8 +206,9 @@ fn g8_a_shorter_queue_keeps_the_oldest() {
     assert!(ours.left.iter().map(|l| l.0).eq(0..11));
 }
 
-/// G9: a device with four queues. Every flow keeps to one queue, in order, and the root's numbers are the sum of the queues'. Which queue it is depends on a hash
-/// that is another one in each kernel, so that is not compared.
+/// G9: a device with four queues. Every flow keeps to one queue, in order, and the root's numbers
+/// are the sum of the queues'. Which queue it is depends on a hash that is another one in each
+/// kernel, so that is not compared.
 #[test]
 fn g9_mq_is_the_sum_of_its_queues() {
     let Some(mut kernel) = KernelQdisc::new(4, 1000) else {

@@ -1,4 +1,4 @@
-//! Disciplines below a shaper that is shut: G3, G10 and G11, and packets at random.
+//! Qdiscs below a shaper that is shut: G3, G10 and G11, and packets at random.
 
 use softnet::time::Time;
 use softnet_tc::{Handle, QdiscSpec};
@@ -8,8 +8,9 @@ use super::*;
 
 const LATER: Time = Time(1_000_000_000);
 
-/// Sends the same packets (length, priority) through both: first with the shaper shut, then opened. Compares after each packet whether it was dropped, after all
-/// of them every number of both disciplines, and then the order of departure.
+/// Sends the same packets (length, priority) through both: first with the shaper shut, then
+/// opened. Compares after each packet whether it was dropped, after all of them every number of
+/// both qdiscs, and then the order of departure.
 fn compare(
     kernel: &mut KernelQdisc,
     child: Option<(&str, QdiscSpec)>,
@@ -24,7 +25,8 @@ fn compare(
         }
         kernel.tc(&format!("qdisc replace dev x0 parent 1:1 handle 2: {text}"));
         nodes.push(("1:1", "2:", spec));
-        // The device has to hold all that leaves at once. A discipline below another keeps the length that it was made with.
+        // The device has to hold all that leaves at once. A qdisc below another keeps the length
+        // that it was made with.
         kernel.set_tx_queue_len(1000);
     }
     let mut ours = Ours::new(&nodes);
@@ -57,8 +59,9 @@ fn compare(
         }
         assert_eq!(theirs, expected, "{packets:?}");
     }
-    // Open. The kernel's tbf hands its limit, in bytes, to a pfifo or bfifo below it, and a pfifo takes it for packets; ours leaves the child alone. And the
-    // kernel's goes on only when the next packet comes, or at the time that it computed for the old rate.
+    // Open. The kernel's tbf hands its limit, in bytes, to a pfifo or bfifo below it, and a pfifo
+    // takes it for packets; ours leaves the child alone. And the kernel's goes on only when the
+    // next packet comes, or at the time that it computed for the old rate.
     const MANY: u32 = 1 << 20;
     let opened = open(MANY.into());
     kernel.tc(&format!(
@@ -121,7 +124,8 @@ fn kernel(limit: u32) -> Option<KernelQdisc> {
     KernelQdisc::new(1, limit).filter(KernelQdisc::has_tbf)
 }
 
-/// G3: `tbf rate 80kbit burst 3000 limit 6000`, twelve packets of 1000 bytes; and packets at random, some of them larger than the bucket.
+/// G3: `tbf rate 80kbit burst 3000 limit 6000`, twelve packets of 1000 bytes; and packets at
+/// random, some of them larger than the bucket.
 #[test]
 fn g3_tbf_with_its_bfifo() {
     let Some(mut kernel) = kernel(1000) else {
@@ -133,7 +137,8 @@ fn g3_tbf_with_its_bfifo() {
     }
 }
 
-/// G10: three bands with 8 places each, the highest first, even before a packet that the shaper has looked at.
+/// G10: three bands with 8 places each, the highest first, even before a packet that the shaper
+/// has looked at.
 #[test]
 fn g10_pfifo_fast() {
     let Some(mut kernel) = kernel(8) else { return };
@@ -248,8 +253,8 @@ fn a_smaller_burst_keeps_what_is_queued() {
     assert_eq!((theirs[0].qlen, theirs[0].drops), (8, 1));
 }
 
-/// G11: fewer places for what is queued. Before Linux 7.1 the device dropped everything that was queued, and counted none of it; ours keeps what fits and counts the
-/// rest.
+/// G11: fewer places for what is queued. Before Linux 7.1 the device dropped everything that was
+/// queued, and counted none of it; ours keeps what fits and counts the rest.
 #[test]
 fn g11_shorter_queues() {
     let Some(mut kernel) = kernel(8) else { return };

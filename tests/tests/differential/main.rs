@@ -1,8 +1,9 @@
-//! The kernel's disciplines and ours on the same packets: what leaves and in which order, what is dropped, what is counted. Where they differ, the test says
-//! why, and checks both.
+//! The kernel's qdiscs and ours on the same packets: what leaves and in which order, what is
+//! dropped, what is counted. Where they differ, the test says why, and checks both.
 //!
-//! A discipline on a TAP device never fills, as the device takes every frame. So those under test hang below a `tbf` that lets a few packets pass and then,
-//! for minutes, none; afterwards it is changed to let all pass at once. Nothing in between depends on how fast the machine is.
+//! A qdisc on a TAP device never fills, as the device takes every frame. So those under test hang
+//! below a `tbf` that lets a few packets pass and then, for minutes, none; afterwards it is
+//! changed to let all pass at once. Nothing in between depends on how fast the machine is.
 
 mod device;
 mod gated;
@@ -53,7 +54,7 @@ impl Ours {
         let mut spec = TreeSpec::new();
         for (parent, name, qdisc) in nodes {
             spec.add(handle(parent), handle(name), qdisc.clone())
-                .expect("a discipline");
+                .expect("a qdisc");
         }
         let env = QdiscEnv { pool: pool.clone() };
         let tree = Tree::build(&spec, &env).expect("a tree");
@@ -122,7 +123,7 @@ impl Ours {
         let Ok(report) = sim.finish(&mut depart);
         assert!(report.holds());
         self.left.extend(rest);
-        assert_eq!(self.pool.stats().free, 1024, "a buffer did not come home");
+        assert_eq!(self.pool.stats().free, 1024, "a buffer was not freed");
     }
 }
 

@@ -10,8 +10,10 @@ use super::*;
 /// The kernel counts nanoseconds per packet, and rounds each down.
 const ROUNDING: Duration = Duration::from_micros(1);
 
-/// Sends packets of these lengths at once. Nothing may leave the kernel's before it leaves ours: both have the same tokens, and the kernel's buckets cannot be
-/// fuller than ours. How much later it leaves is up to the kernel's timers and to whoever else wants the CPU, so that is printed and not judged.
+/// Sends packets of these lengths at once. Nothing may leave the kernel's before it leaves ours:
+/// both have the same tokens, and the kernel's buckets cannot be fuller than ours. How much later
+/// it leaves is up to the kernel's timers and to other threads that want the CPU, so that is
+/// printed and not judged.
 fn compare(kernel: &mut KernelQdisc, text: &str, spec: &TbfSpec, lengths: &[usize]) {
     kernel.set_root(text);
     let mut ours = Ours::new(&[("root", "1:", QdiscSpec::Tbf(spec.clone()))]);
@@ -112,7 +114,8 @@ fn tbf_lets_packets_pass_when_the_kernels_does() {
     );
 }
 
-/// What a packet costs, with every framing: all of a burst leaves at once, and the packet that it does not cover waits.
+/// What a packet costs, with every framing: all of a burst leaves at once, and the packet that it
+/// does not cover waits.
 #[test]
 fn tbf_charges_as_the_kernel_does() {
     let Some(mut kernel) = KernelQdisc::new(1, 1000).filter(KernelQdisc::has_tbf) else {

@@ -13,7 +13,8 @@ pub(crate) const MARK: [u8; 3] = [0x66, 0, 0];
 /// What became of a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// The sending kernel did not take it or dropped it before the device, or the receiving one dropped it before anybody saw it.
+    /// The sending kernel did not take it or dropped it before the device, or the receiving one
+    /// dropped it before anybody saw it.
     Kernel,
     /// Softnet dropped it: the reason, and the wire packets counted.
     Dropped(DropReason, u64),

@@ -83,7 +83,8 @@ pub(crate) fn patched(mut frame: Vec<u8>, at: usize, bytes: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Headers that are cut off or lie about lengths. None of a switch's business: it must not stumble, nor change them.
+/// Headers that are cut off or lie about lengths. None of a switch's business: it must not
+/// stumble, nor change them.
 pub(crate) fn broken_headers(f: &Frames<'_>) -> Vec<Attack> {
     let mut attacks = vec![
         attack("runt", f.ethernet(0x0800, &[])[..13].to_vec(), Any),

@@ -1,8 +1,10 @@
-//! A host that sends what no well-behaved host does: broken headers, offload metadata that lies, addresses that may not be used. Each frame is
-//! delivered as it is or dropped and counted, none brings a worker down, and other traffic goes on.
+//! A host that sends what no well-behaved host does: broken headers, offload metadata that lies,
+//! addresses that may not be used. Each frame is delivered as it is or dropped and counted, none
+//! brings a worker down, and other traffic goes on.
 //!
-//! Frames come from a packet socket, so the sending kernel has a say first: it refuses some, and drops others on their way to the
-//! device. Behind each frame goes a probe on the same path, by whose arrival the frame's fate is decided.
+//! Frames come from a packet socket, so the sending kernel has a say first: it refuses some, and
+//! drops others on their way to the device. Behind each frame goes a probe on the same path, by
+//! whose arrival the frame's fate is decided.
 
 mod attacker;
 mod attacks;
@@ -75,7 +77,8 @@ fn lying_offload_metadata_is_dropped_or_harmless() {
     run(lying_offload);
 }
 
-/// Thousands of frames with random damage and random metadata. Seeds are fixed; what the kernels let through differs.
+/// Thousands of frames with random damage and random metadata. Seeds are fixed; what the kernels
+/// let through differs.
 #[test]
 fn random_damage_is_survived() {
     for offload in [true, false] {

@@ -30,7 +30,7 @@ impl TapLink {
 }
 
 impl DeviceCounters for TapLink {
-    /// What the kernel wanted to hand over and found no place for in the queue, and what it took
+    /// What the kernel could not put on the full queue, and what it took
     /// and did not deliver, for instance while the interface was down.
     fn dropped(&self) -> DeviceDrops {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,11 +1,13 @@
 //! TAP devices: a kernel network interface whose other end is this process.
 //!
-//! Frames carry a virtio-net header both ways, so that large frames (TCP and UDP segmentation offload) and missing checksums
-//! cross in one piece. A device has one or more queues; each is a file, read by [`TapRx`] and written by [`TapTx`], one frame
-//! per system call. (Plain `read` and `write`, not io_uring: see `docs/results/tap-io.md`.)
+//! Frames carry a virtio-net header both ways, so that large frames (TCP and UDP segmentation
+//! offload) and missing checksums cross in one piece. A device has one or more queues; each is a
+//! file, read by [`TapRx`] and written by [`TapTx`], one frame per system call. (Plain `read` and
+//! `write`, not io_uring: see `docs/results/tap-io.md`.)
 //!
 //! The device exists as long as one of its queues does, unless it is removed from outside: then
-//! [`Polled::gone`](softnet_engine::rx::Polled) tells. Only [`Tap::open`] may block, for the kernel to configure the interface.
+//! [`Polled::gone`](softnet_engine::rx::Polled) tells. Only [`Tap::open`] may block, for the
+//! kernel to configure the interface.
 
 mod link;
 mod rx;
@@ -37,7 +39,8 @@ const ETHERNET: usize = 22;
 /// What device to make.
 #[derive(Clone, Debug)]
 pub struct TapConfig {
-    /// The interface's name, at most 15 bytes. It may end in `%d` for a number that the kernel chooses.
+    /// The interface's name, at most 15 bytes. It may end in `%d` for a number that the kernel
+    /// chooses.
     pub name: String,
     /// Queues each way, 1 to [`MAX_QUEUES`].
     pub queues: usize,
@@ -58,7 +61,8 @@ pub struct TapConfig {
 }
 
 impl TapConfig {
-    /// A device of one queue with offload, MTU 1500 and a queue of 1000 packets, up, without an address, in the calling thread's namespace.
+    /// A device of one queue with offload, MTU 1500 and a queue of 1000 packets, up, without an
+    /// address, in the calling thread's namespace.
     pub fn new(name: impl Into<String>) -> TapConfig {
         TapConfig {
             name: name.into(),
@@ -79,9 +83,9 @@ impl TapConfig {
 pub struct Buffers {
     /// For frames that fit in one buffer, and for chains.
     pub small: Pool,
-    /// For longer frames, each in one piece. Without it, or while it is exhausted, they become chains of small buffers, at the price of a copy.
-    /// Its buffers limit the longest frame: with 65,536 bytes, 65,458; the kernel is told to cut
-    /// larger ones.
+    /// For longer frames, each in one piece. Without it, or while it is exhausted, they become
+    /// chains of small buffers, at the price of a copy. Its buffers limit the longest frame: with
+    /// 65,536 bytes, 65,458; the kernel is told to cut larger ones.
     pub large: Option<Pool>,
 }
 
@@ -300,7 +304,8 @@ impl Parts {
         Ok(())
     }
 
-    /// Asks for as much offload as the kernel has. It is a property of the device; saying it for each queue does no harm.
+    /// Asks for as much offload as the kernel has. It is a property of the device; saying it for
+    /// each queue does no harm.
     fn negotiate(&mut self, fd: &OwnedFd, wanted: bool) -> Result<(), OpenError> {
         use sys::offload::{CSUM, TSO_ECN, TSO4, TSO6, USO};
         let tcp = CSUM | TSO4 | TSO6 | TSO_ECN;

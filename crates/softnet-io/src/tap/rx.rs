@@ -1,10 +1,11 @@
 //! Reading frames from a TAP queue.
 //!
-//! Each frame is one `read` into a large buffer that stays posted. A frame that fits a small buffer is copied to one (measured,
-//! that is cheaper than a `readv` into both); a longer one keeps the large buffer, in one
-//! piece, and another is posted. When the pool of large buffers has none (or there is no such pool), a scratch area takes its
-//! place, and frames are copied to as many small buffers as it takes. When a frame finds no small buffer either, it is dropped:
-//! it has been read, so that the queue never sticks.
+//! Each frame is one `read` into a large buffer that stays posted. A frame that fits a small
+//! buffer is copied to one (measured, that is cheaper than a `readv` into both); a longer one
+//! keeps the large buffer, in one piece, and another is posted. When the pool of large buffers has
+//! none (or there is no such pool), a scratch area takes its place, and frames are copied to as
+//! many small buffers as it takes. When a frame finds no small buffer either, it is dropped: it
+//! has been read, so that the queue never sticks.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -18,7 +19,8 @@ use softnet_engine::rx::{CountDrop, DeviceCounters, Polled, RxQueue};
 
 use super::{Buffers, TapLink};
 
-/// Small buffers taken from the pool at once. What is not used stays with the queue, as the buffers of a hardware ring do.
+/// Small buffers taken from the pool at once. What is not used stays with the queue, as the
+/// buffers of a hardware ring do.
 const REFILL: usize = 16;
 /// An Ethernet header.
 const MIN_FRAME: usize = 14;
@@ -40,7 +42,8 @@ pub struct TapRx {
     scratch: Box<[u8]>,
 }
 
-/// The longest frame that can be received with these buffers: what is read must not fill the posted buffer, as a cut frame does.
+/// The longest frame that can be received with these buffers: what is read must not fill the
+/// posted buffer, as a cut frame does.
 pub(super) fn longest_frame(buffers: &Buffers) -> usize {
     match &buffers.large {
         Some(large) => (large.payload_size() + HEADROOM - VNET_HDR_LEN - 1).min(MAX_FRAME),
@@ -104,7 +107,8 @@ impl TapRx {
                 return match e {
                     // EBADFD: the device was removed. EIO: it is being removed.
                     Errno::BADFD | Errno::IO => Frame::Gone,
-                    // Empty, or no memory at this moment: the queue stays readable then, and is tried again.
+                    // Empty, or no memory at this moment: the queue stays readable then, and is
+                    // tried again.
                     _ => Frame::Empty,
                 };
             }

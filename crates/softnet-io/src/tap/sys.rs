@@ -37,7 +37,8 @@ pub(super) const MULTI_QUEUE: i16 = 0x0100;
 /// Refuse a name that exists, instead of attaching to that device.
 pub(super) const EXCL: i16 = 0x8000_u16.cast_signed();
 
-/// Opens the control device, non-blocking. The device made through it belongs to the calling thread's namespace.
+/// Opens the control device, non-blocking. The device made through it belongs to the calling
+/// thread's namespace.
 pub(super) fn open() -> io::Result<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
     Ok(rustix::fs::open(TUN, flags, Mode::empty())?)
@@ -54,8 +55,8 @@ struct Request {
 
 const _: () = assert!(size_of::<Request>() == size_of::<libc::ifreq>());
 
-/// `TUNSETIFF`: makes the device, or attaches a further queue to it. `name` may hold `%d` for a number of the kernel's choice; the result
-/// is the name it has.
+/// `TUNSETIFF`: makes the device, or attaches a further queue to it. `name` may hold `%d` for a
+/// number of the kernel's choice; the result is the name it has.
 pub(super) fn set_iff(fd: BorrowedFd<'_>, name: &str, flags: i16) -> Result<String, Errno> {
     if name.len() > NAME_MAX {
         return Err(Errno::INVAL);
@@ -104,7 +105,8 @@ pub(super) fn set_vnet_little_endian(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     }
 }
 
-/// `TUNSETOFFLOAD`: what frames we are ready to read (bits of [`offload`]); `EINVAL` for a bit that the kernel does not know.
+/// `TUNSETOFFLOAD`: what frames we are ready to read (bits of [`offload`]); `EINVAL` for a bit
+/// that the kernel does not know.
 pub(super) fn set_offload(fd: BorrowedFd<'_>, bits: u32) -> Result<(), Errno> {
     // SAFETY: TUNSETOFFLOAD takes its argument by value.
     unsafe {

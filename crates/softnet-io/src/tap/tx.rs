@@ -1,7 +1,8 @@
 //! Writing frames to a TAP queue: one `write` per frame, or `writev` for a chained one.
 //!
-//! There is no ring in this direction: the kernel takes a frame and processes it within the system call, so that a queue is never
-//! busy. Sent packets are freed together, after the last one was written.
+//! There is no ring in this direction: the kernel takes a frame and processes it within the system
+//! call, so that a queue is never busy. Sent packets are freed together, after the last one was
+//! written.
 
 use std::io::IoSlice;
 use std::os::fd::OwnedFd;
@@ -13,7 +14,8 @@ use softnet::stats::DropReason;
 use softnet::tx::{Sent, TxRing, Xmit};
 use softnet::wire::VNET_HDR_LEN;
 
-/// Segments of a chained frame that are written without allocating: 64 KiB in buffers of 2 KiB are 37, merged datagrams up to 65.
+/// Segments of a chained frame that are written without allocating: 64 KiB in buffers of 2 KiB are
+/// 37, merged datagrams up to 65.
 const SEGMENTS: usize = 66;
 /// The kernel's limit for one `writev` (`UIO_MAXIOV`).
 const MAX_SEGMENTS: usize = 1024;
@@ -85,7 +87,8 @@ fn reason(e: Errno) -> DropReason {
     match e {
         // EIO: the interface is down. EBADFD: it was removed.
         Errno::IO | Errno::BADFD => DropReason::DeviceDown,
-        // EINVAL: the kernel does not accept the frame or its header. ENOMEM, ENOBUFS, EAGAIN: it has no memory for it.
+        // EINVAL: the kernel does not accept the frame or its header. ENOMEM, ENOBUFS, EAGAIN: it
+        // has no memory for it.
         _ => DropReason::DriverRefused,
     }
 }

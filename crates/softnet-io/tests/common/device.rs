@@ -30,7 +30,8 @@ pub(crate) fn send(tx: &mut TapTx, packets: impl Into<PacketList>) -> Sent {
     sent
 }
 
-/// Sends a payload from a socket of the kernel's end, turns the frame around in the driver, and expects the payload back.
+/// Sends a payload from a socket of the kernel's end, turns the frame around in the driver, and
+/// expects the payload back.
 pub(crate) fn echo(netns: &Netns, tap: &mut Tap, address: &str, len: usize) {
     let socket = socket(netns, address);
     let payload: Vec<u8> = (0..len).map(|i| i as u8).collect();

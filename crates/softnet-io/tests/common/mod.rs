@@ -21,7 +21,8 @@ use softnet_io::{Buffers, Links, Netns, Tap, TapConfig, TapRx};
 pub(crate) use device::*;
 pub(crate) use softnet_tests::skip;
 
-/// A fresh namespace with its loopback up; `None`, and the reason printed, where the test cannot run.
+/// A fresh namespace with its loopback up; `None`, and the reason printed, where the test cannot
+/// run.
 pub(crate) fn namespace() -> Option<Netns> {
     if let Err(e) = std::fs::OpenOptions::new()
         .read(true)
@@ -120,7 +121,8 @@ pub(crate) fn receive(
     }
 }
 
-/// The first frame that carries UDP from the kernel's end (it sends other things by itself, as every host does).
+/// The first frame that carries UDP from the kernel's end (it sends other things by itself, as
+/// every host does).
 pub(crate) fn receive_udp(rx: &mut TapRx) -> Packet {
     let packets = receive(rx, &mut Drops::default(), |packets, _, _| {
         packets.iter().any(is_udp)
