@@ -56,7 +56,7 @@ fn a_filter_leads_past_a_full_queue() {
     urgent.echo(100);
     let port = urgent.b.local_addr().expect("an address").port();
     let edit = |qdisc: &QdiscSpec, filter: bool| {
-        let result = lan.engine.with_qdisc(b.port, 0, |own, now, dropped| {
+        let result = lan.engine.with_qdisc(b.port, 0, |own, cx| {
             let tree = own.tree_mut().expect("a tree");
             if filter {
                 tree.add_filter(FilterSpec {
@@ -70,14 +70,14 @@ fn a_filter_leads_past_a_full_queue() {
                     class: handle("2:1"),
                 })?;
             }
-            tree.change(handle("1:"), qdisc, now, dropped)
+            tree.change(handle("1:"), qdisc, cx)
         });
         result.expect("the port").expect("a change");
     };
     let class = |name: &str| -> QdiscStats {
         let classes: Vec<ClassStats> = lan
             .engine
-            .with_qdisc(b.port, 0, |own, _, _| {
+            .with_qdisc(b.port, 0, |own, _| {
                 own.tree_mut().expect("a tree").classes()
             })
             .expect("the port");

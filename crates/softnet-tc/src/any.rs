@@ -2,18 +2,17 @@
 
 use super::children::Children;
 use super::{
-    Bfifo, Handle, Next, Peek, Pfifo, PfifoFast, PfifoHeadDrop, Prio, Qdisc, QdiscSpec, QdiscStats,
-    SpecError, Tbf, Tree, Verdict, WireSum,
+    Bfifo, Cx, Handle, Next, Noqueue, Peek, Pfifo, PfifoFast, PfifoHeadDrop, Prio, Qdisc,
+    QdiscSpec, QdiscStats, SpecError, Tbf, Tree, Verdict, WireSum,
 };
 use softnet::mem::PacketList;
-use softnet::stats::Dropped;
 use softnet::time::Time;
 
 /// Any discipline.
 #[derive(Debug)]
 pub enum AnyQdisc {
     /// No queue at all: a packet that the driver does not take at once is dropped.
-    Noqueue(Pfifo),
+    Noqueue(Noqueue),
     /// See [`Pfifo`].
     Pfifo(Pfifo),
     /// See [`Bfifo`].
@@ -35,7 +34,8 @@ pub enum AnyQdisc {
 macro_rules! dispatch {
     ($self:expr, $q:ident => $call:expr) => {
         match $self {
-            AnyQdisc::Noqueue($q) | AnyQdisc::Pfifo($q) => $call,
+            AnyQdisc::Noqueue($q) => $call,
+            AnyQdisc::Pfifo($q) => $call,
             AnyQdisc::Bfifo($q) => $call,
             AnyQdisc::PfifoHeadDrop($q) => $call,
             AnyQdisc::PfifoFast($q) => $call,
@@ -103,12 +103,7 @@ impl AnyQdisc {
     ///
     /// # Errors
     /// If the parameters are wrong ([`QdiscSpec::check`]), or of another kind, or the kind has none.
-    pub fn change(
-        &mut self,
-        spec: &QdiscSpec,
-        now: Time,
-        dropped: &mut Dropped,
-    ) -> Result<(), SpecError> {
+    pub fn change(&mut self, spec: &QdiscSpec, cx: &mut Cx) -> Result<(), SpecError> {
         spec.check()?;
         match (self, spec) {
             (AnyQdisc::Pfifo(queue), QdiscSpec::Pfifo { limit }) => queue.set_limit(*limit),
@@ -117,15 +112,15 @@ impl AnyQdisc {
                 queue.set_limit(*limit);
             }
             (AnyQdisc::PfifoFast(queue), QdiscSpec::PfifoFast { limit }) => {
-                queue.resize(*limit, dropped);
+                queue.resize(*limit, &mut cx.dropped);
             }
             (AnyQdisc::Tbf(tbf), QdiscSpec::Tbf(spec)) => tbf.change(spec),
-            (AnyQdisc::Prio(prio), QdiscSpec::Prio(spec)) => prio.change(spec, now, dropped),
+            (AnyQdisc::Prio(prio), QdiscSpec::Prio(spec)) => prio.change(spec, cx),
             // That at its root.
             (AnyQdisc::Tree(tree), spec) => {
                 let root = tree.spec().child_of(Handle::ROOT).map(|node| node.handle);
                 let root = root.ok_or_else(|| SpecError::Change(spec.kind()))?;
-                return tree.change(root, spec, now, dropped);
+                return tree.change(root, spec, cx);
             }
             _ => return Err(SpecError::Change(spec.kind())),
         }
@@ -134,22 +129,16 @@ impl AnyQdisc {
 }
 
 impl Qdisc for AnyQdisc {
-    fn enqueue(&mut self, packets: &mut PacketList, now: Time, dropped: &mut Dropped) -> Verdict {
-        dispatch!(self, q => q.enqueue(packets, now, dropped))
+    fn enqueue(&mut self, packets: &mut PacketList, cx: &mut Cx) -> Verdict {
+        dispatch!(self, q => q.enqueue(packets, cx))
     }
     // Into the transmit path, with the simple kinds; those with children are calls.
     #[inline(always)]
-    fn try_pass(&mut self, packets: &PacketList, sum: WireSum, now: Time) -> bool {
-        dispatch!(self, q => q.try_pass(packets, sum, now))
+    fn try_pass(&mut self, packets: &PacketList, sum: WireSum, cx: &mut Cx) -> bool {
+        dispatch!(self, q => q.try_pass(packets, sum, cx))
     }
-    fn dequeue(
-        &mut self,
-        budget: usize,
-        now: Time,
-        out: &mut PacketList,
-        dropped: &mut Dropped,
-    ) -> Next {
-        dispatch!(self, q => q.dequeue(budget, now, out, dropped))
+    fn dequeue(&mut self, budget: usize, out: &mut PacketList, cx: &mut Cx) -> Next {
+        dispatch!(self, q => q.dequeue(budget, out, cx))
     }
     fn peek(&self, now: Time) -> Peek {
         dispatch!(self, q => q.peek(now))
@@ -160,7 +149,7 @@ impl Qdisc for AnyQdisc {
     fn is_noqueue(&self) -> bool {
         matches!(self, AnyQdisc::Noqueue(_))
     }
-    fn stats(&self) -> QdiscStats {
+    fn stats(&self) -> &QdiscStats {
         dispatch!(self, q => q.stats())
     }
 }

@@ -1,28 +1,118 @@
-//! The one place where a discipline accounts for its children.
+//! The one place where a qdisc accounts for its children.
 //!
-//! In the kernel a child tells its ancestors of every packet that it loses or gains outside of a plain enqueue or dequeue, and most of the
-//! errors of its disciplines were such calls that were missing, came twice, too early or with the wrong number (BUG-TX-18 to BUG-TX-20, BUG-TBF-1).
-//! Here nobody tells anybody. A child can be changed only through [`Children::with`], which afterwards compares the child's numbers with those that it
-//! showed last and applies the difference. As each ancestor of a child is on the way down to it, all of them are right when the call
-//! returns, whatever happened below: enqueue, drops at either end, segmentation, a change, a graft. Comparing twice changes nothing.
-//!
-//! May use other disciplines; does not touch packets but to count what is in the stash.
+//! In the kernel a child tells its ancestors of every packet that it loses or gains outside of a
+//! plain enqueue or dequeue, and most of the errors of its qdiscs were such calls that were missing,
+//! came twice, too early or with the wrong number (BUG-TX-18 to BUG-TX-20, BUG-TBF-1). Here nobody
+//! tells anybody. A child can be changed only through [`Children`], which compares the child's
+//! statistics before and after and applies the difference. Each ancestor of a child is on the path
+//! down to it, so all of them are right when the call returns, whatever happened below: enqueue,
+//! drops at either end, segmentation, a change, a graft.
 
-use super::{AnyQdisc, Next, Peek, Qdisc, QdiscStats, Verdict, WireSize, WireSum};
+use std::sync::Arc;
+
+use super::{AnyQdisc, Cx, Next, Peek, Qdisc, QdiscStats, Verdict, WireSize, WireSum};
 use softnet::mem::{Packet, PacketList};
-use softnet::stats::Dropped;
+use softnet::stats::Published;
 use softnet::time::Time;
 
-/// A child and what is known of it.
+/// The statistics of a class, which are those of the qdisc on it. The owner of the queue writes
+/// them as they change; any thread may read them, at any rate.
+#[derive(Debug, Default)]
+pub struct ClassCounters(Published<8>);
+
+impl ClassCounters {
+    /// The statistics now. Each is whole, but they need not be from the same moment.
+    pub fn get(&self) -> QdiscStats {
+        let [
+            bytes,
+            packets,
+            drops,
+            overlimits,
+            qlen,
+            backlog,
+            queued,
+            memory,
+        ] = self.0.get();
+        QdiscStats {
+            bytes,
+            packets,
+            drops,
+            overlimits,
+            requeues: 0,
+            qlen,
+            backlog,
+            queued,
+            memory,
+        }
+    }
+
+    fn reset(&self) {
+        self.0.set([0; 8]);
+    }
+
+    #[inline]
+    fn count_sent(&self, sum: WireSum) {
+        self.0.add(0, sum.bytes);
+        self.0.add(1, sum.packets);
+    }
+
+    #[inline]
+    fn add(&self, delta: &QdiscStats) {
+        self.0.add(0, delta.bytes);
+        self.0.add(1, delta.packets);
+        self.0.add(2, delta.drops);
+        self.0.add(3, delta.overlimits);
+        self.0.add(4, delta.qlen);
+        self.0.add(5, delta.backlog);
+        self.0.add(6, delta.queued);
+        self.0.add(7, delta.memory);
+    }
+}
+
+/// -1 modulo 2^64.
+const MINUS: u64 = u64::MAX;
+
+/// What changed, modulo 2^64.
+#[inline]
+fn delta(before: &QdiscStats, after: &QdiscStats) -> QdiscStats {
+    QdiscStats {
+        bytes: after.bytes.wrapping_sub(before.bytes),
+        packets: after.packets.wrapping_sub(before.packets),
+        drops: after.drops.wrapping_sub(before.drops),
+        overlimits: after.overlimits.wrapping_sub(before.overlimits),
+        requeues: 0,
+        qlen: after.qlen.wrapping_sub(before.qlen),
+        backlog: after.backlog.wrapping_sub(before.backlog),
+        queued: after.queued.wrapping_sub(before.queued),
+        memory: after.memory.wrapping_sub(before.memory),
+    }
+}
+
+/// Adds what changed in a child. `overlimits` and `requeues` are the parent's own, as in the
+/// kernel.
+#[inline]
+fn apply(sum: &mut QdiscStats, delta: &QdiscStats) {
+    sum.bytes = sum.bytes.wrapping_add(delta.bytes);
+    sum.packets = sum.packets.wrapping_add(delta.packets);
+    sum.drops = sum.drops.wrapping_add(delta.drops);
+    sum.qlen = sum.qlen.wrapping_add(delta.qlen);
+    sum.backlog = sum.backlog.wrapping_add(delta.backlog);
+    sum.queued = sum.queued.wrapping_add(delta.queued);
+    sum.memory = sum.memory.wrapping_add(delta.memory);
+}
+
+/// A child.
 #[derive(Debug)]
 pub(super) struct Child {
     qdisc: AnyQdisc,
-    /// A packet taken out to look at its length, of a discipline that cannot [`peek`](Qdisc::peek). It counts as the child's until it leaves.
+    /// A packet taken out to look at its length, of a qdisc that cannot [`peek`](Qdisc::peek). It
+    /// counts as the child's until it leaves.
     stash: Option<Packet>,
-    /// Wire bytes and packets that came out of the discipline into the stash and were taken from there without being sent.
-    unsent: (u64, u64),
-    /// The numbers that the parent has taken over.
-    seen: QdiscStats,
+    /// What the present call changed by putting a packet into the stash or taking it from there:
+    /// the qdisc counts it as sent, the child as queued.
+    stashed: QdiscStats,
+    /// The child's statistics, as its parent has taken them over.
+    counters: Arc<ClassCounters>,
     /// The child is the one that its parent came with.
     default: bool,
 }
@@ -32,27 +122,10 @@ impl Child {
         Child {
             qdisc,
             stash: None,
-            unsent: (0, 0),
-            seen: QdiscStats::default(),
+            stashed: QdiscStats::default(),
+            counters: Arc::default(),
             default: true,
         }
-    }
-
-    /// The discipline's numbers, with the stash counted as queued.
-    fn stats(&self) -> QdiscStats {
-        let mut stats = self.qdisc.stats();
-        stats.bytes = stats.bytes.saturating_sub(self.unsent.0);
-        stats.packets = stats.packets.saturating_sub(self.unsent.1);
-        if let Some(packet) = &self.stash {
-            let (bytes, packets) = (packet.wire_len(), packet.wire_packets());
-            stats.bytes = stats.bytes.saturating_sub(bytes);
-            stats.packets = stats.packets.saturating_sub(packets);
-            stats.qlen += 1;
-            stats.backlog += bytes;
-            stats.queued += packets;
-            stats.memory += packet.memory();
-        }
-        stats
     }
 
     pub(super) fn qdisc(&self) -> &AnyQdisc {
@@ -63,60 +136,61 @@ impl Child {
         &mut self.qdisc
     }
 
-    /// Whether it is the discipline that the parent came with.
+    /// Whether it is the qdisc that the parent came with.
     pub(super) fn is_default(&self) -> bool {
         self.default
     }
 
-    pub(super) fn enqueue(
-        &mut self,
-        packets: &mut PacketList,
-        now: Time,
-        dropped: &mut Dropped,
-    ) -> Verdict {
-        self.qdisc.enqueue(packets, now, dropped)
+    /// Whether nothing is queued.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.stash.is_none() && self.qdisc.stats().qlen == 0
     }
 
-    /// As [`Qdisc::dequeue`]; what was looked at leaves first.
-    pub(super) fn dequeue(
-        &mut self,
-        budget: usize,
-        now: Time,
-        out: &mut PacketList,
-        dropped: &mut Dropped,
-    ) -> Next {
-        if budget > 0
-            && let Some(packet) = self.stash.take()
-        {
-            let left = budget.saturating_sub(packet.wire_packets() as usize);
+    /// As [`Qdisc::dequeue`]; the stash leaves first.
+    #[inline]
+    pub(super) fn dequeue(&mut self, budget: usize, out: &mut PacketList, cx: &mut Cx) -> Next {
+        if self.stash.is_none() {
+            return self.qdisc.dequeue(budget, out, cx);
+        }
+        self.dequeue_stash(budget, out, cx)
+    }
+
+    #[cold]
+    fn dequeue_stash(&mut self, budget: usize, out: &mut PacketList, cx: &mut Cx) -> Next {
+        if budget == 0 {
+            return Next::Ready;
+        }
+        let mut left = budget;
+        if let Some(packet) = self.stash.take() {
+            left = left.saturating_sub(packet.wire_packets() as usize);
+            self.note_stash(&packet, 1, MINUS);
             out.push_back(packet);
-            return self.qdisc.dequeue(left, now, out, dropped);
         }
-        match self.qdisc.dequeue(budget, now, out, dropped) {
-            _ if self.stash.is_some() => Next::Ready,
-            next => next,
-        }
+        self.qdisc.dequeue(left, out, cx)
     }
 
-    /// What leaves next; never [`Peek::Unknown`]. The next [`dequeue`](Child::dequeue) at this time returns it (INV-Q-9).
-    pub(super) fn peek(&mut self, now: Time, dropped: &mut Dropped) -> Peek {
-        match self.peek_only(now) {
+    /// What leaves next; never [`Peek::Unknown`]. The next [`dequeue`](Child::dequeue) at this time
+    /// returns it (INV-Q-9).
+    pub(super) fn peek(&mut self, cx: &mut Cx) -> Peek {
+        match self.peek_only(cx.now) {
             known @ (Peek::Packet(_) | Peek::Idle) => return known,
             // It is asked all the same: it counts that nothing may leave yet, as in the kernel.
             Peek::At(_) | Peek::Unknown => {}
         }
         let mut one = PacketList::new();
-        let next = self.qdisc.dequeue(1, now, &mut one, dropped);
+        let next = self.qdisc.dequeue(1, &mut one, cx);
         match (one.pop_front(), next) {
             (Some(packet), _) => {
                 let size = WireSize::from(&packet);
+                self.note_stash(&packet, MINUS, 1);
                 self.stash = Some(packet);
                 Peek::Packet(size)
             }
             (None, Next::Idle) => Peek::Idle,
             (None, Next::At(time)) => Peek::At(time),
             // Says that more is ready, and returns nothing: try again, but not at once.
-            (None, Next::Ready) => Peek::At(now.plus_nanos(1)),
+            (None, Next::Ready) => Peek::At(cx.now.plus_nanos(1)),
         }
     }
 
@@ -128,25 +202,37 @@ impl Child {
         }
     }
 
-    /// Empties the stash without sending what is in it.
-    fn take_back(&mut self) -> Option<Packet> {
-        let packet = self.stash.take()?;
-        self.unsent.0 += packet.wire_len();
-        self.unsent.1 += packet.wire_packets();
-        Some(packet)
+    /// Counts `packet` so many times (modulo 2^64) as sent and as queued.
+    fn note_stash(&mut self, packet: &Packet, sent: u64, queued: u64) {
+        let (bytes, packets) = packet.wire();
+        let change = QdiscStats {
+            bytes: bytes.wrapping_mul(sent),
+            packets: packets.wrapping_mul(sent),
+            qlen: queued,
+            backlog: bytes.wrapping_mul(queued),
+            queued: packets.wrapping_mul(queued),
+            memory: packet.memory().wrapping_mul(queued),
+            ..QdiscStats::default()
+        };
+        apply(&mut self.stashed, &change);
     }
 
     fn drain(&mut self, out: &mut PacketList) {
-        out.extend(self.take_back());
+        if let Some(packet) = self.stash.take() {
+            self.note_stash(&packet, 0, MINUS);
+            out.push_back(packet);
+        }
         self.qdisc.drain(out);
     }
 }
 
-/// The children of one discipline, and their sum.
+/// The children of one qdisc.
 #[derive(Debug)]
 pub(super) struct Children {
     slots: Vec<Child>,
-    totals: QdiscStats,
+    /// The parent's statistics: what is queued in the children, and what left them or was dropped
+    /// there since the parent was made, by those that are gone, too. The parent adds its own.
+    pub(super) stats: QdiscStats,
 }
 
 impl Children {
@@ -154,7 +240,7 @@ impl Children {
     pub(super) fn new(qdiscs: impl IntoIterator<Item = AnyQdisc>) -> Children {
         Children {
             slots: qdiscs.into_iter().map(Child::new).collect(),
-            totals: QdiscStats::default(),
+            stats: QdiscStats::default(),
         }
     }
 
@@ -166,98 +252,96 @@ impl Children {
         self.slots.get(index)
     }
 
-    /// Lengths of all children; and, since the parent was made, what left them and what they dropped, those included that are gone. `overlimits` and
-    /// `requeues` are the parent's own, as in the kernel.
-    pub(super) fn totals(&self) -> QdiscStats {
-        self.totals
+    pub(super) fn iter(&self) -> std::slice::Iter<'_, Child> {
+        self.slots.iter()
     }
 
-    /// The numbers of one child.
-    pub(super) fn stats(&self, index: usize) -> QdiscStats {
-        self.slots[index].seen
+    /// The statistics of one child.
+    pub(super) fn stats_of(&self, index: usize) -> QdiscStats {
+        self.slots[index].counters.get()
     }
 
-    /// The only way to change a child. Takes over its numbers afterwards.
+    /// The only way to change a child. Takes over its statistics afterwards.
     #[inline]
     pub(super) fn with<T>(&mut self, index: usize, f: impl FnOnce(&mut Child) -> T) -> T {
         let child = &mut self.slots[index];
+        let before = *child.qdisc.stats();
+        let had_stash = child.stash.is_some();
         let result = f(child);
-        let is = child.stats();
-        let was = std::mem::replace(&mut child.seen, is);
-        let sum = &mut self.totals;
-        // What was counted stays counted; lengths follow.
-        // Saturating: a discipline from outside that miscounts must not stop the queue.
-        sum.bytes += is.bytes.saturating_sub(was.bytes);
-        sum.packets += is.packets.saturating_sub(was.packets);
-        sum.drops += is.drops.saturating_sub(was.drops);
-        sum.qlen = (sum.qlen + is.qlen).saturating_sub(was.qlen);
-        sum.backlog = (sum.backlog + is.backlog).saturating_sub(was.backlog);
-        sum.queued = (sum.queued + is.queued).saturating_sub(was.queued);
-        sum.memory = (sum.memory + is.memory).saturating_sub(was.memory);
+        let mut change = delta(&before, child.qdisc.stats());
+        if had_stash || child.stash.is_some() {
+            apply(&mut change, &std::mem::take(&mut child.stashed));
+        }
+        apply(&mut self.stats, &change);
+        child.counters.add(&change);
         result
     }
 
     /// Enqueues in one child.
+    #[inline]
     pub(super) fn enqueue(
         &mut self,
         index: usize,
         packets: &mut PacketList,
-        now: Time,
-        dropped: &mut Dropped,
+        cx: &mut Cx,
     ) -> Verdict {
-        self.with(index, |child| child.enqueue(packets, now, dropped))
+        self.with(index, |child| child.qdisc.enqueue(packets, cx))
     }
 
-    /// As [`Qdisc::try_pass`], through one child. Only what left has changed then, and by how much
-    /// is known, so this does not compare all numbers as [`with`](Children::with) does.
+    /// Dequeues from one child.
+    #[inline]
+    pub(super) fn dequeue(
+        &mut self,
+        index: usize,
+        budget: usize,
+        out: &mut PacketList,
+        cx: &mut Cx,
+    ) -> Next {
+        self.with(index, |child| child.dequeue(budget, out, cx))
+    }
+
+    /// As [`Qdisc::try_pass`], through one child. Only what left has changed then.
     #[inline(always)]
     pub(super) fn try_pass(
         &mut self,
         index: usize,
         packets: &PacketList,
         sum: WireSum,
-        now: Time,
+        cx: &mut Cx,
     ) -> bool {
         let child = &mut self.slots[index];
-        let passes = child.stash.is_none() && child.qdisc.try_pass(packets, sum, now);
+        let passes = child.stash.is_none() && child.qdisc.try_pass(packets, sum, cx);
         if passes {
-            child.seen.count_sent(sum);
-            self.totals.count_sent(sum);
+            child.counters.count_sent(sum);
+            self.stats.count_sent(sum);
         }
         passes
     }
 
-    /// Replaces a child; `default` says that the new one is what the parent comes with. What the old one holds moves to the new one, in the order in
-    /// which it would have left; what does not fit is dropped and counted there.
+    /// Replaces a child, which it returns; `default` says that the new one is what the parent comes
+    /// with. What the old one holds moves to the new one, in the order in which it would have left;
+    /// what does not fit is dropped and counted there.
     pub(super) fn graft(
         &mut self,
         index: usize,
         qdisc: AnyQdisc,
         default: bool,
-        now: Time,
-        dropped: &mut Dropped,
-    ) {
+        cx: &mut Cx,
+    ) -> AnyQdisc {
         let mut moved = PacketList::new();
         self.with(index, |child| child.drain(&mut moved));
         let child = &mut self.slots[index];
-        child.qdisc = qdisc;
+        let old = std::mem::replace(&mut child.qdisc, qdisc);
         child.default = default;
-        child.unsent = (0, 0);
-        // Its own numbers start anew, but for packets that it may have brought with it.
-        child.seen = QdiscStats {
-            qlen: 0,
-            backlog: 0,
-            queued: 0,
-            memory: 0,
-            ..child.stats()
-        };
-        self.enqueue(index, &mut moved, now, dropped);
+        // A new qdisc counts from nothing.
+        child.counters.reset();
+        self.enqueue(index, &mut moved, cx);
+        old
     }
 
     /// Adds a child at the end.
     pub(super) fn push(&mut self, qdisc: AnyQdisc) {
         self.slots.push(Child::new(qdisc));
-        self.with(self.slots.len() - 1, |_| ());
     }
 
     /// Takes the last child away, and what it holds out of it.

@@ -18,7 +18,7 @@
 //! spec.add(Handle::ROOT, "1:".parse()?, QdiscSpec::Tbf(tbf))?;
 //!
 //! let pool = Pool::new(PoolConfig { buffers: 16, buffer_size: 2048 })?;
-//! let tree = Tree::build(&spec, &QdiscEnv { pool: pool.clone() })?;
+//! let tree = Tree::build(&spec, &QdiscEnv::new(&pool))?;
 //! let mut simulator = Simulator::new(tree, SimLink::default());
 //!
 //! // Four packets of 1000 bytes at once: two fit the bucket, then one leaves each millisecond.
@@ -47,6 +47,7 @@ mod bucket;
 mod children;
 mod filter;
 mod handle;
+mod head_drop;
 mod link;
 mod mq;
 mod plan;
@@ -57,8 +58,10 @@ mod tbf;
 mod tree;
 
 pub use any::AnyQdisc;
+pub use children::ClassCounters;
 pub use filter::{FilterSpec, Match, Prefix};
 pub use handle::{BadHandle, Handle};
+pub use head_drop::PfifoHeadDrop;
 pub use link::{LinkCost, LinkLayer};
 pub use mq::{MqSpec, MqprioSpec};
 pub use plan::{Node, TreeError, TreeSpec};
@@ -68,8 +71,8 @@ pub use tbf::Tbf;
 pub use tree::{ClassStats, Tree};
 
 use softnet::qdisc::{
-    Bfifo, Next, PRIO_TO_BAND, Peek, Pfifo, PfifoFast, PfifoHeadDrop, Qdisc, QdiscStats, Verdict,
-    WireSize, WireSum,
+    Bfifo, Cx, Fifo, Next, Noqueue, PRIO_TO_BAND, Peek, Pfifo, PfifoFast, Qdisc, QdiscStats,
+    Verdict, WireSize, WireSum,
 };
 
 #[cfg(all(test, not(miri)))]

@@ -1,22 +1,22 @@
-//! `prio`: bands in strict priority, each a class with a discipline of its own (tc-prio(8)).
+//! `prio`: bands in strict priority, each a class with a qdisc of its own (tc-prio(8)).
 //!
-//! A packet's band is that of the class which its priority names (`major:minor`, major that of this discipline), else of the class that the first
-//! matching filter names, else the priority map's for the low four bits of its priority. A band that does not exist counts as that of priority 0.
-//! Bands may hold packets back (a `tbf`): the bands behind are served meanwhile.
+//! A packet's band is that of the class which its priority names (`major:minor`, major that of this
+//! qdisc), else of the class that the first matching filter names, else the priority map's for the
+//! low four bits of its priority. A band that does not exist counts as that of priority 0. While a
+//! band holds its packets back (a `tbf`), the bands after it are served.
 
-use super::children::Children;
+use super::children::{Child, Children};
 use super::filter::Filters;
 use super::{
-    AnyQdisc, Handle, Next, PRIO_TO_BAND, Peek, Pfifo, Qdisc, QdiscStats, SpecError, Verdict,
+    AnyQdisc, Cx, Handle, Next, PRIO_TO_BAND, Peek, Pfifo, Qdisc, QdiscStats, SpecError, Verdict,
     WireSum,
 };
 use softnet::mem::{Packet, PacketList};
-use softnet::stats::Dropped;
 use softnet::time::Time;
 
 /// The most bands (`TCQ_PRIO_BANDS`).
 pub const MAX_BANDS: u16 = 16;
-/// Frames in a band's own queue, if it is given no other discipline: what Linux gives an Ethernet device (`txqueuelen`).
+/// Frames in a band's own queue: the `txqueuelen` of an Ethernet device in Linux.
 const BAND_LIMIT: u32 = 1000;
 
 /// Parameters of `prio`.
@@ -51,7 +51,7 @@ impl PrioSpec {
     }
 }
 
-/// `prio`: bands in strict priority, each a class with a discipline of its own (tc-prio(8)).
+/// `prio`: bands in strict priority, each a class with a qdisc of its own (tc-prio(8)).
 #[derive(Debug)]
 pub struct Prio {
     handle: Handle,
@@ -88,9 +88,9 @@ impl Prio {
         self.filters = filters;
     }
 
-    /// Changes bands and map at once. What is in bands that are no more is sorted again into those that are left; what does not fit there
-    /// is dropped and counted (the kernel drops all of it).
-    pub(super) fn change(&mut self, spec: &PrioSpec, now: Time, dropped: &mut Dropped) {
+    /// Changes bands and map at once. What is in bands that are no more is classified again; what
+    /// does not fit is dropped and counted (the kernel drops all of it).
+    pub(super) fn change(&mut self, spec: &PrioSpec, cx: &mut Cx) {
         self.priomap = spec.priomap;
         let mut homeless = PacketList::new();
         while self.bands.len() > usize::from(spec.bands) {
@@ -103,7 +103,7 @@ impl Prio {
         while self.bands.len() < usize::from(spec.bands) {
             self.bands.push(Prio::band());
         }
-        self.enqueue(&mut homeless, now, dropped);
+        self.enqueue(&mut homeless, cx);
     }
 
     /// INV-PF-1: the band of a packet; always one that exists.
@@ -127,7 +127,7 @@ impl Prio {
 }
 
 impl Qdisc for Prio {
-    fn enqueue(&mut self, packets: &mut PacketList, now: Time, dropped: &mut Dropped) -> Verdict {
+    fn enqueue(&mut self, packets: &mut PacketList, cx: &mut Cx) -> Verdict {
         let mut verdict = Verdict::Queued;
         // Consecutive packets of one band stay one list.
         let mut run = PacketList::new();
@@ -135,52 +135,44 @@ impl Qdisc for Prio {
         while let Some(packet) = packets.pop_front() {
             let band = self.classify(&packet);
             if band != current && !run.is_empty() {
-                verdict = verdict.max(self.bands.enqueue(current, &mut run, now, dropped));
+                verdict = verdict.max(self.bands.enqueue(current, &mut run, cx));
             }
             current = band;
             run.push_back(packet);
         }
         if !run.is_empty() {
-            verdict = verdict.max(self.bands.enqueue(current, &mut run, now, dropped));
+            verdict = verdict.max(self.bands.enqueue(current, &mut run, cx));
         }
         verdict
     }
 
     /// Packets of one band, so that no band is passed over.
     #[inline(never)]
-    fn try_pass(&mut self, packets: &PacketList, sum: WireSum, now: Time) -> bool {
+    fn try_pass(&mut self, packets: &PacketList, sum: WireSum, cx: &mut Cx) -> bool {
         let Some(first) = packets.front() else {
             return false;
         };
-        if self.bands.totals().qlen != 0 {
+        if self.bands.stats.qlen != 0 {
             return false;
         }
         let band = self.classify(first);
         let mut others = packets.iter().skip(1);
         others.all(|packet| self.classify(packet) == band)
-            && self.bands.try_pass(band, packets, sum, now)
+            && self.bands.try_pass(band, packets, sum, cx)
     }
 
-    fn dequeue(
-        &mut self,
-        budget: usize,
-        now: Time,
-        out: &mut PacketList,
-        dropped: &mut Dropped,
-    ) -> Next {
-        let end = self.bands.totals().packets + budget as u64;
+    fn dequeue(&mut self, budget: usize, out: &mut PacketList, cx: &mut Cx) -> Next {
+        let end = self.bands.stats.packets + budget as u64;
         let mut earliest: Option<Time> = None;
         for band in 0..self.bands.len() {
-            if self.bands.stats(band).qlen == 0 {
+            if self.bands.get(band).is_none_or(Child::is_empty) {
                 continue;
             }
-            let left = end.saturating_sub(self.bands.totals().packets);
+            let left = end.saturating_sub(self.bands.stats.packets);
             if left == 0 {
                 return Next::Ready;
             }
-            match self.bands.with(band, |child| {
-                child.dequeue(left as usize, now, out, dropped)
-            }) {
+            match self.bands.dequeue(band, left as usize, out, cx) {
                 Next::Ready => return Next::Ready,
                 Next::Idle => {}
                 Next::At(time) => earliest = Some(earliest.map_or(time, |e| e.min(time))),
@@ -191,10 +183,7 @@ impl Qdisc for Prio {
 
     fn peek(&self, now: Time) -> Peek {
         let mut earliest: Option<Time> = None;
-        for band in 0..self.bands.len() {
-            let Some(child) = self.bands.get(band) else {
-                continue;
-            };
+        for child in self.bands.iter() {
             match child.peek_only(now) {
                 Peek::Idle => {}
                 Peek::At(time) => earliest = Some(earliest.map_or(time, |e| e.min(time))),
@@ -208,7 +197,7 @@ impl Qdisc for Prio {
         self.bands.drain(out);
     }
 
-    fn stats(&self) -> QdiscStats {
-        self.bands.totals()
+    fn stats(&self) -> &QdiscStats {
+        &self.bands.stats
     }
 }

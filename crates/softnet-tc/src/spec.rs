@@ -1,14 +1,14 @@
 //! Disciplines as configuration: checked numbers, from which a discipline is built once per transmit queue.
 
 use std::fmt;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use super::{
-    AnyQdisc, Bfifo, Handle, LinkCost, MqSpec, MqprioSpec, Pfifo, PfifoFast, PfifoHeadDrop,
-    PrioSpec, Qdisc, Tbf, Tree, TreeError, TreeSpec,
+    AnyQdisc, Bfifo, Cx, Handle, LinkCost, MqSpec, MqprioSpec, Noqueue, Pfifo, PfifoFast,
+    PfifoHeadDrop, PrioSpec, Qdisc, Tbf, Tree, TreeError, TreeSpec,
 };
 use softnet::mem::Pool;
-use softnet::stats::Dropped;
 use softnet::time::Time;
 use softnet::tx::{Device, Qdiscs, QueueMapError, TxRing};
 
@@ -161,11 +161,32 @@ pub enum SpecError {
     Tree(#[from] TreeError),
 }
 
-/// What disciplines need from outside.
+/// What a qdisc is made for.
 #[derive(Clone, Debug)]
 pub struct QdiscEnv {
-    /// Buffers for segments of frames that a discipline has to cut.
+    /// The device's pool.
     pub pool: Pool,
+    /// The device's MTU in bytes, Ethernet header not included.
+    pub mtu: u32,
+    /// Frames that a queue of the device holds where nothing else is said.
+    pub txqueuelen: u32,
+    /// Bytes per second that the device sends, if that is known.
+    pub rate: Option<u64>,
+    /// A random number for what an outsider must not guess (flow hashes).
+    pub seed: u64,
+}
+
+impl QdiscEnv {
+    /// An Ethernet device as in Linux: an MTU of 1500, a queue of 1000, a rate that is not known.
+    pub fn new(pool: &Pool) -> QdiscEnv {
+        QdiscEnv {
+            pool: pool.clone(),
+            mtu: 1500,
+            txqueuelen: 1000,
+            rate: None,
+            seed: RandomState::new().hash_one(()),
+        }
+    }
 }
 
 impl QdiscSpec {
@@ -276,7 +297,7 @@ impl QdiscSpec {
     /// As [`check_for`](QdiscSpec::check_for).
     pub fn instances(&self, queues: usize, pool: &Pool) -> Result<Qdiscs<AnyQdisc>, SpecError> {
         self.check_for(queues)?;
-        let env = QdiscEnv { pool: pool.clone() };
+        let env = QdiscEnv::new(pool);
         let build = |queue| self.at_queue(queue).build(&env);
         Ok(Qdiscs {
             instances: (0..queues).map(build).collect::<Result<_, _>>()?,
@@ -295,16 +316,15 @@ impl QdiscSpec {
     pub fn build(&self, env: &QdiscEnv) -> Result<AnyQdisc, SpecError> {
         self.check()?;
         Ok(match self {
-            // Its queue holds what is handed over within one run only.
-            QdiscSpec::Noqueue => AnyQdisc::Noqueue(Pfifo::new(u32::MAX)),
+            QdiscSpec::Noqueue => AnyQdisc::Noqueue(Noqueue::default()),
             QdiscSpec::Pfifo { limit } => AnyQdisc::Pfifo(Pfifo::new(*limit)),
             QdiscSpec::Bfifo { limit } => AnyQdisc::Bfifo(Bfifo::new(*limit)),
-            QdiscSpec::Default => AnyQdisc::PfifoFast(Box::new(PfifoFast::new(1000))),
+            QdiscSpec::Default => AnyQdisc::PfifoFast(Box::new(PfifoFast::new(env.txqueuelen))),
             QdiscSpec::PfifoFast { limit } => AnyQdisc::PfifoFast(Box::new(PfifoFast::new(*limit))),
             QdiscSpec::PfifoHeadDrop { limit } => {
                 AnyQdisc::PfifoHeadDrop(Box::new(PfifoHeadDrop::new(*limit)))
             }
-            QdiscSpec::Tbf(spec) => AnyQdisc::Tbf(Box::new(Tbf::new(spec, env.pool.clone()))),
+            QdiscSpec::Tbf(spec) => AnyQdisc::Tbf(Box::new(Tbf::new(spec))),
             QdiscSpec::Custom(custom) => AnyQdisc::Custom((custom.make)(env)),
             QdiscSpec::Mq(_) | QdiscSpec::Mqprio(_) => {
                 return Err(SpecError::OneQueue(self.kind()));
@@ -345,10 +365,8 @@ impl<R: TxRing> SetQdisc for Device<R, AnyQdisc> {
 
     fn change_qdisc(&self, spec: &QdiscSpec, now: Time) -> Result<(), SpecError> {
         (0..self.active()).try_for_each(|queue| {
-            let change = |qdisc: &mut AnyQdisc, dropped: &mut Dropped| {
-                qdisc.change(spec.at_queue(queue), now, dropped)
-            };
-            self.with_qdisc(queue, change).unwrap_or(Ok(()))
+            let change = |qdisc: &mut AnyQdisc, cx: &mut Cx| qdisc.change(spec.at_queue(queue), cx);
+            self.with_qdisc(queue, now, change).unwrap_or(Ok(()))
         })
     }
 }

@@ -14,11 +14,12 @@
 use super::bucket::{Bucket, UNIT};
 use super::children::Children;
 use super::{
-    AnyQdisc, Bfifo, LinkCost, Next, Peek, Qdisc, QdiscStats, TbfSpec, Verdict, WireSize, WireSum,
+    AnyQdisc, Bfifo, Cx, LinkCost, Next, Peek, Qdisc, QdiscStats, TbfSpec, Verdict, WireSize,
+    WireSum,
 };
-use softnet::mem::{Packet, PacketList, Pool};
+use softnet::mem::{Packet, PacketList};
 use softnet::offload::segment;
-use softnet::stats::{DropReason, Dropped};
+use softnet::stats::DropReason;
 use softnet::time::Time;
 
 /// Segments that one step makes at most: buffers that it takes from the pool.
@@ -145,27 +146,16 @@ pub struct Tbf {
     /// The frame that is being segmented: out of the class, but still queued.
     segmenting: Option<Packet>,
     limit: u64,
-    pool: Pool,
-    /// Drops of our own.
-    drops: u64,
-    /// Wire bytes and packets that left the class only to be dropped here.
-    lost: (u64, u64),
-    overlimits: u64,
 }
 
 impl Tbf {
-    /// An empty queue with full buckets. `pool` provides the buffers of segmented frames. `spec`
-    /// has been [checked](super::QdiscSpec::build).
-    pub(super) fn new(spec: &TbfSpec, pool: Pool) -> Tbf {
+    /// An empty queue with full buckets. `spec` has been [checked](super::QdiscSpec::build).
+    pub(super) fn new(spec: &TbfSpec) -> Tbf {
         Tbf {
             shaper: Shaper::new(spec),
             class: Children::new([AnyQdisc::Bfifo(Bfifo::new(spec.limit))]),
             segmenting: None,
             limit: spec.limit,
-            pool,
-            drops: 0,
-            lost: (0, 0),
-            overlimits: 0,
         }
     }
 
@@ -199,17 +189,16 @@ impl Tbf {
 
     /// As [`try_pass`](Qdisc::try_pass), with two buckets and the link's framing.
     #[cold]
-    fn try_pass_framed(&mut self, packets: &PacketList, sum: WireSum, now: Time) -> bool {
+    fn try_pass_framed(&mut self, packets: &PacketList, sum: WireSum, cx: &mut Cx) -> bool {
         let prices = packets
             .iter()
             .map(|packet| self.shaper.price(packet.into()));
         let price = prices.fold(0, u64::saturating_add);
-        let (tokens, peak_tokens, wait) = self.shaper.ask(price, now);
-        let passes = price <= self.shaper.max_price
-            && wait == 0
-            && self.class.try_pass(0, packets, sum, now);
+        let (tokens, peak_tokens, wait) = self.shaper.ask(price, cx.now);
+        let passes =
+            price <= self.shaper.max_price && wait == 0 && self.class.try_pass(0, packets, sum, cx);
         if passes {
-            self.shaper.charge((tokens, peak_tokens), price, now);
+            self.shaper.charge((tokens, peak_tokens), price, cx.now);
         }
         passes
     }
@@ -221,85 +210,77 @@ impl Tbf {
         self.shaper.admits(size) || size.packets > 1 && self.shaper.admits(size.first())
     }
 
-    /// The frame that is being segmented, if there is one, without sending it.
-    fn take_back(&mut self) -> Option<Packet> {
-        let packet = self.segmenting.take()?;
-        self.lost.0 += packet.wire_len();
-        self.lost.1 += packet.wire_packets();
-        Some(packet)
-    }
-
     /// Sends frames that need not be segmented until `left` is used up, or until one comes up
     /// that must be. The result is why it stopped before that.
     #[inline]
-    fn dequeue_whole(
-        &mut self,
-        left: &mut u64,
-        now: Time,
-        out: &mut PacketList,
-        dropped: &mut Dropped,
-    ) -> Option<Next> {
+    fn dequeue_whole(&mut self, left: &mut u64, out: &mut PacketList, cx: &mut Cx) -> Option<Next> {
         let Tbf {
             shaper,
             class,
             segmenting,
-            overlimits,
             ..
         } = self;
-        class.with(0, |child| {
+        let mut missing = 0;
+        let next = class.with(0, |child| {
             while *left > 0 {
-                let size = match child.peek(now, dropped) {
+                let size = match child.peek(cx) {
                     Peek::Packet(size) => size,
                     Peek::At(time) => return Some(Next::At(time)),
                     Peek::Idle | Peek::Unknown => return Some(Next::Idle),
                 };
                 if size.packets > 1 && !shaper.admits(size) {
                     let mut large = PacketList::new();
-                    child.dequeue(1, now, &mut large, dropped);
+                    child.dequeue(1, &mut large, cx);
                     *segmenting = large.pop_front();
                     return None;
                 }
-                if let Err(wait) = shaper.take(shaper.price(size), now) {
-                    *overlimits += 1;
-                    return Some(Next::At(now.plus_nanos(wait)));
+                if let Err(wait) = shaper.take(shaper.price(size), cx.now) {
+                    missing += 1;
+                    return Some(Next::At(cx.now.plus_nanos(wait)));
                 }
-                child.dequeue(1, now, out, dropped);
+                child.dequeue(1, out, cx);
                 *left = left.saturating_sub(size.packets);
             }
             None
-        })
+        });
+        class.stats.overlimits += missing;
+        if let Some(frame) = segmenting {
+            // Out of the class, but not sent.
+            class.stats.count_returned(frame);
+        }
+        next
     }
 
     /// Sends wire packets of the frame that is being segmented, at most `limit`. Returns how
     /// many, and the time for which the next must wait.
-    fn segment(
-        &mut self,
-        limit: u64,
-        now: Time,
-        out: &mut PacketList,
-        dropped: &mut Dropped,
-    ) -> (u64, Option<Time>) {
+    fn segment(&mut self, limit: u64, out: &mut PacketList, cx: &mut Cx) -> (u64, Option<Time>) {
         let Some(frame) = self.segmenting.take() else {
             return (0, None);
         };
         let size = WireSize::from(&frame);
-        let (paid, wait) = self.shaper.take_some(size, limit.min(CHUNK), now);
-        self.overlimits += u64::from(wait.is_some());
-        let wait = wait.map(|wait| now.plus_nanos(wait));
+        let (paid, wait) = self.shaper.take_some(size, limit.min(CHUNK), cx.now);
+        let stats = &mut self.class.stats;
+        stats.overlimits += u64::from(wait.is_some());
+        let wait = wait.map(|wait| cx.now.plus_nanos(wait));
         if paid == 0 {
             self.segmenting = Some(frame);
             return (0, wait);
         }
-        match segment(frame, paid as usize, &self.pool, out) {
+        stats.count_removed(&frame);
+        match segment(frame, paid as usize, &cx.pool, out) {
             Ok(rest) => {
+                let (bytes, packets) = rest.as_ref().map_or((0, 0), Packet::wire);
+                stats.bytes += size.bytes - bytes;
+                stats.packets += size.packets - packets;
+                if let Some(rest) = &rest {
+                    stats.count_queued(rest);
+                }
                 self.segmenting = rest;
                 (paid, wait)
             }
             Err(error) => {
-                self.drops += 1;
-                self.lost.0 += size.bytes;
-                self.lost.1 += error.packets;
-                dropped.note(error.reason, error.packets);
+                stats.drops += 1;
+                cx.dropped.note(error.reason, error.packets);
                 (paid, None)
             }
         }
@@ -307,37 +288,38 @@ impl Tbf {
 }
 
 impl Qdisc for Tbf {
-    fn enqueue(&mut self, packets: &mut PacketList, now: Time, dropped: &mut Dropped) -> Verdict {
+    fn enqueue(&mut self, packets: &mut PacketList, cx: &mut Cx) -> Verdict {
         if packets.iter().all(|packet| self.admits(packet.into())) {
-            return self.class.enqueue(0, packets, now, dropped);
+            return self.class.enqueue(0, packets, cx);
         }
         let mut accepted = PacketList::new();
         while let Some(packet) = packets.pop_front() {
             if self.admits((&packet).into()) {
                 accepted.push_back(packet);
             } else {
-                self.drops += 1;
-                dropped.push(packet, DropReason::QdiscOversize);
+                self.class.stats.drops += 1;
+                cx.dropped.push(packet, DropReason::QdiscOversize);
             }
         }
-        self.class.enqueue(0, &mut accepted, now, dropped);
+        self.class.enqueue(0, &mut accepted, cx);
         Verdict::Dropped
     }
 
     #[inline(never)]
-    fn try_pass(&mut self, packets: &PacketList, sum: WireSum, now: Time) -> bool {
+    fn try_pass(&mut self, packets: &PacketList, sum: WireSum, cx: &mut Cx) -> bool {
         let shaper = &mut self.shaper;
         // Then each of them is admitted, too.
         if sum.bytes > shaper.max_size || self.segmenting.is_some() {
             return false;
         }
         if !shaper.is_simple {
-            return self.try_pass_framed(packets, sum, now);
+            return self.try_pass_framed(packets, sum, cx);
         }
         let price = sum.bytes * UNIT;
+        let now = cx.now;
         let elapsed = now.nanos().saturating_sub(shaper.changed.nanos());
         let tokens = shaper.rate.after(elapsed);
-        let passes = price <= tokens && self.class.try_pass(0, packets, sum, now);
+        let passes = price <= tokens && self.class.try_pass(0, packets, sum, cx);
         if passes {
             shaper.rate.set(tokens - price);
             shaper.changed = shaper.changed.max(now);
@@ -345,28 +327,22 @@ impl Qdisc for Tbf {
         passes
     }
 
-    fn dequeue(
-        &mut self,
-        budget: usize,
-        now: Time,
-        out: &mut PacketList,
-        dropped: &mut Dropped,
-    ) -> Next {
+    fn dequeue(&mut self, budget: usize, out: &mut PacketList, cx: &mut Cx) -> Next {
         let mut left = budget as u64;
         while left > 0 {
             if self.segmenting.is_some() {
-                match self.segment(left, now, out, dropped) {
+                match self.segment(left, out, cx) {
                     (_, Some(time)) => return Next::At(time),
                     (sent, None) => left = left.saturating_sub(sent),
                 }
                 continue;
             }
-            if let Some(next) = self.dequeue_whole(&mut left, now, out, dropped) {
+            if let Some(next) = self.dequeue_whole(&mut left, out, cx) {
                 return next;
             }
         }
         // Tokens may be missing; that is seen at the next call.
-        match self.class.get(0).map(|child| child.peek_only(now)) {
+        match self.class.get(0).map(|child| child.peek_only(cx.now)) {
             _ if self.segmenting.is_some() => Next::Ready,
             Some(Peek::Idle) | None => Next::Idle,
             Some(Peek::At(time)) => Next::At(time),
@@ -396,28 +372,14 @@ impl Qdisc for Tbf {
     }
 
     fn drain(&mut self, out: &mut PacketList) {
-        out.extend(self.take_back());
+        if let Some(frame) = self.segmenting.take() {
+            self.class.stats.count_removed(&frame);
+            out.push_back(frame);
+        }
         self.class.drain(out);
     }
 
-    fn stats(&self) -> QdiscStats {
-        let totals = self.class.totals();
-        let mut stats = QdiscStats {
-            bytes: totals.bytes.saturating_sub(self.lost.0),
-            packets: totals.packets.saturating_sub(self.lost.1),
-            drops: totals.drops + self.drops,
-            overlimits: self.overlimits,
-            ..totals
-        };
-        if let Some(frame) = &self.segmenting {
-            let (bytes, packets) = frame.wire();
-            stats.bytes = stats.bytes.saturating_sub(bytes);
-            stats.packets = stats.packets.saturating_sub(packets);
-            stats.qlen += 1;
-            stats.backlog += bytes;
-            stats.queued += packets;
-            stats.memory += frame.memory();
-        }
-        stats
+    fn stats(&self) -> &QdiscStats {
+        &self.class.stats
     }
 }

@@ -4,7 +4,9 @@ use proptest::prelude::*;
 
 use super::*;
 use softnet::mem::{Packet, PacketList, Pool};
-use softnet::stats::{DropCounters, DropReason, Dropped};
+use std::sync::OnceLock;
+
+use softnet::stats::{DropCounters, DropReason};
 use softnet::testing::{frame, pool};
 use softnet::time::Time;
 use softnet::wire::{Gso, GsoKind};
@@ -12,7 +14,7 @@ use softnet::wire::{Gso, GsoKind};
 const SECOND: u64 = 1_000_000_000;
 
 fn build(spec: QdiscSpec, pool: &Pool) -> AnyQdisc {
-    spec.build(&QdiscEnv { pool: pool.clone() }).unwrap()
+    spec.build(&QdiscEnv::new(pool)).unwrap()
 }
 
 fn packet(pool: &Pool, len: usize, priority: u32, mark: u32) -> Packet {
@@ -21,26 +23,34 @@ fn packet(pool: &Pool, len: usize, priority: u32, mark: u32) -> Packet {
     p
 }
 
+/// A context at `now`. Segments come from a pool of their own.
+fn cx(now: Time) -> Cx {
+    static SEGMENTS: OnceLock<Pool> = OnceLock::new();
+    let mut cx = Cx::new(SEGMENTS.get_or_init(|| pool(4096)));
+    cx.now = now;
+    cx
+}
+
 /// Enqueues one packet; returns whether it got in.
 fn offer(q: &mut AnyQdisc, packet: Packet, now: Time) -> bool {
-    let mut dropped = Dropped::new();
-    q.enqueue(&mut packet.into(), now, &mut dropped);
-    let refused = dropped.wire_packets();
-    dropped.settle(&DropCounters::new());
+    let mut cx = cx(now);
+    q.enqueue(&mut packet.into(), &mut cx);
+    let refused = cx.dropped.wire_packets();
+    cx.dropped.settle(&DropCounters::new());
     refused == 0
 }
 
 /// Takes what may leave now: marks, and when to come back.
 fn leave(q: &mut AnyQdisc, now: Time) -> (Vec<u32>, Next) {
     let mut out = PacketList::new();
-    let next = q.dequeue(usize::MAX >> 1, now, &mut out, &mut Dropped::new());
+    let next = q.dequeue(usize::MAX >> 1, &mut out, &mut cx(now));
     (out.iter().map(Packet::mark).collect(), next)
 }
 
 /// Takes so many packets at most; returns how many there were.
 fn leave_at_most(q: &mut AnyQdisc, budget: usize, now: Time) -> (usize, Next) {
     let mut out = PacketList::new();
-    let next = q.dequeue(budget, now, &mut out, &mut Dropped::new());
+    let next = q.dequeue(budget, &mut out, &mut cx(now));
     (out.len(), next)
 }
 
@@ -118,10 +128,7 @@ fn fifos_limit_frames_and_bytes() {
     assert_eq!(bytes.stats().backlog, 250);
     assert_eq!(leave(&mut frames, Time::ZERO), (vec![0, 1, 2], Next::Idle));
     let mut out = PacketList::new();
-    assert_eq!(
-        bytes.dequeue(2, Time::ZERO, &mut out, &mut Dropped::new()),
-        Next::Ready
-    );
+    assert_eq!(bytes.dequeue(2, &mut out, &mut cx(Time::ZERO)), Next::Ready);
     assert_eq!((out.len(), bytes.stats().qlen), (2, 1));
 }
 
@@ -159,10 +166,10 @@ fn tbf_drops_what_can_never_leave() {
     let pool = pool(64);
     let mut q = build(tbf(1000, 500, 10_000), &pool);
     let counters = DropCounters::new();
-    let mut dropped = Dropped::new();
+    let mut cx = cx(Time::ZERO);
     let list = [packet(&pool, 501, 0, 1), packet(&pool, 500, 0, 2)];
-    q.enqueue(&mut list.into_iter().collect(), Time::ZERO, &mut dropped);
-    dropped.settle(&counters);
+    q.enqueue(&mut list.into_iter().collect(), &mut cx);
+    cx.dropped.settle(&counters);
     assert_eq!(counters.nonzero(), [(DropReason::QdiscOversize, 1)]);
     assert_eq!(leave(&mut q, Time::ZERO).0, [2], "the queue is not blocked");
 }
@@ -240,7 +247,7 @@ fn tbf_gives_back_a_half_segmented_frame() {
     assert_eq!((stats.packets, stats.bytes), (5, 5 * 192));
     assert_eq!((stats.qlen, stats.queued, stats.backlog), (0, 0, 0));
     let mut other = build(tbf(1_000_000, 400, 100_000), &pool);
-    other.enqueue(&mut moved, Time::ZERO, &mut Dropped::new());
+    other.enqueue(&mut moved, &mut cx(Time::ZERO));
     assert_eq!((other.stats().queued, other.stats().backlog), (3, 3 * 192));
     assert_eq!(leave(&mut other, Time::ZERO).0.len(), 2);
     assert_eq!(leave(&mut other, Time(SECOND)), (vec![0], Next::Idle));
@@ -251,11 +258,11 @@ fn tbf_gives_back_a_half_segmented_frame() {
 fn tbf_drops_a_large_frame_that_never_fits() {
     let pool = pool(64);
     let mut q = build(tbf(1_000_000, 191, 100_000), &pool);
-    let mut dropped = Dropped::new();
-    q.enqueue(&mut large(&pool).into(), Time::ZERO, &mut dropped);
-    assert_eq!(dropped.wire_packets(), 8);
+    let mut cx = cx(Time::ZERO);
+    q.enqueue(&mut large(&pool).into(), &mut cx);
+    assert_eq!(cx.dropped.wire_packets(), 8);
     assert_eq!((q.stats().drops, q.stats().qlen), (1, 0));
-    dropped.settle(&DropCounters::new());
+    cx.dropped.settle(&DropCounters::new());
 }
 
 /// Budgets are in wire packets: a frame with which the budget is used up is the last.
@@ -346,28 +353,24 @@ fn bad_parameters_are_named() {
 #[test]
 fn pfifo_head_drop_keeps_the_newest() {
     let pool = pool(16);
-    let env = QdiscEnv { pool: pool.clone() };
+    let env = QdiscEnv::new(&pool);
     let spec = QdiscSpec::PfifoHeadDrop { limit: 3 };
     let mut queue = spec.build(&env).unwrap();
-    let mut dropped = Dropped::new();
+    let mut cx = cx(Time::ZERO);
     let mut list: PacketList = (0..5).map(|n| frame(&pool, 1, 2, 100, n)).collect();
-    queue.enqueue(&mut list, Time::ZERO, &mut dropped);
-    let gone: Vec<u32> = dropped.packets().iter().map(Packet::mark).collect();
+    queue.enqueue(&mut list, &mut cx);
+    let gone: Vec<u32> = cx.dropped.packets().iter().map(Packet::mark).collect();
     assert_eq!(
         (gone, queue.stats().drops, queue.stats().packets),
         (vec![0, 1], 2, 0)
     );
     // Below a smaller limit a packet still replaces one packet, as in the kernel.
     let smaller = QdiscSpec::PfifoHeadDrop { limit: 1 };
-    queue.change(&smaller, Time::ZERO, &mut dropped).unwrap();
+    queue.change(&smaller, &mut cx).unwrap();
     assert_eq!(queue.stats().qlen, 3);
-    queue.enqueue(
-        &mut frame(&pool, 1, 2, 100, 9).into(),
-        Time::ZERO,
-        &mut dropped,
-    );
+    queue.enqueue(&mut frame(&pool, 1, 2, 100, 9).into(), &mut cx);
     let mut out = PacketList::new();
-    queue.dequeue(9, Time::ZERO, &mut out, &mut dropped);
+    queue.dequeue(9, &mut out, &mut cx);
     assert_eq!(out.iter().map(Packet::mark).collect::<Vec<_>>(), [3, 4, 9]);
     assert_eq!((queue.stats().drops, queue.stats().backlog), (3, 0));
 }
@@ -375,7 +378,7 @@ fn pfifo_head_drop_keeps_the_newest() {
 #[test]
 fn tbf_charges_for_framing() {
     let pool = pool(64);
-    let env = QdiscEnv { pool: pool.clone() };
+    let env = QdiscEnv::new(&pool);
     let spec = TbfSpec {
         rate: 53_000,
         burst: 480,
@@ -389,28 +392,26 @@ fn tbf_charges_for_framing() {
     };
     // The bucket holds what a packet of 480 bytes costs: 10 cells.
     let mut queue = QdiscSpec::Tbf(spec.clone()).build(&env).unwrap();
-    let mut dropped = Dropped::new();
+    let mut cx = cx(Time::ZERO);
     let mut list: PacketList = (0..20).map(|n| frame(&pool, 1, 2, 60, n)).collect();
-    queue.enqueue(&mut list, Time::ZERO, &mut dropped);
+    queue.enqueue(&mut list, &mut cx);
     let mut out = PacketList::new();
     // 60 bytes are 2 cells, and a cell takes a millisecond.
     assert_eq!(
-        queue.dequeue(64, Time::ZERO, &mut out, &mut dropped),
+        queue.dequeue(64, &mut out, &mut cx),
         Next::At(Time(2_000_000))
     );
     assert_eq!(out.len(), 5);
     // A smaller bucket and a smaller limit: what is queued stays, as in the kernel; and what is
     // too long now does not block, as it does there (INV-Q-10).
     let mut list: PacketList = [frame(&pool, 1, 2, 400, 99)].into_iter().collect();
-    queue.enqueue(&mut list, Time::ZERO, &mut dropped);
+    queue.enqueue(&mut list, &mut cx);
     let smaller = TbfSpec {
         burst: 300,
         limit: 600,
         ..spec
     };
-    queue
-        .change(&QdiscSpec::Tbf(smaller), Time::ZERO, &mut dropped)
-        .unwrap();
+    queue.change(&QdiscSpec::Tbf(smaller), &mut cx).unwrap();
     assert_eq!((queue.stats().qlen, queue.stats().drops), (16, 0));
     // The bucket is full again with 7 cells, and 15 packets want 30. Then it fills for the last
     // one.
@@ -418,7 +419,7 @@ fn tbf_charges_for_framing() {
     let mut times = Vec::new();
     for _ in 0..20 {
         let mut out = PacketList::new();
-        let next = queue.dequeue(64, now, &mut out, &mut dropped);
+        let next = queue.dequeue(64, &mut out, cx.at(now));
         times.extend(
             out.iter()
                 .map(|packet| (packet.mark(), now.nanos() / 1_000_000)),
@@ -429,12 +430,12 @@ fn tbf_charges_for_framing() {
         }
     }
     assert_eq!(times[13..], [(18, 21), (19, 23), (99, 30)]);
-    assert_eq!((queue.stats().drops, dropped.wire_packets()), (0, 0));
+    assert_eq!((queue.stats().drops, cx.dropped.wire_packets()), (0, 0));
     // The two cells more than the bucket holds are paid before the next packet.
     let mut list: PacketList = [frame(&pool, 1, 2, 60, 100)].into_iter().collect();
-    queue.enqueue(&mut list, now, &mut dropped);
+    queue.enqueue(&mut list, cx.at(now));
     assert_eq!(
-        queue.dequeue(64, now, &mut PacketList::new(), &mut dropped),
+        queue.dequeue(64, &mut PacketList::new(), &mut cx),
         Next::At(now.plus_nanos(4_000_000))
     );
 }
@@ -562,9 +563,9 @@ fn inv_tx_9_verdicts() {
     let pool = pool(64);
     let enqueue = |q: &mut AnyQdisc, lens: &[usize]| {
         let mut list: PacketList = lens.iter().map(|&len| packet(&pool, len, 0, 0)).collect();
-        let mut dropped = Dropped::new();
-        let verdict = q.enqueue(&mut list, Time::ZERO, &mut dropped);
-        (verdict, dropped.wire_packets())
+        let mut cx = cx(Time::ZERO);
+        let verdict = q.enqueue(&mut list, &mut cx);
+        (verdict, cx.dropped.wire_packets())
     };
     use Verdict::{Congestion, Dropped as Lost, Queued};
     let head_drop = QdiscSpec::PfifoHeadDrop { limit: 1 };
@@ -608,18 +609,18 @@ fn inv_tx_9_verdicts() {
 #[test]
 fn inv_tx_9_a_stolen_packet_is_neither_queued_nor_dropped() {
     #[derive(Debug)]
-    struct Steals;
+    struct Steals(QdiscStats);
     impl Qdisc for Steals {
-        fn enqueue(&mut self, packets: &mut PacketList, _: Time, _: &mut Dropped) -> Verdict {
+        fn enqueue(&mut self, packets: &mut PacketList, _: &mut Cx) -> Verdict {
             drop(packets.take());
             Verdict::Stolen
         }
-        fn dequeue(&mut self, _: usize, _: Time, _: &mut PacketList, _: &mut Dropped) -> Next {
+        fn dequeue(&mut self, _: usize, _: &mut PacketList, _: &mut Cx) -> Next {
             Next::Idle
         }
         fn drain(&mut self, _: &mut PacketList) {}
-        fn stats(&self) -> QdiscStats {
-            QdiscStats::default()
+        fn stats(&self) -> &QdiscStats {
+            &self.0
         }
     }
     let pool = pool(8);
@@ -627,16 +628,12 @@ fn inv_tx_9_a_stolen_packet_is_neither_queued_nor_dropped() {
     let name = tree
         .add(Handle::ROOT, Handle::NONE, tbf(1, 2000, 0))
         .unwrap();
-    let spec = CustomSpec::new("steals", |_| Box::new(Steals));
+    let spec = CustomSpec::new("steals", |_| Box::new(Steals(QdiscStats::default())));
     tree.add(name.class(1), Handle::NONE, QdiscSpec::Custom(spec))
         .unwrap();
     let mut q = build(QdiscSpec::Tree(tree), &pool);
-    let mut dropped = Dropped::new();
-    let verdict = q.enqueue(
-        &mut packet(&pool, 60, 0, 0).into(),
-        Time::ZERO,
-        &mut dropped,
-    );
-    assert_eq!((verdict, dropped.wire_packets()), (Verdict::Stolen, 0));
-    assert_eq!(q.stats(), QdiscStats::default());
+    let mut cx = cx(Time::ZERO);
+    let verdict = q.enqueue(&mut packet(&pool, 60, 0, 0).into(), &mut cx);
+    assert_eq!((verdict, cx.dropped.wire_packets()), (Verdict::Stolen, 0));
+    assert_eq!(*q.stats(), QdiscStats::default());
 }

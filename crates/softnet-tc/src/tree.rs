@@ -4,14 +4,12 @@
 //! file finds a discipline by its name and puts another in its place. What is queued in a discipline that is replaced or deleted moves to what
 //! stands there afterwards, in the order in which it would have left; what does not fit is dropped and counted as `qdisc_limit`.
 
-use super::children::{Child, Children};
 use super::filter::Filters;
 use super::{
-    AnyQdisc, FilterSpec, Handle, Next, Node, Peek, Prio, Qdisc, QdiscEnv, QdiscSpec, QdiscStats,
-    SpecError, TreeError, TreeSpec, Verdict, WireSum,
+    AnyQdisc, Cx, FilterSpec, Handle, Next, Node, Peek, Prio, Qdisc, QdiscEnv, QdiscSpec,
+    QdiscStats, SpecError, TreeError, TreeSpec, Verdict, WireSum,
 };
-use softnet::mem::PacketList;
-use softnet::stats::Dropped;
+use softnet::mem::{PacketList, Pool};
 use softnet::time::Time;
 
 /// The numbers of a class, which are those of the discipline on it.
@@ -31,8 +29,7 @@ pub struct ClassStats {
 #[derive(Debug)]
 pub struct Tree {
     spec: TreeSpec,
-    /// The root's discipline is its only child.
-    top: Children,
+    root: AnyQdisc,
     env: QdiscEnv,
 }
 
@@ -44,17 +41,17 @@ impl Tree {
     pub fn build(spec: &TreeSpec, env: &QdiscEnv) -> Result<Tree, SpecError> {
         let mut tree = Tree {
             spec: TreeSpec::new(),
-            top: Children::new([QdiscSpec::default().build(env)?]),
+            root: QdiscSpec::default().build(env)?,
             env: env.clone(),
         };
-        let mut dropped = Dropped::new();
+        let mut cx = Cx::new(&env.pool);
         for node in spec.nodes() {
             let Node {
                 parent,
                 handle,
                 qdisc,
             } = node.clone();
-            tree.add(parent, handle, qdisc, Time::ZERO, &mut dropped)?;
+            tree.add(parent, handle, qdisc, &mut cx)?;
         }
         for filter in spec.filters() {
             tree.add_filter(filter.clone())?;
@@ -67,6 +64,11 @@ impl Tree {
         &self.spec
     }
 
+    /// The pool that the tree was made for.
+    pub(crate) fn pool(&self) -> &Pool {
+        &self.env.pool
+    }
+
     /// Hangs a discipline on a free class or the root; see [`TreeSpec::add`].
     ///
     /// # Errors
@@ -76,12 +78,11 @@ impl Tree {
         parent: Handle,
         handle: Handle,
         qdisc: QdiscSpec,
-        now: Time,
-        dropped: &mut Dropped,
+        cx: &mut Cx,
     ) -> Result<Handle, SpecError> {
         let mut spec = self.spec.clone();
         let handle = spec.add(parent, handle, qdisc)?;
-        self.put(spec, handle, now, dropped)
+        self.put(spec, handle, cx)
     }
 
     /// Hangs a discipline where another may be; see [`TreeSpec::replace`].
@@ -93,12 +94,11 @@ impl Tree {
         parent: Handle,
         handle: Handle,
         qdisc: QdiscSpec,
-        now: Time,
-        dropped: &mut Dropped,
+        cx: &mut Cx,
     ) -> Result<Handle, SpecError> {
         let mut spec = self.spec.clone();
         let handle = spec.replace(parent, handle, qdisc)?;
-        self.put(spec, handle, now, dropped)
+        self.put(spec, handle, cx)
     }
 
     /// Gives a discipline other parameters of its kind; see [`AnyQdisc::change`].
@@ -109,16 +109,13 @@ impl Tree {
         &mut self,
         handle: Handle,
         qdisc: &QdiscSpec,
-        now: Time,
-        dropped: &mut Dropped,
+        cx: &mut Cx,
     ) -> Result<(), SpecError> {
         let mut spec = self.spec.clone();
         spec.change(handle, qdisc.clone())?;
         let parent = spec.node(handle).map_or(Handle::ROOT, |node| node.parent);
         let path = spec.path(parent)?;
-        self.at(&path, handle, |child| {
-            child.qdisc_mut().change(qdisc, now, dropped)
-        })??;
+        self.at(&path, handle, |own| own.change(qdisc, cx))??;
         self.spec = spec;
         self.refilter(handle)
     }
@@ -128,24 +125,19 @@ impl Tree {
     ///
     /// # Errors
     /// If there is no such discipline.
-    pub fn delete(
-        &mut self,
-        handle: Handle,
-        now: Time,
-        dropped: &mut Dropped,
-    ) -> Result<(), SpecError> {
+    pub fn delete(&mut self, handle: Handle, cx: &mut Cx) -> Result<(), SpecError> {
         let mut spec = self.spec.clone();
         let node = spec.delete(handle)?;
         let path = spec.path(node.parent)?;
         let fresh = match path.split_last() {
             Some((_, above)) if !above.is_empty() => {
                 let parent = node.parent.qdisc();
-                self.at(above, parent, |child| child.qdisc().default_child())?
+                self.at(above, parent, |own| own.default_child())?
             }
             _ => Some(QdiscSpec::default().build(&self.env)?),
         };
         let fresh = fresh.ok_or(TreeError::NoClass(node.parent))?;
-        self.graft(&path, node.parent, fresh, true, now, dropped)?;
+        self.graft(&path, node.parent, fresh, true, cx)?;
         self.spec = spec;
         Ok(())
     }
@@ -178,41 +170,35 @@ impl Tree {
 
     /// As [`classes`](Tree::classes).
     pub(crate) fn each_class(&self, mut f: impl FnMut(ClassStats)) {
-        self.list(Handle::ROOT, &self.top, 0, &mut f);
+        self.list(Handle::ROOT, &self.root, *self.root.stats(), &mut f);
     }
 
     fn list(
         &self,
         class: Handle,
-        children: &Children,
-        index: usize,
+        qdisc: &AnyQdisc,
+        stats: QdiscStats,
         f: &mut impl FnMut(ClassStats),
     ) {
-        let Some(child) = children.get(index) else {
-            return;
-        };
         let node = self.spec.child_of(class);
         f(ClassStats {
             class,
             qdisc: node.map_or(Handle::NONE, |node| node.handle),
-            kind: child.qdisc().kind(),
-            stats: children.stats(index),
+            kind: qdisc.kind(),
+            stats,
         });
-        if let (Some(node), Some(below)) = (node, child.qdisc().children()) {
+        if let (Some(node), Some(below)) = (node, qdisc.children()) {
             for (index, minor) in (0..below.len()).zip(1..) {
-                self.list(node.handle.class(minor), below, index, f);
+                if let Some(child) = below.get(index) {
+                    let class = node.handle.class(minor);
+                    self.list(class, child.qdisc(), below.stats_of(index), f);
+                }
             }
         }
     }
 
     /// Puts the discipline that `spec` has as `handle` to work.
-    fn put(
-        &mut self,
-        spec: TreeSpec,
-        handle: Handle,
-        now: Time,
-        dropped: &mut Dropped,
-    ) -> Result<Handle, SpecError> {
+    fn put(&mut self, spec: TreeSpec, handle: Handle, cx: &mut Cx) -> Result<Handle, SpecError> {
         let node = spec.node(handle).ok_or(TreeError::NoQdisc(handle))?;
         let fresh = match &node.qdisc {
             // It reads its own name in packets' priorities.
@@ -220,7 +206,7 @@ impl Tree {
             other => other.build(&self.env)?,
         };
         let path = spec.path(node.parent)?;
-        self.graft(&path, node.parent, fresh, false, now, dropped)?;
+        self.graft(&path, node.parent, fresh, false, cx)?;
         self.spec = spec;
         Ok(handle)
     }
@@ -231,8 +217,8 @@ impl Tree {
         let path = self.spec.path(node.parent)?;
         let own = self.spec.filters().iter().filter(|f| f.parent == handle);
         let filters = Filters::new(own);
-        self.at(&path, handle, |child| {
-            if let AnyQdisc::Prio(prio) = child.qdisc_mut() {
+        self.at(&path, handle, |own| {
+            if let AnyQdisc::Prio(prio) = own {
                 prio.set_filters(filters);
             }
         })
@@ -244,93 +230,78 @@ impl Tree {
         place: Handle,
         fresh: AnyQdisc,
         default: bool,
-        now: Time,
-        dropped: &mut Dropped,
+        cx: &mut Cx,
     ) -> Result<(), SpecError> {
         let missing = TreeError::NoClass(place);
         match path.split_last() {
             Some((&0, [])) => {
-                // The root's numbers are those of this qdisc alone.
                 let mut moved = PacketList::new();
-                self.top.drain(&mut moved);
-                self.top = Children::new([fresh]);
-                self.top.enqueue(0, &mut moved, now, dropped);
+                self.root.drain(&mut moved);
+                self.root = fresh;
+                self.root.enqueue(&mut moved, cx);
                 Ok(())
             }
-            Some((&last, above)) => self.at(above, place.qdisc(), |child| {
-                let Some(children) = child.qdisc_mut().children_mut() else {
+            Some((&last, above)) => self.at(above, place.qdisc(), |qdisc| {
+                let Some(children) = qdisc.children_mut() else {
                     return Err(missing.into());
                 };
                 if last >= children.len() {
                     return Err(missing.into());
                 }
-                children.graft(last, fresh, default, now, dropped);
+                children.graft(last, fresh, default, cx);
                 Ok(())
             })?,
             None => Err(missing.into()),
         }
     }
 
-    /// Does something with the discipline at the end of a path, through all that stand above it.
+    /// Does something with the qdisc at the end of a path, through all that stand above it.
     fn at<T>(
         &mut self,
         path: &[usize],
         handle: Handle,
-        f: impl FnOnce(&mut Child) -> T,
+        f: impl FnOnce(&mut AnyQdisc) -> T,
     ) -> Result<T, SpecError> {
         fn descend<T>(
-            children: &mut Children,
+            qdisc: &mut AnyQdisc,
             path: &[usize],
-            f: impl FnOnce(&mut Child) -> T,
+            f: impl FnOnce(&mut AnyQdisc) -> T,
         ) -> Option<T> {
-            let (&index, rest) = path.split_first()?;
+            let Some((&index, rest)) = path.split_first() else {
+                return Some(f(qdisc));
+            };
+            let children = qdisc.children_mut()?;
             children.get(index)?;
-            children.with(index, |child| match rest {
-                [] => Some(f(child)),
-                _ => descend(child.qdisc_mut().children_mut()?, rest, f),
-            })
+            children.with(index, |child| descend(child.qdisc_mut(), rest, f))
         }
-        descend(&mut self.top, path, f).ok_or_else(|| TreeError::NoQdisc(handle).into())
+        let found = descend(&mut self.root, path.get(1..).unwrap_or_default(), f);
+        found.ok_or_else(|| TreeError::NoQdisc(handle).into())
     }
 }
 
 impl Qdisc for Tree {
-    fn enqueue(&mut self, packets: &mut PacketList, now: Time, dropped: &mut Dropped) -> Verdict {
-        self.top.enqueue(0, packets, now, dropped)
+    fn enqueue(&mut self, packets: &mut PacketList, cx: &mut Cx) -> Verdict {
+        self.root.enqueue(packets, cx)
     }
 
     #[inline(never)]
-    fn try_pass(&mut self, packets: &PacketList, sum: WireSum, now: Time) -> bool {
-        self.top.try_pass(0, packets, sum, now)
+    fn try_pass(&mut self, packets: &PacketList, sum: WireSum, cx: &mut Cx) -> bool {
+        self.root.try_pass(packets, sum, cx)
     }
 
-    fn dequeue(
-        &mut self,
-        budget: usize,
-        now: Time,
-        out: &mut PacketList,
-        dropped: &mut Dropped,
-    ) -> Next {
-        self.top
-            .with(0, |child| child.dequeue(budget, now, out, dropped))
+    fn dequeue(&mut self, budget: usize, out: &mut PacketList, cx: &mut Cx) -> Next {
+        self.root.dequeue(budget, out, cx)
     }
 
     fn peek(&self, now: Time) -> Peek {
-        self.top
-            .get(0)
-            .map_or(Peek::Idle, |child| child.peek_only(now))
+        self.root.peek(now)
     }
 
     fn drain(&mut self, out: &mut PacketList) {
-        self.top.drain(out);
+        self.root.drain(out);
     }
 
-    fn stats(&self) -> QdiscStats {
-        QdiscStats {
-            // Those of the discipline at the root.
-            overlimits: self.top.stats(0).overlimits,
-            requeues: self.top.stats(0).requeues,
-            ..self.top.totals()
-        }
+    fn stats(&self) -> &QdiscStats {
+        self.root.stats()
     }
 }

@@ -2,7 +2,6 @@
 //! uncounted (INV-Q-1, INV-Q-2, INV-Q-6, INV-Q-9, INV-Q-10; BUG-TX-18 to BUG-TX-21, BUG-TBF-1, BUG-TBF-4, BUG-PRIO-1, BUG-PRIO-3).
 
 use softnet::mem::PacketList;
-use softnet::stats::Dropped;
 use softnet::time::Time;
 use std::collections::BTreeMap;
 
@@ -32,22 +31,16 @@ enum Step {
 struct Opaque(PfifoHeadDrop);
 
 impl Qdisc for Opaque {
-    fn enqueue(&mut self, packets: &mut PacketList, now: Time, dropped: &mut Dropped) -> Verdict {
-        self.0.enqueue(packets, now, dropped)
+    fn enqueue(&mut self, packets: &mut PacketList, cx: &mut Cx) -> Verdict {
+        self.0.enqueue(packets, cx)
     }
-    fn dequeue(
-        &mut self,
-        budget: usize,
-        now: Time,
-        out: &mut PacketList,
-        dropped: &mut Dropped,
-    ) -> Next {
-        self.0.dequeue(budget, now, out, dropped)
+    fn dequeue(&mut self, budget: usize, out: &mut PacketList, cx: &mut Cx) -> Next {
+        self.0.dequeue(budget, out, cx)
     }
     fn drain(&mut self, out: &mut PacketList) {
         self.0.drain(out);
     }
-    fn stats(&self) -> QdiscStats {
+    fn stats(&self) -> &QdiscStats {
         self.0.stats()
     }
 }
@@ -124,7 +117,7 @@ fn steps() -> impl Strategy<Value = Step> {
 struct World {
     tree: Tree,
     pool: Pool,
-    dropped: Dropped,
+    cx: Cx,
     inside: BTreeMap<u32, u64>,
     now: Time,
     sequence: u32,
@@ -137,11 +130,11 @@ struct World {
 impl World {
     fn new() -> World {
         let pool = pool(BUFFERS);
-        let env = QdiscEnv { pool: pool.clone() };
+        let env = QdiscEnv::new(&pool);
         World {
             tree: Tree::build(&TreeSpec::new(), &env).unwrap(),
+            cx: Cx::new(&pool),
             pool,
-            dropped: Dropped::new(),
             inside: BTreeMap::new(),
             now: Time::ZERO,
             sequence: 0,
@@ -153,7 +146,7 @@ impl World {
 
     fn enqueue(&mut self, packets: Vec<(usize, u32)>) {
         let mut list = self.list(packets);
-        self.tree.enqueue(&mut list, self.now, &mut self.dropped);
+        self.tree.enqueue(&mut list, self.cx.at(self.now));
         assert!(list.is_empty(), "enqueue takes all");
     }
 
@@ -161,13 +154,13 @@ impl World {
     fn pass_or_enqueue(&mut self, packets: Vec<(usize, u32)>) -> Option<Vec<u32>> {
         let mut list = self.list(packets);
         let sum = WireSum::from(&list);
-        let before = self.tree.stats();
-        if !list.is_empty() && self.tree.try_pass(&list, sum, self.now) {
+        let before = *self.tree.stats();
+        if !list.is_empty() && self.tree.try_pass(&list, sum, self.cx.at(self.now)) {
             assert_eq!(before.qlen, 0);
             return Some(list.iter().map(|packet| self.gone(packet)).collect());
         }
-        assert_eq!(self.tree.stats(), before);
-        self.tree.enqueue(&mut list, self.now, &mut self.dropped);
+        assert_eq!(*self.tree.stats(), before);
+        self.tree.enqueue(&mut list, self.cx.at(self.now));
         None
     }
 
@@ -193,13 +186,11 @@ impl World {
 
     fn dequeue(&mut self, budget: usize) -> (Vec<u32>, Next) {
         // INV-Q-9: a look changes nothing, and says what comes.
-        let before = self.tree.stats();
+        let before = *self.tree.stats();
         let peek = self.tree.peek(self.now);
-        assert_eq!(self.tree.stats(), before);
+        assert_eq!(*self.tree.stats(), before);
         let mut out = PacketList::new();
-        let next = self
-            .tree
-            .dequeue(budget, self.now, &mut out, &mut self.dropped);
+        let next = self.tree.dequeue(budget, &mut out, self.cx.at(self.now));
         assert!(out.len() <= budget);
         if budget > 0 {
             match (peek, out.front()) {
@@ -214,26 +205,22 @@ impl World {
     }
 
     fn structure(&mut self, step: Step) {
-        let World {
-            tree, now, dropped, ..
-        } = self;
+        let World { tree, now, cx, .. } = self;
         let classes: Vec<Handle> = tree.classes().iter().map(|class| class.class).collect();
         let handles: Vec<Handle> = tree.spec().nodes().iter().map(|node| node.handle).collect();
         // Errors (a class that is taken, a kind that cannot change) leave everything as it is.
         let (spec, before) = (tree.spec().clone(), tree.stats().packets);
         let result = match step {
             Step::Add(at, qdisc) => tree
-                .add(*at.get(&classes), Handle::NONE, qdisc, *now, dropped)
+                .add(*at.get(&classes), Handle::NONE, qdisc, cx.at(*now))
                 .map(|_| ()),
             Step::Replace(at, qdisc) => tree
-                .replace(*at.get(&classes), Handle::NONE, qdisc, *now, dropped)
+                .replace(*at.get(&classes), Handle::NONE, qdisc, cx.at(*now))
                 .map(|_| ()),
             Step::Change(at, qdisc) if !handles.is_empty() => {
-                tree.change(*at.get(&handles), &qdisc, *now, dropped)
+                tree.change(*at.get(&handles), &qdisc, cx.at(*now))
             }
-            Step::Delete(at) if !handles.is_empty() => {
-                tree.delete(*at.get(&handles), *now, dropped)
-            }
+            Step::Delete(at) if !handles.is_empty() => tree.delete(*at.get(&handles), cx.at(*now)),
             Step::Filter(at, mark) => {
                 let class = *at.get(&classes);
                 tree.add_filter(FilterSpec {
@@ -258,14 +245,14 @@ impl World {
     }
 
     fn check(&mut self) {
-        for packet in self.dropped.packets() {
+        for packet in self.cx.dropped.packets() {
             assert!(
                 self.inside.remove(&packet.mark()).is_some(),
                 "dropped twice"
             );
             self.lost += 1;
         }
-        self.dropped.settle(&softnet::stats::DropCounters::new());
+        self.cx.dropped.settle(&softnet::stats::DropCounters::new());
         let total = self.tree.stats();
         assert_eq!(total.qlen, self.inside.len() as u64);
         assert_eq!(total.backlog, self.inside.values().sum::<u64>());
@@ -300,12 +287,7 @@ impl World {
             }
         }
         // What is configured can be built again.
-        let again = Tree::build(
-            self.tree.spec(),
-            &QdiscEnv {
-                pool: self.pool.clone(),
-            },
-        );
+        let again = Tree::build(self.tree.spec(), &QdiscEnv::new(&self.pool.clone()));
         assert_eq!(again.unwrap().spec(), self.tree.spec());
     }
 

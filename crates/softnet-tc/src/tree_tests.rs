@@ -3,7 +3,6 @@
 use super::*;
 use softnet::mem::PacketList;
 use softnet::mem::{Packet, Pool};
-use softnet::stats::Dropped;
 use softnet::stats::{DropCounters, DropReason};
 use softnet::testing::{frame, pool};
 use softnet::time::Time;
@@ -36,7 +35,7 @@ fn prio(bands: u16) -> QdiscSpec {
 struct Bench {
     tree: Tree,
     pool: Pool,
-    dropped: Dropped,
+    cx: Cx,
 }
 
 impl Bench {
@@ -46,29 +45,28 @@ impl Bench {
             spec.add(handle(parent), handle(name), qdisc).unwrap();
         }
         let pool = pool(256);
-        let env = QdiscEnv { pool: pool.clone() };
+        let env = QdiscEnv::new(&pool);
         Bench {
             tree: Tree::build(&spec, &env).unwrap(),
+            cx: Cx::new(&pool),
             pool,
-            dropped: Dropped::new(),
         }
     }
 
     /// Enqueues packets of one priority and length with these marks; returns how many were dropped meanwhile.
     fn offer(&mut self, marks: impl IntoIterator<Item = u32>, len: usize, priority: u32) -> u64 {
-        let before = self.dropped.wire_packets();
+        let before = self.cx.dropped.wire_packets();
         for mark in marks {
             let mut packet = frame(&self.pool, 1, 2, len, mark);
             packet.set_priority(priority);
-            self.tree
-                .enqueue(&mut packet.into(), Time::ZERO, &mut self.dropped);
+            self.tree.enqueue(&mut packet.into(), &mut self.cx);
         }
-        self.dropped.wire_packets() - before
+        self.cx.dropped.wire_packets() - before
     }
 
     fn leave(&mut self, budget: usize, now: Time) -> (Vec<u32>, Next) {
         let mut out = PacketList::new();
-        let next = self.tree.dequeue(budget, now, &mut out, &mut self.dropped);
+        let next = self.tree.dequeue(budget, &mut out, self.cx.at(now));
         (out.iter().map(Packet::mark).collect(), next)
     }
 
@@ -85,7 +83,7 @@ impl Bench {
 
     fn reasons(&mut self) -> Vec<(DropReason, u64)> {
         let counters = DropCounters::new();
-        self.dropped.settle(&counters);
+        self.cx.dropped.settle(&counters);
         counters.nonzero()
     }
 }
@@ -158,27 +156,16 @@ fn a_child_that_cannot_be_looked_into_loses_nothing() {
     #[derive(Debug)]
     struct Opaque(Pfifo);
     impl Qdisc for Opaque {
-        fn enqueue(
-            &mut self,
-            packets: &mut PacketList,
-            now: Time,
-            dropped: &mut Dropped,
-        ) -> Verdict {
-            self.0.enqueue(packets, now, dropped)
+        fn enqueue(&mut self, packets: &mut PacketList, cx: &mut Cx) -> Verdict {
+            self.0.enqueue(packets, cx)
         }
-        fn dequeue(
-            &mut self,
-            budget: usize,
-            now: Time,
-            out: &mut PacketList,
-            dropped: &mut Dropped,
-        ) -> Next {
-            self.0.dequeue(budget, now, out, dropped)
+        fn dequeue(&mut self, budget: usize, out: &mut PacketList, cx: &mut Cx) -> Next {
+            self.0.dequeue(budget, out, cx)
         }
         fn drain(&mut self, out: &mut PacketList) {
             self.0.drain(out);
         }
-        fn stats(&self) -> QdiscStats {
+        fn stats(&self) -> &QdiscStats {
             self.0.stats()
         }
     }
@@ -215,8 +202,7 @@ fn a_child_that_cannot_be_looked_into_loses_nothing() {
             handle("2:1"),
             handle("4:"),
             QdiscSpec::Pfifo { limit: 9 },
-            Time::ZERO,
-            &mut bench.dropped,
+            &mut bench.cx,
         )
         .unwrap();
     assert_eq!(bench.class("root").qlen, 4);
@@ -251,9 +237,7 @@ fn segmentation_below_is_counted_above() {
         segments: 8,
         header_len: 42,
     }));
-    bench
-        .tree
-        .enqueue(&mut large.into(), Time::ZERO, &mut bench.dropped);
+    bench.tree.enqueue(&mut large.into(), &mut bench.cx);
     // 8 of 192 bytes, of which the bucket holds 2 at a time. Out of the class's queue at once, and out of all above as they leave.
     let check = |bench: &Bench, left: u64| {
         for class in ["root", "1:2"] {
@@ -290,8 +274,8 @@ fn bands_are_added_and_removed_with_packets_in_them() {
         bands: 2,
         priomap: [1; 16],
     };
-    let Bench { tree, dropped, .. } = &mut bench;
-    tree.change(handle("1:"), &QdiscSpec::Prio(two), Time::ZERO, dropped)
+    let Bench { tree, cx, .. } = &mut bench;
+    tree.change(handle("1:"), &QdiscSpec::Prio(two), cx)
         .unwrap();
     assert!(
         tree.spec().node(handle("4:")).is_none(),
@@ -301,16 +285,13 @@ fn bands_are_added_and_removed_with_packets_in_them() {
     let four = prio(4);
     bench
         .tree
-        .change(handle("1:"), &four, Time::ZERO, &mut bench.dropped)
+        .change(handle("1:"), &four, &mut bench.cx)
         .unwrap();
     assert_eq!(bench.all(), [10, 11, 30, 31, 32, 40, 41, 42]);
     // A class that loses its discipline keeps a queue, and its packets.
     bench.offer([1, 2, 3], 100, name(1));
     assert_eq!(bench.offer([4], 100, name(1)), 1, "its limit is 3");
-    bench
-        .tree
-        .delete(handle("5:"), Time::ZERO, &mut bench.dropped)
-        .unwrap();
+    bench.tree.delete(handle("5:"), &mut bench.cx).unwrap();
     assert_eq!(
         bench.offer([5], 100, name(1)),
         0,
@@ -325,8 +306,7 @@ fn bands_are_added_and_removed_with_packets_in_them() {
             Handle::ROOT,
             handle("9:"),
             QdiscSpec::Pfifo { limit: 2 },
-            Time::ZERO,
-            &mut bench.dropped,
+            &mut bench.cx,
         )
         .unwrap();
     assert_eq!(
@@ -356,23 +336,12 @@ fn a_packet_that_grew_too_long_does_not_block() {
     #[derive(Debug)]
     struct Encapsulate(Pfifo);
     impl Qdisc for Encapsulate {
-        fn enqueue(
-            &mut self,
-            packets: &mut PacketList,
-            now: Time,
-            dropped: &mut Dropped,
-        ) -> Verdict {
-            self.0.enqueue(packets, now, dropped)
+        fn enqueue(&mut self, packets: &mut PacketList, cx: &mut Cx) -> Verdict {
+            self.0.enqueue(packets, cx)
         }
-        fn dequeue(
-            &mut self,
-            budget: usize,
-            now: Time,
-            out: &mut PacketList,
-            dropped: &mut Dropped,
-        ) -> Next {
+        fn dequeue(&mut self, budget: usize, out: &mut PacketList, cx: &mut Cx) -> Next {
             let mut some = PacketList::new();
-            let next = self.0.dequeue(budget, now, &mut some, dropped);
+            let next = self.0.dequeue(budget, &mut some, cx);
             some.for_each_mut(|packet| packet.push_front(50).unwrap().fill(0));
             out.append(&mut some);
             next
@@ -380,7 +349,7 @@ fn a_packet_that_grew_too_long_does_not_block() {
         fn drain(&mut self, out: &mut PacketList) {
             self.0.drain(out);
         }
-        fn stats(&self) -> QdiscStats {
+        fn stats(&self) -> &QdiscStats {
             self.0.stats()
         }
     }
@@ -427,15 +396,13 @@ fn a_filter_may_name_a_class_that_comes_later() {
     bench.tree.add_filter(filter).unwrap();
     bench.offer([1], 100, 0);
     assert_eq!(bench.class("1:2").qlen, 1);
-    let Bench { tree, dropped, .. } = &mut bench;
-    tree.change(handle("1:"), &map(4), Time::ZERO, dropped)
-        .unwrap();
+    let Bench { tree, cx, .. } = &mut bench;
+    tree.change(handle("1:"), &map(4), cx).unwrap();
     bench.offer([2], 100, 0);
     assert_eq!(bench.class("1:4").qlen, 1);
     // And it stays when the class goes.
-    let Bench { tree, dropped, .. } = &mut bench;
-    tree.change(handle("1:"), &map(3), Time::ZERO, dropped)
-        .unwrap();
+    let Bench { tree, cx, .. } = &mut bench;
+    tree.change(handle("1:"), &map(3), cx).unwrap();
     assert_eq!(bench.tree.spec().filters().len(), 1);
     bench.offer([3], 100, 0);
     assert_eq!((bench.class("1:2").qlen, bench.all()), (3, vec![1, 2, 3]));
@@ -449,8 +416,8 @@ fn a_new_root_counts_from_the_start() {
     assert_eq!(bench.leave(1, Time::ZERO).0, [0]);
     let before = bench.class("root");
     assert_eq!((before.packets, before.bytes, before.drops), (1, 100, 1));
-    let Bench { tree, dropped, .. } = &mut bench;
-    tree.replace(Handle::ROOT, handle("2:"), prio(2), Time::ZERO, dropped)
+    let Bench { tree, cx, .. } = &mut bench;
+    tree.replace(Handle::ROOT, handle("2:"), prio(2), cx)
         .unwrap();
     let expected = QdiscStats {
         qlen: 1,
@@ -461,7 +428,7 @@ fn a_new_root_counts_from_the_start() {
     };
     assert_eq!(
         (bench.class("root"), bench.tree.stats()),
-        (expected, expected)
+        (expected, &expected)
     );
 }
 

@@ -196,8 +196,8 @@ fn g8_a_shorter_queue_keeps_the_oldest() {
     assert!(kept.iter().copied().eq(0..10), "{kept:?}");
     assert_eq!(kernel.device_dropped(), 0);
     let shorter = QdiscSpec::PfifoFast { limit: 10 };
-    let (tree, dropped) = ours.sim.as_mut().expect("it runs").tree();
-    tree.replace(handle("1:1"), handle("3:"), shorter, Time::ZERO, dropped)
+    let (tree, cx) = ours.sim.as_mut().expect("it runs").tree();
+    tree.replace(handle("1:1"), handle("3:"), shorter, cx)
         .expect("a replacement");
     // The first one has left at once.
     let stats = ours.stats(Handle::ROOT);

@@ -278,9 +278,9 @@ fn g11_shorter_queues() {
     );
     assert!(theirs.qlen <= 6 && theirs.drops <= 6 - theirs.qlen);
     let sim = ours.sim.as_mut().expect("it runs");
-    let (tree, dropped) = sim.tree();
+    let (tree, cx) = sim.tree();
     let shorter = QdiscSpec::PfifoFast { limit: 3 };
-    tree.replace(handle("1:1"), handle("3:"), shorter, Time::ZERO, dropped)
+    tree.replace(handle("1:1"), handle("3:"), shorter, cx)
         .expect("a replacement");
     let stats = ours.stats(Handle::ROOT);
     assert_eq!((stats.qlen, stats.drops), (3, 3));

@@ -56,7 +56,7 @@ impl Ours {
             spec.add(handle(parent), handle(name), qdisc.clone())
                 .expect("a qdisc");
         }
-        let env = QdiscEnv { pool: pool.clone() };
+        let env = QdiscEnv::new(&pool);
         let tree = Tree::build(&spec, &env).expect("a tree");
         Ours {
             sim: Some(Simulator::new(tree, SimLink::default())),
@@ -88,8 +88,8 @@ impl Ours {
 
     fn change(&mut self, name: &str, qdisc: &QdiscSpec, now: Time) {
         let sim = self.sim.as_mut().expect("it runs");
-        let (tree, dropped) = sim.tree();
-        tree.change(handle(name), qdisc, now, dropped)
+        let (tree, cx) = sim.tree();
+        tree.change(handle(name), qdisc, cx.at(now))
             .expect("a change");
     }
 

@@ -12,7 +12,7 @@ use crossbeam_utils::sync::{Parker, Unparker};
 use parking_lot::Mutex;
 use softnet::mem::{PacketList, Pool};
 use softnet::offload::validate;
-use softnet::qdisc::{Qdisc as _, WireSum};
+use softnet::qdisc::{Cx, Qdisc as _, WireSum};
 use softnet::stats::{DropCounters, Dropped};
 use softnet::time::Time;
 use softnet::tx::{Features, Sent, TxRing as _, Xmit};
@@ -34,8 +34,8 @@ pub(super) struct Root {
     pub(super) qdisc: AnyQdisc,
     /// What the driver did not take; leaves first.
     requeued: PacketList,
-    /// Dropped packets, to be freed without the lock.
-    dropped: Dropped,
+    /// Dropped packets are freed without the lock.
+    cx: Cx,
 }
 
 #[derive(Debug)]
@@ -65,7 +65,8 @@ pub(super) struct Linux {
 impl Root {
     /// Whether packets may pass without being queued (`TCQ_F_CAN_BYPASS`), by the same rule as Softnet's.
     fn pass(&mut self, packets: &PacketList, now: Time) -> bool {
-        self.requeued.is_empty() && self.qdisc.try_pass(packets, WireSum::from(packets), now)
+        let sum = WireSum::from(packets);
+        self.requeued.is_empty() && self.qdisc.try_pass(packets, sum, self.cx.at(now))
     }
 }
 
@@ -78,7 +79,7 @@ impl Linux {
             root: CachePadded::new(Ticket::new(Root {
                 qdisc,
                 requeued: PacketList::new(),
-                dropped: Dropped::new(),
+                cx: Cx::new(&pool),
             })),
             running: CachePadded::new(AtomicBool::new(false)),
             scheduled: AtomicBool::new(false),
@@ -127,7 +128,7 @@ impl Linux {
             self.running.store(false, Ordering::Relaxed);
         } else {
             let state = &mut *root;
-            state.qdisc.enqueue(&mut packets, now, &mut state.dropped);
+            state.qdisc.enqueue(&mut packets, state.cx.at(now));
             if runs {
                 self.running.store(true, Ordering::Relaxed);
                 before_run();
@@ -142,7 +143,8 @@ impl Linux {
 
     /// Gives the root lock up, then frees what was dropped.
     fn unlock(&self, mut root: RootGuard<'_>) {
-        let dropped = (root.dropped.wire_packets() > 0).then(|| std::mem::take(&mut root.dropped));
+        let dropped =
+            (root.cx.dropped.wire_packets() > 0).then(|| std::mem::take(&mut root.cx.dropped));
         drop(root);
         if let Some(mut dropped) = dropped {
             dropped.settle(&self.drops);
@@ -158,9 +160,7 @@ impl Linux {
             let fresh = batch.is_empty();
             if fresh {
                 // How soon more may leave does not matter: the disciplines compared here never wait.
-                let _ = state
-                    .qdisc
-                    .dequeue(quota, now, &mut batch, &mut state.dropped);
+                let _ = state.qdisc.dequeue(quota, &mut batch, state.cx.at(now));
             }
             if batch.is_empty() {
                 return root;

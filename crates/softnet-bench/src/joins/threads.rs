@@ -174,7 +174,7 @@ impl Join for PortThreads {
                 }
                 PortThreads::Locked => {
                     let pool = buffers.small.clone();
-                    let env = QdiscEnv { pool: pool.clone() };
+                    let env = QdiscEnv::new(&pool);
                     let qdisc = qdisc.build(&env).map_err(embedded::failed)?;
                     let stage = Stage::with_features(qdisc, tx, tap.features, pool);
                     Out::Locked(Box::new(Mutex::new(stage)))

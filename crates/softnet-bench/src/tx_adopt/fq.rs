@@ -4,9 +4,8 @@
 use std::collections::VecDeque;
 
 use softnet::mem::PacketList;
-use softnet::qdisc::{Next, Qdisc, QdiscStats, Verdict};
-use softnet::stats::{DropReason, Dropped};
-use softnet::time::Time;
+use softnet::qdisc::{Cx, Next, Qdisc, QdiscStats, Verdict};
+use softnet::stats::DropReason;
 
 /// Queues; a power of two.
 const FLOWS: usize = 1024;
@@ -42,12 +41,12 @@ impl Fq {
 }
 
 impl Qdisc for Fq {
-    fn enqueue(&mut self, packets: &mut PacketList, _: Time, dropped: &mut Dropped) -> Verdict {
+    fn enqueue(&mut self, packets: &mut PacketList, cx: &mut Cx) -> Verdict {
         let mut verdict = Verdict::Queued;
         while let Some(packet) = packets.pop_front() {
             if self.stats.qlen >= self.limit {
                 self.stats.drops += 1;
-                dropped.push(packet, DropReason::QdiscLimit);
+                cx.dropped.push(packet, DropReason::QdiscLimit);
                 verdict = Verdict::Dropped;
                 continue;
             }
@@ -65,7 +64,7 @@ impl Qdisc for Fq {
         verdict
     }
 
-    fn dequeue(&mut self, budget: usize, _: Time, out: &mut PacketList, _: &mut Dropped) -> Next {
+    fn dequeue(&mut self, budget: usize, out: &mut PacketList, _: &mut Cx) -> Next {
         let mut left = budget;
         while left > 0
             && let Some(&number) = self.active.front()
@@ -105,8 +104,8 @@ impl Qdisc for Fq {
         (self.stats.qlen, self.stats.backlog, self.stats.queued) = (0, 0, 0);
     }
 
-    fn stats(&self) -> QdiscStats {
-        self.stats
+    fn stats(&self) -> &QdiscStats {
+        &self.stats
     }
 }
 
@@ -131,22 +130,16 @@ mod tests {
             packet
         };
         let mut fq = Fq::new(10);
-        let mut dropped = Dropped::new();
+        let mut cx = Cx::new(&pool);
         // Flow 1 has large packets, flow 2 small ones.
         let mut list: PacketList = (0..5).map(|n| packet(1, 1514, n)).collect();
         list.extend((0..7).map(|n| packet(2, 757, 10 + n)));
-        fq.enqueue(&mut list, Time::ZERO, &mut dropped);
-        assert_eq!(dropped.wire_packets(), 2);
+        fq.enqueue(&mut list, &mut cx);
+        assert_eq!(cx.dropped.wire_packets(), 2);
         assert_eq!(fq.stats().backlog, 5 * 1514 + 5 * 757);
         let mut out = PacketList::new();
-        assert_eq!(
-            fq.dequeue(8, Time::ZERO, &mut out, &mut dropped),
-            Next::Ready
-        );
-        assert_eq!(
-            fq.dequeue(8, Time::ZERO, &mut out, &mut dropped),
-            Next::Idle
-        );
+        assert_eq!(fq.dequeue(8, &mut out, &mut cx), Next::Ready);
+        assert_eq!(fq.dequeue(8, &mut out, &mut cx), Next::Idle);
         let marks: Vec<u32> = out.iter().map(|p| p.mark()).collect();
         assert_eq!(marks, [0, 1, 10, 11, 12, 13, 2, 3, 14, 4]);
         assert_eq!((fq.stats().qlen, fq.stats().backlog), (0, 0));

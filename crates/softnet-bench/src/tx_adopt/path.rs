@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
 use softnet::mem::{PacketList, Pool};
 use softnet::offload::validate;
-use softnet::qdisc::{Next, Qdisc as _, WireSum};
-use softnet::stats::{Counts, DropCounters, Dropped, Histogram};
+use softnet::qdisc::{Cx, Next, Qdisc as _, WireSum};
+use softnet::stats::{Counts, DropCounters, Histogram};
 use softnet::time::Time;
 use softnet::tx::{Features, Sent, TxRing, Xmit};
 use softnet_tc::{AnyQdisc, CustomSpec, QdiscSpec};
@@ -223,7 +223,7 @@ pub(crate) struct Stage<R = Sink> {
     qdisc: AnyQdisc,
     ring: R,
     pub(crate) sent: Sent,
-    dropped: Dropped,
+    cx: Cx,
     features: Features,
     pool: Pool,
 }
@@ -244,7 +244,7 @@ impl<R: TxRing> Stage<R> {
             qdisc,
             ring,
             sent: Sent::default(),
-            dropped: Dropped::new(),
+            cx: Cx::new(&pool),
             features,
             pool,
         }
@@ -252,30 +252,29 @@ impl<R: TxRing> Stage<R> {
 
     /// Queues `packets` and sends all that is queued. What need not be queued, by the same rule as Softnet's, is not.
     pub(crate) fn pass(&mut self, mut packets: PacketList, now: Time, drops: &DropCounters) {
-        if self.qdisc.try_pass(&packets, WireSum::from(&packets), now) {
+        let sum = WireSum::from(&packets);
+        if self.qdisc.try_pass(&packets, sum, self.cx.at(now)) {
             self.send(packets);
-            self.dropped.settle(drops);
+            self.cx.dropped.settle(drops);
             return;
         }
-        self.qdisc.enqueue(&mut packets, now, &mut self.dropped);
+        self.qdisc.enqueue(&mut packets, self.cx.at(now));
         let mut next = Next::Ready;
         while next == Next::Ready {
             let mut batch = PacketList::new();
             let budget = softnet::tx::RUN_QUOTA;
-            next = self
-                .qdisc
-                .dequeue(budget, now, &mut batch, &mut self.dropped);
+            next = self.qdisc.dequeue(budget, &mut batch, self.cx.at(now));
             if !batch.is_empty() {
                 self.send(batch);
             }
         }
-        self.dropped.settle(drops);
+        self.cx.dropped.settle(drops);
     }
 
     /// Hands packets to the driver, which takes all.
     fn send(&mut self, mut batch: PacketList) {
         let (features, pool) = (&self.features, &self.pool);
-        validate(&mut batch, usize::MAX, features, pool, &mut self.dropped);
+        validate(&mut batch, usize::MAX, features, pool, &mut self.cx.dropped);
         self.ring.xmit(&mut batch, &mut self.sent);
     }
 }

@@ -86,7 +86,7 @@ impl Stand<'_> {
         pool: &Pool,
         make: impl Fn(AnyQdisc, Sink) -> P,
     ) -> Result<Outcome, BenchError> {
-        let env = QdiscEnv { pool: pool.clone() };
+        let env = QdiscEnv::new(pool);
         let path = |sink| match self.qdisc.build(&env) {
             Ok(qdisc) => Ok(CachePadded::new(make(qdisc, sink))),
             Err(e) => Err(BenchError::Measure(e.to_string())),

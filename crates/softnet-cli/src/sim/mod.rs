@@ -126,7 +126,7 @@ fn simulate(options: &Options, spec: QdiscSpec) -> Result<(Report, Outside), Fai
         buffer_size: 2048,
     })
     .map_err(|error| failed("cannot have so many buffers", &error))?;
-    let env = QdiscEnv { pool: pool.clone() };
+    let env = QdiscEnv::new(&pool);
     let tree = as_tree(spec)
         .and_then(|spec| Tree::build(&spec, &env))
         .map_err(|error| Failure::because(Exit::Config, "cannot build the tree", &error))?;

@@ -30,7 +30,7 @@ pub(super) fn classes<R: TxRing>(device: &Device<R>) -> Vec<ClassStats> {
         });
     }
     for queue in 0..per_queue.map_or(1, |(_, queues)| queues) {
-        let own = device.with_qdisc(queue, |qdisc, _| of_one(qdisc));
+        let own = device.with_qdisc(queue, softnet::time::Time::ZERO, |qdisc, _| of_one(qdisc));
         let Some(mut own) = own else { continue };
         if let Some(root) = own.first_mut() {
             // What passes an empty discipline, or waits for the driver, only the queue knows of.

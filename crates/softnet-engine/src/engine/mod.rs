@@ -28,9 +28,9 @@ use crate::rx::{
     WorkerParts, WorkerShared,
 };
 use softnet::mem::{PacketList, Pool};
-use softnet::stats::Dropped;
+use softnet::qdisc::Cx;
 use softnet::sync::PerCpu;
-use softnet::time::{Clock, Time};
+use softnet::time::Clock;
 use softnet::tx::{
     DeviceConfig, Egress, Features, Ingress, Notifier, QueueMap, TxPolicy, TxRing, set_sender_cpu,
 };
@@ -430,17 +430,16 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         Ok(self.device(port)?.change_qdisc(qdisc, self.clock.now())?)
     }
 
-    /// Does something with the discipline of one of a port's transmit queues, at the time that it is given; see [`Device::with_qdisc`]. `None` if there is no such
-    /// port or queue.
+    /// Does something with the qdisc of one of a port's transmit queues; see
+    /// [`Device::with_qdisc`]. `None` if there is no such port or queue.
     pub fn with_qdisc<T>(
         &self,
         port: PortId,
         queue: usize,
-        f: impl FnOnce(&mut AnyQdisc, Time, &mut Dropped) -> T,
+        f: impl FnOnce(&mut AnyQdisc, &mut Cx) -> T,
     ) -> Option<T> {
         let device = self.device(port).ok()?;
-        let now = self.clock.now();
-        device.with_qdisc(queue, |qdisc, dropped| f(qdisc, now, dropped))
+        device.with_qdisc(queue, self.clock.now(), f)
     }
 
     /// Shares a port's transmit queues out among traffic classes, workers and receive queues, while packets flow.

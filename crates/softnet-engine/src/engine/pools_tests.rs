@@ -11,6 +11,7 @@ use crate::rx::{CountDrop, Polled, Rfs};
 use crate::testing::{CondSleeper, setup, wait};
 use softnet::mem::PacketList;
 use softnet::testing::{ScriptedRing, pool};
+use softnet::time::Time;
 
 /// Receives frames into a pool of its own, as many as it is told, when it is first polled. Its file never becomes readable.
 #[derive(Debug)]

@@ -9,6 +9,7 @@ use crate::rx::{DeviceCounters, DeviceDrops, Rfs};
 use crate::testing::{CondSleeper, FedQueue, setup, wait};
 use softnet::stats::DropReason;
 use softnet::testing::{Script, ScriptedRing, frame, pool};
+use softnet::time::Time;
 use softnet_tc::TbfSpec;
 
 /// A device's count of what it dropped.
@@ -265,7 +266,7 @@ fn a_port_of_another_engine_is_refused() {
         );
     }
     assert!(engine.classes(foreign).is_empty());
-    assert!(engine.with_qdisc(foreign, 0, |_, _, _| ()).is_none());
+    assert!(engine.with_qdisc(foreign, 0, |_, _| ()).is_none());
     engine.add_bridge("br0", &[own]).unwrap();
 }
 

@@ -13,9 +13,9 @@ pub use flow::{Arrivals, Flow, FlowError, Pattern};
 pub use report::{ClassReport, Report, Sojourn};
 
 use self::classes::ClassTraces;
-use crate::{LinkCost, Next, Qdisc, Tree, WireSize};
+use crate::{Cx, LinkCost, Next, Qdisc, Tree, WireSize};
 use softnet::mem::{Packet, PacketList};
-use softnet::stats::{DropCounters, Dropped};
+use softnet::stats::DropCounters;
 use softnet::time::Time;
 
 /// What is behind the tree.
@@ -39,7 +39,7 @@ pub struct Simulator {
     remainder: u64,
     /// When the tree wants to be run again.
     timer: Option<Time>,
-    dropped: Dropped,
+    cx: Cx,
     drops: DropCounters,
     offered: (u64, u64),
     first: Option<Time>,
@@ -49,6 +49,7 @@ impl Simulator {
     /// Nothing has arrived yet.
     pub fn new(tree: Tree, link: SimLink) -> Simulator {
         Simulator {
+            cx: Cx::new(tree.pool()),
             tree,
             classes: ClassTraces::default(),
             link,
@@ -56,7 +57,6 @@ impl Simulator {
             free: Time::ZERO,
             remainder: 0,
             timer: None,
-            dropped: Dropped::new(),
             drops: DropCounters::new(),
             offered: (0, 0),
             first: None,
@@ -68,9 +68,9 @@ impl Simulator {
         self.now
     }
 
-    /// The tree, to change it between arrivals; what it drops meanwhile goes to the list.
-    pub fn tree(&mut self) -> (&mut Tree, &mut Dropped) {
-        (&mut self.tree, &mut self.dropped)
+    /// The tree, to change it between arrivals.
+    pub fn tree(&mut self) -> (&mut Tree, &mut Cx) {
+        (&mut self.tree, self.cx.at(self.now))
     }
 
     /// A packet arrives at `time`, or now if that has passed. What leaves until then goes to `depart` first, with the time at which the link begins to send it.
@@ -91,7 +91,7 @@ impl Simulator {
         self.offered.1 += packet.wire_len();
         packet.set_timestamp(self.now);
         let mut list = PacketList::from(packet);
-        self.tree.enqueue(&mut list, self.now, &mut self.dropped);
+        self.tree.enqueue(&mut list, self.cx.at(self.now));
         self.note(&PacketList::new());
         self.run(depart)
     }
@@ -144,7 +144,7 @@ impl Simulator {
             }
             // One frame at a time, so that the classes' numbers tell which it concerns.
             let mut out = PacketList::new();
-            let next = self.tree.dequeue(1, self.now, &mut out, &mut self.dropped);
+            let next = self.tree.dequeue(1, &mut out, self.cx.at(self.now));
             self.note(&out);
             let empty = out.is_empty();
             for packet in out {
@@ -169,8 +169,9 @@ impl Simulator {
 
     /// Notes what left and what was dropped, and frees the latter.
     fn note(&mut self, left: &PacketList) {
-        self.classes.step(&self.tree, left, &self.dropped, self.now);
-        self.dropped.settle(&self.drops);
+        self.classes
+            .step(&self.tree, left, &self.cx.dropped, self.now);
+        self.cx.dropped.settle(&self.drops);
     }
 
     /// The link sends a packet from now on. Exact: what a nanosecond has left over is kept for the next packet that follows at once.

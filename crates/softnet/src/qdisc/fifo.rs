@@ -1,102 +1,93 @@
-//! `pfifo`, `bfifo` and `pfifo_head_drop`: first in, first out, limited in packets or in bytes (tc-bfifo(8)).
+//! `pfifo` and `bfifo`: first in, first out, limited in packets or in bytes (tc-bfifo(8)).
 
 use std::collections::VecDeque;
 
-use super::{Next, Peek, Qdisc, QdiscStats, Verdict, WireSum};
+use super::{Cx, Next, Peek, Qdisc, QdiscStats, Verdict, WireSum};
 use crate::mem::{Packet, PacketList};
-use crate::stats::{DropReason, Dropped};
+use crate::stats::DropReason;
 use crate::time::Time;
 
-/// How far ahead of the dequeued packet header lines are asked for.
-const AHEAD: usize = 8;
+/// How many packets ahead of the dequeued one headers are prefetched.
+const PREFETCH: usize = 8;
 
-/// A FIFO that knows its wire bytes and packets: the common piece of the simple disciplines.
+/// Packets in order: what the FIFO-like qdiscs are built from. Counts in the statistics of the
+/// qdisc that it belongs to.
 ///
-/// An array of handles and not a linked list: who dequeues is often not on the CPU of who enqueued, and an array says which header lines are
-/// needed next, so that they can be asked for all at once.
+/// An array of handles and not a linked list: the thread that dequeues is often not on the CPU of
+/// the one that enqueued, and an array says which header lines are needed next, so that they can be
+/// prefetched.
 #[derive(Debug, Default)]
-pub(super) struct Fifo {
-    queue: VecDeque<Packet>,
-    backlog: u64,
-    queued: u64,
-    memory: u64,
-}
+pub struct Fifo(VecDeque<Packet>);
 
 impl Fifo {
-    pub(super) fn push(&mut self, packet: Packet) {
-        self.backlog += packet.wire_len();
-        self.queued += packet.wire_packets();
-        self.memory += packet.memory();
-        self.queue.push_back(packet);
+    /// Queues a packet.
+    #[inline]
+    pub fn push(&mut self, packet: Packet, stats: &mut QdiscStats) {
+        stats.count_queued(&packet);
+        self.0.push_back(packet);
     }
 
-    /// Takes the first packet, and counts it as sent in `stats`.
-    pub(super) fn pop(&mut self, stats: &mut QdiscStats) -> Option<Packet> {
-        let packet = self.queue.pop_front()?;
-        if let Some(later) = self.queue.get(AHEAD) {
+    #[inline]
+    fn next(&mut self) -> Option<Packet> {
+        let packet = self.0.pop_front()?;
+        if let Some(later) = self.0.get(PREFETCH) {
             later.prefetch();
         }
-        let (bytes, packets) = (packet.wire_len(), packet.wire_packets());
-        self.backlog -= bytes;
-        self.queued -= packets;
-        self.memory -= packet.memory();
-        stats.bytes += bytes;
-        stats.packets += packets;
         Some(packet)
     }
 
-    pub(super) fn front(&self) -> Option<&Packet> {
-        self.queue.front()
+    /// Takes the oldest packet, to send it.
+    #[inline]
+    pub fn pop(&mut self, stats: &mut QdiscStats) -> Option<Packet> {
+        let packet = self.next()?;
+        stats.count_dequeued(&packet);
+        Some(packet)
     }
 
-    /// What [`Qdisc::peek`] says of this queue.
-    pub(super) fn peek(&self) -> Peek {
+    /// Takes the oldest packet, to drop it.
+    pub fn pop_dropped(&mut self, stats: &mut QdiscStats) -> Option<Packet> {
+        let packet = self.next()?;
+        stats.count_dropped(&packet);
+        Some(packet)
+    }
+
+    /// The oldest packet.
+    pub fn front(&self) -> Option<&Packet> {
+        self.0.front()
+    }
+
+    /// As [`Qdisc::peek`].
+    pub fn peek(&self) -> Peek {
         self.front().map_or(Peek::Idle, |p| Peek::Packet(p.into()))
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.queue.len()
+    /// Frames queued.
+    pub fn len(&self) -> usize {
+        self.0.len()
     }
 
-    pub(super) fn backlog(&self) -> u64 {
-        self.backlog
+    /// Whether nothing is queued.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.queue.is_empty()
+    /// Takes the newest packet, to drop it.
+    pub(super) fn pop_newest(&mut self, stats: &mut QdiscStats) -> Option<Packet> {
+        let packet = self.0.pop_back()?;
+        stats.count_dropped(&packet);
+        Some(packet)
     }
 
-    /// Keeps the first `n` packets and returns the others.
-    pub(super) fn cut(&mut self, n: usize) -> PacketList {
-        if self.queue.len() <= n {
-            return PacketList::new();
+    /// As [`Qdisc::drain`].
+    pub fn drain(&mut self, out: &mut PacketList, stats: &mut QdiscStats) {
+        for packet in self.0.drain(..) {
+            stats.count_removed(&packet);
+            out.push_back(packet);
         }
-        let rest: PacketList = self.queue.drain(n..).collect();
-        self.backlog -= rest.iter().map(Packet::wire_len).sum::<u64>();
-        self.queued -= rest.wire_packets();
-        self.memory -= rest.iter().map(Packet::memory).sum::<u64>();
-        rest
     }
 
-    pub(super) fn drain(&mut self, out: &mut PacketList) {
-        (self.backlog, self.queued, self.memory) = (0, 0, 0);
-        out.extend(self.queue.drain(..));
-    }
-
-    /// Adds this queue's length to `stats`.
-    pub(super) fn add_length(&self, stats: &mut QdiscStats) {
-        stats.qlen += self.queue.len() as u64;
-        stats.backlog += self.backlog;
-        stats.queued += self.queued;
-        stats.memory += self.memory;
-    }
-
-    pub(super) fn dequeue(
-        &mut self,
-        budget: usize,
-        out: &mut PacketList,
-        stats: &mut QdiscStats,
-    ) -> Next {
+    /// As [`Qdisc::dequeue`].
+    pub fn dequeue(&mut self, budget: usize, out: &mut PacketList, stats: &mut QdiscStats) -> Next {
         let end = stats.packets + budget as u64;
         while stats.packets < end {
             match self.pop(stats) {
@@ -114,7 +105,7 @@ impl Fifo {
 
 /// What limits a plain FIFO.
 trait Limit: Send + std::fmt::Debug {
-    fn admits(&self, queue: &Fifo, packet: &Packet) -> bool;
+    fn admits(&self, queue: &Fifo, stats: &QdiscStats, packet: &Packet) -> bool;
 
     /// Whether an empty queue admits all of them.
     fn admits_all(&self, packets: &PacketList, sum: WireSum) -> bool;
@@ -129,7 +120,7 @@ pub struct Frames(u32);
 pub struct Bytes(u64);
 
 impl Limit for Frames {
-    fn admits(&self, queue: &Fifo, _: &Packet) -> bool {
+    fn admits(&self, queue: &Fifo, _: &QdiscStats, _: &Packet) -> bool {
         queue.len() < self.0 as usize
     }
 
@@ -140,9 +131,9 @@ impl Limit for Frames {
 }
 
 impl Limit for Bytes {
-    fn admits(&self, queue: &Fifo, packet: &Packet) -> bool {
+    fn admits(&self, _: &Fifo, stats: &QdiscStats, packet: &Packet) -> bool {
         // Both are far below 2^63 (BUG-TX-28 was a 32-bit sum).
-        queue.backlog() + packet.wire_len() <= self.0
+        stats.backlog + packet.wire_len() <= self.0
     }
 
     #[inline]
@@ -167,11 +158,7 @@ pub type Bfifo = LimitedFifo<Bytes>;
 impl Pfifo {
     /// An empty queue for at most `limit` frames.
     pub fn new(limit: u32) -> Pfifo {
-        LimitedFifo {
-            queue: Fifo::default(),
-            limit: Frames(limit),
-            stats: QdiscStats::default(),
-        }
+        LimitedFifo::limited(Frames(limit))
     }
 
     /// Changes the limit. What is queued stays, as in the kernel; the limit holds for what comes.
@@ -183,11 +170,7 @@ impl Pfifo {
 impl Bfifo {
     /// An empty queue for at most `limit` wire bytes.
     pub fn new(limit: u64) -> Bfifo {
-        LimitedFifo {
-            queue: Fifo::default(),
-            limit: Bytes(limit),
-            stats: QdiscStats::default(),
-        }
+        LimitedFifo::limited(Bytes(limit))
     }
 
     /// Changes the limit. What is queued stays, as in the kernel; the limit holds for what comes.
@@ -196,16 +179,26 @@ impl Bfifo {
     }
 }
 
+impl<L> LimitedFifo<L> {
+    fn limited(limit: L) -> LimitedFifo<L> {
+        LimitedFifo {
+            queue: Fifo::default(),
+            limit,
+            stats: QdiscStats::default(),
+        }
+    }
+}
+
 #[allow(private_bounds, reason = "the two limits above are the only ones")]
 impl<L: Limit> Qdisc for LimitedFifo<L> {
-    fn enqueue(&mut self, packets: &mut PacketList, _: Time, dropped: &mut Dropped) -> Verdict {
+    fn enqueue(&mut self, packets: &mut PacketList, cx: &mut Cx) -> Verdict {
         let mut verdict = Verdict::Queued;
         while let Some(packet) = packets.pop_front() {
-            if self.limit.admits(&self.queue, &packet) {
-                self.queue.push(packet);
+            if self.limit.admits(&self.queue, &self.stats, &packet) {
+                self.queue.push(packet, &mut self.stats);
             } else {
                 self.stats.drops += 1;
-                dropped.push(packet, DropReason::QdiscLimit);
+                cx.dropped.push(packet, DropReason::QdiscLimit);
                 verdict = Verdict::Dropped;
             }
         }
@@ -213,7 +206,7 @@ impl<L: Limit> Qdisc for LimitedFifo<L> {
     }
 
     #[inline]
-    fn try_pass(&mut self, packets: &PacketList, sum: WireSum, _: Time) -> bool {
+    fn try_pass(&mut self, packets: &PacketList, sum: WireSum, _: &mut Cx) -> bool {
         let passes = self.queue.is_empty() && self.limit.admits_all(packets, sum);
         if passes {
             self.stats.count_sent(sum);
@@ -221,102 +214,19 @@ impl<L: Limit> Qdisc for LimitedFifo<L> {
         passes
     }
 
-    fn dequeue(
-        &mut self,
-        budget: usize,
-        _now: Time,
-        out: &mut PacketList,
-        _: &mut Dropped,
-    ) -> Next {
+    fn dequeue(&mut self, budget: usize, out: &mut PacketList, _: &mut Cx) -> Next {
         self.queue.dequeue(budget, out, &mut self.stats)
     }
 
-    fn peek(&self, _now: Time) -> Peek {
+    fn peek(&self, _: Time) -> Peek {
         self.queue.peek()
     }
 
     fn drain(&mut self, out: &mut PacketList) {
-        self.queue.drain(out);
+        self.queue.drain(out, &mut self.stats);
     }
 
-    fn stats(&self) -> QdiscStats {
-        let mut stats = self.stats;
-        self.queue.add_length(&mut stats);
-        stats
-    }
-}
-
-/// `pfifo_head_drop`: a FIFO limited in packets that makes room for a new one by dropping its oldest. A limit of 0 drops everything.
-#[derive(Debug)]
-pub struct PfifoHeadDrop {
-    queue: Fifo,
-    limit: u32,
-    stats: QdiscStats,
-}
-
-impl PfifoHeadDrop {
-    /// An empty queue for at most `limit` frames.
-    pub fn new(limit: u32) -> PfifoHeadDrop {
-        PfifoHeadDrop {
-            queue: Fifo::default(),
-            limit,
-            stats: QdiscStats::default(),
-        }
-    }
-
-    /// Changes the limit. What is queued stays; from then on each packet that comes replaces the
-    /// oldest.
-    pub fn set_limit(&mut self, limit: u32) {
-        self.limit = limit;
-    }
-}
-
-impl Qdisc for PfifoHeadDrop {
-    fn enqueue(&mut self, packets: &mut PacketList, _: Time, dropped: &mut Dropped) -> Verdict {
-        let mut verdict = Verdict::Queued;
-        while let Some(packet) = packets.pop_front() {
-            if self.limit == 0 {
-                self.stats.drops += 1;
-                dropped.push(packet, DropReason::QdiscLimit);
-                verdict = Verdict::Dropped;
-                continue;
-            }
-            // One for one, as in the kernel: a queue above a limit that was lowered stays that
-            // long.
-            if self.queue.len() >= self.limit as usize
-                // What is dropped has not been sent.
-                && let Some(oldest) = self.queue.pop(&mut QdiscStats::default())
-            {
-                self.stats.drops += 1;
-                dropped.push(oldest, DropReason::QdiscLimit);
-                verdict = verdict.max(Verdict::Congestion);
-            }
-            self.queue.push(packet);
-        }
-        verdict
-    }
-
-    fn dequeue(
-        &mut self,
-        budget: usize,
-        _now: Time,
-        out: &mut PacketList,
-        _: &mut Dropped,
-    ) -> Next {
-        self.queue.dequeue(budget, out, &mut self.stats)
-    }
-
-    fn peek(&self, _now: Time) -> Peek {
-        self.queue.peek()
-    }
-
-    fn drain(&mut self, out: &mut PacketList) {
-        self.queue.drain(out);
-    }
-
-    fn stats(&self) -> QdiscStats {
-        let mut stats = self.stats;
-        self.queue.add_length(&mut stats);
-        stats
+    fn stats(&self) -> &QdiscStats {
+        &self.stats
     }
 }

@@ -1,24 +1,104 @@
-//! Queueing disciplines (qdiscs): which packet leaves next, and when. One file per kind.
+//! Queueing disciplines (qdiscs): which packet leaves next, and when.
 //!
-//! A qdisc is single-threaded: the owner of the [queue](crate::tx::TxQueue) calls it. It works on
-//! batches, takes `now`, reads no clock and frees nothing itself (see [`Dropped`]). It counts as the
-//! kernel counts: packets and bytes at dequeue, a large frame as its wire packets and wire bytes;
-//! drops where they happen, and at each qdisc above.
+//! A qdisc is single-threaded: the [owner of the queue](crate::tx::TxQueue) calls it. It works on
+//! lists, is told the time and reads no clock, allocates nothing for each packet, and frees nothing
+//! itself. Everything that it needs besides packets is in the [`Cx`] of the call. It counts as the
+//! kernel does: packets and bytes as they leave, a large frame as its wire packets and wire bytes;
+//! drops where they happen.
 //!
-//! Kinds with classes are in `softnet-tc`. A qdisc knows nothing of those above it.
+//! Here are those that need nothing else: FIFOs, `pfifo_fast` and `noqueue`. Qdiscs with classes,
+//! and the tree of a device, are in the crate `softnet-tc`.
+//!
+//! # A qdisc of one's own
+//!
+//! A queue that sends the newest packet first:
+//!
+//! ```
+//! use softnet::mem::{Packet, PacketList, Pool, PoolConfig};
+//! use softnet::qdisc::{Cx, Next, Qdisc, QdiscStats, Verdict};
+//! use softnet::stats::DropReason;
+//!
+//! #[derive(Debug, Default)]
+//! struct Lifo {
+//!     stack: Vec<Packet>,
+//!     stats: QdiscStats,
+//! }
+//!
+//! impl Qdisc for Lifo {
+//!     fn enqueue(&mut self, packets: &mut PacketList, cx: &mut Cx) -> Verdict {
+//!         let mut verdict = Verdict::Queued;
+//!         while let Some(packet) = packets.pop_front() {
+//!             if self.stack.len() == 1000 {
+//!                 self.stats.drops += 1;
+//!                 cx.dropped.push(packet, DropReason::QdiscLimit);
+//!                 verdict = Verdict::Dropped;
+//!             } else {
+//!                 self.stats.count_queued(&packet);
+//!                 self.stack.push(packet);
+//!             }
+//!         }
+//!         verdict
+//!     }
+//!
+//!     fn dequeue(&mut self, budget: usize, out: &mut PacketList, _: &mut Cx) -> Next {
+//!         let end = self.stats.packets + budget as u64;
+//!         while self.stats.packets < end {
+//!             let Some(packet) = self.stack.pop() else {
+//!                 return Next::Idle;
+//!             };
+//!             self.stats.count_dequeued(&packet);
+//!             out.push_back(packet);
+//!         }
+//!         Next::Ready
+//!     }
+//!
+//!     fn drain(&mut self, out: &mut PacketList) {
+//!         self.stats.count_drained();
+//!         out.extend(self.stack.drain(..).rev());
+//!     }
+//!
+//!     fn stats(&self) -> &QdiscStats {
+//!         &self.stats
+//!     }
+//! }
+//!
+//! let pool = Pool::new(PoolConfig { buffers: 64, buffer_size: 2048 })?;
+//! let mut cx = Cx::new(&pool);
+//! let mut lifo = Lifo::default();
+//! let mut packets = PacketList::new();
+//! for mark in 1..=3 {
+//!     let mut packet = pool.alloc()?;
+//!     packet.append(&[0; 60]);
+//!     packet.set_mark(mark);
+//!     packets.push_back(packet);
+//! }
+//! assert_eq!(lifo.enqueue(&mut packets, &mut cx), Verdict::Queued);
+//! assert_eq!((lifo.stats().qlen, lifo.stats().backlog), (3, 180));
+//! let mut out = PacketList::new();
+//! assert_eq!(lifo.dequeue(2, &mut out, &mut cx), Next::Ready);
+//! assert_eq!(out.iter().map(Packet::mark).collect::<Vec<_>>(), [3, 2]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! A [`Device`](crate::tx::Device) takes it as it is; in a `softnet-tc` tree it is a `CustomSpec`.
 
+mod cx;
 mod fifo;
+mod noqueue;
 mod pfifo_fast;
+mod stats;
 mod wire_size;
 
 use std::fmt;
 
-pub use fifo::{Bfifo, Pfifo, PfifoHeadDrop};
+pub use cx::Cx;
+pub use fifo::{Bfifo, Fifo, Pfifo};
+pub use noqueue::Noqueue;
 pub use pfifo_fast::{PRIO_TO_BAND, PfifoFast};
+pub use stats::QdiscStats;
 pub use wire_size::{WireSize, WireSum};
 
 use crate::mem::PacketList;
-use crate::stats::Dropped;
 use crate::time::Time;
 
 /// When to call [`Qdisc::dequeue`] again.
@@ -59,39 +139,34 @@ pub enum Verdict {
     Dropped,
 }
 
-/// A queueing discipline.
+/// A queueing discipline. See the [module](self) for one of one's own.
 pub trait Qdisc: Send + fmt::Debug {
-    /// Takes all packets of `packets`, in order; what it refuses goes to `dropped`. Returns the
-    /// worst verdict among them (INV-TX-9).
-    fn enqueue(&mut self, packets: &mut PacketList, now: Time, dropped: &mut Dropped) -> Verdict;
+    /// Takes all packets of `packets`, in order; what it refuses goes to [`Cx::dropped`]. Returns
+    /// the worst verdict among them (INV-TX-9).
+    fn enqueue(&mut self, packets: &mut PacketList, cx: &mut Cx) -> Verdict;
 
     /// Lets all of `packets` pass at once, in this order and without being enqueued, if nothing is
     /// queued and they would be neither refused, delayed nor reordered (the kernel's
     /// `TCQ_F_CAN_BYPASS`). True: they are charged and counted as sent, and the caller sends them.
     /// False: nothing has changed. `sum` is that of `packets`.
-    fn try_pass(&mut self, packets: &PacketList, sum: WireSum, now: Time) -> bool {
-        let _ = (packets, sum, now);
+    fn try_pass(&mut self, packets: &PacketList, sum: WireSum, cx: &mut Cx) -> bool {
+        let _ = (packets, sum, cx);
         false
     }
 
-    /// Appends frames to `out` until they stand for `budget` wire packets or more. Stops earlier only if nothing more may leave now.
-    fn dequeue(
-        &mut self,
-        budget: usize,
-        now: Time,
-        out: &mut PacketList,
-        dropped: &mut Dropped,
-    ) -> Next;
+    /// Appends frames to `out` until they stand for `budget` wire packets or more. Stops earlier
+    /// only if nothing more may leave now.
+    fn dequeue(&mut self, budget: usize, out: &mut PacketList, cx: &mut Cx) -> Next;
 
-    /// What [`dequeue`](Qdisc::dequeue) at this time would return first. Changes nothing, and so can drop nothing (INV-Q-9). A discipline that cannot
-    /// tell, because it decides only as it takes a packet out, leaves this as it is.
+    /// What [`dequeue`](Qdisc::dequeue) at this time would return first. Changes nothing, and so can
+    /// drop nothing (INV-Q-9). A qdisc that cannot tell, because it decides only as it takes a
+    /// packet out, leaves this as it is.
     fn peek(&self, now: Time) -> Peek {
         let _ = now;
         Peek::Unknown
     }
 
-    /// Moves everything queued to `out`, at once and without shaping; statistics of what leaves are not counted. For taking the
-    /// discipline away.
+    /// Moves everything queued to `out`, at once, without shaping and without counting it as sent.
     fn drain(&mut self, out: &mut PacketList);
 
     /// Whether nothing is kept: what the driver does not take at once is dropped (`noqueue`).
@@ -99,39 +174,6 @@ pub trait Qdisc: Send + fmt::Debug {
         false
     }
 
-    /// The numbers that `tc -s qdisc` shows.
-    fn stats(&self) -> QdiscStats;
-}
-
-/// Numbers of a discipline, named as `tc -s` names them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct QdiscStats {
-    /// Wire bytes that left.
-    pub bytes: u64,
-    /// Wire packets that left.
-    pub packets: u64,
-    /// Frames refused.
-    pub drops: u64,
-    /// Times that a packet had to wait for its rate.
-    pub overlimits: u64,
-    /// Frames that the driver gave back.
-    pub requeues: u64,
-    /// Frames queued.
-    pub qlen: u64,
-    /// Wire bytes queued.
-    pub backlog: u64,
-    /// Wire packets queued (not shown by tc; closes the conservation sum).
-    pub queued: u64,
-    /// Bytes of the buffers that hold what is queued (not shown by tc). A discipline from outside this crate may leave it 0: then its frames count as one small
-    /// buffer each.
-    pub memory: u64,
-}
-
-impl QdiscStats {
-    /// Counts packets that leave.
-    #[inline]
-    pub fn count_sent(&mut self, sum: WireSum) {
-        self.bytes += sum.bytes;
-        self.packets += sum.packets;
-    }
+    /// The statistics that `tc -s qdisc` shows. They are right whenever no call is under way.
+    fn stats(&self) -> &QdiscStats;
 }

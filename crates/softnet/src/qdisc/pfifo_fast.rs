@@ -1,10 +1,6 @@
-//! `pfifo_fast`: three FIFO bands in strict priority, chosen by the packet's priority (tc-pfifo_fast(8)).
-//!
-//! INV-PF-1 strict priority, INV-PF-2 FIFO per band, INV-PF-3 the limit holds for each band by itself. This is the plain form, used by
-//! one thread at a time.
+//! `pfifo_fast` (tc-pfifo_fast(8)): what a device has unless it is told otherwise.
 
-use super::fifo::Fifo;
-use super::{Next, Peek, Qdisc, QdiscStats, Verdict, WireSum};
+use super::{Cx, Fifo, Next, Peek, Qdisc, QdiscStats, Verdict, WireSum};
 use crate::mem::PacketList;
 use crate::stats::{DropReason, Dropped};
 use crate::time::Time;
@@ -12,7 +8,8 @@ use crate::time::Time;
 /// Band of each of the 16 priorities (`prio2band` of the kernel, indexed by `TC_PRIO_*`).
 pub const PRIO_TO_BAND: [u8; 16] = [1, 2, 2, 2, 1, 2, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1];
 
-/// `pfifo_fast`: three FIFO bands in strict priority, chosen by the packet's priority (tc-pfifo_fast(8)). The limit holds for each band.
+/// `pfifo_fast`: three FIFO bands in strict priority, chosen by the packet's priority. The limit
+/// holds for each band by itself.
 #[derive(Debug)]
 pub struct PfifoFast {
     bands: [Fifo; 3],
@@ -21,7 +18,7 @@ pub struct PfifoFast {
 }
 
 impl PfifoFast {
-    /// Empty, with room for `limit` frames in each band (the device's `txqueuelen`).
+    /// Empty, for at most `limit` frames in each band (the device's `txqueuelen`).
     pub fn new(limit: u32) -> PfifoFast {
         PfifoFast {
             bands: Default::default(),
@@ -30,34 +27,32 @@ impl PfifoFast {
         }
     }
 
-    /// Frames that each band has room for.
-    pub fn limit(&self) -> u32 {
-        self.limit
-    }
-
-    /// Changes the limit (`txqueuelen`). What does not fit any more, the newest of each band, is dropped.
+    /// Changes the limit (`txqueuelen`). What does not fit any more, the newest of each band, is
+    /// dropped.
     pub fn resize(&mut self, limit: u32, dropped: &mut Dropped) {
         self.limit = limit;
         for band in &mut self.bands {
-            let surplus = band.cut(limit as usize);
-            self.stats.drops += surplus.len() as u64;
-            dropped.append(surplus, DropReason::QdiscLimit);
+            while band.len() > limit as usize
+                && let Some(newest) = band.pop_newest(&mut self.stats)
+            {
+                dropped.push(newest, DropReason::QdiscLimit);
+            }
         }
     }
 }
 
 impl Qdisc for PfifoFast {
-    fn enqueue(&mut self, packets: &mut PacketList, _: Time, dropped: &mut Dropped) -> Verdict {
+    fn enqueue(&mut self, packets: &mut PacketList, cx: &mut Cx) -> Verdict {
         let mut verdict = Verdict::Queued;
         while let Some(packet) = packets.pop_front() {
             // The mask keeps a priority above 15 in range (BUG-PF-8).
-            let band =
-                &mut self.bands[usize::from(PRIO_TO_BAND[(packet.priority() & 15) as usize])];
+            let priority = (packet.priority() & 15) as usize;
+            let band = &mut self.bands[usize::from(PRIO_TO_BAND[priority])];
             if band.len() < self.limit as usize {
-                band.push(packet);
+                band.push(packet, &mut self.stats);
             } else {
                 self.stats.drops += 1;
-                dropped.push(packet, DropReason::QdiscLimit);
+                cx.dropped.push(packet, DropReason::QdiscLimit);
                 verdict = Verdict::Dropped;
             }
         }
@@ -66,21 +61,15 @@ impl Qdisc for PfifoFast {
 
     /// One packet alone, so that no band is passed over.
     #[inline]
-    fn try_pass(&mut self, packets: &PacketList, sum: WireSum, _: Time) -> bool {
-        let passes = packets.len() == 1 && self.limit > 0 && self.bands.iter().all(Fifo::is_empty);
+    fn try_pass(&mut self, packets: &PacketList, sum: WireSum, _: &mut Cx) -> bool {
+        let passes = packets.len() == 1 && self.limit > 0 && self.stats.qlen == 0;
         if passes {
             self.stats.count_sent(sum);
         }
         passes
     }
 
-    fn dequeue(
-        &mut self,
-        budget: usize,
-        _now: Time,
-        out: &mut PacketList,
-        _: &mut Dropped,
-    ) -> Next {
+    fn dequeue(&mut self, budget: usize, out: &mut PacketList, _: &mut Cx) -> Next {
         let end = self.stats.packets + budget as u64;
         for band in &mut self.bands {
             // None if a large frame of the band before had more.
@@ -92,20 +81,18 @@ impl Qdisc for PfifoFast {
         Next::Idle
     }
 
-    fn peek(&self, _now: Time) -> Peek {
+    fn peek(&self, _: Time) -> Peek {
         let first = self.bands.iter().find(|band| !band.is_empty());
         first.map_or(Peek::Idle, Fifo::peek)
     }
 
     fn drain(&mut self, out: &mut PacketList) {
-        self.bands.iter_mut().for_each(|band| band.drain(out));
+        for band in &mut self.bands {
+            band.drain(out, &mut self.stats);
+        }
     }
 
-    fn stats(&self) -> QdiscStats {
-        let mut stats = self.stats;
-        self.bands
-            .iter()
-            .for_each(|band| band.add_length(&mut stats));
-        stats
+    fn stats(&self) -> &QdiscStats {
+        &self.stats
     }
 }

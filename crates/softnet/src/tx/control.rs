@@ -10,8 +10,8 @@ use super::queue::TxQueue;
 use super::ring::TxRing;
 use super::runner::Runner;
 use crate::mem::{PacketList, PacketRunner};
-use crate::qdisc::Qdisc;
-use crate::stats::{DropReason, Dropped};
+use crate::qdisc::{Cx, Qdisc};
+use crate::stats::DropReason;
 use crate::time::Time;
 
 /// A queue that the control path owns. What senders left stays on the adoption list. Ends, also by a
@@ -62,7 +62,7 @@ impl<R: TxRing, Q: Qdisc> Drop for Control<'_, R, Q> {
             return;
         };
         owner.publish(&self.queue.published);
-        owner.dropped.settle(&self.queue.drops);
+        owner.cx.dropped.settle(&self.queue.drops);
         // The next run says what is due.
         owner.set_backlog(0);
         let _ = owner.leave();
@@ -126,24 +126,21 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
         // A new qdisc counts from nothing.
         control.requeues = 0;
         let Runner {
-            qdisc,
-            dropped,
-            active,
-            ..
+            qdisc, cx, active, ..
         } = &mut *control;
         if *active {
-            qdisc.enqueue(&mut moved, now, dropped);
+            qdisc.enqueue(&mut moved, cx.at(now));
         } else {
-            dropped.append(moved, DropReason::DeviceDown);
+            cx.dropped.append(moved, DropReason::DeviceDown);
         }
     }
 
     /// Does something with the qdisc that needs it for itself, and then lets leave what may leave now.
     /// Waits for a running thread: control path only.
-    pub(super) fn with_qdisc<T>(&self, f: impl FnOnce(&mut Q, &mut Dropped) -> T) -> T {
+    pub(super) fn with_qdisc<T>(&self, now: Time, f: impl FnOnce(&mut Q, &mut Cx) -> T) -> T {
         let mut control = self.control();
-        let Runner { qdisc, dropped, .. } = &mut *control;
-        f(qdisc, dropped)
+        let Runner { qdisc, cx, .. } = &mut *control;
+        f(qdisc, cx.at(now))
     }
 
     /// Replaces the driver's rings, for a device that went or came back. Waits for a running thread:
@@ -166,7 +163,7 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
             let mut gone = control.take_dequeued();
             control.stopped = false;
             control.qdisc.drain(&mut gone);
-            control.dropped.append(gone, DropReason::QdiscReset);
+            control.cx.dropped.append(gone, DropReason::QdiscReset);
         }
     }
 }

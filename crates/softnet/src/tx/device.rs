@@ -17,8 +17,8 @@ use super::ring::TxRing;
 use super::select::{Selector, select_queue};
 use super::{ActionStats, Egress, QueueMap, TcQueues};
 use crate::mem::{PacketList, Pool};
-use crate::qdisc::{Qdisc, QdiscStats};
-use crate::stats::{Counts, DropCounters, DropReason, Dropped, SharedHistogram};
+use crate::qdisc::{Cx, Qdisc, QdiscStats};
+use crate::stats::{Counts, DropCounters, DropReason, SharedHistogram};
 use crate::sync::PerCpu;
 use crate::time::{Clock, Time};
 
@@ -354,16 +354,18 @@ impl<R: TxRing, Q: Qdisc> Device<R, Q> {
         }
     }
 
-    /// Does something with the discipline of transmit queue `queue` that needs it for itself: changes its
-    /// parameters while packets flow, or reads the numbers of its classes. What `f` drops goes to the list that it is given. Afterwards what may leave now leaves. `None` if there is no such
-    /// queue. Senders go on meanwhile, and their packets wait. `f` must not put another
-    /// discipline in the place of this one: that is what [`set_qdiscs`](Device::set_qdiscs) is for. Waits for a running thread: control path only.
+    /// Does something with the qdisc of transmit queue `queue` that needs it for itself: changes its
+    /// parameters while packets flow. Afterwards what may leave now leaves. `None` if there is no
+    /// such queue. Senders go on meanwhile, and their packets wait. `f` must not put another qdisc
+    /// in the place of this one: that is what [`set_qdiscs`](Device::set_qdiscs) is for. Waits for a
+    /// running thread: control path only.
     pub fn with_qdisc<T>(
         &self,
         queue: usize,
-        f: impl FnOnce(&mut Q, &mut Dropped) -> T,
+        now: Time,
+        f: impl FnOnce(&mut Q, &mut Cx) -> T,
     ) -> Option<T> {
-        Some(self.queues.get(queue)?.with_qdisc(f))
+        Some(self.queues.get(queue)?.with_qdisc(now, f))
     }
 
     /// Sets how many bytes of buffers the device's queues may hold; what comes beyond that is dropped as [`DropReason::BufferQuota`]. Without it there is no

@@ -131,7 +131,7 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
             token,
         } = around;
         TxQueue {
-            run: PacketRun::new(Runner::new(qdisc, rings), policy.max_burst),
+            run: PacketRun::new(Runner::new(qdisc, rings, &pool), policy.max_burst),
             published: CachePadded::default(),
             aside: CachePadded::new(Aside {
                 armed: AtomicU64::new(u64::MAX),
@@ -273,12 +273,12 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
         } else {
             0
         };
-        if runner.qdisc.is_noqueue() && runner.dropped.wire_packets() != 0 {
+        if runner.qdisc.is_noqueue() && runner.cx.dropped.wire_packets() != 0 {
             // Nothing is kept there, so the driver's answer is the sender's.
             *verdict = Verdict::Dropped;
         }
         runner.publish(&self.published);
-        runner.dropped.settle(&self.drops);
+        runner.cx.dropped.settle(&self.drops);
         let timer = if let Left::Until(time) = left {
             time
         } else {

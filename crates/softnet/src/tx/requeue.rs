@@ -208,7 +208,7 @@ impl<R: TxRing, Q: Qdisc> Runner<R, Q> {
             list.waiting = some;
             if noqueue {
                 let rest = list.waiting.take();
-                self.dropped.append(rest, DropReason::DriverRefused);
+                self.cx.dropped.append(rest, DropReason::DriverRefused);
             }
             if before.frames > list.waiting.len() {
                 list.since = None;
@@ -241,7 +241,7 @@ impl<R: TxRing, Q: Qdisc> Runner<R, Q> {
         let (rings, now) = (self.rings.len(), self.requeued.now);
         if rings == 0 {
             // Who takes the rings away takes the packets along, so nothing comes here.
-            self.dropped.append(batch.take(), DropReason::DeviceDown);
+            self.cx.dropped.append(batch.take(), DropReason::DeviceDown);
             return Xmit::Complete;
         }
         self.requeued.reach(rings);
@@ -283,7 +283,7 @@ impl<R: TxRing, Q: Qdisc> Runner<R, Q> {
             return Xmit::Complete;
         }
         if self.qdisc.is_noqueue() {
-            self.dropped.append(rest, DropReason::DriverRefused);
+            self.cx.dropped.append(rest, DropReason::DriverRefused);
             return Xmit::Complete;
         }
         self.requeues += rest.len() as u64;
@@ -296,7 +296,7 @@ impl<R: TxRing, Q: Qdisc> Runner<R, Q> {
     /// Notes what the rings refused for good.
     fn note_refused(&mut self) {
         if let Some((reason, packets)) = self.sent.dropped.take() {
-            self.dropped.note(reason, packets);
+            self.cx.dropped.note(reason, packets);
         }
     }
 

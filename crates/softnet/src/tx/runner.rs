@@ -4,10 +4,10 @@ use super::queue::TxQueue;
 use super::quota::{SMALL_BUFFER, memory_of};
 use super::requeue::Requeue;
 use super::ring::{Sent, TxRing, Xmit};
-use crate::mem::{Packet, PacketList};
+use crate::mem::{Packet, PacketList, Pool};
 use crate::offload::{merge, validate};
-use crate::qdisc::{Next, Qdisc, Verdict, WireSum};
-use crate::stats::{DropReason, Dropped, Published, Sampler};
+use crate::qdisc::{Cx, Next, Qdisc, Verdict, WireSum};
+use crate::stats::{DropReason, Published, Sampler};
 use crate::time::Time;
 
 /// Positions among the published numbers; see [`Runner::publish`].
@@ -87,7 +87,8 @@ pub(super) struct Runner<R, Q> {
     pub(super) sent: Sent,
     /// What left the qdisc, as published.
     left: WireSum,
-    pub(super) dropped: Dropped,
+    /// What the qdisc is given; also takes what is dropped elsewhere in a run.
+    pub(super) cx: Cx,
     /// False: the device is down; packets are dropped.
     pub(super) active: bool,
     /// The discipline stands still: the driver was full and has not been heard of since (INV-TX-11: it is not tried meanwhile).
@@ -97,7 +98,7 @@ pub(super) struct Runner<R, Q> {
 }
 
 impl<R: TxRing, Q: Qdisc> Runner<R, Q> {
-    pub(super) fn new(qdisc: Q, rings: Vec<R>) -> Self {
+    pub(super) fn new(qdisc: Q, rings: Vec<R>, pool: &Pool) -> Self {
         Runner {
             qdisc,
             requeued: Requeue::default(),
@@ -106,7 +107,7 @@ impl<R: TxRing, Q: Qdisc> Runner<R, Q> {
             rings,
             sent: Sent::default(),
             left: WireSum::default(),
-            dropped: Dropped::new(),
+            cx: Cx::new(pool),
             active: true,
             stopped: false,
             sampler: Sampler::default(),
@@ -151,8 +152,8 @@ impl<R: TxRing, Q: Qdisc> Runner<R, Q> {
             } else {
                 Verdict::Dropped
             };
-            self.dropped.append(left.take(), DropReason::DeviceDown);
-            self.dropped.append(own.take(), DropReason::DeviceDown);
+            self.cx.dropped.append(left.take(), DropReason::DeviceDown);
+            self.cx.dropped.append(own.take(), DropReason::DeviceDown);
             return verdict;
         }
         self.enqueue_within_quota(queue, left, now);
@@ -175,12 +176,32 @@ impl<R: TxRing, Q: Qdisc> Runner<R, Q> {
             let stats = self.qdisc.stats();
             let queued = stats.memory.max(stats.qlen * SMALL_BUFFER);
             let offered = packets.len();
-            limit.cut(queued + self.dequeued_memory(), packets, &mut self.dropped);
+            limit.cut(
+                queued + self.dequeued_memory(),
+                packets,
+                &mut self.cx.dropped,
+            );
             if packets.len() < offered {
                 cut = Verdict::Dropped;
             }
         }
-        self.qdisc.enqueue(packets, now, &mut self.dropped).max(cut)
+        let verdict = self.qdisc.enqueue(packets, self.cx.at(now));
+        self.reinject();
+        verdict.max(cut)
+    }
+
+    /// Enqueues what the qdisc wants to have enqueued at the root. Once: a qdisc that does so again
+    /// with what it gets here would never end. Says whether there was any.
+    #[inline]
+    fn reinject(&mut self) -> bool {
+        let any = !self.cx.reinject.is_empty();
+        if any {
+            let mut packets = self.cx.reinject.take();
+            self.qdisc.enqueue(&mut packets, &mut self.cx);
+            let again = self.cx.reinject.take();
+            self.cx.dropped.append(again, DropReason::RecursionLimit);
+        }
+        any
     }
 
     /// Dequeues and sends, within `budget`.
@@ -271,7 +292,7 @@ impl<R: TxRing, Q: Qdisc> Runner<R, Q> {
             sum.add(packet);
             plain &= is_plain;
         }
-        if !self.qdisc.try_pass(adopted, sum, budget.start) {
+        if !self.qdisc.try_pass(adopted, sum, self.cx.at(budget.start)) {
             return false;
         }
         self.left.packets += sum.packets;
@@ -285,7 +306,7 @@ impl<R: TxRing, Q: Qdisc> Runner<R, Q> {
         } else {
             self.fit_and_send(queue, adopted, usize::MAX)
         };
-        if sent == Xmit::Busy || self.dropped.wire_packets() != 0 {
+        if sent == Xmit::Busy || self.cx.dropped.wire_packets() != 0 {
             return false;
         }
         let published = &queue.published;
@@ -325,12 +346,16 @@ impl<R: TxRing, Q: Qdisc> Runner<R, Q> {
         batch: &mut PacketList,
     ) -> Next {
         let Some(room) = room else {
-            return self.qdisc.dequeue(quota, now, batch, &mut self.dropped);
+            let next = self.qdisc.dequeue(quota, batch, self.cx.at(now));
+            return if self.reinject() { Next::Ready } else { next };
         };
         let mut left = quota as u64;
         loop {
             let mut one = PacketList::new();
-            let next = self.qdisc.dequeue(1, now, &mut one, &mut self.dropped);
+            let mut next = self.qdisc.dequeue(1, &mut one, self.cx.at(now));
+            if self.reinject() {
+                next = Next::Ready;
+            }
             left = left.saturating_sub(one.wire_packets());
             batch.append(&mut one);
             if next != Next::Ready || left == 0 || batch.bytes() >= room {
@@ -373,7 +398,7 @@ impl<R: TxRing, Q: Qdisc> Runner<R, Q> {
         limit: usize,
     ) -> Xmit {
         let features = queue.features();
-        self.segmenting = validate(batch, limit, features, queue.pool(), &mut self.dropped);
+        self.segmenting = validate(batch, limit, features, queue.pool(), &mut self.cx.dropped);
         merge(batch, features);
         self.send(batch)
     }

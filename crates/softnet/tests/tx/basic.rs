@@ -4,8 +4,8 @@
 use std::sync::{Arc, Mutex};
 
 use super::*;
-use softnet::qdisc::{Next, Qdisc, QdiscStats, Verdict};
-use softnet::stats::{DropReason, Dropped};
+use softnet::qdisc::{Cx, Next, Qdisc, QdiscStats, Verdict};
+use softnet::stats::DropReason;
 
 #[test]
 fn inv_tx_1_every_packet_is_sent_queued_or_dropped_with_a_reason() {
@@ -106,6 +106,7 @@ fn a_throttled_queue_goes_on_by_timer() {
 struct Interrupted {
     until: Time,
     held: PacketList,
+    stats: QdiscStats,
     interrupt: Interrupt,
 }
 
@@ -121,30 +122,29 @@ impl std::fmt::Debug for Interrupt {
 }
 
 impl Qdisc for Interrupted {
-    fn enqueue(&mut self, packets: &mut PacketList, _: Time, _: &mut Dropped) -> Verdict {
+    fn enqueue(&mut self, packets: &mut PacketList, _: &mut Cx) -> Verdict {
         self.held.append(packets);
+        self.stats.qlen = self.held.len() as u64;
         Verdict::Queued
     }
-    fn dequeue(&mut self, _: usize, now: Time, out: &mut PacketList, _: &mut Dropped) -> Next {
+    fn dequeue(&mut self, _: usize, out: &mut PacketList, cx: &mut Cx) -> Next {
         let interrupt = self.interrupt.0.lock().unwrap().take();
         interrupt.into_iter().for_each(|f| f());
         if self.held.is_empty() {
             return Next::Idle;
         }
-        if now < self.until {
+        if cx.now < self.until {
             return Next::At(self.until);
         }
-        out.append(&mut self.held);
+        self.drain(out);
         Next::Idle
     }
     fn drain(&mut self, out: &mut PacketList) {
         out.append(&mut self.held);
+        self.stats.qlen = 0;
     }
-    fn stats(&self) -> QdiscStats {
-        QdiscStats {
-            qlen: self.held.len() as u64,
-            ..QdiscStats::default()
-        }
+    fn stats(&self) -> &QdiscStats {
+        &self.stats
     }
 }
 
@@ -159,6 +159,7 @@ fn a_timer_that_fires_during_a_run_is_not_lost() {
     let held = Interrupted {
         until,
         held: PacketList::new(),
+        stats: QdiscStats::default(),
         interrupt: interrupt.clone(),
     };
     let held = AnyQdisc::Custom(Box::new(held));

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use super::*;
-use softnet::qdisc::{Next, Pfifo, Qdisc, QdiscStats, Verdict};
-use softnet::stats::{DropReason, Dropped};
+use softnet::qdisc::{Cx, Next, Pfifo, Qdisc, QdiscStats, Verdict};
+use softnet::stats::DropReason;
 use softnet::testing::wait_for_buffers;
 use softnet_tc::CustomSpec;
 
@@ -26,25 +26,19 @@ struct Breeding {
 }
 
 impl Qdisc for Breeding {
-    fn enqueue(&mut self, packets: &mut PacketList, now: Time, dropped: &mut Dropped) -> Verdict {
+    fn enqueue(&mut self, packets: &mut PacketList, cx: &mut Cx) -> Verdict {
         if let Some(bench) = self.device.lock().unwrap().upgrade() {
-            bench.send_to(|_| 0, 0..10, now);
+            bench.send_to(|_| 0, 0..10, cx.now);
         }
-        self.queue.enqueue(packets, now, dropped)
+        self.queue.enqueue(packets, cx)
     }
-    fn dequeue(
-        &mut self,
-        n: usize,
-        now: Time,
-        out: &mut PacketList,
-        dropped: &mut Dropped,
-    ) -> Next {
-        self.queue.dequeue(n, now, out, dropped)
+    fn dequeue(&mut self, n: usize, out: &mut PacketList, cx: &mut Cx) -> Next {
+        self.queue.dequeue(n, out, cx)
     }
     fn drain(&mut self, out: &mut PacketList) {
         self.queue.drain(out);
     }
-    fn stats(&self) -> QdiscStats {
+    fn stats(&self) -> &QdiscStats {
         self.queue.stats()
     }
 }
@@ -218,21 +212,21 @@ struct Throttled {
 }
 
 impl Qdisc for Throttled {
-    fn enqueue(&mut self, packets: &mut PacketList, now: Time, dropped: &mut Dropped) -> Verdict {
-        self.queue.enqueue(packets, now, dropped)
+    fn enqueue(&mut self, packets: &mut PacketList, cx: &mut Cx) -> Verdict {
+        self.queue.enqueue(packets, cx)
     }
-    fn dequeue(&mut self, _: usize, now: Time, _: &mut PacketList, _: &mut Dropped) -> Next {
+    fn dequeue(&mut self, _: usize, _: &mut PacketList, cx: &mut Cx) -> Next {
         let round = self.rounds.fetch_add(1, Ordering::Relaxed);
         assert!(round < 1000, "a call goes round and round");
         if let Some(bench) = self.device.lock().unwrap().upgrade() {
-            assert_eq!(bench.device.run_from_worker(0, RUN_QUOTA, now), None);
+            assert_eq!(bench.device.run_from_worker(0, RUN_QUOTA, cx.now), None);
         }
         Next::At(Time(1_000_000_000))
     }
     fn drain(&mut self, out: &mut PacketList) {
         self.queue.drain(out);
     }
-    fn stats(&self) -> QdiscStats {
+    fn stats(&self) -> &QdiscStats {
         self.queue.stats()
     }
 }

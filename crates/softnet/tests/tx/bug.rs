@@ -259,7 +259,7 @@ fn bug_tx_22_what_a_child_dropped_is_dropped_once() {
     assert_eq!(bench.marks(0), [0, 1]);
     assert_eq!((stats.queued, stats.dropped()), (3, 26));
     assert_eq!(stats.drops, [(DropReason::QdiscLimit, 26)]);
-    bench.device.with_qdisc(0, |qdisc, _| {
+    bench.device.with_qdisc(0, Time::ZERO, |qdisc, _| {
         let tree = qdisc.tree_mut().unwrap();
         for class in tree.classes().iter().filter(|c| c.stats.drops > 0) {
             assert_eq!((class.stats.drops, class.stats.qlen), (26, 3), "{class:?}");

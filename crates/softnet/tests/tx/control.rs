@@ -50,32 +50,29 @@ fn a_tree_is_changed_while_packets_flow() {
     let each = if cfg!(miri) { 20 } else { 5_000 };
     let bench = scripted(tree(), 1);
     let change = |step: usize| {
-        bench.device.with_qdisc(0, |qdisc, dropped| {
+        bench.device.with_qdisc(0, Time::ZERO, |qdisc, cx| {
             let tree = qdisc.tree_mut().unwrap();
-            let now = Time::ZERO;
             let before = tree.classes()[0].stats.qlen;
             // What cannot be done, because an earlier step did it, changes nothing.
             let _ = match step % 9 {
                 0 => tree
-                    .replace(handle("1:2"), handle("2:"), wide_tbf(20_000), now, dropped)
+                    .replace(handle("1:2"), handle("2:"), wide_tbf(20_000), cx)
                     .map(|_| ()),
                 1 => tree
                     .add(
                         handle("2:1"),
                         handle("3:"),
                         QdiscSpec::Prio(PrioSpec::default()),
-                        now,
-                        dropped,
+                        cx,
                     )
                     .map(|_| ()),
-                2 => tree.change(handle("2:"), &wide_tbf(30_000), now, dropped),
+                2 => tree.change(handle("2:"), &wide_tbf(30_000), cx),
                 3 => tree
                     .replace(
                         handle("3:2"),
                         handle("4:"),
                         QdiscSpec::PfifoFast { limit: 100 },
-                        now,
-                        dropped,
+                        cx,
                     )
                     .map(|_| ()),
                 4 => {
@@ -83,31 +80,29 @@ fn a_tree_is_changed_while_packets_flow() {
                         bands: 2,
                         priomap: [1; 16],
                     };
-                    tree.change(handle("3:"), &QdiscSpec::Prio(fewer), now, dropped)
+                    tree.change(handle("3:"), &QdiscSpec::Prio(fewer), cx)
                 }
                 5 => tree
                     .replace(
                         handle("1:1"),
                         handle("5:"),
                         QdiscSpec::Bfifo { limit: 9_000 },
-                        now,
-                        dropped,
+                        cx,
                     )
                     .map(|_| ()),
-                6 => tree.delete(handle("3:"), now, dropped),
-                7 => tree.delete(handle("5:"), now, dropped),
+                6 => tree.delete(handle("3:"), cx),
+                7 => tree.delete(handle("5:"), cx),
                 _ => tree
                     .replace(
                         handle("1:3"),
                         handle("6:"),
                         QdiscSpec::PfifoHeadDrop { limit: 50 },
-                        now,
-                        dropped,
+                        cx,
                     )
                     .map(|_| ()),
             };
             let classes = tree.classes();
-            let lost = dropped.packets().len() as u64;
+            let lost = cx.dropped.packets().len() as u64;
             assert_eq!(classes[0].stats.qlen + lost, before, "step {step}");
         })
     };

@@ -5,8 +5,8 @@
 use std::sync::{Arc, Mutex};
 
 use super::*;
-use softnet::qdisc::{Next, Qdisc, QdiscStats, Verdict};
-use softnet::stats::{DropReason, Dropped};
+use softnet::qdisc::{Cx, Next, Qdisc, QdiscStats, Verdict};
+use softnet::stats::DropReason;
 use softnet::testing::{Script, packet};
 use softnet_tc::CustomSpec;
 
@@ -162,11 +162,11 @@ struct Thirds {
 }
 
 impl Qdisc for Thirds {
-    fn enqueue(&mut self, packets: &mut PacketList, _: Time, dropped: &mut Dropped) -> Verdict {
+    fn enqueue(&mut self, packets: &mut PacketList, cx: &mut Cx) -> Verdict {
         let mut verdict = Verdict::Queued;
         while let Some(packet) = packets.pop_front() {
             if packet.mark() % 3 == 0 {
-                dropped.push(packet, DropReason::QdiscLimit);
+                cx.dropped.push(packet, DropReason::QdiscLimit);
                 verdict = Verdict::Dropped;
             } else {
                 self.held.push_back(packet);
@@ -175,10 +175,10 @@ impl Qdisc for Thirds {
         self.stats.qlen = self.held.len() as u64;
         verdict
     }
-    fn dequeue(&mut self, _: usize, _: Time, out: &mut PacketList, dropped: &mut Dropped) -> Next {
+    fn dequeue(&mut self, _: usize, out: &mut PacketList, cx: &mut Cx) -> Next {
         while let Some(packet) = self.held.pop_front() {
             if packet.mark() % 3 == 1 {
-                dropped.push(packet, DropReason::QdiscLimit);
+                cx.dropped.push(packet, DropReason::QdiscLimit);
             } else {
                 out.push_back(packet);
             }
@@ -189,8 +189,8 @@ impl Qdisc for Thirds {
     fn drain(&mut self, out: &mut PacketList) {
         out.append(&mut self.held);
     }
-    fn stats(&self) -> QdiscStats {
-        self.stats
+    fn stats(&self) -> &QdiscStats {
+        &self.stats
     }
 }
 
