@@ -59,18 +59,24 @@ impl fmt::Display for ConfigError {
         }
         f.write_str(": ")?;
         if let Some(key) = &self.key {
-            write!(f, "key `{key}`: ")?;
+            write!(f, "key `")?;
+            one_line(f, key)?;
+            write!(f, "`: ")?;
         }
-        // One line, whatever a parser's message or a name from the file contains.
-        for character in self.problem.chars() {
-            match character {
-                '\n' => f.write_str(", ")?,
-                c if c.is_control() => write!(f, "{}", c.escape_default())?,
-                c => write!(f, "{c}")?,
-            }
-        }
-        Ok(())
+        one_line(f, &self.problem)
     }
+}
+
+/// Writes one line, whatever a parser's message or a name from the file contains.
+fn one_line(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
+    for character in text.chars() {
+        match character {
+            '\n' => f.write_str(", ")?,
+            c if c.is_control() => write!(f, "{}", c.escape_default())?,
+            c => write!(f, "{c}")?,
+        }
+    }
+    Ok(())
 }
 
 impl std::error::Error for ConfigError {}
@@ -129,12 +135,12 @@ mod tests {
         let error = ConfigError {
             file: "x.toml".into(),
             place: Some(Place { line: 3, column: 7 }),
-            key: Some("port.name".into()),
+            key: Some("port.\u{1b}[2J".into()),
             problem: "bad\nworse\u{1b}[0m".into(),
         };
         assert_eq!(
             error.to_string(),
-            "x.toml:3:7: key `port.name`: bad, worse\\u{1b}[0m"
+            "x.toml:3:7: key `port.\\u{1b}[2J`: bad, worse\\u{1b}[0m"
         );
     }
 }
