@@ -73,5 +73,9 @@ pub mod tx;
 
 pub use softnet_wire as wire;
 
+// The fuzzers' bodies, which tests replay, name the crate from outside.
+#[cfg(test)]
+extern crate self as softnet;
+
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

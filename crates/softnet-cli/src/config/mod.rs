@@ -286,6 +286,8 @@ fn key_path(text: &str, offset: usize) -> Option<String> {
 }
 
 #[cfg(test)]
+mod fuzz_tests;
+#[cfg(test)]
 mod reference_tests;
 #[cfg(test)]
 mod tests;

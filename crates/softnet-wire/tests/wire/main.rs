@@ -2,7 +2,11 @@
 
 #![cfg(not(miri))]
 
+#[path = "../../../../fuzz/bodies/corpus.rs"]
+mod corpus;
 #[allow(dead_code, reason = "the tests of softnet use the rest")]
 mod frames;
+#[path = "../../../../fuzz/bodies/parse.rs"]
+mod fuzz;
 mod parse;
 mod vnet;

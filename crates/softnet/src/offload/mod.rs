@@ -15,6 +15,8 @@ pub use segment::{SegmentError, fill_checksum, segment};
 pub use validate::{Features, validate};
 
 #[cfg(all(test, not(miri)))]
+mod fuzz_tests;
+#[cfg(all(test, not(miri)))]
 mod merge_tests;
 #[cfg(all(test, not(miri)))]
 mod segment_tests;

@@ -4,7 +4,7 @@ use crate::mem::{Packet, Pool, PoolConfig};
 
 #[allow(dead_code, reason = "the tests of softnet-wire use the rest")]
 #[path = "../../../softnet-wire/tests/wire/frames.rs"]
-mod frames;
+pub(super) mod frames;
 
 pub(super) use frames::{
     Frame, Transport, damage, damaged, frames, large_frames, verified_payload, vnet_header,

@@ -2,12 +2,13 @@
 
 use proptest::prelude::*;
 
+use super::fuzz_tests::vnet::finish;
 use super::testing::{
     Frame, Transport, bytes_of, chained, damage, damaged, frames, large_frames, packet, pool,
     verified_payload, vnet_header,
 };
 use super::*;
-use crate::mem::{Packet, PacketList};
+use crate::mem::Packet;
 use crate::stats::DropReason;
 use crate::stats::DropReason::BadHeader;
 use crate::wire::{Checksum, VNET_HDR_LEN, VnetHeader};
@@ -18,40 +19,6 @@ const DATA_VALID: u8 = 2;
 fn apply(header: VnetHeader, bytes: &[u8]) -> Result<Packet, DropReason> {
     let mut packet = packet(bytes);
     packet.apply(&header).map(|()| packet)
-}
-
-/// Puts accepted metadata to the test: what `apply` lets through, the software path finishes.
-/// Gives the bytes of the wire packets.
-fn finish(packet: Packet) -> Vec<Vec<u8>> {
-    let before = bytes_of(&packet);
-    let gso = packet.gso();
-    let expected = packet.wire_packets();
-    let wire_len = packet.wire_len();
-    // Buffers hold 256 bytes, further ones of a chain 448.
-    let chain = gso.map_or(0, |gso| {
-        2 + (usize::from(gso.header_len) + usize::from(gso.size)) / 448
-    });
-    let pool = pool(1 + chain * expected as usize, 512);
-    let mut out = PacketList::new();
-    segment(packet, usize::MAX, &pool, &mut out).unwrap();
-    assert_eq!((out.len() as u64, out.bytes()), (expected, wire_len));
-    assert!(
-        out.iter()
-            .all(|p| p.checksum().is_none() && p.gso().is_none())
-    );
-    let wire: Vec<Vec<u8>> = out.iter().map(bytes_of).collect();
-    if let Some(gso) = gso {
-        let header_len = usize::from(gso.header_len);
-        let payload: Vec<u8> = wire
-            .iter()
-            .flat_map(|b| &b[header_len..])
-            .copied()
-            .collect();
-        assert_eq!(payload, before[header_len..]);
-    } else {
-        assert_eq!(wire[0].len(), before.len());
-    }
-    wire
 }
 
 /// Headers with fields near what might pass.

@@ -1,0 +1,12 @@
+//! Replays the corpus of the fuzzer of configurations.
+
+#[path = "../../../../fuzz/bodies/config.rs"]
+mod config;
+#[path = "../../../../fuzz/bodies/corpus.rs"]
+mod corpus;
+
+#[test]
+fn configurations() {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    corpus::replay(root.as_ref(), "config", config::run);
+}

@@ -1,0 +1,101 @@
+//! The parser of frames against etherparse, and its own promises.
+//!
+//! Input: the length of the first segment (2 bytes, little-endian), then the frame.
+
+use etherparse::{LinkExtSlice, NetSlice, SlicedPacket, TransportSlice};
+use softnet_wire::{GsoKind, Headers, L4, Network, WireError, ethernet, parse};
+
+/// What both parsers say of a frame: VLAN tags, network layer, traffic class, transport layer.
+pub(crate) type Facts = (u8, Network, u8, L4);
+
+pub(crate) fn run(input: &[u8]) {
+    let Some(([low, high], frame)) = input.split_first_chunk() else {
+        return;
+    };
+    let cut = usize::from(u16::from_le_bytes([*low, *high])).min(frame.len());
+    let first = &frame[..cut];
+    assert_eq!(ethernet(first).is_err(), cut < 14);
+    let whole = checked(frame, frame.len());
+    let found = checked(first, frame.len());
+    assert!(found.is_err() || found == whole, "{found:?} and {whole:?}");
+    if let (Ok(headers), Some(expected)) = (whole, oracle(frame)) {
+        assert!(agree(&headers, expected), "{headers:?} is {expected:?}");
+    }
+}
+
+/// What `parse` says, checked for what it promises.
+fn checked(first: &[u8], len: usize) -> Result<Headers, WireError> {
+    let headers = parse(first, len)?;
+    let (network, transport) = headers.offsets();
+    let (header_len, end) = (headers.header_len.into(), headers.network_end as usize);
+    assert_eq!(network, 14 + 4 * usize::from(headers.vlan_tags));
+    assert!(network <= transport && transport <= header_len);
+    assert!(header_len <= first.len() && header_len <= end && end <= len);
+    let is_ip = headers.network != Network::Other;
+    assert_eq!(headers.addresses(first).is_some(), is_ip);
+    // All that describes the flow is in the headers.
+    let flow = headers.flow_hash(first);
+    assert_eq!(headers.flow_hash(&first[..header_len]), flow);
+    for kind in [GsoKind::TcpV4, GsoKind::TcpV6, GsoKind::Udp] {
+        for size in [0, 1, 8, 1448, u16::MAX] {
+            if let Ok(Some(gso)) = headers.gso(first, len, kind, false, size) {
+                let payload = len - header_len;
+                assert_eq!(headers.gso_kind(), Some(kind));
+                assert_eq!(usize::from(gso.segments), payload.div_ceil(size.into()));
+            }
+        }
+    }
+    Ok(headers)
+}
+
+pub(crate) fn facts(headers: &Headers) -> Facts {
+    let Headers {
+        vlan_tags,
+        network,
+        traffic_class,
+        transport,
+        ..
+    } = *headers;
+    (vlan_tags, network, traffic_class, transport)
+}
+
+/// Whether both parsers agree, deliberate differences aside: etherparse looks behind an
+/// authentication header, and not behind the rarer extension headers or a fourth VLAN tag.
+pub(crate) fn agree(headers: &Headers, expected: Facts) -> bool {
+    let further = expected.1 == Network::V6 && expected.3 == L4::Other;
+    headers.protocol == 51 || further || headers.vlan_tags >= 4 || facts(headers) == expected
+}
+
+/// What etherparse says about a frame; `None` if it refuses it.
+pub(crate) fn oracle(bytes: &[u8]) -> Option<Facts> {
+    let sliced = SlicedPacket::from_ethernet(bytes).ok()?;
+    let is_vlan = |ext: &&LinkExtSlice| matches!(ext, LinkExtSlice::Vlan(_));
+    let vlans = sliced.link_exts.iter().take_while(is_vlan).count() as u8;
+    if usize::from(vlans) < sliced.link_exts.len() {
+        // MACsec: what lies behind may be encrypted.
+        return Some((vlans, Network::Other, 0, L4::None));
+    }
+    let (network, class) = match &sliced.net {
+        Some(NetSlice::Ipv4(ip)) => (
+            Network::V4,
+            ip.header().dcp().value() << 2 | ip.header().ecn().value(),
+        ),
+        Some(NetSlice::Ipv6(ip)) => (Network::V6, ip.header().traffic_class()),
+        _ => return Some((vlans, Network::Other, 0, L4::None)),
+    };
+    let transport = match &sliced.transport {
+        _ if sliced.is_ip_payload_fragmented() => L4::Fragment,
+        Some(TransportSlice::Tcp(t)) => L4::Tcp {
+            source: t.source_port(),
+            destination: t.destination_port(),
+        },
+        Some(TransportSlice::Udp(t)) => L4::Udp {
+            source: t.source_port(),
+            destination: t.destination_port(),
+        },
+        Some(TransportSlice::Icmpv4(_)) if network == Network::V4 => L4::Icmp,
+        Some(TransportSlice::Icmpv6(_)) if network == Network::V6 => L4::Icmp,
+        _ => L4::Other,
+    };
+    Some((vlans, network, class, transport))
+}
