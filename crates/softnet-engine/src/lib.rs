@@ -47,8 +47,8 @@ pub mod forward;
 pub mod rx;
 
 pub use engine::{
-    Conservation, Engine, EngineConfig, EngineError, EngineStats, MirredSpec, PortId, PortSetup,
-    PortStats,
+    BridgeId, Conservation, Engine, EngineConfig, EngineError, EngineStats, MirredSpec, PortId,
+    PortSetup, PortStats,
 };
 
 /// A device with any of the qdiscs that [`softnet_tc`] knows.

@@ -233,7 +233,7 @@ impl Net {
     }
 
     /// Waits for the engine.
-    pub fn wait(&self, what: &str, condition: impl Fn() -> bool) {
+    pub fn wait(&self, what: &str, condition: impl FnMut() -> bool) {
         wait(what, condition);
     }
 

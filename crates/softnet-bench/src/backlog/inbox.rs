@@ -119,7 +119,7 @@ impl Owner for OursOwner {
         self.owner.done();
         let start = self.clock.now();
         let Ours { backlog, notifier } = &*self.inbox;
-        if self.halt_poll.look_around(
+        if self.halt_poll.busy_poll(
             start,
             &self.clock,
             || !backlog.is_empty() || !notifier.is_quiet(),
@@ -212,7 +212,7 @@ impl Owner for OlderOwner {
             if !backlog.begin_looking() {
                 return;
             }
-            let found = self.halt_poll.look_around(
+            let found = self.halt_poll.busy_poll(
                 start,
                 &self.clock,
                 || !backlog.is_empty(),

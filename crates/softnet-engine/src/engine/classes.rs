@@ -1,23 +1,10 @@
-//! What `tc -s qdisc show` and `tc -s class show` tell, for a port: its disciplines and their classes, with their numbers.
+//! What `tc -s qdisc show` and `tc -s class show` tell of a device: its qdiscs and their classes.
 
-use super::{Engine, PortId};
 use crate::Device;
-use crate::rx::RxQueue;
 use softnet::tx::TxRing;
 use softnet_tc::{AnyQdisc, ClassStats, Handle};
 
-impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
-    /// A port's disciplines and classes, each before those below it; none if there is no such port. Waits for running threads, whose packets wait
-    /// meanwhile: not to be called all the time.
-    ///
-    /// With a discipline at each transmit queue, the first is `mq` (or `mqprio`) with the sums of all queues, and queue 0 is its class `:1`, as in tc.
-    pub fn classes(&self, port: PortId) -> Vec<ClassStats> {
-        self.device(port)
-            .map_or_else(|_| Vec::new(), |d| classes(&d))
-    }
-}
-
-/// See [`Engine::classes`].
+/// See [`Engine::classes`](super::Engine::classes).
 pub(super) fn classes<R: TxRing>(device: &Device<R>) -> Vec<ClassStats> {
     let mut all = Vec::new();
     let per_queue = device.per_queue();
@@ -33,7 +20,7 @@ pub(super) fn classes<R: TxRing>(device: &Device<R>) -> Vec<ClassStats> {
         let own = device.with_qdisc(queue, softnet::time::Time::ZERO, |qdisc, _| of_one(qdisc));
         let Some(mut own) = own else { continue };
         if let Some(root) = own.first_mut() {
-            // What passes an empty discipline, or waits for the driver, only the queue knows of.
+            // What passes an empty qdisc, or waits for the driver, only the queue knows of.
             let stats = device.stats();
             root.stats = match per_queue {
                 None => stats.qdisc(),
@@ -48,7 +35,7 @@ pub(super) fn classes<R: TxRing>(device: &Device<R>) -> Vec<ClassStats> {
     all
 }
 
-/// A discipline, and its classes if they have names.
+/// A qdisc, and its classes if they have names.
 fn of_one(qdisc: &mut AnyQdisc) -> Vec<ClassStats> {
     if let Some(tree) = qdisc.tree_mut() {
         return tree.classes();

@@ -2,28 +2,37 @@
 
 use std::io;
 
-use super::MAX_PORTS;
+use super::state::MAX_PORTS;
 use softnet::tx::QueueMapError;
 use softnet_tc::SpecError;
 
 /// Why a control call was refused. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
-    /// The queueing discipline's parameters are wrong.
+    /// The qdisc's parameters are wrong.
     #[error(transparent)]
     Qdisc(#[from] SpecError),
-    /// Queues are shared out as they cannot be.
+    /// The map does not fit the queues.
     #[error(transparent)]
     QueueMap(#[from] QueueMapError),
     /// The name is taken.
     #[error("there is already a port named `{0}`")]
     DuplicatePort(String),
+    /// The name is taken.
+    #[error("there is already a bridge named `{0}`")]
+    DuplicateBridge(String),
     /// The port is part of a bridge, or named twice.
     #[error("port `{0}` is already part of a bridge")]
     InBridge(String),
-    /// The port belongs to another engine.
+    /// The port is part of no bridge.
+    #[error("port `{0}` is part of no bridge")]
+    NotInBridge(String),
+    /// The port was removed, or belongs to another engine.
     #[error("there is no such port in this engine")]
     NoSuchPort,
+    /// The bridge was removed, or belongs to another engine.
+    #[error("there is no such bridge in this engine")]
+    NoSuchBridge,
     /// There are as many ports as there are numbers for them.
     #[error("an engine has at most {MAX_PORTS} ports")]
     TooManyPorts,
@@ -33,17 +42,7 @@ pub enum EngineError {
     /// The port has receive queues.
     #[error("port `{0}` has receive queues already")]
     Receives(String),
-    /// New queues of a port are more or fewer than it has.
-    #[error("port `{port}` has {has} transmit queues, not {given}")]
-    QueueCount {
-        /// The port.
-        port: String,
-        /// How many it has.
-        has: usize,
-        /// How many there are now.
-        given: usize,
-    },
-    /// A worker cannot wait for a receive queue's packets.
+    /// A worker cannot watch a receive queue.
     #[error("cannot wait for packets of port `{port}`")]
     Watch {
         /// The port.
@@ -51,7 +50,7 @@ pub enum EngineError {
         /// What the system says.
         source: io::Error,
     },
-    /// All bells are in use.
+    /// All events of the workers are in use.
     #[error(
         "the engine serves at most {0} transmit queues; use fewer ports or queues, or more workers"
     )]

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
-use crate::rx::{CountDrop, Polled, Rfs};
+use crate::rx::{CountDrop, Polled, Rfs, SteeringSpec};
 use crate::testing::{CondSleeper, setup, wait};
 use softnet::mem::PacketList;
 use softnet::testing::{ScriptedRing, pool};
@@ -160,7 +160,7 @@ fn buffers_of_a_port_s_own_pool_come_home_to_a_sleeping_worker() {
         (72, 1),
         "half the bound is 128"
     );
-    net.engine.sync();
+    net.engine.state().sync();
     wait("the rest to come home", || home().deferred == 0);
     assert_eq!(home().drained, 200);
     assert_eq!(net.engine.stats().port_pools[0].free, 2048);

@@ -2,24 +2,62 @@
 
 use std::sync::Arc;
 
+use super::state::Port;
 use crate::rx::{DeviceCounters, DeviceDrops, WorkerStats};
 use softnet::mem::PoolStats;
 use softnet::stats::DropReason;
-use softnet::tx::DeviceStats;
+use softnet::tx::{DeviceStats, TxRing};
 use softnet_tc::ClassStats;
 
-/// A port's numbers.
+/// A port's counters.
 #[derive(Clone, Debug, Default)]
 pub struct PortStats {
     /// The port's name.
     pub name: String,
-    /// Its numbers.
+    /// What it counted, with other queues that it had before.
     pub device: DeviceStats,
     /// What the device behind the driver dropped by itself. Not among the packets received or sent
     /// here, so no part of the conservation either.
     pub device_drops: DeviceDrops,
-    /// Its disciplines and classes. Only in the final numbers; else see [`Engine::classes`](super::Engine::classes), which is slower than a reading of the others.
+    /// Its qdiscs and classes. Only in the final counters; else see
+    /// [`Engine::classes`](super::Engine::classes), which is slower than a reading of the others.
     pub classes: Vec<ClassStats>,
+}
+
+impl PortStats {
+    pub(super) fn of<Q, R: TxRing>(port: &Port<Q, R>) -> PortStats {
+        let mut device = port.device.stats();
+        sum(&mut device, &port.before);
+        PortStats {
+            name: port.device.name().to_string(),
+            device,
+            device_drops: port.losses.total(),
+            classes: Vec::new(),
+        }
+    }
+}
+
+/// Adds what one device counted to what another did. What tells its queues apart is not added.
+pub(super) fn sum(total: &mut DeviceStats, more: &DeviceStats) {
+    total.rx_packets += more.rx_packets;
+    total.rx_bytes += more.rx_bytes;
+    total.tx_packets += more.tx_packets;
+    total.tx_bytes += more.tx_bytes;
+    total.queued += more.queued;
+    total.copied += more.copied;
+    total.deferred += more.deferred;
+    total.tx_timeouts += more.tx_timeouts;
+    sum_drops(&mut total.drops, &more.drops);
+}
+
+/// Adds counts by reason.
+pub(super) fn sum_drops(total: &mut Vec<(DropReason, u64)>, more: &[(DropReason, u64)]) {
+    for &(reason, count) in more {
+        match total.iter_mut().find(|drops| drops.0 == reason) {
+            Some(drops) => drops.1 += count,
+            None => total.push((reason, count)),
+        }
+    }
 }
 
 /// What the devices that a port has had dropped by themselves.
@@ -32,16 +70,10 @@ pub(super) struct Losses {
 }
 
 impl Losses {
-    /// The port has another device now.
+    /// The port has another device now, or none.
     pub(super) fn open(&mut self, counters: Option<Arc<dyn DeviceCounters>>) {
-        self.close();
-        self.counters = counters;
-    }
-
-    /// The port's device is gone.
-    pub(super) fn close(&mut self) {
         self.before = self.total();
-        self.counters = None;
+        self.counters = counters;
     }
 
     pub(super) fn total(&self) -> DeviceDrops {
@@ -54,7 +86,7 @@ impl Losses {
     }
 }
 
-/// An engine's numbers, from one reading. Exact when nothing moves.
+/// An engine's counters, from one reading. Exact when nothing moves.
 #[derive(Clone, Debug, Default)]
 pub struct EngineStats {
     /// By port.
@@ -63,13 +95,17 @@ pub struct EngineStats {
     pub workers: Vec<WorkerStats>,
     /// The packet pool's.
     pub pool: PoolStats,
-    /// Those of the other pools that ports receive into (see [`RxQueue::pools`](crate::rx::RxQueue::pools)).
+    /// Those of the other pools that ports receive into (see
+    /// [`RxQueue::pools`](crate::rx::RxQueue::pools)).
     pub port_pools: Vec<PoolStats>,
     /// Wire packets added by copying, of flooded packets and by actions.
     pub copied: u64,
+    /// The sums of what removed ports counted.
+    pub removed: DeviceStats,
 }
 
-/// The sum that must come out even when nothing moves: `rx + copied = tx + dropped + queued`, all in wire packets.
+/// The sum that must come out even when nothing moves: `rx + copied = tx + dropped + queued`, all in
+/// wire packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Conservation {
     /// Received on all ports.
@@ -92,7 +128,14 @@ impl Conservation {
 }
 
 impl EngineStats {
-    /// Wire packets in the workers' backlogs: handed over, or put there by actions, and not yet processed.
+    /// What each port counted, and the removed ones.
+    fn devices(&self) -> impl Iterator<Item = &DeviceStats> {
+        let ports = self.ports.iter().map(|port| &port.device);
+        ports.chain([&self.removed])
+    }
+
+    /// Wire packets in the workers' backlogs: steered there or put there by actions, and not yet
+    /// processed.
     pub fn in_backlogs(&self) -> u64 {
         let sum = |f: fn(&WorkerStats) -> u64| {
             self.workers
@@ -100,7 +143,7 @@ impl EngineStats {
                 .fold(0_u64, |sum, w| sum.wrapping_add(f(w)))
         };
         // The counters wrap. Read while packets move, the second may be ahead of the first.
-        let deferred: u64 = self.ports.iter().map(|p| p.device.deferred).sum();
+        let deferred: u64 = self.devices().map(|device| device.deferred).sum();
         let put = sum(|w| w.handed_over).wrapping_add(deferred);
         let waiting = put.wrapping_sub(sum(|w| w.taken_over)) as i64;
         waiting.max(0) as u64
@@ -108,7 +151,7 @@ impl EngineStats {
 
     /// Sums over all ports and workers.
     pub fn conservation(&self) -> Conservation {
-        let sum = |f: fn(&DeviceStats) -> u64| self.ports.iter().map(|p| f(&p.device)).sum();
+        let sum = |f: fn(&DeviceStats) -> u64| self.devices().map(f).sum();
         Conservation {
             rx: sum(|d| d.rx_packets),
             copied: self.copied,
@@ -120,13 +163,9 @@ impl EngineStats {
 
     /// Drops of all ports by reason.
     pub fn drops(&self) -> Vec<(DropReason, u64)> {
-        DropReason::ALL
-            .iter()
-            .map(|&reason| {
-                let drops = self.ports.iter().flat_map(|p| &p.device.drops);
-                (reason, drops.filter(|d| d.0 == reason).map(|d| d.1).sum())
-            })
-            .filter(|&(_, n)| n != 0)
-            .collect()
+        let mut drops = Vec::new();
+        self.devices().for_each(|d| sum_drops(&mut drops, &d.drops));
+        drops.sort_unstable();
+        drops
     }
 }

@@ -4,7 +4,7 @@ use std::ops::Deref;
 use std::time::Duration;
 
 use super::*;
-use crate::rx::{Rfs, WEIGHT};
+use crate::rx::{Rfs, SteeringSpec, WEIGHT};
 use crate::testing::{FedQueue, Net};
 use softnet::mem::Packet;
 use softnet::stats::DropReason;
@@ -139,8 +139,8 @@ impl Steered {
             rps: rps.to_vec(),
             rfs: Rfs::Off,
         };
-        for napi in &state.napis[0] {
-            napi.set_steering(&spec, &self.engine.flows);
+        for napi in &state.ports[0].as_ref().unwrap().napis {
+            napi.set_steering(&spec);
         }
     }
 }

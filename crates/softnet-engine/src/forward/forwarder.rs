@@ -1,52 +1,64 @@
-//! Takes received packets to the transmit side: asks the port's bridge, groups what goes the same way, copies what goes several ways.
+//! Takes received packets to the transmit side: asks the port's bridge, groups what goes the same way,
+//! copies what goes several ways.
 
 use std::sync::Arc;
 
 use super::{Bridge, Verdict};
 use crate::Device;
 use softnet::mem::{Packet, PacketList, Pool};
-use softnet::stats::DropReason;
+use softnet::stats::{DropCounters, DropReason};
 use softnet::sync::PerCpu;
 use softnet::time::Time;
 use softnet::tx::TxRing;
 
-/// Ports and bridges as they are at one time. Built by the control path, shared by the workers, never changed.
+/// A bridge with its ports.
 #[derive(Debug)]
-pub struct Tables<R> {
-    /// Devices by port number.
-    pub devices: Vec<Option<Arc<Device<R>>>>,
-    /// Bridges with their ports.
-    pub bridges: Vec<(Arc<Bridge>, Vec<u16>)>,
-    /// For each port, the index of its bridge.
-    pub bridge_of: Vec<Option<usize>>,
+pub(crate) struct Members {
+    pub(crate) bridge: Arc<Bridge>,
+    pub(crate) ports: Vec<u16>,
+}
+
+/// A port.
+#[derive(Debug)]
+pub(crate) struct Entry<R> {
+    pub(crate) device: Arc<Device<R>>,
+    pub(crate) bridge: Option<Arc<Members>>,
+}
+
+/// Ports and bridges as they are at one time.
+#[derive(Debug)]
+pub(crate) struct Tables<R> {
+    /// By port number.
+    pub(crate) ports: Vec<Option<Entry<R>>>,
     /// Buffers for copies of flooded packets.
-    pub pool: Pool,
+    pub(crate) pool: Pool,
     /// Counts wire packets that copying has added.
-    pub copied: Arc<PerCpu<1>>,
+    pub(crate) copied: Arc<PerCpu<1>>,
+    /// Counts what was dropped because its port is no longer there.
+    pub(crate) orphans: Arc<DropCounters>,
 }
 
-/// A worker's view of the tables.
+impl<R> Tables<R> {
+    fn drop_orphans(&self, packets: PacketList) {
+        self.orphans
+            .add(DropReason::NoForward, packets.wire_packets());
+    }
+}
+
+/// Forwards by tables.
 #[derive(Debug)]
-pub struct Forwarder<R> {
-    tables: Option<Arc<Tables<R>>>,
+pub(crate) struct Forwarder<R> {
+    tables: Tables<R>,
 }
 
-impl<R> Default for Forwarder<R> {
-    /// Forwards nothing.
-    fn default() -> Self {
-        Forwarder { tables: None }
+impl<R> From<Tables<R>> for Forwarder<R> {
+    fn from(tables: Tables<R>) -> Self {
+        Forwarder { tables }
     }
 }
 
-impl<R> From<Arc<Tables<R>>> for Forwarder<R> {
-    fn from(tables: Arc<Tables<R>>) -> Self {
-        Forwarder {
-            tables: Some(tables),
-        }
-    }
-}
-
-/// Flooded frames from this length on share their data; shorter ones are copied, which costs less than two threads counting holders.
+/// Flooded frames from this length on share their data; shorter ones are copied, which costs less
+/// than two threads counting references.
 const SHARE: usize = 256;
 
 /// Packets for one port, collected until one for another port comes.
@@ -70,30 +82,33 @@ impl<R: TxRing> Batch<'_, R> {
         if self.packets.is_empty() {
             return;
         }
-        if let Some(Some(device)) = self.tables.devices.get(usize::from(self.to)) {
-            device.transmit(self.packets.take(), self.now);
+        let packets = self.packets.take();
+        match self.tables.ports.get(usize::from(self.to)) {
+            Some(Some(port)) => drop(port.device.transmit(packets, self.now)),
+            _ => self.tables.drop_orphans(packets),
         }
     }
 }
 
 impl<R: TxRing> Forwarder<R> {
-    /// Forwards packets that device `source`, port number `from`, received, in order. Every packet is transmitted or dropped with a
-    /// reason. Returns the port that the last ones went to.
-    pub fn forward(
+    /// Forwards packets that device `source`, port number `from`, received, in order. Every packet is
+    /// transmitted or dropped with a reason. Returns the port that the last ones went to.
+    pub(crate) fn forward(
         &self,
         source: &Device<R>,
         from: u16,
         mut packets: PacketList,
         now: Time,
     ) -> Option<u16> {
-        let Some((tables, bridge, ports)) = self.bridge(from) else {
+        let members = self.entry(from).and_then(|port| port.bridge.as_deref());
+        let Some(Members { bridge, ports }) = members else {
             source
                 .drops()
                 .add(DropReason::NoForward, packets.wire_packets());
             return None;
         };
         let mut batch = Batch {
-            tables,
+            tables: &self.tables,
             to: from,
             packets: PacketList::new(),
             now,
@@ -116,21 +131,18 @@ impl<R: TxRing> Forwarder<R> {
 }
 
 impl<R> Forwarder<R> {
-    /// The device of a port.
-    pub fn device(&self, port: u16) -> Option<&Device<R>> {
-        self.tables
-            .as_deref()?
-            .devices
-            .get(usize::from(port))?
-            .as_deref()
+    fn entry(&self, port: u16) -> Option<&Entry<R>> {
+        self.tables.ports.get(usize::from(port))?.as_ref()
     }
 
-    /// The bridge of a port, with its ports.
-    fn bridge(&self, port: u16) -> Option<(&Tables<R>, &Bridge, &[u16])> {
-        let tables = self.tables.as_deref()?;
-        let index = (*tables.bridge_of.get(usize::from(port))?)?;
-        let (bridge, ports) = tables.bridges.get(index)?;
-        Some((tables, bridge, ports))
+    /// The device of a port.
+    pub(crate) fn device(&self, port: u16) -> Option<&Device<R>> {
+        Some(&self.entry(port)?.device)
+    }
+
+    /// Drops packets of a port that was removed.
+    pub(crate) fn drop_orphans(&self, packets: PacketList) {
+        self.tables.drop_orphans(packets);
     }
 }
 

@@ -86,7 +86,7 @@ impl<R> Mirred<R> {
         let name = self
             .target
             .upgrade()
-            .map_or_else(gone, |d| d.name().to_owned());
+            .map_or_else(gone, |d| d.name().to_string());
         let (dir, mode) = match (self.dir, self.mode) {
             (MirredDir::Egress, MirredMode::Redirect) => ("egress", "redirect"),
             (MirredDir::Egress, MirredMode::Mirror) => ("egress", "mirror"),

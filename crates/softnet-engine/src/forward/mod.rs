@@ -7,7 +7,7 @@ mod mirred;
 
 pub use bridge::{Bridge, Verdict};
 pub use fdb::{AGEING, Fdb};
-pub use forwarder::{Forwarder, Tables};
+pub(crate) use forwarder::{Entry, Forwarder, Members, Tables};
 pub use mirred::{Actions, MIRRED_DEFER_LIMIT, MIRRED_NEST_LIMIT, Mirred, MirredDir, MirredMode};
 
 #[cfg(all(test, not(miri)))]

@@ -1,5 +1,5 @@
-//! How long an idle worker looks around before it sleeps (the kernel's `haltpoll` governor): as long as that has paid off lately, and not at all
-//! when what it waits for takes long to come.
+//! How long an idle worker busy-polls before it sleeps (the kernel's `haltpoll` governor): as long as
+//! that has paid off lately, and not at all when what it waits for takes long to come.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ const START: Duration = Duration::from_micros(5);
 
 /// Looks between two looks at the clock.
 const LOOKS: usize = 8;
-/// Pauses before each look: about 200 ns. What is looked at is written by others, whom more frequent looks would slow down; and what arrives together is
-/// found together.
+/// Pauses before each look: about 200 ns. What is looked at is written by other threads, which more
+/// frequent looks would slow down; and what arrives together is found together.
 const PAUSES: usize = 8;
 
-/// How long to look around before sleeping.
+/// How long to busy-poll before sleeping.
 #[derive(Debug)]
 pub struct HaltPoll {
     window: Duration,
@@ -22,7 +22,7 @@ pub struct HaltPoll {
 }
 
 impl HaltPoll {
-    /// Looks around for at most `max`; zero: never.
+    /// Busy-polls for at most `max`; zero: never.
     pub fn new(max: Duration) -> HaltPoll {
         HaltPoll {
             window: Duration::ZERO,
@@ -30,14 +30,15 @@ impl HaltPoll {
         }
     }
 
-    /// How long to look around now.
+    /// How long to busy-poll now.
     pub fn window(&self) -> Duration {
         self.window
     }
 
-    /// Looks around for as long as that has paid off lately: until `found` says that there is something to do (true is returned), or until the window is over.
-    /// `rest` is called now and then; it looks at what is costly to look at, and lets others have the CPU.
-    pub fn look_around(
+    /// Polls for as long as that has paid off lately: until `found` says that there is something to
+    /// do (true is returned), or until the window is over. `rest` is called now and then: it looks at
+    /// what is costly to look at, and yields the CPU.
+    pub fn busy_poll(
         &self,
         start: Time,
         clock: &Clock,
@@ -64,7 +65,7 @@ impl HaltPoll {
         }
     }
 
-    /// The worker was idle for `idle` until something came, looking around included.
+    /// The worker was idle for `idle` until something came, busy polling included.
     pub fn was_idle(&mut self, idle: Duration) {
         if idle > self.max {
             self.window = Duration::ZERO;

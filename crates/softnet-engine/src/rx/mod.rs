@@ -1,7 +1,8 @@
-//! Receiving: workers that poll receive queues within a budget, share packets out to each other, run the transmit queues handed to them, and sleep
-//! when idle.
+//! Receiving: workers that poll receive queues within a budget, steer packets to each other, serve
+//! the transmit queues that bounded runs leave, and sleep when idle.
 
 mod backlog;
+mod command;
 mod flow_limit;
 mod flow_table;
 mod halt_poll;
@@ -14,13 +15,14 @@ mod steer;
 mod worker;
 
 pub use backlog::{BACKLOG_LIMIT, Backlog, BacklogOwner, MAX_BACKLOG, Mark};
+pub(crate) use command::{COMMANDS, Command, Event, View};
 pub use flow_table::FlowTable;
 pub use halt_poll::HaltPoll;
-pub use napi::{BUDGET, Napi, WEIGHT};
+pub(crate) use napi::Napi;
+pub use napi::{BUDGET, WEIGHT};
 pub use sleep::Sleep;
 pub use source::{CountDrop, DeviceCounters, DeviceDrops, Polled, RxQueue};
 pub(crate) use stats::Shared as WorkerShared;
 pub use stats::WorkerStats;
 pub use steer::{Rfs, SteeringSpec};
-pub(crate) use worker::{COMMANDS, Gone, Parts as WorkerParts, Worker};
-pub use worker::{Command, Peers, Port};
+pub(crate) use worker::{Parts as WorkerParts, Worker};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::steer::Steering;
-use super::{COMMANDS, CountDrop, FlowTable, Gone, RxQueue, SteeringSpec};
+use super::{CountDrop, FlowTable, RxQueue, SteeringSpec};
 use crate::Device;
 use softnet::mem::PacketList;
 use softnet::stats::DropReason;
@@ -28,20 +28,25 @@ struct Polling<Q> {
 
 /// A receive queue and the device it belongs to.
 ///
-/// INV-RX-10: whoever holds the claim polls, and forwards what it got before it lets go, so that packets of one queue stay in
-/// order whichever worker polls it.
+/// INV-RX-10: the thread that holds the claim polls, and forwards what it got before it lets go, so
+/// that packets of one queue stay in order whichever worker polls it.
+///
+/// Closing and steering wait for the claim. They are carried out by the worker that watches the
+/// queue, between two of its own polls. Another worker claims the queue only while that one sleeps,
+/// for one poll, so the wait is for the end of one such poll.
 #[derive(Debug)]
-pub struct Napi<Q, R> {
+pub(crate) struct Napi<Q, R> {
     queue: RunState<Polling<Q>>,
     device: Arc<Device<R>>,
-    /// Index of the port.
+    /// Number of the port.
     port: u16,
-    /// Which of the port's devices the queue belongs to.
-    generation: u32,
-    /// Number of the worker that watches the queue.
+    /// Which opening of the port the queue belongs to.
+    opened: u32,
+    /// The worker that watches the queue.
     worker: usize,
-    /// Its notifier.
-    owner: Arc<Notifier>,
+    notifier: Arc<Notifier>,
+    /// Where consumers of flows are recorded.
+    flows: Arc<FlowTable>,
 }
 
 /// Notes the drops of one poll, to be counted at its end.
@@ -69,15 +74,13 @@ pub(super) struct Work {
 }
 
 impl<Q: RxQueue, R: TxRing> Napi<Q, R> {
-    /// A queue of device number `generation` of port `port`, watched by worker number `worker`,
-    /// whose notifier is `owner`.
-    pub fn new(
+    /// A queue of a port and opening, watched by a worker with this notifier.
+    pub(crate) fn new(
         queue: Q,
         device: Arc<Device<R>>,
-        port: u16,
-        generation: u32,
-        worker: usize,
-        owner: Arc<Notifier>,
+        (port, opened): (u16, u32),
+        (worker, notifier): (usize, Arc<Notifier>),
+        flows: Arc<FlowTable>,
     ) -> Self {
         Napi {
             queue: RunState::new(Polling {
@@ -86,17 +89,18 @@ impl<Q: RxQueue, R: TxRing> Napi<Q, R> {
             }),
             device,
             port,
-            generation,
+            opened,
             worker,
-            owner,
+            notifier,
+            flows,
         }
     }
 
-    pub(super) fn owner(&self) -> &Arc<Notifier> {
-        &self.owner
+    pub(super) fn notifier(&self) -> &Arc<Notifier> {
+        &self.notifier
     }
 
-    pub(crate) fn owner_index(&self) -> usize {
+    pub(crate) fn worker(&self) -> usize {
         self.worker
     }
 
@@ -108,15 +112,12 @@ impl<Q: RxQueue, R: TxRing> Napi<Q, R> {
         self.port
     }
 
-    /// What is told when the device is gone.
-    pub(super) fn gone(&self) -> Gone {
-        Gone {
-            port: self.port,
-            generation: self.generation,
-        }
+    pub(super) fn opened(&self) -> u32 {
+        self.opened
     }
 
-    /// The right to poll, for the owner. If another worker has it, that one looks once more before it lets go.
+    /// The right to poll, for the owner. If another worker has it, that one notifies the owner when
+    /// it lets go.
     pub(super) fn claim(&self) -> Option<Claim<'_, Q, R>> {
         Some(Claim {
             napi: self,
@@ -132,36 +133,29 @@ impl<Q: RxQueue, R: TxRing> Napi<Q, R> {
         })
     }
 
-    /// Calls `f` while nobody polls, and calls the owner if it came by meanwhile. Waits while the
-    /// queue is polled: control path only.
+    /// Calls `f` while no other thread polls.
     fn with<T>(&self, f: impl FnOnce(&mut Polling<Q>) -> T) -> T {
         let mut polling = self.queue.begin_slow();
         let result = f(&mut polling);
-        let mut missed = false;
+        // An event missed here can only be the caller's own, and it polls next.
         while let Err(again) = polling.end() {
             polling = again;
-            missed = true;
-        }
-        if missed {
-            self.owner.notify(COMMANDS);
         }
         result
     }
 
-    /// Calls `look` with the queue, unless it is closed. Control path only, as
-    /// [`with`](Napi::with).
+    /// Calls `look` with the queue, unless it is closed.
     pub(super) fn with_queue<T>(&self, look: impl FnOnce(&Q) -> T) -> Option<T> {
         self.with(|polling| polling.queue.as_ref().map(look))
     }
 
-    /// Closes the queue. Control path only, as [`with`](Napi::with).
+    /// Closes the queue.
     pub(super) fn close(&self) -> Option<Q> {
         self.with(|polling| polling.queue.take())
     }
 
-    /// Steers by `spec` from now on; packets of a flow stay in order. `table` knows consumers.
-    /// Control path only, as [`with`](Napi::with).
-    pub(crate) fn set_steering(&self, spec: &SteeringSpec, table: &Arc<FlowTable>) {
+    /// Steers by `spec` from now on; packets of a flow stay in order.
+    pub(crate) fn set_steering(&self, spec: &SteeringSpec) {
         self.with(|polling| {
             if polling.steering.is_none() && *spec == SteeringSpec::default() {
                 return;
@@ -169,7 +163,7 @@ impl<Q: RxQueue, R: TxRing> Napi<Q, R> {
             // Kept once it is there, for flows that are still elsewhere.
             polling
                 .steering
-                .get_or_insert_with(|| Steering::new(self.worker as u16, table.clone()))
+                .get_or_insert_with(|| Steering::new(self.worker as u16, self.flows.clone()))
                 .set(spec);
         });
     }
@@ -183,7 +177,8 @@ pub(super) struct Claim<'a, Q, R> {
 }
 
 impl<Q: RxQueue, R: TxRing> Claim<'_, Q, R> {
-    /// Receives up to `budget` wire packets (and what the last frame has beyond that) into `out`, counts and stamps them.
+    /// Receives up to `budget` wire packets (and what the last frame has beyond that) into `out`,
+    /// counts and stamps them.
     pub(super) fn poll(&mut self, budget: usize, now: Time, out: &mut PacketList) -> Work {
         let napi = self.napi;
         let Some(queue) = &mut self.queue.queue else {
@@ -213,7 +208,7 @@ impl<Q: RxQueue, R: TxRing> Claim<'_, Q, R> {
         }
     }
 
-    /// How packets are shared out to workers, if they are.
+    /// How packets are steered to workers, if they are.
     pub(super) fn steering(&mut self) -> Option<&mut Steering> {
         self.queue.steering.as_mut()
     }
@@ -222,44 +217,5 @@ impl<Q: RxQueue, R: TxRing> Claim<'_, Q, R> {
     #[must_use = "if true, poll again"]
     pub(super) fn end(self) -> bool {
         self.queue.end().is_err()
-    }
-}
-
-#[cfg(all(test, not(miri)))]
-mod tests {
-    use super::*;
-    use crate::testing::FedQueue;
-    use softnet::testing::{NoWake, ScriptedRing, pool};
-    use softnet::tx::{DeviceConfig, Features, TxPolicy};
-    use softnet_tc::QdiscSpec;
-
-    /// An owner that comes by while the control path has the queue is turned away, and called
-    /// again.
-    #[test]
-    fn an_owner_turned_away_by_the_control_path_is_called() {
-        let config = DeviceConfig {
-            name: "a".into(),
-            features: Features::default(),
-            policy: TxPolicy::default(),
-        };
-        let bell = Arc::new(Notifier::new(64, Arc::new(NoWake)));
-        let homes = [(bell.clone(), 1)];
-        let ring = ScriptedRing::new().0;
-        let pool = pool(8);
-        let qdiscs = QdiscSpec::default().instances(1, &pool).unwrap();
-        let device = Device::new(config, vec![ring], qdiscs, &pool, &homes);
-        let napi = Napi::new(FedQueue::default(), Arc::new(device), 0, 0, 0, bell.clone());
-        assert_eq!(napi.with_queue(|_| 7), Some(7));
-        assert!(bell.is_quiet(), "nobody came by");
-        let turned_away = napi.with_queue(|_| napi.claim().is_none());
-        assert_eq!(turned_away, Some(true));
-        let mut rung = Vec::new();
-        bell.take(|bell| rung.push(bell));
-        assert_eq!(rung, [COMMANDS]);
-        let claim = napi.claim().expect("nobody polls");
-        assert!(
-            !claim.end(),
-            "what was missed is forgotten when it was told"
-        );
     }
 }

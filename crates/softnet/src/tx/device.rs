@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use arc_swap::ArcSwapOption;
+use arc_swap::{ArcSwap, ArcSwapOption};
 
 use super::Features;
 use super::notifier::Notifier;
@@ -176,7 +176,7 @@ pub(super) mod uses {
 /// device.
 #[derive(Debug)]
 pub struct Device<R, Q> {
-    name: String,
+    name: ArcSwap<String>,
     pub(super) queues: Box<[TxQueue<R, Q>]>,
     /// See [`set_buffer_quota`](Device::set_buffer_quota); the largest number for none.
     buffer_quota: AtomicU64,
@@ -238,7 +238,7 @@ impl<R: TxRing, Q: Qdisc> Device<R, Q> {
             selector.set(map);
         }
         Device {
-            name: config.name,
+            name: ArcSwap::from_pointee(config.name),
             queues: queues.into_boxed_slice(),
             buffer_quota: AtomicU64::new(u64::MAX),
             active: AtomicUsize::new(active),
@@ -258,8 +258,13 @@ impl<R: TxRing, Q: Qdisc> Device<R, Q> {
     }
 
     /// The device's name.
-    pub fn name(&self) -> &str {
-        &self.name
+    pub fn name(&self) -> Arc<String> {
+        self.name.load_full()
+    }
+
+    /// Gives the device another name.
+    pub fn rename(&self, name: String) {
+        self.name.store(Arc::new(name));
     }
 
     /// Says where packets go that actions have arrive at this device. Once.

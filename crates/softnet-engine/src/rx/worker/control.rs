@@ -3,9 +3,9 @@
 use std::io;
 use std::sync::Arc;
 
-use super::{COMMANDS, Command, Slot, Worker};
+use super::{Slot, Worker};
+use crate::rx::command::{COMMANDS, Command, View};
 use crate::rx::{Napi, RxQueue, Sleep, WEIGHT};
-use softnet::mem::Pool;
 use softnet::time::Time;
 use softnet::tx::TxRing;
 
@@ -14,31 +14,29 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
     pub(super) fn obey(&mut self) -> bool {
         while let Ok(command) = self.commands.try_recv() {
             match command {
+                Command::View(view) => self.use_view(view),
                 Command::AddRx(napi, watched) => {
                     // The other side may have given up waiting.
                     let _ = watched.send(self.add(napi));
                 }
-                Command::Peers(peers) => self.peers = peers,
-                Command::RemoveRx(port) => {
+                Command::RemoveRx(opened) => {
                     for index in 0..self.napis.len() {
-                        if self.napis[index]
-                            .as_ref()
-                            .is_some_and(|n| n.napi.port() == port)
-                        {
+                        let slot = self.napis[index].as_ref();
+                        if slot.is_some_and(|slot| slot.napi.opened() == opened) {
                             self.remove(index);
                         }
                     }
                 }
-                Command::AddTx(token, port) => {
-                    if self.queues.len() <= token {
-                        self.queues.resize_with(token + 1, || None);
-                        self.timers.resize(token + 1, Time::MAX);
+                Command::Steer(napi, spec) => napi.set_steering(&spec),
+                Command::SetTx(event, queue) => {
+                    if self.queues.len() <= event {
+                        self.queues.resize_with(event + 1, || None);
+                        self.timers.resize(event + 1, Time::MAX);
                     }
-                    self.queues[token] = Some(port);
-                    self.run_queue(token, self.clock.now());
+                    self.queues[event] = queue;
+                    self.timers[event] = Time::MAX;
+                    self.run_queue(event, self.clock.now());
                 }
-                Command::Pools(pools) => self.use_pools(pools),
-                Command::Forward(forwarder) => self.forwarder = forwarder,
                 Command::Sync(done) => {
                     self.flush_backlog();
                     self.publish();
@@ -51,17 +49,19 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
         true
     }
 
-    /// Becomes a home of these pools: one that wakes when it sleeps and much has come. What it still has of a pool that is not among them can be taken by who needs it,
-    /// and goes when the thread exits.
-    pub(super) fn use_pools(&mut self, pools: Arc<[Pool]>) {
-        for pool in &pools[..] {
+    /// Becomes an owner of the view's pools: one that wakes when it sleeps and much was freed to it.
+    /// What it still has of a pool that is not among them can be taken by a thread that needs it, and
+    /// goes when the thread exits.
+    pub(super) fn use_view(&mut self, view: Arc<View<Q, R>>) {
+        for pool in &view.pools {
             let notifier = self.shared.notifier.clone();
             pool.set_waker(move || notifier.notify(COMMANDS));
         }
-        self.pools = pools;
+        self.view = view;
     }
 
-    /// Works off what is in the backlog now, whatever arrives meanwhile (the kernel's `flush_backlog` drops it).
+    /// Processes what is in the backlog now, whatever arrives meanwhile (the kernel's `flush_backlog`
+    /// drops it).
     fn flush_backlog(&mut self) {
         let mark = self.shared.backlog.mark();
         while !self.backlog.is_empty() && !self.shared.backlog.passed(mark) {
@@ -70,11 +70,8 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
     }
 
     fn add(&mut self, napi: Arc<Napi<Q, R>>) -> io::Result<()> {
-        let index = self
-            .napis
-            .iter()
-            .position(Option::is_none)
-            .unwrap_or(self.napis.len());
+        let free = self.napis.iter().position(Option::is_none);
+        let index = free.unwrap_or(self.napis.len());
         let sleeper = &mut self.sleeper;
         let watched = napi.with_queue(|queue| {
             let fd = queue.fd();
@@ -88,15 +85,13 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
                 return Err(error);
             }
         }
-        let slot = Some(Slot {
+        if free.is_none() {
+            self.napis.push(None);
+        }
+        self.napis[index] = Some(Slot {
             napi,
             scheduled: false,
         });
-        if index == self.napis.len() {
-            self.napis.push(slot);
-        } else {
-            self.napis[index] = slot;
-        }
         self.schedule(index);
         Ok(())
     }

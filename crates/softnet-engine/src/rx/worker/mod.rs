@@ -1,72 +1,38 @@
-//! The worker: one thread's poll loop over its receive queues, its backlog, its transmit queues' leftovers and their timers.
+//! The worker: one thread's poll loop over its receive queues, its backlog, the transmit queues that
+//! bounded runs leave, and their timers.
 //!
-//! A round polls scheduled queues in turn, [`WEIGHT`](super::WEIGHT) packets each, until [`BUDGET`](super::BUDGET) packets were handled; a queue that had more goes
-//! to the end of the line (INV-RX-7: a flooding port does not starve another). The [backlog](Backlog) is one of the queues. Then the workers that
-//! were handed packets are woken, and transmit queues served whose bell rang or whose time has come. With nothing to do the worker looks around
-//! for a while, if that has paid off lately ([`HaltPoll`]), and then sleeps until a queue is readable, a bell rings, its backlog is pushed to or a timer is due.
+//! A round polls scheduled queues in turn, [`WEIGHT`](super::WEIGHT) packets each, until
+//! [`BUDGET`](super::BUDGET) packets were handled; a queue that had more goes to the end of the line
+//! (INV-RX-7: a flooding port does not starve another). The [backlog](super::Backlog) is one of the
+//! queues. Then the workers that packets were steered to are woken, and transmit queues served whose
+//! event is set or whose time has come. With nothing to do the worker busy-polls for a while, if that
+//! has paid off lately ([`HaltPoll`]), and then sleeps until a queue is readable, an event is set, its
+//! backlog is pushed to or a timer is due.
 
 mod control;
 mod poll;
 
 use std::collections::VecDeque;
-use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
 
+use super::command::{COMMANDS, Command, Event, TxPort, View};
 use super::halt_poll::HaltPoll;
 use super::handover::HandOver;
 use super::stats::{Own, Shared};
 use super::{BacklogOwner, Napi, RxQueue, Sleep};
-use crate::Device;
-use crate::forward::Forwarder;
 use softnet::mem::Pool;
 use softnet::time::{Clock, Time};
 use softnet::tx::{RUN_QUOTA, TxRing};
 
-/// A round also ends after this time (`netdev_budget_usecs`), and a busy worker looks at queues that are not scheduled this often.
+/// A round also ends after this time (`netdev_budget_usecs`), and a busy worker looks at queues that
+/// are not scheduled this often.
 const ROUND: Duration = Duration::from_micros(100);
 
-/// After a sleep of this length the worker looks for the answer to what it sends at once; traffic is sparse then.
+/// After a sleep of this length the worker polls for the reply to what it sends; traffic is sparse
+/// then.
 const REST: Duration = Duration::from_micros(500);
-
-/// Bell number by which a worker is told to look at its commands. Transmit queues use the others.
-pub(crate) const COMMANDS: usize = 0;
-
-/// A transmit queue that the worker serves: the device and the index of its queue.
-pub type Port<R> = (Arc<Device<R>>, usize);
-
-/// The receive queues of every port.
-pub type Peers<Q, R> = Vec<Vec<Arc<Napi<Q, R>>>>;
-
-/// A change to what a worker does, made by the worker itself between two rounds.
-#[derive(Debug)]
-pub enum Command<Q, R> {
-    /// Polls one more receive queue, and says whether it can be waited for; if not, it is closed.
-    AddRx(Arc<Napi<Q, R>>, Sender<io::Result<()>>),
-    /// The receive queues of every port, by port.
-    Peers(Arc<Peers<Q, R>>),
-    /// Stops polling the queues of this port and closes them.
-    RemoveRx(u16),
-    /// Serves transmit queue `token`.
-    AddTx(usize, Port<R>),
-    /// The pools that the ports' packets come from, in the place of those told before.
-    Pools(Arc<[Pool]>),
-    /// Forwards by these tables from now on.
-    Forward(Forwarder<R>),
-    /// Answers when all commands before it have been carried out.
-    Sync(Sender<()>),
-    /// Ends the thread.
-    Stop,
-}
-
-/// The device behind a port's queue is gone.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Gone {
-    pub(crate) port: u16,
-    /// Which of the port's devices it was.
-    pub(crate) generation: u32,
-}
 
 /// What a worker is given when it is made.
 #[derive(Debug)]
@@ -77,13 +43,12 @@ pub(crate) struct Parts<Q, R, S> {
     pub(crate) workers: Arc<[Arc<Shared>]>,
     pub(crate) backlog: BacklogOwner,
     pub(crate) commands: Receiver<Command<Q, R>>,
-    /// Tells the engine which port's device is gone.
-    pub(crate) gone: Sender<Gone>,
+    /// Reports to the control path.
+    pub(crate) reports: Sender<Event>,
     pub(crate) sleeper: S,
     pub(crate) clock: Clock,
-    /// Where packets come from: the worker's thread is a home of each.
-    pub(crate) pools: Arc<[Pool]>,
-    /// How long it may look around before it sleeps.
+    pub(crate) view: Arc<View<Q, R>>,
+    /// How long it may busy-poll before it sleeps.
     pub(crate) busy_poll: Duration,
 }
 
@@ -102,28 +67,25 @@ pub(crate) struct Worker<Q, R, S> {
     hand_over: HandOver,
     backlog: BacklogOwner,
     commands: Receiver<Command<Q, R>>,
-    gone: Sender<Gone>,
+    reports: Sender<Event>,
     sleeper: S,
     clock: Clock,
-    /// Where packets come from. Each is looked into every round, so that no buffer waits for this worker to allocate.
-    pools: Arc<[Pool]>,
-    forwarder: Forwarder<R>,
+    view: Arc<View<Q, R>>,
     napis: Vec<Option<Slot<Q, R>>>,
-    peers: Arc<Peers<Q, R>>,
     /// Indices of scheduled queues, in the order of polling; [`BACKLOG`] for the backlog.
     poll_list: VecDeque<usize>,
     /// The backlog is on the poll list.
     backlog_scheduled: bool,
     /// Queues without a file to wait for, polled every round.
     unwatched: Vec<usize>,
-    /// Transmit queues by token.
-    queues: Vec<Option<Port<R>>>,
+    /// Transmit queues by event.
+    queues: Vec<Option<TxPort<R>>>,
     /// When each transmit queue wants to be run again.
     timers: Vec<Time>,
     /// The earliest of `timers`, or earlier.
     due: Time,
-    /// Bells taken in this round.
-    rung: Vec<usize>,
+    /// Events taken in this round.
+    taken: Vec<usize>,
     halt_poll: HaltPoll,
     /// This round is the first after a long sleep.
     rested: bool,
@@ -142,20 +104,18 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
             hand_over: HandOver::new(parts.index, parts.workers),
             backlog: parts.backlog,
             commands: parts.commands,
-            gone: parts.gone,
+            reports: parts.reports,
             sleeper: parts.sleeper,
             clock: parts.clock,
-            pools: parts.pools,
-            forwarder: Forwarder::default(),
+            view: parts.view,
             napis: Vec::new(),
-            peers: Arc::default(),
             poll_list: VecDeque::new(),
             backlog_scheduled: false,
             unwatched: Vec::new(),
             queues: Vec::new(),
             timers: Vec::new(),
             due: Time::MAX,
-            rung: Vec::new(),
+            taken: Vec::new(),
             halt_poll: HaltPoll::new(parts.busy_poll),
             rested: false,
             looked: Time::ZERO,
@@ -166,17 +126,18 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
     /// Works until told to stop.
     pub(crate) fn run(mut self) {
         let mut ready = Vec::new();
-        self.use_pools(self.pools.clone());
+        self.use_view(self.view.clone());
         self.own.started = self.clock.now().nanos();
         loop {
-            self.pools.iter().for_each(Pool::poll_home);
+            // So that no buffer waits for this worker to allocate.
+            self.view.pools.iter().for_each(Pool::poll_home);
             let mut now = self.clock.now();
             self.own.rounds += 1;
             let frames = self.poll_round(now);
             if frames > 0 {
                 now = self.clock.now();
             }
-            if !self.ring_round(now) {
+            if !self.event_round(now) {
                 return;
             }
             self.timer_round(now);
@@ -204,30 +165,30 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
         }
     }
 
-    /// Transmit queues whose bell rang (the kernel's `net_tx_action`), and commands. False: stop.
-    fn ring_round(&mut self, now: Time) -> bool {
+    /// Transmit queues whose event is set (the kernel's `net_tx_action`), and commands. False: stop.
+    fn event_round(&mut self, now: Time) -> bool {
         let mut go_on = true;
-        let mut rung = std::mem::take(&mut self.rung);
-        self.shared.notifier.take(|bell| rung.push(bell));
-        for bell in rung.drain(..) {
-            if bell == COMMANDS {
+        let mut taken = std::mem::take(&mut self.taken);
+        self.shared.notifier.take(|event| taken.push(event));
+        for event in taken.drain(..) {
+            if event == COMMANDS {
                 go_on &= self.obey();
             } else {
-                self.run_queue(bell, now);
+                self.run_queue(event, now);
             }
         }
-        self.rung = rung;
+        self.taken = taken;
         go_on
     }
 
-    fn run_queue(&mut self, token: usize, now: Time) {
-        let Some(Some((device, queue))) = self.queues.get(token) else {
+    fn run_queue(&mut self, event: usize, now: Time) {
+        let Some(Some((device, queue))) = self.queues.get(event) else {
             return;
         };
         let again = device
             .run_from_worker(*queue, RUN_QUOTA, now)
             .unwrap_or(Time::MAX);
-        self.timers[token] = again;
+        self.timers[event] = again;
         self.due = self.due.min(again);
     }
 
@@ -237,15 +198,15 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
             return;
         }
         self.due = Time::MAX;
-        for token in 0..self.timers.len() {
-            if self.timers[token] <= now {
-                self.run_queue(token, now);
+        for event in 0..self.timers.len() {
+            if self.timers[event] <= now {
+                self.run_queue(event, now);
             }
-            self.due = self.due.min(self.timers[token]);
+            self.due = self.due.min(self.timers[event]);
         }
     }
 
-    /// Looks around and sleeps, until there is something to do.
+    /// Busy-polls and sleeps, until there is something to do.
     fn idle(&mut self, ready: &mut Vec<usize>) {
         // Read again: running queues takes time, by which the worker would wake too late.
         let start = self.clock.now();
@@ -255,11 +216,12 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
         } else {
             Some(Time::ZERO)
         };
-        if until.is_none_or(|until| until > start) && self.look_around(start, until, ready) {
+        if until.is_none_or(|until| until > start) && self.busy_poll(start, until, ready) {
             return;
         }
-        if !self.pools.iter().all(Pool::prepare_sleep) {
-            // Buffers came home meanwhile. What is prepared already is undone when the next round looks for them.
+        if !self.view.pools.iter().all(Pool::prepare_sleep) {
+            // Buffers were freed to this thread. The next round takes them, and undoes what is
+            // prepared.
             return;
         }
         let now = self.clock.now();
@@ -281,13 +243,14 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
         self.looked = woke;
     }
 
-    /// Busy polling: looks for something to do for as long as that has paid off. True: there is something, or `until` has come.
-    fn look_around(&mut self, start: Time, until: Option<Time>, ready: &mut Vec<usize>) -> bool {
+    /// Looks for something to do for as long as that has paid off. True: there is something, or
+    /// `until` has come.
+    fn busy_poll(&mut self, start: Time, until: Option<Time>, ready: &mut Vec<usize>) -> bool {
         if self.halt_poll.window().is_zero() {
             return false;
         }
         let (sleeper, clock, shared) = (&mut self.sleeper, &self.clock, &self.shared);
-        let found = self.halt_poll.look_around(
+        let found = self.halt_poll.busy_poll(
             start,
             clock,
             || !shared.backlog.is_empty() || !shared.notifier.is_quiet(),

@@ -1,18 +1,21 @@
-//! The polls of a round: receive queues, the backlog, and the queue where the answer to a lone packet arrives.
+//! The polls of a round: receive queues, the backlog, and the queue where the reply to a lone packet
+//! arrives.
 
 use std::sync::Arc;
 
-use super::{BACKLOG, COMMANDS, ROUND, Worker};
+use super::{BACKLOG, ROUND, Worker};
+use crate::rx::command::{COMMANDS, Event};
 use crate::rx::{BUDGET, RxQueue, Sleep, WEIGHT};
 use softnet::mem::PacketList;
 use softnet::time::Time;
 use softnet::tx::TxRing;
 
-/// Frames of a poll after which the answer may be looked for.
+/// Frames of a poll after which the reply may be polled for.
 const FEW: usize = 2;
 
 impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
-    /// NAPI: polls scheduled queues until none is left or the budget is used up, and wakes who was handed packets. Returns the wire packets handled.
+    /// NAPI: polls scheduled queues until none is left or the budget is used up, and wakes the workers
+    /// that packets were steered to. Returns the wire packets handled.
     pub(super) fn poll_round(&mut self, start: Time) -> usize {
         let mut done = 0;
         let mut now = start;
@@ -33,7 +36,7 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
             // One frame may stand for more than is left.
             done = (done + packets).min(BUDGET);
             if packets >= WEIGHT / 2 {
-                // Who is woken at the end of a round must not wait for those who are given way to.
+                // Workers that are to be woken must not wait for the threads that run now.
                 self.hand_over.kick();
                 self.sleeper.give_way();
             }
@@ -74,15 +77,17 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
         self.own.processed += frames as u64;
         let mut to = None;
         if !packets.is_empty() {
-            to = self
-                .forwarder
-                .forward(napi.device(), napi.port(), packets, now);
+            let forwarder = &self.view.forwarder;
+            to = forwarder.forward(napi.device(), napi.port(), packets, now);
         }
         work.more |= claim.end();
         if work.gone {
             self.remove(index);
-            // Nobody listens any more: the engine is being stopped.
-            let _ = self.gone.send(napi.gone());
+            // It fails only if the engine is being dropped.
+            let _ = self.reports.send(Event::Gone {
+                port: napi.port(),
+                opened: napi.opened(),
+            });
         } else if work.more {
             self.schedule(index);
         }
@@ -90,13 +95,13 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
             && work.frames <= FEW
             && let Some(to) = to
         {
-            self.look_ahead(to, now);
+            self.poll_reply(to, now);
         }
         work.packets
     }
 
-    /// Works on the backlog, and on what arrives there meanwhile, until it is empty or the quota of wire packets is used up (INV-RX-6; the kernel's
-    /// `process_backlog`). Returns the wire packets processed.
+    /// Processes the backlog, and what arrives there meanwhile, until it is empty or the quota of wire
+    /// packets is used up (INV-RX-6; the kernel's `process_backlog`). Returns the wire packets.
     pub(super) fn poll_backlog(&mut self, quota: usize, now: Time) -> usize {
         self.backlog_scheduled = false;
         // Others do not wait for this worker's own work.
@@ -131,21 +136,22 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
     }
 
     fn forward_run(&self, port: u16, run: PacketList, now: Time) {
-        // Steering starts only when every worker knows the port.
-        let napis = self.peers.get(usize::from(port));
-        debug_assert!(napis.is_some(), "steered before the port was known");
-        if let Some(device) = self.forwarder.device(port) {
-            self.forwarder.forward(device, port, run, now);
+        let forwarder = &self.view.forwarder;
+        match forwarder.device(port) {
+            Some(device) => drop(forwarder.forward(device, port, run, now)),
+            None => forwarder.drop_orphans(run),
         }
     }
 
-    /// A TAP device's stack may have answered within the write, and the worker of that port takes a wake-up from another CPU to come by: if it sleeps,
-    /// this worker polls the queue, once. Only when traffic is sparse, and only where the answer has one queue to arrive at.
-    fn look_ahead(&mut self, port: u16, now: Time) {
-        let Some([napi]) = self.peers.get(usize::from(port)).map(|napis| &napis[..]) else {
+    /// A TAP device's stack may have replied within the write, and the worker of that port is woken
+    /// late if it takes a wake-up from another CPU: if it sleeps, this worker polls the queue, once.
+    /// Only when traffic is sparse, and only where the reply has one queue to arrive at.
+    fn poll_reply(&mut self, port: u16, now: Time) {
+        let view = self.view.clone();
+        let Some([napi]) = view.peers.get(usize::from(port)).map(|napis| &napis[..]) else {
             return;
         };
-        if Arc::ptr_eq(napi.owner(), &self.shared.notifier) || !napi.owner().is_asleep() {
+        if Arc::ptr_eq(napi.notifier(), &self.shared.notifier) || !napi.notifier().is_asleep() {
             return;
         }
         let Some(mut claim) = napi.try_claim() else {
@@ -158,13 +164,13 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
             self.own.looked_ahead += 1;
             self.own.processed += work.frames as u64;
             if !packets.is_empty() {
-                self.forwarder
-                    .forward(napi.device(), napi.port(), packets, now);
+                let forwarder = &view.forwarder;
+                forwarder.forward(napi.device(), napi.port(), packets, now);
             }
         }
         if claim.end() {
-            // The owner came by meanwhile and went: it comes again.
-            napi.owner().notify(COMMANDS);
+            // The owner was turned away meanwhile: it comes again.
+            napi.notifier().notify(COMMANDS);
         }
     }
 }

@@ -1,0 +1,377 @@
+//! The life of ports and bridges while packets flow: every packet is accounted for, flows stay in
+//! order, and nothing is left of what was removed.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use super::state::check_number;
+use super::*;
+use crate::rx::SteeringSpec;
+use crate::testing::{FedQueue, Net, setup};
+use softnet::stats::DropReason;
+use softnet::testing::{Script, ScriptedRing, frame};
+use softnet::wire::EthernetAddress;
+use softnet_tc::TbfSpec;
+
+const BUFFERS: usize = 2048;
+/// Stations behind ports 0 and 1.
+const SENDER: u8 = 10;
+const SINK: u8 = 20;
+/// Changes made while packets flow.
+const ROUNDS: usize = 20;
+
+type Queues = (Vec<FedQueue>, Vec<ScriptedRing>, Vec<Arc<Script>>);
+
+fn queues(count: usize) -> Queues {
+    let rx = (0..count).map(|_| FedQueue::default()).collect();
+    let (tx, scripts) = (0..count).map(|_| ScriptedRing::new()).unzip();
+    (rx, tx, scripts)
+}
+
+/// An engine with two ports that stay, and traffic between them.
+struct Busy {
+    net: Net,
+    bridge: BridgeId,
+}
+
+impl Deref for Busy {
+    type Target = Net;
+
+    fn deref(&self) -> &Net {
+        &self.net
+    }
+}
+
+impl Busy {
+    fn new(workers: usize) -> Busy {
+        let net = Net::with(workers, 2, BUFFERS, EngineConfig::default());
+        let bridge = net.engine.state().bridges[0].as_ref().unwrap().serial;
+        let bridge = BridgeId {
+            engine: net.engine.id,
+            index: 0,
+            serial: bridge,
+        };
+        net.receive(1, [frame(&net.pool, 0, SINK, 60, 0)]);
+        net.wait("the sink", || net.marks(0) == [0]);
+        Busy { net, bridge }
+    }
+
+    fn send(&self, to: u8, mark: u32) {
+        self.receive(0, [frame(&self.pool, to, SENDER, 60, mark)]);
+    }
+
+    /// Sends from port 0 while `change` is made: a flow to the sink behind port 1, and now and then a
+    /// broadcast. The flow arrives whole and in order. Returns how many packets it had.
+    fn while_packets_flow(&self, mut change: impl FnMut(usize)) -> u32 {
+        let (end, sent) = (AtomicBool::new(false), AtomicU32::new(0));
+        let seen = self.marks(1).len();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !end.load(Ordering::Relaxed) {
+                    // What waits is bounded, so that nothing is dropped for want of a buffer.
+                    if self.pool.stats().free < BUFFERS / 2 {
+                        std::thread::yield_now();
+                        continue;
+                    }
+                    for _ in 0..8 {
+                        let n = sent.fetch_add(1, Ordering::Relaxed) + 1;
+                        self.send(SINK, n);
+                    }
+                    self.send(0, u32::MAX);
+                }
+            });
+            // Also if a change panics.
+            let _end = End(&end);
+            for round in 0..ROUNDS {
+                let before = sent.load(Ordering::Relaxed);
+                change(round);
+                self.wait("packets", || sent.load(Ordering::Relaxed) > before + 16);
+            }
+        });
+        let sent = sent.load(Ordering::Relaxed);
+        let flow = || -> Vec<u32> {
+            let marks = self.marks(1);
+            let new = marks[seen..].iter();
+            new.copied().filter(|&mark| mark != u32::MAX).collect()
+        };
+        self.wait("the flow", || flow().len() == sent as usize);
+        assert!(flow().is_sorted(), "overtaken");
+        sent
+    }
+}
+
+/// Ends the traffic.
+struct End<'a>(&'a AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A tbf that lets hardly anything pass, so that packets are queued.
+fn slow() -> QdiscSpec {
+    QdiscSpec::Tbf(TbfSpec {
+        rate: 1000,
+        burst: 2000,
+        limit: 10_000,
+        ..TbfSpec::default()
+    })
+}
+
+/// Ports come and go, with packets queued and steered packets in backlogs. What they counted stays
+/// in the sums, their queues are closed, and their names and numbers are used again.
+#[test]
+fn ports_come_and_go_while_packets_flow() {
+    for workers in [1, 3] {
+        let net = Busy::new(workers);
+        let mut earlier = Vec::new();
+        net.while_packets_flow(|round| {
+            let (rx, tx, scripts) = queues(1 + round % 3);
+            let feeds = rx.clone();
+            let setup = PortSetup {
+                qdisc: if round % 2 == 0 {
+                    slow()
+                } else {
+                    QdiscSpec::default()
+                },
+                ..setup("c", rx, tx)
+            };
+            let port = net.engine.add_port(setup).unwrap();
+            assert_eq!(port.index, 2, "the number is used again");
+            assert!(!earlier.contains(&port));
+            let steering = SteeringSpec {
+                rps: (0..workers).collect(),
+                ..SteeringSpec::default()
+            };
+            net.engine.set_steering(port, &steering).unwrap();
+            net.engine.join(net.bridge, &[port]).unwrap();
+            for feed in &feeds {
+                let packets = (0..50).map(|n| frame(&net.pool, SINK, 30 + n, 60, u32::MAX));
+                feed.feed().packets.extend(packets);
+            }
+            net.wait("a broadcast", || {
+                scripts.iter().any(|script| !script.marks().is_empty())
+            });
+            let counted = net.engine.remove_port(port).unwrap();
+            assert_eq!(counted.queued, 0);
+            assert!(counted.tx_packets > 0);
+            assert!(feeds.iter().all(FedQueue::is_closed));
+            assert!(scripts.iter().all(|script| Arc::strong_count(script) == 1));
+            assert!(matches!(
+                net.engine.remove_port(port),
+                Err(EngineError::NoSuchPort)
+            ));
+            earlier.push(port);
+        });
+        let state = net.engine.state();
+        let events = state.workers.iter().flat_map(|w| &w.events);
+        assert_eq!(events.filter(|used| **used).count(), workers + 2);
+        drop(state);
+        let stats = net.net.stop();
+        assert_eq!(stats.ports.len(), 2);
+        assert!(stats.removed.tx_packets >= ROUNDS as u64);
+    }
+}
+
+/// A port that joins gets broadcasts, one that leaves gets none, and its addresses are forgotten.
+#[test]
+fn ports_join_and_leave_while_packets_flow() {
+    for workers in [1, 2] {
+        let net = Busy::new(workers);
+        let (rx, tx, scripts) = queues(1);
+        let feed = rx[0].clone();
+        let port = net.engine.add_port(setup("c", rx, tx)).unwrap();
+        let station = EthernetAddress([2, 0, 0, 0, 0, 30]);
+        let known = || {
+            let state = net.engine.state();
+            let bridge = state.bridges[0].as_ref().unwrap().bridge.clone();
+            bridge.fdb().lookup(station, net.engine.clock.now())
+        };
+        net.while_packets_flow(|_| {
+            net.engine.join(net.bridge, &[port]).unwrap();
+            assert!(matches!(
+                net.engine.join(net.bridge, &[port]),
+                Err(EngineError::InBridge(name)) if name == "c"
+            ));
+            let before = scripts[0].marks().len();
+            let packet = frame(&net.pool, SINK, 30, 60, u32::MAX);
+            feed.feed().packets.push_back(packet);
+            net.wait("a broadcast", || scripts[0].marks().len() > before);
+            net.wait("the station", || known() == Some(2));
+            net.engine.leave(port).unwrap();
+            assert_eq!(known(), None);
+            let before = scripts[0].marks().len();
+            net.send(0, u32::MAX);
+            net.wait("the broadcast", || net.feed(0).packets.is_empty());
+            assert_eq!(scripts[0].marks().len(), before);
+            assert!(matches!(
+                net.engine.leave(port),
+                Err(EngineError::NotInBridge(name)) if name == "c"
+            ));
+        });
+        net.net.stop();
+    }
+}
+
+/// More queues and fewer, with packets queued: counters go on, the qdisc is of the same kind, steering
+/// and actions stay.
+#[test]
+fn queues_grow_and_shrink_while_packets_flow() {
+    for workers in [1, 2] {
+        let net = Busy::new(workers);
+        let (rx, tx, _) = queues(1);
+        let port = net.engine.add_port(PortSetup {
+            qdisc: slow(),
+            ..setup("c", rx, tx)
+        });
+        let port = port.unwrap();
+        let (rx, tx, copies) = queues(1);
+        let monitor = net.engine.add_port(setup("monitor", rx, tx)).unwrap();
+        let mirror = |to| MirredSpec {
+            mode: MirredMode::Mirror,
+            dir: MirredDir::Egress,
+            to,
+        };
+        net.engine.set_actions(port, &[mirror(monitor)]).unwrap();
+        net.engine.join(net.bridge, &[port]).unwrap();
+        let mut sent = 0;
+        net.while_packets_flow(|round| {
+            let (rx, tx, scripts) = queues(1 + round % 4);
+            let feeds = rx.clone();
+            net.engine.replace(port, rx, tx).unwrap();
+            net.engine.set_qdisc(port, &QdiscSpec::default()).unwrap();
+            net.wait("a broadcast", || {
+                scripts.iter().any(|script| !script.marks().is_empty())
+            });
+            net.engine.set_qdisc(port, &slow()).unwrap();
+            let before = copies[0].marks().len();
+            net.wait("a copy", || copies[0].marks().len() > before);
+            for feed in feeds {
+                let packet = frame(&net.pool, SINK, 30, 60, u32::MAX);
+                feed.feed().packets.push_back(packet);
+                net.wait("reception", || feed.feed().packets.is_empty());
+            }
+            let stats = net.engine.stats();
+            let device = &stats.ports[2].device;
+            assert_eq!(device.queues.len(), 1 + round % 4);
+            assert!(device.tx_packets > sent, "counters go on");
+            sent = device.tx_packets;
+        });
+        let state = net.engine.state();
+        let events = state.workers.iter().flat_map(|w| &w.events);
+        let queues = 2 + 1 + 1 + (ROUNDS - 1) % 4;
+        assert_eq!(events.filter(|used| **used).count(), workers + queues);
+        drop(state);
+        net.net.stop();
+    }
+}
+
+/// As many queues as before: what is queued stays.
+#[test]
+fn queued_packets_survive_a_replaced_driver() {
+    let net = Busy::new(2);
+    let (rx, tx, _) = queues(1);
+    let port = net.engine.add_port(setup("c", rx, tx)).unwrap();
+    net.engine.join(net.bridge, &[port]).unwrap();
+    net.engine.set_qdisc(port, &slow()).unwrap();
+    (1..=100).for_each(|n| net.send(0, n));
+    let queued = || net.engine.stats().ports[2].device.queued;
+    net.wait("a queue", || queued() > 50);
+    let before = queued();
+    let (rx, tx, scripts) = queues(1);
+    net.engine.replace(port, rx, tx).unwrap();
+    net.engine.set_qdisc(port, &QdiscSpec::default()).unwrap();
+    net.wait("all of them", || queued() == 0);
+    assert!(scripts[0].marks().len() as u64 >= before - 2);
+    assert!(scripts[0].marks().is_sorted());
+    net.net.stop();
+}
+
+/// An action's target may be removed: what is sent there is dropped with a reason.
+#[test]
+fn a_removed_target_of_an_action_is_no_longer_sent_to() {
+    for dir in [MirredDir::Egress, MirredDir::Ingress] {
+        let net = Busy::new(2);
+        let (rx, tx, _) = queues(1);
+        let port = net.engine.add_port(setup("c", rx, tx)).unwrap();
+        let (rx, tx, scripts) = queues(1);
+        let target = net.engine.add_port(setup("d", rx, tx)).unwrap();
+        net.engine.join(net.bridge, &[port, target]).unwrap();
+        let redirect = MirredSpec {
+            mode: MirredMode::Redirect,
+            dir,
+            to: target,
+        };
+        net.engine.set_actions(port, &[redirect]).unwrap();
+        let dropped = || {
+            let drops = net.engine.stats().ports[2].device.drops.clone();
+            let of_reason = drops.iter().find(|d| d.0 == DropReason::DeviceDown);
+            of_reason.map_or(0, |&(_, count)| count)
+        };
+        net.while_packets_flow(|round| {
+            if round == ROUNDS / 2 {
+                assert_eq!(dropped(), 0);
+                net.engine.remove_port(target).unwrap();
+                assert_eq!(Arc::strong_count(&scripts[0]), 1);
+            } else if round > ROUNDS / 2 {
+                net.wait("a drop", || dropped() > 0);
+            }
+        });
+        net.net.stop();
+    }
+}
+
+/// A name is one port's, and can be changed.
+#[test]
+fn ports_are_renamed() {
+    let net = Busy::new(1);
+    let [a, b] = [net.ports[0].id, net.ports[1].id];
+    net.engine.rename_port(a, "uplink").unwrap();
+    net.engine.rename_port(a, "uplink").unwrap();
+    let taken = net.engine.rename_port(b, "uplink");
+    assert!(matches!(taken, Err(EngineError::DuplicatePort(name)) if name == "uplink"));
+    net.engine.rename_port(b, "a").unwrap();
+    let stats = net.net.stop();
+    let names: Vec<_> = stats.ports.iter().map(|p| &p.name[..]).collect();
+    assert_eq!(names, ["uplink", "a"]);
+}
+
+/// Bridges are told apart, and one that is removed leaves its ports behind.
+#[test]
+fn bridges_come_and_go() {
+    let net = Busy::new(2);
+    let taken = net.engine.add_bridge("br0", &[]);
+    assert!(matches!(taken, Err(EngineError::DuplicateBridge(name)) if name == "br0"));
+    net.engine.remove_bridge(net.bridge).unwrap();
+    let again = net.engine.remove_bridge(net.bridge);
+    assert!(matches!(again, Err(EngineError::NoSuchBridge)));
+    net.send(SINK, 1);
+    let drops = || net.engine.stats().drops();
+    net.wait("a drop", || drops() == [(DropReason::NoForward, 1)]);
+    let bridge = net
+        .engine
+        .add_bridge("br0", &[net.ports[0].id, net.ports[1].id])
+        .unwrap();
+    assert_ne!(bridge, net.bridge);
+    let old = net.engine.join(net.bridge, &[]);
+    assert!(matches!(old, Err(EngineError::NoSuchBridge)));
+    net.send(SINK, 2);
+    net.wait("the packet", || net.marks(1) == [2]);
+    net.net.stop();
+}
+
+/// There are numbers for so many ports and no more.
+#[test]
+fn port_numbers_end() {
+    assert!(matches!(check_number(65_534), Ok(65_534)));
+    assert!(matches!(
+        check_number(65_535),
+        Err(EngineError::TooManyPorts)
+    ));
+    assert!(matches!(
+        check_number(65_536),
+        Err(EngineError::TooManyPorts)
+    ));
+}

@@ -1,0 +1,143 @@
+//! What a port does with packets: qdisc, queue map, actions, steering. Changed while packets flow.
+
+use std::sync::Arc;
+
+use super::state::State;
+use super::{Engine, EngineError, MirredSpec, PortId, classes};
+use crate::forward::{Actions, Mirred};
+use crate::rx::{Command, FlowTable, RxQueue, SteeringSpec};
+use softnet::qdisc::Cx;
+use softnet::tx::{Egress, QueueMap, TxRing};
+use softnet_tc::{AnyQdisc, ClassStats, QdiscSpec, SetQdisc};
+
+impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
+    /// Replaces a port's qdisc. What is queued moves to the new one, in order; what does not fit is
+    /// dropped and counted.
+    ///
+    /// # Errors
+    /// If there is no such port or the parameters are wrong; nothing is changed then.
+    pub fn set_qdisc(&self, port: PortId, qdisc: &QdiscSpec) -> Result<(), EngineError> {
+        let mut state = self.state();
+        let port = self.port_mut(&mut state, port)?;
+        port.device.set_qdisc(qdisc, self.clock.now())?;
+        port.qdisc.clone_from(qdisc);
+        Ok(())
+    }
+
+    /// Gives a port's qdisc other parameters of its kind; see [`SetQdisc::change_qdisc`].
+    ///
+    /// # Errors
+    /// If there is no such port, or the parameters are wrong or of another kind; nothing is changed
+    /// then.
+    pub fn change_qdisc(&self, port: PortId, qdisc: &QdiscSpec) -> Result<(), EngineError> {
+        let mut state = self.state();
+        let port = self.port_mut(&mut state, port)?;
+        port.device.change_qdisc(qdisc, self.clock.now())?;
+        port.qdisc.clone_from(qdisc);
+        Ok(())
+    }
+
+    /// Does something with the qdisc of one of a port's transmit queues; see
+    /// [`Device::with_qdisc`](softnet::tx::Device::with_qdisc). `None` if there is no such port or
+    /// queue.
+    pub fn with_qdisc<T>(
+        &self,
+        port: PortId,
+        queue: usize,
+        f: impl FnOnce(&mut AnyQdisc, &mut Cx) -> T,
+    ) -> Option<T> {
+        let device = self.device(port).ok()?;
+        device.with_qdisc(queue, self.clock.now(), f)
+    }
+
+    /// A port's qdiscs and classes, each before those below it; none if there is no such port. Waits
+    /// for running threads, whose packets wait meanwhile: not to be called all the time.
+    ///
+    /// With a qdisc at each transmit queue, the first is `mq` (or `mqprio`) with the sums of all
+    /// queues, and queue 0 is its class `:1`, as in tc.
+    pub fn classes(&self, port: PortId) -> Vec<ClassStats> {
+        self.device(port)
+            .map_or_else(|_| Vec::new(), |d| classes::classes(&d))
+    }
+
+    /// Shares a port's transmit queues out among traffic classes, workers and receive queues.
+    ///
+    /// # Errors
+    /// If there is no such port or the map does not fit it; nothing is changed then.
+    pub fn set_queue_map(&self, port: PortId, map: &QueueMap) -> Result<(), EngineError> {
+        let mut state = self.state();
+        let port = self.port_mut(&mut state, port)?;
+        port.device.set_queue_map(map)?;
+        port.map = Some(map.clone());
+        Ok(())
+    }
+
+    /// Attaches actions to a port's egress, in place of those it has, in this order.
+    ///
+    /// # Errors
+    /// If the port or the target of an action is none of this engine; nothing is changed then.
+    pub fn set_actions(&self, port: PortId, actions: &[MirredSpec]) -> Result<(), EngineError> {
+        let mut guard = self.state();
+        let state = &mut *guard;
+        for action in actions {
+            self.port(state, action.to)?;
+        }
+        self.port_mut(state, port)?.actions = actions.to_vec();
+        self.attach_actions(state, port.index);
+        Ok(())
+    }
+
+    /// A port has another device: attaches its actions, and those of other ports that send there.
+    pub(super) fn apply_actions(&self, state: &State<Q, R>, number: u16) {
+        for (index, port) in (0..).zip(&state.ports) {
+            let actions = port.iter().flat_map(|port| &port.actions);
+            let mut actions = actions.filter(|a| self.port(state, a.to).is_ok());
+            if index == number || actions.any(|action| action.to.index == number) {
+                self.attach_actions(state, index);
+            }
+        }
+    }
+
+    fn attach_actions(&self, state: &State<Q, R>, number: u16) {
+        let Some(port) = &state.ports[usize::from(number)] else {
+            return;
+        };
+        let target = |a: &MirredSpec| Some((*a, self.port(state, a.to).ok()?));
+        let actions = port.actions.iter().filter_map(target);
+        let actions: Vec<_> = actions
+            .map(|(a, to)| Mirred::new(a.mode, a.dir, &to.device))
+            .collect();
+        let egress = (!actions.is_empty())
+            .then(|| Box::new(Actions::new(actions)) as Box<dyn Egress<R, AnyQdisc>>);
+        port.device.set_egress(egress);
+    }
+
+    /// Steers what a port receives to workers by `spec` from now on: packets of a flow stay in order.
+    ///
+    /// # Errors
+    /// If there is no such port, or `spec` names a worker that does not exist; nothing is changed
+    /// then.
+    pub fn set_steering(&self, port: PortId, spec: &SteeringSpec) -> Result<(), EngineError> {
+        let mut guard = self.state();
+        let state = &mut *guard;
+        let workers = state.workers.len();
+        if let Some(&worker) = spec.rps.iter().find(|&&worker| worker >= workers) {
+            return Err(EngineError::NoSuchWorker { worker, workers });
+        }
+        self.port_mut(state, port)?.steering.clone_from(spec);
+        // Every worker that packets may be steered to must know the port first.
+        state.sync();
+        for napi in &self.port(state, port)?.napis {
+            let steer = Command::Steer(napi.clone(), spec.clone());
+            state.workers[napi.worker()].tell(steer);
+        }
+        state.sync();
+        Ok(())
+    }
+
+    /// Where consumers of flows are recorded, for ports that [follow](crate::rx::Rfs::Follow) them.
+    /// A program whose own threads consume packets records here on which worker's CPU they run.
+    pub fn flows(&self) -> &Arc<FlowTable> {
+        &self.flows
+    }
+}

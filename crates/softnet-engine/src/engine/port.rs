@@ -1,0 +1,396 @@
+//! The life of a port: added, renamed, given other queues, removed, while packets flow.
+//!
+//! A port's device is given up in this order, so that every packet is sent, or dropped and counted,
+//! and none of its number is left anywhere when the number is used again:
+//! 1. Its receive queues are closed, and every worker processes its backlog, twice: what was steered
+//!    last is then processed by tables that still know the port (INV-RX-8).
+//! 2. Tables without the device are published. After a sync no worker forwards to it, and nothing is
+//!    learnt behind the port.
+//! 3. The device is taken down, which drops what it holds, and its rings are closed.
+//! 4. Actions of other ports reach the device through a weak reference. When the control path holds
+//!    the only strong one, that is given up, and the backlogs are processed once more.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+
+use super::state::{Port, State, TxEvent};
+use super::stats::{Losses, sum};
+use super::{Engine, EngineError, PortId, PortSetup, ToBacklog};
+use crate::Device;
+use crate::rx::{Command, Napi, RxQueue};
+use softnet::mem::Pool;
+use softnet::tx::{DeviceConfig, DeviceStats, TxRing};
+
+/// Receive queues to be opened.
+struct Opening<'a, Q, R> {
+    rx: Vec<Q>,
+    device: &'a Arc<Device<R>>,
+    port: u16,
+}
+
+impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
+    /// Adds a port and starts polling it. Its queues are spread over the workers. Until it is part
+    /// of a bridge, what it receives is dropped. Waits for the workers' rounds.
+    ///
+    /// # Errors
+    /// If the name is taken, the qdisc's parameters are wrong, there are no or too many queues, or a
+    /// worker cannot watch one of them. Nothing is changed then, and the queues are closed.
+    pub fn add_port(&self, setup: PortSetup<Q, R>) -> Result<PortId, EngineError> {
+        let mut guard = self.state();
+        let state = &mut *guard;
+        state.check_name(&setup.name)?;
+        if setup.tx.is_empty() {
+            return Err(EngineError::NoQueue(setup.name));
+        }
+        let number = state.free_number()?;
+        let first = state.next_worker;
+        let queues = setup.rx.len().max(setup.tx.len());
+        let events = state.take_events(first, setup.tx.len())?;
+        let config = DeviceConfig {
+            name: setup.name,
+            features: setup.features,
+            policy: setup.policy.clone(),
+        };
+        let qdiscs = setup.qdisc.instances(setup.tx.len(), &self.pool);
+        let qdiscs = qdiscs.inspect_err(|_| state.free_events(&events))?;
+        let device = self.make_device(state, config, setup.tx, qdiscs, &events, number);
+        let (serial, opened) = (state.next_serial(), state.next_serial());
+        let index = usize::from(number);
+        if index == state.ports.len() {
+            state.ports.push(None);
+        }
+        state.ports[index] = Some(Port {
+            serial,
+            device: device.clone(),
+            first,
+            events: events.clone(),
+            napis: Vec::new(),
+            opened,
+            steering: Default::default(),
+            pools: Vec::new(),
+            bridge: None,
+            actions: Vec::new(),
+            features: setup.features,
+            qdisc: setup.qdisc,
+            policy: setup.policy,
+            map: None,
+            losses: Losses::default(),
+            before: DeviceStats::default(),
+        });
+        let opening = Opening {
+            rx: setup.rx,
+            device: &device,
+            port: number,
+        };
+        if let Err(error) = self.open(state, opening) {
+            state.ports[index] = None;
+            state.free_events(&events);
+            self.publish(state);
+            return Err(error);
+        }
+        state.next_worker = (first + queues) % state.workers.len();
+        state.serve(&device, &events);
+        Ok(self.port_id(number, serial))
+    }
+
+    /// Removes a port while packets flow. Its name and number are free when this returns, its queues
+    /// are closed, its bridge has forgotten the addresses behind it, and what it counted is part of
+    /// [`EngineStats::removed`](super::EngineStats). Returns what it counted. Packets that it holds
+    /// are dropped, and so is what actions of other ports send there from now on.
+    ///
+    /// # Errors
+    /// If there is no such port.
+    pub fn remove_port(&self, port: PortId) -> Result<DeviceStats, EngineError> {
+        let mut guard = self.state();
+        let state = &mut *guard;
+        let opened = self.port(state, port)?.opened;
+        state.close(opened);
+        let bridge = state.unlist(port.index);
+        let removed = state.ports[usize::from(port.index)].take();
+        self.publish(state);
+        let Some(removed) = removed else {
+            return Err(EngineError::NoSuchPort);
+        };
+        let mut counted = removed.before;
+        drop(removed.napis);
+        sum(&mut counted, &state.retire(removed.device, &removed.events));
+        if let Some(bridge) = bridge {
+            bridge.fdb().forget_port(port.index);
+        }
+        sum(&mut state.removed, &counted);
+        self.publish(state);
+        Ok(counted)
+    }
+
+    /// Gives a port another name.
+    ///
+    /// # Errors
+    /// If there is no such port, or the name is taken.
+    pub fn rename_port(&self, port: PortId, name: impl Into<String>) -> Result<(), EngineError> {
+        let state = self.state();
+        let device = &self.port(&state, port)?.device;
+        let name = name.into();
+        if *device.name() != name {
+            state.check_name(&name)?;
+            device.rename(name);
+        }
+        Ok(())
+    }
+
+    /// Gives a port that was added without receive queues some: when the bridge that it belongs to is
+    /// there, so that what hosts send first is not dropped for want of one (an address resolution,
+    /// which is repeated after a second). Waits for the workers' rounds.
+    ///
+    /// # Errors
+    /// If there is no such port, it has receive queues, or a worker cannot watch one of these.
+    /// Nothing is changed then, and the queues are closed.
+    pub fn receive(&self, port: PortId, rx: Vec<Q>) -> Result<(), EngineError> {
+        let mut guard = self.state();
+        let state = &mut *guard;
+        let known = self.port(state, port)?;
+        let device = &known.device.clone();
+        if !known.napis.is_empty() {
+            return Err(EngineError::Receives(device.name().to_string()));
+        }
+        let port = port.index;
+        self.open(state, Opening { rx, device, port })
+    }
+
+    /// Gives a port other queues in place of those it has, which are closed. Without transmit queues
+    /// the port is down until it is given some, and what is sent there is dropped. Counters, qdisc
+    /// and bridge stay; the bridge forgets the addresses behind the port. When this returns, no
+    /// packet of the old queues is in any backlog (INV-RX-8).
+    ///
+    /// With as many transmit queues as before, queued packets stay. With more or fewer, the qdisc is
+    /// built anew, its packets are dropped, and actions that send to the port count from zero.
+    ///
+    /// # Errors
+    /// If there is no such port, its qdisc or its queue map does not fit so many queues, there are
+    /// too many, or a worker cannot watch a receive queue. Nothing is changed then, and the new
+    /// queues are closed.
+    pub fn replace(&self, port: PortId, rx: Vec<Q>, tx: Vec<R>) -> Result<(), EngineError> {
+        let mut guard = self.state();
+        let state = &mut *guard;
+        let known = self.port(state, port)?;
+        if !tx.is_empty() && tx.len() != known.events.len() {
+            return self.resize(state, port.index, rx, tx);
+        }
+        let (device, old) = (known.device.clone(), known.opened);
+        let opening = Opening {
+            rx,
+            device: &device,
+            port: port.index,
+        };
+        self.open(state, opening)?;
+        state.tell_all(|| Command::RemoveRx(old));
+        let down = tx.is_empty();
+        if down {
+            device.deactivate();
+        }
+        device.replace_rings(tx);
+        if !down {
+            device.activate();
+        }
+        state.close(old);
+        state.forget_addresses(port.index);
+        Ok(())
+    }
+
+    /// Gives a port another device, with other queues.
+    fn resize(
+        &self,
+        state: &mut State<Q, R>,
+        number: u16,
+        rx: Vec<Q>,
+        tx: Vec<R>,
+    ) -> Result<(), EngineError> {
+        let index = usize::from(number);
+        let Some(port) = &state.ports[index] else {
+            return Err(EngineError::NoSuchPort);
+        };
+        let (first, old, before) = (port.first, port.opened, port.device.clone());
+        let config = DeviceConfig {
+            name: before.name().to_string(),
+            features: port.features,
+            policy: port.policy.clone(),
+        };
+        let qdiscs = port.qdisc.instances(tx.len(), &self.pool)?;
+        let map = port.map.clone().filter(|_| qdiscs.map.is_none());
+        if let Some(map) = &map {
+            map.check(tx.len())?;
+        }
+        let events = state.take_events(first, tx.len())?;
+        let device = self.make_device(state, config, tx, qdiscs, &events, number);
+        if let Some(map) = &map {
+            device.set_queue_map(map)?;
+        }
+        let opening = Opening {
+            rx,
+            device: &device,
+            port: number,
+        };
+        if let Err(error) = self.open(state, opening) {
+            state.free_events(&events);
+            return Err(error);
+        }
+        state.serve(&device, &events);
+        let Some(port) = &mut state.ports[index] else {
+            return Err(EngineError::NoSuchPort);
+        };
+        port.device = device;
+        let served = std::mem::replace(&mut port.events, events);
+        self.apply_actions(state, number);
+        state.close(old);
+        self.publish(state);
+        let counted = state.retire(before, &served);
+        state.forget_addresses(number);
+        if let Some(port) = &mut state.ports[index] {
+            sum(&mut port.before, &counted);
+        }
+        Ok(())
+    }
+
+    fn make_device(
+        &self,
+        state: &State<Q, R>,
+        config: DeviceConfig,
+        rings: Vec<R>,
+        qdiscs: softnet::tx::Qdiscs<softnet_tc::AnyQdisc>,
+        events: &[TxEvent],
+        port: u16,
+    ) -> Arc<Device<R>> {
+        let notifier = |&(worker, event): &TxEvent| {
+            let notifier: &Arc<_> = &state.workers[worker].shared.notifier;
+            (notifier.clone(), event)
+        };
+        let workers: Vec<_> = events.iter().map(notifier).collect();
+        let device = Device::new(config, rings, qdiscs, &self.pool, &workers);
+        let receiver = &state.workers[events[0].0].shared;
+        device.set_ingress(Box::new(ToBacklog {
+            port,
+            backlog: receiver.backlog.clone(),
+            notifier: receiver.notifier.clone(),
+        }));
+        device.measure(self.clock.clone());
+        Arc::new(device)
+    }
+
+    /// Spreads receive queues over the workers, from the port's first one on, in place of those that
+    /// the port has; who calls this closes those. Waits for the workers' rounds. If a worker cannot
+    /// watch one of them, all are closed, and the port has those that it had.
+    fn open(&self, state: &mut State<Q, R>, opening: Opening<'_, Q, R>) -> Result<(), EngineError> {
+        let Opening { rx, device, port } = opening;
+        let opened = state.next_serial();
+        let Some(known) = &mut state.ports[usize::from(port)] else {
+            return Err(EngineError::NoSuchPort);
+        };
+        let counters = rx.iter().find_map(Q::counters);
+        let mut pools: Vec<Pool> = rx.iter().flat_map(Q::pools).cloned().collect();
+        let mut napis = Vec::new();
+        for (number, queue) in rx.into_iter().enumerate() {
+            let worker = (known.first + number) % state.workers.len();
+            let notifier = state.workers[worker].shared.notifier.clone();
+            let flows = self.flows.clone();
+            let napi = Napi::new(
+                queue,
+                device.clone(),
+                (port, opened),
+                (worker, notifier),
+                flows,
+            );
+            napi.set_steering(&known.steering);
+            napis.push(Arc::new(napi));
+        }
+        let mut opened = opened;
+        let mut exchange = |state: &mut State<Q, R>| {
+            if let Some(known) = &mut state.ports[usize::from(port)] {
+                std::mem::swap(&mut known.napis, &mut napis);
+                std::mem::swap(&mut known.pools, &mut pools);
+                std::mem::swap(&mut known.opened, &mut opened);
+            }
+            self.publish(state);
+        };
+        exchange(state);
+        let result = state.watch(port);
+        let Some(known) = &mut state.ports[usize::from(port)] else {
+            return Err(EngineError::NoSuchPort);
+        };
+        match result {
+            Ok(()) => {
+                known.losses.open(counters);
+                Ok(())
+            }
+            Err(source) => {
+                let (refused, port) = (known.opened, device.name().to_string());
+                exchange(state);
+                state.close(refused);
+                Err(EngineError::Watch { port, source })
+            }
+        }
+    }
+}
+
+impl<Q: RxQueue, R: TxRing> State<Q, R> {
+    fn check_name(&self, name: &str) -> Result<(), EngineError> {
+        let mut ports = self.ports.iter().flatten();
+        if ports.any(|port| *port.device.name() == name) {
+            return Err(EngineError::DuplicatePort(name.to_owned()));
+        }
+        Ok(())
+    }
+
+    /// Has the workers watch a port's receive queues.
+    fn watch(&self, port: u16) -> io::Result<()> {
+        let (watched, results) = channel();
+        let known = self.ports[usize::from(port)].as_ref();
+        for napi in known.iter().flat_map(|port| &port.napis) {
+            let add = Command::AddRx(napi.clone(), watched.clone());
+            self.workers[napi.worker()].tell(add);
+        }
+        drop(watched);
+        // Ends early if a worker has died, which its thread reports when joined.
+        results.iter().collect()
+    }
+
+    /// Closes receive queues. When this returns, nothing that they received is in any backlog.
+    pub(super) fn close(&self, opened: u32) {
+        self.tell_all(|| Command::RemoveRx(opened));
+        // Twice: when nobody receives any more, what was steered last is still to be processed.
+        self.sync();
+        self.sync();
+    }
+
+    /// Has the workers serve a device's transmit queues.
+    fn serve(&self, device: &Arc<Device<R>>, events: &[TxEvent]) {
+        for (queue, &(worker, event)) in events.iter().enumerate() {
+            self.workers[worker].tell(Command::SetTx(event, Some((device.clone(), queue))));
+        }
+    }
+
+    /// Gives up a device that is in no published table any more, and its transmit queues' events.
+    /// Returns what it counted, which is final.
+    fn retire(&mut self, mut device: Arc<Device<R>>, events: &[TxEvent]) -> DeviceStats {
+        for &(worker, event) in events {
+            self.workers[worker].tell(Command::SetTx(event, None));
+        }
+        self.sync();
+        self.free_events(events);
+        device.deactivate();
+        device.replace_rings(Vec::new());
+        // Whoever sends there by an action is in the middle of a round.
+        let died = |w: &super::state::WorkerHandle<Q, R>| {
+            w.thread.as_ref().is_none_or(|thread| thread.is_finished())
+        };
+        let device = loop {
+            match Arc::try_unwrap(device) {
+                Ok(device) => break device,
+                Err(shared) if self.workers.iter().any(died) => return shared.stats(),
+                Err(shared) => device = shared,
+            }
+            std::thread::yield_now();
+        };
+        self.sync();
+        device.stats()
+    }
+}

@@ -1,0 +1,181 @@
+//! What the control path knows: workers, ports and bridges by number.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+
+use super::stats::Losses;
+use super::{EngineError, MirredSpec};
+use crate::Device;
+use crate::forward::{Bridge, Members};
+use crate::rx::{COMMANDS, Command, Event, Napi, SteeringSpec, WorkerShared};
+use softnet::mem::Pool;
+use softnet::tx::{DeviceStats, Features, QueueMap, TxPolicy};
+use softnet_tc::QdiscSpec;
+
+/// Events of a worker: one for commands, the others for transmit queues.
+pub(super) const EVENTS: usize = 1024;
+/// Ports of an engine at most: their numbers, plus 1, are 16 bits wide in the forwarding database.
+pub(super) const MAX_PORTS: usize = u16::MAX as usize;
+
+/// A worker as the control path knows it.
+pub(super) struct WorkerHandle<Q, R> {
+    pub(super) shared: Arc<WorkerShared>,
+    pub(super) commands: Sender<Command<Q, R>>,
+    pub(super) thread: Option<JoinHandle<()>>,
+    /// By event: whether it stands for a transmit queue (or for commands).
+    pub(super) events: Vec<bool>,
+}
+
+impl<Q, R> WorkerHandle<Q, R> {
+    pub(super) fn tell(&self, command: Command<Q, R>) {
+        // Fails only if the worker has ended, and then there is nothing to tell it.
+        if self.commands.send(command).is_ok() {
+            self.shared.notifier.notify(COMMANDS);
+        }
+    }
+}
+
+/// A transmit queue's worker, and the event by which the worker knows the queue.
+pub(super) type TxEvent = (usize, usize);
+
+/// A port.
+pub(super) struct Port<Q, R> {
+    /// Tells it from earlier ports of its number.
+    pub(super) serial: u32,
+    pub(super) device: Arc<Device<R>>,
+    /// Worker of its first queue; those of the others follow.
+    pub(super) first: usize,
+    /// By transmit queue.
+    pub(super) events: Vec<TxEvent>,
+    /// Receive queues.
+    pub(super) napis: Vec<Arc<Napi<Q, R>>>,
+    /// Tells these receive queues from those that the port had before.
+    pub(super) opened: u32,
+    /// How what it receives is shared out.
+    pub(super) steering: SteeringSpec,
+    /// The pools that its receive queues take buffers from.
+    pub(super) pools: Vec<Pool>,
+    pub(super) bridge: Option<usize>,
+    pub(super) actions: Vec<MirredSpec>,
+    /// What another device of the port is made from.
+    pub(super) features: Features,
+    pub(super) qdisc: QdiscSpec,
+    pub(super) policy: TxPolicy,
+    pub(super) map: Option<QueueMap>,
+    /// What its driver dropped.
+    pub(super) losses: Losses,
+    /// Counted by the devices that it had before.
+    pub(super) before: DeviceStats,
+}
+
+/// A bridge.
+pub(super) struct BridgeState {
+    /// Tells it from earlier bridges of its number.
+    pub(super) serial: u32,
+    pub(super) bridge: Arc<Bridge>,
+    pub(super) ports: Vec<u16>,
+}
+
+/// All that the control path knows. Changed by one control call at a time.
+pub(super) struct State<Q, R> {
+    pub(super) workers: Vec<WorkerHandle<Q, R>>,
+    pub(super) ports: Vec<Option<Port<Q, R>>>,
+    pub(super) bridges: Vec<Option<BridgeState>>,
+    /// Worker of the next port's first queue.
+    pub(super) next_worker: usize,
+    /// What ports, bridges and openings are told apart by; of the last one.
+    serial: u32,
+    /// What the workers report.
+    pub(super) reports: Receiver<Event>,
+    /// Counted by ports that were removed.
+    pub(super) removed: DeviceStats,
+}
+
+impl<Q, R> State<Q, R> {
+    pub(super) fn new(reports: Receiver<Event>) -> State<Q, R> {
+        State {
+            workers: Vec::new(),
+            ports: Vec::new(),
+            bridges: Vec::new(),
+            next_worker: 0,
+            serial: 0,
+            reports,
+            removed: DeviceStats::default(),
+        }
+    }
+
+    pub(super) fn next_serial(&mut self) -> u32 {
+        self.serial = self.serial.wrapping_add(1);
+        self.serial
+    }
+
+    pub(super) fn tell_all(&self, command: impl Fn() -> Command<Q, R>) {
+        self.workers.iter().for_each(|w| w.tell(command()));
+    }
+
+    /// Waits until every worker has carried out what it was told, and processed what its backlog
+    /// held.
+    pub(super) fn sync(&self) {
+        let (done, wait) = channel();
+        self.tell_all(|| Command::Sync(done.clone()));
+        drop(done);
+        // Ends early if a worker has died, which its thread reports when joined.
+        let _ = wait.iter().take(self.workers.len()).count();
+    }
+
+    /// The number of the next port: the first that is free.
+    pub(super) fn free_number(&self) -> Result<u16, EngineError> {
+        let free = self.ports.iter().position(Option::is_none);
+        check_number(free.unwrap_or(self.ports.len()))
+    }
+
+    /// Takes an event for each of `queues` transmit queues, from worker `first` on: all or none.
+    pub(super) fn take_events(
+        &mut self,
+        first: usize,
+        queues: usize,
+    ) -> Result<Vec<TxEvent>, EngineError> {
+        let count = self.workers.len();
+        let mut taken = Vec::new();
+        for queue in 0..queues {
+            let worker = (first + queue) % count;
+            let events = &mut self.workers[worker].events;
+            let Some(event) = events.iter().position(|used| !used) else {
+                self.free_events(&taken);
+                return Err(EngineError::TooManyQueues(count * (EVENTS - 1)));
+            };
+            events[event] = true;
+            taken.push((worker, event));
+        }
+        Ok(taken)
+    }
+
+    pub(super) fn free_events(&mut self, events: &[TxEvent]) {
+        for &(worker, event) in events {
+            self.workers[worker].events[event] = false;
+        }
+    }
+
+    /// What a bridge's ports forward by.
+    pub(super) fn members(&self) -> Vec<Option<Arc<Members>>> {
+        let members = |bridge: &BridgeState| {
+            Arc::new(Members {
+                bridge: bridge.bridge.clone(),
+                ports: bridge.ports.clone(),
+            })
+        };
+        self.bridges
+            .iter()
+            .map(|bridge| bridge.as_ref().map(members))
+            .collect()
+    }
+}
+
+/// A port's number, if there is such a number.
+pub(super) fn check_number(number: usize) -> Result<u16, EngineError> {
+    let checked = u16::try_from(number).ok();
+    checked
+        .filter(|_| number < MAX_PORTS)
+        .ok_or(EngineError::TooManyPorts)
+}

@@ -1,0 +1,58 @@
+//! What the control path tells workers, and what workers report to it.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+
+use super::{Napi, SteeringSpec};
+use crate::Device;
+use crate::forward::Forwarder;
+use softnet::mem::Pool;
+
+/// The event by which a worker is told to look at its commands. Transmit queues use the others.
+pub(crate) const COMMANDS: usize = 0;
+
+/// A transmit queue that a worker serves: the device and the index of its queue.
+pub(crate) type TxPort<R> = (Arc<Device<R>>, usize);
+
+/// Ports, bridges and pools as they are at one time. Built by the control path, shared by the
+/// workers, never changed.
+#[derive(Debug)]
+pub(crate) struct View<Q, R> {
+    /// Where received packets go.
+    pub(crate) forwarder: Forwarder<R>,
+    /// The receive queues of every port.
+    pub(crate) peers: Vec<Vec<Arc<Napi<Q, R>>>>,
+    /// Where packets come from.
+    pub(crate) pools: Vec<Pool>,
+}
+
+/// A change to what a worker does, made by the worker itself between two rounds.
+#[derive(Debug)]
+pub(crate) enum Command<Q, R> {
+    /// Forwards by these tables from now on.
+    View(Arc<View<Q, R>>),
+    /// Polls one more receive queue, and says whether it can be watched; if not, it is closed.
+    AddRx(Arc<Napi<Q, R>>, Sender<io::Result<()>>),
+    /// Stops polling the queues of this opening and closes them.
+    RemoveRx(u32),
+    /// Steers what this queue receives by these rules from now on.
+    Steer(Arc<Napi<Q, R>>, SteeringSpec),
+    /// Serves this transmit queue, or none, when this event is set.
+    SetTx(usize, Option<TxPort<R>>),
+    /// Processes the backlog, and answers when all commands before it have been carried out.
+    Sync(Sender<()>),
+    /// Ends the thread.
+    Stop,
+}
+
+/// What a worker reports.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Event {
+    /// The device behind a receive queue is gone.
+    Gone {
+        port: u16,
+        /// Which opening of the port the queue belongs to.
+        opened: u32,
+    },
+}
