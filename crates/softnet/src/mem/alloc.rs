@@ -4,7 +4,7 @@
 use std::panic::Location;
 use std::sync::atomic::Ordering;
 
-use super::cache::Chain;
+use super::list::Chain;
 use super::{Exhausted, Pool, session, thread};
 use super::{Header, Packet, PacketList};
 
@@ -53,53 +53,33 @@ impl Pool {
                 drop(cache);
                 self.note_all(&chain);
                 // SAFETY: the chain came out of the cache, which gave it to us alone; its packets are empty and linked.
-                unsafe { list.append_empty(chain.head, chain.tail, chain.len) };
-                if chain.len == n {
-                    return n;
-                }
+                unsafe { list.append_chain(chain) };
                 got = chain.len;
             }
         }
-        let Some(chain) = self.alloc_slow(n - got) else {
-            return got;
-        };
-        // SAFETY: as above.
-        unsafe { list.append_empty(chain.head, chain.tail, chain.len) };
-        got + chain.len
+        while got < n
+            && let Some(chain) = self.alloc_slow(n - got)
+        {
+            // SAFETY: as above.
+            unsafe { list.append_chain(chain) };
+            got += chain.len;
+        }
+        got
     }
 
-    /// Up to `n` packets, linked. Returned rather than put into the caller's list: a list whose address does not get out
-    /// stays in registers, where moving it costs nothing.
+    /// At least one packet and at most `n`, linked. Returned rather than put into the caller's list:
+    /// a list whose address does not escape stays in registers.
     #[cold]
     #[inline(never)]
     #[cfg_attr(debug_assertions, track_caller)]
     fn alloc_slow(&self, n: usize) -> Option<Chain> {
-        let mut all: Option<Chain> = None;
-        loop {
-            let got = all.as_ref().map_or(0, |chain| chain.len);
-            if got >= n {
-                return all;
-            }
-            // SAFETY: we have a handle; callers are not inside.
-            let chain = unsafe { session::enter(self.inner.0, |session| session.alloc(n - got)) };
-            let Some(chain) = chain else {
-                self.inner().exhausted.fetch_add(1, Ordering::Relaxed);
-                return all;
-            };
-            self.note_all(&chain);
-            all = Some(match all {
-                None => chain,
-                Some(before) => {
-                    // SAFETY: both chains are ours; `tail` is the last of its chain.
-                    unsafe { (*before.tail.as_ptr()).next = Some(chain.head) };
-                    Chain {
-                        head: before.head,
-                        tail: chain.tail,
-                        len: got + chain.len,
-                    }
-                }
-            });
+        // SAFETY: we have a handle; callers are not inside.
+        let chain = unsafe { session::enter(self.inner.0, |session| session.alloc(n)) };
+        match &chain {
+            Some(chain) => self.note_all(chain),
+            None => drop(self.inner().exhausted.fetch_add(1, Ordering::Relaxed)),
         }
+        chain
     }
 
     /// Remembers who allocated the packets (debug builds only).

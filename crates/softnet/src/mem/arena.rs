@@ -143,9 +143,9 @@ impl Arena {
         // SAFETY: by the caller's promise; the line is inside the block of slabs and the buffer inside the data.
         unsafe {
             let header = self.header(index);
-            header.write(Header::new(
-                self.data.bytes().cast::<u8>().add(index * self.buffer_size),
-            ));
+            // Slabs are zeroed, and all other fields may be zero.
+            let buffer = self.data.bytes().cast::<u8>().add(index * self.buffer_size);
+            (&raw mut (*header.as_ptr()).buf).write(buffer);
             header
         }
     }

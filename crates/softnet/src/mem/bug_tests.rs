@@ -221,8 +221,12 @@ fn bug_buf_7_a_pool_goes_after_its_last_packet() {
             .map(|thread| {
                 let mut packets = list(&pool, 1 + round % 5);
                 // Some share the data, some have a home of their own, and some none.
-                let also = (thread == 1)
-                    .then(|| packets.change_front(|packet| packet.share(&kept)).flatten());
+                let also = (thread == 1).then(|| {
+                    let mut first = packets.pop_front().unwrap();
+                    let shared = first.share(&kept);
+                    packets.push_front(first);
+                    shared
+                });
                 let home = (thread == 0).then(|| pool.clone());
                 let (start, out) = (start.clone(), out.clone());
                 thread::spawn(move || {

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::Header;
 use super::home::Remote;
+use super::list::Chain;
 use super::magazine;
 use super::outgoing::{Outbox, UNUSED};
 
@@ -43,13 +44,6 @@ pub(super) struct Cache {
 
 // SAFETY: the pointers are to buffers that the cache owns.
 unsafe impl Send for Cache {}
-
-/// Packets linked by `next`, not in a list yet.
-pub(super) struct Chain {
-    pub(super) head: NonNull<Header>,
-    pub(super) tail: NonNull<Header>,
-    pub(super) len: usize,
-}
 
 /// Fetches a line for writing.
 #[inline(always)]
@@ -201,6 +195,7 @@ impl Cache {
                 head,
                 tail: header,
                 len: n,
+                bytes: 0,
             })
         }
     }

@@ -86,9 +86,9 @@ unsafe fn free_one_more(header: NonNull<Header>) {
 /// Frees all packets of a list, in bulk. Small enough to become part of the caller, whose list then stays in registers.
 #[inline(always)]
 pub(crate) fn free_list(list: &mut PacketList) {
-    if let Some(first) = list.take_head() {
-        // SAFETY: the list owned its packets, linked from `head` on.
-        unsafe { free_chain(first) };
+    if let Some(chain) = list.take_chain() {
+        // SAFETY: the list owned its packets.
+        unsafe { free_chain(chain.head) };
     }
 }
 

@@ -79,30 +79,6 @@ const _: () = assert!(offset_of!(Header, off) == 40 && offset_of!(Header, seg_le
 const _: () = assert!(offset_of!(Header, home) == 44 && offset_of!(Header, queue) == 46);
 
 impl Header {
-    /// A header line for the buffer at `buf`.
-    #[inline(always)]
-    pub(crate) fn new(buf: NonNull<u8>) -> Header {
-        Header {
-            next: None,
-            buf,
-            tstamp: 0,
-            total_len: 0,
-            hash: 0,
-            mark: 0,
-            priority: 0,
-            off: 0,
-            seg_len: 0,
-            home: 0,
-            queue: 0,
-            port: 0,
-            csum_start: 0,
-            csum_offset: 0,
-            gso: RawGso::default(),
-            flags: Flags::default(),
-            deferred: 0,
-        }
-    }
-
     /// Makes the line that of a fresh, empty packet (INV-BUF-2: nothing of the last user is left), followed by `next`. Written as whole words:
     /// field by field it takes half as many stores again.
     ///
@@ -114,7 +90,7 @@ impl Header {
         // `off`, `seg_len`, `home`, `queue`.
         let [off, home] = [EMPTY.to_ne_bytes(), home.to_ne_bytes()];
         let place = u64::from_ne_bytes([off[0], off[1], 0, 0, home[0], home[1], 0, 0]);
-        // SAFETY: by the caller's promise. The words cover all fields behind `buf` (asserted below), for which all bits zero is the value of `new`.
+        // SAFETY: by the caller's promise. The words cover all fields behind `buf` (asserted below), for which all bits may be zero.
         unsafe {
             (*header.as_ptr()).next = next;
             let words = header.as_ptr().cast::<u64>();
@@ -163,12 +139,21 @@ const _: () = assert!(size_of::<SharedInfo>() == super::SHARED_INFO);
 mod tests {
     use super::*;
 
+    fn fresh(buf: NonNull<u8>) -> Header {
+        let mut line = std::mem::MaybeUninit::<Header>::zeroed();
+        // SAFETY: as in `Arena::first_use`.
+        unsafe {
+            (&raw mut (*line.as_mut_ptr()).buf).write(buf);
+            line.assume_init()
+        }
+    }
+
     /// INV-BUF-2: whatever was in the line, after a reset it is that of a fresh packet.
     #[test]
     fn inv_buf_2_a_reset_leaves_nothing() {
         let mut buffer = [0_u8; 512];
         let buf = NonNull::from(&mut buffer).cast();
-        let mut other = Header::new(buf);
+        let mut other = fresh(buf);
         let next = Some(NonNull::from(&mut other));
         let mut line = Header {
             next,
@@ -185,7 +170,7 @@ mod tests {
             csum_start: 11,
             csum_offset: 12,
             flags: Flags(0xff),
-            ..Header::new(buf)
+            ..fresh(buf)
         };
         for next in [next, None] {
             // SAFETY: our own line.

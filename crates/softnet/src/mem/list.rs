@@ -52,19 +52,20 @@ impl PacketList {
     }
 
     /// Adds a packet at the end.
+    #[inline]
     pub fn push_back(&mut self, packet: Packet) {
-        self.bytes += packet.len() as u64;
-        self.len += 1;
-        let mut raw = packet.into_raw();
-        // SAFETY: the list owns `raw` (just taken over) and `tail` (one of its packets).
+        let bytes = packet.len() as u64;
+        let raw = packet.into_raw();
+        // SAFETY: the list owns `raw`, just taken over: a chain of one.
         unsafe {
-            raw.as_mut().next = None;
-            match self.tail {
-                Some(mut tail) if self.head.is_some() => tail.as_mut().next = Some(raw),
-                _ => self.head = Some(raw),
-            }
+            (*raw.as_ptr()).next = None;
+            self.append_chain(Chain {
+                head: raw,
+                tail: raw,
+                len: 1,
+                bytes,
+            });
         }
-        self.tail = Some(raw);
     }
 
     /// Puts a packet back at the front.
@@ -98,15 +99,6 @@ impl PacketList {
         self.iter().next()
     }
 
-    /// Calls `change` for the first packet, if there is one, and returns what it returned. (A reference into the list would let its holder put
-    /// another packet in the place of the linked one.)
-    pub fn change_front<T>(&mut self, change: impl FnOnce(&mut Packet) -> T) -> Option<T> {
-        let mut first = self.pop_front()?;
-        let result = change(&mut first);
-        self.push_front(first);
-        Some(result)
-    }
-
     /// Calls `change` for every packet, first to last. If it panics, the packets not yet reached stay in the list.
     pub fn for_each_mut(&mut self, mut change: impl FnMut(&mut Packet)) {
         let mut done = PacketList::new();
@@ -119,18 +111,10 @@ impl PacketList {
 
     /// Moves all packets of `other` to the end of this list, in order; one step, whatever the length.
     pub fn append(&mut self, other: &mut PacketList) {
-        if other.is_empty() {
-            return;
+        if let Some(chain) = other.take_chain() {
+            // SAFETY: the other list owned the chain and gave it up.
+            unsafe { self.append_chain(chain) };
         }
-        match self.tail {
-            // SAFETY: `tail` is this list's own last packet.
-            Some(mut tail) if self.head.is_some() => unsafe { tail.as_mut().next = other.head },
-            _ => self.head = other.head,
-        }
-        self.tail = other.tail;
-        self.len += other.len;
-        self.bytes += other.bytes;
-        *other = PacketList::new_forgetting(other);
     }
 
     /// Moves the first `n` packets (or all) to the end of `to`.
@@ -181,74 +165,58 @@ impl PacketList {
         std::mem::take(self)
     }
 
-    /// An empty list, with the content of `old` (which has been moved elsewhere) forgotten instead of freed.
-    fn new_forgetting(old: &mut PacketList) -> PacketList {
-        old.head = None;
-        PacketList::new()
+    /// Reverses the order.
+    pub(super) fn reverse(&mut self) {
+        let mut reversed = PacketList::new();
+        while let Some(packet) = self.pop_front() {
+            reversed.push_front(packet);
+        }
+        *self = reversed;
     }
 
-    /// Gives up ownership: first, last, packets, bytes.
-    pub(crate) fn into_raw(mut self) -> Option<RawList> {
+    /// Gives up ownership of the packets.
+    #[inline]
+    pub(super) fn take_chain(&mut self) -> Option<Chain> {
         let head = self.head.take()?;
-        let tail = self.tail.expect("a list with a head has a tail");
-        Some(RawList {
+        let chain = Chain {
             head,
-            tail,
+            // Always `Some`; a default costs less than a branch.
+            tail: self.tail.unwrap_or(head),
             len: self.len,
             bytes: self.bytes,
-        })
+        };
+        (self.len, self.bytes) = (0, 0);
+        Some(chain)
     }
 
-    /// Adds fresh, empty packets at the end.
+    /// Takes over packets, at the end.
     ///
     /// # Safety
-    /// `len` packets without data, that nothing else refers to, are linked by `next` from `head` to `tail`, whose `next` is `None`.
+    /// Nothing else refers to the packets. They are linked from `head` to `tail`, whose `next` is
+    /// `None`; the counts are right.
     #[inline]
-    pub(crate) unsafe fn append_empty(
-        &mut self,
-        head: NonNull<Header>,
-        tail: NonNull<Header>,
-        len: usize,
-    ) {
+    pub(super) unsafe fn append_chain(&mut self, chain: Chain) {
         match self.tail {
             // SAFETY: `tail` is this list's own last packet.
-            Some(mut last) if self.head.is_some() => unsafe { last.as_mut().next = Some(head) },
-            _ => self.head = Some(head),
+            Some(mut last) if self.head.is_some() => unsafe {
+                last.as_mut().next = Some(chain.head);
+            },
+            _ => self.head = Some(chain.head),
         }
-        self.tail = Some(tail);
-        self.len += len;
-    }
-
-    /// Gives up ownership of the packets, linked by `next` from the one returned on.
-    #[inline]
-    pub(crate) fn take_head(&mut self) -> Option<NonNull<Header>> {
-        self.len = 0;
-        self.bytes = 0;
-        self.head.take()
-    }
-
-    /// Takes ownership of linked packets.
-    ///
-    /// # Safety
-    /// `raw` describes packets that nothing else refers to, linked by `next` from `head` to `tail`, whose `next` is `None`;
-    /// the counts are right.
-    pub(crate) unsafe fn from_raw(raw: RawList) -> PacketList {
-        PacketList {
-            head: Some(raw.head),
-            tail: Some(raw.tail),
-            len: raw.len,
-            bytes: raw.bytes,
-        }
+        self.tail = Some(chain.tail);
+        self.len += chain.len;
+        self.bytes += chain.bytes;
     }
 }
 
-/// A list taken apart; see [`PacketList::into_raw`].
+/// Packets linked by `next` that are in no list. Whoever has the chain owns them.
 #[derive(Clone, Copy)]
-pub(crate) struct RawList {
-    pub(crate) head: NonNull<Header>,
-    pub(crate) tail: NonNull<Header>,
-    pub(crate) len: usize,
-    pub(crate) bytes: u64,
+pub(super) struct Chain {
+    pub(super) head: NonNull<Header>,
+    pub(super) tail: NonNull<Header>,
+    pub(super) len: usize,
+    /// Sum of the packets' lengths.
+    pub(super) bytes: u64,
 }
 
 impl Drop for PacketList {

@@ -86,8 +86,10 @@ fn act(pool: &Pool, mut mine: PacketList, step: &Step) -> PacketList {
         Step::FreeOne => drop(mine.pop_front()),
         Step::FreeAll => drop(mine.take()),
         Step::Share => {
-            let shared = mine.change_front(|packet| packet.share(pool)).flatten();
-            mine.extend(shared);
+            if let Some(mut packet) = mine.pop_front() {
+                mine.extend(packet.share(pool));
+                mine.push_front(packet);
+            }
         }
         Step::Chain => {
             if let Some(mut packet) = mine.pop_front() {

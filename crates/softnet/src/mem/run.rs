@@ -1,6 +1,6 @@
 //! The ownership of a transmit queue with owned packets at its ends: a [`RunList`].
 
-use super::adopt::{oldest_first, turn, turn_back};
+use super::adopt::{give_back, newest_first, oldest_first};
 use super::{Header, PacketList};
 use crate::sync::{Pushed, RunList, RunnerGuard};
 
@@ -63,17 +63,17 @@ impl<T> PacketRun<T> {
 
     #[inline]
     fn push(&self, packets: &mut PacketList, limit: usize, unattended: bool) -> Pushed {
-        let Some(chain) = turn(packets) else {
+        let Some(chain) = newest_first(packets) else {
             return Pushed::Left(0);
         };
-        // SAFETY: `turn` made the chain, linked from `tail` to `head`, and gave it to us.
+        // SAFETY: the chain is ours, linked from the newest (`head`) to the oldest (`tail`).
         let pushed = unsafe {
             self.list
-                .push(chain.tail, chain.head, chain.len, limit, unattended)
+                .push(chain.head, chain.tail, chain.len, limit, unattended)
         };
         if !matches!(pushed, Pushed::Left(_)) {
             // SAFETY: not pushed, so still ours.
-            unsafe { turn_back(chain, packets) };
+            unsafe { give_back(chain, packets) };
         }
         pushed
     }

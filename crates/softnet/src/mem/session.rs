@@ -6,8 +6,9 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::Header;
-use super::cache::{Cache, Chain, prefetch};
+use super::cache::{Cache, prefetch};
 use super::home::{Counts, Home, NOWHERE, Waker, bump};
+use super::list::Chain;
 use super::{Inner, close, magazine, thread};
 use crate::sync::{Claim, membarrier};
 
