@@ -1,11 +1,13 @@
-//! A FIFO of packets, linked through their header lines: push, pop, append and split without allocation.
+//! A FIFO of packets, linked through their header lines: push, pop, append and split without
+//! allocation.
 
 use std::fmt;
 use std::ptr::NonNull;
 
 use super::{Header, Packet};
 
-/// An owned list of packets with its packet and byte counts. Dropping it frees the packets in bulk.
+/// An owned list of packets with its packet and byte counts. Dropping it frees the packets in
+/// bulk.
 #[derive(Default)]
 pub struct PacketList {
     head: Option<NonNull<Header>>,
@@ -84,7 +86,8 @@ impl PacketList {
     /// Takes the first packet.
     pub fn pop_front(&mut self) -> Option<Packet> {
         let raw = self.head?;
-        // SAFETY: the list owns the packet; it is unlinked here, so the handle made is the only one.
+        // SAFETY: the list owns the packet; it is unlinked here, so the handle made is the only
+        // one.
         let packet = unsafe {
             self.head = raw.as_ref().next;
             Packet::from_raw(raw)
@@ -99,7 +102,8 @@ impl PacketList {
         self.iter().next()
     }
 
-    /// Calls `change` for every packet, first to last. If it panics, the packets not yet reached stay in the list.
+    /// Calls `change` for every packet, first to last. If it panics, the packets not yet reached
+    /// stay in the list.
     pub fn for_each_mut(&mut self, mut change: impl FnMut(&mut Packet)) {
         let mut done = PacketList::new();
         while let Some(mut packet) = self.pop_front() {
@@ -109,7 +113,8 @@ impl PacketList {
         *self = done;
     }
 
-    /// Moves all packets of `other` to the end of this list, in order; one step, whatever the length.
+    /// Moves all packets of `other` to the end of this list, in order; one step, whatever the
+    /// length.
     pub fn append(&mut self, other: &mut PacketList) {
         if let Some(chain) = other.take_chain() {
             // SAFETY: the other list owned the chain and gave it up.
@@ -126,12 +131,14 @@ impl PacketList {
         }
     }
 
-    /// Moves packets from the front to the end of `to` until they stand for `n` wire packets or more, or all. Returns for how many they stand.
+    /// Moves packets from the front to the end of `to` until they stand for `n` wire packets or
+    /// more, or all. Returns for how many they stand.
     pub fn split_wire_packets(&mut self, n: usize, to: &mut PacketList) -> usize {
         self.split(n as u64, to, Packet::wire_packets) as usize
     }
 
-    /// Moves packets from the front to the end of `to` until they cost `budget` or more, or all. Returns what they cost.
+    /// Moves packets from the front to the end of `to` until they cost `budget` or more, or all.
+    /// Returns what they cost.
     fn split(&mut self, budget: u64, to: &mut PacketList, cost: impl Fn(&Packet) -> u64) -> u64 {
         let (mut front, mut spent) = (PacketList::new(), 0);
         for packet in self.iter() {
@@ -166,6 +173,7 @@ impl PacketList {
     }
 
     /// Reverses the order.
+    #[inline(never)]
     pub(super) fn reverse(&mut self) {
         let mut reversed = PacketList::new();
         while let Some(packet) = self.pop_front() {
@@ -281,7 +289,8 @@ impl IntoIterator for PacketList {
 /// Borrowing iterator; see [`PacketList::iter`].
 #[derive(Debug)]
 pub struct Iter<'a> {
-    /// The link that leads to the next packet: the list's `head`, or the `next` field of the packet before.
+    /// The link that leads to the next packet: the list's `head`, or the `next` field of the
+    /// packet before.
     link: &'a Option<NonNull<Header>>,
 }
 
@@ -289,8 +298,9 @@ impl<'a> Iterator for Iter<'a> {
     type Item = &'a Packet;
     fn next(&mut self) -> Option<&'a Packet> {
         let raw = (*self.link)?;
-        // SAFETY: the list, borrowed for 'a, owns the packet behind the link, so that nothing changes it meanwhile.
-        // `Packet` is a transparent wrapper of `NonNull<Header>`, and so is an `Option` of it that is `Some`.
+        // SAFETY: the list, borrowed for 'a, owns the packet behind the link, so that nothing
+        // changes it meanwhile. `Packet` is a transparent wrapper of `NonNull<Header>`, and so is
+        // an `Option` of it that is `Some`.
         unsafe {
             let packet = &*std::ptr::from_ref(self.link).cast::<Packet>();
             self.link = &(*raw.as_ptr()).next;

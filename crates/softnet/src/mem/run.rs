@@ -4,7 +4,8 @@ use super::adopt::{give_back, newest_first, oldest_first};
 use super::{Header, PacketList};
 use crate::sync::{Pushed, RunList, RunnerGuard};
 
-/// Packets that wait for the queue's owner, and what only the owner may touch: a [`RunList`] of packets.
+/// Packets that wait for the queue's owner, and what only the owner may touch: a [`RunList`] of
+/// packets.
 #[derive(Debug)]
 pub struct PacketRun<T> {
     list: RunList<Header, T>,
@@ -23,7 +24,8 @@ pub enum Entry<'a, T> {
 }
 
 impl<T> PacketRun<T> {
-    /// Idle and empty, around `value`, made for up to `expected` packets that wait (see [`RunList::new`]).
+    /// Idle and empty, around `value`, made for up to `expected` packets that wait (see
+    /// [`RunList::new`]).
     pub fn new(value: T, expected: usize) -> Self {
         PacketRun {
             list: RunList::new(value, expected),
@@ -50,9 +52,9 @@ impl<T> PacketRun<T> {
         }
     }
 
-    /// Leaves `packets` without becoming the owner, also where there is none: the caller must tell
-    /// somebody to run. Returns how many waited before; none, and the packets still in the list, if
-    /// others wait and together they would be more than `limit`.
+    /// Leaves `packets` without becoming the owner, also where there is none: the caller must
+    /// tell somebody to run. Returns how many waited before; none, and the packets still in the
+    /// list, if others wait and together they would be more than `limit`.
     #[inline]
     pub fn leave(&self, packets: &mut PacketList, limit: usize) -> Option<usize> {
         match self.push(packets, limit, true) {
@@ -78,8 +80,8 @@ impl<T> PacketRun<T> {
         pushed
     }
 
-    /// Becomes the owner with all that waits, or makes the owner go round once more. For events that
-    /// are no packets.
+    /// Becomes the owner with all that waits, or makes the owner go round once more. For events
+    /// that are no packets.
     pub fn begin_or_miss(&self) -> Option<(PacketRunner<'_, T>, PacketList)> {
         let (guard, left) = self.list.begin_or_miss()?;
         Some((PacketRunner { guard }, oldest_first(left)))
@@ -120,8 +122,8 @@ impl<T> Drop for PacketRun<T> {
     }
 }
 
-/// The ownership of a [`PacketRun`]: exclusive access to its value. It may be shared between threads
-/// where the value may, as a `MutexGuard`:
+/// The ownership of a [`PacketRun`]: exclusive access to its value. It may be shared between
+/// threads where the value may, as a `MutexGuard`:
 /// ```
 /// fn shared<T: Sync>() {}
 /// shared::<softnet::mem::PacketRunner<'static, u32>>();
