@@ -1,7 +1,9 @@
-//! What must not be left behind, whatever ends the program: processes, network namespaces, directories.
+//! What must not be left behind, whatever ends the program: processes, network namespaces,
+//! directories.
 //!
-//! Everything of the kind is made inside [`make`], which writes it into one list. A [`Guard`] removes it when dropped; a signal
-//! or a panic (which aborts a release build) removes whatever the list holds, the newest first.
+//! Everything of the kind is made inside [`make`], which writes it into one list. A [`Guard`]
+//! removes it when dropped; a signal or a panic (which aborts a release build) removes whatever
+//! the list holds, the newest first.
 
 use std::io;
 use std::path::PathBuf;
@@ -15,7 +17,8 @@ use crate::peers::hugepages;
 /// A thing to remove.
 #[derive(Debug, Clone)]
 pub(crate) enum Leftover {
-    /// A child process that leads a process group, not yet waited for: its number cannot have been given to another process or group.
+    /// A child process that leads a process group, not yet waited for: its number cannot have been
+    /// given to another process or group.
     Process(Pid),
     /// A namespace made with `ip netns add`.
     Netns(String),
@@ -87,7 +90,8 @@ impl Drop for Guard {
     }
 }
 
-/// Makes a thing and puts it on the list, as one step as far as signals are concerned. Does not return if the program is ending.
+/// Makes a thing and puts it on the list, as one step as far as signals are concerned. Does not
+/// return if the program is ending.
 pub(crate) fn make<T, E>(make: impl FnOnce() -> Result<(T, Leftover), E>) -> Result<(T, Guard), E> {
     let mut list = list();
     while list.closed {
@@ -109,8 +113,8 @@ fn remove_all(list: &mut List) {
     }
 }
 
-/// Does not return if the program is ending by a signal: what fails then fails because its things were removed, and the thread that removes
-/// them ends the program with the signal's exit code.
+/// Does not return if the program is ending by a signal: what fails then fails because its things
+/// were removed, and the thread that removes them ends the program with the signal's exit code.
 pub(crate) fn wait_if_ending() {
     while list().closed {
         std::thread::park();

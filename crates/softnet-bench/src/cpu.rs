@@ -1,8 +1,10 @@
-//! CPU time: of the whole machine (every process, the kernel's own threads and interrupts), and of some of our threads.
+//! CPU time: of the whole machine (every process, the kernel's own threads and interrupts), and of
+//! some of our threads.
 
 use crate::error::BenchError;
 
-/// Seconds that all CPUs together have been busy since the machine started, to a hundredth as a rule.
+/// Seconds that all CPUs together have been busy since the machine started, to a hundredth as a
+/// rule.
 pub(crate) fn busy() -> Result<f64, BenchError> {
     let path = "/proc/stat";
     let stat =
@@ -12,7 +14,8 @@ pub(crate) fn busy() -> Result<f64, BenchError> {
     Ok(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
 }
 
-/// proc_stat(5): user, nice, system, idle, iowait, irq, softirq; what other virtual machines took (steal) is not ours.
+/// proc_stat(5): user, nice, system, idle, iowait, irq, softirq; what other virtual machines took
+/// (steal) is not ours.
 fn ticks(stat: &str) -> Option<u64> {
     let numbers = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
     let fields: Vec<u64> = numbers
@@ -25,7 +28,8 @@ fn ticks(stat: &str) -> Option<u64> {
         .sum()
 }
 
-/// Seconds that the threads of this process whose name starts with `prefix` have run, to the nanosecond.
+/// Seconds that the threads of this process whose name starts with `prefix` have run, to the
+/// nanosecond.
 pub(crate) fn of_threads(prefix: &str) -> Result<f64, BenchError> {
     // sched-stats(5): time on the CPU, time waiting for it, slices run.
     let times = threads(prefix, "schedstat", |time| {

@@ -29,7 +29,8 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
     },
     Experiment {
         name: "nolock-qdisc",
-        summary: "qdiscs that senders share without a lock, against the same under one; web requests between containers",
+        summary: "qdiscs that senders share without a lock, against the same under one; web \
+                  requests between containers",
         run: all_nolock_qdisc,
     },
     Experiment {
@@ -44,7 +45,8 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
     },
     Experiment {
         name: "backlog",
-        summary: "packets from worker to worker; many small requests and senders between hosts joined by Softnet and others",
+        summary: "packets from worker to worker; many small requests and senders between hosts \
+                  joined by Softnet and others",
         run: all_backlog,
     },
 ];

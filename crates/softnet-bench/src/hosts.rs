@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::cleanup::{self, Guard, Leftover};
 use crate::error::BenchError;
-use crate::joins::InProcess;
 use crate::peers::place::Place;
 use crate::process::{self, Process};
+use crate::switches::InProcess;
 
 /// Host b's address.
 pub(crate) const ADDRESS_B: Ipv4Addr = address(1);
@@ -20,7 +20,7 @@ const fn address(index: u8) -> Ipv4Addr {
     Ipv4Addr::new(10, 99, 0, index + 1)
 }
 
-/// Distinguishes the sites of this process.
+/// Distinguishes the topologies of this process.
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
 /// A network namespace that `ip netns` knows by name, with loopback up.
@@ -130,13 +130,13 @@ impl Host {
     }
 }
 
-/// Hosts and what joins them. Fields are dropped in this order: daemons before the namespaces
-/// they run in.
+/// Hosts and the switch between them. Fields are dropped in this order: daemons before the
+/// namespaces they run in.
 #[derive(Debug)]
-pub(crate) struct Site {
+pub(crate) struct Topology {
     /// The switch, where it is part of this program.
     pub(crate) engine: Option<Box<dyn InProcess>>,
-    /// The daemons that run for the site, in the order in which they are to be stopped.
+    /// The daemons that run for the topology, in the order in which they are to be stopped.
     pub(crate) daemons: Vec<Process>,
     /// Where daemons keep their files.
     pub(crate) directory: Directory,
@@ -145,15 +145,15 @@ pub(crate) struct Site {
     pub(crate) switch: NamedNetns,
 }
 
-impl Site {
+impl Topology {
     /// Two hosts: three empty namespaces and an empty directory.
-    pub(crate) fn new() -> Result<Site, BenchError> {
-        Site::of(2)
+    pub(crate) fn new() -> Result<Topology, BenchError> {
+        Topology::of(2)
     }
 
     /// As many hosts as asked for, at most 26, each an empty namespace; one more for the switch;
     /// an empty directory.
-    pub(crate) fn of(hosts: u8) -> Result<Site, BenchError> {
+    pub(crate) fn of(hosts: u8) -> Result<Topology, BenchError> {
         if !rustix::process::geteuid().is_root() {
             return Err(BenchError::Unavailable(
                 "making network namespaces takes root".into(),
@@ -172,7 +172,7 @@ impl Site {
                 address: address(index),
             })
         };
-        Ok(Site {
+        Ok(Topology {
             engine: None,
             daemons: Vec::new(),
             directory: Directory::new(&prefix)?,

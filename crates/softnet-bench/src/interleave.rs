@@ -1,4 +1,5 @@
-//! Variants take turns, in a new random order in each round, so that neither a change of the machine's speed nor what ran before favours one of them.
+//! Variants take turns, in a new random order in each round, so that neither a change of the
+//! machine's speed nor what ran before favours one of them.
 
 use std::io::IsTerminal as _;
 
@@ -19,12 +20,14 @@ pub(crate) trait Variant {
     /// Measures everything once and adds it to the report.
     ///
     /// # Errors
-    /// [`BenchError::Unavailable`] if the machine lacks what it takes; anything else ends the experiment.
+    /// [`BenchError::Unavailable`] if the machine lacks what it takes; anything else ends the
+    /// experiment.
     fn turn(&mut self, results: &mut Collector) -> Result<(), BenchError>;
 }
 
-/// Gives each variant `rounds` turns, and [`OURS`] as many again that count as [`AGAIN`]: how far these two are apart is what chance does.
-/// A variant that is unavailable gets one row with the reason and no more turns.
+/// Gives each variant `rounds` turns, and [`OURS`] as many again that count as [`AGAIN`]: how far
+/// these two are apart is what chance does. A variant that is unavailable gets one row with the
+/// reason and no more turns.
 pub(crate) fn interleave(
     rounds: usize,
     variants: &mut [Box<dyn Variant>],

@@ -57,7 +57,8 @@ fn memory_gib() -> u64 {
     (kib + (1 << 19)) >> 20
 }
 
-/// The revision measured, and whether the working tree differs from it (in anything but documents); `None` outside a checkout.
+/// The revision measured, and whether the working tree differs from it (in anything but
+/// documents); `None` outside a checkout.
 fn revision() -> Option<(String, bool)> {
     let git = |arguments: &[&str]| {
         let mut command = Command::new("git");
@@ -112,7 +113,8 @@ fn date(at: SystemTime) -> String {
         .duration_since(UNIX_EPOCH)
         .map_or(0, |since| since.as_secs());
     let (days, second) = (seconds / 86_400, seconds % 86_400);
-    // Years are counted from March, so that the leap day is the last; 719,468 days lie between 0000-03-01 and 1970-01-01.
+    // Years are counted from March, so that the leap day is the last; 719,468 days lie between
+    // 0000-03-01 and 1970-01-01.
     let days = days + 719_468;
     let (era, day_of_era) = (days / 146_097, days % 146_097);
     let year_of_era =

@@ -1,7 +1,9 @@
-//! `softnet-bench`: measures Softnet beside what one would use instead, on this machine, in one run.
+//! `softnet-bench`: measures Softnet beside what one would use instead, on this machine, in one
+//! run.
 //!
-//! The older designs that Softnet is compared with live here, never in the product. An experiment is a function from
-//! [`Options`] to the JSON object that `--json` prints; the table is made from the same object, and so is what `report` says of it.
+//! The older designs that Softnet is compared with live here, never in the product. An experiment
+//! is a function from [`Options`] to the JSON object that `--json` prints; the table is made from
+//! the same object, and so is what `report` says of it.
 
 #![deny(unsafe_code)]
 
@@ -22,7 +24,6 @@ mod error;
 mod experiments;
 mod hosts;
 mod interleave;
-mod joins;
 mod judge;
 mod machine;
 mod nolock_qdisc;
@@ -34,6 +35,7 @@ mod process;
 mod random;
 mod report;
 mod switch;
+mod switches;
 mod table;
 mod tap_case;
 mod tx_adopt;

@@ -1,6 +1,7 @@
 //! Medians, percentiles and log2 histograms of samples.
 
-/// The middle of the samples, the mean of the two in the middle if their number is even; NaN of none.
+/// The middle of the samples, the mean of the two in the middle if their number is even; NaN of
+/// none.
 pub(crate) fn median(samples: &[f64]) -> f64 {
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -11,7 +12,8 @@ pub(crate) fn median(samples: &[f64]) -> f64 {
     }
 }
 
-/// The smallest sample that at least `fraction` (0 to 1) of the samples do not exceed; NaN of none.
+/// The smallest sample that at least `fraction` (0 to 1) of the samples do not exceed; NaN of
+/// none.
 pub(crate) fn percentile(samples: &[f64], fraction: f64) -> f64 {
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -27,7 +29,8 @@ pub(crate) fn mean(samples: &[f64]) -> f64 {
     samples.iter().sum::<f64>() / samples.len() as f64
 }
 
-/// Counts samples by power of two: entry `i` is the number in `[2^i, 2^(i+1))`, entry 0 also counts what is below 1.
+/// Counts samples by power of two: entry `i` is the number in `[2^i, 2^(i+1))`, entry 0 also
+/// counts what is below 1.
 pub(crate) fn log2_histogram(samples: &[f64]) -> Vec<u64> {
     let mut counts = Vec::new();
     for sample in samples {
@@ -57,7 +60,8 @@ pub(crate) fn significant(value: f64, digits: i32) -> f64 {
         return value;
     }
     let places = digits - 1 - value.abs().log10().floor() as i32;
-    // Through text: powers of ten are exact there, and 0.1 + 0.2 does not come out as 0.30000000000000004.
+    // Through text: powers of ten are exact there, and 0.1 + 0.2 does not come out as
+    // 0.30000000000000004.
     if places >= 0 {
         format!("{value:.*}", places.unsigned_abs() as usize)
             .parse()

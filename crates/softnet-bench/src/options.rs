@@ -27,8 +27,8 @@ pub(crate) struct Options {
     /// Run only these variants, for experiments that have several.
     #[arg(long, value_name = "a,b,c", value_delimiter = ',')]
     pub(crate) variants: Vec<String>,
-    /// Measure only rows with these parameters, for experiments that have many: `qdisc=fq,driver=null`. Several values of one are
-    /// alternatives.
+    /// Measure only rows with these parameters, for experiments that have many:
+    /// `qdisc=fq,driver=null`. Several values of one are alternatives.
     #[arg(long, value_name = "name=value,...", value_delimiter = ',')]
     pub(crate) only: Vec<String>,
     /// With `report`: draw the results, too, as SVG files in this directory.
@@ -76,7 +76,8 @@ impl Options {
             .map(Only)
     }
 
-    /// Whether `--only` lets rows through whose parameter `name` is `value`: it does not name the parameter, or has this value of it.
+    /// Whether `--only` lets rows through whose parameter `name` is `value`: it does not name the
+    /// parameter, or has this value of it.
     ///
     /// # Errors
     /// As [`only`](Options::only).
@@ -131,7 +132,8 @@ impl Options {
 pub(crate) struct Only(Vec<(String, String)>);
 
 impl Only {
-    /// Whether rows with these parameters are asked for: of each name given, one of the values. Rows without such a parameter are not.
+    /// Whether rows with these parameters are asked for: of each name given, one of the values.
+    /// Rows without such a parameter are not.
     pub(crate) fn allows(&self, params: &[Param]) -> bool {
         let is = |name: &str, value: &str| {
             let same = |(n, v): &Param| *n == name && text(v) == value;

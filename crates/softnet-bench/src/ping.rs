@@ -8,7 +8,7 @@ use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, ipproto};
 
 use crate::error::BenchError;
-use crate::hosts::{Host, Site};
+use crate::hosts::{Host, Topology};
 
 /// How long an answer is waited for.
 const TIMEOUT: Duration = Duration::from_millis(500);
@@ -28,23 +28,23 @@ pub(crate) struct Pings {
 }
 
 /// Waits until each host reaches the next.
-pub(crate) fn wait_for_path(site: &Site) -> Result<(), BenchError> {
+pub(crate) fn wait_for_path(topology: &Topology) -> Result<(), BenchError> {
     let deadline = Instant::now() + PATIENCE;
     let wait = |what: &str| {
-        site.check_running()?;
+        topology.check_running()?;
         if Instant::now() > deadline {
             let seconds = PATIENCE.as_secs();
             return Err(BenchError::Measure(format!("{what} within {seconds} s")));
         }
         Ok(())
     };
-    for host in &site.hosts {
+    for host in &topology.hosts {
         while !host.netns.run(|| Ok(is_up(host) && ask_every(host, "5")))? {
             wait(&format!("{} did not come up", host.interface))?;
             std::thread::sleep(Duration::from_millis(1));
         }
     }
-    for pair in site.hosts.windows(2) {
+    for pair in topology.hosts.windows(2) {
         let mut pinger = Pinger::open(&pair[0], &pair[1])?;
         // Errors such as "no route to host" pass when the path comes up.
         while !matches!(pinger.ping(Duration::from_millis(10)), Ok(Some(_))) {
@@ -52,7 +52,7 @@ pub(crate) fn wait_for_path(site: &Site) -> Result<(), BenchError> {
             wait(&format!("{from} did not reach {to}"))?;
         }
     }
-    for host in &site.hosts {
+    for host in &topology.hosts {
         host.netns.run(|| Ok(ask_every(host, "1000")))?;
     }
     Ok(())
@@ -79,8 +79,12 @@ fn ask_every(host: &Host, milliseconds: &str) -> bool {
 }
 
 /// Sends `count` pings from a to b, one each `interval`.
-pub(crate) fn run(site: &Site, count: usize, interval: Duration) -> Result<Pings, BenchError> {
-    let mut pinger = Pinger::open(&site.hosts[0], &site.hosts[1])?;
+pub(crate) fn run(
+    topology: &Topology,
+    count: usize,
+    interval: Duration,
+) -> Result<Pings, BenchError> {
+    let mut pinger = Pinger::open(&topology.hosts[0], &topology.hosts[1])?;
     let mut pings = Pings {
         round_trips_us: Vec::with_capacity(count),
         lost: 0,

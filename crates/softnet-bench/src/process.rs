@@ -1,7 +1,8 @@
 //! Programs: run to the end and read, or kept running until dropped.
 //!
-//! A child is taken off the clean-up list before it is waited for, never after, so that a signal cannot kill a stranger that got
-//! its number. Each child leads a process group, so that its own children (nginx has some) end with it.
+//! A child is taken off the clean-up list before it is waited for, never after, so that a signal
+//! cannot kill a stranger that got its number. Each child leads a process group, so that its own
+//! children (nginx has some) end with it.
 
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
@@ -89,7 +90,8 @@ impl Drop for Process {
 /// Runs a program to its end and returns what it printed.
 ///
 /// # Errors
-/// [`BenchError::Unavailable`] if it is not installed; [`BenchError::Command`] with what it said if it failed.
+/// [`BenchError::Unavailable`] if it is not installed; [`BenchError::Command`] with what it said
+/// if it failed.
 pub(crate) fn output(command: &mut Command) -> Result<String, BenchError> {
     let name = describe(command);
     command

@@ -1,4 +1,5 @@
-//! Random numbers that need not be good: for the order of turns, and so that threads do not march in step.
+//! Random numbers that need not be good: for the order of turns, and so that threads do not march
+//! in step.
 
 /// Marsaglia's xorshift.
 #[derive(Debug)]

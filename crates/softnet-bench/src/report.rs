@@ -1,7 +1,9 @@
 //! The report: rows of medians, and how Softnet compares.
 //!
-//! A row is a variant with its parameters; its fields are medians over the rounds, with `<field>_min` and `<field>_max` beside
-//! them where there were several, and `samples`, the figure of each round. A field whose name ends in `_log2` is a histogram: entry `i` counts values in `[2^i, 2^(i+1))`.
+//! A row is a variant with its parameters; its fields are medians over the rounds, with
+//! `<field>_min` and `<field>_max` beside them where there were several, and `samples`, the figure
+//! of each round. A field whose name ends in `_log2` is a histogram: entry `i` counts values in
+//! `[2^i, 2^(i+1))`.
 
 use serde_json::{Map, Value, json};
 
@@ -87,7 +89,8 @@ impl Collector {
         }
     }
 
-    /// Adds counts to the histogram `name` (which ends in `_log2`) of the row that has the field `beside`.
+    /// Adds counts to the histogram `name` (which ends in `_log2`) of the row that has the field
+    /// `beside`.
     pub(crate) fn add_histogram(
         &mut self,
         variant: &'static str,
@@ -283,7 +286,8 @@ pub(crate) fn lines(report: &Value) -> String {
     text
 }
 
-/// A JSON number without digits that mean nothing; whole numbers without a fraction; `null` for what is no number.
+/// A JSON number without digits that mean nothing; whole numbers without a fraction; `null` for
+/// what is no number.
 fn number(value: f64) -> Value {
     let value = significant(value, DIGITS);
     if value.fract() == 0.0 && value.abs() < 1e15 {
@@ -313,7 +317,10 @@ mod tests {
 
     #[test]
     fn lines_are_the_same_json() {
-        let report = json!({"experiment": "x", "rows": [{"variant": "a", "mpps": 1.5}, {}], "ratios": {"a/b": 2}, "rounds": 7});
+        let report = json!({
+            "experiment": "x", "rounds": 7,
+            "rows": [{"variant": "a", "mpps": 1.5}, {}], "ratios": {"a/b": 2}
+        });
         let text = lines(&report);
         assert_eq!(serde_json::from_str::<Value>(&text).ok(), Some(report));
         assert_eq!(text.lines().count(), 11);
@@ -352,7 +359,8 @@ mod tests {
         results.add_histogram("ovs", &[], "ping_mean_us", "ping_us_log2", &[1, 1, 5]);
         let rows = json!([
             {"variant": "ovs", "tcp_gbps": 1, "samples": {"tcp_gbps": [1]}},
-            {"variant": "ovs", "ping_mean_us": 300, "samples": {"ping_mean_us": [300]}, "ping_us_log2": [1, 2, 5]},
+            {"variant": "ovs", "ping_mean_us": 300,
+             "samples": {"ping_mean_us": [300]}, "ping_us_log2": [1, 2, 5]},
         ]);
         assert_eq!(results.report("x", &[])["rows"], rows);
     }

@@ -88,7 +88,8 @@ fn check(report: &Value, fields: &[&str]) -> Result<(), String> {
     Ok(())
 }
 
-/// The names of the processes that have a file of the run `pid` open, from a namespace or a directory of its own.
+/// The names of the processes that have a file of the run `pid` open, from a namespace or a
+/// directory of its own.
 fn processes(pid: u32) -> Vec<String> {
     let mark = format!("/snb{pid}-");
     let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -104,7 +105,8 @@ fn processes(pid: u32) -> Vec<String> {
         .collect()
 }
 
-/// One test, so that the namespaces seen are its own: each experiment with real programs, then SIGINT in the middle of a run.
+/// One test, so that the namespaces seen are its own: each experiment with real programs, then
+/// SIGINT in the middle of a run.
 #[test]
 fn real_programs_are_measured_and_nothing_is_left_behind() {
     let switch = [

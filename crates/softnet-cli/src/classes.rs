@@ -108,9 +108,12 @@ mod tests {
         };
         assert_eq!(
             table(&stats),
-            "port  class  qdisc    sent packets  sent bytes  dropped  overlimits  requeues  backlog\n\
-             web   root   prio 1:          1234      123400        3           7         0  200b 2p\n\
-             web   1:2    pfifo               5         500        3           7         0  200b 2p\n"
+            "port  class  qdisc    sent packets  sent \
+             bytes  dropped  overlimits  requeues  backlog\n\
+             web   root   prio 1:          1234      123400        3           7         0  200b \
+             2p\n\
+             web   1:2    pfifo               5         500        3           7         0  200b \
+             2p\n"
         );
         assert_eq!(table(&EngineStats::default()), "");
         let json = json(&stats.ports[0]);

@@ -55,7 +55,10 @@ enum Command {
     #[command(after_help = EXIT_CODES)]
     Demo {
         /// Seconds of measuring in all
-        #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+        #[arg(
+            long, value_name = "N", default_value_t = 10,
+            value_parser = clap::value_parser!(u64).range(1..=86_400)
+        )]
         seconds: u64,
         /// Print one JSON object instead of a table
         #[arg(long)]

@@ -64,7 +64,7 @@ fn pool(pool: &PoolStats) -> Value {
         "free": pool.free,
         "allocated": pool.allocated,
         "exhausted": pool.exhausted,
-        "remote_freed": pool.remote_freed,
+        "sent_home": pool.sent_home,
         "bypassed": pool.bypassed,
         "kicks": pool.kicks,
         "stolen": pool.stolen,

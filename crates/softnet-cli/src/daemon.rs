@@ -13,8 +13,8 @@ use softnet_io::Buffers;
 use crate::config::{ActionConfig, Config, Driver, PortConfig};
 use crate::counters;
 use crate::failure::{Exit, Failure, chain};
-use crate::plant::{self, Engine};
 use crate::report;
+use crate::setup::{self, Engine};
 use crate::signals::Stop;
 
 /// How often ports are looked after.
@@ -47,7 +47,7 @@ pub(crate) fn run(config: &Config, json: bool) -> Result<(), Failure> {
         move |error: std::io::Error| Failure::because(Exit::Failure, what, &error)
     };
     let stop = Stop::on_signals().map_err(cannot("cannot catch signals"))?;
-    let (engine, buffers) = plant::start(
+    let (engine, buffers) = setup::start(
         config.workers,
         &config.cpus,
         config.buffers,
@@ -95,7 +95,7 @@ fn build(config: &Config, engine: &Engine, buffers: &Buffers) -> Result<Vec<Port
             "{}:{}:{}: port {:?} cannot be opened",
             config.file, port.place.line, port.place.column, port.name
         );
-        let mut opened = plant::open(&port, buffers)
+        let mut opened = setup::open(&port, buffers)
             .map_err(|error| Failure::because(Exit::Config, &what, &error))?;
         let rx = std::mem::take(&mut opened.rx);
         let id = engine
@@ -173,7 +173,7 @@ fn look_after(engine: &Engine, buffers: &Buffers, ports: &mut [Port]) {
 
 fn reopen(engine: &Engine, buffers: &Buffers, port: &mut Port) {
     let name = &port.config.name;
-    let opened = plant::open(&port.config, buffers).map_err(|error| chain(&error));
+    let opened = setup::open(&port.config, buffers).map_err(|error| chain(&error));
     let replaced = opened.and_then(|opened| {
         let replaced = engine.replace(port.id, opened.rx, opened.tx);
         replaced.map_err(|error| chain(&error))

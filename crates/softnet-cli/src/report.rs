@@ -200,7 +200,8 @@ mod tests {
         assert_eq!(
             ports(&stats),
             "port  rx packets  rx bytes  tx packets  tx bytes  queued  in device          dropped\n\
-             web           10         0           2         0       0  lost 12 in, 3 out  3 (runt 1, qdisc_limit 2)\n\
+             web           10         0           2         0       0  lost 12 in, 3 out  3 (runt \
+             1, qdisc_limit 2)\n\
              a              0         0           6         0       0  0                  0\n\
              received 10 + copied 1 = sent 8 + dropped 3 + queued 0\n"
         );
@@ -241,7 +242,8 @@ mod tests {
         let expected = format!(
             "\nweb: mirred egress mirror dev mon: 7 packets, overlimits 1\n\
              \nweb: driver restarted 2 times\n\
-             \nweb: nanoseconds that a transmit call took: p50 192, p99 384, max 511 (3 measured, one in 128)\n\
+             \nweb: nanoseconds that a transmit call took: p50 192, p99 384, max 511 (3 measured, \
+             one in 128)\n\
              [128, 256)             2 {}\n\
              [256, 512)             1 {}\n",
             bar(52),

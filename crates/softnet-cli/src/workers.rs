@@ -90,8 +90,10 @@ mod tests {
         };
         assert_eq!(
             table(&stats),
-            "worker  processed  dropped  time_squeeze  received_rps  flow_limit  backlog  woken  wakes sent    busy\n\
-             \u{20}    0       1234        0             0             5           0        3      7           0  20.0 %\n"
+            "worker  processed  dropped  time_squeeze  received_rps  flow_limit  backlog  woken  \
+             wakes sent    busy\n\
+             \u{20}    0       1234        0             0             5           0        3  \
+             \u{20}   7           0  20.0 %\n"
         );
         let json = json(&stats);
         assert_eq!(json[0]["busy_s"], 2.0);

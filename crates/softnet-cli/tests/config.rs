@@ -29,7 +29,8 @@ fn mistakes_in_the_file() {
     for (config, expected) in [
         (
             "[engine]\n  worker = 2\n".to_owned(),
-            "2:3: key `engine.worker`: is unknown; known here: workers, buffers, max_backlog, busy_poll, cpus",
+            "2:3: key `engine.worker`: is unknown; known here: workers, buffers, max_backlog, \
+             busy_poll, cpus",
         ),
         (
             format!("{port}{port}"),
@@ -37,17 +38,20 @@ fn mistakes_in_the_file() {
         ),
         (
             format!("{port}[[bridge]]\nname = \"br0\"\nports = [\"p\", \"q\"]\n"),
-            "6:15: key `bridge.ports`: there is no port \"q\"; add a [[port]] of that name or correct it",
+            "6:15: key `bridge.ports`: there is no port \"q\"; add a [[port]] of that name or \
+             correct it",
         ),
         (
             format!(
                 "{port}qdisc = {{ kind = \"tbf\", rate = \"fast\", burst = \"32k\", limit = 9 }}\n"
             ),
-            "4:32: key `port.qdisc.rate`: \"fast\" is not a number with a unit; write it like 100mbit",
+            "4:32: key `port.qdisc.rate`: \"fast\" is not a number with a unit; write it like \
+             100mbit",
         ),
         (
             "[[port]]\nname = \"p\"\ndriver = \"af_xdp\"\n".to_owned(),
-            "3:10: key `port.driver`: driver \"af_xdp\" is not available in this version; use tap or null",
+            "3:10: key `port.driver`: driver \"af_xdp\" is not available in this version; use tap \
+             or null",
         ),
     ] {
         for verb in ["check", "run"] {

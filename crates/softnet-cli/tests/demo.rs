@@ -125,9 +125,9 @@ fn as_nobody(scratch: &Scratch, mode: &str) -> Output {
     let program = scratch.path("softnet");
     std::fs::copy(env!("CARGO_BIN_EXE_softnet"), &program).expect("a copy that nobody can reach");
     let script = "mount --make-rprivate / && mount -t tmpfs tmpfs /dev/net \
-         && mknod -m \"$1\" /dev/net/tun c 10 200 \
-         && exec setpriv --reuid=65534 --regid=65534 --clear-groups --inh-caps=-all \
-            \"$2\" demo --json --seconds 2";
+                  && mknod -m \"$1\" /dev/net/tun c 10 200 \
+                  && exec setpriv --reuid=65534 --regid=65534 --clear-groups --inh-caps=-all \
+                  \"$2\" demo --json --seconds 2";
     let mut command = Command::new("unshare");
     command
         .args(["-m", "sh", "-c", script, "sh", mode])

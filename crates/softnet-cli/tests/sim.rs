@@ -274,7 +274,8 @@ fn what_it_complains_about() {
         text(&result.stderr).to_owned()
     };
     let line = complain(&["--generate", "rate=1mbit,for=1s"]);
-    let expected = "tree.toml:3:1: key `qdisc.parent`: is missing; add the class that the qdisc is for, like \"1:2\"\n";
+    let expected = "tree.toml:3:1: key `qdisc.parent`: is missing; add the class that the qdisc \
+                    is for, like \"1:2\"\n";
     assert!(line.ends_with(expected), "{line}");
     assert!(complain(&[]).contains("--pcap"));
     assert!(complain(&["--generate", "rate=1mbit"]).contains("`for` is missing"));

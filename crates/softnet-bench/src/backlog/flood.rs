@@ -1,5 +1,5 @@
-//! A flood: many threads hand packets to one worker as fast as they are let. Each has a bounded number under way, so that nothing is dropped and the
-//! figure is what the hand-over can do.
+//! A flood: many threads hand packets to one worker as fast as they are let. Each has a bounded
+//! number under way, so that nothing is dropped and the figure is what the hand-off can do.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -151,7 +151,8 @@ pub(super) fn measure(name: &str, plan: Plan) -> Result<Outcome, BenchError> {
         let got = received();
         if disorder > 0 || got + refused != sent {
             return Err(BenchError::Measure(format!(
-                "{name}: of {sent} packets {got} arrived and {refused} were refused; {disorder} out of order"
+                "{name}: of {sent} packets {got} arrived and {refused} were refused; {disorder} \
+                 out of order"
             )));
         }
         Ok(Outcome {

@@ -32,7 +32,8 @@ pub(crate) trait Inbox: Send + Sync + 'static {
 
 /// The side that the worker has.
 pub(crate) trait Owner: Send {
-    /// Appends up to `quota` packets to `out`, which is empty; does not wait. What was given out before is processed.
+    /// Appends up to `quota` packets to `out`, which is empty; does not wait. What was given out
+    /// before is processed.
     fn poll(&mut self, quota: usize, out: &mut PacketList);
 
     /// Waits until there is something, or until [`Inbox::stop`].

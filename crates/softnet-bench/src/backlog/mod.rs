@@ -1,9 +1,12 @@
-//! The cases of experiment `backlog` within one process: packets are handed from worker to worker. How many wake-ups does that take, and what do they cost?
+//! The cases of experiment `backlog` within one process: packets are handed from worker to worker.
+//! How many wake-ups does that take, and what do they cost?
 //!
-//! Cases: `rr`, request/response flows between two workers, each flow with one transaction under way; `flood`, eight threads onto one worker; `idle`, an
-//! engine that has nothing to do. Variants: Softnet's backlog, whose worker looks around before it sleeps while that pays off; `snapshot`, the same with
-//! the loop that marks itself done before it is (the kernel's before 2014); both without looking around (`no-poll`, `snapshot-no-poll`);
-//! channels that block in `recv` and carry whole lists of packets.
+//! Cases: `rr`, request/response flows between two workers, each flow with one transaction under
+//! way; `flood`, eight threads onto one worker; `idle`, an engine that has nothing to do.
+//! Variants: Softnet's backlog, whose worker looks around before it sleeps while that pays off;
+//! `snapshot`, the same with the loop that marks itself done before it is (the kernel's before
+//! 2014); both without looking around (`no-poll`, `snapshot-no-poll`); channels that block in
+//! `recv` and carry whole lists of packets.
 
 use std::time::{Duration, Instant};
 
@@ -226,7 +229,8 @@ pub(crate) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
 mod tests {
     use super::*;
 
-    /// Every variant moves packets, loses none and reorders none (the measurements check that themselves).
+    /// Every variant moves packets, loses none and reorders none (the measurements check that
+    /// themselves).
     #[test]
     fn every_variant_does_its_work() {
         let cpus = Cpus::choose().expect("there is a CPU");

@@ -1,4 +1,5 @@
-//! Request and response: flows between two workers, each with one transaction under way, as `netperf -t TCP_RR` has.
+//! Request and response: flows between two workers, each with one transaction under way, as
+//! `netperf -t TCP_RR` has.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -18,7 +19,8 @@ use crate::tx_adopt::load::cpu;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Plan {
     pub(super) flows: usize,
-    /// What each side does with a packet, besides reading and turning its headers, as a protocol stack would.
+    /// What each side does with a packet, besides reading and turning its headers, as a protocol
+    /// stack would.
     pub(super) service: Duration,
     pub(super) time: Duration,
 }

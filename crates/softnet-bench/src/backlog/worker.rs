@@ -1,5 +1,5 @@
-//! A worker's loop, the same for all variants: rounds of polls within NAPI's budget, wake-ups for others at the start of each poll and at the end of the
-//! round, sleep when there is nothing.
+//! A worker's loop, the same for all variants: rounds of polls within NAPI's budget, wake-ups for
+//! others at the start of each poll and at the end of the round, sleep when there is nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +9,8 @@ use softnet_engine::rx::{BUDGET, WEIGHT};
 
 use super::inbox::{Inbox, Owner};
 
-/// Works until `stop`. `handle` processes packets and leaves what is to be sent in the list; that goes to `peer`. Returns how many of those found no room.
+/// Works until `stop`. `handle` processes packets and leaves what is to be sent in the list; that
+/// goes to `peer`. Returns how many of those found no room.
 pub(super) fn work(
     owner: &mut dyn Owner,
     peer: Option<&Arc<dyn Inbox>>,

@@ -1,5 +1,6 @@
-//! Baseline `busylock`: a user-space port of the kernel's locked transmit path up to 6.18, with fair locks. A sender that finds the discipline being run takes a second lock
-//! first, so that only one sender at a time competes with the running one for the root lock.
+//! Baseline `busylock`: a user-space port of the kernel's locked transmit path up to 6.18, with
+//! fair locks. A sender that finds the qdisc being run takes a second lock first, so that only one
+//! sender at a time competes with the running one for the root lock.
 
 use std::sync::atomic::AtomicBool;
 

@@ -1,8 +1,9 @@
-//! Baseline `depot`: a packet goes into the cache of the thread that frees it, with a shared depot behind all caches. This is the
-//! pool that Softnet had before packets went home.
+//! Baseline `depot`: a packet goes into the cache of the thread that frees it, with a shared depot
+//! behind all caches. This is the pool that Softnet had before packets went home.
 //!
-//! A cache is entered by [`TryLock`]; who finds it taken goes to the next one. Magazines of [`MAGAZINE`] packets move between cache and
-//! depot under a mutex, half of a cache when it is full.
+//! A cache is entered by [`TryLock`]; who finds it taken goes to the next one. Magazines of
+//! [`MAGAZINE`] packets move between cache and depot under a mutex, half of a cache when it is
+//! full.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::Cell;
@@ -52,7 +53,8 @@ pub(crate) struct Depot {
     buffers: usize,
 }
 
-// SAFETY: the pointers in caches and depot are buffers owned by whoever holds the lock around them.
+// SAFETY: the pointers in caches and depot are buffers owned by whoever holds the lock around
+// them.
 unsafe impl Send for Depot {}
 // SAFETY: as above; all access goes through `TryLock` or `Mutex`.
 unsafe impl Sync for Depot {}
@@ -92,7 +94,8 @@ impl Depot {
         let owner = depot.id();
         let mut shared = depot.shared();
         for index in 0..buffers {
-            // SAFETY: `index` is below `buffers`, for which both blocks have room; nothing refers to the line yet.
+            // SAFETY: `index` is below `buffers`, for which both blocks have room; nothing refers
+            // to the line yet.
             let line = unsafe {
                 let data = depot.data.start.add(index * DATA);
                 let line = depot.lines.start.cast::<Line>().add(index);
@@ -215,7 +218,8 @@ impl Depot {
     /// Takes the buffer out of its handle.
     fn unwrap(&self, packet: Owned<Depot>) -> Buffer {
         let line = packet.into_raw();
-        // SAFETY: the packet was the only handle to its line, which lives as long as its pool, or for ever.
+        // SAFETY: the packet was the only handle to its line, which lives as long as its pool, or
+        // for ever.
         let owner = unsafe { line.as_ref() }.owner();
         assert_eq!(owner, self.id(), "a packet goes back to its own pool");
         Some(line)
@@ -226,7 +230,8 @@ impl Depot {
     /// # Safety
     /// `line` was just taken out of a cache or the depot.
     unsafe fn wrap(&self, line: NonNull<Line>) -> Owned<Depot> {
-        // SAFETY: by the caller's promise nothing else refers to the line; all lines were initialised by `new`.
+        // SAFETY: by the caller's promise nothing else refers to the line; all lines were
+        // initialised by `new`.
         unsafe {
             line.write(Line::new(line.as_ref().data(), self.id()));
             Owned::new(line)
@@ -368,7 +373,8 @@ impl Block {
 
     /// Called once at most, when nothing refers to the block any more.
     fn free(&mut self) {
-        // SAFETY: allocated in `new` with this layout; the only caller is the pool's drop, with all its packets back.
+        // SAFETY: allocated in `new` with this layout; the only caller is the pool's drop, with
+        // all its packets back.
         unsafe { dealloc(self.start.as_ptr(), self.layout) };
     }
 }

@@ -1,8 +1,9 @@
-//! What both of the kernel's locked transmit paths share: a discipline under the root lock, a driver under its own, and the run loop,
-//! which gives the root lock up while the driver works.
+//! What both of the kernel's locked transmit paths share: a qdisc under the root lock, a driver
+//! under its own, and the run loop, which gives the root lock up while the driver works.
 //!
-//! A run that has used up its quota goes on as the kernel's softirq does: by the same thread when it is done with its own packet, up to
-//! [`RESTARTS`] times, then by a thread of its own (`ksoftirqd`).
+//! A run that has used up its quota goes on as the kernel's softirq does: by the same thread when
+//! it is done with its own packet, up to [`RESTARTS`] times, then by a thread of its own
+//! (`ksoftirqd`).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -49,7 +50,7 @@ struct Hard {
 #[derive(Debug)]
 pub(super) struct Linux {
     pub(super) root: CachePadded<Ticket<Root>>,
-    /// Some thread runs the discipline. Changed under the root lock, read without.
+    /// Some thread runs the qdisc. Changed under the root lock, read without.
     running: CachePadded<AtomicBool>,
     /// There is more to do for the softirq.
     scheduled: AtomicBool,
@@ -63,7 +64,8 @@ pub(super) struct Linux {
 }
 
 impl Root {
-    /// Whether packets may pass without being queued (`TCQ_F_CAN_BYPASS`), by the same rule as Softnet's.
+    /// Whether packets may pass without being queued (`TCQ_F_CAN_BYPASS`), by the same rule as
+    /// Softnet's.
     fn pass(&mut self, packets: &PacketList, now: Time) -> bool {
         let sum = WireSum::from(packets);
         self.requeued.is_empty() && self.qdisc.try_pass(packets, sum, self.cx.at(now))
@@ -97,7 +99,7 @@ impl Linux {
         }
     }
 
-    /// Whether some thread runs the discipline; a hint without the root lock.
+    /// Whether some thread runs the qdisc; a hint without the root lock.
     pub(super) fn is_running(&self) -> bool {
         self.running.load(Ordering::Relaxed)
     }
@@ -106,8 +108,9 @@ impl Linux {
         ticket::lock(&self.root, &self.ticks, waited)
     }
 
-    /// `__dev_xmit_skb` from the point where the root lock is held: queues `packets` and runs the discipline if nobody does.
-    /// `before_run` is called once the packets are queued. Returns with the lock given up and dropped packets freed.
+    /// `__dev_xmit_skb` from the point where the root lock is held: queues `packets` and runs the
+    /// qdisc if nobody does. `before_run` is called once the packets are queued. Returns with the
+    /// lock given up and dropped packets freed.
     pub(super) fn enqueue_and_run<'a>(
         &'a self,
         mut root: RootGuard<'a>,
@@ -159,7 +162,7 @@ impl Linux {
             let mut batch = state.requeued.take();
             let fresh = batch.is_empty();
             if fresh {
-                // How soon more may leave does not matter: the disciplines compared here never wait.
+                // How soon more may leave does not matter: the qdiscs compared here never wait.
                 let _ = state.qdisc.dequeue(quota, &mut batch, state.cx.at(now));
             }
             if batch.is_empty() {
@@ -176,7 +179,8 @@ impl Linux {
         }
     }
 
-    /// `sch_direct_xmit`: hands a batch to the driver, without the root lock. False if the driver did not take all.
+    /// `sch_direct_xmit`: hands a batch to the driver, without the root lock. False if the driver
+    /// did not take all.
     fn direct_xmit<'a>(
         &'a self,
         root: RootGuard<'a>,

@@ -1,4 +1,5 @@
-//! Baseline `mutex`: what most programs do. One lock around queueing, dequeueing and sending; waiters sleep.
+//! Baseline `mutex`: what most programs do. One lock around queueing, dequeueing and sending;
+//! waiters sleep.
 
 use parking_lot::Mutex;
 use softnet::mem::{PacketList, Pool};

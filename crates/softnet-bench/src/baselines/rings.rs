@@ -1,10 +1,13 @@
-//! Baseline `rings`: a user-space port of the kernel's `pfifo_fast` without a lock. Senders put packets into a ring for each band; whoever gets
-//! the run takes them out and sends them. A sender that does not get it says so (MISSED) and leaves.
+//! Baseline `rings`: a user-space port of the kernel's `pfifo_fast` without a lock. Senders put
+//! packets into a ring for each band; whoever gets the run takes them out and sends them. A sender
+//! that does not get it says so (MISSED) and leaves.
 //!
-//! The rings are crossbeam's, which have no lock of the producers either. The kernel's counters are left out.
+//! The rings are crossbeam's, which have no lock of the producers either. The kernel's counters
+//! are left out.
 //!
-//! Conservation: a sender's packet is in a ring before it tries for the run. If it fails, it sets `missed` and tries once more; a runner clears
-//! `missed` and then looks at the rings, and looks at `missed` after it has given the run up. All of it is SeqCst. So either the second try gets
+//! Conservation: a sender's packet is in a ring before it tries for the run. If it fails, it sets
+//! `missed` and tries once more; a runner clears `missed` and then looks at the rings, and looks
+//! at `missed` after it has given the run up. All of it is SeqCst. So either the second try gets
 //! the run, or the runner, which had it then, sees `missed` afterwards and runs again.
 
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,7 +1,10 @@
-//! The backlog as the kernel had it before its loop was changed (2014): a flag says that the worker is scheduled; the worker looks how much there is, and if
-//! that fits its quota it clears the flag *before* it processes it. What arrives meanwhile finds the flag clear, and sends another wake-up.
+//! The backlog as the kernel had it before its loop was changed (2014): a flag says that the
+//! worker is scheduled; the worker looks how much there is, and if that fits its quota it clears
+//! the flag *before* it processes it. What arrives meanwhile finds the flag clear, and sends
+//! another wake-up.
 //!
-//! The lists are Softnet's own, lock-free where the kernel's are locked, so that the loop and its flag are all that differs.
+//! The lists are Softnet's own, lock-free where the kernel's are locked, so that the loop and its
+//! flag are all that differs.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -41,14 +44,16 @@ impl Snapshot {
         self.input.is_empty()
     }
 
-    /// The worker, which has nothing to do, need not be told while it looks around. False: it has been told meanwhile.
+    /// The worker, which has nothing to do, need not be told while it looks around. False: it has
+    /// been told meanwhile.
     pub(crate) fn begin_looking(&self) -> bool {
         !self.scheduled.swap(true, Ordering::SeqCst)
     }
 
     /// It is to be told again. False: something came before that.
     pub(crate) fn end_looking(&self) -> bool {
-        // Before the look at the list, as a sender pushes before it looks at the flag: one of them sees the other.
+        // Before the look at the list, as a sender pushes before it looks at the flag: one of them
+        // sees the other.
         self.scheduled.store(false, Ordering::SeqCst);
         if self.is_empty() {
             return true;
@@ -69,7 +74,8 @@ impl SnapshotOwner {
             return;
         }
         if backlog.input.len() < quota - out.len() {
-            // Complete, although what is there is still to be processed. Cleared before the list is taken, so that nothing is left without the flag.
+            // Complete, although what is there is still to be processed. Cleared before the list
+            // is taken, so that nothing is left without the flag.
             backlog.scheduled.store(false, Ordering::SeqCst);
         }
         let mut taken = backlog.input.take();

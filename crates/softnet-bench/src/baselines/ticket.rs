@@ -1,11 +1,13 @@
-//! A fair spinning lock: the ticket lock (Mellor-Crummey and Scott 1991), what the kernel's queued spinlock gives a sender: it is served in
-//! the order of arrival.
+//! A fair spinning lock: the ticket lock (Mellor-Crummey and Scott 1991), what the kernel's queued
+//! spinlock gives a sender: it is served in the order of arrival.
 //!
-//! A user-space port: the kernel does not preempt who holds or waits for a spinlock, here the system does. A waiter therefore gives the CPU
-//! away after a while. It cannot give its place away, so with more threads than CPUs every hand-over may wait for a switch.
+//! A user-space port: the kernel does not preempt who holds or waits for a spinlock, here the
+//! system does. A waiter therefore gives the CPU away after a while. It cannot give its place
+//! away, so with more threads than CPUs every hand-off may wait for a switch.
 //!
-//! Invariant: whoever has drawn the ticket that `serving` shows holds the lock, and only he moves `serving` on. Ordering: the load of
-//! `serving` is Acquire (A), the store at the end is Release (R). A pairs with R, so everything that the last holder did is seen by the next.
+//! Invariant: whoever has drawn the ticket that `serving` shows holds the lock, and only he moves
+//! `serving` on. Ordering: the load of `serving` is Acquire (A), the store at the end is Release
+//! (R). A pairs with R, so everything that the last holder did is seen by the next.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -36,7 +38,8 @@ pub(super) type TicketGuard<'a, T> = lock_api::MutexGuard<'a, Raw, T>;
     clippy::declare_interior_mutable_const,
     reason = "the trait wants a constant"
 )]
-// SAFETY: by the invariant above at most one thread is between the return of `lock`, or of `try_lock` with true, and `unlock`.
+// SAFETY: by the invariant above at most one thread is between the return of `lock`, or of
+// `try_lock` with true, and `unlock`.
 unsafe impl RawMutex for Raw {
     const INIT: Raw = Raw {
         next: CachePadded::new(AtomicU32::new(0)),

@@ -1,8 +1,9 @@
 //! A lock that nobody waits for: a thread that finds it taken does something else, or tries again.
 //!
-//! Invariant: at most one guard exists at a time, because only the thread whose compare-and-swap changed `taken` from 0 to 1 makes one.
-//! Ordering: that operation is Acquire (A), the guard's drop stores 0 with Release (R). A pairs with R, so everything the last holder
-//! did to the value is seen by the next.
+//! Invariant: at most one guard exists at a time, because only the thread whose compare-and-swap
+//! changed `taken` from 0 to 1 makes one. Ordering: that operation is Acquire (A), the guard's
+//! drop stores 0 with Release (R). A pairs with R, so everything the last holder did to the value
+//! is seen by the next.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -43,7 +44,8 @@ impl<T> TryLock<T> {
             })
     }
 
-    /// Takes the lock, yielding the CPU while it is taken. For statistics and shutdown, never on a packet's way.
+    /// Takes the lock, yielding the CPU while it is taken. For statistics and shutdown, never on a
+    /// packet's way.
     pub(super) fn lock_slow(&self) -> TryLockGuard<'_, T> {
         loop {
             if let Some(guard) = self.try_lock() {
@@ -67,7 +69,8 @@ pub(super) struct TryLockGuard<'a, T> {
     _not_sync: PhantomData<*const ()>,
 }
 
-// SAFETY: a shared guard gives shared references to the value, so it may be shared where those may.
+// SAFETY: a shared guard gives shared references to the value, so it may be shared where those
+// may.
 unsafe impl<T: Sync> Sync for TryLockGuard<'_, T> {}
 
 impl<T> fmt::Debug for TryLockGuard<'_, T> {
@@ -79,7 +82,8 @@ impl<T> fmt::Debug for TryLockGuard<'_, T> {
 impl<T> Deref for TryLockGuard<'_, T> {
     type Target = T;
     fn deref(&self) -> &T {
-        // SAFETY: this guard is the only one (module invariant), and shared borrows of it give shared references.
+        // SAFETY: this guard is the only one (module invariant), and shared borrows of it give
+        // shared references.
         unsafe { &*self.lock.value.get() }
     }
 }

@@ -3,9 +3,10 @@
 //!
 //! `valgrind --tool=callgrind target/release/transmit_loop COUNT QDISC [adopted]`: the difference
 //! between two counts, divided by the difference of their numbers of packets, is the cost of one
-//! packet, its allocation and its freeing included. With `adopted` the driver sends one more packet
-//! while it is called, so that the queue is owned: that packet is pushed on the adoption list, and
-//! the owner adopts it. The cost of two such packets, less that of one, is that of an adopted one.
+//! packet, its allocation and its freeing included. With `adopted` the driver sends one more
+//! packet while it is called, so that the queue is owned: that packet is pushed on the adoption
+//! list, and the owner adopts it. The cost of two such packets, less that of one, is that of an
+//! adopted one.
 //!
 //! A binary and no example: the examples of a package are built with its development dependencies,
 //! and so with the preemption points of the core's tests.

@@ -1,5 +1,5 @@
-//! The header line of a baseline's or a general allocator's packet, and lists of them: what Softnet's own are, without what only
-//! the pool's user needs.
+//! The header line of a baseline's or a general allocator's packet, and lists of them: what
+//! Softnet's own are, without what only the pool's user needs.
 
 use std::marker::PhantomData;
 use std::ptr::NonNull;
@@ -49,7 +49,8 @@ unsafe impl<Source> Send for Owned<Source> {}
 
 impl<Source> Owned<Source> {
     /// # Safety
-    /// `line` is initialised, is valid until it is given back to its source, and nothing else refers to it.
+    /// `line` is initialised, is valid until it is given back to its source, and nothing else
+    /// refers to it.
     pub(crate) unsafe fn new(line: NonNull<Line>) -> Owned<Source> {
         Owned(line, PhantomData)
     }
@@ -99,7 +100,8 @@ impl<Source> Chain<Source> {
 
     pub(crate) fn pop(&mut self) -> Option<Owned<Source>> {
         let raw = self.head?;
-        // SAFETY: the chain owns the packet; it is unlinked here, so the handle made is the only one.
+        // SAFETY: the chain owns the packet; it is unlinked here, so the handle made is the only
+        // one.
         unsafe {
             self.head = raw.as_ref().next;
             Some(Owned::new(raw))

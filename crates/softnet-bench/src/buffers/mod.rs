@@ -1,4 +1,5 @@
-//! What the experiments with packet buffers measure: something that packets are allocated from, one or many at a time.
+//! What the experiments with packet buffers measure: something that packets are allocated from,
+//! one or many at a time.
 
 use std::time::Duration;
 
@@ -18,14 +19,15 @@ pub(crate) use softnet::Softnet;
 pub(crate) const DATA: usize = 2048;
 /// Runs of less than this many seconds are for seeing that all works: fewer figures.
 const SHORT: f64 = 2.0;
-/// How often a turn in which no packet passed, as the threads did not get their CPUs, is tried again.
+/// How often a turn in which no packet passed, as the threads did not get their CPUs, is tried
+/// again.
 const RETRIES: usize = 3;
 /// Of `--seconds`, what one figure gets (in a short run): an experiment has hundreds.
 const SHARE: f64 = 0.05;
 const SHORT_SHARE: f64 = 0.02;
 
-/// A source of packets. Every implementation does the same work: an allocated packet has a fresh header line of 64 bytes, and the
-/// packets of a burst are linked through it.
+/// A source of packets. Every implementation does the same work: an allocated packet has a fresh
+/// header line of 64 bytes, and the packets of a burst are linked through it.
 pub(crate) trait Buffers: Sync {
     /// A packet.
     type Packet: Send;
@@ -182,7 +184,8 @@ pub(crate) type Sources<S> = Vec<(&'static str, std::rc::Rc<S>)>;
 pub(crate) mod tests {
     use super::*;
 
-    /// Allocates until nothing is left or `at_most`, frees in both ways, and does it again: nothing is lost or given out twice.
+    /// Allocates until nothing is left or `at_most`, frees in both ways, and does it again:
+    /// nothing is lost or given out twice.
     pub(crate) fn everything_comes_back<B: Buffers>(buffers: &B, at_most: usize) {
         for bulk in [1, 7, 64] {
             let mut burst = B::Burst::default();

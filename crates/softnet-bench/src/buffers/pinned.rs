@@ -79,7 +79,8 @@ fn on_cpu<T: Send>(
     })
 }
 
-/// Repeats `stride`, which handles as many packets as it returns, for `time`, after a quarter of that to warm up.
+/// Repeats `stride`, which handles as many packets as it returns, for `time`, after a quarter of
+/// that to warm up.
 fn repeat(
     time: Duration,
     counts: impl Fn() -> Counts,
@@ -139,8 +140,9 @@ pub(crate) fn same_thread<B: Buffers>(
     })
 }
 
-/// A forwarding loop: a batch is received into fresh packets, looked at, and put into the descriptors of a transmit ring, where packets
-/// stay until the driver reports the oldest batch as sent. With `bulk` false, packets are allocated and freed one by one.
+/// A forwarding loop: a batch is received into fresh packets, looked at, and put into the
+/// descriptors of a transmit ring, where packets stay until the driver reports the oldest batch as
+/// sent. With `bulk` false, packets are allocated and freed one by one.
 pub(crate) fn forward<B: Buffers>(
     buffers: &B,
     cpu: usize,
@@ -215,7 +217,7 @@ pub(crate) enum Path {
 
 /// One figure of packets handed over.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct HandOver {
+pub(crate) struct HandOff {
     pub(crate) path: Path,
     pub(crate) threads: usize,
     pub(crate) bulk: usize,
@@ -232,10 +234,10 @@ struct Shared<'a, B> {
 }
 
 /// Hands packets over between threads and counts what is freed.
-pub(crate) fn hand_over<B: Buffers>(
+pub(crate) fn hand_off<B: Buffers>(
     buffers: &B,
     cpus: Cpus,
-    plan: HandOver,
+    plan: HandOff,
     time: Duration,
 ) -> Result<Reading, BenchError> {
     type End<P> = (Option<Producer<P>>, Option<Consumer<P>>, usize);
@@ -489,14 +491,14 @@ mod tests {
         ] {
             for bulk in [1, 32] {
                 let threads = if path == Path::OneThread { 1 } else { 4 };
-                let plan = HandOver {
+                let plan = HandOff {
                     path,
                     threads,
                     bulk,
                 };
                 // On a busy machine a thread may not get to run within the time.
                 let passed = (0..100).any(|_| {
-                    let reading = hand_over(&softnet, cpus, plan, TIME).expect("it is measured");
+                    let reading = hand_off(&softnet, cpus, plan, TIME).expect("it is measured");
                     reading.packets > 0
                 });
                 assert!(passed, "{plan:?}");

@@ -1,5 +1,6 @@
-//! Experiment `bulk-free`: packets allocated and freed on one thread, at several bulk sizes, and a forwarding loop with transmit
-//! completion, packet by packet and in bulk. Against DPDK's mbuf pool and general allocators.
+//! Experiment `bulk-free`: packets allocated and freed on one thread, at several bulk sizes, and a
+//! forwarding loop with transmit completion, packet by packet and in bulk. Against DPDK's mbuf
+//! pool and general allocators.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -22,7 +23,8 @@ const BULKS: &[usize] = &[1, 2, 4, 8, 16, 32, 64];
 const SHORT_BULKS: &[usize] = &[1, 8, 32];
 /// The baseline of the forwarding loop: Softnet's own pool, one packet at a time.
 const PER_PACKET: &str = "per-packet";
-/// DPDK's pool, freed to as MBUF_FAST_FREE lets a driver do, which the forwarding loop does in any case.
+/// DPDK's pool, freed to as MBUF_FAST_FREE lets a driver do, which the forwarding loop does in any
+/// case.
 const FAST_FREE: &str = "dpdk-fast-free";
 const VARIANTS: &[&str] = &[
     OURS, "depot", PER_PACKET, "dpdk", FAST_FREE, "malloc", "jemalloc", "mimalloc", "snmalloc",

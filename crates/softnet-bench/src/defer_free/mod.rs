@@ -1,8 +1,11 @@
-//! Experiment `defer-free`: A allocates packets and hands them to B, which frees them: where does the memory go?
+//! Experiment `defer-free`: A allocates packets and hands them to B, which frees them: where does
+//! the memory go?
 //!
-//! Paths: `one-way` from CPU to CPU, `sleeping`, where A sleeps when it can send no more, `both-ways` at once, and the two where a packet is freed where it was allocated, so that sending it
-//! home must cost nothing: `one-cpu` (two threads on it) and `one-thread`. The ring between A and B is the same for all but DPDK, which uses its
-//! own; the variants `ring` and `dpdk-ring` are the hand-over alone, without packets.
+//! Paths: `one-way` from CPU to CPU, `sleeping`, where A sleeps when it can send no more,
+//! `both-ways` at once, and the two where a packet is freed where it was allocated, so that
+//! sending it home must cost nothing: `one-cpu` (two threads on it) and `one-thread`. The ring
+//! between A and B is the same for all but DPDK, which uses its own; the variants `ring` and
+//! `dpdk-ring` are the hand-off alone, without packets.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -11,7 +14,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::baselines::depot::Depot;
-use crate::buffers::pinned::{self, Cpus, HandOver, Path};
+use crate::buffers::pinned::{self, Cpus, HandOff, Path};
 use crate::buffers::{Buffers, Figure, Reading, Schedule, Softnet, Sources};
 use crate::error::BenchError;
 use crate::options::Options;
@@ -53,7 +56,7 @@ const VARIANTS: &[&str] = &[
 
 /// Something that packets are handed over from.
 trait Source {
-    fn hand_over(&self, plan: HandOver, time: Duration) -> Result<Reading, BenchError>;
+    fn hand_off(&self, plan: HandOff, time: Duration) -> Result<Reading, BenchError>;
 }
 
 struct Local<B> {
@@ -62,8 +65,8 @@ struct Local<B> {
 }
 
 impl<B: Buffers> Source for Local<B> {
-    fn hand_over(&self, plan: HandOver, time: Duration) -> Result<Reading, BenchError> {
-        pinned::hand_over(&self.buffers, self.cpus, plan, time)
+    fn hand_off(&self, plan: HandOff, time: Duration) -> Result<Reading, BenchError> {
+        pinned::hand_off(&self.buffers, self.cpus, plan, time)
     }
 }
 
@@ -72,13 +75,13 @@ struct Peer {
     cpus: Cpus,
     buffers: usize,
     ops: Ops,
-    /// Only the hand-over is measured.
+    /// Only the hand-off is measured.
     ring: bool,
     dpdk: RefCell<Option<Dpdk>>,
 }
 
 impl Source for Peer {
-    fn hand_over(&self, plan: HandOver, time: Duration) -> Result<Reading, BenchError> {
+    fn hand_off(&self, plan: HandOff, time: Duration) -> Result<Reading, BenchError> {
         let mut dpdk = self.dpdk.borrow_mut();
         let dpdk = match &mut *dpdk {
             Some(dpdk) => dpdk,
@@ -87,7 +90,7 @@ impl Source for Peer {
         if self.ring {
             dpdk.ring(plan.bulk, time)
         } else {
-            dpdk.hand_over(plan, time)
+            dpdk.hand_off(plan, time)
         }
     }
 }
@@ -98,7 +101,7 @@ struct NotBuilt(&'static str);
 
 #[cfg(not(all(feature = "jemalloc", feature = "snmalloc")))]
 impl Source for NotBuilt {
-    fn hand_over(&self, _plan: HandOver, _time: Duration) -> Result<Reading, BenchError> {
+    fn hand_off(&self, _plan: HandOff, _time: Duration) -> Result<Reading, BenchError> {
         Err(BenchError::Unavailable(format!(
             "built without the feature `{}`",
             self.0
@@ -149,13 +152,13 @@ fn sources(cpus: Cpus, buffers: usize) -> Result<Sources<dyn Source>, BenchError
 }
 
 /// The figures of one number of threads, in the order in which they are measured.
-fn plans(threads: usize, two_cpus: bool, schedule: Schedule) -> Vec<HandOver> {
+fn plans(threads: usize, two_cpus: bool, schedule: Schedule) -> Vec<HandOff> {
     let many = threads > 2 || schedule.short;
     let bulks = if many { FEWER_BULKS } else { BULKS };
     let few = if many { FEWER_BULKS } else { FEW_BULKS };
     let mut plans = Vec::new();
     let mut add = |path, threads, bulks: &[usize]| {
-        plans.extend(bulks.iter().map(|&bulk| HandOver {
+        plans.extend(bulks.iter().map(|&bulk| HandOff {
             path,
             threads,
             bulk,
@@ -235,7 +238,7 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
                 figures.push(Figure {
                     name,
                     params: params.clone(),
-                    measure: Box::new(move |time| source.hand_over(plan, time)),
+                    measure: Box::new(move |time| source.hand_off(plan, time)),
                     slice: schedule.slice,
                 });
             }

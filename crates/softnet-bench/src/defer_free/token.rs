@@ -1,4 +1,4 @@
-//! The hand-over alone: what is passed on is a number, and nothing is allocated.
+//! The hand-off alone: what is passed on is a number, and nothing is allocated.
 
 use crate::buffers::Buffers;
 

@@ -1,5 +1,6 @@
-//! Medians with an interval that holds the true one with at least 95 % confidence, whatever the distribution: by order statistics. (With
-//! 7 figures it goes from the least to the greatest, 98.4 %; with fewer than 6 no interval is that sure.)
+//! Medians with an interval that holds the true one with at least 95 % confidence, whatever the
+//! distribution: by order statistics. (With 7 figures it goes from the least to the greatest, 98.4
+//! %; with fewer than 6 no interval is that sure.)
 
 use crate::numbers::median;
 
@@ -24,7 +25,8 @@ impl Estimate {
         })
     }
 
-    /// Of the ratios of figures taken in the same rounds. If there are not as many of both, the ratio of the medians, which may be anything.
+    /// Of the ratios of figures taken in the same rounds. If there are not as many of both, the
+    /// ratio of the medians, which may be anything.
     pub(super) fn of_ratios(ours: &[f64], theirs: &[f64]) -> Option<Estimate> {
         if ours.len() != theirs.len() {
             return Some(Estimate {
@@ -42,8 +44,8 @@ impl Estimate {
     }
 }
 
-/// How many of `n` figures may be left out at each end: the median lies beyond the `k`-th from one end with the chance that fewer than `k` of `n`
-/// coins fall heads.
+/// How many of `n` figures may be left out at each end: the median lies beyond the `k`-th from one
+/// end with the chance that fewer than `k` of `n` coins fall heads.
 fn outside(n: usize) -> usize {
     let (mut term, mut tail, mut skip) = (0.5_f64.powi(n as i32), 0.0, 0);
     for k in 0..n / 2 {

@@ -50,7 +50,8 @@ pub(super) fn render(results: &Results, verdicts: &[Verdict], pictures: &[String
             let [middle, most] = [middle, most].map(|apart| figure((apart - 1.0) * 100.0));
             let _ = write!(
                 page,
-                "Noise: `{WHOSE}` and `{AGAIN}` are {middle} % apart in the middle, {most} % where most.\n\n"
+                "Noise: `{WHOSE}` and `{AGAIN}` are {middle} % apart in the middle, {most} % \
+                 where most.\n\n"
             );
         }
         page.push_str(&table);
@@ -87,12 +88,17 @@ fn heading(results: &Results) -> String {
     let sure = confidence(usize::try_from(*rounds).unwrap_or(1));
     let _ = write!(
         page,
-        "\nThe variants take turns in a new random order in each of {rounds} rounds. Medians; in brackets what holds the true median with {} % \
-         confidence, by order statistics. `{AGAIN}` is `{WHOSE}` once more: what these two differ by is noise.\n",
+        "\nThe variants take turns in a new random order in each of {rounds} rounds. Medians; in \
+         brackets what holds the true median with {} % \
+         confidence, by order statistics. `{AGAIN}` is `{WHOSE}` once more: what these two differ \
+         by is noise.\n",
         figure(sure)
     );
     if machine.get("dirty") == Some(&Value::Bool(true)) || !machine.contains_key("revision") {
-        page.push_str("\n**Not a result:** the program was not built from a revision, but from a tree with changes.\n");
+        page.push_str(
+            "\n**Not a result:** the program was not built from a revision, but from a \
+             tree with changes.\n",
+        );
     }
     page
 }
@@ -150,7 +156,8 @@ fn interval(it: Estimate) -> String {
 
 fn judged(page: &mut String, verdicts: &[Verdict]) {
     page.push_str(
-        "\n## Goals\n\nOf all cells that a goal is about; one that was not measured is not met. *Surely*: the whole interval meets it.\n\n\
+        "\n## Goals\n\nOf all cells that a goal is about; one that was not measured is not met. \
+         *Surely*: the whole interval meets it.\n\n\
          | field | goal | where | met | surely | worst cell |\n|---|---|---|---|---|---|\n",
     );
     for verdict in verdicts {

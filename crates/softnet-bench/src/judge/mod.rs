@@ -1,5 +1,6 @@
-//! `softnet-bench report`: what an experiment printed with `--json` becomes Markdown with the goals judged over all their cells, and pictures.
-//! Nothing here chooses what to show by what came out.
+//! `softnet-bench report`: what an experiment printed with `--json` becomes Markdown with the
+//! goals judged over all their cells, and pictures. Nothing here chooses what to show by what came
+//! out.
 
 use std::path::Path;
 

@@ -1,4 +1,5 @@
-//! Pictures: a file for each kind, with a panel for each set of the other parameters and a line for each variant.
+//! Pictures: a file for each kind, with a panel for each set of the other parameters and a line
+//! for each variant.
 
 use std::path::Path;
 

@@ -69,7 +69,8 @@ impl Results {
         })
     }
 
-    /// The figures of one field; a variant may have several rows with the same parameters and other fields.
+    /// The figures of one field; a variant may have several rows with the same parameters and
+    /// other fields.
     pub(super) fn samples(&self, variant: &str, params: &Params, field: &str) -> Option<&[f64]> {
         let same = |row: &&Row| row.variant == variant && row.params == *params;
         let mut rows = self.rows.iter().filter(same);

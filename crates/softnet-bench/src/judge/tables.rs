@@ -1,4 +1,5 @@
-//! Which fields the tables show, and the tables: a line for each set of parameters, a column for each variant, without exception.
+//! Which fields the tables show, and the tables: a line for each set of parameters, a column for
+//! each variant, without exception.
 
 use std::fmt::Write as _;
 
@@ -158,7 +159,8 @@ fn spread(samples: &[f64], unit: f64) -> String {
     }
 }
 
-/// How far the two measurements of the same are apart, as factors of at least 1: in the middle, and where most, over all rows.
+/// How far the two measurements of the same are apart, as factors of at least 1: in the middle,
+/// and where most, over all rows.
 pub(super) fn noise(results: &Results, field: &Field) -> Option<(f64, f64)> {
     let again = results.rows.iter().filter(|row| row.variant == AGAIN);
     let apart: Vec<f64> = again

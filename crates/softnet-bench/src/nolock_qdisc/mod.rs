@@ -1,16 +1,19 @@
-//! Experiment `nolock-qdisc`: threads that make packets and hand them straight to a transmit queue (the kernel's `pktgen` with
-//! `xmit_mode queue_xmit`), 64 bytes each, one in a call.
+//! Experiment `nolock-qdisc`: threads that make packets and hand them straight to a transmit queue
+//! (the kernel's `pktgen` with `xmit_mode queue_xmit`), 64 bytes each, one in a call.
 //!
-//! `pfifo_fast` at the root and below `mq`, where each sender uses one of the queues; `tbf`, which never limits here, and `prio` at the root. What differs is how
-//! a sender gets at the discipline:
+//! `pfifo_fast` at the root and below `mq`, where each sender uses one of the queues; `tbf`, which
+//! never limits here, and `prio` at the root. What differs is how a sender gets at the qdisc:
 //!
 //! - `softnet`: the default policy;
 //! - `rings`: the kernel's `pfifo_fast` without a lock, ported: senders fill its rings themselves;
 //! - `locked`: one mutex around queueing, dequeueing and sending; waiters sleep;
-//! - `busylock`: the kernel's locked path before 6.19, ported: root lock, a second lock for those who wait, driver lock;
-//! - `kernel`: the kernel's own discipline, by UDP sockets over veth: a whole stack more, so beside the others, not against them.
+//! - `busylock`: the kernel's locked path before 6.19, ported: root lock, a second lock for those
+//!   who wait, driver lock;
+//! - `kernel`: the kernel's own qdisc, by UDP sockets over veth: a whole stack more, so beside the
+//!   others, not against them.
 //!
-//! The load and its checks are those of `tx-adopt`: what was sent was delivered or dropped, and all buffers are back, after every turn.
+//! The load and its checks are those of `tx-adopt`: what was sent was delivered or dropped, and
+//! all buffers are back, after every turn.
 
 use std::time::Duration;
 
@@ -23,7 +26,7 @@ use crate::interleave::{Variant, interleave};
 use crate::options::Options;
 use crate::report::{Collector, OURS, Param};
 use crate::tx_adopt::load::{Outcome, Plan};
-use crate::tx_adopt::ways::{self, Stand};
+use crate::tx_adopt::variants::{Local, Setup};
 use crate::tx_adopt::{Driver, Ticks, kernel, rows};
 
 /// What `--only case=` calls these rows.
@@ -34,7 +37,8 @@ const THREADS: [usize; 4] = [1, 2, 8, 64];
 const QUEUES: [usize; 3] = [2, 4, 8];
 /// Bytes of a packet.
 const FRAME: usize = 64;
-/// Packets in a call of the kernel's senders: a system call would be all that is measured otherwise.
+/// Packets in a call of the kernel's senders: a system call would be all that is measured
+/// otherwise.
 const KERNEL_BULK: usize = 32;
 /// Of `--seconds`, what one figure gets.
 const SHARE: f64 = 0.1;
@@ -47,44 +51,44 @@ const BURST: u64 = 1 << 30;
 /// Fields that Softnet is compared by.
 pub(crate) const COMPARE: &[&str] = &["mpps", "p50_ns", "p99_ns", "p999_ns", "cpu_s_per_mpkt"];
 
-/// How senders get at the discipline.
+/// How senders get at the qdisc.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum Kind {
     /// In this process.
-    Here(ways::Way),
+    Local(Local),
     Kernel,
 }
 
-const WAYS: [Way; 5] = [
-    Way::Here(ways::Way::Softnet(ServedBy::Senders)),
-    Way::Here(ways::Way::Rings),
-    Way::Here(ways::Way::Mutex),
-    Way::Here(ways::Way::Busylock),
-    Way::Kernel,
+const KINDS: [Kind; 5] = [
+    Kind::Local(Local::Softnet(ServedBy::Senders)),
+    Kind::Local(Local::Rings),
+    Kind::Local(Local::Mutex),
+    Kind::Local(Local::Busylock),
+    Kind::Kernel,
 ];
 
-impl Way {
+impl Kind {
     fn name(self) -> &'static str {
         match self {
-            Way::Here(ways::Way::Rings) => "rings",
-            Way::Here(ways::Way::Mutex) => "locked",
-            Way::Here(ways::Way::Busylock) => "busylock",
-            Way::Here(_) => OURS,
-            Way::Kernel => "kernel",
+            Kind::Local(Local::Rings) => "rings",
+            Kind::Local(Local::Mutex) => "locked",
+            Kind::Local(Local::Busylock) => "busylock",
+            Kind::Local(_) => OURS,
+            Kind::Kernel => "kernel",
         }
     }
 
     /// Whether there is a figure for this case.
     fn takes(self, case: &Case) -> bool {
         match self {
-            Way::Here(ways::Way::Rings) => case.qdisc == Qdisc::PfifoFast,
-            Way::Here(_) => true,
-            Way::Kernel => case.mq.is_none() && case.qdisc.in_kernel().is_some(),
+            Kind::Local(Local::Rings) => case.qdisc == Qdisc::PfifoFast,
+            Kind::Local(_) => true,
+            Kind::Kernel => case.mq.is_none() && case.qdisc.in_kernel().is_some(),
         }
     }
 }
 
-/// Which discipline.
+/// Which qdisc.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Qdisc {
     PfifoFast,
@@ -122,7 +126,7 @@ impl Qdisc {
     /// The commands that make the kernel's.
     fn in_kernel(self) -> Option<&'static [&'static str]> {
         let named = |(name, _): &&(&str, _)| *name == self.name();
-        kernel::DISCIPLINES.iter().find(named).map(|found| found.1)
+        kernel::QDISCS.iter().find(named).map(|found| found.1)
     }
 }
 
@@ -131,7 +135,7 @@ impl Qdisc {
 struct Case {
     threads: usize,
     qdisc: Qdisc,
-    /// Queues below `mq`; `None`: the discipline is the root of a device with one queue.
+    /// Queues below `mq`; `None`: the qdisc is the root of a device with one queue.
     mq: Option<usize>,
 }
 
@@ -171,7 +175,7 @@ fn cases(threads: &[usize]) -> Vec<Case> {
 
 /// A variant's turns at one case.
 struct Turn {
-    way: Way,
+    kind: Kind,
     case: Case,
     plan: Plan,
     ticks: Ticks,
@@ -179,8 +183,8 @@ struct Turn {
 
 impl Turn {
     fn measure(&self) -> Result<Outcome, BenchError> {
-        match self.way {
-            Way::Kernel => {
+        match self.kind {
+            Kind::Kernel => {
                 let plan = Plan {
                     bulk: KERNEL_BULK,
                     ..self.plan
@@ -188,21 +192,21 @@ impl Turn {
                 let commands = self.case.qdisc.in_kernel().unwrap_or_default();
                 kernel::Veth::new(commands, self.ticks.clone())?.measure(&plan)
             }
-            Way::Here(way) => Stand {
+            Kind::Local(kind) => Setup {
                 qdisc: self.case.qdisc.spec(self.plan.packets()),
                 mq: self.case.mq,
                 driver: Driver::Null,
                 plan: &self.plan,
                 ticks: &self.ticks,
             }
-            .measure(way),
+            .measure(kind),
         }
     }
 }
 
 impl Variant for Turn {
     fn name(&self) -> &'static str {
-        self.way.name()
+        self.kind.name()
     }
 
     fn turn(&mut self, results: &mut Collector) -> Result<(), BenchError> {
@@ -213,9 +217,9 @@ impl Variant for Turn {
     }
 }
 
-/// The names of all ways.
+/// The names of all variants.
 pub(crate) fn variants() -> Vec<&'static str> {
-    WAYS.iter().map(|way| way.name()).collect()
+    KINDS.iter().map(|kind| kind.name()).collect()
 }
 
 /// Measures.
@@ -236,11 +240,11 @@ pub(crate) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
             frame: FRAME,
             time: slice.max(least),
         };
-        let chosen = |way: &Way| way.takes(&case) && options.wants(way.name());
+        let chosen = |kind: &Kind| kind.takes(&case) && options.wants(kind.name());
         let mut variants: Vec<Box<dyn Variant>> = Vec::new();
-        for way in WAYS.into_iter().filter(chosen) {
+        for kind in KINDS.into_iter().filter(chosen) {
             variants.push(Box::new(Turn {
-                way,
+                kind,
                 case,
                 plan,
                 ticks: ticks.clone(),
@@ -251,13 +255,14 @@ pub(crate) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
     Ok(())
 }
 
-/// Adds what more queues give: `mpps_over_queues=1/softnet/threads=2,queues=2`.
+/// Adds what queues below `mq` give over one at the root:
+/// `mpps_over_queues=1/softnet/threads=2,queues=2`.
 pub(crate) fn scaling(report: &mut Value) {
     let rows = report["rows"].as_array().cloned().unwrap_or_default();
     let below_mq = |row: &&Value| row["parent"] == "mq" && row["mpps"].as_f64().is_some();
     for row in rows.iter().filter(below_mq) {
         let same = |one: &&Value| {
-            below_mq(one)
+            one["parent"] == "root"
                 && one["queues"] == 1
                 && ["variant", "threads", "qdisc"]
                     .iter()
@@ -267,7 +272,6 @@ pub(crate) fn scaling(report: &mut Value) {
         if let (Some(mpps), Some(one), Some(variant)) =
             (row["mpps"].as_f64(), one, row["variant"].as_str())
             && one > 0.0
-            && row["queues"] != 1
         {
             let key = format!(
                 "mpps_over_queues=1/{variant}/threads={},queues={}",
@@ -278,6 +282,12 @@ pub(crate) fn scaling(report: &mut Value) {
     }
 }
 
+/// The parameters of all rows.
+#[cfg(test)]
+pub(crate) fn measured() -> Vec<Vec<Param>> {
+    cases(&[]).iter().map(Case::params).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -285,13 +295,13 @@ mod tests {
 
     /// The measurement itself fails if a packet is lost or stuck.
     #[test]
-    fn every_way_delivers_or_drops_what_was_sent() {
+    fn every_variant_delivers_or_drops_what_was_sent() {
         let ticks = Ticks::new();
         for case in cases(&[1, 5]) {
-            let here = |way: &Way| *way != Way::Kernel && way.takes(&case);
-            for way in WAYS.into_iter().filter(here) {
+            let here = |kind: &Kind| *kind != Kind::Kernel && kind.takes(&case);
+            for kind in KINDS.into_iter().filter(here) {
                 let turn = Turn {
-                    way,
+                    kind,
                     case,
                     plan: Plan {
                         threads: case.threads,
@@ -303,15 +313,19 @@ mod tests {
                     ticks: ticks.clone(),
                 };
                 load::until_delivered(|| turn.measure())
-                    .unwrap_or_else(|error| panic!("{} {case:?}: {error}", way.name()));
+                    .unwrap_or_else(|error| panic!("{} {case:?}: {error}", kind.name()));
             }
         }
     }
 
     #[test]
     fn queues_are_compared_with_one_queue_of_the_same_case() {
-        let row = |queues: usize, mpps: f64| json!({"variant": "softnet", "threads": 2, "qdisc": "pfifo_fast", "parent": "mq", "queues": queues, "mpps": mpps});
-        let mut report = json!({"rows": [row(1, 10.0), row(2, 19.0)], "ratios": {}});
+        let row = |parent: &str, queues: usize, mpps: f64| {
+            json!({"variant": "softnet", "threads": 2, "qdisc": "pfifo_fast", "parent": parent,
+                   "queues": queues, "mpps": mpps})
+        };
+        let rows = [row("root", 1, 10.0), row("mq", 2, 19.0)];
+        let mut report = json!({"rows": rows, "ratios": {}});
         scaling(&mut report);
         let expected = json!({"mpps_over_queues=1/softnet/threads=2,queues=2": 1.9});
         assert_eq!(report["ratios"], expected);

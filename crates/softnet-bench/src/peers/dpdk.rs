@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::Value;
 
-use crate::buffers::pinned::{Cpus, HandOver, Path};
+use crate::buffers::pinned::{Cpus, HandOff, Path};
 use crate::buffers::{Counts, Reading};
 use crate::error::BenchError;
 use crate::peers::hugepages::Hugepages;
@@ -172,9 +172,9 @@ impl Dpdk {
     }
 
     /// Hands packets over.
-    pub(crate) fn hand_over(
+    pub(crate) fn hand_off(
         &mut self,
-        plan: HandOver,
+        plan: HandOff,
         time: Duration,
     ) -> Result<Reading, BenchError> {
         let (pairs, bulk) = (plan.threads / 2, plan.bulk);
@@ -394,14 +394,14 @@ mod tests {
             assert!(reading.packets > 0 && reading.time >= time);
         }
         for path in [Path::OneWay, Path::BothWays, Path::OneCpu, Path::OneThread] {
-            let plan = HandOver {
+            let plan = HandOff {
                 path,
                 threads: 2,
                 bulk: 8,
             };
             // On a busy machine a thread may not get its CPU in the time.
             let passes = (0..1000).any(|_| {
-                let reading = dpdk.hand_over(plan, time).expect("it answers");
+                let reading = dpdk.hand_off(plan, time).expect("it answers");
                 reading.packets > 0
             });
             assert!(passes, "{plan:?}");

@@ -37,7 +37,8 @@ pub(crate) fn give_back(pages: u64) -> io::Result<()> {
 }
 
 fn change(by: i64) -> io::Result<()> {
-    // The system takes the sum, not a difference: one change at a time, of all processes that know the rule.
+    // The system takes the sum, not a difference: one change at a time, of all processes that know
+    // the rule.
     let lock = File::open(DIRECTORY)?;
     rustix::fs::flock(&lock, FlockOperation::LockExclusive)?;
     let count = |file| read(file).ok_or(io::ErrorKind::NotFound);

@@ -7,7 +7,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use super::place::Place;
-use crate::{joins, machine, process};
+use crate::{machine, process, switches};
 
 /// The crates in use, with their versions.
 const LOCK: &str = include_str!("../../../../Cargo.lock");
@@ -35,8 +35,8 @@ pub(crate) fn add_to(report: &mut Value) {
 /// crossbeam's are meant, not its queues.
 fn of(variant: &str, channels: bool) -> Option<String> {
     match variant {
-        "ovs" => joins::OpenVswitch::Stock.version(),
-        "ovs-tso" => joins::OpenVswitch::SegmentationOffload.version(),
+        "ovs" => switches::OpenVswitch::Stock.version(),
+        "ovs-tso" => switches::OpenVswitch::SegmentationOffload.version(),
         "kernel" | "kernel-bridge" | "kernel-bridge-rps" => {
             let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").ok()?;
             Some(release.trim().to_owned())

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::error::BenchError;
-use crate::hosts::{ADDRESS_B, Site};
+use crate::hosts::{ADDRESS_B, Topology};
 use crate::process::{self, Process};
 
 /// How long the server gets to listen.
@@ -18,7 +18,7 @@ const ATTEMPTS: usize = 3;
 /// The server, running.
 #[derive(Debug)]
 pub(super) struct Server<'a> {
-    site: &'a Site,
+    topology: &'a Topology,
     process: Process,
 }
 
@@ -39,13 +39,19 @@ pub(super) struct Udp {
 }
 
 impl<'a> Server<'a> {
-    pub(super) fn start(site: &'a Site) -> Result<Server<'a>, BenchError> {
+    pub(super) fn start(topology: &'a Topology) -> Result<Server<'a>, BenchError> {
         if process::find("iperf3").is_none() {
             return Err(BenchError::Unavailable("`iperf3` is not installed".into()));
         }
         // It tells on stderr that it was stopped, and what went wrong to the client as well.
-        let process = Process::start(site.b().command("iperf3").arg("-s").stderr(Stdio::null()))?;
-        Ok(Server { site, process })
+        let process = Process::start(
+            topology
+                .b()
+                .command("iperf3")
+                .arg("-s")
+                .stderr(Stdio::null()),
+        )?;
+        Ok(Server { topology, process })
     }
 
     /// TCP from a to b.
@@ -79,7 +85,7 @@ impl<'a> Server<'a> {
     ) -> Result<Value, BenchError> {
         // iperf3 takes whole seconds.
         let seconds = time.as_secs_f64().round().max(1.0).to_string();
-        let mut command = self.site.a().command("iperf3");
+        let mut command = self.topology.a().command("iperf3");
         command.args(["-J", "-c", &ADDRESS_B.to_string(), "-t", &seconds]);
         command.args(arguments);
         let mut problem = String::new();

@@ -1,8 +1,8 @@
 //! Experiment `switch`: two hosts, joined by Softnet or by what one would use instead, and
 //! ordinary traffic between them.
 //!
-//! Each turn of a variant makes the site afresh: three network namespaces, the switch in one of
-//! them, then TCP with the default and a small segment size (iperf3), 64-byte UDP (iperf3, and
+//! Each turn of a variant makes the topology afresh: three network namespaces, the switch in one
+//! of them, then TCP with the default and a small segment size (iperf3), 64-byte UDP (iperf3, and
 //! `sendmmsg`, which offers more), pings on the idle path; anew, 200 TCP senders with small
 //! segments over ports of four queues; the accuracy of `tbf` at three rates where the variant can
 //! shape. CPU time is what the whole machine spent, traffic generators included.
@@ -14,12 +14,12 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::error::BenchError;
-use crate::hosts::Site;
+use crate::hosts::Topology;
 use crate::interleave::{Variant, interleave};
-use crate::joins::{self, Join, KernelBridge, OpenVswitch, Shape, Softnet, Wiring};
 use crate::numbers::{log2_histogram, mean, percentile};
 use crate::options::Options;
 use crate::report::{Collector, Param};
+use crate::switches::{self, KernelBridge, OpenVswitch, Shape, Softnet, Switch, Wiring};
 use crate::tap_case::clients;
 use crate::{cpu, ping};
 
@@ -83,7 +83,7 @@ const SHAPES: [Shape; 3] = [
     },
 ];
 
-fn joins() -> Vec<Box<dyn Join>> {
+fn switches() -> Vec<Box<dyn Switch>> {
     vec![
         Box::new(Softnet::default()),
         Box::new(OpenVswitch::Stock),
@@ -98,14 +98,14 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
     if !options.threads.is_empty() {
         eprintln!("softnet-bench: switch: --threads has no meaning here and is ignored");
     }
-    options.check_variants("switch", &joins::names(&joins()))?;
+    options.check_variants("switch", &switches::names(&switches()))?;
     let (turns, slice) = options.program_turns();
     let mut results = Collector::default();
     let mut variants: Vec<Box<dyn Variant>> = Vec::new();
-    for join in joins::choose(joins(), &options.variants) {
-        join.note_setting(&mut results);
+    for switch in switches::choose(switches(), &options.variants) {
+        switch.note_setting(&mut results);
         variants.push(Box::new(Turn {
-            join,
+            switch,
             slice,
             seconds: options.seconds,
         }));
@@ -118,21 +118,21 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
 }
 
 struct Turn {
-    join: Box<dyn Join>,
+    switch: Box<dyn Switch>,
     slice: Duration,
     seconds: f64,
 }
 
 impl Variant for Turn {
     fn name(&self) -> &'static str {
-        self.join.name()
+        self.switch.name()
     }
 
     fn turn(&mut self, results: &mut Collector) -> Result<(), BenchError> {
-        self.join.prepare()?;
-        let (site, start) = joins::open(&*self.join, 2, Wiring::default())?;
+        self.switch.prepare()?;
+        let (topology, start) = switches::open(&*self.switch, 2, Wiring::default())?;
         results.add(self.name(), &[], &[("start_ms", start.as_secs_f64() * 1e3)]);
-        match iperf::Server::start(&site) {
+        match iperf::Server::start(&topology) {
             Ok(server) => {
                 self.tcp(&server, None, results)?;
                 self.tcp(&server, Some(SMALL_MSS), results)?;
@@ -143,9 +143,9 @@ impl Variant for Turn {
             }
             Err(other) => return Err(other),
         }
-        self.udp_by_sendmmsg(&site, results)?;
-        self.ping(&site, results)?;
-        drop(site);
+        self.udp_by_sendmmsg(&topology, results)?;
+        self.ping(&topology, results)?;
+        drop(topology);
         self.many_clients(results)?;
         self.shaping(results)
     }
@@ -189,14 +189,18 @@ impl Turn {
         Ok(())
     }
 
-    fn udp_by_sendmmsg(&self, site: &Site, results: &mut Collector) -> Result<(), BenchError> {
+    fn udp_by_sendmmsg(
+        &self,
+        topology: &Topology,
+        results: &mut Collector,
+    ) -> Result<(), BenchError> {
         let load = udp::Load {
             payload: SMALL_DATAGRAM,
             pace: None,
             warm_up: WARM_UP.min(self.slice),
             time: self.slice,
         };
-        let udp = udp::run(site, &load)?;
+        let udp = udp::run(topology, &load)?;
         self.add_udp(
             "sendmmsg",
             udp.delivered_pps,
@@ -227,9 +231,9 @@ impl Turn {
         results.add(self.name(), &params, &fields);
     }
 
-    fn ping(&self, site: &Site, results: &mut Collector) -> Result<(), BenchError> {
+    fn ping(&self, topology: &Topology, results: &mut Collector) -> Result<(), BenchError> {
         let fit = (self.seconds / PING_INTERVAL.as_secs_f64()) as usize;
-        let pings = ping::run(site, PINGS.min(fit.max(20)), PING_INTERVAL)?;
+        let pings = ping::run(topology, PINGS.min(fit.max(20)), PING_INTERVAL)?;
         let us = &pings.round_trips_us;
         if us.is_empty() {
             return Err(BenchError::Measure(format!(
@@ -259,7 +263,7 @@ impl Turn {
             queues: clients::QUEUES,
             ..Wiring::default()
         };
-        let (site, _) = joins::open(&*self.join, 2, wiring)?;
+        let (topology, _) = switches::open(&*self.switch, 2, wiring)?;
         let (warm_up, time) = if self.seconds < SHORT {
             (self.slice, self.slice)
         } else {
@@ -267,12 +271,12 @@ impl Turn {
         };
         let mut params = clients::many_params();
         params.insert(0, ("case", json!("many-clients")));
-        match clients::many(&site, warm_up, time) {
+        match clients::many(&topology, warm_up, time) {
             Ok(fields) => results.add(self.name(), &params, &fields),
             Err(BenchError::Unavailable(why)) => results.skip(self.name(), &params, &why),
             Err(other) => return Err(other),
         }
-        site.check_running()
+        topology.check_running()
     }
 
     /// A little more than the rate is offered; what counts is what arrives, in bytes of frames.
@@ -284,12 +288,12 @@ impl Turn {
         };
         for shape in &SHAPES[..shapes] {
             let params = [("qdisc", json!("tbf")), ("rate", json!(shape.rate))];
-            if let Some(why) = self.join.cannot_shape() {
+            if let Some(why) = self.switch.cannot_shape() {
                 results.skip(self.name(), &params[..1], why);
                 continue;
             }
-            let (site, _) = joins::open(
-                &*self.join,
+            let (topology, _) = switches::open(
+                &*self.switch,
                 2,
                 Wiring {
                     shape: Some(*shape),
@@ -303,7 +307,7 @@ impl Turn {
                 warm_up: WARM_UP,
                 time: SHAPE_TIME.min(Duration::from_secs_f64(self.seconds)),
             };
-            let udp = udp::run(&site, &load)?;
+            let udp = udp::run(&topology, &load)?;
             let (measured, offered) =
                 (udp.delivered_pps * frame_bits, udp.offered_pps * frame_bits);
             if offered < ENOUGH * shape.bits_per_second {

@@ -10,7 +10,7 @@ use rustix::net::sockopt::set_socket_recv_buffer_size;
 use super::mmsg::{BATCH, Batch};
 use crate::cpu;
 use crate::error::BenchError;
-use crate::hosts::{ADDRESS_B, Site};
+use crate::hosts::{ADDRESS_B, Topology};
 
 const PORT: u16 = 5301;
 /// The receiver's socket buffer: a burst that the scheduler keeps it from reading is not lost.
@@ -56,14 +56,14 @@ struct Window {
 }
 
 /// Sends the load from a to b and counts.
-pub(super) fn run(site: &Site, load: &Load) -> Result<Measured, BenchError> {
+pub(super) fn run(topology: &Topology, load: &Load) -> Result<Measured, BenchError> {
     let failed = |doing: &'static str| move |e: io::Error| BenchError::io(doing, e);
     // A socket stays in the namespace where it was made.
-    let receiver = site.b().run(|| {
+    let receiver = topology.b().run(|| {
         UdpSocket::bind((Ipv4Addr::UNSPECIFIED, PORT))
             .map_err(failed("binding the receiver's socket"))
     })?;
-    let sender = site
+    let sender = topology
         .a()
         .run(|| connected().map_err(failed("making the sender's socket")))?;
     receiver

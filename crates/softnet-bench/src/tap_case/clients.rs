@@ -8,7 +8,7 @@ use serde_json::json;
 use super::window::{Seen, Window};
 use super::{WARM_UP, iperf2, senders, sink};
 use crate::error::BenchError;
-use crate::hosts::Site;
+use crate::hosts::Topology;
 use crate::report::{Field, Param};
 
 /// Senders of iperf, and those that send little each.
@@ -42,14 +42,14 @@ fn params(generator: &str, clients: usize) -> Vec<Param> {
 /// # Errors
 /// [`BenchError::Unavailable`] without iperf.
 pub(crate) fn many(
-    site: &Site,
+    topology: &Topology,
     warm_up: Duration,
     time: Duration,
 ) -> Result<Vec<Field>, BenchError> {
-    let sink = sink::Sink::listen(site, MSS)?;
-    let clients = iperf2::Clients::start(site, CLIENTS, MSS, warm_up + time)?;
+    let sink = sink::Sink::listen(topology, MSS)?;
+    let clients = iperf2::Clients::start(topology, CLIENTS, MSS, warm_up + time)?;
     let window = Window::after(warm_up, time);
-    let (received, seen) = sink.count(site, None, window, || clients.check())?;
+    let (received, seen) = sink.count(topology, None, window, || clients.check())?;
     drop(clients);
     let mut fields = fields(received.bytes, window, &seen);
     fields.push(("connections_seen", received.connections as f64));
@@ -57,13 +57,13 @@ pub(crate) fn many(
 }
 
 /// Connections that end and are replaced.
-pub(super) fn short(site: &Site, time: Duration) -> Result<Vec<Field>, BenchError> {
-    let sink = sink::Sink::listen(site, MSS)?;
+pub(super) fn short(topology: &Topology, time: Duration) -> Result<Vec<Field>, BenchError> {
+    let sink = sink::Sink::listen(topology, MSS)?;
     let window = Window::after(WARM_UP, time);
     let limit = Some(senders::EACH);
     let (received, seen, failed) = std::thread::scope(|scope| {
-        let senders = scope.spawn(|| senders::run(site, SHORT_CLIENTS, window));
-        let counted = sink.count(site, limit, window, || Ok(()));
+        let senders = scope.spawn(|| senders::run(topology, SHORT_CLIENTS, window));
+        let counted = sink.count(topology, limit, window, || Ok(()));
         let failed = senders
             .join()
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
@@ -93,10 +93,7 @@ fn fields(bytes: u64, window: Window, seen: &Seen) -> Vec<Field> {
             ("drops", counted.drops as f64),
             ("packets_per_frame", counted.packets as f64 / frames),
             ("depot_ops_per_packet", counted.depot_ops as f64 / buffers),
-            (
-                "sent_home_per_packet",
-                counted.remote_freed as f64 / buffers,
-            ),
+            ("sent_home_per_packet", counted.sent_home as f64 / buffers),
             ("bypassed_per_packet", counted.bypassed as f64 / buffers),
             ("kicks_per_packet", counted.kicks as f64 / buffers),
             ("exhausted", counted.exhausted as f64),

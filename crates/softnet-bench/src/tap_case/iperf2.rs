@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::sink;
 use crate::error::BenchError;
-use crate::hosts::Site;
+use crate::hosts::Topology;
 use crate::process::{self, Process};
 
 /// Running clients, stopped with the value.
@@ -20,7 +20,7 @@ pub(super) struct Clients {
 impl Clients {
     /// Starts `count` of them in one process; they send for at least `time`.
     pub(super) fn start(
-        site: &Site,
+        topology: &Topology,
         count: usize,
         mss: u16,
         time: Duration,
@@ -30,8 +30,8 @@ impl Clients {
                 "`iperf` (version 2) is not installed (package iperf)".into(),
             ));
         }
-        let server = sink::address(site);
-        let mut command = site.a().command("iperf");
+        let server = sink::address(topology);
+        let mut command = topology.a().command("iperf");
         command
             .args(["-c", &server.ip().to_string()])
             .args(["-p", &server.port().to_string()])

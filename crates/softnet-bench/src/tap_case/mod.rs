@@ -11,12 +11,12 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::error::BenchError;
-use crate::hosts::Site;
+use crate::hosts::Topology;
 use crate::interleave::{Variant, interleave};
-use crate::joins::{self, EmbeddedSoftnet, Join, KernelBridge, OpenVswitch, Wiring};
 use crate::numbers::percentile;
 use crate::options::Options;
 use crate::report::{Collector, Field, Param};
+use crate::switches::{self, EmbeddedSoftnet, KernelBridge, OpenVswitch, Switch, Wiring};
 
 pub(crate) mod clients;
 mod events;
@@ -87,10 +87,10 @@ impl Case {
 
     /// The names of the variants.
     pub(crate) fn variants(self) -> Vec<&'static str> {
-        joins::names(&self.joins())
+        switches::names(&self.switches())
     }
 
-    fn joins(self) -> Vec<Box<dyn Join>> {
+    fn switches(self) -> Vec<Box<dyn Switch>> {
         if self == Case::WakeLatency {
             return vec![
                 Box::new(EmbeddedSoftnet::new()),
@@ -98,21 +98,21 @@ impl Case {
                 Box::new(KernelBridge::Plain),
             ];
         }
-        let mut joins: Vec<Box<dyn Join>> = vec![Box::new(EmbeddedSoftnet::new())];
-        joins.push(Box::new(EmbeddedSoftnet::new().steered("softnet-rps")));
+        let mut switches: Vec<Box<dyn Switch>> = vec![Box::new(EmbeddedSoftnet::new())];
+        switches.push(Box::new(EmbeddedSoftnet::new().steered("softnet-rps")));
         if self == Case::ManyClients {
             // Only where packets change workers are they freed away from their owner. Peers are
             // in `switch`.
             let no_defer = EmbeddedSoftnet::without_deferral;
-            joins.push(Box::new(no_defer()));
-            joins.push(Box::new(no_defer().steered("no-defer-rps")));
-            return joins;
+            switches.push(Box::new(no_defer()));
+            switches.push(Box::new(no_defer().steered("no-defer-rps")));
+            return switches;
         }
-        joins.push(Box::new(OpenVswitch::Stock));
-        joins.push(Box::new(OpenVswitch::SegmentationOffload));
-        joins.push(Box::new(KernelBridge::Plain));
-        joins.push(Box::new(KernelBridge::Rps));
-        joins
+        switches.push(Box::new(OpenVswitch::Stock));
+        switches.push(Box::new(OpenVswitch::SegmentationOffload));
+        switches.push(Box::new(KernelBridge::Plain));
+        switches.push(Box::new(KernelBridge::Rps));
+        switches
     }
 
     /// Measures the case and adds its rows. Names that `--variants` has beside those of its
@@ -125,30 +125,31 @@ impl Case {
             return Ok(());
         }
         let (turns, slice) = options.program_turns();
-        let mut variants: Vec<Box<dyn Variant>> = joins::choose(self.joins(), &options.variants)
-            .into_iter()
-            .map(|join| {
-                join.note_setting(results);
-                Box::new(Turn {
-                    case: self,
-                    join,
-                    slice,
-                }) as Box<dyn Variant>
-            })
-            .collect();
+        let mut variants: Vec<Box<dyn Variant>> =
+            switches::choose(self.switches(), &options.variants)
+                .into_iter()
+                .map(|switch| {
+                    switch.note_setting(results);
+                    Box::new(Turn {
+                        case: self,
+                        switch,
+                        slice,
+                    }) as Box<dyn Variant>
+                })
+                .collect();
         interleave(turns, &mut variants, results)
     }
 }
 
 struct Turn {
     case: Case,
-    join: Box<dyn Join>,
+    switch: Box<dyn Switch>,
     slice: Duration,
 }
 
 impl Variant for Turn {
     fn name(&self) -> &'static str {
-        self.join.name()
+        self.switch.name()
     }
 
     fn params(&self) -> Vec<Param> {
@@ -156,20 +157,20 @@ impl Variant for Turn {
     }
 
     fn turn(&mut self, results: &mut Collector) -> Result<(), BenchError> {
-        self.join.prepare()?;
+        self.switch.prepare()?;
         match self.case {
-            Case::TapRr => self.with_site(1, |site| self.rr(site, results)),
+            Case::TapRr => self.with_site(1, |topology| self.rr(topology, results)),
             Case::ManyClients => {
-                self.with_site(clients::QUEUES, |site| {
-                    let done = clients::many(site, WARM_UP, self.slice);
+                self.with_site(clients::QUEUES, |topology| {
+                    let done = clients::many(topology, WARM_UP, self.slice);
                     self.add_clients(clients::many_params(), done, results)
                 })?;
-                self.with_site(clients::QUEUES, |site| {
-                    let done = clients::short(site, self.slice);
+                self.with_site(clients::QUEUES, |topology| {
+                    let done = clients::short(topology, self.slice);
                     self.add_clients(clients::short_params(), done, results)
                 })
             }
-            Case::WakeLatency => self.with_site(1, |site| self.wake_latency(site, results)),
+            Case::WakeLatency => self.with_site(1, |topology| self.wake_latency(topology, results)),
         }
     }
 }
@@ -178,24 +179,24 @@ impl Turn {
     fn with_site(
         &self,
         queues: usize,
-        measure: impl FnOnce(&Site) -> Result<(), BenchError>,
+        measure: impl FnOnce(&Topology) -> Result<(), BenchError>,
     ) -> Result<(), BenchError> {
         let wiring = Wiring {
             queues,
             ..Wiring::default()
         };
-        let (mut site, _) = joins::open(&*self.join, 2, wiring)?;
-        measure(&site)?;
-        site.check_running()?;
-        match site.engine.take() {
+        let (mut topology, _) = switches::open(&*self.switch, 2, wiring)?;
+        measure(&topology)?;
+        topology.check_running()?;
+        match topology.engine.take() {
             Some(engine) => engine.stop(),
             None => Ok(()),
         }
     }
 
-    fn rr(&self, site: &Site, results: &mut Collector) -> Result<(), BenchError> {
+    fn rr(&self, topology: &Topology, results: &mut Collector) -> Result<(), BenchError> {
         let window = Window::after(WARM_UP, self.slice);
-        let (rr, seen) = rr::run(site, FLOWS, window)?;
+        let (rr, seen) = rr::run(topology, FLOWS, window)?;
         let count = rr.latencies_us.len() as f64;
         if count == 0.0 {
             return Err(BenchError::Measure(format!(
@@ -229,8 +230,8 @@ impl Turn {
         Ok(())
     }
 
-    fn wake_latency(&self, site: &Site, results: &mut Collector) -> Result<(), BenchError> {
-        let seen = wake::run(site, self.slice * WAKE_SLICES)?;
+    fn wake_latency(&self, topology: &Topology, results: &mut Collector) -> Result<(), BenchError> {
+        let seen = wake::run(topology, self.slice * WAKE_SLICES)?;
         let mut fields = vec![
             ("samples", seen.to_program.len() as f64),
             ("lost", seen.sent as f64 - seen.to_program.len() as f64),

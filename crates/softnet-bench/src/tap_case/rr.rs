@@ -13,7 +13,7 @@ use rustix::event::epoll::EventFlags;
 use super::events::Events;
 use super::window::{Seen, Window};
 use crate::error::BenchError;
-use crate::hosts::Site;
+use crate::hosts::Topology;
 
 const PORT: u16 = 5302;
 
@@ -26,11 +26,11 @@ pub(super) struct Transactions {
 
 /// Keeps `flows` of them going until the window closes.
 pub(super) fn run(
-    site: &Site,
+    topology: &Topology,
     flows: usize,
     window: Window,
 ) -> Result<(Transactions, Seen), BenchError> {
-    let (clients, servers) = connect(site, flows)?;
+    let (clients, servers) = connect(topology, flows)?;
     let threads = std::thread::available_parallelism()
         .map_or(1, usize::from)
         .min(flows);
@@ -43,7 +43,7 @@ pub(super) fn run(
         let clients: Vec<_> = parts(clients, share)
             .map(|part| scope.spawn(move || ask(part, window)))
             .collect();
-        let seen = window.watch(site);
+        let seen = window.watch(topology);
         let mut latencies_us = Vec::new();
         let mut problem = None;
         for client in clients {
@@ -70,18 +70,21 @@ pub(super) fn run(
 }
 
 /// `flows` connections: the clients' ends and the servers'.
-fn connect(site: &Site, flows: usize) -> Result<(Vec<TcpStream>, Vec<TcpStream>), BenchError> {
+fn connect(
+    topology: &Topology,
+    flows: usize,
+) -> Result<(Vec<TcpStream>, Vec<TcpStream>), BenchError> {
     let failed = |doing: &'static str| move |e| BenchError::io(doing, e);
-    let listener = site.b().run(|| {
+    let listener = topology.b().run(|| {
         TcpListener::bind((Ipv4Addr::UNSPECIFIED, PORT)).map_err(failed("listening on host b"))
     })?;
-    let server = SocketAddrV4::new(site.hosts[1].address, PORT);
+    let server = SocketAddrV4::new(topology.hosts[1].address, PORT);
     let ready = |stream: TcpStream| {
         stream.set_nodelay(true)?;
         stream.set_nonblocking(true)?;
         Ok(stream)
     };
-    site.a().run(|| {
+    topology.a().run(|| {
         let pair = |_| {
             let client = TcpStream::connect(server).and_then(ready);
             let client = client.map_err(failed("connecting to host b"))?;

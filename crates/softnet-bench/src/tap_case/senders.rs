@@ -16,7 +16,7 @@ use super::events::Events;
 use super::sink;
 use super::window::Window;
 use crate::error::BenchError;
-use crate::hosts::Site;
+use crate::hosts::Topology;
 
 /// Bytes that each connection sends.
 pub(super) const EACH: u64 = 64 << 10;
@@ -24,13 +24,13 @@ pub(super) const EACH: u64 = 64 << 10;
 const PIECE: usize = 64 << 10;
 
 /// Keeps `clients` connections going until the window closes; how many failed.
-pub(super) fn run(site: &Site, clients: usize, window: Window) -> Result<u64, BenchError> {
-    let to = sink::address(site);
+pub(super) fn run(topology: &Topology, clients: usize, window: Window) -> Result<u64, BenchError> {
+    let to = sink::address(topology);
     let threads = std::thread::available_parallelism()
         .map_or(1, usize::from)
         .min(clients);
     let share = clients.div_ceil(threads);
-    site.a().run(|| {
+    topology.a().run(|| {
         // Threads are born into the namespace of the thread that makes them.
         std::thread::scope(|scope| {
             let threads: Vec<_> = (0..threads)

@@ -12,7 +12,7 @@ use rustix::net::{AddressFamily, SocketType};
 use super::events::Events;
 use super::window::{Seen, Window};
 use crate::error::BenchError;
-use crate::hosts::Site;
+use crate::hosts::Topology;
 
 /// Where it listens.
 pub(super) const PORT: u16 = 5303;
@@ -41,11 +41,12 @@ pub(super) struct Received {
 
 impl Sink {
     /// Host b tells its clients to send segments of `mss` bytes, TCP options included.
-    pub(super) fn listen(site: &Site, mss: u16) -> Result<Sink, BenchError> {
-        let host = &site.hosts[1];
+    pub(super) fn listen(topology: &Topology, mss: u16) -> Result<Sink, BenchError> {
+        let host = &topology.hosts[1];
         let (interface, address) = (&host.interface, host.address);
         host.netns.ip(&format!(
-            "route replace 10.99.0.0/24 dev {interface} proto kernel scope link src {address} advmss {mss}"
+            "route replace 10.99.0.0/24 dev {interface} proto kernel scope link src {address} \
+             advmss {mss}"
         ))?;
         let socket = host
             .netns
@@ -61,7 +62,7 @@ impl Sink {
     /// `limit` bytes is closed. `check` is called at the end of the window.
     pub(super) fn count(
         &self,
-        site: &Site,
+        topology: &Topology,
         limit: Option<u64>,
         window: Window,
         check: impl FnOnce() -> Result<(), BenchError>,
@@ -72,7 +73,7 @@ impl Sink {
             let threads: Vec<_> = (0..threads)
                 .map(|_| scope.spawn(|| self.swallow(limit, window, stop)))
                 .collect();
-            let seen = window.watch(site);
+            let seen = window.watch(topology);
             let checked = check();
             stop.store(true, Ordering::Relaxed);
             let mut sum = Received::default();
@@ -154,9 +155,9 @@ impl Sink {
     }
 }
 
-/// Where the sink of this site listens.
-pub(super) fn address(site: &Site) -> SocketAddrV4 {
-    SocketAddrV4::new(site.hosts[1].address, PORT)
+/// Where the sink of this topology listens.
+pub(super) fn address(topology: &Topology) -> SocketAddrV4 {
+    SocketAddrV4::new(topology.hosts[1].address, PORT)
 }
 
 /// std's listener takes too few waiting connections.

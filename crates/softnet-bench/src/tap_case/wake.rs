@@ -12,7 +12,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::stamp;
 use crate::error::BenchError;
-use crate::hosts::{ADDRESS_B, Site};
+use crate::hosts::{ADDRESS_B, Topology};
 
 const PORT: u16 = 5303;
 /// Between two datagrams.
@@ -43,13 +43,13 @@ fn now(clock: ClockId) -> u64 {
 }
 
 /// Sends for `time`.
-pub(super) fn run(site: &Site, time: Duration) -> Result<OneWay, BenchError> {
+pub(super) fn run(topology: &Topology, time: Duration) -> Result<OneWay, BenchError> {
     let failed = |doing: &'static str| move |e| BenchError::io(doing, e);
     // A socket stays in the namespace where it was made.
-    let receiver = site.b().run(|| {
+    let receiver = topology.b().run(|| {
         UdpSocket::bind((Ipv4Addr::UNSPECIFIED, PORT)).map_err(failed("opening a socket"))
     })?;
-    let sender = site.a().run(|| {
+    let sender = topology.a().run(|| {
         let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0));
         socket.map_err(failed("opening a socket"))
     })?;

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use crate::cpu;
 use crate::error::BenchError;
-use crate::hosts::{NamedNetns, Site};
-use crate::joins::{self, Counters};
+use crate::hosts::{NamedNetns, Topology};
+use crate::switches::{self, Counters};
 
 /// The part of the time that is measured.
 #[derive(Debug, Clone, Copy)]
@@ -28,16 +28,16 @@ impl Window {
     }
 
     /// Waits until the window has passed; what the machine and the engine did in it.
-    pub(super) fn watch(self, site: &Site) -> Result<Seen, BenchError> {
-        let engine = || site.engine.as_ref().map(|e| e.counters()).transpose();
+    pub(super) fn watch(self, topology: &Topology) -> Result<Seen, BenchError> {
+        let engine = || topology.engine.as_ref().map(|e| e.counters()).transpose();
         std::thread::sleep(self.from.saturating_duration_since(Instant::now()));
-        let (busy, resent, before) = (cpu::busy()?, retransmits(site)?, engine()?);
-        let lost = device_drops(site)?;
+        let (busy, resent, before) = (cpu::busy()?, retransmits(topology)?, engine()?);
+        let lost = device_drops(topology)?;
         std::thread::sleep(self.to.saturating_duration_since(Instant::now()));
         Ok(Seen {
             busy_s: cpu::busy()? - busy,
-            retransmits: retransmits(site)? - resent,
-            device_drops: device_drops(site)? - lost,
+            retransmits: retransmits(topology)? - resent,
+            device_drops: device_drops(topology)? - lost,
             counters: engine()?.zip(before).map(|(after, before)| after - before),
         })
     }
@@ -65,20 +65,20 @@ impl Seen {
 }
 
 /// TCP segments that host a has sent again so far.
-fn retransmits(site: &Site) -> Result<f64, BenchError> {
-    let text = net(site.a(), "snmp")?;
+fn retransmits(topology: &Topology) -> Result<f64, BenchError> {
+    let text = net(topology.a(), "snmp")?;
     snmp(&text, "Tcp:", "RetransSegs")
         .ok_or_else(|| BenchError::Measure("/proc/net/snmp has no RetransSegs".into()))
 }
 
 /// Packets that the kernel's side of the devices between hosts and switch has lost so far, either
 /// way: nobody fetched them in time, or they found no buffer. No switch sees them.
-fn device_drops(site: &Site) -> Result<f64, BenchError> {
+fn device_drops(topology: &Topology) -> Result<f64, BenchError> {
     let mut sum = 0.0;
-    let at_switch = net(&site.switch, "dev")?;
-    for host in &site.hosts {
+    let at_switch = net(&topology.switch, "dev")?;
+    for host in &topology.hosts {
         sum += dropped(&net(&host.netns, "dev")?, &host.interface);
-        sum += dropped(&at_switch, &joins::bridge_port(&host.interface));
+        sum += dropped(&at_switch, &switches::bridge_port(&host.interface));
     }
     Ok(sum)
 }

@@ -1,4 +1,5 @@
-//! Peer `crossbeam`: an `ArrayQueue` and one thread that drains it, which alone has the discipline and the driver.
+//! Peer `crossbeam`: an `ArrayQueue` and one thread that drains it, which alone has the qdisc and
+//! the driver.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -27,7 +28,7 @@ pub(crate) struct Crossbeam {
 }
 
 impl Crossbeam {
-    /// `capacity` transmit calls may be under way.
+    /// `capacity` transmit calls may be in flight.
     pub(crate) fn new(
         qdisc: AnyQdisc,
         sink: Sink,

@@ -1,5 +1,5 @@
-//! Peers `dpdk-mp`, `dpdk-rts`, `dpdk-hts`: `rte_ring` with one drainer, in a C program of its own. The ring is a FIFO, so there is no
-//! figure for `fq`.
+//! Peers `dpdk-mp`, `dpdk-rts`, `dpdk-hts`: `rte_ring` with one drainer, in a C program of its
+//! own. The ring is a FIFO, so there is no figure for `fq`.
 
 use std::time::Duration;
 

@@ -1,5 +1,6 @@
-//! A discipline with a queue for each flow, served by deficit round robin (Shreedhar and Varghese, 1995): what all variants are measured
-//! with where the report says `fq`. Flows that hash alike share a queue.
+//! A qdisc with a queue for each flow, served by deficit round robin (Shreedhar and Varghese,
+//! 1995): what all variants are measured with where the report says `fq`. Flows that hash alike
+//! share a queue.
 
 use std::collections::VecDeque;
 
@@ -29,7 +30,7 @@ pub(crate) struct Fq {
 }
 
 impl Fq {
-    /// An empty discipline for at most `limit` packets.
+    /// An empty qdisc for at most `limit` packets.
     pub(crate) fn new(limit: u64) -> Fq {
         Fq {
             flows: (0..FLOWS).map(|_| Flow::default()).collect(),

@@ -1,7 +1,9 @@
-//! Peer `kernel`: UDP sockets that send through one veth device with a root discipline of the kernel's, by `sendmmsg`. The datagrams are
-//! addressed to a station that is not there, so that the far end drops them at once.
+//! Peer `kernel`: UDP sockets that send through one veth device with a root qdisc of the kernel's,
+//! by `sendmmsg`. The datagrams are addressed to a station that is not there, so that the far end
+//! drops them at once.
 //!
-//! The call goes through the whole sending stack, so its figures stand beside the others', not against them.
+//! The call goes through the whole sending stack, so its figures stand beside the others', not
+//! against them.
 
 use std::net::UdpSocket;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -12,11 +14,11 @@ use softnet::stats::Counts;
 use super::load::{Outcome, Plan, cpu};
 use super::ticks::Ticks;
 use crate::error::BenchError;
-use crate::hosts::Site;
+use crate::hosts::Topology;
 use crate::switch::mmsg::Batch;
 
-/// The root disciplines, by `tc`'s words. The limits are far above what the device does.
-pub(crate) const DISCIPLINES: [(&str, &[&str]); 3] = [
+/// The root qdiscs, by `tc`'s words. The limits are far above what the device does.
+pub(crate) const QDISCS: [(&str, &[&str]); 3] = [
     ("pfifo_fast", &["qdisc add dev a0 root pfifo_fast"]),
     (
         "tbf",
@@ -40,15 +42,15 @@ const STOP: u8 = 2;
 /// Two namespaces joined by a veth pair.
 #[derive(Debug)]
 pub(crate) struct Veth {
-    site: Site,
+    topology: Topology,
     ticks: Ticks,
 }
 
 impl Veth {
     /// Makes them, with `commands` for `tc` carried out.
     pub(crate) fn new(commands: &[&str], ticks: Ticks) -> Result<Veth, BenchError> {
-        let site = Site::new()?;
-        let (a, b) = (site.a(), site.b());
+        let topology = Topology::new()?;
+        let (a, b) = (topology.a(), topology.b());
         a.ip("link add a0 type veth peer name b0")?;
         a.ip(&format!("link set b0 netns {}", b.name()))?;
         a.ip("address add 10.9.0.1/24 dev a0")?;
@@ -56,16 +58,16 @@ impl Veth {
         b.ip("link set b0 up")?;
         a.ip("neigh add 10.9.0.2 lladdr 02:00:00:00:00:99 dev a0")?;
         for command in commands {
-            // A kernel without the discipline says so here.
+            // A kernel without the qdisc says so here.
             a.tc(command)
                 .map_err(|e| BenchError::Unavailable(e.to_string()))?;
         }
-        Ok(Veth { site, ticks })
+        Ok(Veth { topology, ticks })
     }
 
     /// Packets that the device has sent, and has dropped.
     fn counters(&self) -> Result<(u64, u64), BenchError> {
-        self.site.a().run(|| {
+        self.topology.a().run(|| {
             let path = "/proc/thread-self/net/dev";
             let text = std::fs::read_to_string(path)
                 .map_err(|e| BenchError::io(format!("reading {path}"), e))?;
@@ -78,7 +80,7 @@ impl Veth {
     pub(crate) fn measure(&self, plan: &Plan) -> Result<Outcome, BenchError> {
         let mut sockets = Vec::new();
         for _ in 0..plan.threads {
-            let socket = self.site.a().run(|| {
+            let socket = self.topology.a().run(|| {
                 let failed = |e| BenchError::io("opening a UDP socket", e);
                 let socket = UdpSocket::bind("0.0.0.0:0").map_err(failed)?;
                 socket.connect(TARGET).map_err(failed)?;
@@ -126,7 +128,8 @@ impl Veth {
         })
     }
 
-    /// One sender: the times of its calls, and datagrams that were refused while that was measured.
+    /// One sender: the times of its calls, and datagrams that were refused while that was
+    /// measured.
     fn send(
         &self,
         socket: &UdpSocket,
@@ -145,7 +148,7 @@ impl Veth {
             let start = self.ticks.nanos();
             let sent = match batch.send(socket, bulk) {
                 Ok(sent) => sent,
-                // The discipline dropped the first one.
+                // The qdisc dropped the first one.
                 Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) => 0,
                 Err(e) => return Err(BenchError::io("sending a datagram", e)),
             };
@@ -158,7 +161,7 @@ impl Veth {
     }
 }
 
-/// `/proc/net/dev`: packets sent and dropped on the way out by `device`.
+/// `/proc/net/dev`: packets sent and dropped on egress by `device`.
 fn transmitted(text: &str, device: &str) -> Option<(u64, u64)> {
     let line = text.lines().find_map(|line| {
         line.trim_start()
@@ -186,8 +189,8 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_sends_through_each_discipline() {
-        for (name, commands) in DISCIPLINES {
+    fn the_kernel_sends_through_each_qdiscs() {
+        for (name, commands) in QDISCS {
             let plan = Plan {
                 threads: 2,
                 bulk: 1,

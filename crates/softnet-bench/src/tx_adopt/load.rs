@@ -1,4 +1,5 @@
-//! The load: threads that allocate packets and send them, flat out or at a rate, and what came of it.
+//! The load: threads that allocate packets and send them, flat out or at a rate, and what came of
+//! it.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::{Duration, Instant};
@@ -15,7 +16,8 @@ use crate::random::Random;
 
 /// Packets that a thread may have in flight: between its call and the driver.
 const IN_FLIGHT: usize = 256;
-/// Packets in the pool beyond twice those: a thread's home keeps some, and exhaustion is not what is measured here.
+/// Packets in the pool beyond twice those: a thread's home keeps some, and exhaustion is not what
+/// is measured here.
 const SPARE: usize = 2048;
 /// Bytes of a buffer; the smallest there is.
 const BUFFER: usize = 512;
@@ -73,7 +75,8 @@ pub(crate) struct Outcome {
     pub(crate) waited: Option<Duration>,
     /// Of the transmit call, in nanoseconds.
     pub(crate) call: Counts<4>,
-    /// Of the packets, from the transmit call to the driver, where that is known; at a given load from the time at which they were due.
+    /// Of the packets, from the transmit call to the driver, where that is known; at a given load
+    /// from the time at which they were due.
     pub(crate) sojourn: Option<Counts<4>>,
 }
 
@@ -86,7 +89,8 @@ struct Sender {
     late: Counts<4>,
 }
 
-/// Runs the senders, and checks that every packet was delivered or dropped and that every buffer is back.
+/// Runs the senders, and checks that every packet was delivered or dropped and that every buffer
+/// is back.
 ///
 /// # Errors
 /// [`BenchError::Measure`] if packets are stuck or lost.
@@ -298,7 +302,8 @@ struct Pace {
 
 impl Pace {
     fn new(rate: f64, threads: usize, start: u64, random: &mut Random) -> Pace {
-        // So that waking up costs a part of the CPUs that does not grow with the number of threads.
+        // So that waking up costs a part of the CPUs that does not grow with the number of
+        // threads.
         let period = (20_000 * threads as u64).max(100_000);
         let phase = u64::from(random.below(1024)) * period / 1024;
         Pace {
@@ -311,7 +316,8 @@ impl Pace {
         }
     }
 
-    /// Goes on to the next burst. Its time is moved at random, so that threads do not march in step.
+    /// Goes on to the next burst. Its time is moved at random, so that threads do not march in
+    /// step.
     fn next(&mut self, random: &mut Random) {
         self.burst += 1;
         let moved = u64::from(random.below(512)) * self.period / 1024;
@@ -319,7 +325,8 @@ impl Pace {
         self.released = (self.burst as f64 * self.packets) as u64;
     }
 
-    /// Counts how late the packets are that are due by `now` and were never sent, of which `sent` were: one in [`SAMPLE`], as of the others.
+    /// Counts how late the packets are that are due by `now` and were never sent, of which `sent`
+    /// were: one in [`SAMPLE`], as of the others.
     fn late(mut self, sent: u64, since: u64, now: u64, late: &mut Counts<4>) {
         let (mut random, mut sent) = (Random::new(1), sent);
         while self.due <= now {
@@ -340,7 +347,8 @@ pub(crate) fn cpu() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Measures until something was delivered in the measured time: beside other work, the senders may not get the CPU in a few milliseconds.
+/// Measures until something was delivered in the measured time: beside other work, the senders may
+/// not get the CPU in a few milliseconds.
 ///
 /// # Errors
 /// The measurement's, or that nothing was ever delivered.
@@ -381,7 +389,8 @@ mod tests {
         let start = pace.start;
         pace.next(&mut random);
         let mut late = Counts::default();
-        // Burst 1 was sent; nine of 1600 packets each were not, the last of them at most 150 µs ago. What was due before `since` is not counted.
+        // Burst 1 was sent; nine of 1600 packets each were not, the last of them at most 150 µs
+        // ago. What was due before `since` is not counted.
         pace.late(1600, start + 500_000, start + 1_100_000, &mut late);
         assert!((500..=700).contains(&late.total()), "{}", late.total());
         assert!(late.percentile(1.0).is_some_and(|most| most < 700_000.0));

@@ -1,13 +1,17 @@
-//! Experiment `tx-adopt`: many threads send through one discipline to one driver.
+//! Experiment `tx-adopt`: many threads send through one qdisc to one driver.
 //!
-//! All variants in this process send packets of one Softnet pool through the same discipline to the same driver, which frees them; what
-//! differs is how a sender gets at discipline and driver. A sender has at most 256 packets under way, and gives the CPU away when it has. Every turn ends with a check: what was sent was delivered or dropped, and all buffers are back.
+//! All variants in this process send packets of one Softnet pool through the same qdisc to the
+//! same driver, which frees them; what differs is how a sender gets at qdisc and driver. A sender
+//! has at most 256 packets under kind, and gives the CPU away when it has. Every turn ends with a
+//! check: what was sent was delivered or dropped, and all buffers are back.
 //!
-//! Loads: flat out, and half and 80 % of what the slower of Softnet and the mutex does flat out with the same parameters (measured first, in
-//! the same run). There each sender has a burst of packets to send at times that are fixed beforehand, and a packet's latency counts from
-//! the time at which it was due, however late the sender gets to it.
+//! Loads: flat out, and half and 80 % of what the slower of Softnet and the mutex does flat out
+//! with the same parameters (measured first, in the same run). There each sender has a burst of
+//! packets to send at times that are fixed beforehand, and a packet's latency counts from the time
+//! at which it was due, however late the sender gets to it.
 //!
-//! Besides one queue: the shape of the report that the mechanism is known by, many senders on 30 queues with `fq` and a driver that copies.
+//! Besides one queue: the shape of the report that the mechanism is known by, many senders on 30
+//! queues with `fq` and a driver that copies.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -29,14 +33,14 @@ pub(crate) mod load;
 mod path;
 pub(crate) mod rows;
 mod ticks;
-pub(crate) mod ways;
+pub(crate) mod variants;
 
 pub(crate) use path::{Driver, Path, Sink, Stage};
 pub(crate) use ticks::Ticks;
 
 use load::{Outcome, Plan};
-use path::{Discipline, FRAME};
-use ways::Stand;
+use path::{FRAME, Qdisc};
+use variants::{Local, Setup};
 
 /// Numbers of threads, unless the command line names others.
 const THREADS: [usize; 5] = [1, 2, 8, 64, 240];
@@ -44,7 +48,8 @@ const THREADS: [usize; 5] = [1, 2, 8, 64, 240];
 const BULK: usize = 32;
 /// Fixed loads, in percent of what the slower of Softnet and the mutex does flat out.
 const LOADS: [u32; 2] = [50, 80];
-/// Queues of the device in the report that the mechanism is known by, and the senders with which they are shared here: as there, and a quarter.
+/// Queues of the device in the report that the mechanism is known by, and the senders with which
+/// they are shared here: as there, and a quarter.
 const QUEUES: usize = 30;
 const SENDERS_OF_QUEUES: [usize; 2] = [60, 240];
 /// Of `--seconds`, what one figure gets: there are hundreds.
@@ -71,42 +76,42 @@ const COMPARE: &[&str] = &[
 /// The parameters that a ratio's short key leaves out: those of the plain case.
 const PLAIN: [&str; 3] = ["qdisc=pfifo", "driver=null", "bulk=1"];
 
-/// The ways that are compared.
+/// The variants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum Kind {
     /// In this process.
-    Here(ways::Way),
+    Local(Local),
     Dpdk(dpdk::Sync),
     Kernel,
 }
 
-const SOFTNET: ways::Way = ways::Way::Softnet(ServedBy::Senders);
+const SOFTNET: Local = Local::Softnet(ServedBy::Senders);
 
-const WAYS: [Way; 10] = [
-    Way::Here(SOFTNET),
-    Way::Here(ways::Way::Softnet(ServedBy::Worker)),
-    Way::Here(ways::Way::Mutex),
-    Way::Here(ways::Way::Busylock),
-    Way::Here(ways::Way::SpinAdopt),
-    Way::Here(ways::Way::Crossbeam),
-    Way::Dpdk(dpdk::Sync::MultiProducer),
-    Way::Dpdk(dpdk::Sync::Relaxed),
-    Way::Dpdk(dpdk::Sync::HeadTail),
-    Way::Kernel,
+const KINDS: [Kind; 10] = [
+    Kind::Local(SOFTNET),
+    Kind::Local(Local::Softnet(ServedBy::Worker)),
+    Kind::Local(Local::Mutex),
+    Kind::Local(Local::Busylock),
+    Kind::Local(Local::SpinAdopt),
+    Kind::Local(Local::Crossbeam),
+    Kind::Dpdk(dpdk::Sync::MultiProducer),
+    Kind::Dpdk(dpdk::Sync::Relaxed),
+    Kind::Dpdk(dpdk::Sync::HeadTail),
+    Kind::Kernel,
 ];
 
-impl Way {
+impl Kind {
     fn name(self) -> &'static str {
         match self {
-            Way::Here(ways::Way::Softnet(ServedBy::Worker)) => "softnet-worker",
-            Way::Here(ways::Way::Softnet(ServedBy::Senders)) => OURS,
-            Way::Here(ways::Way::Mutex) => "mutex",
-            Way::Here(ways::Way::Busylock) => "busylock",
-            Way::Here(ways::Way::SpinAdopt) => "spin-adopt",
-            Way::Here(ways::Way::Crossbeam) => "crossbeam",
-            Way::Here(ways::Way::Rings) => "rings",
-            Way::Dpdk(sync) => sync.variant(),
-            Way::Kernel => "kernel",
+            Kind::Local(Local::Softnet(ServedBy::Worker)) => "softnet-worker",
+            Kind::Local(Local::Softnet(ServedBy::Senders)) => OURS,
+            Kind::Local(Local::Mutex) => "mutex",
+            Kind::Local(Local::Busylock) => "busylock",
+            Kind::Local(Local::SpinAdopt) => "spin-adopt",
+            Kind::Local(Local::Crossbeam) => "crossbeam",
+            Kind::Local(Local::Rings) => "rings",
+            Kind::Dpdk(sync) => sync.variant(),
+            Kind::Kernel => "kernel",
         }
     }
 
@@ -114,15 +119,13 @@ impl Way {
     fn takes(self, case: &Case) -> bool {
         let plain = case.bulk == 1 && case.load.is_none() && case.queues.is_none();
         match (self, case.through) {
-            (Way::Kernel, Through::Kernel(_)) => true,
-            (Way::Kernel, _) | (_, Through::Kernel(_)) => false,
-            // It has no discipline of its own, and paces nothing.
-            (Way::Dpdk(_), Through::Here(discipline, _)) => {
-                discipline == Discipline::Pfifo && plain
-            }
+            (Kind::Kernel, Through::Kernel(_)) => true,
+            (Kind::Kernel, _) | (_, Through::Kernel(_)) => false,
+            // It has no qdisc of its own, and paces nothing.
+            (Kind::Dpdk(_), Through::Here(qdisc, _)) => qdisc == Qdisc::Pfifo && plain,
             // What the goals are about, in every case.
-            (Way::Here(way), _) => {
-                plain || [SOFTNET, ways::Way::Mutex, ways::Way::Busylock].contains(&way)
+            (Kind::Local(kind), _) => {
+                plain || [SOFTNET, Local::Mutex, Local::Busylock].contains(&kind)
             }
         }
     }
@@ -131,8 +134,8 @@ impl Way {
 /// What the packets pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Through {
-    Here(Discipline, Driver),
-    /// The kernel's discipline of this index, and a veth device.
+    Here(Qdisc, Driver),
+    /// The kernel's qdisc of this index, and a veth device.
     Kernel(usize),
 }
 
@@ -142,7 +145,7 @@ struct Case {
     threads: usize,
     bulk: usize,
     through: Through,
-    /// Queues below `mq`; `None`: the discipline is the root of a device with one queue.
+    /// Queues below `mq`; `None`: the qdisc is the root of a device with one queue.
     queues: Option<usize>,
     /// In percent of what the slower of Softnet and the mutex does; `None`: flat out.
     load: Option<u32>,
@@ -151,8 +154,8 @@ struct Case {
 impl Case {
     fn params(&self) -> Vec<Param> {
         let (qdisc, driver) = match self.through {
-            Through::Here(discipline, driver) => (discipline.name(), driver.name()),
-            Through::Kernel(index) => (kernel::DISCIPLINES[index].0, "veth"),
+            Through::Here(qdisc, driver) => (qdisc.name(), driver.name()),
+            Through::Kernel(index) => (kernel::QDISCS[index].0, "veth"),
         };
         let mut params = vec![
             ("threads", json!(self.threads)),
@@ -167,7 +170,8 @@ impl Case {
         params
     }
 
-    /// Whether the command line asks for it; `load=full` is what has no load, `queues=1` what has one queue.
+    /// Whether the command line asks for it; `load=full` is what has no load, `queues=1` what has
+    /// one queue.
     fn wanted(&self, only: &Only) -> bool {
         let mut params = self.params();
         if self.load.is_none() {
@@ -180,7 +184,8 @@ impl Case {
     }
 }
 
-/// Every case, those that belong together next to each other; what is flat out comes before the loads that are a part of it.
+/// Every case, those that belong together next to each other; what is flat out comes before the
+/// loads that are a part of it.
 fn cases(threads: &[usize]) -> Vec<Case> {
     let mut cases = Vec::new();
     let chosen = if threads.is_empty() {
@@ -196,16 +201,16 @@ fn cases(threads: &[usize]) -> Vec<Case> {
             queues: None,
             load: None,
         };
-        for discipline in [Discipline::Pfifo, Discipline::Fq] {
+        for qdisc in [Qdisc::Pfifo, Qdisc::Fq] {
             for driver in [Driver::Null, Driver::Copy] {
-                let case = plain(Through::Here(discipline, driver));
+                let case = plain(Through::Here(qdisc, driver));
                 cases.push(case);
                 cases.push(Case { bulk: BULK, ..case });
                 let loads = LOADS.map(Some);
                 cases.extend(loads.map(|load| Case { load, ..case }));
             }
         }
-        for index in 0..kernel::DISCIPLINES.len() {
+        for index in 0..kernel::QDISCS.len() {
             let case = plain(Through::Kernel(index));
             cases.push(Case { bulk: BULK, ..case });
         }
@@ -213,7 +218,7 @@ fn cases(threads: &[usize]) -> Vec<Case> {
     let shared = |threads: &usize| Case {
         threads: *threads,
         bulk: 1,
-        through: Through::Here(Discipline::Fq, Driver::Copy),
+        through: Through::Here(Qdisc::Fq, Driver::Copy),
         queues: Some(QUEUES),
         load: None,
     };
@@ -228,7 +233,7 @@ fn cases(threads: &[usize]) -> Vec<Case> {
 
 /// A variant's turns at one case.
 struct Turn {
-    way: Way,
+    kind: Kind,
     case: Case,
     plan: Plan,
     ticks: Ticks,
@@ -236,11 +241,11 @@ struct Turn {
 
 impl Variant for Turn {
     fn name(&self) -> &'static str {
-        self.way.name()
+        self.kind.name()
     }
 
     fn turn(&mut self, results: &mut Collector) -> Result<(), BenchError> {
-        let outcome = measure(self.way, &self.case, &self.plan, &self.ticks)?;
+        let outcome = measure(self.kind, &self.case, &self.plan, &self.ticks)?;
         rows::add(
             self.name(),
             &self.case.params(),
@@ -252,27 +257,28 @@ impl Variant for Turn {
     }
 }
 
-/// Makes the way afresh and measures it once.
-fn measure(way: Way, case: &Case, plan: &Plan, ticks: &Ticks) -> Result<Outcome, BenchError> {
-    match (way, case.through) {
+/// Makes the variant afresh and measures it once.
+fn measure(kind: Kind, case: &Case, plan: &Plan, ticks: &Ticks) -> Result<Outcome, BenchError> {
+    match (kind, case.through) {
         (_, Through::Kernel(index)) => {
-            let (_, commands) = kernel::DISCIPLINES[index];
+            let (_, commands) = kernel::QDISCS[index];
             kernel::Veth::new(commands, ticks.clone())?.measure(plan)
         }
-        (Way::Dpdk(sync), Through::Here(_, driver)) => dpdk::measure(sync, driver, plan),
-        (Way::Here(way), Through::Here(discipline, driver)) => Stand {
-            qdisc: discipline.spec(plan.packets()),
+        (Kind::Dpdk(sync), Through::Here(_, driver)) => dpdk::measure(sync, driver, plan),
+        (Kind::Local(kind), Through::Here(qdisc, driver)) => Setup {
+            qdisc: qdisc.spec(plan.packets()),
             mq: case.queues,
             driver,
             plan,
             ticks,
         }
-        .measure(way),
-        (Way::Kernel, _) => Err(BenchError::Measure("no such case".into())),
+        .measure(kind),
+        (Kind::Kernel, _) => Err(BenchError::Measure("no such case".into())),
     }
 }
 
-/// Packets per second that the slower of Softnet and the mutex does flat out: as measured before in this run, or now.
+/// Packets per second that the slower of Softnet and the mutex does flat out: as measured before
+/// in this run, or now.
 fn capacity(
     case: &Case,
     plan: &Plan,
@@ -284,13 +290,13 @@ fn capacity(
         ..*case
     };
     let mut least = f64::INFINITY;
-    for way in [Way::Here(SOFTNET), Way::Here(ways::Way::Mutex)] {
-        let known = results.median(way.name(), &full.params(), "mpps");
+    for kind in [Kind::Local(SOFTNET), Kind::Local(Local::Mutex)] {
+        let known = results.median(kind.name(), &full.params(), "mpps");
         let mpps = match known {
             Some(mpps) => mpps,
             None => {
                 let turn = |_| {
-                    let outcome = measure(way, &full, plan, ticks)?;
+                    let outcome = measure(kind, &full, plan, ticks)?;
                     Ok(outcome.delivered as f64 / outcome.time.as_secs_f64() / 1e6)
                 };
                 let turns = (0..TRIES)
@@ -307,7 +313,7 @@ fn capacity(
 /// Runs the experiment.
 pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
     let only = options.only()?;
-    options.check_variants("tx-adopt", &WAYS.map(Way::name))?;
+    options.check_variants("tx-adopt", &KINDS.map(Kind::name))?;
     let ticks = Ticks::new();
     let slice = options.slice().mul_f64(SHARE);
     let mut results = Collector::default();
@@ -333,11 +339,11 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
             known.insert(key, full);
             plan.offered = Some(full * f64::from(load) / 100.0);
         }
-        let chosen = |way: &Way| way.takes(&case) && options.wants(way.name());
+        let chosen = |kind: &Kind| kind.takes(&case) && options.wants(kind.name());
         let mut variants: Vec<Box<dyn Variant>> = Vec::new();
-        for way in WAYS.into_iter().filter(chosen) {
+        for kind in KINDS.into_iter().filter(chosen) {
             variants.push(Box::new(Turn {
-                way,
+                kind,
                 case,
                 plan,
                 ticks: ticks.clone(),
@@ -403,7 +409,7 @@ mod tests {
     const PLAIN_CASE: Case = Case {
         threads: 4,
         bulk: 1,
-        through: Through::Here(Discipline::Fq, Driver::Copy),
+        through: Through::Here(Qdisc::Fq, Driver::Copy),
         queues: None,
         load: None,
     };
@@ -412,8 +418,11 @@ mod tests {
     #[test]
     fn every_way_delivers_or_drops_what_was_sent() {
         let ticks = Ticks::new();
-        for way in WAYS.into_iter().filter(|way| matches!(way, Way::Here(_))) {
-            for discipline in [Discipline::Pfifo, Discipline::Fq] {
+        for kind in KINDS
+            .into_iter()
+            .filter(|kind| matches!(kind, Kind::Local(_)))
+        {
+            for qdisc in [Qdisc::Pfifo, Qdisc::Fq] {
                 for (bulk, offered, queues) in [
                     (1, None, None),
                     (BULK, None, None),
@@ -428,12 +437,12 @@ mod tests {
                         time: Duration::from_millis(20),
                     };
                     let case = Case {
-                        through: Through::Here(discipline, Driver::Copy),
+                        through: Through::Here(qdisc, Driver::Copy),
                         queues,
                         ..PLAIN_CASE
                     };
-                    load::until_delivered(|| measure(way, &case, &plan, &ticks))
-                        .unwrap_or_else(|error| panic!("{} {plan:?}: {error}", way.name()));
+                    load::until_delivered(|| measure(kind, &case, &plan, &ticks))
+                        .unwrap_or_else(|error| panic!("{} {plan:?}: {error}", kind.name()));
                 }
             }
         }
@@ -466,7 +475,10 @@ mod tests {
 
     #[test]
     fn chains_are_compared_with_single_packets_of_the_same_case() {
-        let row = |bulk: usize, mpps: f64| json!({"variant": "softnet", "threads": 8, "qdisc": "pfifo", "driver": "null", "bulk": bulk, "mpps": mpps});
+        let row = |bulk: usize, mpps: f64| {
+            json!({"variant": "softnet", "threads": 8, "qdisc": "pfifo", "driver": "null",
+                   "bulk": bulk, "mpps": mpps})
+        };
         let mut report = json!({"rows": [row(1, 10.0), row(32, 45.0)], "ratios": {}});
         chains(&mut report);
         assert_eq!(

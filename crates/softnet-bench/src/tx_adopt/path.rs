@@ -1,4 +1,4 @@
-//! What is measured: a way from many senders through one discipline to one driver, and the driver.
+//! What is measured: the path of many senders through one qdisc to one driver, and the driver.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -18,48 +18,51 @@ use super::ticks::Ticks;
 
 /// Bytes of a packet in `tx-adopt`: the size of the reports that the mechanism is known by.
 pub(crate) const FRAME: usize = 120;
-/// The mark of a packet whose way through the queue is timed, and which carries its time of departure.
+/// The mark of a packet whose path through the queue is timed, and which carries its time of
+/// departure.
 pub(crate) const TIMED: u32 = 1;
 /// Frames that the copying driver keeps, as a ring of descriptors would.
 const SLOTS: usize = 256;
 
-/// A way from the senders to the driver.
+/// The path from the senders to the driver.
 pub(crate) trait Path: Sync {
     /// Whether a thread has to be in [`serve`](Path::serve) for packets to move.
     const SERVED: bool;
 
-    /// Sends. Adds the nanoseconds spent waiting for locks to `waited`. Returns how many of the packets were refused.
+    /// Sends. Adds the nanoseconds spent waiting for locks to `waited`. Returns how many of the
+    /// packets were refused.
     fn transmit(&self, packets: PacketList, now: Time, waited: &mut u64) -> u64;
 
-    /// What the path's own thread does until `stop`. Whatever was sent before that has left when it returns.
+    /// What the path's own thread does until `stop`. Whatever was sent before that has left when
+    /// it returns.
     fn serve(&self, _stop: &AtomicBool) {}
 
     /// Packets dropped by now; exact when no sender is active.
     fn dropped(&self) -> u64;
 }
 
-/// Which discipline.
+/// Which qdisc.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Discipline {
+pub(crate) enum Qdisc {
     Pfifo,
     Fq,
 }
 
-impl Discipline {
+impl Qdisc {
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Discipline::Pfifo => "pfifo",
-            Discipline::Fq => "fq",
+            Qdisc::Pfifo => "pfifo",
+            Qdisc::Fq => "fq",
         }
     }
 
     /// One that never refuses a packet of a pool of `packets`.
     pub(super) fn spec(self, packets: usize) -> QdiscSpec {
         match self {
-            Discipline::Pfifo => QdiscSpec::Pfifo {
+            Qdisc::Pfifo => QdiscSpec::Pfifo {
                 limit: packets as u32,
             },
-            Discipline::Fq => QdiscSpec::Custom(CustomSpec::new("fq", move |_| {
+            Qdisc::Fq => QdiscSpec::Custom(CustomSpec::new("fq", move |_| {
                 Box::new(Fq::new(packets as u64))
             })),
         }
@@ -88,7 +91,8 @@ impl Driver {
 #[derive(Debug, Default)]
 struct Lane {
     packets: AtomicU64,
-    /// From the start of the transmit call to the driver, in nanoseconds, of packets sent at or after [`since`](Delivery::count_from).
+    /// From the start of the transmit call to the driver, in nanoseconds, of packets sent at or
+    /// after [`since`](Delivery::count_from).
     sojourn: Histogram<4>,
 }
 
@@ -102,7 +106,8 @@ pub(crate) struct Delivery {
 }
 
 impl Delivery {
-    /// For packets of senders numbered from 0, each of which uses one of the queues. Times nothing yet.
+    /// For packets of senders numbered from 0, each of which uses one of the queues. Times nothing
+    /// yet.
     pub(crate) fn new(queues: usize, senders: usize) -> Delivery {
         Delivery {
             lanes: (0..queues).map(|_| CachePadded::default()).collect(),
@@ -217,7 +222,7 @@ impl TxRing for Sink {
     }
 }
 
-/// Discipline and driver together, for those who reach them through a lock.
+/// Qdisc and driver together, for those who reach them through a lock.
 #[derive(Debug)]
 pub(crate) struct Stage<R = Sink> {
     qdisc: AnyQdisc,
@@ -250,7 +255,8 @@ impl<R: TxRing> Stage<R> {
         }
     }
 
-    /// Queues `packets` and sends all that is queued. What need not be queued, by the same rule as Softnet's, is not.
+    /// Queues `packets` and sends all that is queued. What need not be queued, by the same rule as
+    /// Softnet's, is not.
     pub(crate) fn pass(&mut self, mut packets: PacketList, now: Time, drops: &DropCounters) {
         let sum = WireSum::from(&packets);
         if self.qdisc.try_pass(&packets, sum, self.cx.at(now)) {

@@ -1,5 +1,6 @@
-//! A clock that costs a few nanoseconds to read: the processor's time stamp counter where the kernel itself trusts it, the monotonic
-//! clock elsewhere. Its origin is that of [`Ticks::clock`], so that both may be given to the same queue.
+//! A clock that costs a few nanoseconds to read: the processor's time stamp counter where the
+//! kernel itself trusts it, the monotonic clock elsewhere. Its origin is that of [`Ticks::clock`],
+//! so that both may be given to the same queue.
 
 #![allow(
     unsafe_code,
@@ -83,7 +84,8 @@ fn read() -> u64 {
     0
 }
 
-/// Whether the counter runs at one rate on all CPUs: the kernel checks that before it uses it as its own clock.
+/// Whether the counter runs at one rate on all CPUs: the kernel checks that before it uses it as
+/// its own clock.
 fn trusted() -> bool {
     let path = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
     cfg!(target_arch = "x86_64")

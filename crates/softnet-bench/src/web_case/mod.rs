@@ -3,7 +3,7 @@
 //! instead.
 //!
 //! Every request crosses the switch four times, in small packets. Softnet has its default
-//! discipline, `pfifo_fast`, at each port; the kernel's bridge has none, as it comes. All share
+//! qdisc, `pfifo_fast`, at each port; the kernel's bridge has none, as it comes. All share
 //! the machine's CPUs.
 
 use std::process::Command;
@@ -12,11 +12,13 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::error::BenchError;
-use crate::hosts::Site;
+use crate::hosts::Topology;
 use crate::interleave::{Variant, interleave};
-use crate::joins::{self, EmbeddedSoftnet, Join, KernelBridge, OpenVswitch, PortThreads, Wiring};
 use crate::options::Options;
 use crate::report::{Collector, Param};
+use crate::switches::{
+    self, EmbeddedSoftnet, KernelBridge, OpenVswitch, PortThreads, Switch, Wiring,
+};
 use crate::{cpu, process};
 
 mod nginx;
@@ -33,10 +35,10 @@ const WARM_UP: Duration = Duration::from_secs(1);
 
 /// The names of the variants.
 pub(crate) fn variants() -> Vec<&'static str> {
-    joins::names(&joins())
+    switches::names(&switches())
 }
 
-fn joins() -> Vec<Box<dyn Join>> {
+fn switches() -> Vec<Box<dyn Switch>> {
     vec![
         Box::new(EmbeddedSoftnet::new()),
         Box::new(PortThreads::Lockless),
@@ -61,12 +63,12 @@ pub(crate) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
         return Ok(());
     }
     let (turns, slice) = options.program_turns();
-    let mut variants: Vec<Box<dyn Variant>> = joins::choose(joins(), &options.variants)
+    let mut variants: Vec<Box<dyn Variant>> = switches::choose(switches(), &options.variants)
         .into_iter()
-        .map(|join| {
-            join.note_setting(results);
+        .map(|switch| {
+            switch.note_setting(results);
             Box::new(Turn {
-                join,
+                switch,
                 connections: connections.clone(),
                 slice,
             }) as Box<dyn Variant>
@@ -80,14 +82,14 @@ fn params(connections: u32) -> [Param; 2] {
 }
 
 struct Turn {
-    join: Box<dyn Join>,
+    switch: Box<dyn Switch>,
     connections: Vec<u32>,
     slice: Duration,
 }
 
 impl Variant for Turn {
     fn name(&self) -> &'static str {
-        self.join.name()
+        self.switch.name()
     }
 
     fn params(&self) -> Vec<Param> {
@@ -102,9 +104,9 @@ impl Variant for Turn {
                 )));
             }
         }
-        self.join.prepare()?;
-        let (mut site, _) = joins::open(&*self.join, 3, Wiring::default())?;
-        nginx::start(&mut site)?;
+        self.switch.prepare()?;
+        let (mut topology, _) = switches::open(&*self.switch, 3, Wiring::default())?;
+        nginx::start(&mut topology)?;
         // A run of a second is to see it work, not to judge its figures.
         if let Some(&most) = self
             .connections
@@ -112,13 +114,13 @@ impl Variant for Turn {
             .max()
             .filter(|_| self.slice > WARM_UP)
         {
-            wrk::run(&site, nginx::proxy(&site), most, WARM_UP)?;
+            wrk::run(&topology, nginx::proxy(&topology), most, WARM_UP)?;
         }
         for &connections in &self.connections {
-            self.measure(&site, connections, results)?;
+            self.measure(&topology, connections, results)?;
         }
-        site.check_running()?;
-        match site.engine.take() {
+        topology.check_running()?;
+        match topology.engine.take() {
             Some(engine) => engine.stop(),
             None => Ok(()),
         }
@@ -128,14 +130,14 @@ impl Variant for Turn {
 impl Turn {
     fn measure(
         &self,
-        site: &Site,
+        topology: &Topology,
         connections: u32,
         results: &mut Collector,
     ) -> Result<(), BenchError> {
         let params = params(connections);
-        let engine = || site.engine.as_ref().map(|e| e.counters()).transpose();
+        let engine = || topology.engine.as_ref().map(|e| e.counters()).transpose();
         let (busy, before) = (cpu::busy()?, engine()?);
-        let web = wrk::run(site, nginx::proxy(site), connections, self.slice)?;
+        let web = wrk::run(topology, nginx::proxy(topology), connections, self.slice)?;
         let (busy, after) = (cpu::busy()? - busy, engine()?);
         let requests = web.requests.max(1.0);
         let mut fields = vec![
@@ -160,7 +162,7 @@ impl Turn {
 }
 
 /// A command that runs `program` on one of the hosts.
-fn on(site: &Site, host: usize, program: &str) -> Command {
+fn on(topology: &Topology, host: usize, program: &str) -> Command {
     let program = process::find(program).unwrap_or_else(|| program.into());
-    site.hosts[host].netns.command(program)
+    topology.hosts[host].netns.command(program)
 }

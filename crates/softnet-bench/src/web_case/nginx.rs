@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::on;
 use crate::error::BenchError;
-use crate::hosts::Site;
+use crate::hosts::Topology;
 use crate::process::Process;
 
 const PROXY: usize = 1;
@@ -18,13 +18,13 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const PAGE: usize = 1000;
 
 /// Where the proxy listens.
-pub(super) fn proxy(site: &Site) -> SocketAddrV4 {
-    SocketAddrV4::new(site.hosts[PROXY].address, PORT)
+pub(super) fn proxy(topology: &Topology) -> SocketAddrV4 {
+    SocketAddrV4::new(topology.hosts[PROXY].address, PORT)
 }
 
 /// Starts the web server, then the proxy in front of it; both listen when this returns.
-pub(super) fn start(site: &mut Site) -> Result<(), BenchError> {
-    let page = site.directory.path().join("www");
+pub(super) fn start(topology: &mut Topology) -> Result<(), BenchError> {
+    let page = topology.directory.path().join("www");
     make_directory(&page)?;
     write(&page.join("index.html"), &"x".repeat(PAGE))?;
     let server = format!(
@@ -32,50 +32,51 @@ pub(super) fn start(site: &mut Site) -> Result<(), BenchError> {
         page.display()
     );
     start_one(
-        site,
+        topology,
         SERVER,
         "server",
-        &server_block(site, SERVER, "", ""),
+        &server_block(topology, SERVER, "", ""),
         &server,
     )?;
-    let to = site.hosts[SERVER].address;
+    let to = topology.hosts[SERVER].address;
     let upstream = format!(
         "upstream web {{ server {to}:{PORT}; keepalive 1024; keepalive_requests 1000000000; }}\n"
     );
-    let location = "location / { proxy_pass http://web; proxy_http_version 1.1; proxy_set_header Connection \"\"; }";
+    let location = "location / { proxy_pass http://web; proxy_http_version 1.1; proxy_set_header \
+                    Connection \"\"; }";
     start_one(
-        site,
+        topology,
         PROXY,
         "proxy",
-        &server_block(site, PROXY, &upstream, location),
+        &server_block(topology, PROXY, &upstream, location),
         "",
     )
 }
 
-fn server_block(site: &Site, host: usize, before: &str, inside: &str) -> String {
-    let address = site.hosts[host].address;
+fn server_block(topology: &Topology, host: usize, before: &str, inside: &str) -> String {
+    let address = topology.hosts[host].address;
     format!("{before}server {{ listen {address}:{PORT} backlog=4096; {inside} }}\n")
 }
 
 /// One nginx on one host, with a worker process for each CPU.
 fn start_one(
-    site: &mut Site,
+    topology: &mut Topology,
     host: usize,
     name: &str,
     server: &str,
     http: &str,
 ) -> Result<(), BenchError> {
-    let directory = site.directory.path().join(name);
+    let directory = topology.directory.path().join(name);
     make_directory(&directory)?;
     let file = directory.join("nginx.conf");
     write(&file, &configuration(&directory, server, http))?;
-    let mut command = on(site, host, "nginx");
+    let mut command = on(topology, host, "nginx");
     command.arg("-p").arg(&directory).arg("-c").arg(&file);
     command.arg("-e").arg(directory.join("error.log"));
     let daemon = Process::start(&mut command)?;
-    let listens = wait_for(site, host, &daemon);
+    let listens = wait_for(topology, host, &daemon);
     // Before the switch: they are to be stopped first.
-    site.daemons.insert(0, daemon);
+    topology.daemons.insert(0, daemon);
     listens.map_err(
         |e| match std::fs::read_to_string(directory.join("error.log")) {
             Ok(said) if !said.trim().is_empty() => BenchError::command("nginx", said.trim()),
@@ -94,14 +95,15 @@ fn configuration(directory: &Path, server: &str, http: &str) -> String {
         "daemon off;\nworker_processes auto;\nworker_rlimit_nofile 16384;\nuser nobody nogroup;\n\
          pid {directory}/nginx.pid;\nerror_log {directory}/error.log;\n\
          events {{ worker_connections 8192; }}\n\
-         http {{\naccess_log off;\nkeepalive_requests 1000000000;\nkeepalive_timeout 600s;\n{temporary}{http}{server}}}\n"
+         http {{\naccess_log off;\nkeepalive_requests 1000000000;\nkeepalive_timeout \
+         600s;\n{temporary}{http}{server}}}\n"
     )
 }
 
-fn wait_for(site: &Site, host: usize, daemon: &Process) -> Result<(), BenchError> {
-    let to = SocketAddrV4::new(site.hosts[host].address, PORT);
+fn wait_for(topology: &Topology, host: usize, daemon: &Process) -> Result<(), BenchError> {
+    let to = SocketAddrV4::new(topology.hosts[host].address, PORT);
     let deadline = Instant::now() + PATIENCE;
-    site.hosts[host].netns.run(|| {
+    topology.hosts[host].netns.run(|| {
         while TcpStream::connect(to).is_err() {
             daemon.check_running()?;
             if Instant::now() > deadline {

@@ -8,7 +8,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::on;
 use crate::error::BenchError;
-use crate::hosts::Site;
+use crate::hosts::Topology;
 use crate::process;
 
 const CLIENT: usize = 0;
@@ -29,7 +29,7 @@ pub(super) struct Web {
 
 /// Asks for the page for `time`, which wrk takes in whole seconds.
 pub(super) fn run(
-    site: &Site,
+    topology: &Topology,
     server: SocketAddrV4,
     connections: u32,
     time: Duration,
@@ -37,7 +37,7 @@ pub(super) fn run(
     allow_files();
     let cpus = std::thread::available_parallelism().map_or(1, usize::from) as u32;
     let seconds = time.as_secs_f64().round().max(1.0);
-    let mut command = on(site, CLIENT, "wrk");
+    let mut command = on(topology, CLIENT, "wrk");
     command
         .arg(format!("-t{}", cpus.min(connections)))
         .arg(format!("-c{connections}"))

@@ -186,7 +186,8 @@ fn range(value: &Spanned<String>) -> Result<TcQueues, Problem> {
         })
         .ok_or_else(|| {
             let text = format!(
-                "{text:?} is not a range of queues; write count@offset, as in \"2@1\" for queues 1 and 2 of at most {QUEUES_MAX}"
+                "{text:?} is not a range of queues; write count@offset, as in \"2@1\" for queues \
+                 1 and 2 of at most {QUEUES_MAX}"
             );
             Problem::new(value.span(), "port.queues", text)
         })
@@ -222,7 +223,8 @@ fn sets(key: &str, values: &[Spanned<String>], limit: usize) -> Result<Vec<Vec<u
         let text = value.get_ref();
         list(text, limit).ok_or_else(|| {
             let text = format!(
-                "{text:?} is not a list of numbers below {limit}; write it like \"0-3,8\", or \"\" for none"
+                "{text:?} is not a list of numbers below {limit}; write it like \"0-3,8\", or \
+                 \"\" for none"
             );
             Problem::new(value.span(), key, text)
         })
@@ -319,7 +321,8 @@ mod tests {
     #[test]
     fn classes_and_maps_in_the_words_of_tc_and_sysfs() {
         let port = port(
-            "num_tc = 2\nmap = [0, 0, 1]\nqueues = [\"1@0\", \"3@1\"]\nxps = [\"0-2, 5\", \"\", \"7\"]\nxps_rxqs = [\"1\"]",
+            "num_tc = 2\nmap = [0, 0, 1]\nqueues = [\"1@0\", \"3@1\"]\nxps = [\"0-2, 5\", \"\", \
+             \"7\"]\nxps_rxqs = [\"1\"]",
         )
         .expect("valid");
         assert_eq!(port.queues, 4);
@@ -348,7 +351,8 @@ mod tests {
             ),
             (
                 "queues = [\"1@0\"]",
-                "x.toml:4:10: key `port.queues`: ranges are those of traffic classes; add num_tc = 1",
+                "x.toml:4:10: key `port.queues`: ranges are those of traffic classes; add num_tc \
+                 = 1",
             ),
             (
                 "num_tc = 17\nqueues = []",
@@ -404,7 +408,8 @@ mod tests {
             ),
             (
                 "queues = \"2\"",
-                "x.toml:4:10: key `port.queues`: is the string \"2\"; use a number, or a list of count@offset",
+                "x.toml:4:10: key `port.queues`: is the string \"2\"; use a number, or a list of \
+                 count@offset",
             ),
             (
                 "mirror = { to = \"b\" }",
@@ -433,7 +438,8 @@ mod tests {
 
     #[test]
     fn actions_name_ports_wherever_they_are_in_the_file() {
-        let text = "[[port]]\nname = \"a\"\ndriver = \"null\"\nredirect = { to = \"c\", dir = \"ingress\" }\n\
+        let text = "[[port]]\nname = \"a\"\ndriver = \"null\"\nredirect = { to = \"c\", dir = \
+                    \"ingress\" }\n\
                     mirror = [{ to = \"b\" }, { to = \"a\", dir = \"egress\" }]\n\
                     [[port]]\nname = \"b\"\ndriver = \"null\"\nmirror = { to = \"a\" }\n\
                     [[port]]\nname = \"c\"\ndriver = \"null\"\n";

@@ -213,7 +213,8 @@ impl Source<'_> {
 fn elsewhere(key: &str, known: &str) -> &'static str {
     match (key, known) {
         ("qdisc" | "filter", "engine, port, bridge") => {
-            " (qdiscs and filters belong to a port: [[port.qdisc]], [[port.filter]]; by themselves they are a tree for `softnet sim`)"
+            " (qdiscs and filters belong to a port: [[port.qdisc]], [[port.filter]]; by \
+             themselves they are a tree for `softnet sim`)"
         }
         ("engine" | "port" | "bridge", "qdisc, filter") => {
             " (this is to be a tree of qdiscs; a configuration with ports is for `softnet run`)"

@@ -19,7 +19,8 @@ pub(super) fn policy(table: &PortTable) -> Result<TxPolicy, Problem> {
             "worker" => ServedBy::Worker,
             unknown => {
                 let text = format!(
-                    "{unknown:?} cannot run a transmit queue; use \"senders\" (the one that finds it idle) \
+                    "{unknown:?} cannot run a transmit queue; use \"senders\" (the one that finds \
+                     it idle) \
                      or \"worker\" (its worker alone)"
                 );
                 return Err(Problem::new(value.span(), "port.served_by", text));

@@ -107,7 +107,8 @@ fn prio(options: &Options<'_>) -> Result<QdiscSpec, Problem> {
         _ => None,
     };
     let priomap = numbers.and_then(|numbers| numbers.try_into().ok()).ok_or_else(|| {
-        let text = "is not a list of 16 bands, one for each priority; write it like \"1 2 2 2 1 2 0 0 1 1 1 1 1 1 1 1\"";
+        let text = "is not a list of 16 bands, one for each priority; write it like \"1 2 2 2 1 2 \
+                    0 0 1 1 1 1 1 1 1 1\"";
         options.problem("priomap", map.span(), text)
     })?;
     Ok(QdiscSpec::Prio(PrioSpec { bands, priomap }))
@@ -139,7 +140,8 @@ fn tbf(options: &Options<'_>) -> Result<QdiscSpec, Problem> {
     let peakrate = options.quantity("peakrate", units::rate)?;
     let mtu = options.small("mtu", units::size)?;
     if peakrate.is_some() && mtu.is_none() {
-        let text = "is missing; peakrate needs it (the size of its bucket, at least one packet, like \"1540\")";
+        let text = "is missing; peakrate needs it (the size of its bucket, at least one packet, \
+                    like \"1540\")";
         return Err(options.problem("mtu", options.span_of("peakrate"), text));
     }
     if peakrate.is_none() && mtu.is_some() {
@@ -166,7 +168,8 @@ fn tbf(options: &Options<'_>) -> Result<QdiscSpec, Problem> {
             return Err(options.problem("latency", options.span_of("latency"), text));
         }
         (None, None) => {
-            let text = "is missing; add latency (how long a packet may wait, like \"50ms\") or limit (in bytes)";
+            let text = "is missing; add latency (how long a packet may wait, like \"50ms\") or \
+                        limit (in bytes)";
             return Err(options.problem("latency", options.span.clone(), text));
         }
     };
@@ -239,9 +242,10 @@ mod tests {
                 link: Default::default()
             }
         );
-        let spec = tbf(
-            r#"kind = "tbf", rate = "1mbit", burst = "10k", latency = "1s", peakrate = "2mbit", mtu = 1540"#,
-        );
+        let spec = tbf(concat!(
+            r#"kind = "tbf", rate = "1mbit", burst = "10k", "#,
+            r#"latency = "1s", peakrate = "2mbit", mtu = 1540"#
+        ));
         assert_eq!(spec.limit, 125_000 + 10_240, "the smaller of both");
         assert_eq!((spec.peakrate, spec.mtu), (Some(250_000), 1540));
         let spec = tbf(r#"kind = "tbf", rate = 8000, burst = 2000, limit = "1kb""#);
@@ -293,9 +297,10 @@ mod tests {
         let spec =
             prio(r#"kind = "prio", bands = "4", priomap = [3,3,3,3,3,3,0,0,1,1,1,1,1,1,1,2]"#);
         assert_eq!((spec.bands, spec.priomap[0], spec.priomap[15]), (4, 3, 2));
-        let spec = tbf(
-            r#"kind = "tbf", rate = "1mbit", burst = "10k", limit = "10k", overhead = 38, mpu = 84, linklayer = "adsl""#,
-        );
+        let spec = tbf(concat!(
+            r#"kind = "tbf", rate = "1mbit", burst = "10k", limit = "10k", "#,
+            r#"overhead = 38, mpu = 84, linklayer = "adsl""#
+        ));
         let link = LinkCost {
             overhead: 38,
             mpu: 84,
@@ -365,7 +370,10 @@ mod tests {
                 "peakrate needs it",
             ),
             (
-                r#"kind = "tbf", rate = "1mbit", burst = 9, limit = 9, peakrate = "1mbit", mtu = 9"#,
+                concat!(
+                    r#"kind = "tbf", rate = "1mbit", burst = 9, limit = 9, "#,
+                    r#"peakrate = "1mbit", mtu = 9"#
+                ),
                 "peakrate",
                 "higher",
             ),
@@ -387,7 +395,10 @@ mod tests {
                 "0 to 65535",
             ),
             (
-                r#"kind = "tbf", rate = "1mbit", burst = 9, limit = 9, linklayer = "carrier pigeon""#,
+                concat!(
+                    r#"kind = "tbf", rate = "1mbit", burst = 9, limit = 9, "#,
+                    r#"linklayer = "carrier pigeon""#
+                ),
                 "linklayer",
                 "atm or adsl",
             ),

@@ -58,7 +58,8 @@ pub(super) fn steering(table: &PortTable, workers: usize) -> Result<SteeringSpec
             "record" => Rfs::Record,
             unknown => {
                 let text = format!(
-                    "{unknown:?} is not a way to steer flows; use \"follow\" (to the worker that reads the other direction), \
+                    "{unknown:?} is not a way to steer flows; use \"follow\" (to the worker that \
+                     reads the other direction), \
                      \"record\" (this port's workers read it) or \"off\""
                 );
                 return Err(Problem::new(value.span(), "port.rfs", text));

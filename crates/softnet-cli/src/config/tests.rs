@@ -113,7 +113,9 @@ fn unknown_missing_and_mistyped_keys() {
     assert_eq!(
         error("[[port]]\nname = \"a\"\ndriver = \"null\"\n  colour = \"red\"\n"),
         format!(
-            "x.toml:4:3: key `port.colour`: {known}name, driver, netns, address, queues, num_tc, map, xps, xps_rxqs, rps, rfs, mirror, redirect, mtu, mac, qdisc, served_by, burst, filter"
+            "x.toml:4:3: key `port.colour`: {known}name, driver, netns, address, queues, num_tc, \
+             map, xps, xps_rxqs, rps, rfs, mirror, redirect, mtu, mac, qdisc, served_by, burst, \
+             filter"
         )
     );
     assert_eq!(
@@ -143,11 +145,13 @@ fn unknown_missing_and_mistyped_keys() {
         ),
         (
             "[[port]]\nname = \"a\"\ndriver = \"tap\"\nqdisc = \"tbf\"\n",
-            "x.toml:4:9: key `port.qdisc`: is the string \"tbf\"; use a table like { kind = \"pfifo\" }, or a list of them",
+            "x.toml:4:9: key `port.qdisc`: is the string \"tbf\"; use a table like { kind = \
+             \"pfifo\" }, or a list of them",
         ),
         (
             "[[qdisc]]\nkind = \"prio\"\n",
-            "x.toml:1:3: key `qdisc`: is unknown; known here: engine, port, bridge (qdiscs and filters belong to a port: \
+            "x.toml:1:3: key `qdisc`: is unknown; known here: engine, port, bridge (qdiscs and \
+             filters belong to a port: \
              [[port.qdisc]], [[port.filter]]; by themselves they are a tree for `softnet sim`)",
         ),
     ] {
@@ -161,7 +165,8 @@ fn names() {
     let line = error(&(port("a") + &port("a")));
     assert_eq!(
         line,
-        "x.toml:5:8: key `port.name`: \"a\" is the name of the port in line 2 already; choose another"
+        "x.toml:5:8: key `port.name`: \"a\" is the name of the port in line 2 already; choose \
+         another"
     );
     let line = error(&(port("a") + "[[bridge]]\nname = \"a\"\n"));
     assert!(
@@ -181,7 +186,8 @@ fn bridges() {
     let ports = "[[port]]\nname = \"a\"\ndriver = \"null\"\n";
     assert_eq!(
         error(&(ports.to_owned() + "[[bridge]]\nname = \"b\"\nports = [\"a\", \"c\"]\n")),
-        "x.toml:6:15: key `bridge.ports`: there is no port \"c\"; add a [[port]] of that name or correct it"
+        "x.toml:6:15: key `bridge.ports`: there is no port \"c\"; add a [[port]] of that name or \
+         correct it"
     );
     let line = error(&(ports.to_owned() + "[[bridge]]\nname = \"b\"\nports = [\"a\", \"a\"]\n"));
     assert!(
@@ -190,7 +196,8 @@ fn bridges() {
     );
     let line = error(
         &(ports.to_owned()
-            + "[[bridge]]\nname = \"b\"\nports = [\"a\"]\n[[bridge]]\nname = \"c\"\nports = [\"a\"]\n"),
+            + "[[bridge]]\nname = \"b\"\nports = [\"a\"]\n[[bridge]]\nname = \"c\"\nports = \
+               [\"a\"]\n"),
     );
     assert!(
         line.starts_with("x.toml:9:10: ") && line.contains("in bridge \"b\" already"),
@@ -320,7 +327,8 @@ fn drivers() {
         assert_eq!(
             port(driver, ""),
             format!(
-                "x.toml:3:10: key `port.driver`: driver {driver:?} is not available in this version; use tap or null"
+                "x.toml:3:10: key `port.driver`: driver {driver:?} is not available in this \
+                 version; use tap or null"
             )
         );
     }

@@ -74,7 +74,8 @@ pub(crate) enum UnitError {
     Unit(String, &'static str, &'static str),
     /// tc's percentage of the device's speed.
     #[error(
-        "a percentage is of the device's link speed, and a port has none; give bits per second, like 100mbit"
+        "a percentage is of the device's link speed, and a port has none; give bits per second, \
+         like 100mbit"
     )]
     Percent,
     /// The number does not fit.

@@ -16,7 +16,8 @@ pub(super) fn acquire() -> Result<(), String> {
     }
     become_root_in_userns().map_err(|error| {
         format!(
-            "the demo needs network namespaces and TAP devices, as root or through a user namespace: {}",
+            "the demo needs network namespaces and TAP devices, as root or through a user \
+             namespace: {}",
             chain(&error)
         )
     })

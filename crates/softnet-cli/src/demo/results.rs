@@ -146,7 +146,9 @@ impl Results {
         };
         let ready = m.start.as_secs_f64() * 1e3;
         [
-            "host A ── eth0 ══ port a ─ switch ─ port b ══ eth0 ── host B".to_owned(),
+            "host A ── eth0 ══ port a ─ switch ─ \
+             port b ══ eth0 ── host B"
+                .to_owned(),
             format!("  {workers}, first ping answered {ready:.0} ms after start"),
             String::new(),
             "unshaped (pfifo_fast)".to_owned(),

@@ -19,7 +19,7 @@ use softnet_io::{Buffers, InterfaceAddress, Netns, NetnsError, PortRx, Tap, TapC
 use softnet_tc::QdiscSpec;
 
 use super::host::Host;
-use crate::plant::{self, Engine, Opened, PlantError};
+use crate::setup::{self, Engine, Opened, SetupError};
 
 /// One worker for each processor, and no more than ports.
 const WORKERS_MAX: usize = 2;
@@ -46,7 +46,7 @@ pub(super) enum TopologyError {
     #[error(transparent)]
     Netns(#[from] NetnsError),
     #[error(transparent)]
-    Plant(#[from] PlantError),
+    Setup(#[from] SetupError),
     #[error(transparent)]
     Tap(#[from] OpenError),
     #[error("cannot set up the switch")]
@@ -61,7 +61,7 @@ impl Topology {
         let workers = std::thread::available_parallelism()
             .map_or(1, usize::from)
             .min(WORKERS_MAX);
-        let (engine, buffers) = plant::start(workers, &[], BUFFERS, EngineConfig::default())?;
+        let (engine, buffers) = setup::start(workers, &[], BUFFERS, EngineConfig::default())?;
         let (a, port_a, rx_a) = host(&engine, &buffers, "a", Ipv4Addr::new(10, 9, 0, 1))?;
         let (b, to_b, rx_b) = host(&engine, &buffers, "b", Ipv4Addr::new(10, 9, 0, 2))?;
         engine.add_bridge("br0", &[port_a, to_b])?;

@@ -57,7 +57,8 @@ impl CaptureReader {
         };
         let mut magic = [0; 4];
         if std::io::Read::read_exact(&mut open()?, &mut magic).is_ok() && magic == PCAPNG {
-            let text = "is a pcapng file; make it a pcap file with `editcap -F nsecpcap` or `tcpdump -r … -w …`";
+            let text = "is a pcapng file; make it a pcap file with `editcap -F nsecpcap` or \
+                        `tcpdump -r … -w …`";
             return Err(failure(path, text));
         }
         let reader = PcapReader::new(open()?).map_err(|error| {

@@ -58,7 +58,8 @@ pub(super) fn flow(text: &str) -> Result<Flow, String> {
             "prio" => flow.priority = value.parse().map_err(|_| number("a priority"))?,
             "mark" => flow.mark = value.parse().map_err(|_| number("a mark"))?,
             _ => {
-                let keys = "rate, for, size, start, pattern, src, dst, sport, dport, dscp, prio, mark, seed";
+                let keys = "rate, for, size, start, pattern, src, dst, sport, dport, dscp, prio, \
+                            mark, seed";
                 return Err(format!("{key:?} is unknown; known: {keys}"));
             }
         }
@@ -101,7 +102,8 @@ mod tests {
         let plain = flow("rate=8mbit,for=10s").expect("a flow");
         assert_eq!((plain.rate, plain.duration), (1_000_000, 10_000_000_000));
         let all = flow(
-            "rate=1mbit,for=1s,size=64-1500,start=5ms,pattern=bursts:8,src=fd00::1,dst=fd00::2,sport=1,dport=53,dscp=46,prio=6,mark=7,seed=9",
+            "rate=1mbit,for=1s,size=64-1500,start=5ms,pattern=bursts:8,src=fd00::1,dst=fd00::2,\
+             sport=1,dport=53,dscp=46,prio=6,mark=7,seed=9",
         )
         .expect("a flow");
         assert_eq!(

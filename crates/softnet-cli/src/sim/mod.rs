@@ -22,7 +22,8 @@ use crate::report::print;
 
 use capture::{CaptureReader, CaptureWriter};
 
-pub(crate) const HELP: &str = "The tree file has one [[qdisc]] for each `tc qdisc add` and one [[filter]] for each `tc filter add`, in tc's words; a port of a \
+pub(crate) const HELP: &str = "The tree file has one [[qdisc]] for each `tc qdisc add` and one \
+                               [[filter]] for each `tc filter add`, in tc's words; a port of a \
 configuration file takes the same:
 
   [[qdisc]]
@@ -60,7 +61,9 @@ Exit codes:
   2    the command line or the tree is wrong";
 
 #[derive(Debug, Args)]
-#[command(group = clap::ArgGroup::new("input").args(["pcap", "generate"]).required(true).multiple(true))]
+#[command(
+    group = clap::ArgGroup::new("input").args(["pcap", "generate"]).required(true).multiple(true)
+)]
 pub(crate) struct Options {
     /// The tree of qdiscs (TOML)
     #[arg(long, value_name = "FILE")]
@@ -82,7 +85,10 @@ pub(crate) struct Options {
     #[arg(long)]
     tos_priority: bool,
     /// Packet buffers of 2 KiB: what can wait in the tree at the same time
-    #[arg(long, value_name = "N", default_value_t = 65_536, value_parser = clap::value_parser!(u32).range(256..=4_194_304))]
+    #[arg(
+        long, value_name = "N", default_value_t = 65_536,
+        value_parser = clap::value_parser!(u32).range(256..=4_194_304)
+    )]
     buffers: u32,
     /// Print one JSON object instead of a table
     #[arg(long)]

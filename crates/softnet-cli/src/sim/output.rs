@@ -129,7 +129,8 @@ pub(super) fn json(report: &Report, outside: Outside) -> String {
                 "overlimits": class.stats.overlimits,
                 "drop_reasons": reasons(&class.drops),
                 "sojourn_ns": {
-                    "frames": s.frames, "mean": s.mean, "p50": s.p50, "p90": s.p90, "p99": s.p99, "p999": s.p999, "max": s.max,
+                    "frames": s.frames, "mean": s.mean, "p50": s.p50, "p90": s.p90,
+                    "p99": s.p99, "p999": s.p999, "max": s.max,
                 },
             })
         })

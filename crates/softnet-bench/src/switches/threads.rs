@@ -1,6 +1,6 @@
 //! A plain switch of one thread a port, each of which sends to all ports, by Softnet's drivers,
 //! buffers and table of addresses. Only how threads share a port's queue differs: `lockless`,
-//! Softnet's transmit path, or `locked`, the same discipline and driver behind a mutex.
+//! Softnet's transmit path, or `locked`, the same qdisc and driver behind a mutex.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,10 +18,10 @@ use softnet_io::{Buffers, Poller, Tap, TapRx, TapTx};
 use softnet_tc::{AnyQdisc, QdiscEnv, QdiscSpec};
 
 use super::embedded::{self, Counters, DRAIN};
-use super::{InProcess, Join, Wiring};
+use super::{InProcess, Switch, Wiring};
 use crate::cpu;
 use crate::error::BenchError;
-use crate::hosts::Site;
+use crate::hosts::Topology;
 use crate::tx_adopt::Stage;
 
 /// Threads are named so, and counted by it.
@@ -136,7 +136,7 @@ impl std::fmt::Debug for Running {
     }
 }
 
-impl Join for PortThreads {
+impl Switch for PortThreads {
     fn name(&self) -> &'static str {
         match self {
             PortThreads::Lockless => "lockless",
@@ -148,11 +148,11 @@ impl Join for PortThreads {
         Some("a switch of one thread a port, the same for both")
     }
 
-    fn join(&self, site: &mut Site, wiring: Wiring) -> Result<(), BenchError> {
+    fn connect(&self, topology: &mut Topology, wiring: Wiring) -> Result<(), BenchError> {
         let buffers = embedded::buffers()?;
         let clock = Clock::monotonic();
         let (mut ports, mut readers) = (Vec::new(), Vec::new());
-        for host in &site.hosts {
+        for host in &topology.hosts {
             let device = embedded::device(host, wiring)?;
             let mut tap = Tap::open(&device, &buffers).map_err(embedded::failed)?;
             let (Some(rx), Some(tx)) = (tap.rx.pop(), tap.tx.pop()) else {
@@ -211,7 +211,7 @@ impl Join for PortThreads {
                 .map_err(|e| BenchError::io("starting a thread", e))?;
             running.threads.push(thread);
         }
-        site.engine = Some(Box::new(running));
+        topology.engine = Some(Box::new(running));
         Ok(())
     }
 }

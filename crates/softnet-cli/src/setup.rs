@@ -28,7 +28,7 @@ const LARGE_MAX: usize = 4096;
 
 /// Why there is no engine.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum PlantError {
+pub(crate) enum SetupError {
     /// No buffers.
     #[error("cannot make the packet pool")]
     Pool(#[from] PoolError),
@@ -82,7 +82,7 @@ pub(crate) fn start(
     cpus: &[usize],
     buffers: usize,
     settings: EngineConfig,
-) -> Result<(Engine, Buffers), PlantError> {
+) -> Result<(Engine, Buffers), SetupError> {
     let small = Pool::new(PoolConfig {
         buffers,
         buffer_size: SMALL,
@@ -103,7 +103,7 @@ pub(crate) fn start(
     let pollers: Vec<Poller> = (0..workers)
         .map(poller)
         .collect::<io::Result<_>>()
-        .map_err(PlantError::Poller)?;
+        .map_err(SetupError::Poller)?;
     let engine = Engine::with_config(pollers, small.clone(), Clock::monotonic(), settings)?;
     Ok((
         engine,
@@ -115,7 +115,7 @@ pub(crate) fn start(
 }
 
 /// Whether the workers may run where they are to.
-fn check_cpus(cpus: &[usize]) -> Result<(), PlantError> {
+fn check_cpus(cpus: &[usize]) -> Result<(), SetupError> {
     // If the system does not tell, it will not tie the workers either.
     let Ok(set) = rustix::thread::sched_getaffinity(None) else {
         return Ok(());
@@ -126,7 +126,7 @@ fn check_cpus(cpus: &[usize]) -> Result<(), PlantError> {
         Some(worker) => {
             let allowed = (0..CpuSet::MAX_CPU).filter(|&cpu| may(cpu));
             let allowed: Vec<String> = allowed.map(|cpu| cpu.to_string()).collect();
-            Err(PlantError::Cpu {
+            Err(SetupError::Cpu {
                 worker,
                 cpu: cpus[worker],
                 allowed: allowed.join(", "),

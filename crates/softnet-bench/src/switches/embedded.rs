@@ -12,9 +12,9 @@ use softnet_engine::{Engine, EngineStats, PortSetup};
 use softnet_io::{Buffers, InterfaceAddress, Poller, Tap, TapConfig, TapRx, TapTx};
 use softnet_tc::QdiscSpec;
 
-use super::{InProcess, Join, Wiring};
+use super::{InProcess, Switch, Wiring};
 use crate::error::BenchError;
-use crate::hosts::{Host, Site};
+use crate::hosts::{Host, Topology};
 
 /// Packet buffers of 2 KiB, and of 64 KiB: what `softnet run` makes if the file does not say
 /// otherwise.
@@ -63,7 +63,7 @@ pub(crate) struct Counters {
     /// inbox.
     pub(crate) allocated: u64,
     pub(crate) depot_ops: u64,
-    pub(crate) remote_freed: u64,
+    pub(crate) sent_home: u64,
     pub(crate) exhausted: u64,
     pub(crate) kicks: u64,
     pub(crate) bypassed: u64,
@@ -82,7 +82,7 @@ impl std::ops::Sub for Counters {
             cpu_s: self.cpu_s - before.cpu_s,
             allocated: self.allocated - before.allocated,
             depot_ops: self.depot_ops - before.depot_ops,
-            remote_freed: self.remote_freed - before.remote_freed,
+            sent_home: self.sent_home - before.sent_home,
             exhausted: self.exhausted - before.exhausted,
             kicks: self.kicks - before.kicks,
             bypassed: self.bypassed - before.bypassed,
@@ -95,7 +95,7 @@ pub(super) fn pool_counters(sum: impl Fn(fn(&PoolStats) -> u64) -> u64) -> Count
     Counters {
         allocated: sum(|p| p.allocated),
         depot_ops: sum(|p| p.depot_ops),
-        remote_freed: sum(|p| p.remote_freed),
+        sent_home: sum(|p| p.sent_home),
         exhausted: sum(|p| p.exhausted),
         kicks: sum(|p| p.kicks),
         bypassed: sum(|p| p.bypassed),
@@ -180,12 +180,12 @@ impl EmbeddedSoftnet {
     }
 }
 
-impl Join for EmbeddedSoftnet {
+impl Switch for EmbeddedSoftnet {
     fn name(&self) -> &'static str {
         self.name
     }
 
-    fn join(&self, site: &mut Site, wiring: Wiring) -> Result<(), BenchError> {
+    fn connect(&self, topology: &mut Topology, wiring: Wiring) -> Result<(), BenchError> {
         let buffers = buffers()?;
         let small = buffers.small.clone();
         if !self.defer {
@@ -200,7 +200,7 @@ impl Join for EmbeddedSoftnet {
             .collect::<Result<Vec<_>, _>>()?;
         let engine = Engine::start(pollers, small, Clock::monotonic()).map_err(failed)?;
         let (mut ports, mut receivers) = (Vec::new(), Vec::new());
-        for host in &site.hosts {
+        for host in &topology.hosts {
             let tap = Tap::open(&device(host, wiring)?, &buffers).map_err(failed)?;
             let setup = PortSetup {
                 name: tap.name,
@@ -226,7 +226,7 @@ impl Join for EmbeddedSoftnet {
         for (&port, rx) in ports.iter().zip(receivers) {
             engine.receive(port, rx).map_err(failed)?;
         }
-        site.engine = Some(Box::new(Embedded { engine, buffers }));
+        topology.engine = Some(Box::new(Embedded { engine, buffers }));
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! The ways that are compared, in this process: from a sender's call through the discipline to the driver.
+//! The variants, in this process: from a sender's call through the qdisc to the driver.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -19,34 +19,34 @@ use crate::baselines::rings::Rings;
 use crate::baselines::spin_adopt::SpinAdopt;
 use crate::error::BenchError;
 
-/// How senders get at the discipline.
+/// How senders get at the qdisc.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum Local {
     /// Softnet's transmit queue.
     Softnet(ServedBy),
     Mutex,
     Busylock,
     SpinAdopt,
     Crossbeam,
-    /// Only `pfifo_fast`, whatever the discipline is said to be.
+    /// Only `pfifo_fast`, whatever the qdisc is said to be.
     Rings,
 }
 
 /// What all of them have in common.
 #[derive(Debug)]
-pub(crate) struct Stand<'a> {
+pub(crate) struct Setup<'a> {
     /// Of each queue.
     pub(crate) qdisc: QdiscSpec,
-    /// Queues below `mq`; `None`: the discipline is the root of a device with one queue.
+    /// Queues below `mq`; `None`: the qdisc is the root of a device with one queue.
     pub(crate) mq: Option<usize>,
     pub(crate) driver: Driver,
     pub(crate) plan: &'a Plan,
     pub(crate) ticks: &'a Ticks,
 }
 
-impl Stand<'_> {
-    /// Makes the way afresh and measures it once.
-    pub(crate) fn measure(&self, way: Way) -> Result<Outcome, BenchError> {
+impl Setup<'_> {
+    /// Makes the variant afresh and measures it once.
+    pub(crate) fn measure(&self, kind: Local) -> Result<Outcome, BenchError> {
         let pool = self.plan.pool()?;
         let queues = self.mq.unwrap_or(1);
         let delivery = Arc::new(Delivery::new(queues, self.plan.threads));
@@ -55,24 +55,24 @@ impl Stand<'_> {
             .map(|n| Sink::of(self.driver, n, delivery.clone(), ticks()))
             .collect();
         let own = || pool.clone();
-        match way {
-            Way::Softnet(served_by) => {
+        match kind {
+            Local::Softnet(served_by) => {
                 let path = self.softnet(served_by, sinks, &pool)?;
                 load::measure(&path, &delivery, &pool, self.ticks, self.plan)
             }
-            Way::Mutex => self.each(sinks, &delivery, &pool, |qdisc, sink| {
+            Local::Mutex => self.each(sinks, &delivery, &pool, |qdisc, sink| {
                 Locked::new(qdisc, sink, ticks(), own())
             }),
-            Way::Busylock => self.each(sinks, &delivery, &pool, |qdisc, sink| {
+            Local::Busylock => self.each(sinks, &delivery, &pool, |qdisc, sink| {
                 Busylock::new(qdisc, sink, ticks(), own())
             }),
-            Way::SpinAdopt => self.each(sinks, &delivery, &pool, |qdisc, sink| {
+            Local::SpinAdopt => self.each(sinks, &delivery, &pool, |qdisc, sink| {
                 SpinAdopt::new(qdisc, sink, ticks(), own())
             }),
-            Way::Crossbeam => self.each(sinks, &delivery, &pool, |qdisc, sink| {
+            Local::Crossbeam => self.each(sinks, &delivery, &pool, |qdisc, sink| {
                 Crossbeam::new(qdisc, sink, ticks(), own(), self.plan.packets())
             }),
-            Way::Rings => self.each(sinks, &delivery, &pool, |_, sink| {
+            Local::Rings => self.each(sinks, &delivery, &pool, |_, sink| {
                 Rings::new(self.plan.packets(), sink, own())
             }),
         }
@@ -101,7 +101,8 @@ impl Stand<'_> {
         }
     }
 
-    /// A standalone device with the default policy but for who serves it: senders run its queues, its helper thread does what they leave.
+    /// A standalone device with the default policy but for who serves it: senders run its queues,
+    /// its helper thread does what they leave.
     fn softnet(
         &self,
         served_by: ServedBy,
@@ -163,7 +164,7 @@ impl<P: Path> Path for Several<P> {
     }
 }
 
-/// See [`Stand::softnet`].
+/// See [`Setup::softnet`].
 #[derive(Debug)]
 struct Softnet(Standalone<Sink, AnyQdisc>);
 
@@ -173,7 +174,7 @@ impl Path for Softnet {
     fn transmit(&self, packets: PacketList, now: Time, _: &mut u64) -> u64 {
         let count = packets.len() as u64;
         let queues = self.0.device().queues();
-        // The discipline's limit is never reached, so all of them were refused at the adoption list.
+        // The qdisc's limit is never reached, so all of them were refused at the adoption list.
         match queues[queue(&packets, queues.len())].transmit(packets, now) {
             XmitResult::Drop => count,
             XmitResult::Success | XmitResult::Congestion => 0,

@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{Join, LATENCY, Shape, Wiring};
+use super::{LATENCY, Shape, Switch, Wiring};
 use crate::error::BenchError;
-use crate::hosts::Site;
+use crate::hosts::Topology;
 use crate::process::{self, Process};
 
 #[derive(Debug, Default)]
@@ -14,7 +14,7 @@ pub(crate) struct Softnet {
     program: Option<PathBuf>,
 }
 
-impl Join for Softnet {
+impl Switch for Softnet {
     fn name(&self) -> &'static str {
         crate::report::OURS
     }
@@ -26,23 +26,23 @@ impl Join for Softnet {
         Ok(())
     }
 
-    fn join(&self, site: &mut Site, wiring: Wiring) -> Result<(), BenchError> {
+    fn connect(&self, topology: &mut Topology, wiring: Wiring) -> Result<(), BenchError> {
         let program = self
             .program
             .as_deref()
             .unwrap_or_else(|| Path::new("softnet"));
-        let path = site.directory.path().join("softnet.toml");
-        std::fs::write(&path, configuration(site, wiring))
+        let path = topology.directory.path().join("softnet.toml");
+        std::fs::write(&path, configuration(topology, wiring))
             .map_err(|e| BenchError::io(format!("writing {}", path.display()), e))?;
-        let daemon = Process::start(site.switch.command(program).arg("run").arg(&path))?;
-        site.daemons.push(daemon);
+        let daemon = Process::start(topology.switch.command(program).arg("run").arg(&path))?;
+        topology.daemons.push(daemon);
         Ok(())
     }
 }
 
-fn configuration(site: &Site, wiring: Wiring) -> String {
+fn configuration(topology: &Topology, wiring: Wiring) -> String {
     let mut text = String::new();
-    for (index, host) in site.hosts.iter().enumerate() {
+    for (index, host) in topology.hosts.iter().enumerate() {
         let (name, netns, address) = (&host.interface, host.netns.name(), host.prefix());
         let queues = wiring.queues;
         text += &format!(
@@ -51,12 +51,13 @@ fn configuration(site: &Site, wiring: Wiring) -> String {
         );
         if let (1, Some(Shape { rate, burst, .. })) = (index, wiring.shape) {
             text += &format!(
-                "qdisc = {{ kind = \"tbf\", rate = \"{rate}\", burst = \"{burst}\", latency = \"{LATENCY}\" }}\n"
+                "qdisc = {{ kind = \"tbf\", rate = \"{rate}\", burst = \"{burst}\", latency = \
+                 \"{LATENCY}\" }}\n"
             );
         }
         text.push('\n');
     }
-    let ports: Vec<_> = site.hosts.iter().map(|h| &h.interface).collect();
+    let ports: Vec<_> = topology.hosts.iter().map(|h| &h.interface).collect();
     text + &format!("[[bridge]]\nname = \"br0\"\nports = {ports:?}\n")
 }
 

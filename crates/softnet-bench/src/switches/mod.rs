@@ -1,9 +1,9 @@
-//! What joins hosts to one network: Softnet, the kernel's bridge, Open vSwitch.
+//! What connects hosts: Softnet, the kernel's bridge, Open vSwitch.
 
 use std::time::{Duration, Instant};
 
 use crate::error::BenchError;
-use crate::hosts::Site;
+use crate::hosts::Topology;
 use crate::ping;
 use crate::report::Collector;
 
@@ -50,12 +50,12 @@ impl Default for Wiring {
     }
 }
 
-/// Something that joins hosts.
-pub(crate) trait Join {
+/// A switch between hosts.
+pub(crate) trait Switch {
     /// As in the report.
     fn name(&self) -> &'static str;
 
-    /// What must be done once and is not part of joining.
+    /// What must be done once and is not part of connecting.
     fn prepare(&mut self) -> Result<(), BenchError> {
         Ok(())
     }
@@ -77,11 +77,11 @@ pub(crate) trait Join {
         None
     }
 
-    /// Joins the hosts. Interfaces, addresses and packets may take a moment more.
-    fn join(&self, site: &mut Site, wiring: Wiring) -> Result<(), BenchError>;
+    /// Connects the hosts. Interfaces, addresses and packets may take a moment more.
+    fn connect(&self, topology: &mut Topology, wiring: Wiring) -> Result<(), BenchError>;
 }
 
-/// What joins hosts from within this program. Ends with the value.
+/// A switch within this program. Ends with the value.
 pub(crate) trait InProcess: std::fmt::Debug + Send + Sync {
     /// Reads the counters; stops nobody.
     ///
@@ -98,26 +98,26 @@ pub(crate) trait InProcess: std::fmt::Debug + Send + Sync {
 
 /// Those of the variants that were asked for: all if `names` is empty. Names of none of them are
 /// passed over: they may be those of another part of the experiment, which checks them.
-pub(crate) fn choose(mut joins: Vec<Box<dyn Join>>, names: &[String]) -> Vec<Box<dyn Join>> {
-    joins.retain(|join| names.is_empty() || names.iter().any(|name| name == join.name()));
-    joins
+pub(crate) fn choose(mut switches: Vec<Box<dyn Switch>>, names: &[String]) -> Vec<Box<dyn Switch>> {
+    switches.retain(|switch| names.is_empty() || names.iter().any(|name| name == switch.name()));
+    switches
 }
 
 /// The names of the variants.
-pub(crate) fn names(joins: &[Box<dyn Join>]) -> Vec<&'static str> {
-    joins.iter().map(|join| join.name()).collect()
+pub(crate) fn names(switches: &[Box<dyn Switch>]) -> Vec<&'static str> {
+    switches.iter().map(|switch| switch.name()).collect()
 }
 
-/// A site whose hosts reach each other, and the time that took once the namespaces were there:
+/// A topology whose hosts reach each other, and the time that took once the namespaces were there:
 /// from the start of the first program to the first ping answered.
 pub(crate) fn open(
-    join: &dyn Join,
+    switch: &dyn Switch,
     hosts: u8,
     wiring: Wiring,
-) -> Result<(Site, Duration), BenchError> {
-    let mut site = Site::of(hosts)?;
+) -> Result<(Topology, Duration), BenchError> {
+    let mut topology = Topology::of(hosts)?;
     let start = Instant::now();
-    join.join(&mut site, wiring)?;
-    ping::wait_for_path(&site)?;
-    Ok((site, start.elapsed()))
+    switch.connect(&mut topology, wiring)?;
+    ping::wait_for_path(&topology)?;
+    Ok((topology, start.elapsed()))
 }

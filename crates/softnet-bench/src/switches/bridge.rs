@@ -1,8 +1,8 @@
 //! The kernel's bridge over veth pairs: as it comes, and with what spreads its work over the CPUs.
 
-use super::{Join, LATENCY, Shape, Wiring, gro};
+use super::{LATENCY, Shape, Switch, Wiring, gro};
 use crate::error::BenchError;
-use crate::hosts::{NamedNetns, Site};
+use crate::hosts::{NamedNetns, Topology};
 use crate::process;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub(crate) enum KernelBridge {
     Rps,
 }
 
-impl Join for KernelBridge {
+impl Switch for KernelBridge {
     fn name(&self) -> &'static str {
         match self {
             KernelBridge::Plain => "kernel-bridge",
@@ -30,10 +30,10 @@ impl Join for KernelBridge {
         (*self == KernelBridge::Rps).then_some("tbf's accuracy is measured without RPS")
     }
 
-    fn join(&self, site: &mut Site, wiring: Wiring) -> Result<(), BenchError> {
-        let switch = &site.switch;
+    fn connect(&self, topology: &mut Topology, wiring: Wiring) -> Result<(), BenchError> {
+        let switch = &topology.switch;
         switch.ip("link add br0 type bridge")?;
-        for host in &site.hosts {
+        for host in &topology.hosts {
             let (inside, netns, queues) = (&host.interface, host.netns.name(), wiring.queues);
             let outside = port(inside);
             let queues = format!("numtxqueues {queues} numrxqueues {queues}");
@@ -49,12 +49,12 @@ impl Join for KernelBridge {
         }
         switch.ip("link set br0 up")?;
         if let Some(Shape { rate, burst, .. }) = wiring.shape {
-            let port = port(&site.hosts[1].interface);
+            let port = port(&topology.hosts[1].interface);
             switch.tc(&format!(
                 "qdisc add dev {port} root tbf rate {rate} burst {burst} latency {LATENCY}"
             ))?;
         }
-        site.configure_hosts()
+        topology.configure_hosts()
     }
 }
 

@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use super::{Join, Wiring};
+use super::{Switch, Wiring};
 use crate::error::BenchError;
-use crate::hosts::Site;
+use crate::hosts::Topology;
 use crate::peers::place::Place;
 use crate::peers::printed_version;
 use crate::process::{self, Process};
@@ -56,7 +56,7 @@ impl OpenVswitch {
     }
 }
 
-impl Join for OpenVswitch {
+impl Switch for OpenVswitch {
     fn name(&self) -> &'static str {
         match self {
             OpenVswitch::Stock => "ovs",
@@ -68,10 +68,10 @@ impl Join for OpenVswitch {
         Some("Open vSwitch's user-space datapath has no shaper")
     }
 
-    fn join(&self, site: &mut Site, _wiring: Wiring) -> Result<(), BenchError> {
+    fn connect(&self, topology: &mut Topology, _wiring: Wiring) -> Result<(), BenchError> {
         let place = Place::of_peers();
         let daemon = self.daemon(&place)?;
-        let files = Files::new(site.directory.path(), &place)?;
+        let files = Files::new(topology.directory.path(), &place)?;
         let create = ["create", &files.inside("conf.db"), SCHEMA];
         process::output(
             files
@@ -79,14 +79,14 @@ impl Join for OpenVswitch {
                 .args(create),
         )?;
         let socket = format!("unix:{}", files.inside("db.sock"));
-        let mut server = files.command(site.switch.command_in(&place, &files.database_server));
+        let mut server = files.command(topology.switch.command_in(&place, &files.database_server));
         server
             .arg(files.inside("conf.db"))
             .arg(format!("--remote=p{socket}"))
             .arg(format!("--unixctl={}", files.inside("ovsdb.ctl")))
             .arg("-vconsole:off");
         let server = Process::start(&mut server)?;
-        wait_for(&site.directory.path().join("db.sock"), &server)?;
+        wait_for(&topology.directory.path().join("db.sock"), &server)?;
         let offload = match self {
             OpenVswitch::Stock => "other_config:userspace-tso-enable=false",
             OpenVswitch::SegmentationOffload => "other_config:userspace-tso-enable=true",
@@ -100,27 +100,29 @@ impl Join for OpenVswitch {
             ".",
             offload,
         ])?;
-        let mut switch = files.command(site.switch.command_in(&place, &daemon));
+        let mut switch = files.command(topology.switch.command_in(&place, &daemon));
         switch
             .arg(socket)
             .arg(format!("--unixctl={}", files.inside("vswitchd.ctl")))
             .arg("-vconsole:off");
         let switch = Process::start(&mut switch)?;
         // Stopped first: it wants its database until the end.
-        site.daemons.extend([switch, server]);
+        topology.daemons.extend([switch, server]);
         let mut commands = vec!["add-br br0 -- set bridge br0 datapath_type=netdev".to_owned()];
-        commands.extend(site.hosts.iter().map(|host| {
+        commands.extend(topology.hosts.iter().map(|host| {
             let port = &host.interface;
             format!("add-port br0 {port} -- set interface {port} type=tap")
         }));
         let commands = commands.join(" -- ");
         files.vsctl(&commands.split(' ').collect::<Vec<_>>())?;
         // The daemon keeps the queues; only the kernel's side of the devices moves.
-        for host in &site.hosts {
+        for host in &topology.hosts {
             let (port, netns) = (&host.interface, host.netns.name());
-            site.switch.ip(&format!("link set {port} netns {netns}"))?;
+            topology
+                .switch
+                .ip(&format!("link set {port} netns {netns}"))?;
         }
-        site.configure_hosts()
+        topology.configure_hosts()
     }
 }
 
