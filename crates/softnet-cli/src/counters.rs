@@ -53,6 +53,7 @@ fn port(port: &PortStats) -> Value {
         "queued": device.queued,
         "drops": drops,
         "device_drops": { "rx": port.device_drops.rx, "tx": port.device_drops.tx },
+        "link": { "up": port.link.up, "mtu": port.link.mtu },
         "classes": classes::json(port),
     })
 }

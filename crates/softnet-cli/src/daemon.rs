@@ -7,7 +7,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use softnet::wire::EthernetAddress;
-use softnet_engine::{MirredSpec, PortId};
+use softnet_engine::{MirredSpec, PortEvent, PortId};
 use softnet_io::Buffers;
 
 use crate::config::{ActionConfig, Config, Driver, PortConfig};
@@ -142,7 +142,7 @@ fn build(config: &Config, engine: &Engine, buffers: &Buffers) -> Result<Vec<Port
     Ok(ports)
 }
 
-/// Notices devices that are gone, and opens them again.
+/// Notices devices that are gone, and opens them again; tells of links that change.
 fn look_after(engine: &Engine, buffers: &Buffers, ports: &mut [Port]) {
     for port in ports
         .iter_mut()
@@ -150,10 +150,20 @@ fn look_after(engine: &Engine, buffers: &Buffers, ports: &mut [Port]) {
     {
         reopen(engine, buffers, port);
     }
-    for gone in engine.take_gone() {
-        let Some(port) = ports.iter_mut().find(|port| port.id == gone) else {
+    for event in engine.take_events() {
+        let (PortEvent::Gone(id) | PortEvent::Link(id, _)) = event;
+        let Some(port) = ports.iter_mut().find(|port| port.id == id) else {
             continue;
         };
+        if let PortEvent::Link(_, link) = event {
+            let name = &port.config.name;
+            let up = if link.up { "up" } else { "down" };
+            match link.mtu {
+                Some(mtu) => report::note(format_args!("port {name:?}: link {up}, MTU {mtu}")),
+                None => report::note(format_args!("port {name:?}: link {up}")),
+            }
+            continue;
+        }
         if matches!(port.state, State::Open) {
             report::note(format_args!(
                 "port {:?}: its device is gone",

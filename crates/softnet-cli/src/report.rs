@@ -3,8 +3,7 @@
 use std::io::{self, Write};
 
 use softnet::stats::{Counts, DropReason, SAMPLE};
-use softnet_engine::rx::DeviceDrops;
-use softnet_engine::{Conservation, EngineStats};
+use softnet_engine::{Conservation, DeviceDrops, EngineStats};
 
 /// Writes to standard output. A reader that has gone away (`softnet demo | head`) is no error.
 pub(crate) fn print(text: &str) -> io::Result<()> {
@@ -166,7 +165,7 @@ pub(crate) fn ways_out(stats: &EngineStats) -> String {
 #[cfg(test)]
 mod tests {
     use softnet::tx::{ActionStats, DeviceStats, Distributions};
-    use softnet_engine::PortStats;
+    use softnet_engine::{LinkState, PortStats};
 
     use super::*;
 
@@ -181,6 +180,7 @@ mod tests {
                 ..DeviceStats::default()
             },
             device_drops: DeviceDrops::default(),
+            link: LinkState::default(),
             classes: Vec::new(),
         };
         let mut stats = EngineStats {

@@ -44,12 +44,14 @@
 
 mod engine;
 pub mod forward;
+mod link;
 pub mod rx;
 
 pub use engine::{
-    BridgeId, Conservation, Engine, EngineConfig, EngineError, EngineStats, MirredSpec, PortId,
-    PortSetup, PortStats,
+    BridgeId, Conservation, Engine, EngineConfig, EngineError, EngineStats, MirredSpec, PortEvent,
+    PortId, PortSetup, PortStats,
 };
+pub use link::{DeviceDrops, Link, LinkState};
 
 /// A device with any of the qdiscs that [`softnet_tc`] knows.
 pub type Device<R> = softnet::tx::Device<R, softnet_tc::AnyQdisc>;

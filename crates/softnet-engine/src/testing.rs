@@ -14,7 +14,8 @@ use softnet::tx::{Features, TxPolicy, Wake};
 use softnet_tc::QdiscSpec;
 
 use crate::engine::{Engine, EngineConfig, EngineStats, PortId, PortSetup};
-use crate::rx::{CountDrop, DeviceCounters, Polled, RxQueue, Sleep};
+use crate::link::Link;
+use crate::rx::{CountDrop, Polled, RxQueue, Sleep};
 
 /// A receive queue that delivers what the test puts in.
 #[derive(Clone, Default)]
@@ -22,8 +23,8 @@ pub struct FedQueue {
     feed: Arc<Mutex<Feed>>,
     /// A file that a worker waits for.
     pub file: Option<Arc<OwnedFd>>,
-    /// What its device dropped.
-    pub counters: Option<Arc<dyn DeviceCounters>>,
+    /// Its port's link.
+    pub link: Option<Arc<dyn Link>>,
 }
 
 /// What a [`FedQueue`] delivers next.
@@ -69,8 +70,8 @@ impl RxQueue for FedQueue {
         }
     }
 
-    fn counters(&self) -> Option<Arc<dyn DeviceCounters>> {
-        self.counters.clone()
+    fn link(&self) -> Option<Arc<dyn Link>> {
+        self.link.clone()
     }
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {
@@ -86,6 +87,9 @@ pub struct CondSleeper {
     pub longest: Option<Duration>,
     /// Refuses to watch files.
     pub refuses_files: bool,
+    /// Reports all files as readable after each sleep.
+    pub reports_files: bool,
+    watched: Vec<usize>,
     /// Cloned, it counts the sleepers that are alive.
     pub alive: Arc<()>,
 }
@@ -97,6 +101,8 @@ impl Default for CondSleeper {
             waker: Arc::default(),
             longest: Some(Duration::from_millis(1)),
             refuses_files: false,
+            reports_files: false,
+            watched: Vec::new(),
             alive: Arc::default(),
         }
     }
@@ -116,16 +122,20 @@ impl Wake for CondWaker {
 }
 
 impl Sleep for CondSleeper {
-    fn watch(&mut self, _: BorrowedFd<'_>, _: usize) -> io::Result<()> {
+    fn watch(&mut self, _: BorrowedFd<'_>, token: usize) -> io::Result<()> {
         if self.refuses_files {
             return Err(io::Error::from(io::ErrorKind::StorageFull));
         }
+        self.watched.push(token);
         Ok(())
     }
 
     fn unwatch(&mut self, _: BorrowedFd<'_>) {}
 
-    fn sleep(&mut self, _: Time, until: Option<Time>, _: &mut Vec<usize>) {
+    fn sleep(&mut self, _: Time, until: Option<Time>, ready: &mut Vec<usize>) {
+        if self.reports_files {
+            ready.extend(&self.watched);
+        }
         let CondWaker { woken, condition } = &*self.waker;
         let asleep = |woken: &mut bool| !*woken;
         let guard = woken.lock().unwrap();

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::str::FromStr;
 
 use netlink_packet_core::{
@@ -17,7 +17,9 @@ use netlink_packet_route::address::{
 };
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, SocketFlags, SocketType, netlink};
+use softnet_engine::LinkState;
 
 /// An IP address with the length of its network's prefix, as in `10.9.0.1/24`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -113,16 +115,7 @@ impl Links {
     /// # Errors
     /// [`LinkError::Socket`].
     pub fn open() -> Result<Links, LinkError> {
-        let socket = rustix::net::socket_with(
-            rustix::net::AddressFamily::NETLINK,
-            SocketType::RAW,
-            SocketFlags::CLOEXEC,
-            None, // protocol 0 is NETLINK_ROUTE
-        )
-        .map_err(|e| LinkError::Socket(e.into()))?;
-        // To the kernel (port 0), and from nobody else.
-        rustix::net::connect(&socket, &netlink::SocketAddrNetlink::new(0, 0))
-            .map_err(|e| LinkError::Socket(e.into()))?;
+        let socket = socket(SocketFlags::empty(), 0)?;
         Ok(Links {
             socket,
             sequence: 0,
@@ -252,22 +245,37 @@ impl Links {
     /// # Errors
     /// [`LinkError::Refused`] if it is gone.
     pub fn dropped(&mut self, index: u32) -> Result<(u64, u64), LinkError> {
+        const WHAT: &str = "read the interface's counters";
+        let link = self.get(index, WHAT)?;
+        let counters = link
+            .attributes
+            .iter()
+            .find_map(|attribute| match attribute {
+                LinkAttribute::Stats64(stats) => Some((stats.rx_dropped, stats.tx_dropped)),
+                _ => None,
+            });
+        counters.ok_or_else(|| LinkError::Refused {
+            what: WHAT.to_owned(),
+            source: io::Error::from(io::ErrorKind::Unsupported),
+        })
+    }
+
+    /// Whether the interface is up, and its MTU.
+    ///
+    /// # Errors
+    /// [`LinkError::Refused`] if it is gone.
+    pub fn state(&mut self, index: u32) -> Result<LinkState, LinkError> {
+        Ok(state(&self.get(index, "read the interface's state")?))
+    }
+
+    fn get(&mut self, index: u32, what: &str) -> Result<LinkMessage, LinkError> {
         let refused = |source| LinkError::Refused {
-            what: "read the interface's counters".to_owned(),
+            what: what.to_owned(),
             source,
         };
         let request = RouteNetlinkMessage::GetLink(message(index));
         match self.exchange(request, 0).map_err(refused)? {
-            Some(RouteNetlinkMessage::NewLink(link)) => {
-                let stats = link
-                    .attributes
-                    .iter()
-                    .find_map(|attribute| match attribute {
-                        LinkAttribute::Stats64(stats) => Some((stats.rx_dropped, stats.tx_dropped)),
-                        _ => None,
-                    });
-                stats.ok_or_else(|| refused(io::Error::from(io::ErrorKind::Unsupported)))
-            }
+            Some(RouteNetlinkMessage::NewLink(link)) => Ok(link),
             _ => Err(refused(io::Error::from(io::ErrorKind::InvalidData))),
         }
     }
@@ -336,6 +344,105 @@ impl Links {
                 }
             }
         }
+    }
+}
+
+/// A netlink socket of the calling thread's namespace that hears from the kernel alone.
+fn socket(flags: SocketFlags, groups: u32) -> Result<OwnedFd, LinkError> {
+    let open = || {
+        let socket = rustix::net::socket_with(
+            rustix::net::AddressFamily::NETLINK,
+            SocketType::RAW,
+            SocketFlags::CLOEXEC | flags,
+            None, // protocol 0 is NETLINK_ROUTE
+        )?;
+        rustix::net::bind(&socket, &netlink::SocketAddrNetlink::new(0, groups))?;
+        rustix::net::connect(&socket, &netlink::SocketAddrNetlink::new(0, 0))?;
+        Ok(socket)
+    };
+    open().map_err(|e: Errno| LinkError::Socket(e.into()))
+}
+
+/// What the kernel reports of an interface.
+#[derive(Debug)]
+pub(crate) enum LinkChange {
+    /// Its state now.
+    State(LinkState),
+    /// It is no longer in this namespace.
+    Gone,
+    /// Reports were lost: the socket's buffer was full.
+    Lost,
+}
+
+/// Changes of the interfaces of one network namespace.
+#[derive(Debug)]
+pub(crate) struct LinkEvents {
+    socket: OwnedFd,
+}
+
+impl LinkEvents {
+    /// Of the calling thread's namespace, from now on.
+    pub(crate) fn open() -> Result<LinkEvents, LinkError> {
+        /// `RTMGRP_LINK` of `linux/rtnetlink.h`.
+        const LINK: u32 = 1;
+        let socket = socket(SocketFlags::NONBLOCK, LINK)?;
+        Ok(LinkEvents { socket })
+    }
+
+    /// Readable when something changed.
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// The next change of one interface; what concerns others is skipped. `None`: there is no more.
+    pub(crate) fn next(&self, index: u32) -> Option<LinkChange> {
+        let mut bytes = [0; 8192];
+        loop {
+            let received = rustix::io::retry_on_intr(|| {
+                rustix::net::recv(&self.socket, &mut bytes[..], RecvFlags::empty())
+            });
+            let n = match received {
+                Ok((n, _)) => n,
+                Err(Errno::NOBUFS) => return Some(LinkChange::Lost),
+                // There is none.
+                Err(_) => return None,
+            };
+            let report = NetlinkMessage::<RouteNetlinkMessage>::deserialize(&bytes[..n]);
+            match report.map(|report| report.payload) {
+                Ok(NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewLink(link)))
+                    if link.header.index == index =>
+                {
+                    return Some(LinkChange::State(state(&link)));
+                }
+                Ok(NetlinkPayload::InnerMessage(RouteNetlinkMessage::DelLink(link)))
+                    if link.header.index == index && !is_of_bridge(&link) =>
+                {
+                    return Some(LinkChange::Gone);
+                }
+                Ok(_) => {}
+                // Not understood, or cut: the state is asked for.
+                Err(_) => return Some(LinkChange::Lost),
+            }
+        }
+    }
+}
+
+/// Whether a report is about an interface as a port of a bridge: when it leaves one, the kernel says
+/// that this part of it is deleted.
+fn is_of_bridge(link: &LinkMessage) -> bool {
+    link.header.interface_family == AddressFamily::Bridge
+}
+
+fn state(link: &LinkMessage) -> LinkState {
+    LinkState {
+        up: link.header.flags.contains(LinkFlags::Up),
+        mtu: link
+            .attributes
+            .iter()
+            .find_map(|attribute| match attribute {
+                LinkAttribute::Mtu(mtu) => Some(*mtu),
+                _ => None,
+            }),
     }
 }
 

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use softnet::mem::{PacketList, Pool};
 use softnet::time::Time;
 use softnet::tx::{Sent, TxRing, Xmit};
-use softnet_engine::rx::{CountDrop, DeviceCounters, Polled, RxQueue};
+use softnet_engine::Link;
+use softnet_engine::rx::{CountDrop, Polled, RxQueue};
 
 use crate::{NullRx, NullTx, TapRx, TapTx};
 
@@ -40,10 +41,10 @@ impl RxQueue for PortRx {
         }
     }
 
-    fn counters(&self) -> Option<Arc<dyn DeviceCounters>> {
+    fn link(&self) -> Option<Arc<dyn Link>> {
         match self {
-            PortRx::Tap(queue) => queue.counters(),
-            PortRx::Null(queue) => queue.counters(),
+            PortRx::Tap(queue) => queue.link(),
+            PortRx::Null(queue) => queue.link(),
         }
     }
 

@@ -9,7 +9,8 @@ use softnet::stats::DropReason;
 use softnet::time::Time;
 use softnet::tx::Sent;
 use softnet::wire::{Gso, GsoKind};
-use softnet_engine::rx::{DeviceDrops, RxQueue};
+use softnet_engine::DeviceDrops;
+use softnet_engine::rx::RxQueue;
 use softnet_io::tap::OpenError;
 use softnet_io::{Buffers, Links, Tap, TapConfig};
 
@@ -127,7 +128,7 @@ fn frames_that_find_the_queue_full_are_told() {
     let socket = socket(&netns, V4);
     let mut drops = Drops::default();
     receive(&mut tap.rx[0], &mut drops, |_, _, polled| !polled.more);
-    let counters = tap.rx[0].counters().expect("a TAP device counts");
+    let counters = tap.rx[0].link().expect("a TAP device has a link");
     assert_eq!(counters.dropped(), DeviceDrops::default());
     for _ in 0..50 {
         socket.send_to(b"x", peer(V4)).unwrap();

@@ -68,7 +68,7 @@ impl Shared {
     fn forward(&self, from: usize, mut packets: PacketList, now: Time) {
         let (mut run, mut run_to) = (PacketList::new(), from);
         while let Some(packet) = packets.pop_front() {
-            let to = match self.bridge.decide(&packet, from as u16, now) {
+            let to = match self.bridge.decide(&packet, from as u16, now, true) {
                 Verdict::To(port) => usize::from(port),
                 Verdict::Drop(reason) => {
                     self.drops.add(reason, packet.wire_packets());

@@ -1,14 +1,17 @@
 //! The life of ports and bridges while packets flow: every packet is accounted for, flows stay in
 //! order, and nothing is left of what was removed.
 
+use std::fs::File;
 use std::ops::Deref;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::state::check_number;
 use super::*;
+use crate::link::{DeviceDrops, Link};
 use crate::rx::SteeringSpec;
-use crate::testing::{FedQueue, Net, setup};
+use crate::testing::{CondSleeper, FedQueue, Net, setup, wait};
 use softnet::stats::DropReason;
 use softnet::testing::{Script, ScriptedRing, frame};
 use softnet::wire::EthernetAddress;
@@ -360,6 +363,93 @@ fn bridges_come_and_go() {
     net.send(SINK, 2);
     net.wait("the packet", || net.marks(1) == [2]);
     net.net.stop();
+}
+
+/// A link whose state is set by the test.
+#[derive(Debug)]
+struct ScriptedLink {
+    state: Mutex<LinkState>,
+    /// Something to watch.
+    file: File,
+}
+
+impl ScriptedLink {
+    fn new() -> Arc<ScriptedLink> {
+        Arc::new(ScriptedLink {
+            state: Mutex::default(),
+            file: File::open("/dev/null").unwrap(),
+        })
+    }
+
+    fn set(&self, up: bool, mtu: u32) -> LinkState {
+        let mtu = Some(mtu);
+        let state = LinkState { up, mtu };
+        *self.state.lock().unwrap() = state;
+        state
+    }
+}
+
+impl Link for ScriptedLink {
+    fn dropped(&self) -> DeviceDrops {
+        DeviceDrops::default()
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.file.as_fd())
+    }
+
+    fn state(&self) -> LinkState {
+        *self.state.lock().unwrap()
+    }
+}
+
+/// The worker that watches a link notes its state; of one that goes down the bridge forgets the
+/// addresses, and learns none until it is up again.
+#[test]
+fn a_link_that_goes_down_is_noted_and_its_addresses_forgotten() {
+    let mut sleepers = vec![CondSleeper::default(), CondSleeper::default()];
+    sleepers.iter_mut().for_each(|s| s.reports_files = true);
+    let pool = softnet::testing::pool(64);
+    let engine: Engine<FedQueue, ScriptedRing> =
+        Engine::start(sleepers, pool.clone(), Clock::monotonic()).unwrap();
+    let link = ScriptedLink::new();
+    let (mut rx, tx, _) = queues(1);
+    rx[0].link = Some(link.clone());
+    let feed = rx[0].clone();
+    let port = engine.add_port(setup("a", rx, tx)).unwrap();
+    engine.add_bridge("br0", &[port]).unwrap();
+    let bridge = engine.state().bridges[0].as_ref().unwrap().bridge.clone();
+    let receive = |mark| {
+        let packet = frame(&pool, 0, SENDER, 60, mark);
+        feed.feed().packets.push_back(packet);
+        wait("reception", || {
+            engine.stats().conservation().dropped == u64::from(mark)
+        });
+    };
+    let state = || engine.stats().ports[0].link;
+    receive(1);
+    assert_eq!((state(), bridge.fdb().len()), (LinkState::default(), 1));
+    let down = link.set(false, 1400);
+    wait("the link to go down", || state() == down);
+    assert_eq!(engine.take_events(), [PortEvent::Link(port, down)]);
+    wait("the addresses to be forgotten", || bridge.fdb().is_empty());
+    receive(2);
+    assert_eq!(bridge.fdb().len(), 0, "learnt from a link that is down");
+    let up = link.set(true, 1400);
+    wait("the link to come up", || state() == up);
+    receive(3);
+    assert_eq!(bridge.fdb().len(), 1);
+    // Another device is up until it says otherwise.
+    link.set(false, 1400);
+    wait("the link to go down", || !state().up);
+    let (rx, tx, _) = queues(1);
+    engine.replace(port, rx, tx).unwrap();
+    assert_eq!(state(), LinkState::default());
+    assert_eq!(
+        Arc::strong_count(&link),
+        2,
+        "only the queue handle here has it"
+    );
 }
 
 /// There are numbers for so many ports and no more.

@@ -24,6 +24,7 @@ pub use stats::{Conservation, EngineStats, PortStats};
 
 use crate::Device;
 use crate::forward::{Entry, Forwarder, MirredDir, MirredMode, Tables};
+use crate::link::LinkState;
 use crate::rx::{
     Backlog, Command, Event, FlowTable, MAX_BACKLOG, RxQueue, Sleep, View, Worker, WorkerParts,
     WorkerShared,
@@ -91,6 +92,15 @@ pub struct BridgeId {
     engine: u32,
     index: usize,
     serial: u32,
+}
+
+/// Something that happened to a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PortEvent {
+    /// Its device is gone. Packets for it are dropped until [`Engine::replace`].
+    Gone(PortId),
+    /// The state of its link changed.
+    Link(PortId, LinkState),
 }
 
 /// An action on a port's egress.
@@ -277,6 +287,7 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         let entry = |port: &Port<Q, R>| Entry {
             device: port.device.clone(),
             bridge: port.bridge.and_then(|index| bridges[index].clone()),
+            link: port.link.clone(),
         };
         let ports = state.ports.iter();
         Arc::new(View {
@@ -316,22 +327,28 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         pools
     }
 
-    /// Ports whose device has gone since the last call. Packets for them are dropped until
-    /// [`replace`](Engine::replace). What a queue reported that was replaced since is not among
-    /// them.
-    pub fn take_gone(&self) -> Vec<PortId> {
-        let state = self.state();
-        let mut gone = Vec::new();
-        for Event::Gone { port, opened } in state.reports.try_iter() {
-            let known = state.ports.get(usize::from(port)).and_then(Option::as_ref);
-            if let Some(known) = known.filter(|known| known.opened == opened) {
-                let id = self.port_id(port, known.serial);
-                if !gone.contains(&id) {
-                    gone.push(id);
-                }
+    /// What happened to ports since the last call.
+    pub fn take_events(&self) -> Vec<PortEvent> {
+        let mut guard = self.state();
+        let state = &mut *guard;
+        let mut events = Vec::new();
+        for event in state.reports.try_iter() {
+            let (Event::Gone { port, .. } | Event::Link { port }) = event;
+            let known = state.ports.get_mut(usize::from(port));
+            let Some(known) = known.and_then(Option::as_mut) else {
+                continue;
+            };
+            let id = self.port_id(port, known.serial);
+            let event = match event {
+                Event::Gone { opened, .. } if opened != known.opened => continue,
+                Event::Gone { .. } => PortEvent::Gone(id),
+                Event::Link { .. } => PortEvent::Link(id, known.link.get()),
+            };
+            if !events.contains(&event) {
+                events.push(event);
             }
         }
-        gone
+        events
     }
 
     /// Restarts drivers that have taken nothing for 5 s although packets wait (see

@@ -18,6 +18,7 @@ use super::state::{Port, State, TxEvent};
 use super::stats::{Losses, sum};
 use super::{Engine, EngineError, PortId, PortSetup, ToBacklog};
 use crate::Device;
+use crate::link::LinkCell;
 use crate::rx::{Command, Napi, RxQueue};
 use softnet::mem::Pool;
 use softnet::tx::{DeviceConfig, DeviceStats, TxRing};
@@ -70,6 +71,7 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
             steering: Default::default(),
             pools: Vec::new(),
             bridge: None,
+            link: Arc::new(LinkCell::new()),
             actions: Vec::new(),
             features: setup.features,
             qdisc: setup.qdisc,
@@ -285,18 +287,21 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         let Some(known) = &mut state.ports[usize::from(port)] else {
             return Err(EngineError::NoSuchPort);
         };
-        let counters = rx.iter().find_map(Q::counters);
+        let link = rx.iter().find_map(Q::link);
         let mut pools: Vec<Pool> = rx.iter().flat_map(Q::pools).cloned().collect();
+        let mut cell = Arc::new(LinkCell::new());
         let mut napis = Vec::new();
         for (number, queue) in rx.into_iter().enumerate() {
             let worker = (known.first + number) % state.workers.len();
             let notifier = state.workers[worker].shared.notifier.clone();
             let flows = self.flows.clone();
+            let link = cell.clone();
             let napi = Napi::new(
                 queue,
                 device.clone(),
                 (port, opened),
                 (worker, notifier),
+                link,
                 flows,
             );
             napi.set_steering(&known.steering);
@@ -308,6 +313,7 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
                 std::mem::swap(&mut known.napis, &mut napis);
                 std::mem::swap(&mut known.pools, &mut pools);
                 std::mem::swap(&mut known.opened, &mut opened);
+                std::mem::swap(&mut known.link, &mut cell);
             }
             self.publish(state);
         };
@@ -318,7 +324,7 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         };
         match result {
             Ok(()) => {
-                known.losses.open(counters);
+                known.losses.open(link);
                 Ok(())
             }
             Err(source) => {

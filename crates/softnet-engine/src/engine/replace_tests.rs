@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 
 use super::*;
-use crate::rx::{DeviceCounters, DeviceDrops, Rfs, SteeringSpec};
+use crate::link::{DeviceDrops, Link};
+use crate::rx::{Rfs, SteeringSpec};
 use crate::testing::{CondSleeper, FedQueue, setup, wait};
 use softnet::stats::DropReason;
 use softnet::testing::{Script, ScriptedRing, frame, pool};
@@ -16,7 +17,7 @@ use softnet_tc::TbfSpec;
 #[derive(Debug, Default)]
 struct Counter(AtomicU64);
 
-impl DeviceCounters for Counter {
+impl Link for Counter {
     fn dropped(&self) -> DeviceDrops {
         let (rx, tx) = (self.0.load(Relaxed), 1);
         DeviceDrops { rx, tx }
@@ -56,16 +57,16 @@ fn a_late_report_does_not_kill_the_next_device() {
     fed[0].feed().gone = true;
     let mut gone = Vec::new();
     wait("the first report", || {
-        gone = engine.take_gone();
+        gone = engine.take_events();
         !gone.is_empty()
     });
-    assert_eq!(gone, [port]);
+    assert_eq!(gone, [PortEvent::Gone(port)]);
     fed[1].feed().gone = true;
     // Its worker closes the queue, which drops it, just before it reports.
     wait("the second queue", || fed[1].is_closed());
     engine.replace(port, Vec::new(), Vec::new()).unwrap();
     engine.replace(port, feeds(2).0, rings(2).0).unwrap();
-    assert_eq!(engine.take_gone(), []);
+    assert_eq!(engine.take_events(), []);
 }
 
 /// A device that is replaced by none is closed both ways: its name is free, and packets for it die
@@ -284,7 +285,7 @@ fn drops_inside_devices_are_told() {
     let counter = |n| Arc::new(Counter(AtomicU64::new(n)));
     let queue = |counter: &Arc<Counter>| {
         let mut queue = Queue::default();
-        queue.counters = Some(counter.clone());
+        queue.link = Some(counter.clone());
         queue
     };
     let first = counter(5);

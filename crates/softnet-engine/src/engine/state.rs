@@ -8,6 +8,7 @@ use super::stats::Losses;
 use super::{EngineError, MirredSpec};
 use crate::Device;
 use crate::forward::{Bridge, Members};
+use crate::link::LinkCell;
 use crate::rx::{COMMANDS, Command, Event, Napi, SteeringSpec, WorkerShared};
 use softnet::mem::Pool;
 use softnet::tx::{DeviceStats, Features, QueueMap, TxPolicy};
@@ -57,6 +58,7 @@ pub(super) struct Port<Q, R> {
     /// The pools that its receive queues take buffers from.
     pub(super) pools: Vec<Pool>,
     pub(super) bridge: Option<usize>,
+    pub(super) link: Arc<LinkCell>,
     pub(super) actions: Vec<MirredSpec>,
     /// What another device of the port is made from.
     pub(super) features: Features,

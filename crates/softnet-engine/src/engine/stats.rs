@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::state::Port;
-use crate::rx::{DeviceCounters, DeviceDrops, WorkerStats};
+use crate::link::{DeviceDrops, Link, LinkState};
+use crate::rx::WorkerStats;
 use softnet::mem::PoolStats;
 use softnet::stats::DropReason;
 use softnet::tx::{DeviceStats, TxRing};
@@ -19,6 +20,8 @@ pub struct PortStats {
     /// What the device behind the driver dropped by itself. Not among the packets received or sent
     /// here, so no part of the conservation either.
     pub device_drops: DeviceDrops,
+    /// The state of its link.
+    pub link: LinkState,
     /// Its qdiscs and classes. Only in the final counters; else see
     /// [`Engine::classes`](super::Engine::classes), which is slower than a reading of the others.
     pub classes: Vec<ClassStats>,
@@ -32,6 +35,7 @@ impl PortStats {
             name: port.device.name().to_string(),
             device,
             device_drops: port.losses.total(),
+            link: port.link.get(),
             classes: Vec::new(),
         }
     }
@@ -66,18 +70,18 @@ pub(super) struct Losses {
     /// Those that are gone.
     before: DeviceDrops,
     /// The one that it has.
-    counters: Option<Arc<dyn DeviceCounters>>,
+    link: Option<Arc<dyn Link>>,
 }
 
 impl Losses {
     /// The port has another device now, or none.
-    pub(super) fn open(&mut self, counters: Option<Arc<dyn DeviceCounters>>) {
+    pub(super) fn open(&mut self, link: Option<Arc<dyn Link>>) {
         self.before = self.total();
-        self.counters = counters;
+        self.link = link;
     }
 
     pub(super) fn total(&self) -> DeviceDrops {
-        let now = self.counters.as_ref().map(|counters| counters.dropped());
+        let now = self.link.as_ref().map(|link| link.dropped());
         let now = now.unwrap_or_default();
         DeviceDrops {
             rx: self.before.rx + now.rx,

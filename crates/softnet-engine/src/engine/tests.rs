@@ -91,10 +91,10 @@ fn a_device_that_went_away_can_be_replaced() {
     net.feed(0).gone = true;
     let gone = std::cell::RefCell::new(Vec::new());
     net.wait("notice", || {
-        gone.borrow_mut().extend(net.engine.take_gone());
+        gone.borrow_mut().extend(net.engine.take_events());
         !gone.borrow().is_empty()
     });
-    assert_eq!(*gone.borrow(), [net.ports[0].id]);
+    assert_eq!(*gone.borrow(), [PortEvent::Gone(net.ports[0].id)]);
     let (queue, (ring, script)) = (FedQueue::default(), ScriptedRing::new());
     net.engine
         .replace(net.ports[0].id, vec![queue.clone()], vec![ring])

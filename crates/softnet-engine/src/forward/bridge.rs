@@ -1,5 +1,6 @@
-//! A learning switch (IEEE 802.1D 7.7 to 7.9, without VLANs and spanning tree): unicast to the port where the address was seen, everything
-//! else to all other ports. A port never gets its own frame back, and control frames for bridges end here.
+//! A learning switch (IEEE 802.1D 7.7 to 7.9, without VLANs and spanning tree): unicast to the port
+//! where the address was seen, everything else to all other ports. A port never gets its own frame
+//! back, and control frames for bridges end here.
 
 use std::time::Duration;
 
@@ -19,8 +20,8 @@ pub enum Verdict {
     Drop(DropReason),
 }
 
-/// A learning switch (IEEE 802.1D 7.7 to 7.9, without VLANs and spanning tree). A port never gets its own frame back; control frames for bridges
-/// end here. Shared by all workers.
+/// A learning switch (IEEE 802.1D 7.7 to 7.9, without VLANs and spanning tree). A port never gets its
+/// own frame back; control frames for bridges end here. Shared by all workers.
 #[derive(Debug)]
 pub struct Bridge {
     name: String,
@@ -46,8 +47,9 @@ impl Bridge {
         &self.fdb
     }
 
-    /// Learns where the packet came from and decides where it goes.
-    pub fn decide(&self, packet: &Packet, from: u16, now: Time) -> Verdict {
+    /// Learns where the packet came from, if `learn` says so (its port's link is up), and decides
+    /// where it goes.
+    pub fn decide(&self, packet: &Packet, from: u16, now: Time, learn: bool) -> Verdict {
         let (to, source) = match packet.ethernet() {
             Ok(addresses) => addresses,
             Err(reason) => return Verdict::Drop(reason),
@@ -55,7 +57,9 @@ impl Bridge {
         if source.is_multicast() || source.0 == [0; 6] {
             return Verdict::Drop(DropReason::BadSource);
         }
-        self.fdb.learn(source, from, now);
+        if learn {
+            self.fdb.learn(source, from, now);
+        }
         if to.is_multicast() {
             return if to.is_link_local() {
                 Verdict::Drop(DropReason::LinkLocal)

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::{Bridge, Verdict};
 use crate::Device;
+use crate::link::LinkCell;
 use softnet::mem::{Packet, PacketList, Pool};
 use softnet::stats::{DropCounters, DropReason};
 use softnet::sync::PerCpu;
@@ -23,6 +24,7 @@ pub(crate) struct Members {
 pub(crate) struct Entry<R> {
     pub(crate) device: Arc<Device<R>>,
     pub(crate) bridge: Option<Arc<Members>>,
+    pub(crate) link: Arc<LinkCell>,
 }
 
 /// Ports and bridges as they are at one time.
@@ -100,8 +102,9 @@ impl<R: TxRing> Forwarder<R> {
         mut packets: PacketList,
         now: Time,
     ) -> Option<u16> {
-        let members = self.entry(from).and_then(|port| port.bridge.as_deref());
-        let Some(Members { bridge, ports }) = members else {
+        let port = self.entry(from);
+        let members = port.and_then(|port| Some((port.bridge.as_deref()?, port.link.is_up())));
+        let Some((Members { bridge, ports }, learn)) = members else {
             source
                 .drops()
                 .add(DropReason::NoForward, packets.wire_packets());
@@ -114,7 +117,7 @@ impl<R: TxRing> Forwarder<R> {
             now,
         };
         while let Some(packet) = packets.pop_front() {
-            let verdict = match bridge.decide(&packet, from, now) {
+            let verdict = match bridge.decide(&packet, from, now, learn) {
                 // The table may still name a port that is no longer part of the bridge.
                 Verdict::To(port) if !ports.contains(&port) => Verdict::Flood,
                 verdict => verdict,
@@ -138,6 +141,18 @@ impl<R> Forwarder<R> {
     /// The device of a port.
     pub(crate) fn device(&self, port: u16) -> Option<&Device<R>> {
         Some(&self.entry(port)?.device)
+    }
+
+    /// A port's link went down: its bridge forgets the addresses behind it, unless the port has
+    /// another link by now. A worker that is just forwarding what the port received may still learn
+    /// one; it ages, or is learnt elsewhere.
+    pub(crate) fn link_down(&self, port: u16, link: &Arc<LinkCell>) {
+        if let Some(entry) = self.entry(port)
+            && Arc::ptr_eq(&entry.link, link)
+            && let Some(members) = &entry.bridge
+        {
+            members.bridge.fdb().forget_port(port);
+        }
     }
 
     /// Drops packets of a port that was removed.

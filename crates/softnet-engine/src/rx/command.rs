@@ -55,4 +55,6 @@ pub(crate) enum Event {
         /// Which opening of the port the queue belongs to.
         opened: u32,
     },
+    /// The state of a port's link changed.
+    Link { port: u16 },
 }

@@ -21,7 +21,7 @@ pub use halt_poll::HaltPoll;
 pub(crate) use napi::Napi;
 pub use napi::{BUDGET, WEIGHT};
 pub use sleep::Sleep;
-pub use source::{CountDrop, DeviceCounters, DeviceDrops, Polled, RxQueue};
+pub use source::{CountDrop, Polled, RxQueue};
 pub(crate) use stats::Shared as WorkerShared;
 pub use stats::WorkerStats;
 pub use steer::{Rfs, SteeringSpec};

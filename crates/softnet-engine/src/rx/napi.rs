@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::steer::Steering;
 use super::{CountDrop, FlowTable, RxQueue, SteeringSpec};
 use crate::Device;
+use crate::link::LinkCell;
 use softnet::mem::PacketList;
 use softnet::stats::DropReason;
 use softnet::sync::{RunGuard, RunState};
@@ -45,6 +46,8 @@ pub(crate) struct Napi<Q, R> {
     /// The worker that watches the queue.
     worker: usize,
     notifier: Arc<Notifier>,
+    /// The state of the port's link, of this opening.
+    link: Arc<LinkCell>,
     /// Where consumers of flows are recorded.
     flows: Arc<FlowTable>,
 }
@@ -80,6 +83,7 @@ impl<Q: RxQueue, R: TxRing> Napi<Q, R> {
         device: Arc<Device<R>>,
         (port, opened): (u16, u32),
         (worker, notifier): (usize, Arc<Notifier>),
+        link: Arc<LinkCell>,
         flows: Arc<FlowTable>,
     ) -> Self {
         Napi {
@@ -92,6 +96,7 @@ impl<Q: RxQueue, R: TxRing> Napi<Q, R> {
             opened,
             worker,
             notifier,
+            link,
             flows,
         }
     }
@@ -110,6 +115,10 @@ impl<Q: RxQueue, R: TxRing> Napi<Q, R> {
 
     pub(super) fn port(&self) -> u16 {
         self.port
+    }
+
+    pub(super) fn link(&self) -> &Arc<LinkCell> {
+        &self.link
     }
 
     pub(super) fn opened(&self) -> u32 {

@@ -3,6 +3,7 @@
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
+use crate::link::Link;
 use softnet::mem::{PacketList, Pool};
 use softnet::stats::DropReason;
 use softnet::time::Time;
@@ -21,22 +22,6 @@ pub trait CountDrop {
     /// `packets` wire packets died on arrival for `reason`. They count as received and as dropped. A frame whose metadata was not checked, or did not pass,
     /// is one: what it claims to stand for must not enter any count.
     fn count_drop(&mut self, reason: DropReason, packets: u64);
-}
-
-/// Frames that a device dropped by itself, between its other side and the driver.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DeviceDrops {
-    /// On their way here: never received.
-    pub rx: u64,
-    /// Taken from the driver (or refused by an error that the driver has counted), and not
-    /// delivered.
-    pub tx: u64,
-}
-
-/// Reads what a device dropped by itself.
-pub trait DeviceCounters: std::fmt::Debug + Send + Sync {
-    /// The numbers now; the latest known ones if the device is gone. May cost a system call.
-    fn dropped(&self) -> DeviceDrops;
 }
 
 /// One receive queue of a port. Owned and polled by one worker.
@@ -58,9 +43,8 @@ pub trait RxQueue: Send {
         Vec::new()
     }
 
-    /// What the queue's device drops by itself, asked of a port's first queue that knows. Asked by
-    /// the control path.
-    fn counters(&self) -> Option<Arc<dyn DeviceCounters>> {
+    /// What the driver knows of its device. One of a port's queues tells. Asked by the control path.
+    fn link(&self) -> Option<Arc<dyn Link>> {
         None
     }
 

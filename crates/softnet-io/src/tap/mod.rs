@@ -194,7 +194,7 @@ impl Tap {
             let link = (queue == 0).then(|| link.clone());
             tap.rx
                 .push(TapRx::new(fd.clone(), recorded, buffers.clone(), link));
-            tap.tx.push(TapTx::new(fd));
+            tap.tx.push(TapTx::new(fd, tap.link.clone()));
         }
         Ok(tap)
     }
@@ -255,7 +255,7 @@ impl Device {
         for _ in 0..config.queues {
             parts.add_queue(config)?;
         }
-        let (index, links) =
+        let link =
             parts
                 .configure(config, longest_frame)
                 .map_err(|source| OpenError::Configure {
@@ -269,8 +269,8 @@ impl Device {
         } = parts;
         Ok(Device {
             name,
-            index,
-            link: TapLink::new(links, index),
+            index: link.index(),
+            link,
             features,
             queues,
         })
@@ -333,12 +333,8 @@ impl Parts {
         Err(self.refused("offload", Errno::INVAL))
     }
 
-    /// The index of the interface, and what it was configured through.
-    fn configure(
-        &self,
-        config: &TapConfig,
-        longest_frame: usize,
-    ) -> Result<(u32, Links), LinkError> {
+    /// The interface, configured.
+    fn configure(&self, config: &TapConfig, longest_frame: usize) -> Result<TapLink, LinkError> {
         let mut links = Links::open()?;
         let index = links.index(&self.name)?;
         if let Some(mac) = config.mac {
@@ -355,7 +351,7 @@ impl Parts {
         if config.up {
             links.set_up(index, true)?;
         }
-        Ok((index, links))
+        TapLink::new(links, index)
     }
 
     fn refused(&self, what: &'static str, e: Errno) -> OpenError {

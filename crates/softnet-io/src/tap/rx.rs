@@ -15,7 +15,8 @@ use softnet::mem::{HEADROOM, Packet, PacketList, Pool};
 use softnet::stats::DropReason;
 use softnet::time::Time;
 use softnet::wire::{MAX_FRAME, VNET_HDR_LEN, VnetHeader};
-use softnet_engine::rx::{CountDrop, DeviceCounters, Polled, RxQueue};
+use softnet_engine::Link;
+use softnet_engine::rx::{CountDrop, Polled, RxQueue};
 
 use super::{Buffers, TapLink};
 
@@ -216,7 +217,7 @@ impl RxQueue for TapRx {
         std::iter::once(small).chain(large).collect()
     }
 
-    fn counters(&self) -> Option<Arc<dyn DeviceCounters>> {
+    fn link(&self) -> Option<Arc<dyn Link>> {
         Some(self.link.clone()?)
     }
 

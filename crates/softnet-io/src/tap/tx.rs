@@ -14,6 +14,8 @@ use softnet::stats::DropReason;
 use softnet::tx::{Sent, TxRing, Xmit};
 use softnet::wire::VNET_HDR_LEN;
 
+use super::TapLink;
+
 /// Segments of a chained frame that are written without allocating: 64 KiB in buffers of 2 KiB are
 /// 37, merged datagrams up to 65.
 const SEGMENTS: usize = 66;
@@ -24,11 +26,12 @@ const MAX_SEGMENTS: usize = 1024;
 #[derive(Debug)]
 pub struct TapTx {
     fd: Arc<OwnedFd>,
+    link: Arc<TapLink>,
 }
 
 impl TapTx {
-    pub(super) fn new(fd: Arc<OwnedFd>) -> TapTx {
-        TapTx { fd }
+    pub(super) fn new(fd: Arc<OwnedFd>, link: Arc<TapLink>) -> TapTx {
+        TapTx { fd, link }
     }
 
     fn send(&self, packet: &mut Packet) -> Result<usize, Errno> {
@@ -63,6 +66,12 @@ impl TapTx {
 
 impl TxRing for TapTx {
     fn xmit(&mut self, packets: &mut PacketList, sent: &mut Sent) -> Xmit {
+        if !self.link.is_up() {
+            // The kernel would refuse each.
+            let dropped = packets.take().wire_packets();
+            sent.dropped = Some((DropReason::DeviceDown, dropped));
+            return Xmit::Complete;
+        }
         let mut done = PacketList::new();
         while let Some(mut packet) = packets.pop_front() {
             let (wire_packets, wire_len) = (packet.wire_packets(), packet.wire_len());

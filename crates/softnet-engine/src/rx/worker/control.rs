@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use super::{Slot, Worker};
+use super::{LINK, Slot, Worker};
 use crate::rx::command::{COMMANDS, Command, View};
 use crate::rx::{Napi, RxQueue, Sleep, WEIGHT};
 use softnet::time::Time;
@@ -73,14 +73,23 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
         let free = self.napis.iter().position(Option::is_none);
         let index = free.unwrap_or(self.napis.len());
         let sleeper = &mut self.sleeper;
+        let link = napi.with_queue(RxQueue::link).flatten();
         let watched = napi.with_queue(|queue| {
             let fd = queue.fd();
-            fd.map(|fd| sleeper.watch(fd, index)).transpose()
+            fd.map(|fd| sleeper.watch(fd, index)).transpose()?;
+            let changes = link.as_ref().and_then(|link| link.fd());
+            if let Some(changes) = changes
+                && let Err(error) = sleeper.watch(changes, LINK + index)
+            {
+                fd.into_iter().for_each(|fd| sleeper.unwatch(fd));
+                return Err(error);
+            }
+            Ok(fd.is_some())
         });
-        match watched {
-            Some(Ok(Some(()))) | None => {}
-            Some(Ok(None)) => self.unwatched.push(index),
-            Some(Err(error)) => {
+        match watched.transpose() {
+            Ok(watched) if watched != Some(false) => {}
+            Ok(_) => self.unwatched.push(index),
+            Err(error) => {
                 napi.close();
                 return Err(error);
             }
@@ -90,8 +99,10 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
         }
         self.napis[index] = Some(Slot {
             napi,
+            link,
             scheduled: false,
         });
+        self.look_at_link(index);
         self.schedule(index);
         Ok(())
     }
@@ -101,6 +112,9 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
             if let Some(queue) = slot.napi.close()
                 && let Some(fd) = queue.fd()
             {
+                self.sleeper.unwatch(fd);
+            }
+            if let Some(fd) = slot.link.as_ref().and_then(|link| link.fd()) {
                 self.sleeper.unwatch(fd);
             }
             self.unwatched.retain(|&i| i != index);

@@ -22,6 +22,7 @@ use super::halt_poll::HaltPoll;
 use super::handover::HandOver;
 use super::stats::{Own, Shared};
 use super::{BacklogOwner, Napi, RxQueue, Sleep};
+use crate::link::Link;
 use softnet::mem::Pool;
 use softnet::time::{Clock, Time};
 use softnet::tx::{RUN_QUOTA, TxRing};
@@ -56,6 +57,8 @@ pub(crate) struct Parts<Q, R, S> {
 #[derive(Debug)]
 struct Slot<Q, R> {
     napi: Arc<Napi<Q, R>>,
+    /// The port's link, if this queue knows it.
+    link: Option<Arc<dyn Link>>,
     /// On the poll list (NAPI_STATE_SCHED).
     scheduled: bool,
 }
@@ -93,6 +96,9 @@ pub(crate) struct Worker<Q, R, S> {
     looked: Time,
     own: Own,
 }
+
+/// Added to a queue's index where its link is watched.
+const LINK: usize = 1 << (usize::BITS - 1);
 
 /// Stands for the backlog on the poll list.
 const BACKLOG: usize = usize::MAX;
@@ -149,7 +155,12 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
                 self.looked = now;
                 self.sleeper.sleep(now, Some(Time::ZERO), &mut ready);
             }
-            ready.drain(..).for_each(|index| self.schedule(index));
+            for token in ready.drain(..) {
+                match token.checked_sub(LINK) {
+                    Some(index) => self.look_at_link(index),
+                    None => self.schedule(token),
+                }
+            }
             for at in 0..self.unwatched.len() {
                 self.schedule(self.unwatched[at]);
             }
@@ -162,6 +173,25 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
         {
             slot.scheduled = true;
             self.poll_list.push_back(index);
+        }
+    }
+
+    /// The link of a queue's port may have changed.
+    fn look_at_link(&self, index: usize) {
+        let slot = self.napis.get(index).and_then(Option::as_ref);
+        if let Some(slot) = slot
+            && let Some(link) = &slot.link
+        {
+            let port = slot.napi.port();
+            let state = link.state();
+            let before = slot.napi.link().set(state);
+            if before.up && !state.up {
+                self.view.forwarder.link_down(port, slot.napi.link());
+            }
+            if before != state {
+                // It fails only if the engine is being dropped.
+                let _ = self.reports.send(Event::Link { port });
+            }
         }
     }
 
