@@ -65,7 +65,7 @@ fn pool(pool: &PoolStats) -> Value {
         "free": pool.free,
         "allocated": pool.allocated,
         "exhausted": pool.exhausted,
-        "sent_home": pool.sent_home,
+        "remote_freed": pool.remote_freed,
         "bypassed": pool.bypassed,
         "kicks": pool.kicks,
         "stolen": pool.stolen,

@@ -66,14 +66,14 @@ impl Buffers for Softnet {
     }
 
     fn after_sleep(&self) {
-        self.0.poll_home();
+        self.0.poll_remote_free();
     }
 
     fn counts(&self) -> Counts {
         let stats = self.0.stats();
         Counts {
             depot_ops: Some(stats.depot_ops),
-            deferred: Some(stats.sent_home),
+            deferred: Some(stats.remote_freed),
             bypassed: Some(stats.bypassed),
             wakes: Some(stats.kicks),
         }

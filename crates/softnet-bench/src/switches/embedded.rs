@@ -63,7 +63,7 @@ pub(crate) struct Counters {
     /// inbox.
     pub(crate) allocated: u64,
     pub(crate) depot_ops: u64,
-    pub(crate) sent_home: u64,
+    pub(crate) remote_freed: u64,
     pub(crate) exhausted: u64,
     pub(crate) kicks: u64,
     pub(crate) bypassed: u64,
@@ -82,7 +82,7 @@ impl std::ops::Sub for Counters {
             cpu_s: self.cpu_s - before.cpu_s,
             allocated: self.allocated - before.allocated,
             depot_ops: self.depot_ops - before.depot_ops,
-            sent_home: self.sent_home - before.sent_home,
+            remote_freed: self.remote_freed - before.remote_freed,
             exhausted: self.exhausted - before.exhausted,
             kicks: self.kicks - before.kicks,
             bypassed: self.bypassed - before.bypassed,
@@ -95,7 +95,7 @@ pub(super) fn pool_counters(sum: impl Fn(fn(&PoolStats) -> u64) -> u64) -> Count
     Counters {
         allocated: sum(|p| p.allocated),
         depot_ops: sum(|p| p.depot_ops),
-        sent_home: sum(|p| p.sent_home),
+        remote_freed: sum(|p| p.remote_freed),
         exhausted: sum(|p| p.exhausted),
         kicks: sum(|p| p.kicks),
         bypassed: sum(|p| p.bypassed),

@@ -93,7 +93,10 @@ fn fields(bytes: u64, window: Window, seen: &Seen) -> Vec<Field> {
             ("drops", counted.drops as f64),
             ("packets_per_frame", counted.packets as f64 / frames),
             ("depot_ops_per_packet", counted.depot_ops as f64 / buffers),
-            ("sent_home_per_packet", counted.sent_home as f64 / buffers),
+            (
+                "sent_home_per_packet",
+                counted.remote_freed as f64 / buffers,
+            ),
             ("bypassed_per_packet", counted.bypassed as f64 / buffers),
             ("kicks_per_packet", counted.kicks as f64 / buffers),
             ("exhausted", counted.exhausted as f64),

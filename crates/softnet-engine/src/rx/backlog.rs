@@ -118,7 +118,7 @@ impl BacklogOwner {
         // To look first costs a line that senders write once more; where something was there the last time, it is taken at once.
         if self.process.is_empty() && (self.flowing || !self.backlog.is_empty()) {
             self.backlog.passage.begin();
-            self.process = self.backlog.input.take_now();
+            self.process = self.backlog.input.take();
             self.begun = true;
             self.flowing = !self.process.is_empty();
             self.done();

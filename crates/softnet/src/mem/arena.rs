@@ -1,14 +1,15 @@
 //! The memory of a pool: header lines in aligned slabs, buffers in one block beside them.
 //!
-//! A header line finds its pool without storing a pointer: headers lie in slabs of [`SLAB`] bytes aligned to their size,
-//! whose first line is the [`Slab`] structure. Each header belongs to the buffer of the same number for ever.
-//! Headers are written and buffers touched when first used, so a pool that is too large costs address space only.
+//! A header line finds its pool without storing a pointer: headers lie in slabs of [`SLAB`] bytes
+//! aligned to their size, whose first line is the [`Slab`] structure. Each header belongs to the
+//! buffer of the same number for ever. Headers are written and buffers touched when first used,
+//! so a pool that is too large costs address space only.
 
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::fmt;
 use std::ptr::NonNull;
 
-use super::Header;
-use super::memory::{Block, Memory};
-use super::{Inner, PoolConfig, PoolError};
+use super::{Header, Inner, PoolConfig, PoolError};
 
 /// Bytes of a header slab, and its alignment.
 const SLAB: usize = 64 * 1024;
@@ -18,9 +19,9 @@ const PER_SLAB: usize = SLAB / size_of::<Header>() - 1;
 /// First line of a header slab. Never changes after the arena was adopted.
 #[repr(C, align(64))]
 pub(super) struct Slab {
-    pool: NonNull<Inner>,
+    pub(super) pool: NonNull<Inner>,
     /// [`Inner::id`].
-    id: u64,
+    pub(super) id: u64,
     /// Number of the slab's first header.
     first: usize,
 }
@@ -34,23 +35,23 @@ impl Slab {
     pub(super) unsafe fn of<'a>(header: NonNull<Header>) -> &'a Slab {
         // The provenance is that of the whole slab block (see `Arena::header`).
         let slab = header.as_ptr().map_addr(|a| a & !(SLAB - 1)).cast::<Slab>();
-        // SAFETY: each header of an arena lies in a slab that starts with this line; it is written before the first header is used.
+        // SAFETY: each header of an arena lies in a slab that starts with this line; it is
+        // written before the first header is used.
         unsafe { &*slab }
     }
 
-    #[inline(always)]
-    pub(super) fn pool(&self) -> NonNull<Inner> {
-        self.pool
-    }
-
-    #[inline(always)]
-    pub(super) fn id(&self) -> u64 {
-        self.id
+    /// The number of a header in its arena.
+    ///
+    /// # Safety
+    /// As for [`of`](Slab::of).
+    pub(super) unsafe fn index(header: NonNull<Header>) -> usize {
+        // SAFETY: by the caller's promise.
+        let slab = unsafe { Slab::of(header) };
+        slab.first + (header.addr().get() % SLAB) / size_of::<Header>() - 1
     }
 }
 
 /// Header slabs and buffers of one pool.
-#[derive(Debug)]
 pub(super) struct Arena {
     slabs: Block,
     data: Box<dyn Memory>,
@@ -108,7 +109,8 @@ impl Arena {
                 id,
                 first: slab * PER_SLAB,
             };
-            // SAFETY: `slab * SLAB` is inside the block of slabs; aligned by the block's alignment.
+            // SAFETY: `slab * SLAB` is inside the block of slabs; aligned by the block's
+            // alignment.
             unsafe {
                 self.slabs
                     .bytes()
@@ -125,7 +127,8 @@ impl Arena {
     pub(super) unsafe fn header(&self, index: usize) -> NonNull<Header> {
         debug_assert!(index < self.buffers);
         let (slab, line) = (index / PER_SLAB, index % PER_SLAB + 1);
-        // SAFETY: inside the block by the caller's promise. Derived from the block's own pointer, so that `Slab::of` may go back.
+        // SAFETY: inside the block by the caller's promise. Derived from the block's own pointer,
+        // so that `Slab::of` may go back.
         unsafe {
             self.slabs
                 .bytes()
@@ -140,12 +143,13 @@ impl Arena {
     /// # Safety
     /// `index < self.len()`, and nothing refers to the header yet.
     pub(super) unsafe fn first_use(&self, index: usize) -> NonNull<Header> {
-        // SAFETY: by the caller's promise; the line is inside the block of slabs and the buffer inside the data.
+        // SAFETY: by the caller's promise; the line is inside the block of slabs and the buffer
+        // inside the data.
         unsafe {
             let header = self.header(index);
-            header.write(Header::new(
-                self.data.bytes().cast::<u8>().add(index * self.buffer_size),
-            ));
+            // Slabs are zeroed, and all other fields may be zero.
+            let buffer = self.data.bytes().cast::<u8>().add(index * self.buffer_size);
+            (&raw mut (*header.as_ptr()).buf).write(buffer);
             header
         }
     }
@@ -153,8 +157,7 @@ impl Arena {
     /// The number of a header of this arena.
     pub(super) fn index(&self, header: NonNull<Header>) -> usize {
         // SAFETY: every header lies in a slab of its arena, which `self` keeps.
-        let slab = unsafe { Slab::of(header) };
-        slab.first + (header.addr().get() % SLAB) / size_of::<Header>() - 1
+        unsafe { Slab::index(header) }
     }
 
     /// The buffer that belongs to a header of this arena.
@@ -176,5 +179,74 @@ impl Arena {
     /// the data is one, so the last byte of the largest buffer (65,536) is left out.
     pub(super) fn usable(&self) -> usize {
         self.buffer_size.min(usize::from(u16::MAX))
+    }
+}
+
+/// Memory for a pool's buffers; see [`Pool::with_memory`](super::Pool::with_memory). Dropped when
+/// all packets are back and all handles are gone.
+///
+/// # Safety
+/// [`bytes`](Memory::bytes) always returns the same range, which stays readable and writable
+/// until the value is dropped, is initialised (a fresh mapping is) and aligned to 64 bytes. The
+/// first 512 bytes of a buffer also hold pointers of the pool while the buffer is free. So
+/// nothing else may write the range, but a trusted party (a device, the kernel) may write where a
+/// packet that the caller owns offers tailroom, as long as the caller owns it.
+pub unsafe trait Memory: fmt::Debug + Send + Sync {
+    /// The range.
+    fn bytes(&self) -> NonNull<[u8]>;
+}
+
+/// One zeroed allocation. Large ones come from the system untouched, so memory is used only when
+/// first written.
+#[derive(Debug)]
+pub(super) struct Block {
+    /// What was allocated.
+    allocation: NonNull<u8>,
+    layout: Layout,
+    /// The aligned part of it.
+    start: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: the block is plain memory that whoever owns the block may use from any thread.
+unsafe impl Send for Block {}
+// SAFETY: as above; a shared block gives out its address only.
+unsafe impl Sync for Block {}
+
+impl Block {
+    pub(super) fn new(bytes: usize, align: usize) -> Result<Block, PoolError> {
+        // Aligned by hand: the allocator hands out zero pages as they are, but clears what it is
+        // asked to align, which would touch all of it.
+        let layout = bytes
+            .checked_add(align)
+            .and_then(|size| Layout::from_size_align(size, 16).ok())
+            .ok_or(PoolError::Memory(bytes))?;
+        // SAFETY: the layout's size is not zero (at least one buffer).
+        let allocation = unsafe { alloc_zeroed(layout) };
+        let allocation = NonNull::new(allocation).ok_or(PoolError::Memory(bytes))?;
+        let skip = allocation.align_offset(align);
+        // SAFETY: `skip < align`, so `bytes` bytes from there lie inside the allocation.
+        let start = unsafe { allocation.add(skip) };
+        Ok(Block {
+            allocation,
+            layout,
+            start,
+            bytes,
+        })
+    }
+}
+
+// SAFETY: allocated in `new` with alignment of 64 or more, zeroed, and private.
+unsafe impl Memory for Block {
+    fn bytes(&self) -> NonNull<[u8]> {
+        NonNull::slice_from_raw_parts(self.start, self.bytes)
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `new` with this layout; the pool drops its arena only when all
+        // buffers are back.
+        unsafe { dealloc(self.allocation.as_ptr(), self.layout) };
     }
 }

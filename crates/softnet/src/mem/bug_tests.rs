@@ -1,5 +1,6 @@
-//! The kernel's past errors with packets on their way home, as tests: BUG-BUF-1, 2, 3, 4, 7 and 8. (5, 6, 9 and 10 are beside the items that they broke, in
-//! `defer_tests` and `share_tests`; see `tests` for what has no counterpart here.)
+//! The kernel's past errors with packets on their way home, as tests: BUG-BUF-1, 2, 3, 4, 7 and
+//! 8. (5, 6, 9 and 10 are beside the items that they broke, in `defer_tests` and `share_tests`;
+//! see `tests` for what has no counterpart here.)
 
 use std::collections::HashSet;
 use std::ptr::NonNull;
@@ -11,7 +12,8 @@ use std::thread;
 use super::testing::{Area, all_again, elsewhere, list, small, swept};
 use super::*;
 
-/// Something that another thread does, after which it lives on, idle, without ever entering a pool again, until the test is over.
+/// Something that another thread does, after which it lives on, idle, without ever entering a
+/// pool again, until the test is over.
 struct Idle(Option<mpsc::Sender<()>>, Option<thread::JoinHandle<()>>);
 
 impl Idle {
@@ -61,8 +63,8 @@ fn in_an_area(buffers: usize) -> (Pool, Arc<AtomicUsize>) {
     (Pool::with_memory(config, area).unwrap(), given_back)
 }
 
-/// BUG-BUF-1: a wake-up with nothing to poll takes packets in all the same, and so does going to sleep with nothing done. (The kernel returned
-/// early where no queue was scheduled.)
+/// BUG-BUF-1: a wake-up with nothing to poll takes packets in all the same, and so does going to
+/// sleep with nothing done. (The kernel returned early where no queue was scheduled.)
 #[test]
 fn bug_buf_1_a_wake_up_alone_takes_packets_in() {
     let pool = small(256);
@@ -75,10 +77,10 @@ fn bug_buf_1_a_wake_up_alone_takes_packets_in() {
     let out = list(&pool, 32);
     assert!(pool.prepare_sleep());
     elsewhere(move || drop(out));
-    let home = || pool.home_stats()[0];
+    let home = || pool.thread_stats()[0];
     assert_eq!((home().deferred, woken.load(Ordering::Relaxed)), (32, 1));
     let allocated = home().allocated;
-    pool.poll_home();
+    pool.poll_remote_free();
     assert_eq!((home().deferred, home().drained), (0, 32));
     // Awake, so that nobody calls; below half the bound, so that nobody would.
     let out = list(&pool, 8);
@@ -90,8 +92,9 @@ fn bug_buf_1_a_wake_up_alone_takes_packets_in() {
     all_again(&pool);
 }
 
-/// BUG-BUF-2: a packet on its way home, or in the inbox of a home that sleeps for ever, holds on to nothing: what it referred to in another pool (shared
-/// data, segments) is let go when it is freed, so that this pool can be taken down.
+/// BUG-BUF-2: a packet on its way home, or in the inbox of a home that sleeps for ever, holds on
+/// to nothing: what it referred to in another pool (shared data, segments) is let go when it is
+/// freed, so that this pool can be taken down.
 #[test]
 fn bug_buf_2_packets_on_their_way_home_refer_to_nothing() {
     let frames = |pool: &Pool, device: &Pool| {
@@ -125,7 +128,7 @@ fn bug_buf_2_packets_on_their_way_home_refer_to_nothing() {
             }
         });
         // 6 headers of `pool` wait in an outbox; neither thread does anything any more.
-        let parked = pool.home_stats()[1].outgoing;
+        let parked = pool.thread_stats()[1].outgoing;
         assert_eq!((parked, pool.stats().free), (6, before + 6));
         assert_eq!(swept(&given_back), 1);
         drop(elsewhere);
@@ -133,8 +136,9 @@ fn bug_buf_2_packets_on_their_way_home_refer_to_nothing() {
     }
 }
 
-/// BUG-BUF-3: a packet that was freed counts as a holder of its data no longer, though it is parked: a sender that kept the original to
-/// send it again sees at once that it may, and needs no copy. (The kernel took the clone for one still in a device's queue, and the flow froze.)
+/// BUG-BUF-3: a packet that was freed counts as a holder of its data no longer, though it is
+/// parked: a sender that kept the original to send it again sees at once that it may, and needs
+/// no copy. (The kernel took the clone for one still in a device's queue, and the flow froze.)
 #[test]
 fn bug_buf_3_a_parked_packet_holds_no_data() {
     let pool = small(256);
@@ -144,7 +148,7 @@ fn bug_buf_3_a_parked_packet_holds_no_data() {
         assert!(original.is_shared());
         assert!(pool.prepare_sleep());
         let driver = Idle::after(move || drop(sent));
-        assert_eq!(pool.home_stats()[1].outgoing, 1, "parked, not delivered");
+        assert_eq!(pool.thread_stats()[1].outgoing, 1, "parked, not delivered");
         assert!(!original.is_shared());
         let allocated = pool.stats().allocated;
         assert!(original.make_unique(&pool));
@@ -157,8 +161,8 @@ fn bug_buf_3_a_parked_packet_holds_no_data() {
     all_again(&pool);
 }
 
-/// BUG-BUF-4: who lent the memory gets it back when the last packet is freed, and not when the packet's home comes by: neither an
-/// outbox nor the inbox of a sleeping home delays that.
+/// BUG-BUF-4: who lent the memory gets it back when the last packet is freed, and not when the
+/// packet's home comes by: neither an outbox nor the inbox of a sleeping home delays that.
 #[test]
 fn bug_buf_4_lent_memory_is_given_back_at_once() {
     // Parked in the outbox of the one who freed them, or sent home.
@@ -178,7 +182,7 @@ fn bug_buf_4_lent_memory_is_given_back_at_once() {
         let theirs = pool.clone();
         let freed = Idle::after(move || {
             drop(out);
-            assert_eq!(theirs.stats().sent_home, sent_home);
+            assert_eq!(theirs.stats().remote_freed, sent_home);
         });
         drop(pool);
         assert_eq!(swept(&given_back), 0, "a packet is out");
@@ -188,8 +192,9 @@ fn bug_buf_4_lent_memory_is_given_back_at_once() {
     }
 }
 
-/// BUG-BUF-7, first half (CVE-2025-38129): a pool is taken down while threads give back its last packets: none of them touches it afterwards (under
-/// miri), and it goes only after the last packet.
+/// BUG-BUF-7, first half (CVE-2025-38129): a pool is taken down while threads give back its last
+/// packets: none of them touches it afterwards (under miri), and it goes only after the last
+/// packet.
 #[test]
 fn bug_buf_7_a_pool_goes_after_its_last_packet() {
     #[derive(Debug)]
@@ -221,8 +226,12 @@ fn bug_buf_7_a_pool_goes_after_its_last_packet() {
             .map(|thread| {
                 let mut packets = list(&pool, 1 + round % 5);
                 // Some share the data, some have a home of their own, and some none.
-                let also = (thread == 1)
-                    .then(|| packets.change_front(|packet| packet.share(&kept)).flatten());
+                let also = (thread == 1).then(|| {
+                    let mut first = packets.pop_front().unwrap();
+                    let shared = first.share(&kept);
+                    packets.push_front(first);
+                    shared
+                });
                 let home = (thread == 0).then(|| pool.clone());
                 let (start, out) = (start.clone(), out.clone());
                 thread::spawn(move || {
@@ -247,8 +256,9 @@ fn bug_buf_7_a_pool_goes_after_its_last_packet() {
     all_again(&kept);
 }
 
-/// BUG-BUF-7, second half: a frame joined from buffers of two pools, some of them shared, is freed in whatever order its holders let go, each buffer once
-/// and to its own pool. (The kernel freed the data of clones twice where it had joined recycled and other buffers.)
+/// BUG-BUF-7, second half: a frame joined from buffers of two pools, some of them shared, is
+/// freed in whatever order its holders let go, each buffer once and to its own pool. (The kernel
+/// freed the data of clones twice where it had joined recycled and other buffers.)
 #[test]
 fn bug_buf_7_each_buffer_goes_to_its_own_pool_once() {
     let orders = [
@@ -276,7 +286,8 @@ fn bug_buf_7_each_buffer_goes_to_its_own_pool_once() {
             if holders.iter().all(Option::is_none) {
                 assert_eq!((a.stats().free, b.stats().free), (16, 16), "{order:?}");
             }
-            // Everything that is free is allocated, from the pool it belongs to, and written: what is left must not be among it.
+            // Everything that is free is allocated, from the pool it belongs to, and written:
+            // what is left must not be among it.
             for (pool, own) in [(&a, &own_a), (&b, &own_b)] {
                 let mut filled = PacketList::new();
                 pool.alloc_bulk(16, &mut filled);
@@ -297,8 +308,9 @@ fn bug_buf_7_each_buffer_goes_to_its_own_pool_once() {
     }
 }
 
-/// BUG-BUF-8, first half: a waker is called by a thread that has left its cache, in whatever call it was: it may use the pool, and others may take what the
-/// thread has. (The kernel's cache was used by a hard interrupt in the middle of a change.)
+/// BUG-BUF-8, first half: a waker is called by a thread that has left its cache, in whatever call
+/// it was: it may use the pool, and others may take what the thread has. (The kernel's cache was
+/// used by a hard interrupt in the middle of a change.)
 #[test]
 fn bug_buf_8_nothing_runs_inside_a_cache() {
     let pool = small(256);
@@ -307,7 +319,8 @@ fn bug_buf_8_nothing_runs_inside_a_cache() {
     let (count, theirs) = (calls.clone(), pool.clone());
     pool.set_waker(move || {
         count.fetch_add(1, Ordering::Relaxed);
-        // By another thread, all there is: of a thread that is in its cache nothing could be taken.
+        // By another thread, all there is: of a thread that is in its cache nothing could be
+        // taken.
         let pool = theirs.clone();
         elsewhere(move || {
             let free = pool.stats().free;
@@ -340,7 +353,7 @@ fn bug_buf_8_nothing_runs_inside_a_cache() {
             way(&theirs, out);
         });
         assert_eq!(calls.load(Ordering::Relaxed), n + 1);
-        pool.poll_home();
+        pool.poll_remote_free();
     }
     assert_eq!(pool.stats().free, 256);
     // The waker holds a handle.
@@ -348,7 +361,8 @@ fn bug_buf_8_nothing_runs_inside_a_cache() {
     all_again(&pool);
 }
 
-/// BUG-BUF-8, second half: a list that has shared packets in it, wherever they are, is freed in bulk without their data, which somebody still reads.
+/// BUG-BUF-8, second half: a list that has shared packets in it, wherever they are, is freed in
+/// bulk without their data, which somebody still reads.
 #[test]
 fn bug_buf_8_lists_with_shared_members_keep_the_data() {
     for shared_at in 0..5 {

@@ -1,26 +1,35 @@
-//! What a thread holds of a pool: the buffers it will allocate next, and those it freed that belong to other homes.
+//! What a thread holds of a pool: the buffers that it allocates next, and those that it freed and
+//! that belong to other owners.
 //!
-//! Invariant: `len <= capacity <= CACHE` (INV-BUF-3), and the first `len` slots hold free buffers that are nowhere else (INV-BUF-2).
-//! A cache is used by one thread at a time (it is the value of a [`Biased`](crate::sync::Biased) lock); only its
-//! counts may be looked at by others, so they are atomics, used as plain memory.
+//! Invariant: `len <= capacity <= CACHE` (INV-BUF-3), and the first `len` slots hold free buffers
+//! that are nowhere else (INV-BUF-2). A cache is used by one thread at a time (it is the value of
+//! a [`Biased`](crate::sync::Biased) lock); only its counts are read by others, so they are
+//! atomics, used as plain memory.
 //!
-//! The length is kept as the difference of two counts: an allocation changes only `taken`, a free only `end`. A thread that allocates and frees in
-//! turn would otherwise read in each step what it stored in the step before, and wait for that: 1 ns a packet.
+//! The length is kept as the difference of two counts: an allocation changes only `taken`, a free
+//! only `end`. A thread that allocates and frees in turn would otherwise load in each step what
+//! it stored in the step before, and wait for that: 1 ns a packet.
 
 use std::cell::Cell;
 use std::mem::MaybeUninit;
-use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::ptr::{NonNull, null};
+use std::sync::atomic::{AtomicU16, AtomicU64, AtomicUsize, Ordering};
 
-use super::Header;
-use super::home::Remote;
-use super::magazine;
-use super::outgoing::{Outbox, UNUSED};
+use super::arena::Slab;
+use super::list::Chain;
+use super::magazine::{MAGAZINE, Magazine};
+use super::thread_cache::Remote;
+use super::{Header, tracking};
+use crate::sync::prefetch_for_write;
 
 /// Buffers a cache holds at most.
 pub(super) const CACHE: usize = 256;
-/// Homes for which freed buffers are collected at the same time; a home uses the outbox of its number modulo this.
-pub(super) const OUTBOXES: usize = 8;
+/// Owners whose buffers are collected at the same time; one uses the magazine of its number modulo
+/// this.
+pub(super) const OUTGOING: usize = 8;
+
+/// The owner of a magazine that was never used: the number of no thread.
+const NOBODY: u16 = u16::MAX - 1;
 
 type Slot = Cell<MaybeUninit<NonNull<Header>>>;
 
@@ -33,48 +42,88 @@ pub(super) struct Cache {
     taken: AtomicU64,
     /// Set by the owner; see [`Inner::cache_capacity`](super::Inner::cache_capacity).
     capacity: AtomicUsize,
-    /// Other homes' buffers are kept rather than collected for them while `len` is below this: 0, or half the capacity.
+    /// Others' buffers are kept rather than deferred while `len` is below this: 0, half the
+    /// capacity, or no bound.
     keep_below: Cell<usize>,
     /// What `taken` was when `keep_below` was last decided.
     decided: Cell<u64>,
-    buffers: [Slot; CACHE],
-    outboxes: [Outbox; OUTBOXES],
+    slots: [Slot; CACHE],
+    outgoing: [Outgoing; OUTGOING],
 }
 
-// SAFETY: the pointers are to buffers that the cache owns.
+// SAFETY: the pointers are to buffers that the cache owns, and to memory that is only prefetched.
 unsafe impl Send for Cache {}
 
-/// Packets linked by `next`, not in a list yet.
-pub(super) struct Chain {
-    pub(super) head: NonNull<Header>,
-    pub(super) tail: NonNull<Header>,
-    pub(super) len: usize,
+/// Freed buffers of another owner: a magazine in the making. The first `len` slots hold free
+/// buffers that are nowhere else.
+pub(super) struct Outgoing {
+    owner: Cell<u16>,
+    /// Read by others.
+    len: AtomicU16,
+    /// The owner's lines that the magazine is pushed to. Only prefetched.
+    remote: Cell<*const Remote>,
+    slots: [Slot; MAGAZINE],
 }
 
-/// Fetches a line for writing.
-#[inline(always)]
-pub(super) fn prefetch<T>(line: NonNull<T>) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: a prefetch changes nothing and faults at no address.
-    unsafe {
-        std::arch::asm!("prefetchw [{}]", in(reg) line.as_ptr(), options(nostack, preserves_flags, readonly));
+impl Outgoing {
+    const fn new() -> Outgoing {
+        Outgoing {
+            owner: Cell::new(NOBODY),
+            len: AtomicU16::new(0),
+            remote: Cell::new(null()),
+            slots: [const { Cell::new(MaybeUninit::uninit()) }; MAGAZINE],
+        }
     }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    let _ = line;
+
+    #[inline(always)]
+    pub(super) fn len(&self) -> usize {
+        usize::from(self.len.load(Ordering::Relaxed))
+    }
+
+    /// Whose buffers these are.
+    #[inline(always)]
+    pub(super) fn owner(&self) -> u16 {
+        self.owner.get()
+    }
+
+    /// Uses the magazine, which is empty, for another owner.
+    pub(super) fn turn_to(&self, owner: u16, remote: *const Remote) {
+        debug_assert_eq!(self.len(), 0);
+        self.owner.set(owner);
+        self.remote.set(remote);
+    }
+
+    /// Adds a buffer behind `len` others; [`set_len`](Outgoing::set_len) follows.
+    ///
+    /// # Safety
+    /// The caller owns the buffer and gives it up; `len` is the length so far, below `MAGAZINE`.
+    #[inline(always)]
+    pub(super) unsafe fn put(&self, header: NonNull<Header>, len: usize) {
+        debug_assert!(len < MAGAZINE);
+        if len == 0 {
+            // The line will be here when the magazine is full.
+            prefetch_for_write(self.remote.get());
+        }
+        // SAFETY: by the caller's promise.
+        unsafe { self.slots.get_unchecked(len) }.set(MaybeUninit::new(header));
+    }
+
+    #[inline(always)]
+    pub(super) fn set_len(&self, len: usize) {
+        self.len.store(len as u16, Ordering::Relaxed);
+    }
+
+    /// Takes the magazine out, unless it is empty.
+    pub(super) fn take(&self) -> Option<Magazine> {
+        let n = self.len();
+        self.set_len(0);
+        // SAFETY: the first `n` slots are filled with buffers that are ours, and given up.
+        (n > 0).then(|| unsafe { Magazine::pack(self.slots.as_ptr().cast(), n) })
+    }
 }
 
 /// Headers fetched ahead of their use: what hides the way of a line from a far CPU.
 const AHEAD: usize = 32;
-
-/// What [`Cache::free_while`] is to do with a buffer.
-pub(super) enum Fate {
-    /// Take it in.
-    Keep,
-    /// Collect it for its home, which is this one.
-    Park(u16),
-    /// Leave it, and end.
-    Stop,
-}
 
 impl Cache {
     pub(super) fn new(capacity: usize) -> Cache {
@@ -84,8 +133,8 @@ impl Cache {
             capacity: AtomicUsize::new(capacity.min(CACHE)),
             keep_below: Cell::new(0),
             decided: Cell::new(0),
-            buffers: [const { Cell::new(MaybeUninit::uninit()) }; CACHE],
-            outboxes: [const { Outbox::new() }; OUTBOXES],
+            slots: [const { Cell::new(MaybeUninit::uninit()) }; CACHE],
+            outgoing: [const { Outgoing::new() }; OUTGOING],
         }
     }
 
@@ -95,34 +144,44 @@ impl Cache {
         self.capacity.load(Ordering::Relaxed)
     }
 
-    /// Changes how many buffers are taken in. What is too much then goes when the next is freed.
-    pub(super) fn set_capacity(&self, capacity: usize) {
+    /// Changes how many buffers are taken in, and says whether others' are deferred. What is too
+    /// much goes when the next is freed.
+    pub(super) fn configure(&self, capacity: usize, defers: bool) {
         self.capacity.store(capacity.min(CACHE), Ordering::Relaxed);
+        if !defers {
+            self.keep_below.set(usize::MAX);
+        } else if self.keep_below.get() == usize::MAX {
+            self.keep_below.set(0);
+        }
     }
 
-    /// Buffers ready to be allocated.
+    /// Buffers ready to be allocated. For a thread that is not in the cache: a recent value.
     #[inline(always)]
     pub(super) fn len(&self) -> usize {
-        let len = self.end.load(Ordering::Relaxed) - self.taken.load(Ordering::Relaxed);
-        len as usize
-    }
-
-    /// The same, asked by a thread that does not have the cache: a recent value.
-    pub(super) fn recent_len(&self) -> usize {
         let end = self.end.load(Ordering::Relaxed);
-        let len = end.saturating_sub(self.taken.load(Ordering::Relaxed));
-        CACHE.min(len as usize)
+        end.wrapping_sub(self.taken.load(Ordering::Relaxed)) as usize
     }
 
-    /// Buffers allocated from here so far. May be asked by any thread.
+    /// Buffers allocated from here so far. Any thread may ask.
     #[inline(always)]
     pub(super) fn taken(&self) -> u64 {
         self.taken.load(Ordering::Relaxed)
     }
 
-    /// Buffers in the outboxes. May be asked by any thread.
-    pub(super) fn parked(&self) -> usize {
-        self.outboxes.iter().map(Outbox::len).sum()
+    /// Buffers collected for other owners. Any thread may ask.
+    pub(super) fn outgoing_len(&self) -> usize {
+        self.outgoing.iter().map(Outgoing::len).sum()
+    }
+
+    /// The magazines for other owners.
+    pub(super) fn outgoing(&self) -> &[Outgoing] {
+        &self.outgoing
+    }
+
+    /// The magazine that buffers of `owner` go to.
+    #[inline(always)]
+    pub(super) fn outgoing_for(&self, owner: u16) -> &Outgoing {
+        &self.outgoing[usize::from(owner) % OUTGOING]
     }
 
     /// Adds to `end`, after a change of what is in.
@@ -133,58 +192,63 @@ impl Cache {
             .store(end.wrapping_add_signed(by as i64), Ordering::Relaxed);
     }
 
-    /// # Safety
-    /// `i < self.len()`.
+    /// The first slot; those below `len` are filled.
     #[inline(always)]
-    unsafe fn at(&self, i: usize) -> NonNull<Header> {
-        debug_assert!(i < CACHE);
-        // SAFETY: slots below `len`, which is at most `CACHE`, are filled.
-        unsafe { self.buffers.get_unchecked(i).get().assume_init() }
+    fn slots(&self) -> *mut NonNull<Header> {
+        // They are cells, so a shared reference to the cache may change them.
+        self.slots.as_ptr().cast_mut().cast()
     }
 
+    /// Fetches the headers in the slots from `from` to below `to`.
+    ///
     /// # Safety
-    /// `i < CACHE`, and slot `i` is beyond what is in.
+    /// `to <= len`.
     #[inline(always)]
-    unsafe fn put(&self, i: usize, header: NonNull<Header>) {
-        debug_assert!(i < CACHE);
-        // SAFETY: by the caller's promise.
-        unsafe { self.buffers.get_unchecked(i) }.set(MaybeUninit::new(header));
+    unsafe fn fetch(&self, from: usize, to: usize) {
+        // SAFETY: filled, by the caller's promise.
+        (from..to).for_each(|i| prefetch_for_write(unsafe { *self.slots().add(i) }.as_ptr()));
+    }
+
+    /// Fetches the headers that will be allocated first.
+    pub(super) fn warm(&self) {
+        let len = self.len();
+        // SAFETY: up to `len`.
+        unsafe { self.fetch(len.saturating_sub(AHEAD), len) };
     }
 
     /// Allocates the most recently freed buffer (its lines are warm).
     #[inline(always)]
     pub(super) fn pop(&self) -> Option<NonNull<Header>> {
         let taken = self.taken();
-        let len = self.end.load(Ordering::Relaxed) - taken;
-        let last = (len as usize).checked_sub(1)?;
-        // SAFETY: below `len`, as is the other one.
+        let len = (self.end.load(Ordering::Relaxed) - taken) as usize;
+        let last = len.checked_sub(1)?;
+        // SAFETY: below `len`.
         let header = unsafe {
             if last >= AHEAD {
-                prefetch(self.at(last - AHEAD));
+                self.fetch(last - AHEAD, last - AHEAD + 1);
             }
-            self.at(last)
+            *self.slots().add(last)
         };
         self.taken.store(taken + 1, Ordering::Relaxed);
         Some(header)
     }
 
-    /// Allocates up to `n` buffers as fresh packets of `home`, linked.
+    /// Allocates up to `n` buffers as fresh packets of `owner`, linked.
     #[inline]
-    pub(super) fn take(&self, n: usize, home: u16) -> Option<Chain> {
+    pub(super) fn take(&self, n: usize, owner: u16) -> Option<Chain> {
         let taken = self.taken();
         let len = (self.end.load(Ordering::Relaxed) - taken) as usize;
         let n = n.min(len);
         if n == 0 {
             return None;
         }
-        // Those that come `AHEAD` later. A loop of its own: one loop for both made a forwarding loop half as slow again.
+        // Those that come `AHEAD` later. A loop of its own: one loop for both made a forwarding
+        // loop half as slow again.
         let ahead = len.saturating_sub(AHEAD);
-        for i in ahead.saturating_sub(n)..ahead {
-            // SAFETY: below `len`.
-            prefetch(unsafe { self.at(i) });
-        }
-        // SAFETY: all slots looked at are below `len`; the buffers are the cache's, so nothing else refers to their headers.
+        // SAFETY: all slots looked at are below `len`; the buffers are the cache's, so nothing
+        // else refers to their headers.
         unsafe {
+            self.fetch(ahead.saturating_sub(n), ahead);
             let bottom = self.slots().add(len - n);
             let mut slot = self.slots().add(len - 1);
             let head = *slot;
@@ -192,31 +256,18 @@ impl Cache {
             while slot > bottom {
                 slot = slot.sub(1);
                 let next = *slot;
-                Header::reset(header, home, Some(next));
+                Header::reset(header, owner, Some(next));
                 header = next;
             }
-            Header::reset(header, home, None);
+            Header::reset(header, owner, None);
             self.taken.store(taken + n as u64, Ordering::Relaxed);
             Some(Chain {
                 head,
                 tail: header,
                 len: n,
+                bytes: 0,
             })
         }
-    }
-
-    /// The first slot; those below `len` are filled.
-    #[inline(always)]
-    fn slots(&self) -> *mut NonNull<Header> {
-        // They are cells, so a shared reference to the cache may change them.
-        self.buffers.as_ptr().cast_mut().cast()
-    }
-
-    /// Fetches the headers that will be allocated first.
-    pub(super) fn warm(&self) {
-        let len = self.len();
-        // SAFETY: below `len`.
-        (len.saturating_sub(AHEAD)..len).for_each(|i| prefetch(unsafe { self.at(i) }));
     }
 
     /// Takes the buffer in, unless the cache is full.
@@ -228,32 +279,18 @@ impl Cache {
             return false;
         }
         // SAFETY: `len < capacity <= CACHE`.
-        unsafe { self.put(len, header) };
+        unsafe { self.slots().add(len).write(header) };
         self.end.store(end + 1, Ordering::Relaxed);
         true
     }
 
-    /// Puts a buffer that belongs to `home` into its outbox, if that is in use for this home and will hold less than `limit`.
-    #[inline(always)]
-    pub(super) fn park_more(&self, header: NonNull<Header>, home: u16, limit: usize) -> bool {
-        let outbox = &self.outboxes[usize::from(home) % OUTBOXES];
-        let len = outbox.len();
-        if outbox.home() != home || len + 1 >= limit {
-            return false;
-        }
-        // SAFETY: less than `limit`, which is at most `BUNDLE`.
-        unsafe { outbox.add(header, len) };
-        outbox.set_len(len + 1);
-        true
-    }
-
-    /// Up to which length other homes' buffers are kept.
-    #[inline(always)]
+    /// Up to which length others' buffers are kept.
     pub(super) fn keep_below(&self) -> usize {
         self.keep_below.get()
     }
 
-    /// Decides whether other homes' buffers are kept: if the thread has allocated at least `enough` since this was asked last.
+    /// Decides whether others' buffers are kept: if the thread has allocated at least `enough`
+    /// since this was asked last.
     pub(super) fn decide(&self, enough: usize) {
         let taken = self.taken();
         let since = taken - self.decided.replace(taken);
@@ -264,126 +301,97 @@ impl Cache {
         });
     }
 
-    /// Takes buffers in or collects them for their homes as `fate` says (asked with the cache's length), until it says stop, the cache is full, or
-    /// an outbox is in use for another home or would hold `limit`. Returns how many, and the first that was left.
-    #[inline(always)]
-    pub(super) fn free_while(
-        &self,
-        buffers: impl Iterator<Item = NonNull<Header>>,
-        limit: usize,
-        mut fate: impl FnMut(NonNull<Header>, usize) -> Fate,
-    ) -> (usize, Option<NonNull<Header>>) {
-        let before = self.len();
-        // Lengths stay in registers; `outbox` is in use for `to`.
-        let (mut len, mut parked) = (before, 0);
-        let (mut outbox, mut to, mut waiting) = (&self.outboxes[0], UNUSED, 0);
-        let mut rest = None;
-        for header in buffers {
-            match fate(header, len) {
-                Fate::Keep if len < self.capacity() => {
-                    // SAFETY: `len < capacity <= CACHE`.
-                    unsafe { self.put(len, header) };
-                    len += 1;
-                    continue;
-                }
-                Fate::Park(home) => {
-                    if home != to {
-                        if to != UNUSED {
-                            outbox.set_len(waiting);
-                        }
-                        outbox = &self.outboxes[usize::from(home) % OUTBOXES];
-                        (to, waiting) = (outbox.home(), outbox.len());
-                    }
-                    if home == to && waiting + 1 < limit {
-                        // SAFETY: less than `limit`, which is at most `BUNDLE`.
-                        unsafe { outbox.add(header, waiting) };
-                        waiting += 1;
-                        parked += 1;
-                        continue;
-                    }
-                }
-                Fate::Keep | Fate::Stop => {}
-            }
-            rest = Some(header);
-            break;
-        }
-        if to != UNUSED {
-            outbox.set_len(waiting);
-        }
-        self.move_end((len - before) as isize);
-        (len - before + parked, rest)
-    }
-
-    /// Unpacks a bundle, unless it does not fit.
+    /// Frees packets, linked from `first`, until one is not plain, of another pool, or there is
+    /// no space for it: the cache is full, or its owner's magazine is another owner's or would
+    /// hold `limit`. Returns how many, and the first that was left.
     ///
     /// # Safety
-    /// The caller owns the bundle and gives it up if this returns true.
-    pub(super) unsafe fn unpack(&self, head: NonNull<Header>) -> bool {
-        let len = self.len();
-        // SAFETY: ours by the caller's promise; `len + n <= CACHE` is checked before the slots are written.
-        unsafe {
-            let n = magazine::size(head);
-            if len + n > self.capacity() {
-                return false;
+    /// The caller owns the packets. The cache is that of `owner`, a thread of the first one's
+    /// pool.
+    #[inline(always)]
+    pub(super) unsafe fn free_while_easy(
+        &self,
+        first: NonNull<Header>,
+        owner: u16,
+        limit: usize,
+    ) -> (usize, Option<NonNull<Header>>) {
+        // SAFETY: the packets are the caller's, and their slabs live as long as they do.
+        let pool = unsafe { Slab::of(first) }.pool;
+        let (before, capacity) = (self.len(), self.capacity());
+        let keep_below = self.keep_below.get();
+        // Lengths stay in registers; `waiting` is that of `outgoing`, which is `to`'s.
+        let (mut len, mut deferred) = (before, 0);
+        let (mut outgoing, mut to, mut waiting) = (&self.outgoing[0], NOBODY, 0);
+        let mut next = Some(first);
+        while let Some(header) = next {
+            // SAFETY: as above.
+            let (packet, slab) = unsafe { (header.as_ref(), Slab::of(header)) };
+            if packet.has_parts() || slab.pool != pool {
+                break;
             }
-            magazine::unpack(head, self.slots().add(len));
-            self.move_end(n as isize);
+            // SAFETY: as above.
+            unsafe { tracking::freed(header) };
+            let (link, belongs) = (packet.next, packet.owner);
+            let keep = belongs == owner
+                || len < keep_below && {
+                    // It will be written here soon.
+                    prefetch_for_write(header.as_ptr());
+                    true
+                };
+            if keep {
+                if len >= capacity {
+                    break;
+                }
+                // SAFETY: `len < capacity <= CACHE`.
+                unsafe { self.slots().add(len).write(header) };
+                len += 1;
+            } else {
+                if belongs != to {
+                    if to != NOBODY {
+                        outgoing.set_len(waiting);
+                    }
+                    outgoing = self.outgoing_for(belongs);
+                    (to, waiting) = (outgoing.owner(), outgoing.len());
+                }
+                if belongs != to || waiting + 1 >= limit {
+                    break;
+                }
+                // SAFETY: ours to give up; less than `limit`, which is at most `MAGAZINE`.
+                unsafe { outgoing.put(header, waiting) };
+                waiting += 1;
+                deferred += 1;
+            }
+            next = link;
         }
-        true
+        if to != NOBODY {
+            outgoing.set_len(waiting);
+        }
+        self.move_end((len - before) as isize);
+        (len - before + deferred, next)
     }
 
-    /// Gives up the `n` oldest buffers, in bundles of at most `size`.
-    pub(super) fn spill(&self, n: usize, size: usize, mut bundle: impl FnMut(NonNull<Header>)) {
+    /// Takes a magazine in, unless it does not fit.
+    pub(super) fn load(&self, magazine: Magazine) -> Result<(), Magazine> {
+        let (len, n) = (self.len(), magazine.len());
+        if len + n > self.capacity() {
+            return Err(magazine);
+        }
+        // SAFETY: `len + n <= CACHE`.
+        unsafe { magazine.unpack(self.slots().add(len)) };
+        self.move_end(n as isize);
+        Ok(())
+    }
+
+    /// Gives up the `n` oldest buffers, in magazines of at most `size`.
+    pub(super) fn spill(&self, n: usize, size: usize, mut visit: impl FnMut(Magazine)) {
         let len = self.len();
         let n = n.min(len);
-        let slots = self.slots();
-        let mut from = 0;
-        while from < n {
-            let k = size.min(n - from);
-            // SAFETY: the slots `from..from + k` are filled, and given up with the move below.
-            bundle(unsafe { magazine::pack(slots.add(from), k) });
-            from += k;
+        for from in (0..n).step_by(size) {
+            // SAFETY: these slots are filled, and given up with the move below.
+            visit(unsafe { Magazine::pack(self.slots().add(from), size.min(n - from)) });
         }
         // SAFETY: within the filled slots.
-        unsafe { std::ptr::copy(slots.add(n), slots, len - n) };
+        unsafe { std::ptr::copy(self.slots().add(n), self.slots(), len - n) };
         self.move_end(-(n as isize));
-    }
-
-    /// Puts a buffer that belongs to `home` into its outbox. `bundle` gets what had to make room or is `limit` long; `remote` is asked for the
-    /// lines of the home.
-    #[inline]
-    pub(super) fn park(
-        &self,
-        header: NonNull<Header>,
-        home: u16,
-        limit: usize,
-        remote: impl FnOnce() -> Option<NonNull<Remote>>,
-        mut bundle: impl FnMut(u16, NonNull<Header>),
-    ) {
-        let outbox = &self.outboxes[usize::from(home) % OUTBOXES];
-        if outbox.home() != home {
-            if let Some(other) = outbox.take() {
-                bundle(outbox.home(), other);
-            }
-            outbox.turn_to(home, remote());
-        }
-        let len = outbox.len();
-        // SAFETY: an outbox is emptied below before it holds more than `limit`, which is at most `BUNDLE`.
-        unsafe { outbox.add(header, len) };
-        outbox.set_len(len + 1);
-        if len + 1 >= limit
-            && let Some(complete) = outbox.take()
-        {
-            bundle(home, complete);
-        }
-    }
-
-    /// Empties the outboxes.
-    pub(super) fn unpark_all(&self, mut bundle: impl FnMut(u16, NonNull<Header>)) {
-        for outbox in &self.outboxes {
-            if let Some(waiting) = outbox.take() {
-                bundle(outbox.home(), waiting);
-            }
-        }
     }
 }

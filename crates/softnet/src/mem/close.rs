@@ -1,21 +1,25 @@
 //! The end of a pool. Packets may outlive the last handle; the memory goes when both are gone.
 //!
-//! A pool whose last handle is gone is put on a list. [`sweep`] first closes its homes, one after the other, for ever: a home is closed while its
-//! owner is not in it, so when all are closed, nobody is in a home, and from then on all frees come from outside, counted. Then
-//! *allocated = freed* says that no packet is out, hence that nobody will come any more, and *nobody is outside* that the last one who came has
-//! left. The order matters: who frees the last packet is counted as outside before the free is counted, so a sweep that sees the
-//! free and then nobody outside knows that this thread has left.
+//! A pool whose last handle is gone is put on a list. [`sweep`] first closes its thread caches,
+//! one after the other, for ever: one is closed while its owner is not in it, so when all are
+//! closed, nobody is in one, and from then on all frees are those of unregistered threads,
+//! counted. Then *allocated = freed* says that no packet is out, hence that nobody will come any
+//! more, and *nobody is inside* that the last one who came has left. The order matters: who frees
+//! the last packet is counted as inside before the free is counted, so a sweep that sees the free
+//! and then nobody inside knows that this thread has left.
 
 use std::ptr::NonNull;
+use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError, TryLockError};
 
 use super::Inner;
-use crate::sync::membarrier;
+use super::thread_cache::raid;
 
 /// A pool whose last handle is gone.
 struct Closed(NonNull<Inner>);
 
-// SAFETY: `Inner` is made for any thread, and whoever takes it out of the list is the only one to free it.
+// SAFETY: `Inner` is made for any thread, and whoever takes it out of the list is the only one to
+// free it.
 unsafe impl Send for Closed {}
 
 static CLOSING: Mutex<Vec<Closed>> = Mutex::new(Vec::new());
@@ -26,7 +30,9 @@ static CLOSING: Mutex<Vec<Closed>> = Mutex::new(Vec::new());
 /// `pool` was made by `Box::leak`, no handle is left, and this is called once.
 pub(super) unsafe fn close(pool: NonNull<Inner>) {
     // SAFETY: it is freed by a sweep only, which comes later.
-    unsafe { pool.as_ref() }.set_closed();
+    let shared = unsafe { pool.as_ref() };
+    shared.threads.close();
+    shared.closed.store(true, Ordering::Release);
     let mut closing = CLOSING.lock().unwrap_or_else(PoisonError::into_inner);
     closing.push(Closed(pool));
     sweep(&mut closing);
@@ -51,7 +57,8 @@ fn sweep(closing: &mut Vec<Closed>) {
         // SAFETY: a pool in this list is freed nowhere but here, under the list's lock.
         let complete = unsafe { closed.0.as_ref() }.is_complete();
         if complete {
-            // SAFETY: made by `Box::leak`; no handle, no packet and no thread refers to it (module text).
+            // SAFETY: made by `Box::leak`; no handle, no packet and no thread refers to it
+            // (module text).
             drop(unsafe { Box::from_raw(closed.0.as_ptr()) });
         }
         !complete
@@ -61,19 +68,14 @@ fn sweep(closing: &mut Vec<Closed>) {
 impl Inner {
     /// Whether a closed pool can be freed.
     fn is_complete(&self) -> bool {
-        let open = || self.homes.iter().filter(|home| !home.lock.is_closed());
-        let claims: Vec<_> = open().filter_map(|home| home.lock.claim()).collect();
-        if !claims.is_empty() {
-            if !membarrier::heavy() {
-                return false;
-            }
-            for claim in claims {
-                // SAFETY: the barrier succeeded after all the claims.
-                if let Some(guard) = unsafe { claim.enter() } {
-                    guard.close();
-                }
-            }
-        }
-        open().next().is_none() && self.in_use() == 0 && self.outside.is_empty()
+        let open = || {
+            self.threads
+                .iter()
+                .filter(|thread| !thread.lock.is_closed())
+        };
+        raid(open(), |guard| guard.close(), || false);
+        open().next().is_none()
+            && self.in_use() == 0
+            && self.unregistered.inside.load(Ordering::Acquire) == 0
     }
 }

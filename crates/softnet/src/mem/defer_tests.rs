@@ -15,7 +15,8 @@ fn conserved(pool: &Pool) {
     assert_eq!(s.free, s.cached + s.deferred + s.depot + s.unused, "{s:?}");
 }
 
-/// INV-BUF-3: a cache never holds more than its size, and a put at the limit leaves half; a bulk allocation gives as many distinct buffers as it says.
+/// INV-BUF-3: a cache never holds more than its size, and a put at the limit leaves half; a bulk
+/// allocation gives as many distinct buffers as it says.
 #[test]
 fn inv_buf_3_caches_are_bounded() {
     let pool = small(4096);
@@ -24,22 +25,22 @@ fn inv_buf_3_caches_are_bounded() {
         assert_eq!(many.iter().count(), n);
         while let Some(packet) = many.pop_front() {
             drop(packet);
-            assert!(pool.home_stats()[0].cached <= CACHE);
+            assert!(pool.thread_stats()[0].cached <= CACHE);
         }
         drop(list(&pool, n));
-        assert!(pool.home_stats()[0].cached <= CACHE);
+        assert!(pool.thread_stats()[0].cached <= CACHE);
     }
     let mut kept = list(&pool, 300);
     let mut rest = Vec::new();
-    while pool.home_stats()[0].cached > 0 {
+    while pool.thread_stats()[0].cached > 0 {
         rest.push(pool.alloc());
     }
     for _ in 0..CACHE {
         drop(kept.pop_front());
     }
-    assert_eq!(pool.home_stats()[0].cached, CACHE);
+    assert_eq!(pool.thread_stats()[0].cached, CACHE);
     drop(kept.pop_front());
-    assert_eq!(pool.home_stats()[0].cached, CACHE / 2 + 1);
+    assert_eq!(pool.thread_stats()[0].cached, CACHE / 2 + 1);
 }
 
 /// INV-BUF-4: an allocation that finds too few takes what there is and says so; nothing leaks.
@@ -61,12 +62,12 @@ fn inv_buf_4_a_short_bulk_allocation_leaks_nothing() {
 fn inv_buf_6_packets_go_home() {
     let pool = small(1024);
     let out = list(&pool, 64);
-    let before = pool.home_stats()[0];
+    let before = pool.thread_stats()[0];
     elsewhere(move || drop(out));
-    let parked = pool.home_stats()[0];
+    let parked = pool.thread_stats()[0];
     assert_eq!((parked.deferred, parked.cached), (64, before.cached));
-    pool.poll_home();
-    let after = pool.home_stats()[0];
+    pool.poll_remote_free();
+    let after = pool.thread_stats()[0];
     assert_eq!((after.deferred, after.drained - before.drained), (0, 64));
     conserved(&pool);
     // Back in the cache, they are what is allocated next, before the depot.
@@ -86,33 +87,34 @@ fn inv_buf_6_packets_go_home_to_any_number_of_pools() {
         elsewhere(move || drop(out));
     }
     for pool in &pools {
-        assert!(pool.home_stats()[0].deferred > 0);
-        pool.poll_home();
-        assert_eq!(pool.home_stats()[0].deferred, 0);
+        assert!(pool.thread_stats()[0].deferred > 0);
+        pool.poll_remote_free();
+        assert_eq!(pool.thread_stats()[0].deferred, 0);
         assert!(pool.prepare_sleep());
     }
-    pools.iter().for_each(Pool::poll_home);
+    pools.iter().for_each(Pool::poll_remote_free);
     for pool in &pools {
-        let home = super::thread::find_anywhere(pool.id).unwrap();
-        assert!(!home.sleeping.load(Ordering::Relaxed));
+        let thread = super::thread::register(pool.inner()).unwrap();
+        assert!(!thread.asleep.load(Ordering::Relaxed));
     }
 }
 
-/// The statistics say where freed packets went: home in bundles, past a full inbox to the depot, each bundle one exchange.
+/// The statistics say where freed packets went: home in bundles, past a full inbox to the depot,
+/// each bundle one exchange.
 #[test]
 fn statistics_count_what_went_home_and_the_depot_s_exchanges() {
     let pool = small(1024);
     let out = list(&pool, 64);
     let before = pool.stats();
     assert_eq!(
-        (before.depot_ops, before.sent_home),
+        (before.depot_ops, before.remote_freed),
         (2, 0),
         "64 buffers never used before, 32 at once"
     );
     elsewhere(move || drop(out));
     let sent = pool.stats();
-    assert_eq!((sent.sent_home, sent.depot_ops), (64, 2));
-    pool.poll_home();
+    assert_eq!((sent.remote_freed, sent.depot_ops), (64, 2));
+    pool.poll_remote_free();
     assert_eq!(pool.stats().depot_ops, 2);
     pool.set_defer_max(32);
     let out = list(&pool, 96);
@@ -121,7 +123,7 @@ fn statistics_count_what_went_home_and_the_depot_s_exchanges() {
     let after = pool.stats();
     assert_eq!(
         (
-            after.sent_home - before.sent_home,
+            after.remote_freed - before.remote_freed,
             after.bypassed - before.bypassed,
             after.depot_ops - before.depot_ops
         ),
@@ -130,7 +132,8 @@ fn statistics_count_what_went_home_and_the_depot_s_exchanges() {
     all_again(&pool);
 }
 
-/// A thread that allocates as much as it frees for others keeps that, up to half its cache; when it allocates no more, all goes home.
+/// A thread that allocates as much as it frees for others keeps that, up to half its cache; when
+/// it allocates no more, all goes home.
 #[test]
 fn balanced_threads_keep_what_they_free() {
     let pool = small(if cfg!(miri) { 1024 } else { 4096 });
@@ -143,7 +146,7 @@ fn balanced_threads_keep_what_they_free() {
             own.push(list(&theirs, 32));
             drop(packets);
         }
-        let home = theirs.home_stats()[0];
+        let home = theirs.thread_stats()[0];
         assert_eq!(
             (home.deferred, theirs.stats().bypassed),
             (theirs.inner().batch, 0),
@@ -152,7 +155,7 @@ fn balanced_threads_keep_what_they_free() {
         for packets in foreign {
             drop(packets);
         }
-        let cached = theirs.home_stats()[1].cached;
+        let cached = theirs.thread_stats()[1].cached;
         assert!(cached <= CACHE / 2, "{cached}");
         conserved(&theirs);
         drop(list(&theirs, 1));
@@ -160,7 +163,8 @@ fn balanced_threads_keep_what_they_free() {
     all_again(&pool);
 }
 
-/// INV-BUF-6, BUG-BUF-6: if the home's thread is gone, its packets are freed nevertheless, and what it held can be allocated.
+/// INV-BUF-6, BUG-BUF-6: if the home's thread is gone, its packets are freed nevertheless, and
+/// what it held can be allocated.
 #[test]
 fn inv_buf_6_nothing_stays_with_a_thread_that_exited() {
     let pool = small(256);
@@ -178,7 +182,8 @@ fn inv_buf_6_nothing_stays_with_a_thread_that_exited() {
     });
 }
 
-/// INV-BUF-5 and INV-BUF-9: the inbox never holds more than the limit, from any number of threads; what is too much goes to the depot.
+/// INV-BUF-5 and INV-BUF-9: the inbox never holds more than the limit, from any number of
+/// threads; what is too much goes to the depot.
 #[test]
 fn inv_buf_5_and_9_the_inbox_is_bounded() {
     let pool = small(4096);
@@ -191,7 +196,7 @@ fn inv_buf_5_and_9_the_inbox_is_bounded() {
             scope.spawn(move || {
                 for packet in packets {
                     drop(packet);
-                    assert!(pool.home_stats()[0].deferred <= 50);
+                    assert!(pool.thread_stats()[0].deferred <= 50);
                 }
             });
         }
@@ -204,7 +209,8 @@ fn inv_buf_5_and_9_the_inbox_is_bounded() {
     all_again(&pool);
 }
 
-/// INV-BUF-10: without deferral everything stays with the thread that frees it, and nobody is woken.
+/// INV-BUF-10: without deferral everything stays with the thread that frees it, and nobody is
+/// woken.
 #[test]
 fn inv_buf_10_deferral_can_be_turned_off() {
     let pool = small(1024);
@@ -216,7 +222,7 @@ fn inv_buf_10_deferral_can_be_turned_off() {
     let theirs = pool.clone();
     let thread = thread::spawn(move || {
         drop(packets);
-        let home = theirs.home_stats()[1];
+        let home = theirs.thread_stats()[1];
         sent.send((home.cached, home.outgoing)).unwrap();
         let _ = ended.recv();
     });
@@ -239,14 +245,15 @@ fn inv_buf_11_homes_are_valid() {
     let mine = pool.alloc().unwrap();
     let theirs = pool.clone();
     let other = elsewhere(move || theirs.alloc().unwrap());
-    let homes = pool.home_stats().len();
+    let homes = pool.thread_stats().len();
     assert_eq!(homes, 2);
     for packet in [&mine, &other] {
-        assert!(usize::from(packet.header().home) < homes);
+        assert!(usize::from(packet.header().owner) < homes);
     }
 }
 
-/// INV-BUF-5, BUG-BUF-10: a sleeping home is woken at half the bound, once, and again only after it slept again.
+/// INV-BUF-5, BUG-BUF-10: a sleeping home is woken at half the bound, once, and again only after
+/// it slept again.
 #[test]
 fn inv_buf_5_one_wake_up_a_sleep() {
     let pool = small(1024);
@@ -263,17 +270,17 @@ fn inv_buf_5_one_wake_up_a_sleep() {
     };
     free(31);
     assert_eq!(woken.load(Ordering::Relaxed), 0, "below half the bound");
-    pool.poll_home();
+    pool.poll_remote_free();
     free(300);
     assert_eq!((woken.load(Ordering::Relaxed), pool.stats().kicks), (1, 1));
     assert!(pool.stats().bypassed > 0);
-    pool.poll_home();
+    pool.poll_remote_free();
     // Awake: nobody is woken.
     let out = list(&pool, 64);
     elsewhere(move || drop(out));
     assert_eq!(woken.load(Ordering::Relaxed), 1);
     assert!(pool.prepare_sleep(), "the inbox was taken in before");
-    pool.poll_home();
+    pool.poll_remote_free();
     free(64);
     assert_eq!(woken.load(Ordering::Relaxed), 2);
 }
@@ -289,12 +296,13 @@ fn a_waker_may_allocate() {
     pool.prepare_sleep();
     elsewhere(move || drop(out));
     assert_eq!(pool.stats().kicks, 1);
-    pool.poll_home();
+    pool.poll_remote_free();
     // The waker holds a handle; it goes with the thread's home.
     pool.set_waker(|| {});
 }
 
-/// Nothing is stranded: a sleeping thread's cache, outboxes and inbox are taken before an allocation fails.
+/// Nothing is stranded: a sleeping thread's cache, outboxes and inbox are taken before an
+/// allocation fails.
 #[test]
 fn sleeping_homes_are_stolen_from() {
     let pool = small(512);
@@ -313,8 +321,8 @@ fn sleeping_homes_are_stolen_from() {
     // Freed here for the sleeper, who does not take them in.
     drop(is_ready.recv().unwrap());
     pool.prepare_sleep();
-    pool.poll_home();
-    let home = pool.home_stats()[1];
+    pool.poll_remote_free();
+    let home = pool.thread_stats()[1];
     assert!(
         home.cached > 0 && home.deferred > 0 && home.outgoing > 0,
         "{home:?}"
@@ -325,7 +333,8 @@ fn sleeping_homes_are_stolen_from() {
     sleeper.join().unwrap();
 }
 
-/// INV-BUF-7: a packet has no side effect that could be late: when the free returns, the pool counts it as free, wherever it is.
+/// INV-BUF-7: a packet has no side effect that could be late: when the free returns, the pool
+/// counts it as free, wherever it is.
 #[test]
 fn inv_buf_7_a_deferred_packet_counts_as_free_at_once() {
     let pool = small(64);
@@ -377,14 +386,19 @@ fn threads_without_a_home_may_allocate_and_free() {
 #[test]
 fn homes_are_reused() {
     let pool = small(256);
-    for _ in 0..if cfg!(miri) { 5 } else { 2 * home::HOMES } {
+    for _ in 0..if cfg!(miri) {
+        5
+    } else {
+        2 * thread_cache::THREADS
+    } {
         let pool = pool.clone();
         elsewhere(move || drop(list(&pool, 3)));
     }
-    assert_eq!(pool.home_stats().len(), 1);
+    assert_eq!(pool.thread_stats().len(), 1);
 }
 
-/// The last packet frees a pool without handles, whichever thread drops it; a waker with the last handle does not hang.
+/// The last packet frees a pool without handles, whichever thread drops it; a waker with the last
+/// handle does not hang.
 #[test]
 fn the_last_packet_frees_the_pool() {
     let freed = Arc::new(AtomicUsize::new(0));
@@ -434,7 +448,8 @@ fn leaks_are_named() {
     assert_eq!(pool.outstanding(), []);
 }
 
-/// Many more threads than CPUs, all with a home at the same time, each freeing what another allocated.
+/// Many more threads than CPUs, all with a home at the same time, each freeing what another
+/// allocated.
 #[test]
 fn two_hundred_and_forty_threads_share_a_pool() {
     let threads = if cfg!(miri) { 4 } else { 240 };
@@ -460,9 +475,10 @@ fn two_hundred_and_forty_threads_share_a_pool() {
             });
         }
     });
-    // What is still in the mail is freed here: in a home that a thread gave up, or, if none of them is that far yet, in one more.
+    // What is still in the mail is freed here: in a home that a thread gave up, or, if none of
+    // them is that far yet, in one more.
     drop(mail);
     assert_eq!(pool.stats().free, 8192);
-    let homes = pool.home_stats().len();
+    let homes = pool.thread_stats().len();
     assert!((threads..=threads + 1).contains(&homes), "{homes}");
 }

@@ -1,4 +1,5 @@
-//! The 64-byte header line of a packet: everything but the data. Written by the packet's owner only.
+//! The 64-byte header line of a packet: everything but the data. Written by the packet's owner
+//! only.
 
 use std::mem::offset_of;
 use std::ptr::NonNull;
@@ -14,13 +15,15 @@ pub(crate) struct Flags(u8);
 impl Flags {
     /// The frame continues in the segments of [`SharedInfo::frags`].
     pub(crate) const CHAINED: u8 = 1;
-    /// The transport checksum is to be computed from `csum_start` and stored at `csum_start + csum_offset`.
+    /// The transport checksum is to be computed from `csum_start` and stored at `csum_start +
+    /// csum_offset`.
     pub(crate) const NEEDS_CSUM: u8 = 2;
     /// The transport checksum was verified.
     pub(crate) const DATA_VALID: u8 = 4;
     /// `hash` holds the flow hash.
     pub(crate) const HASHED: u8 = 8;
-    /// The data is, or was, shared with other packets: [`SharedInfo::holders`] and [`SharedInfo::owner`] are valid.
+    /// The data is, or was, shared with other packets: [`SharedInfo::holders`] and
+    /// [`SharedInfo::origin`] are valid.
     pub(crate) const SHARED: u8 = 16;
     /// Bits that describe the buffer rather than the frame.
     const OF_BUFFER: u8 = Self::CHAINED | Self::SHARED;
@@ -40,7 +43,8 @@ impl Flags {
     }
 }
 
-/// One packet buffer's header. `buf` is its own buffer, except while the packet shares another one's data. All belongs to the packet's owner.
+/// One packet buffer's header. `buf` is its own buffer, except while the packet shares another
+/// one's data. All belongs to the packet's owner.
 #[repr(C, align(64))]
 pub(crate) struct Header {
     /// Next in whatever list holds the packet.
@@ -58,8 +62,8 @@ pub(crate) struct Header {
     pub(crate) off: u16,
     /// Bytes in this buffer. Invariant: `off + seg_len <= buffer size`, `off >= SHARED_INFO`.
     pub(crate) seg_len: u16,
-    /// The home (see [`pool`](crate::pool)) that allocated the packet.
-    pub(crate) home: u16,
+    /// Number of the thread cache that allocated the packet.
+    pub(crate) owner: u16,
     /// Number of the receive queue, plus 1; 0 if it was not recorded.
     pub(crate) queue: u16,
     /// Port of arrival.
@@ -76,45 +80,29 @@ const _: () = assert!(size_of::<Header>() == 64);
 // What `reset` relies on.
 const _: () = assert!(offset_of!(Header, buf) == 8 && offset_of!(Header, tstamp) == 16);
 const _: () = assert!(offset_of!(Header, off) == 40 && offset_of!(Header, seg_len) == 42);
-const _: () = assert!(offset_of!(Header, home) == 44 && offset_of!(Header, queue) == 46);
+const _: () = assert!(offset_of!(Header, owner) == 44 && offset_of!(Header, queue) == 46);
 
 impl Header {
-    /// A header line for the buffer at `buf`.
+    /// Whether it is more than its own buffer: chained, or sharing data.
     #[inline(always)]
-    pub(crate) fn new(buf: NonNull<u8>) -> Header {
-        Header {
-            next: None,
-            buf,
-            tstamp: 0,
-            total_len: 0,
-            hash: 0,
-            mark: 0,
-            priority: 0,
-            off: 0,
-            seg_len: 0,
-            home: 0,
-            queue: 0,
-            port: 0,
-            csum_start: 0,
-            csum_offset: 0,
-            gso: RawGso::default(),
-            flags: Flags::default(),
-            deferred: 0,
-        }
+    pub(crate) fn has_parts(&self) -> bool {
+        self.flags.any(Flags::CHAINED | Flags::SHARED)
     }
 
-    /// Makes the line that of a fresh, empty packet (INV-BUF-2: nothing of the last user is left), followed by `next`. Written as whole words:
-    /// field by field it takes half as many stores again.
+    /// Makes the line that of a fresh, empty packet (INV-BUF-2: nothing of the last user is
+    /// left), followed by `next`. Written as whole words: field by field it takes half as many
+    /// stores again.
     ///
     /// # Safety
     /// The caller owns the header, whose `buf` is valid.
     #[inline(always)]
-    pub(crate) unsafe fn reset(header: NonNull<Header>, home: u16, next: Option<NonNull<Header>>) {
+    pub(crate) unsafe fn reset(header: NonNull<Header>, owner: u16, next: Option<NonNull<Header>>) {
         const EMPTY: u16 = (super::SHARED_INFO + super::HEADROOM) as u16;
-        // `off`, `seg_len`, `home`, `queue`.
-        let [off, home] = [EMPTY.to_ne_bytes(), home.to_ne_bytes()];
-        let place = u64::from_ne_bytes([off[0], off[1], 0, 0, home[0], home[1], 0, 0]);
-        // SAFETY: by the caller's promise. The words cover all fields behind `buf` (asserted below), for which all bits zero is the value of `new`.
+        // `off`, `seg_len`, `owner`, `queue`.
+        let [off, owner] = [EMPTY.to_ne_bytes(), owner.to_ne_bytes()];
+        let place = u64::from_ne_bytes([off[0], off[1], 0, 0, owner[0], owner[1], 0, 0]);
+        // SAFETY: by the caller's promise. The words cover all fields behind `buf` (asserted
+        // below), for which all bits may be zero.
         unsafe {
             (*header.as_ptr()).next = next;
             let words = header.as_ptr().cast::<u64>();
@@ -143,8 +131,8 @@ impl Header {
     }
 }
 
-/// The first 64 bytes of a buffer: what only a chained or shared packet needs, so that the header line stays one line.
-/// Valid only while the header's flags say so.
+/// The first 64 bytes of a buffer: what only a chained or shared packet needs, so that the header
+/// line stays one line. Valid only while the header's flags say so.
 #[repr(C, align(64))]
 pub(crate) struct SharedInfo {
     /// First chained segment.
@@ -152,7 +140,7 @@ pub(crate) struct SharedInfo {
     /// Last chained segment.
     pub(crate) last_frag: Option<NonNull<Header>>,
     /// The header whose buffer this is.
-    pub(crate) owner: Option<NonNull<Header>>,
+    pub(crate) origin: Option<NonNull<Header>>,
     /// Packets that use the data.
     pub(crate) holders: AtomicU32,
 }
@@ -163,12 +151,21 @@ const _: () = assert!(size_of::<SharedInfo>() == super::SHARED_INFO);
 mod tests {
     use super::*;
 
+    fn fresh(buf: NonNull<u8>) -> Header {
+        let mut line = std::mem::MaybeUninit::<Header>::zeroed();
+        // SAFETY: as in `Arena::first_use`.
+        unsafe {
+            (&raw mut (*line.as_mut_ptr()).buf).write(buf);
+            line.assume_init()
+        }
+    }
+
     /// INV-BUF-2: whatever was in the line, after a reset it is that of a fresh packet.
     #[test]
     fn inv_buf_2_a_reset_leaves_nothing() {
         let mut buffer = [0_u8; 512];
         let buf = NonNull::from(&mut buffer).cast();
-        let mut other = Header::new(buf);
+        let mut other = fresh(buf);
         let next = Some(NonNull::from(&mut other));
         let mut line = Header {
             next,
@@ -179,20 +176,20 @@ mod tests {
             priority: 5,
             off: 6,
             seg_len: 7,
-            home: 8,
+            owner: 8,
             queue: 9,
             port: 10,
             csum_start: 11,
             csum_offset: 12,
             flags: Flags(0xff),
-            ..Header::new(buf)
+            ..fresh(buf)
         };
         for next in [next, None] {
             // SAFETY: our own line.
             unsafe { Header::reset(NonNull::from(&mut line), 0x1234, next) };
             assert_eq!((line.next, line.buf), (next, buf));
             assert_eq!((line.off, line.seg_len, line.total_len), (256, 0, 0));
-            assert_eq!((line.home, line.queue, line.port), (0x1234, 0, 0));
+            assert_eq!((line.owner, line.queue, line.port), (0x1234, 0, 0));
             assert_eq!((line.tstamp, line.hash), (0, 0));
             assert_eq!((line.mark, line.priority), (0, 0));
             assert_eq!((line.csum_start, line.csum_offset), (0, 0));

@@ -1,11 +1,13 @@
-//! A FIFO of packets, linked through their header lines: push, pop, append and split without allocation.
+//! A FIFO of packets, linked through their header lines: push, pop, append and split without
+//! allocation.
 
 use std::fmt;
 use std::ptr::NonNull;
 
 use super::{Header, Packet};
 
-/// An owned list of packets with its packet and byte counts. Dropping it frees the packets in bulk.
+/// An owned list of packets with its packet and byte counts. Dropping it frees the packets in
+/// bulk.
 #[derive(Default)]
 pub struct PacketList {
     head: Option<NonNull<Header>>,
@@ -52,19 +54,20 @@ impl PacketList {
     }
 
     /// Adds a packet at the end.
+    #[inline]
     pub fn push_back(&mut self, packet: Packet) {
-        self.bytes += packet.len() as u64;
-        self.len += 1;
-        let mut raw = packet.into_raw();
-        // SAFETY: the list owns `raw` (just taken over) and `tail` (one of its packets).
+        let bytes = packet.len() as u64;
+        let raw = packet.into_raw();
+        // SAFETY: the list owns `raw`, just taken over: a chain of one.
         unsafe {
-            raw.as_mut().next = None;
-            match self.tail {
-                Some(mut tail) if self.head.is_some() => tail.as_mut().next = Some(raw),
-                _ => self.head = Some(raw),
-            }
+            (*raw.as_ptr()).next = None;
+            self.append_chain(Chain {
+                head: raw,
+                tail: raw,
+                len: 1,
+                bytes,
+            });
         }
-        self.tail = Some(raw);
     }
 
     /// Puts a packet back at the front.
@@ -83,7 +86,8 @@ impl PacketList {
     /// Takes the first packet.
     pub fn pop_front(&mut self) -> Option<Packet> {
         let raw = self.head?;
-        // SAFETY: the list owns the packet; it is unlinked here, so the handle made is the only one.
+        // SAFETY: the list owns the packet; it is unlinked here, so the handle made is the only
+        // one.
         let packet = unsafe {
             self.head = raw.as_ref().next;
             Packet::from_raw(raw)
@@ -98,16 +102,8 @@ impl PacketList {
         self.iter().next()
     }
 
-    /// Calls `change` for the first packet, if there is one, and returns what it returned. (A reference into the list would let its holder put
-    /// another packet in the place of the linked one.)
-    pub fn change_front<T>(&mut self, change: impl FnOnce(&mut Packet) -> T) -> Option<T> {
-        let mut first = self.pop_front()?;
-        let result = change(&mut first);
-        self.push_front(first);
-        Some(result)
-    }
-
-    /// Calls `change` for every packet, first to last. If it panics, the packets not yet reached stay in the list.
+    /// Calls `change` for every packet, first to last. If it panics, the packets not yet reached
+    /// stay in the list.
     pub fn for_each_mut(&mut self, mut change: impl FnMut(&mut Packet)) {
         let mut done = PacketList::new();
         while let Some(mut packet) = self.pop_front() {
@@ -117,20 +113,13 @@ impl PacketList {
         *self = done;
     }
 
-    /// Moves all packets of `other` to the end of this list, in order; one step, whatever the length.
+    /// Moves all packets of `other` to the end of this list, in order; one step, whatever the
+    /// length.
     pub fn append(&mut self, other: &mut PacketList) {
-        if other.is_empty() {
-            return;
+        if let Some(chain) = other.take_chain() {
+            // SAFETY: the other list owned the chain and gave it up.
+            unsafe { self.append_chain(chain) };
         }
-        match self.tail {
-            // SAFETY: `tail` is this list's own last packet.
-            Some(mut tail) if self.head.is_some() => unsafe { tail.as_mut().next = other.head },
-            _ => self.head = other.head,
-        }
-        self.tail = other.tail;
-        self.len += other.len;
-        self.bytes += other.bytes;
-        *other = PacketList::new_forgetting(other);
     }
 
     /// Moves the first `n` packets (or all) to the end of `to`.
@@ -142,12 +131,14 @@ impl PacketList {
         }
     }
 
-    /// Moves packets from the front to the end of `to` until they stand for `n` wire packets or more, or all. Returns for how many they stand.
+    /// Moves packets from the front to the end of `to` until they stand for `n` wire packets or
+    /// more, or all. Returns for how many they stand.
     pub fn split_wire_packets(&mut self, n: usize, to: &mut PacketList) -> usize {
         self.split(n as u64, to, Packet::wire_packets) as usize
     }
 
-    /// Moves packets from the front to the end of `to` until they cost `budget` or more, or all. Returns what they cost.
+    /// Moves packets from the front to the end of `to` until they cost `budget` or more, or all.
+    /// Returns what they cost.
     fn split(&mut self, budget: u64, to: &mut PacketList, cost: impl Fn(&Packet) -> u64) -> u64 {
         let (mut front, mut spent) = (PacketList::new(), 0);
         for packet in self.iter() {
@@ -181,74 +172,59 @@ impl PacketList {
         std::mem::take(self)
     }
 
-    /// An empty list, with the content of `old` (which has been moved elsewhere) forgotten instead of freed.
-    fn new_forgetting(old: &mut PacketList) -> PacketList {
-        old.head = None;
-        PacketList::new()
+    /// Reverses the order.
+    #[inline(never)]
+    pub(super) fn reverse(&mut self) {
+        let mut reversed = PacketList::new();
+        while let Some(packet) = self.pop_front() {
+            reversed.push_front(packet);
+        }
+        *self = reversed;
     }
 
-    /// Gives up ownership: first, last, packets, bytes.
-    pub(crate) fn into_raw(mut self) -> Option<RawList> {
+    /// Gives up ownership of the packets.
+    #[inline]
+    pub(super) fn take_chain(&mut self) -> Option<Chain> {
         let head = self.head.take()?;
-        let tail = self.tail.expect("a list with a head has a tail");
-        Some(RawList {
+        let chain = Chain {
             head,
-            tail,
+            // Always `Some`; a default costs less than a branch.
+            tail: self.tail.unwrap_or(head),
             len: self.len,
             bytes: self.bytes,
-        })
+        };
+        (self.len, self.bytes) = (0, 0);
+        Some(chain)
     }
 
-    /// Adds fresh, empty packets at the end.
+    /// Takes over packets, at the end.
     ///
     /// # Safety
-    /// `len` packets without data, that nothing else refers to, are linked by `next` from `head` to `tail`, whose `next` is `None`.
+    /// Nothing else refers to the packets. They are linked from `head` to `tail`, whose `next` is
+    /// `None`; the counts are right.
     #[inline]
-    pub(crate) unsafe fn append_empty(
-        &mut self,
-        head: NonNull<Header>,
-        tail: NonNull<Header>,
-        len: usize,
-    ) {
+    pub(super) unsafe fn append_chain(&mut self, chain: Chain) {
         match self.tail {
             // SAFETY: `tail` is this list's own last packet.
-            Some(mut last) if self.head.is_some() => unsafe { last.as_mut().next = Some(head) },
-            _ => self.head = Some(head),
+            Some(mut last) if self.head.is_some() => unsafe {
+                last.as_mut().next = Some(chain.head);
+            },
+            _ => self.head = Some(chain.head),
         }
-        self.tail = Some(tail);
-        self.len += len;
-    }
-
-    /// Gives up ownership of the packets, linked by `next` from the one returned on.
-    #[inline]
-    pub(crate) fn take_head(&mut self) -> Option<NonNull<Header>> {
-        self.len = 0;
-        self.bytes = 0;
-        self.head.take()
-    }
-
-    /// Takes ownership of linked packets.
-    ///
-    /// # Safety
-    /// `raw` describes packets that nothing else refers to, linked by `next` from `head` to `tail`, whose `next` is `None`;
-    /// the counts are right.
-    pub(crate) unsafe fn from_raw(raw: RawList) -> PacketList {
-        PacketList {
-            head: Some(raw.head),
-            tail: Some(raw.tail),
-            len: raw.len,
-            bytes: raw.bytes,
-        }
+        self.tail = Some(chain.tail);
+        self.len += chain.len;
+        self.bytes += chain.bytes;
     }
 }
 
-/// A list taken apart; see [`PacketList::into_raw`].
+/// Packets linked by `next` that are in no list. Whoever has the chain owns them.
 #[derive(Clone, Copy)]
-pub(crate) struct RawList {
-    pub(crate) head: NonNull<Header>,
-    pub(crate) tail: NonNull<Header>,
-    pub(crate) len: usize,
-    pub(crate) bytes: u64,
+pub(super) struct Chain {
+    pub(super) head: NonNull<Header>,
+    pub(super) tail: NonNull<Header>,
+    pub(super) len: usize,
+    /// Sum of the packets' lengths.
+    pub(super) bytes: u64,
 }
 
 impl Drop for PacketList {
@@ -313,7 +289,8 @@ impl IntoIterator for PacketList {
 /// Borrowing iterator; see [`PacketList::iter`].
 #[derive(Debug)]
 pub struct Iter<'a> {
-    /// The link that leads to the next packet: the list's `head`, or the `next` field of the packet before.
+    /// The link that leads to the next packet: the list's `head`, or the `next` field of the
+    /// packet before.
     link: &'a Option<NonNull<Header>>,
 }
 
@@ -321,8 +298,9 @@ impl<'a> Iterator for Iter<'a> {
     type Item = &'a Packet;
     fn next(&mut self) -> Option<&'a Packet> {
         let raw = (*self.link)?;
-        // SAFETY: the list, borrowed for 'a, owns the packet behind the link, so that nothing changes it meanwhile.
-        // `Packet` is a transparent wrapper of `NonNull<Header>`, and so is an `Option` of it that is `Some`.
+        // SAFETY: the list, borrowed for 'a, owns the packet behind the link, so that nothing
+        // changes it meanwhile. `Packet` is a transparent wrapper of `NonNull<Header>`, and so is
+        // an `Option` of it that is `Some`.
         unsafe {
             let packet = &*std::ptr::from_ref(self.link).cast::<Packet>();
             self.link = &(*raw.as_ptr()).next;

@@ -1,5 +1,6 @@
-//! Metadata of a packet: what a stage notes for a later one. Offload terms are those of the virtio-net header
-//! (virtio 1.2, 5.1.6): a checksum still to be filled in, a large frame still to be cut.
+//! Metadata of a packet: what a stage notes for a later one. Offload terms are those of the
+//! virtio-net header (virtio 1.2, 5.1.6): a checksum still to be filled in, a large frame still
+//! to be cut.
 
 use super::{Flags, Packet};
 use crate::time::Time;
@@ -41,8 +42,8 @@ impl Packet {
         })
     }
 
-    /// Marks the frame as a large one, or as none. The caller has checked the fields against the frame
-    /// (see [`Packet::apply`]).
+    /// Marks the frame as a large one, or as none. The caller has checked the fields against the
+    /// frame (see [`Packet::apply`]).
     pub fn set_gso(&mut self, gso: Option<Gso>) {
         self.header_mut().gso = gso.map_or_else(RawGso::default, |g| RawGso {
             size: g.size,
@@ -70,14 +71,15 @@ impl Packet {
     #[inline]
     pub fn memory(&self) -> u64 {
         let own = super::buffer_size(self.0) as u64;
-        if self.header().flags.any(Flags::CHAINED | Flags::SHARED) {
+        if self.header().has_parts() {
             own + self.other_memory()
         } else {
             own
         }
     }
 
-    /// Wire packets this frame stands for: 1, or the number of segments of a large frame. All packet counters count these.
+    /// Wire packets this frame stands for: 1, or the number of segments of a large frame. All
+    /// packet counters count these.
     pub fn wire_packets(&self) -> u64 {
         let raw = &self.header().gso;
         if raw.kind == 0 {
@@ -87,8 +89,9 @@ impl Packet {
         }
     }
 
-    /// Bytes this frame takes on the wire, without preamble and FCS: its length plus the repeated headers of a large
-    /// frame (`qdisc_pkt_len_init`). Queueing disciplines count and shape these.
+    /// Bytes this frame takes on the wire, without preamble and FCS: its length plus the repeated
+    /// headers of a large frame (`qdisc_pkt_len_init`). Queueing disciplines count and shape
+    /// these.
     #[inline]
     pub fn wire_len(&self) -> u64 {
         let h = self.header();
@@ -180,7 +183,8 @@ impl Packet {
         h.flags.set(Flags::HASHED);
     }
 
-    /// `skb->priority`: the low 4 bits choose a pfifo_fast band; a value `major:minor` names a class.
+    /// `skb->priority`: the low 4 bits choose a pfifo_fast band; a value `major:minor` names a
+    /// class.
     pub fn priority(&self) -> u32 {
         self.header().priority
     }

@@ -1,13 +1,13 @@
 //! Packets as owned values: one header line of 64 bytes and, apart from it, the data.
 //!
-//! A packet is `Send`, may be dropped on any thread, and then goes back to its pool. A frame longer
-//! than one buffer is a chain of segments.
+//! A packet is `Send`, may be dropped on any thread, and then goes back to its pool. A frame
+//! longer than one buffer is a chain of segments.
 //!
-//! Data may be shared ([`Packet::share`]): several packets, each with metadata of its own, use the
-//! same bytes. A shared packet is read-only: it has no headroom, no tailroom, and
-//! [`data_mut`](Packet::data_mut) panics; [`make_unique`](Packet::make_unique) copies it first. The
-//! last packet that uses the data may change it again. A packet that was never shared pays a look at
-//! a flag in its header line.
+//! Data may be shared ([`Packet::share`]): several packets, each with metadata of its own, use
+//! the same bytes. A shared packet is read-only: it has no headroom, no tailroom, and
+//! [`data_mut`](Packet::data_mut) panics; [`make_unique`](Packet::make_unique) copies it first.
+//! The last packet that uses the data may change it again. A packet that was never shared pays a
+//! look at a flag in its header line.
 //!
 //! Layout of a buffer: `[64 bytes: chain link and share count | headroom | data … | tailroom]`.
 
@@ -27,11 +27,13 @@ pub const HEADROOM: usize = 192;
 #[repr(transparent)]
 pub struct Packet(pub(super) NonNull<Header>);
 
-// SAFETY: a `Packet` is the only handle to its header line, buffer and chain (the pool gives each out once, and no
-// method lets a second handle escape), so moving it moves all access with it. Hand-over between threads happens
-// through channels, lists or locks that order memory themselves.
+// SAFETY: a `Packet` is the only handle to its header line, buffer and chain (the pool gives each
+// out once, and no method lets a second handle escape), so moving it moves all access with it.
+// Hand-over between threads happens through channels, lists or locks that order memory
+// themselves.
 unsafe impl Send for Packet {}
-// SAFETY: `&Packet` only gives shared reads of plain fields and bytes; every mutation needs `&mut`.
+// SAFETY: `&Packet` only gives shared reads of plain fields and bytes; every mutation needs
+// `&mut`.
 unsafe impl Sync for Packet {}
 
 impl Packet {
@@ -55,7 +57,8 @@ impl Packet {
     }
 
     pub(crate) fn header(&self) -> &Header {
-        // SAFETY: the handle is the only owner, and header lines live as long as a packet of their pool does.
+        // SAFETY: the handle is the only owner, and header lines live as long as a packet of
+        // their pool does.
         unsafe { self.0.as_ref() }
     }
 
@@ -65,8 +68,8 @@ impl Packet {
     }
 
     fn shared_info(&self) -> &SharedInfo {
-        // SAFETY: `buf` points at the buffer's first 64 bytes, which are reserved for this structure, aligned to 64
-        // and zero-initialised by the arena (all fields may be zero).
+        // SAFETY: `buf` points at the buffer's first 64 bytes, which are reserved for this
+        // structure, aligned to 64 and zero-initialised by the arena (all fields may be zero).
         unsafe { self.header().buf.cast::<SharedInfo>().as_ref() }
     }
 
@@ -85,12 +88,13 @@ impl Packet {
         self.len() == 0
     }
 
-    /// The bytes of the first segment (all of the frame unless it [`is_chained`](Packet::is_chained)).
+    /// The bytes of the first segment (all of the frame unless it
+    /// [`is_chained`](Packet::is_chained)).
     #[inline]
     pub fn data(&self) -> &[u8] {
         let h = self.header();
-        // SAFETY: `off + seg_len <= capacity` is kept by every method that changes them; the arena zero-initialised
-        // the bytes, so they may be read; the packet owns the buffer.
+        // SAFETY: `off + seg_len <= capacity` is kept by every method that changes them; the
+        // arena zero-initialised the bytes, so they may be read; the packet owns the buffer.
         unsafe {
             std::slice::from_raw_parts(h.buf.as_ptr().add(h.off as usize), h.seg_len as usize)
         }
@@ -107,31 +111,35 @@ impl Packet {
             "the data of a shared packet cannot be changed"
         );
         let h = self.header_mut();
-        // SAFETY: as in `data`; `&mut self` makes the slice exclusive, as no other packet uses the data.
+        // SAFETY: as in `data`; `&mut self` makes the slice exclusive, as no other packet uses
+        // the data.
         unsafe {
             std::slice::from_raw_parts_mut(h.buf.as_ptr().add(h.off as usize), h.seg_len as usize)
         }
     }
 
-    /// Whether other packets use the same data. Once false, it stays so until the next [`share`](Packet::share).
+    /// Whether other packets use the same data. Once false, it stays so until the next
+    /// [`share`](Packet::share).
     #[inline]
     pub fn is_shared(&self) -> bool {
-        // Acquire: pairs with the Release of another holder that lets go, whose reads are then over.
+        // Acquire: pairs with the Release of another holder that lets go, whose reads are then
+        // over.
         self.header().flags.has(Flags::SHARED)
             && self.shared_info().holders.load(Ordering::Acquire) > 1
     }
 
-    /// Another packet with the same data and metadata of its own, starting as a copy of this one's. It takes a buffer of `pool` for its
-    /// header, the rest of which is unused. `None` if the pool has none left.
+    /// Another packet with the same data and metadata of its own, starting as a copy of this
+    /// one's. It takes a buffer of `pool` for its header, the rest of which is unused. `None` if
+    /// the pool has none left.
     pub fn share(&mut self, pool: &Pool) -> Option<Packet> {
         let mut other = pool.alloc().ok()?;
         if self.header().flags.has(Flags::SHARED) {
             // Relaxed: the count cannot fall to zero while we hold.
             self.shared_info().holders.fetch_add(1, Ordering::Relaxed);
         } else {
-            let owner = self.0;
+            let origin = self.0;
             let info = self.shared_info_mut();
-            info.owner = Some(owner);
+            info.origin = Some(origin);
             info.holders = AtomicU32::new(2);
             self.header_mut().flags.set(Flags::SHARED);
         }
@@ -145,8 +153,8 @@ impl Packet {
         Some(other)
     }
 
-    /// Makes the packet one that may be changed: copies it, in buffers of `pool`, if its data [`is_shared`](Packet::is_shared).
-    /// False, and nothing changed, if the pool has none left.
+    /// Makes the packet one that may be changed: copies it, in buffers of `pool`, if its data
+    /// [`is_shared`](Packet::is_shared). False, and nothing changed, if the pool has none left.
     #[must_use = "if false, the packet is still shared"]
     pub fn make_unique(&mut self, pool: &Pool) -> bool {
         if self.is_shared() {
@@ -167,7 +175,7 @@ impl Packet {
         } else if self.is_shared() {
             h.off as usize + h.seg_len as usize
         } else {
-            buffer_size(self.shared_info().owner.unwrap_or(self.0))
+            buffer_size(self.shared_info().origin.unwrap_or(self.0))
         }
     }
 
@@ -181,13 +189,15 @@ impl Packet {
         self.header().off as usize - SHARED_INFO
     }
 
-    /// The free bytes behind the first segment's data, for a driver to receive into; make them part of the packet
-    /// with [`extend`](Packet::extend). They hold leftovers of earlier packets.
+    /// The free bytes behind the first segment's data, for a driver to receive into; make them
+    /// part of the packet with [`extend`](Packet::extend). They hold leftovers of earlier
+    /// packets.
     pub fn tailroom_mut(&mut self) -> &mut [u8] {
         let capacity = self.capacity();
         let h = self.header_mut();
         let end = h.off as usize + h.seg_len as usize;
-        // SAFETY: `end <= capacity` (invariant of `off` and `seg_len`); initialised and owned as in `data`.
+        // SAFETY: `end <= capacity` (invariant of `off` and `seg_len`); initialised and owned as
+        // in `data`.
         unsafe { std::slice::from_raw_parts_mut(h.buf.as_ptr().add(end), capacity - end) }
     }
 
@@ -205,7 +215,8 @@ impl Packet {
         h.total_len += n as u32;
     }
 
-    /// Appends a copy of `bytes` to the first segment. False, and nothing changed, if the tailroom is too short.
+    /// Appends a copy of `bytes` to the first segment. False, and nothing changed, if the
+    /// tailroom is too short.
     pub fn append(&mut self, bytes: &[u8]) -> bool {
         let tail = self.tailroom_mut();
         if tail.len() < bytes.len() {
@@ -259,9 +270,9 @@ impl Packet {
     pub(crate) fn other_memory(&self) -> u64 {
         let mut bytes = 0;
         if self.header().flags.has(Flags::SHARED)
-            && let Some(owner) = self.shared_info().owner.filter(|&owner| owner != self.0)
+            && let Some(origin) = self.shared_info().origin.filter(|&origin| origin != self.0)
         {
-            bytes += buffer_size(owner) as u64;
+            bytes += buffer_size(origin) as u64;
         }
         let mut next = self
             .is_chained()
@@ -356,8 +367,8 @@ impl<'a> Iterator for Segments<'a> {
             return Some(first.data());
         }
         let raw = self.next?;
-        // SAFETY: the segment belongs to the packet borrowed for 'a, so it lives and is not changed that long; its
-        // `off` and `seg_len` keep the invariant of `Packet::data`.
+        // SAFETY: the segment belongs to the packet borrowed for 'a, so it lives and is not
+        // changed that long; its `off` and `seg_len` keep the invariant of `Packet::data`.
         unsafe {
             let h = &*raw.as_ptr();
             self.next = h.next;

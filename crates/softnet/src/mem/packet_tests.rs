@@ -70,11 +70,6 @@ fn chains_read_copy_and_free_as_one() {
     assert_eq!((packet.len(), packet.wire_packets()), (1500, 15));
     assert_eq!(packet.wire_len(), 1500 + 14 * 42);
     assert_eq!(content(&packet), data);
-    let mut window = [0; 300];
-    assert!(packet.copy_out(200, &mut window));
-    assert_eq!(window, data[200..500]);
-    assert!(!packet.copy_out(1400, &mut window), "beyond the end");
-
     let copy = packet.copy(&pool).unwrap();
     drop(packet);
     assert_eq!(
@@ -149,11 +144,9 @@ fn lists_keep_order_and_counts() {
     let first = front.pop_front().unwrap();
     more.push_front(first);
     more.for_each_mut(|p| p.set_mark(p.mark() + 10));
-    assert_eq!(more.change_front(|p| p.set_mark(99)), Some(()));
-    assert_eq!(marks(&more), [99, 13, 14, 15, 16]);
     assert_eq!(
         more.into_iter().map(|p| p.mark()).collect::<Vec<_>>(),
-        [99, 13, 14, 15, 16]
+        [10, 13, 14, 15, 16]
     );
     drop(front);
     assert_eq!(pool.stats().free, 16);

@@ -1,18 +1,67 @@
-//! The handle to a pool, and how one is made.
+//! The handle to a pool, how one is made, and what its handles, packets and threads share.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use super::arena::Arena;
+use super::arena::{Arena, Memory};
+use super::cache::CACHE;
+use super::magazine::{Depot, MAGAZINE};
+use super::stats::Unregistered;
+use super::thread_cache::ThreadCaches;
+use super::tracking::Tracking;
+use super::{HEADROOM, SHARED_INFO, close};
 use crate::sync::membarrier;
 
-#[cfg(debug_assertions)]
-use super::places::Outstanding;
-use super::{HomeStats, Inner, Memory, PoolConfig, PoolError, PoolStats, close};
+/// What a pool is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolConfig {
+    /// Number of buffers.
+    pub buffers: usize,
+    /// Bytes of a buffer, including 256 for headroom and bookkeeping; a multiple of 64, at most
+    /// 65,536.
+    pub buffer_size: usize,
+}
 
-/// A handle to a pool of packet buffers; clones share it. Any thread may use it, at any time, except in a signal handler: it may have interrupted the thread inside
-/// the pool.
+impl Default for PoolConfig {
+    /// 65,536 buffers of 2 KiB: an Ethernet frame of 1,792 bytes fits in one.
+    fn default() -> Self {
+        PoolConfig {
+            buffers: 65_536,
+            buffer_size: 2048,
+        }
+    }
+}
+
+/// Why a pool could not be made.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum PoolError {
+    /// `buffer_size` is out of range.
+    #[error("buffer size {0} is not a multiple of 64 between 512 and 65536")]
+    BufferSize(usize),
+    /// `buffers` is out of range.
+    #[error("a pool needs between 1 and 16777216 buffers, not {0}")]
+    Buffers(usize),
+    /// The system has not that much memory.
+    #[error("no memory for {0} bytes of packet buffers; ask for fewer buffers")]
+    Memory(usize),
+    /// The memory given is too small or not aligned to 64 bytes.
+    #[error("a memory area of {given} bytes does not hold {needed} bytes aligned to 64")]
+    Area {
+        /// Bytes given.
+        given: usize,
+        /// Bytes needed.
+        needed: usize,
+    },
+}
+
+/// The pool had no buffer left. Counted in [`PoolStats::exhausted`](super::PoolStats::exhausted).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the packet pool is exhausted")]
+pub struct Exhausted;
+
+/// A handle to a pool of packet buffers; clones share it. Any thread may use it, at any time,
+/// except in a signal handler: it may have interrupted the thread inside the pool.
 #[derive(Clone, Debug)]
 pub struct Pool {
     pub(super) inner: Arc<Handle>,
@@ -20,11 +69,12 @@ pub struct Pool {
     pub(super) id: u64,
 }
 
-/// Pointer to the pool's shared part; whoever drops the last [`Pool`] closes it.
+/// Pointer to the pool's shared part; who drops the last [`Pool`] closes it.
 #[derive(Debug)]
 pub(super) struct Handle(pub(super) NonNull<Inner>);
 
-// SAFETY: `Inner` is shared state made for any thread (atomics, locks); the pointer stays valid as long as a handle exists.
+// SAFETY: `Inner` is shared state made for any thread (atomics, locks); the pointer stays valid
+// as long as a handle exists.
 unsafe impl Send for Handle {}
 // SAFETY: as above.
 unsafe impl Sync for Handle {}
@@ -60,14 +110,11 @@ impl Pool {
         membarrier::available();
         let arena = Arena::new(config, memory)?;
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        let inner = Box::new(Inner::new(arena, id));
-        let inner = NonNull::from(Box::leak(inner));
+        let inner = NonNull::from(Box::leak(Box::new(Inner::new(arena, id))));
         // SAFETY: just made, not shared yet.
         unsafe { inner.as_ref().arena.adopt(inner, id) };
-        Ok(Pool {
-            inner: Arc::new(Handle(inner)),
-            id,
-        })
+        let inner = Arc::new(Handle(inner));
+        Ok(Pool { inner, id })
     }
 
     pub(super) fn inner(&self) -> &Inner {
@@ -82,7 +129,7 @@ impl Pool {
 
     /// Data bytes that a fresh packet of this pool holds.
     pub fn payload_size(&self) -> usize {
-        self.inner().arena.usable() - crate::mem::SHARED_INFO - crate::mem::HEADROOM
+        self.inner().arena.usable() - SHARED_INFO - HEADROOM
     }
 
     /// Bytes of all buffers.
@@ -90,21 +137,63 @@ impl Pool {
         let arena = &self.inner().arena;
         arena.len() as u64 * arena.usable() as u64
     }
+}
 
-    /// The pool's numbers. Disturbs nobody, but reads a line of every thread.
-    pub fn stats(&self) -> PoolStats {
-        self.inner().stats()
+/// What the header slabs point to. Alive as long as a handle or a packet exists or a thread is in
+/// a cache of it or counted as unregistered (see `close.rs`).
+pub(super) struct Inner {
+    pub(super) arena: Arena,
+    /// Never used for another pool.
+    pub(super) id: u64,
+    pub(super) threads: ThreadCaches,
+    pub(super) depot: Depot,
+    /// Buffers a cache holds at most, and moves at once. Smaller for small pools, so that a few
+    /// caches cannot hold all; for many caches see [`cache_capacity`](Inner::cache_capacity).
+    pub(super) capacity: usize,
+    pub(super) batch: usize,
+    /// Buffers that a remote-free list holds at most.
+    pub(super) defer_max: AtomicUsize,
+    /// Buffers that are collected for an owner before they are sent there; 0: none are.
+    pub(super) defer_limit: AtomicUsize,
+    pub(super) unregistered: Unregistered,
+    pub(super) closed: AtomicBool,
+    pub(super) tracking: Tracking,
+}
+
+impl Inner {
+    /// A pool with all its buffers in `arena`, unused.
+    fn new(arena: Arena, id: u64) -> Inner {
+        let buffers = arena.len();
+        let capacity = (buffers / 8).clamp(8, CACHE);
+        let batch = (capacity / 4).min(MAGAZINE);
+        Inner {
+            arena,
+            id,
+            threads: ThreadCaches::new(),
+            depot: Depot::new(buffers),
+            capacity,
+            batch,
+            defer_max: AtomicUsize::new(capacity),
+            defer_limit: AtomicUsize::new(batch),
+            unregistered: Unregistered::default(),
+            closed: AtomicBool::new(false),
+            tracking: Tracking::new(buffers),
+        }
     }
 
-    /// The numbers of each home.
-    pub fn home_stats(&self) -> Vec<HomeStats> {
-        self.inner().home_stats()
+    /// Buffers that each cache may hold, as many as there are now: together no more than half of
+    /// the pool, but each at least two batches, so that a magazine always fits one that runs low.
+    pub(super) fn cache_capacity(&self) -> usize {
+        let share = self.arena.len() / 2 / self.threads.len().max(1);
+        share.clamp(2 * self.batch, self.capacity)
     }
 
-    /// The packets that are out, by the place in the program that allocated them (debug builds only). What is listed when all should be back
-    /// has leaked. Segments and shared packets count as one each.
-    #[cfg(debug_assertions)]
-    pub fn outstanding(&self) -> Vec<Outstanding> {
-        self.inner().places.report()
+    #[inline(always)]
+    pub(super) fn defer_limit(&self) -> usize {
+        self.defer_limit.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
     }
 }

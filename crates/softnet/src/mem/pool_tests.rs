@@ -1,9 +1,12 @@
-//! Sizes, exhaustion and conservation. The kernel's past errors (BUG-BUF items) are in `bug_tests`, `defer_tests` and `share_tests`; of these, the following
-//! cannot happen here:
+//! Sizes, exhaustion and conservation. The kernel's past errors (BUG-BUF items) are in
+//! `bug_tests`, `defer_tests` and `share_tests`; of these, the following cannot happen here:
 //!
-//! - BUG-BUF-2, as far as routes, connection tracking and namespaces go: a packet refers to other packets' buffers and to nothing else.
-//! - BUG-BUF-4, as far as a notification for each packet goes: there is none; what is told is that the whole memory is free.
-//! - BUG-BUF-8, as far as interrupts go: nothing interrupts a thread inside its cache but a signal handler, which must not use a pool (`Pool`).
+//! - BUG-BUF-2, as far as routes, connection tracking and namespaces go: a packet refers to other
+//!   packets' buffers and to nothing else.
+//! - BUG-BUF-4, as far as a notification for each packet goes: there is none; what is told is
+//!   that the whole memory is free.
+//! - BUG-BUF-8, as far as interrupts go: nothing interrupts a thread inside its cache but a
+//!   signal handler, which must not use a pool (`Pool`).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;

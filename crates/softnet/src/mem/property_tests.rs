@@ -1,4 +1,5 @@
-//! Random interleavings of allocating, freeing, sharing, handing over and thread exit, with every buffer counted; and the soak.
+//! Random interleavings of allocating, freeing, sharing, handing over and thread exit, with every
+//! buffer counted; and the soak.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, mpsc};
@@ -86,8 +87,10 @@ fn act(pool: &Pool, mut mine: PacketList, step: &Step) -> PacketList {
         Step::FreeOne => drop(mine.pop_front()),
         Step::FreeAll => drop(mine.take()),
         Step::Share => {
-            let shared = mine.change_front(|packet| packet.share(pool)).flatten();
-            mine.extend(shared);
+            if let Some(mut packet) = mine.pop_front() {
+                mine.extend(packet.share(pool));
+                mine.push_front(packet);
+            }
         }
         Step::Chain => {
             if let Some(mut packet) = mine.pop_front() {
@@ -108,7 +111,7 @@ fn act(pool: &Pool, mut mine: PacketList, step: &Step) -> PacketList {
                 mine.push_back(packet);
             }
         }
-        Step::Poll => pool.poll_home(),
+        Step::Poll => pool.poll_remote_free(),
         Step::Sleep => drop(pool.prepare_sleep()),
         Step::DeferMax(n) => pool.set_defer_max(n),
         Step::GiveTo(_) | Step::Exit => {}
@@ -119,8 +122,8 @@ fn act(pool: &Pool, mut mine: PacketList, step: &Step) -> PacketList {
 proptest! {
     #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 2 } else { 64 }, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// INV-BUF-1, INV-BUF-2, INV-BUF-3, INV-BUF-8: after every step each buffer is free in one place or in use, and at the end all can be
-    /// allocated, and are different ones.
+    /// INV-BUF-1, INV-BUF-2, INV-BUF-3, INV-BUF-8: after every step each buffer is free in one
+    /// place or in use, and at the end all can be allocated, and are different ones.
     #[test]
     fn every_buffer_is_somewhere(
         buffers in 1..300_usize,
@@ -143,9 +146,9 @@ proptest! {
             }
             let s = pool.stats();
             prop_assert_eq!(s.free, s.cached + s.deferred + s.depot + s.unused, "{:?}", s);
-            for home in pool.home_stats() {
+            for home in pool.thread_stats() {
                 prop_assert!(home.cached <= pool.inner().capacity);
-                prop_assert!(home.outgoing <= cache::OUTBOXES * pool.inner().batch);
+                prop_assert!(home.outgoing <= cache::OUTGOING * pool.inner().batch);
             }
             #[cfg(debug_assertions)]
             {
@@ -163,8 +166,9 @@ proptest! {
     }
 }
 
-/// Threads that allocate, write, share, hand over, free, poll, sleep and exit at random, for `SOFTNET_SOAK_SECONDS` (default: one half). Payloads
-/// are checked, so a buffer with two owners is found; at the end every buffer can be allocated again.
+/// Threads that allocate, write, share, hand over, free, poll, sleep and exit at random, for
+/// `SOFTNET_SOAK_SECONDS` (default: one half). Payloads are checked, so a buffer with two owners
+/// is found; at the end every buffer can be allocated again.
 #[test]
 fn soak_with_many_threads_and_random_exits() {
     let threads: u64 = if cfg!(miri) { 3 } else { 64 };
@@ -278,7 +282,7 @@ fn life(pool: &Pool, mail: &[Mutex<PacketList>], mut seed: u64, end: Instant, pa
                     let _ = pool.prepare_sleep();
                     thread::yield_now();
                 }
-                pool.poll_home();
+                pool.poll_remote_free();
             }
         }
     }

@@ -1,66 +1,142 @@
-//! What a thread does for the packets on their way to it: takes them in, sleeps, is woken; and the bound.
+//! Remote frees: how buffers come back to the thread that owns them; how that thread sleeps and is
+//! woken; and the bound.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::home::Home;
-use super::{Pool, session, thread};
+use super::cache::Outgoing;
+use super::magazine::Magazine;
+use super::slow::{self, SlowPath};
+use super::stats::Event;
+use super::thread_cache::ThreadCache;
+use super::{Inner, Pool, thread};
+use crate::sync::prefetch_for_write;
 
 impl Pool {
-    /// Buffers that may wait in a home's inbox (`skb_defer_max`); more go to the depot. 0 turns deferred freeing off: every buffer stays
-    /// with the thread that frees it. Applies to frees from now on. At most 32,768.
+    /// Buffers that a thread's remote-free list holds at most (`skb_defer_max`); more go to the
+    /// depot. 0 turns deferred freeing off: every buffer stays with the thread that frees it.
+    /// Applies to frees from now on. At most 32,768.
     pub fn set_defer_max(&self, buffers: usize) {
-        self.inner()
-            .defer_max
-            .store(buffers.min(1 << 15), Ordering::Relaxed);
+        let pool = self.inner();
+        let max = buffers.min(1 << 15);
+        pool.defer_max.store(max, Ordering::Relaxed);
+        let limit = max.min(pool.batch);
+        pool.defer_limit.store(limit, Ordering::Relaxed);
     }
 
-    /// Buffers that may wait in a home's inbox.
-    pub fn defer_max(&self) -> usize {
-        self.inner().defer_max()
-    }
-
-    /// To be called by a thread at the start of a poll and after a sleep: takes in the buffers that other threads have freed for it. Costs a few
-    /// nanoseconds if there are none. A thread that never calls this takes them in when its cache is empty.
+    /// To be called by a thread at the start of a poll and after a sleep: takes in the buffers
+    /// that other threads have freed for it. Costs a few nanoseconds if there are none. A thread
+    /// that never calls this takes them in when its cache is empty.
     #[inline]
-    pub fn poll_home(&self) {
-        match thread::find(self.id) {
-            // SAFETY: as in `alloc`.
-            Some(home) => self.look_into(unsafe { home.as_ref() }),
-            // The thread may use so many pools that this one is not at hand.
-            None => drop(thread::find_anywhere(self.id).map(|home| self.look_into(&home))),
-        }
-    }
-
-    /// Takes in what waits in this thread's home.
-    #[inline]
-    fn look_into(&self, home: &Home) {
-        if home.remote.inbox.is_empty() && !home.sleeping.load(Ordering::Relaxed) {
+    pub fn poll_remote_free(&self) {
+        // SAFETY: used here only.
+        if let Some(thread) = unsafe { thread::find(self.id) }
+            && thread.remote.list.is_empty()
+            && !thread.asleep.load(Ordering::Relaxed)
+        {
             return;
         }
         // SAFETY: we have a handle, and are not inside.
         unsafe {
-            session::enter(self.inner.0, |session| {
-                session.awake();
-                session.drain();
+            slow::enter(self.inner.0, |slow| {
+                slow.thread.map(ThreadCache::awake);
+                slow.drain();
             });
         }
     }
 
-    /// To be called by a thread before it sleeps: sends off what it freed for others and allows its [waker](Pool::set_waker) to be called. False: do
-    /// not sleep, buffers have come meanwhile. Call [`poll_home`](Pool::poll_home) when awake again.
+    /// To be called by a thread before it sleeps: sends off what it freed for others and allows
+    /// its [waker](Pool::set_waker) to be called. False: do not sleep, buffers have come
+    /// meanwhile. Call [`poll_remote_free`](Pool::poll_remote_free) when awake again.
     pub fn prepare_sleep(&self) -> bool {
         // SAFETY: we have a handle, and are not inside.
-        unsafe { session::enter(self.inner.0, |session| session.prepare_sleep()) }
+        unsafe { slow::enter(self.inner.0, |slow| slow.prepare_sleep()) }
     }
 
-    /// Sets what is called when this thread sleeps ([`prepare_sleep`](Pool::prepare_sleep)) and its inbox is half full: at most once per sleep, on the thread that
-    /// freed the packet. It should make this thread call [`poll_home`](Pool::poll_home). Forgotten when the thread exits.
+    /// Sets what is called when this thread sleeps ([`prepare_sleep`](Pool::prepare_sleep)) and
+    /// its remote-free list is half full: at most once per sleep, on the thread that freed the
+    /// packet. It should make this thread call [`poll_remote_free`](Pool::poll_remote_free).
+    /// Forgotten when the thread exits.
     pub fn set_waker(&self, wake: impl Fn() + Send + Sync + 'static) {
-        let home = thread::find(self.id).or_else(|| thread::register(self.inner()));
-        if let Some(home) = home {
-            // SAFETY: as in `alloc`.
-            unsafe { home.as_ref() }.set_waker(Some(Arc::new(wake)));
+        if let Some(thread) = thread::register(self.inner()) {
+            thread.set_waker(Some(Arc::new(wake)));
         }
+    }
+}
+
+impl Inner {
+    fn defer_max(&self) -> usize {
+        self.defer_max.load(Ordering::Relaxed)
+    }
+
+    /// Buffers from which on a sleeping owner is woken.
+    fn wake_at(&self) -> usize {
+        self.defer_max().div_ceil(2).max(1)
+    }
+}
+
+impl SlowPath<'_> {
+    /// Sends a magazine to its owner, or to the depot if the owner is gone or its list full.
+    pub(super) fn deliver(&self, outgoing: &Outgoing) {
+        let Some(magazine) = outgoing.take() else {
+            return;
+        };
+        let (n, limit) = (magazine.len(), self.pool.defer_max());
+        let to = self.pool.threads.get(outgoing.owner()).filter(|thread| {
+            prefetch_for_write(&raw const thread.remote);
+            let raw = magazine.as_raw();
+            // SAFETY: ours, a chain of one node that stands for `n` buffers; given up if this is
+            // true.
+            n <= limit
+                && !thread.remote.vacant.load(Ordering::Relaxed)
+                && unsafe { thread.remote.list.push(raw, raw, n, limit) }.is_some()
+        });
+        let Some(thread) = to else {
+            self.count(Event::Bypassed, n);
+            return self.store(magazine);
+        };
+        self.count(Event::RemoteFreed, n);
+        // `Notify` lets one of us wake it, once per sleep.
+        let remote = &thread.remote;
+        if remote.list.len() >= self.pool.wake_at() && remote.notify.notify() {
+            self.count(Event::Kick, 1);
+            self.wakers.borrow_mut().extend(thread.waker());
+        }
+    }
+
+    /// Takes what others freed for `thread`.
+    pub(super) fn take_remote_free(&self, thread: &ThreadCache) {
+        let list = &thread.remote.list;
+        // SAFETY: the nodes of the list are magazines; `take` gives them to us.
+        list.take(|node| self.accept(unsafe { Magazine::from_raw(node) }));
+    }
+
+    /// Takes in what others freed for this thread.
+    pub(super) fn drain(&self) {
+        let Some(thread) = self.thread else { return };
+        prefetch_for_write(&raw const thread.remote);
+        let before = self.cache.len();
+        self.take_remote_free(thread);
+        self.count(Event::Drained, self.cache.len() - before);
+        self.cache.warm();
+    }
+
+    /// The owner goes to sleep. False if there is a reason not to.
+    fn prepare_sleep(&self) -> bool {
+        for outgoing in self.cache.outgoing() {
+            self.deliver(outgoing);
+        }
+        self.drain();
+        let Some(thread) = self.thread else {
+            return true;
+        };
+        thread.asleep.store(true, Ordering::Relaxed);
+        thread.remote.notify.prepare();
+        // The look after the announcement: with `Notify`, none is lost.
+        let sleep = thread.remote.list.len() < self.pool.wake_at();
+        if !sleep {
+            thread.awake();
+        }
+        sleep
     }
 }

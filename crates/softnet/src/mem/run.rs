@@ -1,10 +1,11 @@
 //! The ownership of a transmit queue with owned packets at its ends: a [`RunList`].
 
-use super::adopt::{oldest_first, turn, turn_back};
+use super::adopt::{give_back, newest_first, oldest_first};
 use super::{Header, PacketList};
 use crate::sync::{Pushed, RunList, RunnerGuard};
 
-/// Packets that wait for the queue's owner, and what only the owner may touch: a [`RunList`] of packets.
+/// Packets that wait for the queue's owner, and what only the owner may touch: a [`RunList`] of
+/// packets.
 #[derive(Debug)]
 pub struct PacketRun<T> {
     list: RunList<Header, T>,
@@ -23,7 +24,8 @@ pub enum Entry<'a, T> {
 }
 
 impl<T> PacketRun<T> {
-    /// Idle and empty, around `value`, made for up to `expected` packets that wait (see [`RunList::new`]).
+    /// Idle and empty, around `value`, made for up to `expected` packets that wait (see
+    /// [`RunList::new`]).
     pub fn new(value: T, expected: usize) -> Self {
         PacketRun {
             list: RunList::new(value, expected),
@@ -50,9 +52,9 @@ impl<T> PacketRun<T> {
         }
     }
 
-    /// Leaves `packets` without becoming the owner, also where there is none: the caller must tell
-    /// somebody to run. Returns how many waited before; none, and the packets still in the list, if
-    /// others wait and together they would be more than `limit`.
+    /// Leaves `packets` without becoming the owner, also where there is none: the caller must
+    /// tell somebody to run. Returns how many waited before; none, and the packets still in the
+    /// list, if others wait and together they would be more than `limit`.
     #[inline]
     pub fn leave(&self, packets: &mut PacketList, limit: usize) -> Option<usize> {
         match self.push(packets, limit, true) {
@@ -63,23 +65,23 @@ impl<T> PacketRun<T> {
 
     #[inline]
     fn push(&self, packets: &mut PacketList, limit: usize, unattended: bool) -> Pushed {
-        let Some(chain) = turn(packets) else {
+        let Some(chain) = newest_first(packets) else {
             return Pushed::Left(0);
         };
-        // SAFETY: `turn` made the chain, linked from `tail` to `head`, and gave it to us.
+        // SAFETY: the chain is ours, linked from the newest (`head`) to the oldest (`tail`).
         let pushed = unsafe {
             self.list
-                .push(chain.tail, chain.head, chain.len, limit, unattended)
+                .push(chain.head, chain.tail, chain.len, limit, unattended)
         };
         if !matches!(pushed, Pushed::Left(_)) {
             // SAFETY: not pushed, so still ours.
-            unsafe { turn_back(chain, packets) };
+            unsafe { give_back(chain, packets) };
         }
         pushed
     }
 
-    /// Becomes the owner with all that waits, or makes the owner go round once more. For events that
-    /// are no packets.
+    /// Becomes the owner with all that waits, or makes the owner go round once more. For events
+    /// that are no packets.
     pub fn begin_or_miss(&self) -> Option<(PacketRunner<'_, T>, PacketList)> {
         let (guard, left) = self.list.begin_or_miss()?;
         Some((PacketRunner { guard }, oldest_first(left)))
@@ -120,8 +122,8 @@ impl<T> Drop for PacketRun<T> {
     }
 }
 
-/// The ownership of a [`PacketRun`]: exclusive access to its value. It may be shared between threads
-/// where the value may, as a `MutexGuard`:
+/// The ownership of a [`PacketRun`]: exclusive access to its value. It may be shared between
+/// threads where the value may, as a `MutexGuard`:
 /// ```
 /// fn shared<T: Sync>() {}
 /// shared::<softnet::mem::PacketRunner<'static, u32>>();

@@ -23,7 +23,8 @@ fn inv_buf_2_a_shared_packet_comes_back_fresh() {
     );
 }
 
-/// INV-BUF-8: data is freed once, after the last holder let go, on whatever thread, in whatever order.
+/// INV-BUF-8: data is freed once, after the last holder let go, on whatever thread, in whatever
+/// order.
 #[test]
 fn inv_buf_8_shared_data_is_freed_once_by_the_last() {
     for last in 0..4 {
@@ -65,7 +66,8 @@ fn inv_buf_8_shared_data_is_freed_once_by_the_last() {
     }
 }
 
-/// Shared data cannot be changed; the last holder may change it, and `make_unique` copies it before.
+/// Shared data cannot be changed; the last holder may change it, and `make_unique` copies it
+/// before.
 #[test]
 fn shared_packets_are_read_only() {
     let (pool, other) = (small(8), small(8));
@@ -96,7 +98,8 @@ fn shared_packets_are_read_only() {
     assert_eq!(other.stats().free, 8);
 }
 
-/// INV-BUF-8, BUG-BUF-9: shared packets, also as segments of others, and across pools, are freed in lists.
+/// INV-BUF-8, BUG-BUF-9: shared packets, also as segments of others, and across pools, are freed
+/// in lists.
 #[test]
 fn inv_buf_8_shared_segments_across_pools() {
     let (a, b) = (small(16), small(16));

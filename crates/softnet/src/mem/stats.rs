@@ -1,20 +1,21 @@
 //! What a pool tells about itself.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use super::{Inner, thread};
+use super::{Inner, Pool};
 
-/// Numbers of a pool. `buffers`, `free`, `allocated` and the other sums of events are exact at rest; where free buffers lie (`cached`, `deferred`,
-/// `depot`, `unused`) is a recent value, exact when no thread uses, joins or leaves the pool.
+/// Statistics of a pool. `buffers`, `free`, `allocated` and the other sums of events are exact at
+/// rest; where free buffers are (`cached`, `deferred`, `depot`, `unused`) is a recent value, exact
+/// when no thread uses, joins or leaves the pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolStats {
     /// Buffers in all.
     pub buffers: usize,
     /// Buffers that are free, wherever they are.
     pub free: usize,
-    /// Of these, in the caches of threads, ready to be allocated or on their way home.
+    /// Of these, in the caches of threads: ready to be allocated, or collected for their owners.
     pub cached: usize,
-    /// Of these, in the inboxes of their homes.
+    /// Of these, in the remote-free lists of their owners.
     pub deferred: usize,
     /// Of these, in the depot.
     pub depot: usize,
@@ -24,105 +25,147 @@ pub struct PoolStats {
     pub allocated: u64,
     /// Allocations refused because nothing was free.
     pub exhausted: u64,
-    /// Wake-ups of sleeping homes.
+    /// Wake-ups of sleeping owners.
     pub kicks: u64,
-    /// Buffers freed by another thread than that which allocated them, and sent to its inbox so far.
-    pub sent_home: u64,
-    /// Buffers that went to the depot because their home's inbox was full or their home's thread gone.
+    /// Buffers freed by another thread than their owner, and sent to its remote-free list.
+    pub remote_freed: u64,
+    /// Buffers that went to the depot because their owner's remote-free list was full or its
+    /// thread gone.
     pub bypassed: u64,
-    /// Exchanges with the depot so far, each of up to 64 buffers.
+    /// Exchanges with the depot, each of up to 64 buffers.
     pub depot_ops: u64,
     /// Buffers taken out of other threads' caches because there were none left elsewhere.
     pub stolen: u64,
 }
 
-/// Numbers of one home: of the thread that has it and of those that had it before.
+/// Statistics of one thread cache: of the thread that owns it and of those that did before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct HomeStats {
-    /// Number of the home, from 0.
-    pub home: u16,
-    /// Whether a thread has it.
-    pub occupied: bool,
+pub struct ThreadStats {
     /// Buffers allocated here.
     pub allocated: u64,
-    /// Buffers freed here, whatever their home.
-    pub freed: u64,
     /// Free buffers ready to be allocated.
     pub cached: usize,
-    /// Buffers freed here that will be sent to other homes.
+    /// Buffers freed here that will be sent to their owners.
     pub outgoing: usize,
-    /// Buffers in the inbox.
+    /// Buffers in the remote-free list.
     pub deferred: usize,
-    /// Buffers taken from the inbox into the cache.
+    /// Buffers taken from the remote-free list into the cache.
     pub drained: u64,
-    /// Wake-ups sent to the home's thread.
-    pub kicks: u64,
-    /// Buffers freed here that were sent to their homes.
-    pub sent_home: u64,
-    /// Buffers freed here that went to the depot instead of their home.
-    pub bypassed: u64,
-    /// Exchanges with the depot.
-    pub depot_ops: u64,
+    /// Buffers freed here that were sent to their owners.
+    pub remote_freed: u64,
 }
 
-impl Inner {
-    pub(super) fn home_stats(&self) -> Vec<HomeStats> {
-        let each = self.homes.iter().map(|home| {
-            let (cached, outgoing) = home.cached();
-            HomeStats {
-                home: home.index,
-                occupied: thread::is_occupied(home),
-                allocated: home.allocated(),
-                freed: home.freed.load(Ordering::Relaxed),
+/// What happens off the fast path.
+#[derive(Clone, Copy)]
+pub(super) enum Event {
+    /// A buffer allocated by an unregistered thread.
+    Allocated,
+    /// A buffer freed by one.
+    Freed,
+    Exhausted,
+    Kick,
+    RemoteFreed,
+    Bypassed,
+    Drained,
+    DepotOp,
+    Stolen,
+}
+
+/// How often each [`Event`] happened.
+#[derive(Default)]
+pub(super) struct Counters([AtomicU64; Event::Stolen as usize + 1]);
+
+impl Counters {
+    /// Acquire: pairs with [`add`](Counters::add); see `close`.
+    pub(super) fn get(&self, event: Event) -> u64 {
+        self.0[event as usize].load(Ordering::Acquire)
+    }
+
+    /// Counts, where any thread may.
+    pub(super) fn add(&self, event: Event, by: usize) {
+        self.0[event as usize].fetch_add(by as u64, Ordering::Release);
+    }
+
+    /// Counts, where one thread at a time may.
+    pub(super) fn bump(&self, event: Event, by: usize) {
+        bump(&self.0[event as usize], by as u64);
+    }
+}
+
+/// Adds where one thread at a time writes: no need for an atomic addition.
+#[inline(always)]
+pub(super) fn bump(counter: &AtomicU64, by: u64) {
+    let sum = counter.load(Ordering::Relaxed).wrapping_add(by);
+    counter.store(sum, Ordering::Relaxed);
+}
+
+/// Unregistered threads: how many are in the pool, and what they did.
+#[derive(Default)]
+pub(super) struct Unregistered {
+    pub(super) inside: AtomicUsize,
+    pub(super) counters: Counters,
+}
+
+impl Pool {
+    /// The pool's statistics. Disturbs nobody, but reads a line of every thread.
+    pub fn stats(&self) -> PoolStats {
+        let pool = self.inner();
+        let (depot, unused) = pool.depot.count(&pool.arena);
+        let of_threads = self.thread_stats();
+        PoolStats {
+            buffers: pool.arena.len(),
+            free: pool.arena.len().saturating_sub(pool.in_use()),
+            cached: of_threads.iter().map(|t| t.cached + t.outgoing).sum(),
+            deferred: of_threads.iter().map(|t| t.deferred).sum(),
+            depot,
+            unused,
+            allocated: of_threads.iter().map(|t| t.allocated).sum::<u64>()
+                + pool.count(Event::Allocated),
+            exhausted: pool.count(Event::Exhausted),
+            kicks: pool.count(Event::Kick),
+            remote_freed: pool.count(Event::RemoteFreed),
+            bypassed: pool.count(Event::Bypassed),
+            depot_ops: pool.count(Event::DepotOp),
+            stolen: pool.count(Event::Stolen),
+        }
+    }
+
+    /// The statistics of each thread cache, by its number.
+    pub fn thread_stats(&self) -> Vec<ThreadStats> {
+        let each = self.inner().threads.iter().map(|thread| {
+            let (cached, outgoing) = thread.cached();
+            ThreadStats {
+                allocated: thread.allocated(),
                 cached,
                 outgoing,
-                deferred: home.remote.inbox.len(),
-                drained: home.counts.drained.load(Ordering::Relaxed),
-                kicks: home.remote.kicks.load(Ordering::Relaxed),
-                sent_home: home.counts.sent_home.load(Ordering::Relaxed),
-                bypassed: home.counts.bypassed.load(Ordering::Relaxed),
-                depot_ops: home.counts.depot_ops.load(Ordering::Relaxed),
+                deferred: thread.remote.list.len(),
+                drained: thread.counters.get(Event::Drained),
+                remote_freed: thread.counters.get(Event::RemoteFreed),
             }
         });
         each.collect()
     }
+}
 
-    pub(super) fn stats(&self) -> PoolStats {
-        let homes = self.home_stats();
-        let sum = |of: fn(&HomeStats) -> u64| homes.iter().map(of).sum::<u64>();
-        let (depot, unused) = self.depot.count(&self.arena);
-        let outside = &self.outside.counts;
-        PoolStats {
-            buffers: self.arena.len(),
-            free: self.arena.len() - self.in_use().min(self.arena.len()),
-            cached: homes.iter().map(|h| h.cached + h.outgoing).sum(),
-            deferred: homes.iter().map(|h| h.deferred).sum(),
-            depot,
-            unused,
-            allocated: sum(|h| h.allocated) + self.outside.allocated.load(Ordering::Relaxed),
-            exhausted: self.exhausted.load(Ordering::Relaxed),
-            kicks: sum(|h| h.kicks),
-            sent_home: sum(|h| h.sent_home) + outside.sent_home.load(Ordering::Relaxed),
-            bypassed: sum(|h| h.bypassed) + outside.bypassed.load(Ordering::Relaxed),
-            depot_ops: sum(|h| h.depot_ops) + outside.depot_ops.load(Ordering::Relaxed),
-            stolen: self.stolen.load(Ordering::Relaxed),
-        }
+impl Inner {
+    /// How often an event happened in all.
+    fn count(&self, event: Event) -> u64 {
+        let of_threads = self.threads.iter().map(|thread| thread.counters.get(event));
+        self.unregistered.counters.get(event) + of_threads.sum::<u64>()
     }
 
-    /// Buffers that belong to packets, sent or shared ones included. The frees are summed first, so that while threads use
-    /// the pool, the result is too large rather than too small.
+    /// Buffers that belong to packets, deferred or shared ones included. The frees are summed
+    /// first, so that while threads use the pool, the result is too large rather than too small.
     pub(super) fn in_use(&self) -> usize {
-        // Acquire: pairs with the Release of a free from outside; see `close`.
-        let outside = self.outside.freed.load(Ordering::Acquire);
-        let freed = self
-            .homes
-            .iter()
-            .fold(outside, |sum, h| sum + h.freed.load(Ordering::Acquire));
-        let outside = self.outside.allocated.load(Ordering::Relaxed);
-        let allocated = self
-            .homes
-            .iter()
-            .fold(outside, |sum, h| sum + h.allocated());
+        // The counter's Acquire pairs with the Release of a free by an unregistered thread; see
+        // `close`.
+        let of_threads = self.threads.iter();
+        let freed = self.unregistered.counters.get(Event::Freed)
+            + of_threads
+                .map(|t| t.freed.load(Ordering::Acquire))
+                .sum::<u64>();
+        let allocated = self.unregistered.counters.get(Event::Allocated)
+            + self.threads.iter().map(|t| t.allocated()).sum::<u64>();
         usize::try_from(allocated.saturating_sub(freed)).unwrap_or(usize::MAX)
     }
 }

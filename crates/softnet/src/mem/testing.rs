@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use super::PacketList;
-use super::memory::Block;
+use super::arena::Block;
 use super::{Memory, Pool, PoolConfig, close};
 
 pub(super) fn small(buffers: usize) -> Pool {
@@ -59,8 +59,8 @@ impl Drop for Area {
     }
 }
 
-/// How often areas were given back until now. A closed pool is taken down by whoever notices that it can be; another test that closes one at this moment
-/// may have to do it.
+/// How often areas were given back until now. A closed pool is taken down by whoever notices that
+/// it can be; another test that closes one at this moment may have to do it.
 pub(super) fn swept(given_back: &AtomicUsize) -> usize {
     for _ in 0..100 {
         close::sweep_all();

@@ -8,8 +8,8 @@ use crate::time::Time;
 /// Band of each of the 16 priorities (`prio2band` of the kernel, indexed by `TC_PRIO_*`).
 pub const PRIO_TO_BAND: [u8; 16] = [1, 2, 2, 2, 1, 2, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1];
 
-/// `pfifo_fast`: three FIFO bands in strict priority, chosen by the packet's priority. The limit
-/// holds for each band by itself.
+/// `pfifo_fast`: three bands in strict priority (INV-PF-1), chosen by the packet's priority. Each
+/// is a FIFO (INV-PF-2), and the limit holds for each by itself (INV-PF-3).
 #[derive(Debug)]
 pub struct PfifoFast {
     bands: [Fifo; 3],

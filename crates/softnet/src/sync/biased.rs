@@ -1,16 +1,19 @@
-//! A lock for a value that one thread uses all the time and others hardly ever: the owner enters with two plain stores and a plain load.
+//! A lock for a value that one thread uses all the time and others hardly ever: the owner enters
+//! with two plain stores and a plain load.
 //!
-//! Invariant: the value is reached only through an [`OwnerGuard`] or a [`ThiefGuard`], and never by both. The owner writes `busy` (B1), then
-//! reads `state` (S2), and enters if nothing is set there. A thief sets CLAIMED in `state` (S1), then reads `busy` (B2), and enters
-//! if it is not set. Between the two steps the owner has a [`light`](membarrier::light) and the thief a [`heavy`](membarrier::heavy) barrier,
-//! so B2 sees B1 or S2 sees S1: at least one of the two stays out. Only one thief gets past S1 at a time, because it is an atomic
-//! exchange that must find CLAIMED unset; there is only one owner at a time by the contract of [`enter`](Biased::enter).
-//! CLOSED stays set for ever, so after it the owner never enters again.
+//! Invariant: the value is reached only through an [`OwnerGuard`] or a [`ThiefGuard`], and never
+//! by both. The owner writes `busy` (B1), then reads `state` (S2), and enters if nothing is set
+//! there. A thief sets CLAIMED in `state` (S1), then reads `busy` (B2), and enters if it is not
+//! set. Between the two steps the owner has a [`light`](membarrier::light) and the thief a
+//! [`heavy`](membarrier::heavy) barrier, so B2 sees B1 or S2 sees S1: at least one of the two
+//! stays out. Only one thief gets past S1 at a time, because it is an atomic exchange that must
+//! find CLAIMED unset; there is only one owner at a time by the contract of
+//! [`enter`](Biased::enter). CLOSED stays set for ever, so after it the owner never enters again.
 //!
-//! Ordering of the value: the owner leaves with a Release store to `busy` (B3), which B2 acquires; the thief leaves with a Release
-//! change of `state` (S3), which S2 acquires. Nobody waits: who stays out does something else.
+//! Ordering of the value: the owner leaves with a Release store to `busy` (B3), which B2
+//! acquires; the thief leaves with a Release change of `state` (S3), which S2 acquires. Nobody
+//! waits: who stays out does something else.
 
-use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Deref;
 
@@ -24,22 +27,24 @@ const CLAIMED: u8 = 2;
 /// The owner may never enter again.
 const CLOSED: u8 = 4;
 
-/// A lock that its owner enters with plain stores, and that any other thread can still take, at the price of a barrier in every running thread.
+/// A lock that its owner enters with plain stores, and that any other thread can still take, at
+/// the price of a barrier in every running thread.
 #[repr(C)]
-pub struct Biased<T> {
+pub(crate) struct Biased<T> {
     busy: AtomicU8,
     state: AtomicU8,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: one thread at a time uses the value (module invariant), which needs no more than `T: Send`.
+// SAFETY: one thread at a time uses the value (module invariant), which needs no more than `T:
+// Send`.
 unsafe impl<T: Send> Sync for Biased<T> {}
 // SAFETY: moving the lock moves the value.
 unsafe impl<T: Send> Send for Biased<T> {}
 
 impl<T> Biased<T> {
     /// A free lock around `value`.
-    pub fn new(value: T) -> Self {
+    pub(crate) fn new(value: T) -> Self {
         let state = if membarrier::available() { 0 } else { FENCED };
         Biased {
             busy: AtomicU8::new(0),
@@ -51,10 +56,10 @@ impl<T> Biased<T> {
     /// The owner goes in, unless a thief is in or about to be.
     ///
     /// # Safety
-    /// The caller is the owner: no other thread calls this until the lock's ownership was handed over by some means that orders memory.
-    /// The owner has no other guard of this lock.
+    /// The caller is the owner: no other thread calls this until the lock's ownership was handed
+    /// over by some means that orders memory. The owner has no other guard of this lock.
     #[inline(always)]
-    pub unsafe fn enter(&self) -> Option<OwnerGuard<'_, T>> {
+    pub(crate) unsafe fn enter(&self) -> Option<OwnerGuard<'_, T>> {
         self.busy.store(1, Ordering::Relaxed); // B1, ordered before S2 by the barrier
         membarrier::light();
         // S2: pairs with S3.
@@ -74,8 +79,8 @@ impl<T> Biased<T> {
         None
     }
 
-    /// Announces that a thief wants in; nothing if another one has. Call [`heavy`](membarrier::heavy) (once for any number of claims), then
-    /// [`Claim::enter`].
+    /// Announces that a thief wants in; nothing if another one has. Call
+    /// [`heavy`](membarrier::heavy) (once for any number of claims), then [`Claim::enter`].
     pub(crate) fn claim(&self) -> Option<Claim<'_, T>> {
         // S1. Acquire: pairs with the last thief's S3.
         let before = self.state.fetch_or(CLAIMED, Ordering::AcqRel);
@@ -83,28 +88,23 @@ impl<T> Biased<T> {
     }
 
     /// Whether a thief has closed it.
-    pub fn is_closed(&self) -> bool {
+    pub(crate) fn is_closed(&self) -> bool {
         self.state.load(Ordering::Acquire) & CLOSED != 0
     }
 
     /// The value, which another thread may be using.
     ///
     /// # Safety
-    /// The caller touches only parts that are made for that (atomics), and the value is never referred to by `&mut`.
+    /// The caller touches only parts that are made for that (atomics), and the value is never
+    /// referred to by `&mut`.
     pub(crate) unsafe fn peek(&self) -> &T {
         // SAFETY: guards give shared references only, and the caller keeps to what may be shared.
         self.value.with_mut(|value| unsafe { &*value })
     }
 }
 
-impl<T> fmt::Debug for Biased<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Biased").finish_non_exhaustive()
-    }
-}
-
 /// The owner is in. Gives shared references only: what changes inside does so through cells.
-pub struct OwnerGuard<'a, T> {
+pub(crate) struct OwnerGuard<'a, T> {
     lock: &'a Biased<T>,
     /// Neither `Send` nor `Sync` by itself, as a guard of a mutex.
     _value: PhantomData<*const T>,
@@ -137,12 +137,6 @@ impl<T> Drop for OwnerGuard<'_, T> {
     #[inline(always)]
     fn drop(&mut self) {
         self.lock.busy.store(0, Ordering::Release); // B3: pairs with B2
-    }
-}
-
-impl<T> fmt::Debug for OwnerGuard<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OwnerGuard").finish_non_exhaustive()
     }
 }
 

@@ -1,13 +1,17 @@
-//! A stack of numbers that any thread pushes to and pops from (Treiber's), for things that stay where they are, as the headers of an arena.
+//! A stack of numbers that any thread pushes to and pops from (Treiber's), for things that stay
+//! where they are, as the headers of an arena.
 //!
-//! Invariant: `head` names the top of a chain through `links`, and a number is in the chain at most once. A pop reads the link of a number that
-//! another thread may have popped and pushed again meanwhile (ABA); each successful change of `head` also changes the tag beside the
-//! number, so that the compare-and-swap then fails. The tag has 39 bits: the stack would have to change 2^39 times while one
-//! pop is preempted, hours at any rate a machine can reach.
+//! Invariant: `head` names the top of a chain through `links`, and a number is in the chain at
+//! most once. A pop reads the link of a number that another thread may have popped and pushed
+//! again meanwhile (ABA); each successful change of `head` also changes the tag beside the
+//! number, so that the compare-and-swap then fails. The tag has 39 bits: the stack would have to
+//! change 2^39 times while one pop is preempted, hours at any rate a machine can reach.
 //!
-//! Ordering: a push is a Release compare-and-swap (P), a pop an Acquire load or failed swap and then an Acquire swap (T); T pairs with the P of
-//! the number it takes, since all changes of `head` are read-modify-write operations and continue P's release sequence. So a popper sees
-//! the number's link and whatever was written before it was pushed. Never waits: a swap fails only because another one succeeded.
+//! Ordering: a push is a Release compare-and-swap (P), a pop an Acquire load or failed swap and
+//! then an Acquire swap (T); T pairs with the P of the number it takes, since all changes of
+//! `head` are read-modify-write operations and continue P's release sequence. So a popper sees
+//! the number's link and whatever was written before it was pushed. Never waits: a swap fails
+//! only because another one succeeded.
 
 use crossbeam_utils::CachePadded;
 
@@ -18,15 +22,14 @@ const BITS: u32 = 25;
 const NUMBER: u64 = (1 << BITS) - 1;
 
 /// A lock-free stack of indices.
-#[derive(Debug)]
-pub struct IndexStack {
+pub(crate) struct IndexStack {
     head: CachePadded<AtomicU64>,
     links: Box<[AtomicU32]>,
 }
 
 impl IndexStack {
     /// An empty stack for the numbers below `len`, which is at most 2^24.
-    pub fn new(len: usize) -> IndexStack {
+    pub(crate) fn new(len: usize) -> IndexStack {
         assert!(len <= 1 << 24, "too many numbers");
         IndexStack {
             head: CachePadded::new(AtomicU64::new(0)),
@@ -42,7 +45,7 @@ impl IndexStack {
     ///
     /// # Panics
     /// If the number is too large.
-    pub fn push(&self, index: u32) {
+    pub(crate) fn push(&self, index: u32) {
         let link = &self.links[index as usize];
         let mut head = self.head.load(Ordering::Relaxed);
         loop {
@@ -60,7 +63,7 @@ impl IndexStack {
     }
 
     /// Takes the number pushed last.
-    pub fn pop(&self) -> Option<u32> {
+    pub(crate) fn pop(&self) -> Option<u32> {
         let mut head = self.head.load(Ordering::Acquire);
         loop {
             let index = (head & NUMBER).checked_sub(1)?;

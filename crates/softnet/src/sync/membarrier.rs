@@ -1,13 +1,16 @@
 //! A store-load barrier that is paid for by one side only.
 //!
-//! Two threads that each write one location and then read the other's need a full barrier between the two on both sides, so that at
-//! least one sees the other's write. Where one side is a million times more frequent, the kernel can make the other side pay: after
-//! `membarrier(PRIVATE_EXPEDITED)` every running thread of the process has executed a full barrier, so the frequent side
-//! need only keep the compiler from reordering ([`light`]), and the rare one calls [`heavy`] (22 µs on a virtual machine with
-//! two CPUs, where it interrupts the other CPU; measured).
+//! Two threads that each write one location and then read the other's need a full barrier between
+//! the two on both sides, so that at least one sees the other's write. Where one side is a
+//! million times more frequent, the kernel can make the other side pay: after
+//! `membarrier(PRIVATE_EXPEDITED)` every running thread of the process has executed a full
+//! barrier, so the frequent side need only keep the compiler from reordering ([`light`]), and the
+//! rare one calls [`heavy`] (22 µs on a virtual machine with two CPUs, where it interrupts the
+//! other CPU; measured).
 //!
-//! The memory model of the language does not know the system call. Under loom and miri both sides are SeqCst fences; so are they on a kernel
-//! without the call, where [`available`] is false and the frequent side must use a fence of its own.
+//! The memory model of the language does not know the system call. Under loom and miri both sides
+//! are SeqCst fences; so are they on a kernel without the call, where [`available`] is false and
+//! the frequent side must use a fence of its own.
 
 use super::primitive::{Ordering, fence};
 
@@ -20,7 +23,8 @@ pub(crate) fn light() {
     std::sync::atomic::compiler_fence(std::sync::atomic::Ordering::SeqCst);
 }
 
-/// The rare side. False if the system call failed (it may want memory): then no order is established.
+/// The rare side. False if the system call failed (it may want memory): then no order is
+/// established.
 #[must_use = "if false, nothing is ordered"]
 pub(crate) fn heavy() -> bool {
     fence(Ordering::SeqCst);

@@ -24,15 +24,14 @@ pub mod primitive;
 mod run_list;
 mod run_state;
 
-pub(crate) use biased::Claim;
-pub use biased::{Biased, OwnerGuard};
+pub(crate) use biased::{Biased, OwnerGuard, ThiefGuard};
 pub use flow_slot::{FlowPin, FlowSlot};
-pub use index_stack::IndexStack;
+pub(crate) use index_stack::IndexStack;
 pub use llist::{AdoptionList, Linked};
 pub use notify::Notify;
 pub use passage::Passage;
 pub use per_cpu::PerCpu;
-pub(crate) use prefetch::prefetch;
+pub(crate) use prefetch::{prefetch, prefetch_for_write};
 pub use run_list::{Pushed, RunList, RunnerGuard, Taken};
 pub use run_state::{RunGuard, RunState};
 

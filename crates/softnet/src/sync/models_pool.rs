@@ -1,5 +1,6 @@
-//! loom models of the protocols that the packet pool stands on: stealing from a thread's cache, the depot's stack, the inbox's bound, the
-//! wake-up of a sleeping home. Each has a twin in which the step that protects it is left out, which must fail.
+//! loom models of the protocols that the packet pool stands on: stealing from a thread's cache,
+//! the depot's stack, the bound of a remote-free list, the wake-up of a sleeping owner. Each has
+//! a twin in which the step that protects it is left out, which must fail.
 
 use std::cell::Cell;
 use std::ptr::NonNull;
@@ -26,7 +27,8 @@ fn steal(cache: &Cache, barrier: bool) -> usize {
     inside.replace(0)
 }
 
-/// The owner frees a buffer and allocates one; a thief takes all. Nothing is lost or doubled, and loom's cell fails if both are in at once.
+/// The owner frees a buffer and allocates one; a thief takes all. Nothing is lost or doubled, and
+/// loom's cell fails if both are in at once.
 fn owner_and_thief(barrier: bool) {
     let cache = Arc::new(Cache::new(Cell::new(1)));
     let other = cache.clone();
@@ -83,7 +85,7 @@ fn two_thieves_take_once() {
 
 /// After `close` the owner never enters again, and what it did before is seen: the pool's end.
 #[test]
-fn a_closed_home_is_left_alone() {
+fn a_closed_cache_is_left_alone() {
     loom::model(|| {
         let cache = Arc::new(Cache::new(Cell::new(0)));
         let other = cache.clone();
@@ -114,22 +116,23 @@ fn a_closed_home_is_left_alone() {
     });
 }
 
-/// Bundles as the depot has them: a popped one is used, which the cells check.
+/// Magazines as the depot has them: a popped one is used, which the cells check.
 struct Depot {
     stack: IndexStack,
-    bundles: Vec<UnsafeCell<u32>>,
+    magazines: Vec<UnsafeCell<u32>>,
 }
 
-// SAFETY: the cells are used by whoever popped their number.
+// SAFETY: the cells are used by who popped their number.
 unsafe impl Sync for Depot {}
 
-/// INV-BUF-2 for the depot: each bundle is popped by one thread at a time, which sees what was written before the push.
+/// INV-BUF-2 for the depot: each magazine is popped by one thread at a time, which sees what was
+/// written before the push.
 #[test]
-fn the_depot_gives_each_bundle_to_one() {
+fn the_depot_gives_each_magazine_to_one() {
     loom::model(|| {
         let depot = Arc::new(Depot {
             stack: IndexStack::new(2),
-            bundles: (0..2).map(|_| UnsafeCell::new(0)).collect(),
+            magazines: (0..2).map(|_| UnsafeCell::new(0)).collect(),
         });
         depot.stack.push(0);
         depot.stack.push(1);
@@ -138,13 +141,13 @@ fn the_depot_gives_each_bundle_to_one() {
                 return false;
             };
             // SAFETY: popped by us; loom checks that nobody else uses it.
-            depot.bundles[index as usize].with_mut(|uses| unsafe { *uses += 1 });
+            depot.magazines[index as usize].with_mut(|uses| unsafe { *uses += 1 });
             depot.stack.push(index);
             true
         };
         let other = depot.clone();
         let thread = thread::spawn(move || use_one(&other));
-        assert!(use_one(&depot), "there are as many bundles as threads");
+        assert!(use_one(&depot), "there are as many magazines as threads");
         assert!(thread.join().unwrap());
         let mut left = [depot.stack.pop().unwrap(), depot.stack.pop().unwrap()];
         left.sort_unstable();
@@ -179,10 +182,10 @@ fn aba(pop: fn(&AtomicU32, &[AtomicU32]) -> Option<u32>) {
     );
 }
 
-/// The model can fail: a stack without a tag gives a bundle to two.
+/// The model can fail: a stack without a tag gives a magazine to two.
 #[test]
 #[should_panic(expected = "doubled")]
-fn without_the_tag_a_bundle_is_doubled() {
+fn without_the_tag_a_magazine_is_doubled() {
     loom::model(|| {
         aba(|head, links| {
             let mut top = head.load(Ordering::Acquire);
@@ -219,31 +222,34 @@ fn with_the_tag_it_is_not() {
     });
 }
 
-struct Bundle {
-    next: Option<NonNull<Bundle>>,
-    buffers: usize,
+/// What a remote-free list links; loom fails if two threads use a field at once.
+struct Magazine {
+    next: UnsafeCell<Option<NonNull<Magazine>>>,
+    buffers: UnsafeCell<usize>,
 }
 
 // SAFETY: both functions use `next`, which the models touch in no other way.
-unsafe impl Linked for Bundle {
+unsafe impl Linked for Magazine {
     unsafe fn next(node: NonNull<Self>) -> Option<NonNull<Self>> {
         // SAFETY: owned by the caller's promise.
-        unsafe { (*node.as_ptr()).next }
+        unsafe { node.as_ref().next.with(|next| *next) }
     }
     unsafe fn set_next(node: NonNull<Self>, next: Option<NonNull<Self>>) {
         // SAFETY: owned by the caller's promise.
-        unsafe { (*node.as_ptr()).next = next }
+        unsafe { node.as_ref().next.with_mut(|link| *link = next) }
     }
 }
 
-/// Sends a bundle of `buffers` home; returns what went to the depot instead.
-fn send(inbox: &AdoptionList<Bundle>, buffers: usize, limit: usize) -> usize {
-    let node = NonNull::from(Box::leak(Box::new(Bundle {
-        next: None,
-        buffers,
+type RemoteFree = AdoptionList<Magazine>;
+
+/// Sends a magazine of `buffers` to its owner; returns what went to the depot instead.
+fn send(list: &RemoteFree, buffers: usize, limit: usize) -> usize {
+    let node = NonNull::from(Box::leak(Box::new(Magazine {
+        next: UnsafeCell::new(None),
+        buffers: UnsafeCell::new(buffers),
     })));
     // SAFETY: just made, a chain of one that stands for `buffers`.
-    if buffers <= limit && unsafe { inbox.push(node, node, buffers, limit) }.is_some() {
+    if buffers <= limit && unsafe { list.push(node, node, buffers, limit) }.is_some() {
         return 0;
     }
     // SAFETY: refused, so still ours.
@@ -251,29 +257,34 @@ fn send(inbox: &AdoptionList<Bundle>, buffers: usize, limit: usize) -> usize {
     buffers
 }
 
-fn drain(inbox: &AdoptionList<Bundle>) -> usize {
+fn drain(list: &RemoteFree) -> usize {
     let mut buffers = 0;
-    // SAFETY: `take` gives each node to us; made from a box by `send`.
-    inbox.take(|node| buffers += unsafe { Box::from_raw(node.as_ptr()) }.buffers);
+    list.take(|node| {
+        // SAFETY: `take` gives each node to us; made from a box by `send`.
+        let magazine = unsafe { Box::from_raw(node.as_ptr()) };
+        // SAFETY: ours.
+        buffers += magazine.buffers.with(|buffers| unsafe { *buffers });
+    });
     buffers
 }
 
-/// INV-BUF-1, INV-BUF-5, INV-BUF-9: two senders, the home and a thief empty the inbox of a home: it never holds more than the limit, and every
-/// buffer is drained, stolen, left or in the depot once.
+/// INV-BUF-1, INV-BUF-5, INV-BUF-9: two senders; the owner and a thief empty its remote-free
+/// list: it never holds more than the limit, and every buffer is drained, stolen, left or in the
+/// depot once.
 #[test]
-fn the_inbox_is_bounded_and_loses_nothing() {
+fn the_remote_free_list_is_bounded_and_loses_nothing() {
     loom::model(|| {
-        let inbox = Arc::new(AdoptionList::new());
-        let other = inbox.clone();
+        let list = Arc::new(RemoteFree::new());
+        let other = list.clone();
         let sender = thread::spawn(move || send(&other, 2, 3));
-        let other = inbox.clone();
+        let other = list.clone();
         let thief = thread::spawn(move || drain(&other));
-        let mut depot = send(&inbox, 2, 3);
-        assert!(inbox.len() <= 3);
-        let drained = drain(&inbox);
+        let mut depot = send(&list, 2, 3);
+        assert!(list.len() <= 3);
+        let drained = drain(&list);
         depot += sender.join().unwrap();
         let stolen = thief.join().unwrap();
-        assert_eq!(depot + drained + stolen + drain(&inbox), 4);
+        assert_eq!(depot + drained + stolen + drain(&list), 4);
     });
 }
 
@@ -296,49 +307,51 @@ fn with_the_count_beside_the_list_the_bound_is_not_kept() {
     });
 }
 
-/// A home that goes to sleep looks at its inbox after it said so: it sees the buffers that reach half the bound, or is woken, once.
+/// An owner that goes to sleep looks at its remote-free list after it said so: it sees the
+/// buffers that reach half the bound, or is woken, once.
 #[test]
-fn a_sleeping_home_is_woken_once_at_half_the_bound() {
+fn a_sleeping_owner_is_woken_once_at_half_the_bound() {
     loom::model(|| {
-        let home = Arc::new((AdoptionList::new(), Notify::new()));
+        let owner = Arc::new((RemoteFree::new(), Notify::new()));
         let senders: Vec<_> = (0..2)
             .map(|_| {
-                let home = home.clone();
+                let owner = owner.clone();
                 thread::spawn(move || {
-                    assert_eq!(send(&home.0, 1, 2), 0);
-                    usize::from(home.0.len() >= 1 && home.1.notify())
+                    assert_eq!(send(&owner.0, 1, 2), 0);
+                    usize::from(owner.0.len() >= 1 && owner.1.notify())
                 })
             })
             .collect();
-        home.1.prepare();
-        let seen = home.0.len();
+        owner.1.prepare();
+        let seen = owner.0.len();
         let kicks: usize = senders.into_iter().map(|t| t.join().unwrap()).sum();
         assert!(seen >= 1 || kicks == 1, "seen {seen}, woken {kicks} times");
         assert!(kicks <= 1);
-        drain(&home.0);
+        drain(&owner.0);
     });
 }
 
-/// The twin: a home that looks first and says afterwards that it sleeps misses the wake-up.
+/// The twin: an owner that looks first and says afterwards that it sleeps misses the wake-up.
 #[test]
 #[should_panic(expected = "slept on")]
-fn a_home_that_looks_too_early_sleeps_on() {
+fn an_owner_that_looks_too_early_sleeps_on() {
     loom::model(|| {
-        let home = Arc::new((AdoptionList::new(), Notify::new()));
-        let other = home.clone();
+        let owner = Arc::new((RemoteFree::new(), Notify::new()));
+        let other = owner.clone();
         let sender = thread::spawn(move || {
             assert_eq!(send(&other.0, 1, 2), 0);
             other.1.notify()
         });
-        let seen = home.0.len();
-        home.1.prepare();
+        let seen = owner.0.len();
+        owner.1.prepare();
         let kicked = sender.join().unwrap();
-        drain(&home.0);
+        drain(&owner.0);
         assert!(seen >= 1 || kicked, "slept on");
     });
 }
 
-/// The end of a pool (`mem/close.rs`): who frees the last packet from outside is counted before the free is.
+/// The end of a pool (`mem/close.rs`): an unregistered thread that frees the last packet is
+/// counted as inside before the free is.
 fn last_free(enter: bool) {
     const USED: u8 = 1;
     let pool = Arc::new((

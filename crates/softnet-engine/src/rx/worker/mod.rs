@@ -136,7 +136,7 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
         self.own.started = self.clock.now().nanos();
         loop {
             // So that no buffer waits for this worker to allocate.
-            self.view.pools.iter().for_each(Pool::poll_home);
+            self.view.pools.iter().for_each(Pool::poll_remote_free);
             let mut now = self.clock.now();
             self.own.rounds += 1;
             let frames = self.poll_round(now);
