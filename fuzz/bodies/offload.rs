@@ -61,10 +61,20 @@ impl Input<'_> {
     }
 }
 
+thread_local! {
+    /// For large frames, and two kinds for wire packets: in the last, these are chains.
+    static POOLS: [Pool; 3] = [pool(8, 4096), pool(512, 2048), pool(1024, 576)];
+}
+
 pub(crate) fn run(input: &[u8]) {
     let mut input = Input(input);
-    let large = pool(4, 4096);
-    let small = pool(2048, if input.byte() & 1 == 0 { 2048 } else { 576 });
+    POOLS.with(|[large, small, smallest]| {
+        let chained = input.byte() & 1 != 0;
+        mix(&mut input, large, if chained { smallest } else { small });
+    });
+}
+
+fn mix(input: &mut Input<'_>, large: &Pool, small: &Pool) {
     let mut flows = Vec::new();
     for flow in 0..1 + u16::from(input.byte() % 4) {
         let frame = input.frame(flow % 2);
@@ -72,10 +82,10 @@ pub(crate) fn run(input: &[u8]) {
             .least_size()
             .max(frame.payload.len().div_ceil(40) as u16);
         let size = least + input.number() % 1024;
-        let mut packet = packet(&frame.bytes(), &large);
+        let mut packet = packet(&frame.bytes(), large);
         let honest = packet.apply(&frame.vnet_header(size));
         honest.expect("an honest header is accepted");
-        flows.push(segmented(packet, input.byte().into(), &small));
+        flows.push(segmented(packet, input.byte().into(), small));
     }
     let mut list = PacketList::new();
     while !flows.is_empty() {
@@ -86,7 +96,7 @@ pub(crate) fn run(input: &[u8]) {
         };
         let what = input.byte();
         if what & 1 != 0 {
-            damage(&mut packet, &mut input);
+            damage(&mut packet, input);
         }
         if what & 2 != 0 {
             pend_checksum(&mut packet);
@@ -94,9 +104,10 @@ pub(crate) fn run(input: &[u8]) {
         list.push_back(packet);
     }
 
-    let copies = list.iter().map(|p| p.copy(&small).expect("2048 buffers"));
+    // Copies that hold their headers in one segment, whatever damage has made of these.
+    let copies = list.iter().map(|p| p.copy(large).expect("8 buffers"));
     let expected: Vec<Vec<u8>> = copies
-        .flat_map(|copy| segmented(copy, 1, &small))
+        .flat_map(|copy| segmented(copy, 1, small))
         .map(|packet| bytes(&packet))
         .collect();
     let (packets, wire_len) = (list.wire_packets(), list.iter().map(Packet::wire_len).sum());
@@ -106,7 +117,7 @@ pub(crate) fn run(input: &[u8]) {
     let chunk = input.byte();
     let found = list
         .into_iter()
-        .flat_map(|packet| segmented(packet, chunk.into(), &small))
+        .flat_map(|packet| segmented(packet, chunk.into(), small))
         .map(|packet| bytes(&packet));
     assert_eq!(by_flow(found), by_flow(expected));
     assert_eq!(large.stats().free, large.stats().buffers);
@@ -122,7 +133,7 @@ fn pool(buffers: usize, buffer_size: usize) -> Pool {
 }
 
 fn packet(bytes: &[u8], pool: &Pool) -> Packet {
-    let mut packet = pool.alloc().expect("4 buffers");
+    let mut packet = pool.alloc().expect("8 buffers");
     assert!(packet.append(bytes));
     packet
 }

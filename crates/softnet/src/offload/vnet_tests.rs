@@ -4,8 +4,8 @@ use proptest::prelude::*;
 
 use super::fuzz_tests::vnet::finish;
 use super::testing::{
-    Frame, Transport, bytes_of, chained, damage, damaged, frames, large_frames, packet, pool,
-    verified_payload, vnet_header,
+    Frame, Transport, chained, damage, damaged, frames, large_frames, packet, verified_payload,
+    vnet_header,
 };
 use super::*;
 use crate::mem::Packet;
