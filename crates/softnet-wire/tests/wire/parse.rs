@@ -398,6 +398,46 @@ fn ipv6_fragments() {
     }
 }
 
+/// A second fragment header is looked at, too: the first one may be an atomic fragment's.
+#[test]
+fn a_fragment_header_behind_another() {
+    let mut bytes = extension_headers(&[44, 44]);
+    bytes[54 + 8 + 3] = 1;
+    let headers = parse_bytes(&bytes).unwrap();
+    assert_eq!((headers.transport, headers.protocol), (L4::Fragment, 17));
+    assert_eq!(headers.header_len, 54 + 16);
+}
+
+/// RFC 2675: the length is in a hop-by-hop option, and the header says 0.
+#[test]
+fn jumbograms_are_refused() {
+    let mut bytes = extension_headers(&[0]);
+    bytes[18..20].fill(0);
+    bytes[56..62].copy_from_slice(&[0xc2, 4, 0, 1, 0, 0]);
+    assert_eq!(parse_bytes(&bytes), Err(WireError::BadHeader));
+}
+
+#[test]
+fn nothing_behind_the_last_extension_header() {
+    let mut bytes = extension_headers(&[60]);
+    bytes[19] = 8;
+    assert_eq!(parse_bytes(&bytes), Err(WireError::BadHeader), "no UDP");
+    bytes[54] = 59;
+    let headers = parse_bytes(&bytes).unwrap();
+    assert_eq!((headers.transport, headers.protocol), (L4::Other, 59));
+    assert_eq!((headers.header_len, headers.network_end), (62, 62));
+}
+
+/// ICMP of the other IP version has no meaning (RFC 4443 1).
+#[test]
+fn icmp_of_the_other_version() {
+    for (v6, protocol, at) in [(false, 58, 23), (true, 1, 20)] {
+        let headers = with_byte(v6, at, protocol).unwrap();
+        assert_eq!(headers.transport, L4::Other);
+        assert_eq!(headers.header_len, headers.transport_offset);
+    }
+}
+
 #[test]
 fn later_fragments_may_be_short() {
     // An IPv4 fragment with one byte of payload: too short for a UDP header, and none is expected.

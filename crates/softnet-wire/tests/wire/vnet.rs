@@ -203,6 +203,8 @@ fn checksum_field_beyond_the_frame() {
         (len, 0, false),
         (u16::MAX, u16::MAX, false),
         (34, u16::MAX - 1, false),
+        // In 16 bits, this would be the checksum's place.
+        (u16::MAX - 1, 36 + 16, false),
     ] {
         let lie = vnet_header(NEEDS_CSUM, Checksum { start, offset });
         let result = apply(lie, &bytes).map(|_| ());
