@@ -68,7 +68,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                     };
                     packet.append(&[0; 1000]);
                     // Back-pressure: slower instead of lossy.
-                    out.device().queues()[0].wait_for_room(100, Duration::from_secs(1));
+                    out.device().queues()[0].wait_for_capacity(100, Duration::from_secs(1));
                     out.device().transmit(packet.into(), clock.now());
                 }
             });

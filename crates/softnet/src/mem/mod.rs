@@ -55,6 +55,7 @@
 )]
 
 mod adopt;
+mod adoption_queue;
 mod alloc;
 mod arena;
 mod cache;
@@ -69,7 +70,6 @@ mod packet;
 mod pool;
 mod read;
 mod remote_free;
-mod run;
 mod slow;
 mod stats;
 mod thread;
@@ -77,6 +77,7 @@ mod thread_cache;
 mod tracking;
 
 pub use adopt::PacketAdoption;
+pub use adoption_queue::{AdoptionQueue, Entry, QueueOwner};
 pub use arena::Memory;
 use free::{buffer_size, free_list, free_one};
 use header::{Flags, Header, SharedInfo};
@@ -84,7 +85,6 @@ pub use list::PacketList;
 pub use packet::{HEADROOM, Packet, SHARED_INFO, Segments};
 use pool::Inner;
 pub use pool::{Exhausted, Pool, PoolConfig, PoolError};
-pub use run::{Entry, PacketRun, PacketRunner};
 pub use stats::{PoolStats, ThreadStats};
 pub use tracking::Outstanding;
 

@@ -169,6 +169,14 @@ pub trait Qdisc: Send + fmt::Debug {
     /// Moves everything queued to `out`, at once, without shaping and without counting it as sent.
     fn drain(&mut self, out: &mut PacketList);
 
+    /// Whether [`Packet::timestamp`](crate::mem::Packet::timestamp) is to be the time at which the
+    /// packet was sent to this queue, by a sender that may not be the owner, for sojourn times and
+    /// AQM. Asked when the qdisc is installed or changed. What was sent before then has an earlier
+    /// time, or none ([`Time::ZERO`]).
+    fn wants_enqueue_time(&self) -> bool {
+        false
+    }
+
     /// Whether nothing is kept: what the driver does not take at once is dropped (`noqueue`).
     fn is_noqueue(&self) -> bool {
         false

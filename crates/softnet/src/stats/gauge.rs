@@ -36,6 +36,11 @@ impl<const N: usize> Published<N> {
         );
     }
 
+    /// One number.
+    pub fn get_one(&self, index: usize) -> u64 {
+        self.0[index].load(Ordering::Relaxed)
+    }
+
     /// All numbers.
     pub fn get(&self) -> [u64; N] {
         std::array::from_fn(|i| self.0[i].load(Ordering::Relaxed))

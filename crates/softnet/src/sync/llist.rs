@@ -1,33 +1,33 @@
 //! The adoption list: many threads push chains, one takes everything. (The kernel's `llist`, with
 //! the length beside the head.)
 //!
-//! Invariant: `head` is null, or points to the newest node of a chain linked by `next` down to
-//! the oldest; the upper 16 bits of the pointer hold the number of nodes (saturating), so that
-//! push and count are one atomic operation and the limit is exact. Nodes in the list belong to
-//! the list. Nothing ever takes a single node, so a compare-and-swap that succeeds on a head that
-//! was taken and pushed again in between (ABA) still links to the true head.
+//! One word holds the address of the newest node of a chain linked by `next` down to the oldest,
+//! the number of nodes (saturating) in its upper 16 bits, so that push and count are one atomic
+//! operation and the limit is exact, and in its lowest bits the flags of an
+//! [`OwnedList`](super::OwnedList); here they are 0. Nodes in the list belong to the list.
 //!
-//! Ordering: a push is a SeqCst compare-and-swap (P); taking all is a SeqCst swap (T). T reads
-//! what P wrote, and a chain of pushes is one release sequence, so the taker sees every node's
-//! content and `next`. SeqCst rather than AcqRel because of the store-load race with
-//! [`RunState`](super::RunState), argued there.
+//! ABA: nothing takes a single node, so a compare-and-swap that succeeds on a head that was taken and
+//! pushed again in between still links to the true head.
 //!
-//! Long lists that are filled on other CPUs are taken faster with
-//! [hints](AdoptionList::expecting): where their nodes are, noted beside the list.
+//! Ordering: a push is a SeqCst compare-and-swap (P); taking all is a SeqCst swap (T). T reads what P
+//! wrote, and a chain of pushes is one release sequence, so the taker sees every node's content and
+//! `next`. Acquire and release would do for that; SeqCst is for callers that look at another location
+//! next: a worker's event, a sleeper's state, senders that wait for capacity.
 
 use std::fmt;
 use std::ptr::NonNull;
 
-use super::hints::Hints;
+use super::preempt;
 use super::prefetch::prefetch_for_write;
+use super::prefetch_index::PrefetchIndex;
 use super::primitive::{AtomicPtr, Ordering};
 
 /// A node with an intrusive link.
 ///
 /// # Safety
-/// `next` and `set_next` read and write one and the same field, which nothing else touches while
-/// the node is in a list. A node may be put in a list by one thread and taken by another (which
-/// `Send` would say, but nodes are moved by pointer).
+/// `next` and `set_next` read and write one and the same field, which nothing else touches while the
+/// node is in a list. A node may be put in a list by one thread and taken by another (which `Send`
+/// would say, but nodes are moved by pointer).
 pub unsafe trait Linked {
     /// The node's link.
     ///
@@ -42,18 +42,40 @@ pub unsafe trait Linked {
     unsafe fn set_next(node: NonNull<Self>, next: Option<NonNull<Self>>);
 }
 
-/// Position of the count in the head pointer. User-space addresses on x86-64 and AArch64 stay
-/// below it (without an explicit hint to `mmap`, also where the machine has five-level page
-/// tables).
+/// The bits below the address.
+pub(super) const FLAGS: usize = 7;
+/// Position of the count. User-space addresses on x86-64 and AArch64 stay below it (without an
+/// explicit hint to `mmap`, also where the machine has five-level page tables).
 const SHIFT: u32 = 48;
-const ADDRESS: usize = (1 << SHIFT) - 1;
+const ADDRESS: usize = ((1 << SHIFT) - 1) & !FLAGS;
+/// What the count can tell; a limit above it counts as that.
+const MOST: usize = u16::MAX as usize;
 
-/// Many threads push chains of nodes in one atomic step each, one takes them all. The length is
-/// kept beside the head, so the limit is exact.
+pub(super) fn count<N>(word: *mut N) -> usize {
+    word.addr() >> SHIFT
+}
+
+pub(super) fn nodes<N>(word: *mut N) -> Option<NonNull<N>> {
+    NonNull::new(word.map_addr(|a| a & ADDRESS))
+}
+
+/// What became of nodes that a thread wanted to push.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pushed {
+    /// They wait behind so many others (65,535: at least so many).
+    Queued(usize),
+    /// Too many wait; the caller still has its nodes.
+    Full,
+    /// The list has no owner; the caller still has its nodes.
+    Unowned,
+}
+
+/// Many threads push chains of nodes in one atomic step each, one takes them all. The length is kept
+/// beside the head, so the limit is exact.
 pub struct AdoptionList<N: Linked> {
-    head: AtomicPtr<N>,
+    pub(super) word: AtomicPtr<N>,
     /// Read by all, changed by none (what it points to is).
-    hints: Hints<N>,
+    pub(super) index: PrefetchIndex<N>,
 }
 
 impl<N: Linked> fmt::Debug for AdoptionList<N> {
@@ -70,39 +92,31 @@ impl<N: Linked> Default for AdoptionList<N> {
     }
 }
 
-/// What the count can tell; a limit above it counts as that.
-const MOST: usize = u16::MAX as usize;
-
-fn count<N>(head: *mut N) -> usize {
-    head.addr() >> SHIFT
-}
-
-fn untag<N>(head: *mut N) -> Option<NonNull<N>> {
-    NonNull::new(head.map_addr(|a| a & ADDRESS))
-}
-
 impl<N: Linked> AdoptionList<N> {
     /// An empty list, for short ones.
     pub fn new() -> Self {
         Self::expecting(0)
     }
 
-    /// An empty list, made for up to `expected` nodes; longer ones work, but are walked more
-    /// slowly. Takes 8 bytes for each, of which only those up to the longest list that there was
-    /// are ever touched.
+    /// An empty list, made for up to `expected` nodes; longer ones work, but are walked more slowly.
+    /// Takes 8 bytes for each, of which only those up to the longest list that there was are ever
+    /// touched.
     pub fn expecting(expected: usize) -> Self {
+        const {
+            assert!(align_of::<N>() > FLAGS, "the flags need the lowest bits");
+        }
         AdoptionList {
-            head: AtomicPtr::new(std::ptr::null_mut()),
-            hints: Hints::new(expected),
+            word: AtomicPtr::new(std::ptr::null_mut()),
+            index: PrefetchIndex::new(expected),
         }
     }
 
-    /// Pushes a chain of `n` nodes, linked from `newest` to `oldest`. An empty list takes any
-    /// chain; another one only if it then holds at most `limit` nodes. Never waits: a
-    /// compare-and-swap fails only because another push or take succeeded.
+    /// Pushes a chain of `n` nodes, linked from `newest` to `oldest`. An empty list takes any chain;
+    /// another one only if it then holds at most `limit` nodes. Never waits: a compare-and-swap fails
+    /// only because another push or take succeeded.
     ///
-    /// Returns how many nodes it held before (at most 65,535 are told apart), or `None` if the
-    /// limit is reached; the chain then still belongs to the caller.
+    /// Returns how many nodes it held before (at most 65,535 are told apart), or `None` if the limit
+    /// is reached; the chain then still belongs to the caller.
     ///
     /// # Safety
     /// The caller owns the `n` nodes, which are linked as said, and gives them up if this returns
@@ -115,63 +129,88 @@ impl<N: Linked> AdoptionList<N> {
         limit: usize,
     ) -> Option<usize> {
         // The line is to be written to: fetched once, not to be read and then again.
-        prefetch_for_write(&raw const self.head);
-        let mut head = self.head.load(Ordering::Relaxed);
+        prefetch_for_write(&raw const self.word);
+        // SAFETY: by the caller's promise.
+        match unsafe { self.push_if(newest, oldest, n, limit, |_| true) } {
+            Pushed::Queued(before) => Some(before),
+            Pushed::Full | Pushed::Unowned => None,
+        }
+    }
+
+    /// As [`push`](AdoptionList::push), where `may` allows it by the flags, which stay.
+    ///
+    /// # Safety
+    /// As for `push`; the nodes are given up if this returns [`Pushed::Queued`].
+    #[inline(always)]
+    pub(super) unsafe fn push_if(
+        &self,
+        newest: NonNull<N>,
+        oldest: NonNull<N>,
+        n: usize,
+        limit: usize,
+        may: impl Fn(usize) -> bool,
+    ) -> Pushed {
+        let mut word = self.word.load(Ordering::Relaxed);
         loop {
-            let waiting = count(head);
+            let flags = word.addr() & FLAGS;
+            if !may(flags) {
+                return Pushed::Unowned;
+            }
+            let waiting = count(word);
             if waiting != 0 && waiting + n > limit.min(MOST) {
-                return None;
+                return Pushed::Full;
             }
             // SAFETY: the chain is still ours.
             unsafe {
-                N::set_next(oldest, untag(head));
+                N::set_next(oldest, nodes(word));
                 if n > 1 {
-                    self.hints.note(newest, n, waiting);
+                    self.index.note(newest, n, waiting);
                 }
             }
-            let tag = (waiting + n).min(MOST) << SHIFT;
-            let tagged = newest.as_ptr().map_addr(|a| a | tag);
+            let tag = (waiting + n).min(MOST) << SHIFT | flags;
+            let next = newest.as_ptr().map_addr(|a| a | tag);
+            preempt::point();
             // P: publishes the chain; pairs with T.
             match self
-                .head
-                .compare_exchange_weak(head, tagged, Ordering::SeqCst, Ordering::Relaxed)
+                .word
+                .compare_exchange_weak(word, next, Ordering::SeqCst, Ordering::Relaxed)
             {
                 Ok(_) => {
                     if n == 1 {
                         // Not before: the swap would wait for the array's line.
-                        self.hints.note_one(newest, waiting);
+                        self.index.note_one(newest, waiting);
                     }
-                    return Some(waiting);
+                    return Pushed::Queued(waiting);
                 }
-                Err(now) => head = now,
+                Err(now) => word = now,
             }
         }
     }
 
-    /// Whether the list is empty. SeqCst, see [`RunState`](super::RunState).
+    /// Whether the list is empty. SeqCst, for a caller that goes to sleep if so.
     pub fn is_empty(&self) -> bool {
-        self.head.load(Ordering::SeqCst).is_null()
+        nodes(self.word.load(Ordering::SeqCst)).is_none()
     }
 
     /// Number of nodes (at most 65,535 are told apart).
     pub fn len(&self) -> usize {
-        count(self.head.load(Ordering::Relaxed))
+        count(self.word.load(Ordering::Relaxed))
     }
 
     /// Takes all nodes and hands them to `visit`, newest first, each with its link intact until
     /// `visit` changes it.
     pub fn take(&self, visit: impl FnMut(NonNull<N>)) {
-        if !self.head.load(Ordering::Relaxed).is_null() {
+        if !self.word.load(Ordering::Relaxed).is_null() {
             self.take_now(visit);
         }
     }
 
-    /// As [`take`](AdoptionList::take) without looking whether there is any node: cheaper where
-    /// there is one as a rule.
+    /// As [`take`](AdoptionList::take) without looking whether there is any node: cheaper where there
+    /// is one as a rule.
     pub fn take_now(&self, visit: impl FnMut(NonNull<N>)) {
         // T: pairs with every P of the chain.
-        let head = self.head.swap(std::ptr::null_mut(), Ordering::SeqCst);
+        let word = self.word.swap(std::ptr::null_mut(), Ordering::SeqCst);
         // SAFETY: the swap made the whole chain ours.
-        unsafe { self.hints.walk(untag(head), count(head), visit) };
+        unsafe { self.index.walk(nodes(word), count(word), visit) };
     }
 }

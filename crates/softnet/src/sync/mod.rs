@@ -1,6 +1,7 @@
-//! The lock-free protocols, each in a file of its own with its invariant and its memory-ordering argument beside the code.
-//! Each runs under loom (`.ci/loom`) and miri. Threads are preempted anywhere; no caller here ever waits for another, but for the
-//! functions named `_slow`, which the control path alone uses.
+//! The lock-free protocols, each in a file of its own with its invariant and its memory-ordering
+//! argument beside the code. Each runs under loom (`.ci/loom`) and miri. Threads are preempted
+//! anywhere; no caller here ever waits for another, but for the functions named `_slow`, which the
+//! control path alone uses.
 
 #![allow(
     unsafe_code,
@@ -9,30 +10,30 @@
 
 mod biased;
 mod flow_slot;
-mod hints;
 mod index_stack;
 mod llist;
 pub(crate) mod membarrier;
 mod notify;
+mod owned_list;
 mod passage;
 mod per_cpu;
 #[doc(hidden)]
 pub mod preempt;
 mod prefetch;
+mod prefetch_index;
 #[doc(hidden)]
 pub mod primitive;
-mod run_list;
 mod run_state;
 
 pub(crate) use biased::{Biased, OwnerGuard, ThiefGuard};
 pub use flow_slot::{FlowPin, FlowSlot};
 pub(crate) use index_stack::IndexStack;
-pub use llist::{AdoptionList, Linked};
+pub use llist::{AdoptionList, Linked, Pushed};
 pub use notify::Notify;
+pub use owned_list::{ListOwner, OwnedList, Taken};
 pub use passage::Passage;
 pub use per_cpu::PerCpu;
 pub(crate) use prefetch::{prefetch, prefetch_for_write};
-pub use run_list::{Pushed, RunList, RunnerGuard, Taken};
 pub use run_state::{RunGuard, RunState};
 
 #[cfg(test)]
@@ -44,8 +45,8 @@ mod models_backlog;
 #[cfg(all(test, loom))]
 mod models_notifier;
 #[cfg(all(test, loom))]
-mod models_pool;
+mod models_owned_list;
 #[cfg(all(test, loom))]
-mod models_run_list;
+mod models_pool;
 #[cfg(all(test, not(loom)))]
 mod tests;

@@ -37,7 +37,7 @@ fn run_state_never_lets_two_in_and_loses_no_event() {
 fn a_run_given_up_by_a_panic_can_be_claimed_again() {
     let run = RunState::new(());
     let guard = run.begin_slow();
-    assert!(run.is_running() && run.try_begin().is_none() && run.begin_or_miss().is_none());
+    assert!(run.try_begin().is_none() && run.begin_or_miss().is_none());
     drop(guard);
     assert!(run.try_begin().is_some());
 }
@@ -73,7 +73,7 @@ fn values(taken: Taken<'_, Node>) -> Vec<usize> {
 #[test]
 fn a_run_list_loses_and_reorders_nothing() {
     const SENDERS: usize = 3;
-    let list = RunList::new(Vec::new(), 16);
+    let list = OwnedList::new(Vec::new(), 16);
     let send = |value| {
         let node = NonNull::from(Box::leak(Box::new(Node { next: None, value })));
         loop {
@@ -90,9 +90,9 @@ fn a_run_list_loses_and_reorders_nothing() {
             }
             // SAFETY: a chain of one, which is ours until it is pushed.
             match unsafe { list.push(node, node, 1, usize::MAX, false) } {
-                Pushed::Left(_) => return,
+                Pushed::Queued(_) => return,
                 Pushed::Full => unreachable!("there is no limit"),
-                Pushed::Idle => {}
+                Pushed::Unowned => {}
             }
         }
     };
@@ -126,12 +126,12 @@ fn chain(n: usize) -> (NonNull<Node>, NonNull<Node>) {
 #[test]
 #[cfg_attr(miri, ignore = "65,536 allocations")]
 fn a_limit_above_the_count_still_holds() {
-    let list = RunList::<Node, ()>::new((), 0);
+    let list = OwnedList::<Node, ()>::new((), 0);
     let (guard, _) = list.try_begin().expect("idle");
     let (newest, oldest) = chain(65_535);
     // SAFETY: just made, and linked so.
     let pushed = unsafe { list.push(newest, oldest, 65_535, 70_000, false) };
-    assert_eq!(pushed, Pushed::Left(0));
+    assert_eq!(pushed, Pushed::Queued(0));
     let one = leaked(0, None);
     // SAFETY: a chain of one.
     let pushed = unsafe { list.push(one, one, 1, 70_000, false) };
@@ -160,7 +160,7 @@ fn a_limit_above_the_count_still_holds() {
 /// Under load some sender always was the owner when the control path looked. Now it is next.
 #[test]
 fn the_control_path_is_next() {
-    let list = RunList::<Node, ()>::new((), 0);
+    let list = OwnedList::<Node, ()>::new((), 0);
     let (served, over) = (AtomicBool::new(false), AtomicBool::new(false));
     let (mut guard, _) = list.try_begin().expect("idle");
     std::thread::scope(|scope| {

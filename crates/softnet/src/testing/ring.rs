@@ -207,7 +207,7 @@ impl TxRing for ScriptedRing {
 }
 
 impl Completes for ScriptedRing {
-    fn complete(&mut self) -> u64 {
+    fn complete(&mut self, _done: &mut PacketList) -> u64 {
         self.script.completed.swap(0, Ordering::Relaxed)
     }
 }

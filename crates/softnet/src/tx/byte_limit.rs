@@ -1,20 +1,24 @@
-//! A driver's ring behind a byte limit, for drivers that complete packets later: the descriptor rings of AF_XDP and vhost-user. A driver that is
-//! done with a packet when `xmit` returns (TAP, null) has no use for it.
+//! A driver's ring behind a byte limit, for drivers that complete packets later: the descriptor
+//! rings of AF_XDP and vhost-user. A driver that is done with a packet when `xmit` returns (TAP,
+//! null) has no use for it.
 
 use super::dql::{Dql, DqlBounds};
-use super::ring::{Sent, TxRing, Xmit};
+use super::ring::{RingFile, Sent, TxRing, Xmit};
+use super::waker::RingWaker;
 use crate::mem::{Packet, PacketList};
 use crate::time::Time;
 
 /// A ring that is done with its packets some time after `xmit` has returned.
 pub trait Completes: TxRing {
-    /// Frees what the device is done with. Returns how many bytes that was since the last call, counted as
-    /// [`Sent::bytes`] counted them. Does not block. When there is something to return after a time without, the driver
-    /// calls [`TxQueue::wake`](super::TxQueue::wake).
-    fn complete(&mut self) -> u64;
+    /// Moves the packets that the device is done with to `done`, where they are freed in bulk; a
+    /// driver that copies has none. Returns how many bytes the device has completed since the last
+    /// call, counted as [`Sent::bytes`] counted them. Does not block. When there is something to
+    /// return after a time without, the driver wakes the queue.
+    fn complete(&mut self, done: &mut PacketList) -> u64;
 }
 
-/// A ring that holds no more bytes than keep it busy (BQL, see [`Dql`]); the rest stays in the discipline, where it can be overtaken.
+/// A ring that holds no more bytes than keep it busy (BQL, see [`Dql`]); the rest stays in the qdisc,
+/// where it can be overtaken.
 #[derive(Debug)]
 pub struct ByteLimited<R> {
     ring: R,
@@ -40,12 +44,12 @@ impl<R: Completes> TxRing for ByteLimited<R> {
     /// Takes packets while the limit allows. Busy also where the limit is what stops them.
     fn xmit(&mut self, packets: &mut PacketList, sent: &mut Sent) -> Xmit {
         while !packets.is_empty() {
-            let Some(room) = self.dql.available() else {
+            let Some(bytes_left) = self.dql.available() else {
                 return Xmit::Busy;
             };
             let mut part = PacketList::new();
             let mut bytes = 0;
-            while bytes <= room
+            while bytes <= bytes_left
                 && let Some(packet) = packets.pop_front()
             {
                 bytes += packet.wire_len();
@@ -56,7 +60,8 @@ impl<R: Completes> TxRing for ByteLimited<R> {
             let result = self.ring.xmit(&mut part, sent);
             match sent.bytes - before {
                 0 => {}
-                // The last object's size is told apart (`last_obj_cnt`); after a refusal it is not known, and the sum is an upper bound.
+                // The last object's size is told apart (`last_obj_cnt`); after a refusal it is not
+                // known, and the sum is an upper bound.
                 all if part.is_empty() && all > last => {
                     self.dql.queued(all - last);
                     self.dql.queued(last);
@@ -73,7 +78,9 @@ impl<R: Completes> TxRing for ByteLimited<R> {
     }
 
     fn available(&mut self, now: Time) -> Option<u64> {
-        let completed = self.ring.complete();
+        let mut done = PacketList::new();
+        let completed = self.ring.complete(&mut done);
+        drop(done);
         self.dql.completed(completed, now);
         // One packet more than fits may go in: with anything in hand, at least one byte.
         Some(self.dql.available().map_or(0, |bytes| bytes + 1))
@@ -82,5 +89,13 @@ impl<R: Completes> TxRing for ByteLimited<R> {
     fn restart(&mut self, now: Time) {
         self.ring.restart(now);
         self.dql.reset(now);
+    }
+
+    fn bind(&mut self, waker: RingWaker) {
+        self.ring.bind(waker);
+    }
+
+    fn file(&self) -> Option<RingFile> {
+        self.ring.file()
     }
 }

@@ -23,7 +23,7 @@ impl<R: TxRing, Q: Qdisc> Device<R, Q> {
         if !self.is_active() {
             return 0;
         }
-        let stuck = |queue: &&TxQueue<R, Q>| queue.watch().is_stuck(now, WATCHDOG_TIMEO);
+        let stuck = |queue: &&TxQueue<R, Q>| queue.status.is_stuck(now, WATCHDOG_TIMEO);
         let mut restarted = 0;
         for queue in self.queues.iter().filter(stuck) {
             queue.restart(now, WATCHDOG_TIMEO);

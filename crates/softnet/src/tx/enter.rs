@@ -1,16 +1,40 @@
-//! How senders get at a queue: they become its owner, or leave their packets to the owner or to
-//! the worker.
+//! How senders get at a queue: they become its owner, or push their packets for the owner or the
+//! worker.
 
 use std::sync::atomic::Ordering;
 
 use super::policy::{CROWDED, RUN_QUOTA, ServedBy};
-use super::queue::{TxQueue, XmitResult};
+use super::queue::TxQueue;
 use super::ring::TxRing;
-use super::runner::{Budget, Runner};
-use crate::mem::{Entry, PacketList, PacketRunner};
-use crate::qdisc::Qdisc;
+use super::state::QueueState;
+use crate::mem::{Entry, PacketList, QueueOwner};
+use crate::qdisc::{Qdisc, Verdict};
 use crate::stats::DropReason;
 use crate::time::Time;
+
+/// What became of the caller's own packets in a transmit call (`NET_XMIT_*`, INV-TX-9). The packets
+/// are consumed in any case, and what the driver refuses later is in the device's counters only.
+/// Ordered: of several, the last is the worst.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum XmitResult {
+    /// Accepted: sent, queued, stolen by an action, or pushed for the queue's owner.
+    Success,
+    /// Accepted, but the sender had better slow down: another packet was dropped for one of these,
+    /// or much is waiting and the sender does not [yield](super::TxPolicy::yields).
+    Congestion,
+    /// At least one was dropped: by the qdisc, or because too many packets wait for adoption.
+    Drop,
+}
+
+impl From<Verdict> for XmitResult {
+    fn from(verdict: Verdict) -> XmitResult {
+        match verdict {
+            Verdict::Queued | Verdict::Stolen => XmitResult::Success,
+            Verdict::Congestion => XmitResult::Congestion,
+            Verdict::Dropped => XmitResult::Drop,
+        }
+    }
+}
 
 impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
     /// Sends `packets` through the qdisc. Never waits for another thread. What a call may cost: it
@@ -27,27 +51,36 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
     /// counted as dropped.
     #[inline]
     pub(super) fn transmit_list(&self, packets: &mut PacketList, now: Time) -> XmitResult {
+        // Relaxed: a sender that reads the old value is one that came before the change.
+        if self.stamps.load(Ordering::Relaxed) {
+            stamp(packets, now);
+        }
         match self.policy.served_by {
-            ServedBy::Senders => match self.run.enter(packets, |packets| self.max_burst(packets)) {
-                Entry::Runs(runner, left) => self.own(runner, left, packets, now),
-                Entry::Left(before) => self.left(before),
+            ServedBy::Senders => match self.enter(packets) {
+                Entry::Acquired(owner, backlog) => self.own(owner, backlog, packets, now),
+                Entry::Queued(before) => self.queued(before),
                 Entry::Full => self.retry(packets, now),
             },
-            ServedBy::Worker => self.leave_to_worker(packets, now),
+            ServedBy::Worker => self.push_for_worker(packets, now),
         }
     }
 
-    /// What a sender does that is the owner.
+    #[inline(always)]
+    fn enter(&self, packets: &mut PacketList) -> Entry<'_, QueueState<R, Q>> {
+        self.list.enter(packets, |packets| self.max_burst(packets))
+    }
+
+    /// Serves the queue as its owner.
     #[inline(always)]
     fn own(
         &self,
-        runner: PacketRunner<'_, Runner<R, Q>>,
-        mut left: PacketList,
+        owner: QueueOwner<'_, QueueState<R, Q>>,
+        mut backlog: PacketList,
         packets: &mut PacketList,
         now: Time,
     ) -> XmitResult {
-        let budget = Budget::new(RUN_QUOTA, self.policy.max_burst, now);
-        let (verdict, _) = self.serve(runner, &mut left, packets, budget, Some(now));
+        let budget = self.budget(RUN_QUOTA, now);
+        let (verdict, _) = self.serve(owner, &mut backlog, packets, budget, Some(now));
         verdict.into()
     }
 
@@ -58,9 +91,9 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
         if self.policy.yields {
             std::thread::yield_now();
         }
-        match self.run.enter(packets, |packets| self.max_burst(packets)) {
-            Entry::Runs(runner, left) => self.own(runner, left, packets, now),
-            Entry::Left(before) => self.left(before),
+        match self.enter(packets) {
+            Entry::Acquired(owner, backlog) => self.own(owner, backlog, packets, now),
+            Entry::Queued(before) => self.queued(before),
             Entry::Full => self.refuse(packets),
         }
     }
@@ -68,37 +101,37 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
     /// Packets that may wait for the owner of the queue.
     #[inline]
     fn max_burst(&self, packets: &PacketList) -> usize {
-        self.quota().max_burst(packets, self.policy.max_burst)
+        self.quota.max_burst(packets, self.policy.max_burst)
     }
 
-    fn leave_to_worker(&self, packets: &mut PacketList, now: Time) -> XmitResult {
+    fn push_for_worker(&self, packets: &mut PacketList, now: Time) -> XmitResult {
         let limit = self.max_burst(packets);
-        let mut before = self.run.leave(packets, limit);
+        let mut before = self.list.push(packets, limit);
         if before.is_none() {
-            // Who filled the list may be preempted before it notifies the worker.
-            self.notifier.notify(self.token);
+            // The sender that filled the list may be preempted before it notifies the worker.
+            self.waker.notify();
             if self.policy.yields {
                 std::thread::yield_now();
-                before = self.run.leave(packets, limit);
+                before = self.list.push(packets, limit);
             }
         }
         let Some(before) = before else {
             return self.refuse(packets);
         };
-        self.notifier.notify(self.token);
+        self.waker.notify();
         // SeqCst, as the push and the control path's store: one of the two sees the other, so nothing
         // is left to a worker that may be gone.
         if self.down.load(Ordering::SeqCst) {
             let _ = self.run_from_worker(RUN_QUOTA, now);
         }
-        self.left(before)
+        self.queued(before)
     }
 
-    /// What a sender does that has left its packets behind `before` others. Where much is due, the
-    /// owner may be preempted, and needs a CPU more than this thread does.
+    /// The result of a sender that has pushed its packets behind `before` others. Where much is due,
+    /// the owner may be preempted, and needs a CPU more than this thread does.
     #[inline]
-    fn left(&self, before: usize) -> XmitResult {
-        if before + self.run.backlog() < CROWDED {
+    fn queued(&self, before: usize) -> XmitResult {
+        if before + self.list.backlog() < CROWDED {
             return XmitResult::Success;
         }
         self.crowded()
@@ -120,4 +153,10 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
             .add(DropReason::QdiscBurst, refused.wire_packets());
         XmitResult::Drop
     }
+}
+
+/// Notes when packets were pushed.
+#[cold]
+pub(super) fn stamp(packets: &mut PacketList, now: Time) {
+    packets.for_each_mut(|packet| packet.set_timestamp(now));
 }

@@ -1,11 +1,21 @@
-//! From `transmit` to the driver: choose a queue, push on its adoption list, run its discipline, hand batches to the driver.
+//! From `transmit` to the driver: choose a queue, become its owner or push on its adoption list, run
+//! its qdisc, hand batches to the driver.
 //!
-//! No sender waits for another: a sender either runs the queue (for a bounded number of packets) or leaves its packets to
-//! whoever does. What a bounded run leaves is handed to the queue's worker.
+//! No sender waits for another: a sender either serves the queue, as its owner, for a bounded number
+//! of packets, or leaves its packets to the owner. What a bounded owner leaves is handed to the
+//! queue's worker.
+//!
+//! The files from top to bottom; each calls those below it only: `device`, `transmit` (which queue),
+//! `enter` (owner or not), `queue` (the owner's loop), `state` (the owner's work), `rings`, `ring`
+//! (the driver). Beside them `control` and `down` (the control path).
 
+mod budget;
 mod byte_limit;
+mod capacity;
+mod configure;
 mod control;
 mod device;
+mod device_stats;
 mod down;
 mod dql;
 mod egress;
@@ -16,29 +26,33 @@ mod queue;
 mod queue_map;
 mod quota;
 mod recursion;
-mod requeue;
 mod ring;
-mod room;
-mod runner;
+mod rings;
 mod select;
 mod standalone;
+mod state;
+mod status;
 mod transmit;
-mod watch;
+mod waker;
 
 pub use byte_limit::{ByteLimited, Completes};
-pub use device::{Device, DeviceConfig, DeviceStats, Distributions, Ingress, Qdiscs};
+pub use device::{Device, DeviceConfig, Ingress, Qdiscs};
+pub use device_stats::{DeviceStats, Distributions};
 pub use down::WATCHDOG_TIMEO;
 pub use dql::{Dql, DqlBounds, HOLD};
 pub use egress::{ActionStats, Egress};
+pub use enter::XmitResult;
 pub use notifier::{Event, Notifier, Wake};
 pub use policy::{QDISC_MAX_BURST, RUN_QUOTA, ServedBy, TxPolicy};
-pub use queue::{QueueStats, TxQueue, XmitResult};
+pub use queue::TxQueue;
 pub use queue_map::{MAX_CLASSES, MAX_CPUS, MAX_QUEUES, QueueMap, QueueMapError, TcQueues};
 pub use recursion::XMIT_RECURSION_LIMIT;
-pub use requeue::REQUEUE_LIMIT;
-pub use ring::{Sent, TxRing, Xmit};
+pub use ring::{Interest, RingFile, Sent, TxRing, Xmit};
+pub use rings::REQUEUE_LIMIT;
 pub use select::{select_queue, sender_cpu, set_sender_cpu};
 pub use standalone::{Standalone, StandaloneError};
+pub use status::QueueStats;
+pub use waker::RingWaker;
 
 pub use crate::offload::Features;
 

@@ -75,8 +75,9 @@ impl Notifier {
         self.words[event / 64].fetch_or(1 << (event % 64), Ordering::SeqCst);
     }
 
-    /// Wakes the worker if it sleeps, for something that it looks at before it sleeps and that was published before this call by a SeqCst
-    /// read-modify-write. Returns whether a wake-up was sent: at most one for each sleep.
+    /// Wakes the worker if it sleeps, for something that it looks at before it sleeps and that was
+    /// published before this call by a SeqCst read-modify-write. Returns whether a wake-up was sent:
+    /// at most one for each sleep.
     pub fn wake(&self) -> bool {
         let sleeps = self.notify.notify_published();
         if sleeps {
@@ -110,8 +111,9 @@ impl Notifier {
             .all(|word| word.load(Ordering::SeqCst) == 0)
     }
 
-    /// Calls `sleep` unless an event is set or `idle` finds something to do. What is published from now on, before [`wake`](Notifier::wake) or by
-    /// [`notify`](Notifier::notify), ends the sleep. `idle` must look with SeqCst loads.
+    /// Calls `sleep` unless an event is set or `idle` finds something to do. What is published from
+    /// now on, before [`wake`](Notifier::wake) or by [`notify`](Notifier::notify), ends the sleep.
+    /// `idle` must look with SeqCst loads.
     pub fn sleep_if(&self, idle: impl FnOnce() -> bool, sleep: impl FnOnce()) {
         self.notify.prepare();
         if self.is_quiet() && idle() {
@@ -120,7 +122,8 @@ impl Notifier {
         self.notify.awake();
     }
 
-    /// Whether the worker sleeps, or has been woken and is not up yet. A hint: it may have changed by the time of the answer.
+    /// Whether the worker sleeps, or has been woken and is not up yet. A hint: it may have changed by
+    /// the time of the answer.
     pub fn is_asleep(&self) -> bool {
         self.notify.is_asleep()
     }
@@ -131,7 +134,7 @@ impl Notifier {
     }
 }
 
-/// Something that happened, and that is said once to whoever is notified of it.
+/// Something that happened, and that is told once to the worker that is notified of it.
 #[derive(Debug, Default)]
 pub struct Event {
     happened: AtomicBool,
@@ -139,7 +142,7 @@ pub struct Event {
 
 impl Event {
     /// It happens: after this either it has been [taken](Event::take), or `event` is set, and
-    /// the worker is awake or being woken. (Released here by `ring`, acquired by the worker's
+    /// the worker is awake or being woken. (Released here, acquired by the worker's
     /// [`take`](Notifier::take); a worker that leaves the queue to another thread passes it on.)
     pub fn raise(&self, notifier: &Notifier, event: usize) {
         self.happened.store(true, Ordering::Release);

@@ -1,9 +1,11 @@
-//! One transmit queue: adoption list, run state, discipline, requeue lists, driver rings.
+//! One transmit queue, and the loop of its owner.
 //!
-//! A sender takes the run if nobody has it, and else leaves its packets, in the same atomic step, to the thread that has it. The runner enqueues what was left
-//! to it, dequeues batches of at most its remaining quota, and hands them to the driver; what finds the discipline empty goes past it. What the driver does not
-//! take is requeued and leaves before anything dequeued later for the same ring (INV-TX-4). A run ends when the quota is used up (the worker goes on), when nothing may leave now
-//! (the worker's timer goes on), when the driver is full ([`wake`](TxQueue::wake) goes on) or when all is sent.
+//! The owner enqueues what it adopted, dequeues batches of at most its remaining budget, and hands
+//! them to the driver; what finds the qdisc empty goes past it. What the driver does not take is
+//! requeued, and leaves before anything dequeued later for the same ring (INV-TX-4). The owner gives
+//! the queue up when its budget is used up (the worker goes on), when nothing may leave now (the
+//! worker's timer goes on), when the driver is full (its [waker](super::RingWaker) goes on), or when
+//! all is sent.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,183 +13,126 @@ use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 
-use super::Features;
-use super::notifier::{Event, Notifier};
+use super::budget::{Budget, RunOutcome};
+use super::capacity::Capacity;
 use super::policy::TxPolicy;
 use super::quota::Quota;
 use super::ring::TxRing;
-use super::room::Room;
-use super::runner::{Budget, Left, Runner};
-use super::watch::Watch;
-use crate::mem::{PacketList, PacketRun, PacketRunner, Pool};
-use crate::qdisc::{Qdisc, QdiscStats, Verdict};
-use crate::stats::{DropCounters, Published};
+use super::state::QueueState;
+use super::status::{QueueStats, Status};
+use super::waker::RingWaker;
+use crate::mem::{AdoptionQueue, PacketList, Pool, QueueOwner};
+use crate::offload::Features;
+use crate::qdisc::{Qdisc, Verdict};
+use crate::stats::DropCounters;
 use crate::sync::preempt;
 use crate::time::Time;
 
-/// Position of the length in frames among the published numbers.
-const QLEN: usize = 5;
-
-/// What became of the caller's own packets in a transmit call (`NET_XMIT_*`, INV-TX-9). The packets
-/// are consumed in any case, and what the driver refuses later is in the device's counters only.
-/// Ordered: of several, the last is the worst.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum XmitResult {
-    /// Accepted: sent, queued, stolen by an action, or left to the queue's owner.
-    Success,
-    /// Accepted, but the sender had better slow down: another packet was dropped for one of these,
-    /// or much is waiting and the sender does not [yield](super::TxPolicy::yields).
-    Congestion,
-    /// At least one was dropped: by the qdisc, or because too many packets wait for adoption.
-    Drop,
-}
-
-impl From<Verdict> for XmitResult {
-    fn from(verdict: Verdict) -> XmitResult {
-        match verdict {
-            Verdict::Queued | Verdict::Stolen => XmitResult::Success,
-            Verdict::Congestion => XmitResult::Congestion,
-            Verdict::Dropped => XmitResult::Drop,
-        }
-    }
-}
-
-/// Numbers of a queue. Frames or wire packets as said in [`QdiscStats`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct QueueStats {
-    /// The discipline's numbers; `requeues`, `qlen`, `backlog` and `queued` include the requeue lists.
-    pub qdisc: QdiscStats,
-    /// Wire packets handed to the device.
-    pub tx_packets: u64,
-    /// Their wire bytes.
-    pub tx_bytes: u64,
-}
-
-/// One transmit queue: adoption list, run state, discipline, requeue lists, driver rings.
+/// One transmit queue: adoption list, owner, qdisc, requeue lists, driver rings.
 ///
-/// A sender takes the run if nobody has it, and else leaves its packets to the thread that has it, which enqueues them, dequeues batches and hands them to
-/// the driver. Nobody waits for anybody. What a bounded run leaves is done by the next sender or by the queue's worker, whichever comes first.
+/// A sender either becomes the queue's owner or, in the same compare-and-swap, pushes its packets
+/// for the owner, which enqueues them, dequeues batches and hands them to the driver. No thread
+/// waits for another. What a bounded owner leaves is done by the next sender or by the queue's
+/// worker, whichever comes first.
 #[derive(Debug)]
 pub struct TxQueue<R, Q> {
-    /// What waits to be adopted, and what the runner alone touches.
-    pub(super) run: PacketRun<Runner<R, Q>>,
-    /// Written by the runner, read by anyone.
-    pub(super) published: CachePadded<Published<11>>,
-    aside: CachePadded<Aside>,
+    /// What waits to be adopted, and what the owner alone touches.
+    pub(super) list: AdoptionQueue<QueueState<R, Q>>,
+    pub(super) status: Status,
+    cold: CachePadded<Cold>,
     // From here on nothing is written while packets flow: every sender reads these lines.
     pub(super) policy: TxPolicy,
-    features: Features,
     pub(super) drops: Arc<DropCounters>,
-    pool: Pool,
-    pub(super) notifier: Arc<Notifier>,
-    pub(super) token: usize,
-    quota: Quota,
-    /// The device is down: what is left to the worker now, the sender drops itself.
+    pub(super) waker: RingWaker,
+    pub(super) quota: Quota,
+    /// The device is down: a sender drops what it pushed for the worker itself.
     pub(super) down: AtomicBool,
+    /// The qdisc reads the time of the push; see [`Qdisc::wants_enqueue_time`].
+    pub(super) stamps: AtomicBool,
 }
 
-/// What is written now and then, by the runner, the driver and waiting senders: on lines of its own.
+/// What is written now and then, by the owner and by senders that wait: on lines of its own.
 #[derive(Debug)]
-struct Aside {
-    /// The time for which the worker has been asked to come back; `u64::MAX` if it has not. Written by the runner only.
+struct Cold {
+    /// The time for which the worker has been asked to come back; `u64::MAX` if it has not. Written
+    /// by the owner only.
     armed: AtomicU64,
-    /// The driver may have room again; set by [`wake`](TxQueue::wake), cleared by the runner before it tries.
-    woken: Event,
-    room: Room,
-    watch: Watch,
+    capacity: Capacity,
 }
 
-/// Where a queue's packets and what it leaves undone go.
+/// What a queue is made of, besides qdisc and rings.
 #[derive(Clone, Debug)]
-pub(super) struct Surroundings {
+pub(super) struct QueueConfig {
     pub(super) policy: TxPolicy,
     pub(super) features: Features,
     pub(super) drops: Arc<DropCounters>,
     pub(super) pool: Pool,
-    /// The bell of the worker that does what bounded runs leave.
-    pub(super) notifier: Arc<Notifier>,
-    /// The number by which that worker knows the queue.
-    pub(super) token: usize,
+    pub(super) waker: RingWaker,
 }
 
-/// How a round through the qdisc ended.
+/// How an owner's round through the qdisc ended.
 enum Round<'a, R, Q> {
-    /// The queue is given up. It wants to be run again at this time; [`Time::MAX`]: it does not.
+    /// The queue is given up. It wants to be served again at this time; [`Time::MAX`]: it does not.
     /// (Not an `Option`: its copies stall the processor.)
     Over(Time),
-    /// Packets or events came meanwhile: the run goes on.
-    Again(PacketRunner<'a, Runner<R, Q>>),
+    /// Packets or events came meanwhile: the owner goes on.
+    Again(QueueOwner<'a, QueueState<R, Q>>),
 }
 
 impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
     /// A queue that feeds `rings`.
-    pub(super) fn new(rings: Vec<R>, qdisc: Q, around: Surroundings) -> Self {
-        let Surroundings {
-            policy,
-            features,
-            drops,
-            pool,
-            notifier,
-            token,
-        } = around;
+    pub(super) fn new(rings: Vec<R>, qdisc: Q, config: QueueConfig) -> Self {
+        let max_burst = config.policy.max_burst;
+        let stamps = qdisc.wants_enqueue_time();
+        let state = QueueState::new(qdisc, rings, config.features, &config.pool);
         TxQueue {
-            run: PacketRun::new(Runner::new(qdisc, rings, &pool), policy.max_burst),
-            published: CachePadded::default(),
-            aside: CachePadded::new(Aside {
+            list: AdoptionQueue::new(state, max_burst),
+            status: Status::default(),
+            cold: CachePadded::new(Cold {
                 armed: AtomicU64::new(u64::MAX),
-                woken: Event::default(),
-                room: Room::default(),
-                watch: Watch::default(),
+                capacity: Capacity::default(),
             }),
-            policy,
-            features,
-            drops,
-            pool,
-            notifier,
-            token,
+            policy: config.policy,
+            drops: config.drops,
+            waker: config.waker,
             quota: Quota::default(),
             down: AtomicBool::new(false),
+            stamps: AtomicBool::new(stamps),
         }
     }
 
-    /// How many buffers the queue may hold.
-    #[inline]
-    pub(super) fn quota(&self) -> &Quota {
-        &self.quota
-    }
-
-    /// Runs the queue until nothing is left or the budget is used up: first `left`, what others left
-    /// to it, then `own`. Returns what became of `own`, and when the queue wants to be run again
+    /// Serves the queue until nothing is left or the budget is used up: first `backlog`, what others
+    /// pushed, then `own`. Returns what became of `own`, and when the queue wants to be served again
     /// ([`Time::MAX`]: it does not).
     ///
-    /// The worker's timer is armed inside the run, so that `armed` has one writer at a time: by this
-    /// function if `arm` says that the owner is a sender (at that time), else by the worker itself.
+    /// The worker's timer is armed while the queue is owned, so that `armed` has one writer at a
+    /// time: this function if `arm` says that the owner is a sender (at that time), else the worker.
     #[inline(always)]
     pub(super) fn serve(
         &self,
-        mut runner: PacketRunner<'_, Runner<R, Q>>,
-        left: &mut PacketList,
+        mut owner: QueueOwner<'_, QueueState<R, Q>>,
+        backlog: &mut PacketList,
         own: &mut PacketList,
         mut budget: Budget,
         arm: Option<Time>,
     ) -> (Verdict, Time) {
-        // The common case, without a call: nobody else is there, and nothing is queued.
-        let passed = left.is_empty() && runner.run_through(self, own, &mut budget);
+        // The common case, without a call: no other thread is there, and nothing is queued.
+        let passed = backlog.is_empty() && owner.pass(&self.status, own, &mut budget);
         if passed {
-            match self.end(runner) {
+            match self.end(owner) {
                 Ok(()) => return (Verdict::Queued, Time::MAX),
-                Err(again) => runner = again,
+                Err(again) => owner = again,
             }
         }
-        self.serve_on(runner, left, own, budget, arm, passed)
+        self.serve_on(owner, backlog, own, budget, arm, passed)
     }
 
-    /// The rest of [`serve`](TxQueue::serve). `again`: others left something meanwhile.
+    /// The rest of [`serve`](TxQueue::serve). `again`: others pushed something meanwhile.
     #[inline(never)]
     fn serve_on(
         &self,
-        mut runner: PacketRunner<'_, Runner<R, Q>>,
-        left: &mut PacketList,
+        mut owner: QueueOwner<'_, QueueState<R, Q>>,
+        backlog: &mut PacketList,
         own: &mut PacketList,
         mut budget: Budget,
         arm: Option<Time>,
@@ -197,10 +142,10 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
         let mut missed = false;
         loop {
             if again {
-                match runner.take(budget.adoptions) {
-                    Some(more) => (*left, missed) = more,
+                match owner.take(budget.adoptions) {
+                    Some(more) => (*backlog, missed) = more,
                     None => {
-                        self.hand_over(runner);
+                        self.hand_over(owner);
                         return (verdict, Time::MAX);
                     }
                 }
@@ -208,78 +153,81 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
                 budget.charge(u64::from(missed));
             }
             again = true;
-            budget.adopt(left.len());
+            budget.adopt(backlog.len());
             let mut pass = |list: &mut PacketList| {
-                list.is_empty() || runner.run_others_through(self, list, &mut budget)
+                list.is_empty() || owner.pass_backlog(&self.status, list, &mut budget)
             };
-            let some = !left.is_empty() || !own.is_empty();
-            let passed = some && pass(left) && pass(own);
+            let some = !backlog.is_empty() || !own.is_empty();
+            let passed = some && pass(backlog) && pass(own);
             if passed {
-                match self.end(runner) {
+                match self.end(owner) {
                     Ok(()) => return (verdict, Time::MAX),
-                    Err(again) => runner = again,
+                    Err(again) => owner = again,
                 }
             } else {
-                verdict = verdict.max(runner.enqueue(self, left, own, budget.start));
-                match self.serve_queue(runner, &mut budget, arm, missed, &mut verdict) {
+                let limit = self.quota.limit();
+                verdict = verdict.max(owner.enqueue(backlog, own, limit, budget.start));
+                match self.serve_queued(owner, &mut budget, arm, missed, &mut verdict) {
                     Round::Over(timer) => return (verdict, timer),
-                    Round::Again(again) => runner = again,
+                    Round::Again(again) => owner = again,
                 }
             }
         }
     }
 
-    /// Ends a run that has let everything pass.
+    /// Gives up a queue of which everything has passed.
     #[inline]
     fn end<'a>(
         &self,
-        runner: PacketRunner<'a, Runner<R, Q>>,
-    ) -> Result<(), PacketRunner<'a, Runner<R, Q>>> {
-        // Whoever emptied the qdisc may have left a time behind for which the worker, if that is who
-        // runs here, does not come back.
-        if self.aside.armed.load(Ordering::Relaxed) != u64::MAX {
-            self.aside.armed.store(u64::MAX, Ordering::Relaxed);
+        owner: QueueOwner<'a, QueueState<R, Q>>,
+    ) -> Result<(), QueueOwner<'a, QueueState<R, Q>>> {
+        // Whoever emptied the qdisc may have left a time behind for which the worker, if that is the
+        // owner, does not come back.
+        if self.cold.armed.load(Ordering::Relaxed) != u64::MAX {
+            self.cold.armed.store(u64::MAX, Ordering::Relaxed);
         }
-        runner.end()?;
-        self.aside.room.published();
+        owner.end()?;
+        self.cold.capacity.published();
         Ok(())
     }
 
-    /// Gives the queue up with what waits: more than this run may enqueue. The worker goes on.
+    /// Gives the queue up with more packets than this owner may enqueue. The worker goes on.
     #[cold]
-    fn hand_over(&self, runner: PacketRunner<'_, Runner<R, Q>>) {
-        let _ = runner.leave();
+    fn hand_over(&self, owner: QueueOwner<'_, QueueState<R, Q>>) {
+        let _ = owner.leave();
         preempt::point();
-        self.notifier.notify(self.token);
-        self.aside.room.published();
+        self.waker.notify();
+        self.cold.capacity.published();
     }
 
-    /// One round of [`serve`](TxQueue::serve) through the discipline: the run goes on if packets were left to it meanwhile.
+    /// One round of [`serve`](TxQueue::serve) through the qdisc.
     #[inline(never)]
-    fn serve_queue<'a>(
+    fn serve_queued<'a>(
         &self,
-        mut runner: PacketRunner<'a, Runner<R, Q>>,
+        mut owner: QueueOwner<'a, QueueState<R, Q>>,
         budget: &mut Budget,
         arm: Option<Time>,
         missed: bool,
         verdict: &mut Verdict,
     ) -> Round<'a, R, Q> {
         preempt::point();
-        let left = runner.run(self, budget);
+        if owner.rings.is_held_up() && self.waker.take() {
+            owner.rings.unblock();
+        }
+        let outcome = owner.run(&self.status, budget);
         preempt::point();
-        runner.watched(&self.aside.watch, left, budget.start);
-        let due = if left == Left::More {
-            runner.qdisc.stats().qlen as u32
+        let due = if outcome == RunOutcome::More {
+            owner.qdisc.stats().qlen as u32
         } else {
             0
         };
-        if runner.qdisc.is_noqueue() && runner.cx.dropped.wire_packets() != 0 {
+        if owner.rings.noqueue && owner.cx.dropped.wire_packets() != 0 {
             // Nothing is kept there, so the driver's answer is the sender's.
             *verdict = Verdict::Dropped;
         }
-        runner.publish(&self.published);
-        runner.cx.dropped.settle(&self.drops);
-        let timer = if let Left::Until(time) = left {
+        owner.publish(&self.status);
+        owner.cx.dropped.settle(&self.drops);
+        let timer = if let RunOutcome::Until(time) = outcome {
             time
         } else {
             Time::MAX
@@ -289,110 +237,81 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
         let timed_out = missed && arm.is_some() && timer != Time::MAX;
         match arm {
             Some(now) if timer != Time::MAX && !missed => self.arm(timer, now),
-            _ => self.aside.armed.store(timer.nanos(), Ordering::Relaxed),
+            _ => self.cold.armed.store(timer.nanos(), Ordering::Relaxed),
         }
-        runner.set_backlog(due);
-        let goes_on = timed_out || left == Left::More;
-        if goes_on || budget.packets == 0 {
-            if runner.leave() || goes_on {
+        owner.set_backlog(due);
+        let goes_on = timed_out || outcome == RunOutcome::More;
+        if goes_on || budget.is_used_up() {
+            if owner.leave() || goes_on {
                 preempt::point();
-                self.notifier.notify(self.token);
+                self.waker.notify();
             }
-        } else if let Err(again) = runner.end() {
+        } else if let Err(again) = owner.end() {
             return Round::Again(again);
         }
-        self.aside.room.published();
+        self.cold.capacity.published();
         Round::Over(timer)
     }
 
     /// Asks the worker to come back at `time`, unless it will do so anyway.
     fn arm(&self, time: Time, now: Time) {
-        let armed = self.aside.armed.load(Ordering::Relaxed);
+        let armed = self.cold.armed.load(Ordering::Relaxed);
         if armed > time.nanos() || armed <= now.nanos() {
-            self.aside.armed.store(time.nanos(), Ordering::Relaxed);
-            self.notifier.notify(self.token);
+            self.cold.armed.store(time.nanos(), Ordering::Relaxed);
+            self.waker.notify();
         }
     }
 
-    /// The worker's turn: runs the queue for at most `quota` packets, and says when it wants to be run again at the latest.
+    /// Called by the queue's worker: serves the queue for at most `quota` packets, and returns when
+    /// it wants to be served again at the latest.
     pub fn run_from_worker(&self, quota: usize, now: Time) -> Option<Time> {
-        // If another thread runs, it goes round once more, and then arms or rings as it finds things.
-        let (runner, mut left) = self.run.begin_or_miss()?;
-        let budget = Budget::new(quota, self.policy.max_burst, now);
-        let (_, timer) = self.serve(runner, &mut left, &mut PacketList::new(), budget, None);
+        // If another thread is the owner, it goes round once more, and then arms or notifies as it
+        // finds things.
+        let (owner, mut backlog) = self.list.begin_or_miss()?;
+        let budget = self.budget(quota, now);
+        let (_, timer) = self.serve(owner, &mut backlog, &mut PacketList::new(), budget, None);
         (timer != Time::MAX).then_some(timer)
     }
 
-    pub(super) fn watch(&self) -> &Watch {
-        &self.aside.watch
-    }
-
-    pub(super) fn take_woken(&self) -> bool {
-        self.aside.woken.take()
-    }
-
-    pub(super) fn features(&self) -> &Features {
-        &self.features
-    }
-
-    pub(super) fn pool(&self) -> &Pool {
-        &self.pool
-    }
-
-    /// The driver has room again (or may have). The driver calls it on the queue with its ring's number, also where another queue feeds that ring. May be called
-    /// from any thread, also while the queue runs: then it goes round once more, so that a wake-up between the driver's refusal and the queue's stop is not lost (BUG-TX-24).
-    pub fn wake(&self) {
-        self.aside.woken.raise(&self.notifier, self.token);
-    }
-
-    /// The queue's numbers.
-    pub fn stats(&self) -> QueueStats {
-        let [
-            bytes,
+    /// The budget of an owner that sends at most `packets`.
+    #[inline]
+    pub(super) fn budget(&self, packets: usize, now: Time) -> Budget {
+        Budget {
             packets,
-            drops,
-            overlimits,
-            requeues,
-            qlen,
-            backlog,
-            queued,
-            tx_packets,
-            tx_bytes,
-            memory,
-        ] = self.published.get();
-        let qdisc = QdiscStats {
-            bytes,
-            packets,
-            drops,
-            overlimits,
-            requeues,
-            qlen,
-            backlog,
-            queued,
-            memory,
-        };
-        QueueStats {
-            qdisc,
-            tx_packets,
-            tx_bytes,
+            adoptions: self.policy.max_burst,
+            start: now,
         }
     }
 
-    /// Frames that wait: on the adoption list, in the discipline, and for the driver. A recent value while threads send.
+    /// The driver has capacity again, or may have; see [`RingWaker::wake`]. For a ring, also one
+    /// that another queue feeds, this is called on the queue with the ring's number.
+    pub fn wake(&self) {
+        self.waker.wake();
+    }
+
+    /// The queue's statistics.
+    pub fn stats(&self) -> QueueStats {
+        self.status.stats()
+    }
+
+    /// Frames that wait: on the adoption list, in the qdisc, and for the driver. A recent value
+    /// while threads send.
     pub fn waiting(&self) -> usize {
-        self.run.len() + self.published.get()[QLEN] as usize
+        self.list.len() + self.status.qlen()
     }
 
-    /// Waits until fewer than `limit` frames [`wait`](TxQueue::waiting) in this queue, for at most `timeout`; false if they are as many then. A sender that
-    /// calls this before it transmits, with a limit below the discipline's, is slowed down instead of losing packets. Blocks; senders that do not call
-    /// it are not affected.
-    pub fn wait_for_room(&self, limit: usize, timeout: Duration) -> bool {
-        self.aside.room.wait(timeout, || self.waiting() < limit)
+    /// Waits until fewer than `limit` frames [`wait`](TxQueue::waiting) in this queue, for at most
+    /// `timeout`; false if they are as many then. A sender that calls this before it transmits, with
+    /// a limit below the qdisc's, is slowed down instead of losing packets. Blocks; senders that do
+    /// not call it are not affected.
+    pub fn wait_for_capacity(&self, limit: usize, timeout: Duration) -> bool {
+        let has_capacity = || self.waiting() < limit;
+        self.cold.capacity.wait(timeout, has_capacity)
     }
 
-    /// Whether nothing waits, on the adoption list or in the discipline. Exact when no sender is active.
+    /// Whether nothing waits, on the adoption list or in the qdisc. Exact when no sender is active.
     pub fn is_empty(&self) -> bool {
-        self.run.is_idle() && self.published.get()[QLEN] == 0
+        self.list.is_idle() && self.status.qlen() == 0
     }
 }
 
@@ -410,28 +329,24 @@ mod layout {
         offset / size_of::<CachePadded<u8>>()
     }
 
-    /// What different threads write lies on different lines, and what every sender reads on lines that nobody writes.
+    /// What different threads write lies on different lines, and what every sender reads on lines
+    /// that nobody writes.
     #[test]
     fn what_is_written_apart_lies_apart() {
+        let state = size_of::<AdoptionQueue<QueueState<ScriptedRing, crate::qdisc::PfifoFast>>>();
         let written = [
-            (
-                offset_of!(Queue, run),
-                size_of::<PacketRun<Runner<ScriptedRing, crate::qdisc::PfifoFast>>>(),
-            ),
-            (
-                offset_of!(Queue, published),
-                size_of::<CachePadded<Published<11>>>(),
-            ),
-            (offset_of!(Queue, aside), size_of::<CachePadded<Aside>>()),
+            (offset_of!(Queue, list), state),
+            (offset_of!(Queue, status), size_of::<Status>()),
+            (offset_of!(Queue, cold), size_of::<CachePadded<Cold>>()),
         ]
         .map(|(start, size)| line(start)..line(start + size - 1) + 1);
         let read = [
             offset_of!(Queue, policy),
-            offset_of!(Queue, features),
             offset_of!(Queue, drops),
-            offset_of!(Queue, pool),
-            offset_of!(Queue, notifier),
-            offset_of!(Queue, token),
+            offset_of!(Queue, waker),
+            offset_of!(Queue, quota),
+            offset_of!(Queue, down),
+            offset_of!(Queue, stamps),
         ];
         for (n, lines) in written.iter().enumerate() {
             assert!(read.iter().all(|&field| !lines.contains(&line(field))));

@@ -26,10 +26,6 @@ const LARGE_BUFFER: u64 = 65_536;
 /// More than any frame takes: 64 KiB in large or small buffers, shared or not.
 const ANY_FRAME: u64 = 3 * LARGE_BUFFER / 2;
 
-pub(super) fn memory_of(packets: &PacketList) -> u64 {
-    packets.iter().map(Packet::memory).sum()
-}
-
 /// The quota of one queue. Written by the control path.
 #[derive(Debug)]
 pub(super) struct Quota(AtomicU64);
@@ -64,7 +60,8 @@ impl Quota {
         let each = if packets.bytes() < SMALL_FRAME {
             SMALL_BUFFER
         } else {
-            memory_of(packets) / packets.len().max(1) as u64
+            let memory: u64 = packets.iter().map(Packet::memory).sum();
+            memory / packets.len().max(1) as u64
         };
         max.min((bytes / 2 / each.max(SMALL_BUFFER)).max(1) as usize)
     }

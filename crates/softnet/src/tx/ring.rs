@@ -1,5 +1,8 @@
 //! The sending half of a driver.
 
+use std::os::fd::RawFd;
+
+use super::waker::RingWaker;
 use crate::mem::PacketList;
 use crate::stats::DropReason;
 use crate::time::Time;
@@ -9,7 +12,9 @@ use crate::time::Time;
 pub enum Xmit {
     /// All packets were taken (sent, or dropped and counted).
     Complete,
-    /// The ring is full: the rest is still in the list, in order. The driver calls [`TxQueue::wake`](super::TxQueue::wake) when there is room.
+    /// The ring is full: the rest is still in the list, in order. When it has capacity again the
+    /// driver calls the [`RingWaker`] that it was [bound](TxRing::bind) to, or the worker sees it at
+    /// the ring's [file](TxRing::file).
     Busy,
 }
 
@@ -21,24 +26,56 @@ pub struct Sent {
     pub packets: u64,
     /// Their bytes on the wire ([`Packet::wire_len`](crate::mem::Packet::wire_len)).
     pub bytes: u64,
-    /// Refused for good and freed, with the reason. A driver that has several reasons in one batch reports the last.
+    /// Refused for good and freed, with the reason. A driver that has several reasons in one batch
+    /// reports the last.
     pub dropped: Option<(DropReason, u64)>,
 }
 
-/// One transmit queue of a port. Used by one thread at a time (whoever runs the [`TxQueue`](super::TxQueue)).
+/// A file that says when a ring has capacity again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RingFile {
+    /// The file descriptor. Open for as long as the ring exists.
+    pub fd: RawFd,
+    /// What to watch it for.
+    pub interest: Interest,
+}
+
+/// What a file is watched for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interest {
+    /// Readable: an event descriptor that the other side writes.
+    Readable,
+    /// Writable: a socket that takes frames again.
+    Writable,
+}
+
+/// One transmit queue of a port. Used by one thread at a time: the owner of the
+/// [`TxQueue`](super::TxQueue).
 pub trait TxRing: Send {
-    /// Sends packets from the front of `packets`, without blocking, and takes out of the list what it sent or dropped.
-    /// The last packet of the list ends a batch: a driver that holds back its notification sends it then.
+    /// Sends packets from the front of `packets`, without blocking, and takes out of the list what it
+    /// sent or dropped. The last packet of the list ends a batch: a driver that holds back its
+    /// notification sends it then.
     fn xmit(&mut self, packets: &mut PacketList, sent: &mut Sent) -> Xmit;
 
-    /// How many bytes the ring should be given now; more stays in the discipline. `Some(0)`: none, until the driver calls
-    /// [`TxQueue::wake`](super::TxQueue::wake). None, as here: no limit, for a driver that is done with its packets when `xmit` returns. See
-    /// [`ByteLimited`](super::ByteLimited).
+    /// How many bytes the ring should be given now; more stays in the qdisc. `Some(0)`: none, until
+    /// the driver wakes the queue. None, as here: no limit, for a driver that is done with its packets
+    /// when `xmit` returns. See [`ByteLimited`](super::ByteLimited).
     fn available(&mut self, _now: Time) -> Option<u64> {
         None
     }
 
-    /// Called by the watchdog when the ring has been [busy](Xmit::Busy) for too long (`ndo_tx_timeout`): the driver gets its device going again, and gives up
-    /// what it can do nothing about. The ring is then tried again.
+    /// Called by the watchdog when the ring has been [busy](Xmit::Busy) for too long
+    /// (`ndo_tx_timeout`): the driver gets its device going again, and gives up what it can do nothing
+    /// about. The ring is then tried again.
     fn restart(&mut self, _now: Time) {}
+
+    /// Gives the ring the object to call when it has capacity again. Called once, by the device that
+    /// the ring is given to, before anything is sent.
+    fn bind(&mut self, _waker: RingWaker) {}
+
+    /// The file by which the device's worker sees that the ring has capacity again, for a driver that
+    /// cannot call its waker. The program that makes the rings asks before it gives them away.
+    fn file(&self) -> Option<RingFile> {
+        None
+    }
 }

@@ -1,24 +1,25 @@
-//! What a device does with a list of packets before they are on a queue's adoption list: actions, the choice of queues, and the limit on
-//! devices without a queue.
+//! From a list of packets to transmit queues: egress actions, the choice of queues, and the limit on
+//! devices without a queue. And the worker's turn at a queue.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::device::{COPIED, DEFERRED, Device, uses};
-use super::queue_map::{QueueMap, QueueMapError};
+use super::device::{Device, uses};
+use super::device_stats::DEFERRED;
 use super::recursion::Inside;
 use super::select::Held;
-use super::{Egress, TxQueue, TxRing, XmitResult};
-use crate::mem::{PacketList, Pool};
+use super::{TxQueue, TxRing, XmitResult};
+use crate::mem::PacketList;
 use crate::qdisc::Qdisc;
 use crate::stats::{DropReason, sampled};
 use crate::time::{Clock, Time};
 
 impl<R: TxRing, Q: Qdisc> Device<R, Q> {
-    /// Sends `packets` out of this device. Takes ownership always; never blocks. All packets of one flow take one queue, in order.
+    /// Sends `packets` out of this device. Takes ownership always; never blocks. All packets of one
+    /// flow take one queue, in order.
     #[inline(never)]
     pub fn transmit(&self, mut packets: PacketList, now: Time) -> XmitResult {
-        // From here on the list is handed on by reference: to copy what was just written in smaller pieces stalls the processor.
+        // From here on the list is handed on by reference: to copy what was just written in smaller
+        // pieces stalls the processor.
         let packets = &mut packets;
         if packets.is_empty() {
             return XmitResult::Success;
@@ -69,8 +70,8 @@ impl<R: TxRing, Q: Qdisc> Device<R, Q> {
         result.max(self.push(packets, now))
     }
 
-    /// Notes that this thread is inside of the device, unless it has no business there.
-    pub(super) fn enter(&self) -> Option<Inside> {
+    /// Notes that this thread is inside of the device, unless it is so already, or too deep.
+    fn enter(&self) -> Option<Inside> {
         Inside::enter(std::ptr::from_ref(self).addr())
     }
 
@@ -82,9 +83,9 @@ impl<R: TxRing, Q: Qdisc> Device<R, Q> {
 
     /// Chooses queues and pushes.
     #[inline]
-    pub(super) fn push(&self, packets: &mut PacketList, now: Time) -> XmitResult {
+    fn push(&self, packets: &mut PacketList, now: Time) -> XmitResult {
         // Relaxed: a sender that reads the old number uses a queue that hands the packets on.
-        match &self.queues[..self.active.load(Ordering::Relaxed)] {
+        match &self.queues[..self.active()] {
             [] => self.refuse(DropReason::DeviceDown, packets),
             [only] if self.selector.is_plain() => only.transmit_list(packets, now),
             queues => self.spread(queues, packets, now),
@@ -94,7 +95,7 @@ impl<R: TxRing, Q: Qdisc> Device<R, Q> {
     /// Splits the list by queue; packets for one queue stay together and in order.
     fn spread(&self, queues: &[TxQueue<R, Q>], packets: &mut PacketList, now: Time) -> XmitResult {
         let plain = self.selector.is_plain();
-        // With one discipline for all rings, the choice is of a ring.
+        // With one qdisc for all rings, the choice is of a ring.
         let queue_of = |choice: usize| choice % queues.len();
         let is_empty = |choice: usize| queues[queue_of(choice)].is_empty();
         let mut result = XmitResult::Success;
@@ -122,75 +123,47 @@ impl<R: TxRing, Q: Qdisc> Device<R, Q> {
         result
     }
 
-    /// Shares the queues out as `map` says, while packets flow. Flows may be reordered once, where the new map gives them another queue. Control
-    /// path only, one caller at a time.
-    ///
-    /// # Errors
-    /// If the map does not fit the device; nothing is changed then.
-    pub fn set_queue_map(&self, map: &QueueMap) -> Result<(), QueueMapError> {
-        map.check(self.queues.len())?;
-        self.selector.set(map);
-        Ok(())
-    }
-
-    /// Attaches actions to the device's way out, in the place of those it has; none takes them off. Senders that are in the old ones finish
-    /// there. Control path only.
-    pub fn set_egress(&self, egress: Option<Box<dyn Egress<R, Q>>>) {
-        let attached = egress.is_some();
-        self.egress.store(egress.map(Arc::new));
-        self.change_uses(uses::EGRESS, attached);
-    }
-
-    /// Measures transmit calls by `clock`, one in [`SAMPLE`](crate::stats::SAMPLE), from now on. Only the first clock counts.
-    pub fn measure(&self, clock: Clock) {
-        let _ = self.clock.set(clock);
-        self.change_uses(uses::MEASURE, true);
-    }
-
-    pub(super) fn change_uses(&self, bit: u8, set: bool) {
-        if set {
-            self.uses.fetch_or(bit, Ordering::Relaxed);
-        } else {
-            self.uses.fetch_and(!bit, Ordering::Relaxed);
+    /// Called by the worker of one of the queues; see [`TxQueue::run_from_worker`].
+    pub fn run_from_worker(&self, index: usize, quota: usize, now: Time) -> Option<Time> {
+        let queue = &self.queues[index];
+        if index >= self.active() {
+            // Its ring is another queue's now, and the driver speaks of the ring.
+            if queue.waker.take() {
+                // Read again: the queue may have come back into use, and stopped, since. What caused
+                // the wake-up came after that, and `take` has acquired it.
+                self.queues[index % self.active()].wake();
+            }
+            // A sender may have used it still while the qdisc changed to one for all queues.
+            if !queue.is_empty() {
+                let mut late = queue.take_stranded(now);
+                if !late.is_empty() {
+                    self.push(&mut late, now);
+                }
+                return None;
+            }
         }
+        let noqueue = self.uses.load(Ordering::Relaxed) & uses::NOQUEUE != 0;
+        let _inside = noqueue.then(|| self.enter());
+        queue.run_from_worker(quota, now)
     }
 
-    /// Buffers for copies and segments.
-    pub fn pool(&self) -> &Pool {
-        &self.pool
-    }
-
-    /// Counts packets that actions on this device's way out have added by copying.
-    pub fn count_copied(&self, wire_packets: u64) {
-        self.acted.add(COPIED, wire_packets);
-    }
-
-    /// What was counted so.
-    pub fn copied(&self) -> u64 {
-        self.acted.sum(COPIED)
-    }
-
-    /// Has this device's worker receive `packets` later, as if they had arrived at it, without counting them as received: they are still on their way. Never
-    /// blocks. Returns how many wire packets were dropped, because too many wait (as [`DropReason::CpuBacklog`]) or because no
-    /// engine has the device (as [`DropReason::NoForward`]).
+    /// Has this device's worker receive `packets` later, as if they had arrived at it, without
+    /// counting them as received. Never blocks. Returns how many wire packets were dropped, because
+    /// too many wait (as [`DropReason::CpuBacklog`]) or because no engine has the device (as
+    /// [`DropReason::NoForward`]).
     pub fn receive_later(&self, mut packets: PacketList) -> u64 {
-        if packets.is_empty() {
+        let offered = packets.wire_packets();
+        let Some(ingress) = self.ingress.get() else {
+            self.drops.add(DropReason::NoForward, offered);
+            return offered;
+        };
+        if offered == 0 {
             return 0;
         }
-        let (reason, refused) = match self.ingress.get() {
-            Some(ingress) => {
-                let offered = packets.wire_packets();
-                ingress.receive_later(&mut packets);
-                let refused = packets.wire_packets();
-                self.acted.add(DEFERRED, offered - refused);
-                (DropReason::CpuBacklog, refused)
-            }
-            None => (DropReason::NoForward, packets.wire_packets()),
-        };
-        let lost = refused;
-        if lost > 0 {
-            self.drops.add(reason, lost);
-        }
-        lost
+        ingress.receive_later(&mut packets);
+        let refused = packets.wire_packets();
+        self.acted.add(DEFERRED, offered - refused);
+        self.drops.add(DropReason::CpuBacklog, refused);
+        refused
     }
 }

@@ -18,7 +18,7 @@ fn start(qdisc: QdiscSpec) -> (Standalone<ScriptedRing>, Arc<Script>, Pool) {
 /// The helper thread goes on where a rate limit, a quota or a full driver ended a sender's run;
 /// with back-pressure no limit is ever reached.
 #[test]
-fn senders_that_wait_for_room_lose_nothing() {
+fn senders_that_wait_for_capacity_lose_nothing() {
     const SENDERS: u32 = 8;
     let each = if cfg!(miri) { 5 } else { 200 };
     let tbf = shaped(20_000_000, 2_000, 100 * 100);
@@ -30,7 +30,9 @@ fn senders_that_wait_for_room_lose_nothing() {
             scope.spawn(move || {
                 for n in 0..each {
                     // Eight senders may find room at once, so the limit leaves some for each.
-                    assert!(out.device().queues()[0].wait_for_room(80, Duration::from_secs(20)));
+                    assert!(
+                        out.device().queues()[0].wait_for_capacity(80, Duration::from_secs(20))
+                    );
                     let packet = frame(pool, 1, 2, 100, sender << 24 | n);
                     out.device().transmit(packet.into(), clock.now());
                 }
@@ -58,12 +60,12 @@ fn room_is_refused_in_time_and_given_when_the_driver_wakes() {
     let list: PacketList = (0..10).map(|n| frame(&pool, 1, 2, 100, n)).collect();
     out.device().transmit(list, Clock::monotonic().now());
     assert!(
-        !queue.wait_for_room(10, Duration::from_millis(5)),
+        !queue.wait_for_capacity(10, Duration::from_millis(5)),
         "ten wait"
     );
-    assert!(queue.wait_for_room(11, Duration::ZERO));
+    assert!(queue.wait_for_capacity(11, Duration::ZERO));
     std::thread::scope(|scope| {
-        let waiter = scope.spawn(|| queue.wait_for_room(1, Duration::from_secs(20)));
+        let waiter = scope.spawn(|| queue.wait_for_capacity(1, Duration::from_secs(20)));
         script.set_capacity(usize::MAX);
         queue.wake();
         assert!(waiter.join().unwrap());

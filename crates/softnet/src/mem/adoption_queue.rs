@@ -1,38 +1,39 @@
-//! The ownership of a transmit queue with owned packets at its ends: a [`RunList`].
+//! An [`OwnedList`] of packets, with lists of packets at its ends: what a transmit queue is built
+//! on.
 
 use super::adopt::{give_back, newest_first, oldest_first};
 use super::{Header, PacketList};
-use crate::sync::{Pushed, RunList, RunnerGuard};
+use crate::sync::{ListOwner, OwnedList, Pushed};
 
-/// Packets that wait for the queue's owner, and what only the owner may touch: a [`RunList`] of
+/// Packets that wait for the queue's owner, and what only the owner may touch: an [`OwnedList`] of
 /// packets.
 #[derive(Debug)]
-pub struct PacketRun<T> {
-    list: RunList<Header, T>,
+pub struct AdoptionQueue<T> {
+    list: OwnedList<Header, T>,
 }
 
-/// What became of a sender's packets; see [`PacketRun::enter`].
+/// What became of a sender's packets; see [`AdoptionQueue::enter`].
 #[derive(Debug)]
 pub enum Entry<'a, T> {
     /// The caller owns the queue, and still has its packets. Others left these before, which go
     /// first.
-    Runs(PacketRunner<'a, T>, PacketList),
+    Acquired(QueueOwner<'a, T>, PacketList),
     /// They wait for the owner, behind so many others.
-    Left(usize),
+    Queued(usize),
     /// Too many wait. They are still in the caller's list.
     Full,
 }
 
-impl<T> PacketRun<T> {
+impl<T> AdoptionQueue<T> {
     /// Idle and empty, around `value`, made for up to `expected` packets that wait (see
-    /// [`RunList::new`]).
+    /// [`OwnedList::new`]).
     pub fn new(value: T, expected: usize) -> Self {
-        PacketRun {
-            list: RunList::new(value, expected),
+        AdoptionQueue {
+            list: OwnedList::new(value, expected),
         }
     }
 
-    /// Becomes the owner if there is none, else leaves `packets`, in one atomic operation, to the
+    /// Becomes the owner if there is none, else pushes `packets`, in one atomic operation, to the
     /// owner, unless others wait and together they would be more than `limit` says. Never waits.
     #[inline(always)]
     pub fn enter(
@@ -42,38 +43,38 @@ impl<T> PacketRun<T> {
     ) -> Entry<'_, T> {
         loop {
             if let Some((guard, left)) = self.list.try_begin() {
-                return Entry::Runs(PacketRunner { guard }, oldest_first(left));
+                return Entry::Acquired(QueueOwner { guard }, oldest_first(left));
             }
-            match self.push(packets, limit(packets), false) {
-                Pushed::Left(before) => return Entry::Left(before),
+            match self.push_chain(packets, limit(packets), false) {
+                Pushed::Queued(before) => return Entry::Queued(before),
                 Pushed::Full => return Entry::Full,
-                Pushed::Idle => {}
+                Pushed::Unowned => {}
             }
         }
     }
 
-    /// Leaves `packets` without becoming the owner, also where there is none: the caller must
-    /// tell somebody to run. Returns how many waited before; none, and the packets still in the
+    /// Pushes `packets` without becoming the owner, also where there is none: the caller must tell
+    /// somebody to become it. Returns how many waited before; none, and the packets still in the
     /// list, if others wait and together they would be more than `limit`.
     #[inline]
-    pub fn leave(&self, packets: &mut PacketList, limit: usize) -> Option<usize> {
-        match self.push(packets, limit, true) {
-            Pushed::Left(before) => Some(before),
-            Pushed::Full | Pushed::Idle => None,
+    pub fn push(&self, packets: &mut PacketList, limit: usize) -> Option<usize> {
+        match self.push_chain(packets, limit, true) {
+            Pushed::Queued(before) => Some(before),
+            Pushed::Full | Pushed::Unowned => None,
         }
     }
 
     #[inline]
-    fn push(&self, packets: &mut PacketList, limit: usize, unattended: bool) -> Pushed {
+    fn push_chain(&self, packets: &mut PacketList, limit: usize, unowned: bool) -> Pushed {
         let Some(chain) = newest_first(packets) else {
-            return Pushed::Left(0);
+            return Pushed::Queued(0);
         };
         // SAFETY: the chain is ours, linked from the newest (`head`) to the oldest (`tail`).
         let pushed = unsafe {
             self.list
-                .push(chain.head, chain.tail, chain.len, limit, unattended)
+                .push(chain.head, chain.tail, chain.len, limit, unowned)
         };
-        if !matches!(pushed, Pushed::Left(_)) {
+        if !matches!(pushed, Pushed::Queued(_)) {
             // SAFETY: not pushed, so still ours.
             unsafe { give_back(chain, packets) };
         }
@@ -82,19 +83,19 @@ impl<T> PacketRun<T> {
 
     /// Becomes the owner with all that waits, or makes the owner go round once more. For events
     /// that are no packets.
-    pub fn begin_or_miss(&self) -> Option<(PacketRunner<'_, T>, PacketList)> {
+    pub fn begin_or_miss(&self) -> Option<(QueueOwner<'_, T>, PacketList)> {
         let (guard, left) = self.list.begin_or_miss()?;
-        Some((PacketRunner { guard }, oldest_first(left)))
+        Some((QueueOwner { guard }, oldest_first(left)))
     }
 
-    /// Becomes the owner, and leaves what waits where it is; see [`RunList::begin_slow`]. For the
-    /// control path only, and never inside a run of the same list.
-    pub fn begin_slow(&self) -> PacketRunner<'_, T> {
+    /// Becomes the owner, and leaves what waits where it is; see [`OwnedList::begin_slow`]. For the
+    /// control path only, and never by the owner.
+    pub fn begin_slow(&self) -> QueueOwner<'_, T> {
         let guard = self.list.begin_slow();
-        PacketRunner { guard }
+        QueueOwner { guard }
     }
 
-    /// What the owner said last about what is due besides these packets; see [`RunList::backlog`].
+    /// What the owner said last about what is due besides these packets; see [`OwnedList::backlog`].
     #[inline]
     pub fn backlog(&self) -> usize {
         self.list.backlog()
@@ -116,29 +117,29 @@ impl<T> PacketRun<T> {
     }
 }
 
-impl<T> Drop for PacketRun<T> {
+impl<T> Drop for AdoptionQueue<T> {
     fn drop(&mut self) {
         drop(oldest_first(self.list.take_mut()));
     }
 }
 
-/// The ownership of a [`PacketRun`]: exclusive access to its value. It may be shared between
+/// The ownership of a [`AdoptionQueue`]: exclusive access to its value. It may be shared between
 /// threads where the value may, as a `MutexGuard`:
 /// ```
 /// fn shared<T: Sync>() {}
-/// shared::<softnet::mem::PacketRunner<'static, u32>>();
+/// shared::<softnet::mem::QueueOwner<'static, u32>>();
 /// ```
 /// and not where the value may only be sent:
 /// ```compile_fail,E0277
 /// fn shared<T: Sync>() {}
-/// shared::<softnet::mem::PacketRunner<'static, std::cell::Cell<u32>>>();
+/// shared::<softnet::mem::QueueOwner<'static, std::cell::Cell<u32>>>();
 /// ```
 #[derive(Debug)]
-pub struct PacketRunner<'a, T> {
-    guard: RunnerGuard<'a, Header, T>,
+pub struct QueueOwner<'a, T> {
+    guard: ListOwner<'a, Header, T>,
 }
 
-impl<'a, T> PacketRunner<'a, T> {
+impl<'a, T> QueueOwner<'a, T> {
     /// Takes what waits, oldest first, unless it is more than `limit` packets, and says whether
     /// anything but packets was missed, which is forgotten: the caller looks at everything after
     /// this.
@@ -154,7 +155,7 @@ impl<'a, T> PacketRunner<'a, T> {
         oldest_first(self.guard.take_all())
     }
 
-    /// As [`RunnerGuard::set_backlog`](crate::sync::RunnerGuard::set_backlog).
+    /// As [`ListOwner::set_backlog`].
     #[inline]
     pub fn set_backlog(&self, due: u32) {
         self.guard.set_backlog(due);
@@ -163,21 +164,21 @@ impl<'a, T> PacketRunner<'a, T> {
     /// Gives the queue up, if nothing waits and nothing was missed.
     ///
     /// # Errors
-    /// With the ownership itself: [`take`](PacketRunner::take) and go round again.
+    /// With the ownership itself: [`take`](QueueOwner::take) and go round again.
     #[inline]
-    pub fn end(self) -> Result<(), PacketRunner<'a, T>> {
-        self.guard.end().map_err(|guard| PacketRunner { guard })
+    pub fn end(self) -> Result<(), QueueOwner<'a, T>> {
+        self.guard.end().map_err(|guard| QueueOwner { guard })
     }
 
     /// Gives the queue up, whatever waits. Returns true if anything does, or was missed: somebody
-    /// must then be told to run.
+    /// must then be told to become the owner.
     #[must_use = "what waits is stuck unless somebody is told"]
     pub fn leave(self) -> bool {
         self.guard.leave()
     }
 }
 
-impl<T> std::ops::Deref for PacketRunner<'_, T> {
+impl<T> std::ops::Deref for QueueOwner<'_, T> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
@@ -185,7 +186,7 @@ impl<T> std::ops::Deref for PacketRunner<'_, T> {
     }
 }
 
-impl<T> std::ops::DerefMut for PacketRunner<'_, T> {
+impl<T> std::ops::DerefMut for QueueOwner<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
         &mut self.guard

@@ -1,11 +1,13 @@
-//! Where the nodes of a list are, noted beside the list, so that who takes it need not find out from each node where the next one is.
+//! The addresses of a list's nodes in an array, by which the taker prefetches.
 //!
-//! The walk down a list that another CPU filled is a chain of cache misses, each of which must end before the next can begin. So a push also notes
-//! its nodes' addresses in an array, by their place in the list, and the taker asks for the lines of a dozen nodes ahead of its walk.
+//! The walk down a list that another CPU filled is a chain of cache misses, each of which must end
+//! before the next can begin. So a push also stores its nodes' addresses in an array, by their place
+//! in the list, and the taker prefetches the lines of a dozen nodes ahead of its walk.
 //!
-//! Invariant: none is needed. The array is written and read without any order: a wrong address in it (a push that was tried in vain, a list taken meanwhile, a
-//! node of the time before) costs a prefetch, nothing else; nothing is ever read through it. (Eight senders on two distant cores: from 6 to 13 million packets
-//! per second through a [`RunList`](super::RunList).)
+//! Invariant: none is needed. The array is written and read without any order: a wrong address in it
+//! (a push that failed, a list taken meanwhile, a node of an earlier list) costs a prefetch, nothing
+//! else; nothing is ever read through it. (Eight senders on two distant cores: from 6 to 13 million
+//! packets per second through an [`OwnedList`](super::OwnedList).)
 
 use std::ptr::NonNull;
 
@@ -13,26 +15,27 @@ use super::Linked;
 use super::prefetch::prefetch_for_write;
 use super::primitive::{AtomicPtr, Ordering};
 
-/// How many nodes ahead of the walk are asked for.
+/// How many nodes ahead of the walk are prefetched.
 const AHEAD: usize = 12;
 
-/// The lowest places are not noted: a line that every short list writes would go to and fro between the CPUs.
+/// The lowest places are not noted: a line that every short list writes would bounce between CPUs.
 const UNNOTED: usize = 8;
 
-/// Addresses of a list's nodes by their place, the oldest first. Read by all and changed by none, but for what it points to.
-pub(super) struct Hints<N> {
+/// Addresses of a list's nodes by their place, the oldest first. Read by all and changed by none,
+/// but for what it points to.
+pub(super) struct PrefetchIndex<N> {
     places: Box<[AtomicPtr<N>]>,
 }
 
-impl<N: Linked> Hints<N> {
-    /// For lists of up to `expected` nodes; of longer ones the rest is not noted. Takes 8 bytes for each, of which only those up to the longest list that
-    /// there was are ever touched.
+impl<N: Linked> PrefetchIndex<N> {
+    /// For lists of up to `expected` nodes; of longer ones the rest is not noted. Takes 8 bytes for
+    /// each, of which only those up to the longest list that there was are ever touched.
     #[cfg(not(loom))]
     pub(super) fn new(expected: usize) -> Self {
         // For an interpreter each borrow of the array costs its length.
         let most = if cfg!(miri) { 32 } else { u16::MAX.into() };
         let places = Box::<[AtomicPtr<N>]>::new_zeroed_slice(expected.min(most));
-        Hints {
+        PrefetchIndex {
             // SAFETY: a pointer of zeros is a null pointer.
             places: unsafe { places.assume_init() },
         }
@@ -40,12 +43,12 @@ impl<N: Linked> Hints<N> {
 
     #[cfg(loom)]
     pub(super) fn new(_: usize) -> Self {
-        Hints {
+        PrefetchIndex {
             places: Box::default(),
         }
     }
 
-    /// Notes where the nodes of a chain are, which is to be put on top of `waiting` others.
+    /// Notes the addresses of a chain that is to be pushed on top of `waiting` other nodes.
     ///
     /// # Safety
     /// The caller owns the `n` nodes from `newest` on.
@@ -53,8 +56,8 @@ impl<N: Linked> Hints<N> {
     pub(super) unsafe fn note(&self, newest: NonNull<N>, n: usize, waiting: usize) {
         let mut node = newest;
         for place in (waiting.max(UNNOTED)..waiting + n).rev() {
-            if let Some(hint) = self.places.get(place) {
-                hint.store(node.as_ptr(), Ordering::Relaxed);
+            if let Some(slot) = self.places.get(place) {
+                slot.store(node.as_ptr(), Ordering::Relaxed);
             }
             // SAFETY: the caller owns the chain, which has so many nodes.
             match unsafe { N::next(node) } {
@@ -64,17 +67,19 @@ impl<N: Linked> Hints<N> {
         }
     }
 
-    /// Notes where a single node is, which is on top of `waiting` others, or was. It is not looked at: it may be gone.
+    /// Notes the address of a node that was pushed on top of `waiting` others. It is not read: it may
+    /// be gone.
     #[inline(always)]
     pub(super) fn note_one(&self, node: NonNull<N>, waiting: usize) {
         if waiting >= UNNOTED
-            && let Some(hint) = self.places.get(waiting)
+            && let Some(slot) = self.places.get(waiting)
         {
-            hint.store(node.as_ptr(), Ordering::Relaxed);
+            slot.store(node.as_ptr(), Ordering::Relaxed);
         }
     }
 
-    /// Hands `count` nodes, linked from `newest` down to the oldest, to `visit`, each with its link intact until `visit` changes it.
+    /// Hands `count` nodes, linked from `newest` down to the oldest, to `visit`, each with its link
+    /// intact until `visit` changes it.
     ///
     /// # Safety
     /// The caller owns the nodes.
@@ -99,20 +104,20 @@ impl<N: Linked> Hints<N> {
         }
     }
 
-    /// Asks for the line of the node that was noted at `place`.
+    /// Prefetches the line of the node that was noted at `place`.
     #[inline(always)]
     fn fetch(&self, place: usize) {
         if place >= UNNOTED
-            && let Some(hint) = self.places.get(place)
+            && let Some(slot) = self.places.get(place)
         {
-            prefetch_for_write(hint.load(Ordering::Relaxed));
+            prefetch_for_write(slot.load(Ordering::Relaxed));
         }
     }
 }
 
-impl<N> std::fmt::Debug for Hints<N> {
+impl<N> std::fmt::Debug for PrefetchIndex<N> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Hints")
+        f.debug_struct("PrefetchIndex")
             .field("places", &self.places.len())
             .finish()
     }

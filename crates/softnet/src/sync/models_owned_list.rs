@@ -1,4 +1,4 @@
-//! loom models of the [`RunList`]: push, adopt, run, missed; hand-over to a worker; stop and wake; deactivation against a push. For each protecting step
+//! loom models of the [`OwnedList`]: push, adopt, run, missed; hand-over to a worker; stop and wake; deactivation against a push. For each protecting step
 //! there is a model without it, which must fail. Run by `.ci/loom.sh`.
 
 use std::ptr::NonNull;
@@ -21,7 +21,7 @@ struct Runner {
 }
 
 struct Queue {
-    list: RunList<Node, Runner>,
+    list: OwnedList<Node, Runner>,
     /// The worker's bell.
     bell: AtomicBool,
     woken: AtomicBool,
@@ -44,7 +44,7 @@ struct Without {
 impl Queue {
     fn new(narrow: bool) -> Arc<Queue> {
         Arc::new(Queue {
-            list: RunList::new(Runner::default(), 0),
+            list: OwnedList::new(Runner::default(), 0),
             bell: AtomicBool::new(false),
             woken: AtomicBool::new(false),
             narrow,
@@ -68,16 +68,16 @@ impl Queue {
             }
             // SAFETY: just made, a chain of one.
             match unsafe { self.list.push(node, node, 1, 100, false) } {
-                Pushed::Left(_) => return,
+                Pushed::Queued(_) => return,
                 Pushed::Full => unreachable!("the limit is far"),
-                Pushed::Idle => {}
+                Pushed::Unowned => {}
             }
         }
     }
 
     fn serve(
         &self,
-        mut guard: RunnerGuard<'_, Node, Runner>,
+        mut guard: ListOwner<'_, Node, Runner>,
         mut adopted: Vec<usize>,
         without: Without,
     ) {
@@ -334,11 +334,11 @@ fn the_limit_of_a_run_is_exact() {
             let node = NonNull::from(Box::leak(Box::new(Node { next: None, value })));
             // SAFETY: just made, a chain of one.
             let pushed = unsafe { queue.list.push(node, node, 1, 1, false) };
-            if !matches!(pushed, Pushed::Left(_)) {
+            if !matches!(pushed, Pushed::Queued(_)) {
                 // SAFETY: still ours.
                 drop(unsafe { Box::from_raw(node.as_ptr()) });
             }
-            usize::from(matches!(pushed, Pushed::Left(_)))
+            usize::from(matches!(pushed, Pushed::Queued(_)))
         };
         let other = queue.clone();
         let thread = thread::spawn(move || push(&other, 1));

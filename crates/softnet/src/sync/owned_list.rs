@@ -1,0 +1,398 @@
+//! A value with at most one owner, and an [adoption list](AdoptionList) of what waits for the owner,
+//! in one word: the `defer_list` of the kernel's `Qdisc` together with `qdisc_run_begin` and `_end`.
+//! (In the literature: flat combining; the owner is the combiner.)
+//!
+//! Three flags in the lowest bits of the list's word say who owns the value: OWNED (one thread is the
+//! owner), MISSED (something that is not on the list happened meanwhile) and CLAIMED (a thread of the
+//! control path is next).
+//!
+//! Invariant 1 (INV-TX-5): the value is reached only through a [`ListOwner`], and at most one exists,
+//! because only the thread whose compare-and-swap set OWNED makes one, and only a `ListOwner` clears
+//! it.
+//!
+//! Invariant 2 (INV-TX-2, nothing is stuck): a sender puts nodes on the list only by a
+//! compare-and-swap that finds OWNED or CLAIMED set and leaves it set. So the owner, or the claimer
+//! that becomes it, will see the node: [`end`](ListOwner::end) succeeds only if list and flags are
+//! empty, in the same atomic step that clears OWNED. With a list and an owner in two words there is a
+//! moment between push and claim at which a preempted sender leaves packets that nobody serves; here
+//! there is none. An owner whose budget is used up may [`leave`](ListOwner::leave) nodes behind; it
+//! must then tell the queue's worker, and any sender that comes before the worker becomes the owner
+//! and gets the nodes with it. A claimer forgets missed events: it must tell the worker when it gives
+//! the list up.
+//!
+//! Invariant 3 (the control path does not starve): while CLAIMED is set no sender becomes the owner,
+//! and an owner cannot [`take`](ListOwner::take). So a claimer waits for one owner. The price: if the
+//! claimer is preempted, the list grows until it is back.
+//!
+//! Ordering: one word, so no two locations race here. Every change is a SeqCst compare-and-swap: the
+//! one that takes nodes or becomes the owner reads, through a chain of such changes, from the one that
+//! left them, and so sees the nodes' content and the value as they were left. For SeqCst and ABA see
+//! [`AdoptionList`]. The backlog beside the word is a hint, and ordered with nothing.
+//!
+//! Cost: a sender that finds no owner pays two atomic operations, as many as an uncontended mutex;
+//! one that finds an owner pays one.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+
+use crossbeam_utils::CachePadded;
+
+use super::llist::{AdoptionList, FLAGS, Linked, Pushed, count, nodes};
+use super::preempt;
+use super::prefetch_index::PrefetchIndex;
+use super::primitive::{AtomicU32, Ordering, UnsafeCell, store_load_barrier};
+
+/// One thread is the owner.
+const OWNED: usize = 1;
+/// Something other than a push happened since the owner looked last.
+const MISSED: usize = 2;
+/// A thread of the control path is next. Senders push for it.
+const CLAIMED: usize = 4;
+
+/// Tries of the control path before it claims a list.
+const PLAIN: u32 = if cfg!(loom) { 0 } else { 16 };
+/// Pauses of a claimer before it yields: some tens of microseconds, more than an owner takes that is
+/// not preempted.
+const SPINS: u32 = if cfg!(loom) { 0 } else { 1000 };
+
+/// Lets some time pass.
+fn pause(yields: bool) {
+    #[cfg(loom)]
+    let _ = yields;
+    #[cfg(loom)]
+    loom::thread::yield_now();
+    #[cfg(not(loom))]
+    if yields {
+        std::thread::yield_now();
+    } else {
+        std::hint::spin_loop();
+    }
+}
+
+fn has<N>(word: *mut N, flag: usize) -> bool {
+    word.addr() & flag != 0
+}
+
+fn flags<N>(flags: usize) -> *mut N {
+    std::ptr::without_provenance_mut(flags)
+}
+
+/// Nodes taken off a list: the newest, linked down to the oldest. Whoever has this owns them.
+#[derive(Debug)]
+pub struct Taken<'a, N> {
+    newest: Option<NonNull<N>>,
+    /// How many there are (65,535: at least so many).
+    count: usize,
+    missed: bool,
+    index: &'a PrefetchIndex<N>,
+}
+
+impl<N: Linked> Taken<'_, N> {
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.newest.is_none()
+    }
+
+    /// Whether something that is no node was missed.
+    pub fn missed(&self) -> bool {
+        self.missed
+    }
+
+    /// Hands the nodes to `visit`, newest first, each with its link intact until `visit` changes it.
+    #[inline]
+    pub fn visit(self, visit: impl FnMut(NonNull<N>)) {
+        // Usual without contention: there is nothing to visit.
+        if self.newest.is_some() {
+            // SAFETY: the nodes are the holder's.
+            unsafe { self.index.walk(self.newest, self.count, visit) };
+        }
+    }
+}
+
+/// What all threads write.
+struct Shared<N: Linked> {
+    list: AdoptionList<N>,
+    /// See [`OwnedList::backlog`]. On the line that a push needs anyway.
+    backlog: AtomicU32,
+}
+
+/// The word, and what only the owner may touch.
+pub struct OwnedList<N: Linked, T> {
+    /// Alone on its cache lines: senders write it while the owner is busy with the value.
+    shared: CachePadded<Shared<N>>,
+    /// Alone on its lines too: it is the owner's.
+    value: CachePadded<UnsafeCell<T>>,
+}
+
+// SAFETY: the value is used by one thread at a time (invariant 1), which needs no more than
+// `T: Send`; nodes may go from thread to thread (`Linked`).
+unsafe impl<N: Linked, T: Send> Sync for OwnedList<N, T> {}
+// SAFETY: moving the list moves the value; nodes as above.
+unsafe impl<N: Linked, T: Send> Send for OwnedList<N, T> {}
+
+impl<N: Linked, T> OwnedList<N, T> {
+    /// Idle and empty, around `value`, made for lists of up to `expected` nodes (see
+    /// [`AdoptionList::expecting`]).
+    pub fn new(value: T, expected: usize) -> Self {
+        OwnedList {
+            shared: CachePadded::new(Shared {
+                list: AdoptionList::expecting(expected),
+                backlog: AtomicU32::new(0),
+            }),
+            value: CachePadded::new(UnsafeCell::new(value)),
+        }
+    }
+
+    /// Changes the word as `change` says. Returns what it was, or what it is if `change` returns
+    /// none. Goes round again only where another thread's change succeeded.
+    #[inline(always)]
+    fn update(&self, change: impl Fn(*mut N) -> Option<*mut N>) -> Result<*mut N, *mut N> {
+        let step = |word| {
+            preempt::point();
+            change(word)
+        };
+        let word = &self.shared.list.word;
+        word.fetch_update(Ordering::SeqCst, Ordering::Relaxed, step)
+    }
+
+    fn word(&self, ordering: Ordering) -> *mut N {
+        self.shared.list.word.load(ordering)
+    }
+
+    fn taken(&self, word: *mut N) -> Taken<'_, N> {
+        Taken {
+            newest: nodes(word),
+            count: count(word),
+            missed: has(word, MISSED),
+            index: &self.shared.list.index,
+        }
+    }
+
+    /// For the thread that has just set OWNED.
+    fn owner(&self) -> ListOwner<'_, N, T> {
+        ListOwner {
+            list: self,
+            _exclusive: PhantomData,
+        }
+    }
+
+    /// Becomes the owner, with all that waits, if there is none. Never waits.
+    #[inline]
+    pub fn try_begin(&self) -> Option<(ListOwner<'_, N, T>, Taken<'_, N>)> {
+        let begin = |word| (!has(word, OWNED | CLAIMED)).then(|| flags(OWNED));
+        let word = self.update(begin).ok()?;
+        Some((self.owner(), self.taken(word)))
+    }
+
+    /// Pushes nodes for the owner, unless there are others and together they would be more than
+    /// `limit`. Never waits. With `unowned` nodes are pushed also where there is no owner: the caller
+    /// must then tell somebody to become it.
+    ///
+    /// # Safety
+    /// The caller owns `n` nodes, linked from `newest` to `oldest`, and gives them up if this returns
+    /// [`Pushed::Queued`].
+    #[inline]
+    pub unsafe fn push(
+        &self,
+        newest: NonNull<N>,
+        oldest: NonNull<N>,
+        n: usize,
+        limit: usize,
+        unowned: bool,
+    ) -> Pushed {
+        let may = |flags| unowned || flags & (OWNED | CLAIMED) != 0;
+        // SAFETY: by the caller's promise.
+        unsafe { self.shared.list.push_if(newest, oldest, n, limit, may) }
+    }
+
+    /// Becomes the owner with all that waits, or makes the owner go round once more. For events that
+    /// are not on the list: a timer, a driver with capacity again, a worker's turn.
+    pub fn begin_or_miss(&self) -> Option<(ListOwner<'_, N, T>, Taken<'_, N>)> {
+        // Written also where MISSED is set already: the owner that sees it must see what happened
+        // before this call.
+        let missed = |word: *mut N| word.map_addr(|a| a | MISSED);
+        let owned = |word| has(word, OWNED | CLAIMED);
+        let step = |word| {
+            Some(if owned(word) {
+                missed(word)
+            } else {
+                flags(OWNED)
+            })
+        };
+        let (Ok(word) | Err(word)) = self.update(step);
+        (!owned(word)).then(|| (self.owner(), self.taken(word)))
+    }
+
+    /// Becomes the owner, and leaves what waits on the list. Tries some times in the gaps that owners
+    /// leave, yielding the CPU, and then claims the list: from then on senders push for this thread,
+    /// which waits for the present owner (two claimers: also for what owns the list between them).
+    /// That is short, so the claimer spins before it yields. For the control path only, and never by
+    /// the list's owner.
+    pub fn begin_slow(&self) -> ListOwner<'_, N, T> {
+        let mut tries = 0;
+        loop {
+            let step = |word: *mut N| match has(word, OWNED) {
+                true if tries < PLAIN => None,
+                true => Some(word.map_addr(|a| a | CLAIMED)),
+                false => Some(word.map_addr(|a| a & !FLAGS | OWNED)),
+            };
+            match self.update(step) {
+                Ok(word) if !has(word, OWNED) => return self.owner(),
+                _ => tries += 1,
+            }
+            pause(tries <= PLAIN || tries > PLAIN + SPINS);
+        }
+    }
+
+    /// What the owner said last about what is due besides the list: a hint that costs no cache line
+    /// of its own.
+    #[inline]
+    pub fn backlog(&self) -> usize {
+        self.shared.backlog.load(Ordering::Relaxed) as usize
+    }
+
+    /// Whether some thread is the owner at this moment.
+    pub fn is_owned(&self) -> bool {
+        has(self.word(Ordering::Relaxed), OWNED)
+    }
+
+    /// How many nodes wait (at most 65,535 are told apart).
+    pub fn len(&self) -> usize {
+        count(self.word(Ordering::Relaxed))
+    }
+
+    /// Whether nothing waits and there is no owner. What the last owner did is seen as done.
+    pub fn is_idle(&self) -> bool {
+        self.word(Ordering::Acquire).is_null()
+    }
+
+    /// Whether no node waits.
+    pub fn is_empty(&self) -> bool {
+        nodes(self.word(Ordering::Acquire)).is_none()
+    }
+
+    /// What waits, where the caller proves by `&mut` that there is no owner.
+    pub fn take_mut(&mut self) -> Taken<'_, N> {
+        let word = &self.shared.list.word;
+        self.taken(word.swap(std::ptr::null_mut(), Ordering::Acquire))
+    }
+}
+
+impl<N: Linked, T> fmt::Debug for OwnedList<N, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OwnedList")
+            .field("owned", &self.is_owned())
+            .field("len", &self.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The ownership of an [`OwnedList`]: exclusive access to the value. Dropping it gives the list up and
+/// forgets a missed event; what waits stays.
+pub struct ListOwner<'a, N: Linked, T> {
+    list: &'a OwnedList<N, T>,
+    /// By itself neither `Send` nor `Sync`.
+    _exclusive: PhantomData<*mut T>,
+}
+
+// SAFETY: a shared owner gives shared references to the value, and nothing else that is not atomic.
+unsafe impl<N: Linked, T: Sync> Sync for ListOwner<'_, N, T> {}
+
+impl<'a, N: Linked, T> ListOwner<'a, N, T> {
+    /// Takes what waits, unless it is more than `limit` nodes or a thread of the control path waits,
+    /// and forgets missed events: the caller looks at everything after this.
+    #[inline]
+    pub fn take(&mut self, limit: usize) -> Option<Taken<'a, N>> {
+        let word = self.list.word(Ordering::Relaxed);
+        if word.addr() == OWNED {
+            return Some(self.list.taken(word));
+        }
+        let fits = |word| count(word) <= limit && !has(word, CLAIMED);
+        let word = self.list.update(|word| fits(word).then(|| flags(OWNED)));
+        store_load_barrier();
+        word.ok().map(|word| self.list.taken(word))
+    }
+
+    /// Takes all that waits.
+    pub fn take_all(&mut self) -> Taken<'a, N> {
+        let kept = |word: *mut N| Some(flags(word.addr() & FLAGS));
+        let (Ok(word) | Err(word)) = self.list.update(kept);
+        self.list.taken(word)
+    }
+
+    /// Says what is due besides the list; see [`OwnedList::backlog`].
+    #[inline]
+    pub fn set_backlog(&self, due: u32) {
+        let backlog = &self.list.shared.backlog;
+        if backlog.load(Ordering::Relaxed) != due {
+            backlog.store(due, Ordering::Relaxed);
+        }
+    }
+
+    /// Gives the list up, if nothing waits and nothing was missed.
+    ///
+    /// # Errors
+    /// With the ownership itself: [`take`](ListOwner::take) and go round again.
+    #[inline]
+    pub fn end(self) -> Result<(), ListOwner<'a, N, T>> {
+        preempt::point();
+        let (from, to) = (flags(OWNED), flags(0));
+        let word = &self.list.shared.list.word;
+        match word.compare_exchange(from, to, Ordering::SeqCst, Ordering::Relaxed) {
+            Ok(_) => {
+                std::mem::forget(self);
+                Ok(())
+            }
+            Err(_) => Err(self),
+        }
+    }
+
+    /// Gives the list up, whatever waits. Returns true if anything does, or was missed: somebody must
+    /// then be told to become the owner.
+    #[must_use = "what waits is stuck unless somebody is told"]
+    pub fn leave(self) -> bool {
+        let list = self.list;
+        std::mem::forget(self);
+        list.give_up()
+    }
+}
+
+impl<N: Linked, T> OwnedList<N, T> {
+    /// Clears the owner's flags.
+    fn give_up(&self) -> bool {
+        let cleared = |word: *mut N| Some(word.map_addr(|a| a & !(OWNED | MISSED)));
+        let (Ok(word) | Err(word)) = self.update(cleared);
+        word.addr() != OWNED
+    }
+}
+
+impl<N: Linked, T> Drop for ListOwner<'_, N, T> {
+    fn drop(&mut self) {
+        self.list.give_up();
+    }
+}
+
+impl<N: Linked, T> Deref for ListOwner<'_, N, T> {
+    type Target = T;
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: this is the only owner (invariant 1); borrowed shared, it gives shared references.
+        self.list.value.with_mut(|value| unsafe { &*value })
+    }
+}
+
+impl<N: Linked, T> DerefMut for ListOwner<'_, N, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: this is the only owner (invariant 1), and it is borrowed exclusively.
+        self.list.value.with_mut(|value| unsafe { &mut *value })
+    }
+}
+
+impl<N: Linked, T> fmt::Debug for ListOwner<'_, N, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ListOwner").finish_non_exhaustive()
+    }
+}

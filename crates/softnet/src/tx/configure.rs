@@ -1,0 +1,168 @@
+//! What the control path changes of a device while packets flow: qdiscs, queue map, rings, features,
+//! quota, actions. One caller at a time.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::device::{Device, Ingress, Qdiscs, share, uses};
+use super::queue_map::{QueueMap, QueueMapError};
+use super::select::select_queue;
+use super::{Egress, TxQueue, TxRing};
+use crate::mem::PacketList;
+use crate::offload::Features;
+use crate::qdisc::{Cx, Qdisc};
+#[cfg(doc)]
+use crate::stats::DropReason;
+use crate::time::{Clock, Time};
+
+impl<R: TxRing, Q: Qdisc> Device<R, Q> {
+    pub(super) fn change_uses(&self, bit: u8, set: bool) {
+        if set {
+            self.uses.fetch_or(bit, Ordering::Relaxed);
+        } else {
+            self.uses.fetch_and(!bit, Ordering::Relaxed);
+        }
+    }
+
+    /// Gives the device other qdiscs while packets flow. What is queued moves to them, in the order
+    /// in which it would have left; what does not fit is dropped as [`DropReason::QdiscLimit`].
+    /// Where the number of qdiscs in use changes, what a thread sends just then, having looked before
+    /// the change, may leave late or through the first ring. Waits for owners: control path only, one
+    /// caller at a time.
+    ///
+    /// # Panics
+    /// If there is not one qdisc for each queue.
+    pub fn set_qdiscs(&self, qdiscs: Qdiscs<Q>, now: Time) {
+        let noqueue = qdiscs.is_noqueue();
+        let Qdiscs {
+            instances,
+            active,
+            map,
+        } = qdiscs;
+        assert_eq!(instances.len(), self.queues.len(), "a qdisc for each queue");
+        if let Some(map) = map {
+            self.selector.set(&map);
+            self.mqprio.store(true, Ordering::Relaxed);
+        } else if self.mqprio.swap(false, Ordering::Relaxed) {
+            self.selector.set(&QueueMap::default());
+        }
+        self.change_uses(uses::NOQUEUE, noqueue);
+        let before = self.active();
+        if active == before {
+            for (queue, qdisc) in self.queues.iter().zip(instances) {
+                queue.install(qdisc, Vec::new(), PacketList::new(), now);
+            }
+            return;
+        }
+        // From one to all, or from all to one: take rings and packets away, then share them out.
+        // Without rings nothing leaves, so nothing leaves by the wrong one.
+        let mut rings = Vec::new();
+        let mut shares: Vec<(Vec<R>, PacketList)> = Vec::new();
+        shares.resize_with(self.queues.len(), Default::default);
+        let mut collect = |queue: &TxQueue<R, Q>| {
+            let (own, waiting) = queue.evict();
+            rings.extend(own);
+            for packet in waiting {
+                shares[select_queue(&packet, active)].1.push_back(packet);
+            }
+        };
+        self.queues.iter().for_each(&mut collect);
+        self.active.store(active, Ordering::Relaxed);
+        self.share_out_quota();
+        // What came meanwhile, to the queues that senders used before first: a sender that has gone
+        // over does not overtake itself.
+        if active < before {
+            self.queues.iter().rev().for_each(collect);
+        } else {
+            self.queues.iter().for_each(collect);
+        }
+        for (index, ring) in rings.into_iter().enumerate() {
+            shares[index % active].0.push(ring);
+        }
+        for ((queue, qdisc), (rings, waiting)) in self.queues.iter().zip(instances).zip(shares) {
+            queue.install(qdisc, rings, waiting, now);
+        }
+    }
+
+    /// Does something with the qdisc of transmit queue `queue` that needs it for itself: changes its
+    /// parameters while packets flow. Afterwards what may leave now leaves. `None` if there is no
+    /// such queue. Senders go on meanwhile, and their packets wait. `f` must not put another qdisc
+    /// in the place of this one: that is what [`set_qdiscs`](Device::set_qdiscs) is for. Waits for
+    /// the owner: control path only.
+    pub fn with_qdisc<T>(
+        &self,
+        queue: usize,
+        now: Time,
+        f: impl FnOnce(&mut Q, &mut Cx) -> T,
+    ) -> Option<T> {
+        Some(self.queues.get(queue)?.with_qdisc(now, f))
+    }
+
+    /// Sets how many bytes of buffers the device's queues may hold; what comes beyond that is dropped
+    /// as [`DropReason::BufferQuota`]. Without it there is no such limit.
+    pub fn set_buffer_quota(&self, bytes: u64) {
+        self.buffer_quota.store(bytes, Ordering::Relaxed);
+        self.share_out_quota();
+    }
+
+    /// Divides the quota among the queues in use.
+    fn share_out_quota(&self) {
+        let bytes = self.buffer_quota.load(Ordering::Relaxed);
+        if bytes != u64::MAX {
+            let each = bytes / self.active().max(1) as u64;
+            self.queues.iter().for_each(|queue| queue.quota.set(each));
+        }
+    }
+
+    /// Replaces the rings, by as many for a device that came back, or by none for one that is gone
+    /// (which is [down](Device::deactivate) then). Waits for owners: control path only.
+    pub fn replace_rings(&self, rings: Vec<R>) {
+        let wakers = self.queues.iter().map(|queue| queue.waker.clone());
+        let mut shares = share(rings, wakers, self.active());
+        shares.resize_with(self.queues.len(), Vec::new);
+        for (queue, rings) in self.queues.iter().zip(shares) {
+            queue.replace_rings(rings);
+        }
+    }
+
+    /// Other features from now on, as for a guest that reconnects with others, or a changed MTU. What
+    /// was made fit for the old features and waits for the driver is made fit for the new ones, or
+    /// dropped, before the driver sees it: from when this returns, the driver sees no packet that does
+    /// not fit. Waits for owners: control path only.
+    pub fn set_features(&self, features: Features) {
+        for queue in &self.queues {
+            queue.set_features(features);
+        }
+    }
+
+    /// Changes which queues senders choose, while packets flow. Flows may be reordered once, where
+    /// the new map gives them another queue. Control path only, one caller at a time.
+    ///
+    /// # Errors
+    /// If the map does not fit the device; nothing is changed then.
+    pub fn set_queue_map(&self, map: &QueueMap) -> Result<(), QueueMapError> {
+        map.check(self.queues.len())?;
+        self.selector.set(map);
+        Ok(())
+    }
+
+    /// Attaches egress actions, in the place of those that the device has; none detaches them.
+    /// Senders that are in the old ones finish there. Control path only.
+    pub fn set_egress(&self, egress: Option<Box<dyn Egress<R, Q>>>) {
+        let attached = egress.is_some();
+        self.egress.store(egress.map(Arc::new));
+        self.change_uses(uses::EGRESS, attached);
+    }
+
+    /// Says where packets go that actions have arrive at this device. Once.
+    pub fn set_ingress(&self, ingress: Box<dyn Ingress>) {
+        let _ = self.ingress.set(ingress);
+    }
+
+    /// Measures transmit calls by `clock`, one in [`SAMPLE`](crate::stats::SAMPLE), from now on. Only
+    /// the first clock counts.
+    pub fn measure(&self, clock: Clock) {
+        let _ = self.clock.set(clock);
+        self.change_uses(uses::MEASURE, true);
+    }
+}

@@ -1,0 +1,139 @@
+//! The statistics of a device.
+
+use std::sync::atomic::Ordering;
+
+use super::{ActionStats, Device, QueueStats, TcQueues, TxQueue, TxRing};
+use crate::qdisc::{Qdisc, QdiscStats};
+use crate::stats::{Counts, DropReason};
+
+/// Statistics of a device. Packets are wire packets, bytes are wire bytes (Ethernet header included,
+/// no preamble or FCS).
+#[derive(Clone, Debug, Default)]
+pub struct DeviceStats {
+    /// Received from the driver, dropped ones included.
+    pub rx_packets: u64,
+    /// Received bytes.
+    pub rx_bytes: u64,
+    /// Handed to the device.
+    pub tx_packets: u64,
+    /// Sent bytes.
+    pub tx_bytes: u64,
+    /// Waiting in transmit queues.
+    pub queued: u64,
+    /// Dropped on the way in or out, by reason.
+    pub drops: Vec<(DropReason, u64)>,
+    /// Each transmit queue.
+    pub queues: Vec<QueueStats>,
+    /// Wire packets that egress actions have added by copying.
+    pub copied: u64,
+    /// Wire packets that actions had arrive here, through the backlog of a worker. Not among those
+    /// received.
+    pub deferred: u64,
+    /// Times that the watchdog had to restart a queue.
+    pub tx_timeouts: u64,
+    /// Egress actions.
+    pub actions: Vec<ActionStats>,
+    /// Distributions of times and sizes.
+    pub distributions: Distributions,
+}
+
+/// How long things take and how many come at once, sampled. Empty where nothing was measured.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Distributions {
+    /// Nanoseconds that transmit calls took.
+    pub call_ns: Counts,
+    /// Nanoseconds from a packet's timestamp to the moment when its owner hands it to the driver. The
+    /// engine's workers set the timestamp at reception; a program that embeds a device sets it itself;
+    /// for a qdisc that [wants the enqueue time](Qdisc::wants_enqueue_time) the sender sets it.
+    pub sojourn_ns: Counts,
+    /// Packets handed to the driver at once.
+    pub batch: Counts,
+}
+
+impl DeviceStats {
+    /// All drops together.
+    pub fn dropped(&self) -> u64 {
+        self.drops.iter().map(|&(_, n)| n).sum()
+    }
+
+    /// The statistics of the root qdisc: of `mq` and `mqprio` the sums of all queues', those not in
+    /// use included.
+    pub fn qdisc(&self) -> QdiscStats {
+        sum(&self.queues)
+    }
+
+    /// The statistics of an `mqprio` class: the sums of its queues'.
+    pub fn class(&self, class: TcQueues) -> QdiscStats {
+        let queues = self.queues.iter().skip(class.offset.into());
+        sum(queues.take(class.count.into()))
+    }
+}
+
+fn sum<'a>(queues: impl IntoIterator<Item = &'a QueueStats>) -> QdiscStats {
+    let mut sum = QdiscStats::default();
+    for QueueStats { qdisc, .. } in queues {
+        sum.bytes += qdisc.bytes;
+        sum.packets += qdisc.packets;
+        sum.drops += qdisc.drops;
+        sum.overlimits += qdisc.overlimits;
+        sum.requeues += qdisc.requeues;
+        sum.qlen += qdisc.qlen;
+        sum.backlog += qdisc.backlog;
+        sum.queued += qdisc.queued;
+        sum.memory += qdisc.memory;
+    }
+    sum
+}
+
+/// Positions in [`Device::received`].
+const RX_PACKETS: usize = 0;
+const RX_BYTES: usize = 1;
+/// Positions in [`Device::acted`].
+const COPIED: usize = 0;
+pub(super) const DEFERRED: usize = 1;
+
+impl<R: TxRing, Q: Qdisc> Device<R, Q> {
+    /// Counts packets that the driver received.
+    pub fn count_received(&self, packets: u64, bytes: u64) {
+        self.received.add(RX_PACKETS, packets);
+        self.received.add(RX_BYTES, bytes);
+    }
+
+    /// Counts packets that egress actions have added by copying.
+    pub fn count_copied(&self, wire_packets: u64) {
+        self.acted.add(COPIED, wire_packets);
+    }
+
+    /// Wire packets that egress actions have added by copying.
+    pub fn copied(&self) -> u64 {
+        self.acted.sum(COPIED)
+    }
+
+    /// The device's statistics.
+    pub fn stats(&self) -> DeviceStats {
+        let queues: Vec<QueueStats> = self.queues.iter().map(TxQueue::stats).collect();
+        let egress = self.egress.load();
+        let mut distributions = Distributions {
+            call_ns: self.calls.counts(),
+            ..Distributions::default()
+        };
+        for queue in &self.queues {
+            distributions.sojourn_ns.merge(&queue.status.sojourn());
+            distributions.batch.merge(&queue.status.batch());
+        }
+        DeviceStats {
+            rx_packets: self.received.sum(RX_PACKETS),
+            rx_bytes: self.received.sum(RX_BYTES),
+            tx_packets: queues.iter().map(|q| q.tx_packets).sum(),
+            tx_bytes: queues.iter().map(|q| q.tx_bytes).sum(),
+            queued: queues.iter().map(|q| q.qdisc.queued).sum(),
+            drops: self.drops.nonzero(),
+            copied: self.copied(),
+            deferred: self.acted.sum(DEFERRED),
+            tx_timeouts: self.timeouts.load(Ordering::Relaxed),
+            actions: egress.as_ref().map_or_else(Vec::new, |e| e.stats()),
+            distributions,
+            queues,
+        }
+    }
+}

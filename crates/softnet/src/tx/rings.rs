@@ -1,0 +1,385 @@
+//! The rings that a queue feeds, each with the list of what it did not take (the kernel's `gso_skb`
+//! and `skb_bad_txq`). Used by the queue's owner alone.
+//!
+//! Nearly every queue has one ring, and a list that is empty: [`Rings::send`] is then one call of
+//! the driver. A qdisc that serves a whole device feeds all of its rings. They are told apart in
+//! this file only.
+//!
+//! A ring that refuses packets, or says that it has no capacity, is *blocked*: it is left alone
+//! (INV-TX-11) until the driver wakes the queue, and until then what leaves the qdisc for it waits
+//! on its list, behind what it refused (INV-TX-4, BUG-TX-9). Other rings go on, so one full ring does
+//! not hold back the others' packets.
+//!
+//! What waits here has left the qdisc, which can neither reorder nor drop it any more. So the lists
+//! are short. With one ring the qdisc stops at the first refusal; with several, when one list holds
+//! [`REQUEUE_LIMIT`] frames. (The batch that exceeds the limit still goes on the list; it has at most
+//! [`RUN_QUOTA`](super::RUN_QUOTA) frames, more if large ones of them were segmented.) Then all rings
+//! wait for that one.
+
+use std::time::Duration;
+
+use super::budget::Budget;
+use super::ring::{Sent, TxRing, Xmit};
+use super::select::select_queue;
+use crate::mem::PacketList;
+use crate::stats::{DropReason, Dropped};
+use crate::time::Time;
+
+/// Frames that wait for one ring, while others go on, when the qdisc stops. A driver's ring holds a
+/// few hundred, so this lasts until a ring that is full, but not stuck, has capacity again.
+pub const REQUEUE_LIMIT: usize = 256;
+
+/// Frames, wire bytes, wire packets, and bytes of the buffers that hold them.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counts {
+    pub(super) frames: usize,
+    pub(super) bytes: u64,
+    pub(super) packets: u64,
+    pub(super) memory: u64,
+}
+
+impl Counts {
+    pub(super) fn of(list: &PacketList) -> Counts {
+        let mut sum = Counts::default();
+        for packet in list {
+            let (bytes, packets) = packet.wire();
+            sum.add(Counts {
+                frames: 1,
+                bytes,
+                packets,
+                memory: packet.memory(),
+            });
+        }
+        sum
+    }
+
+    pub(super) fn add(&mut self, more: Counts) {
+        self.frames += more.frames;
+        self.bytes += more.bytes;
+        self.packets += more.packets;
+        self.memory += more.memory;
+    }
+}
+
+/// A ring and what it did not take.
+#[derive(Debug)]
+struct Slot<R> {
+    ring: R,
+    /// Its part of a batch that is being shared out; empty otherwise.
+    fresh: PacketList,
+    requeued: PacketList,
+    counts: Counts,
+    /// The ring is full, and the driver has not woken the queue since.
+    blocked: bool,
+    /// When the ring refused packets for the first time since it took some or was restarted.
+    refused: Option<Time>,
+}
+
+impl<R: TxRing> Slot<R> {
+    fn new(ring: R) -> Self {
+        Slot {
+            ring,
+            fresh: PacketList::new(),
+            requeued: PacketList::new(),
+            counts: Counts::default(),
+            blocked: false,
+            refused: None,
+        }
+    }
+
+    /// Offers packets; the ring takes them out of the list as far as it has capacity.
+    fn offer(&mut self, packets: &mut PacketList, sent: &mut Sent, now: Time) {
+        // Also where the answer is a number: a driver frees what is done with when it is asked.
+        if self.ring.available(now) != Some(0) {
+            self.ring.xmit(packets, sent);
+        }
+    }
+
+    fn block(&mut self, now: Time) {
+        self.blocked = true;
+        self.refused.get_or_insert(now);
+    }
+
+    /// Keeps packets that the ring has to take after those that wait.
+    fn requeue(&mut self, packets: &mut PacketList, now: Time) {
+        self.counts.add(Counts::of(packets));
+        self.requeued.append(packets);
+        self.block(now);
+    }
+
+    /// Offers what waits, as far as the budget goes. Returns whether more may leave now.
+    fn retry(
+        &mut self,
+        budget: &mut Budget,
+        noqueue: bool,
+        sent: &mut Sent,
+        dropped: &mut Dropped,
+    ) -> bool {
+        if self.requeued.is_empty() || self.blocked {
+            return false;
+        }
+        if budget.is_used_up() {
+            return true;
+        }
+        let mut part = PacketList::new();
+        self.requeued.split_wire_packets(budget.packets, &mut part);
+        self.offer(&mut part, sent, budget.start);
+        let full = !part.is_empty();
+        part.append(&mut self.requeued);
+        if noqueue {
+            dropped.append(part.take(), DropReason::DriverRefused);
+        }
+        self.requeued = part;
+        let before = self.counts;
+        if self.requeued.len() < before.frames {
+            self.refused = None;
+            self.counts = Counts::of(&self.requeued);
+            budget.charge(before.packets - self.counts.packets);
+        }
+        if full && !noqueue {
+            self.block(budget.start);
+        }
+        !full && !self.requeued.is_empty()
+    }
+}
+
+/// The rings that a queue feeds: its own, or all of the device, or none.
+#[derive(Debug)]
+pub(super) struct Rings<R> {
+    slots: Vec<Slot<R>>,
+    /// What the drivers took.
+    pub(super) sent: Sent,
+    /// Frames that a driver gave back.
+    pub(super) requeues: u64,
+    /// The qdisc stands still: the driver is full and has not woken the queue (INV-TX-11: it is not
+    /// tried meanwhile).
+    stopped: bool,
+    /// A packet that the driver does not take is dropped.
+    pub(super) noqueue: bool,
+    /// Slots with a part of the batch that is being shared out; empty otherwise.
+    touched: Vec<usize>,
+}
+
+impl<R: TxRing> Rings<R> {
+    pub(super) fn new(rings: Vec<R>, noqueue: bool) -> Self {
+        Rings {
+            slots: rings.into_iter().map(Slot::new).collect(),
+            sent: Sent::default(),
+            requeues: 0,
+            stopped: false,
+            noqueue,
+            touched: Vec::new(),
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    /// What was requeued.
+    pub(super) fn requeued(&self) -> Counts {
+        let mut sum = Counts::default();
+        self.slots.iter().for_each(|slot| sum.add(slot.counts));
+        sum
+    }
+
+    /// Whether a ring was full when it was tried last.
+    pub(super) fn is_held_up(&self) -> bool {
+        self.stopped || self.slots.iter().any(|slot| slot.counts.frames != 0)
+    }
+
+    /// Whether there is one ring, and it was not full when it was tried last.
+    pub(super) fn is_one_and_free(&self) -> bool {
+        self.slots.len() == 1 && !self.is_held_up() && self.slots[0].refused.is_none()
+    }
+
+    /// Bytes that the ring should be given now (see [`TxRing::available`]). One of several is asked
+    /// when it gets something.
+    #[inline]
+    pub(super) fn available(&mut self, now: Time) -> Option<u64> {
+        match &mut *self.slots {
+            [only] => only.ring.available(now),
+            _ => None,
+        }
+    }
+
+    /// As [`available`](Rings::available). Stops if that is nothing.
+    #[inline]
+    pub(super) fn capacity(&mut self, now: Time) -> Option<u64> {
+        let bytes = self.available(now)?;
+        if bytes == 0 {
+            self.stopped = true;
+            self.slots[0].block(now);
+        } else {
+            self.slots[0].refused = None;
+        }
+        Some(bytes)
+    }
+
+    /// Hands a batch to the driver, and keeps what it does not take. Busy: the qdisc must stop.
+    #[inline]
+    pub(super) fn send(
+        &mut self,
+        batch: &mut PacketList,
+        now: Time,
+        dropped: &mut Dropped,
+    ) -> Xmit {
+        let [only] = &mut *self.slots else {
+            return self.fan_out(batch, now, dropped);
+        };
+        let sent = only.ring.xmit(batch, &mut self.sent);
+        if sent == Xmit::Complete && self.sent.dropped.is_none() {
+            return Xmit::Complete;
+        }
+        self.keep(batch, sent, now, dropped)
+    }
+
+    /// Counts what the only ring dropped, and keeps what it did not take.
+    #[cold]
+    fn keep(
+        &mut self,
+        rest: &mut PacketList,
+        sent: Xmit,
+        now: Time,
+        dropped: &mut Dropped,
+    ) -> Xmit {
+        self.count_dropped(dropped);
+        if sent == Xmit::Complete || rest.is_empty() {
+            return Xmit::Complete;
+        }
+        if self.noqueue {
+            dropped.append(rest.take(), DropReason::DriverRefused);
+            return Xmit::Complete;
+        }
+        self.requeues += rest.len() as u64;
+        self.slots[0].requeue(rest, now);
+        self.stopped = true;
+        Xmit::Busy
+    }
+
+    /// [`send`](Rings::send) to several rings: to each all that it gets of the batch at once, unless
+    /// packets wait for it.
+    #[inline(never)]
+    fn fan_out(&mut self, batch: &mut PacketList, now: Time, dropped: &mut Dropped) -> Xmit {
+        let rings = self.slots.len();
+        if rings == 0 {
+            // Who takes the rings away takes the packets along, so nothing comes here.
+            dropped.append(batch.take(), DropReason::DeviceDown);
+            return Xmit::Complete;
+        }
+        while let Some(packet) = batch.pop_front() {
+            let ring = select_queue(&packet, rings);
+            let slot = &mut self.slots[ring];
+            if slot.fresh.is_empty() {
+                self.touched.push(ring);
+            }
+            slot.fresh.push_back(packet);
+        }
+        while let Some(ring) = self.touched.pop() {
+            let slot = &mut self.slots[ring];
+            let mut fresh = slot.fresh.take();
+            if slot.requeued.is_empty() {
+                slot.offer(&mut fresh, &mut self.sent, now);
+                // INV-TX-7: what is put behind these was not refused by anyone.
+                self.requeues += fresh.len() as u64;
+            }
+            if !fresh.is_empty() {
+                slot.requeue(&mut fresh, now);
+            }
+        }
+        self.count_dropped(dropped);
+        self.stopped = self.is_full();
+        if self.stopped {
+            Xmit::Busy
+        } else {
+            Xmit::Complete
+        }
+    }
+
+    /// Offers what was requeued to rings that are not blocked, as far as the budget goes. Returns
+    /// whether more of it may leave now.
+    pub(super) fn retry(&mut self, budget: &mut Budget, dropped: &mut Dropped) -> bool {
+        if self.stopped {
+            return false;
+        }
+        let mut more = false;
+        for slot in &mut self.slots {
+            more |= slot.retry(budget, self.noqueue, &mut self.sent, dropped);
+        }
+        self.count_dropped(dropped);
+        self.stopped = !more && self.is_full();
+        more
+    }
+
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stopped
+    }
+
+    /// Whether the qdisc must stop.
+    fn is_full(&self) -> bool {
+        let limit = if self.slots.len() > 1 {
+            REQUEUE_LIMIT
+        } else {
+            1
+        };
+        self.slots.iter().any(|slot| slot.counts.frames >= limit)
+    }
+
+    fn count_dropped(&mut self, dropped: &mut Dropped) {
+        if let Some((reason, packets)) = self.sent.dropped.take() {
+            dropped.note(reason, packets);
+        }
+    }
+
+    /// Rings may have capacity again: they are tried anew.
+    pub(super) fn unblock(&mut self) {
+        self.stopped = false;
+        self.slots.iter_mut().for_each(|slot| slot.blocked = false);
+    }
+
+    /// Since when the ring that has been full for longest has taken nothing. None if no ring is full.
+    pub(super) fn refused_since(&self) -> Option<Time> {
+        self.slots.iter().filter_map(|slot| slot.refused).min()
+    }
+
+    /// Has rings [restarted](TxRing::restart) that have taken nothing for `timeout`, and tries them
+    /// anew.
+    pub(super) fn restart(&mut self, now: Time, timeout: Duration) {
+        for slot in &mut self.slots {
+            if slot
+                .refused
+                .is_some_and(|since| now.since(since) >= timeout)
+            {
+                slot.ring.restart(now);
+                slot.blocked = false;
+                slot.refused = None;
+            }
+        }
+        self.stopped = false;
+    }
+
+    /// Takes what was requeued: for each ring, in the order in which it would have left. No ring
+    /// counts as blocked any more.
+    pub(super) fn take_requeued(&mut self) -> PacketList {
+        let mut all = PacketList::new();
+        for slot in &mut self.slots {
+            all.append(&mut slot.requeued);
+            slot.counts = Counts::default();
+            slot.blocked = false;
+            slot.refused = None;
+        }
+        self.stopped = false;
+        all
+    }
+
+    /// Takes the rings. What was requeued has been taken before.
+    pub(super) fn take(&mut self) -> Vec<R> {
+        let slots = std::mem::take(&mut self.slots);
+        slots.into_iter().map(|slot| slot.ring).collect()
+    }
+
+    /// Adds rings.
+    pub(super) fn extend(&mut self, rings: Vec<R>) {
+        self.slots.extend(rings.into_iter().map(Slot::new));
+    }
+}

@@ -1,0 +1,362 @@
+//! What only the owner of a queue touches, and what the owner does: enqueue, dequeue, make packets
+//! fit the device, and hand them to the rings.
+
+use super::budget::{Budget, RunOutcome};
+use super::quota::{Limit, SMALL_BUFFER};
+use super::ring::{TxRing, Xmit};
+use super::rings::{Counts, Rings};
+use super::status::Status;
+use crate::mem::{PacketList, Pool};
+use crate::offload::{Features, merge, validate};
+use crate::qdisc::{Cx, Next, Qdisc, Verdict, WireSum};
+use crate::stats::{DropReason, Sampler};
+use crate::time::Time;
+
+/// What only the owner touches.
+#[derive(Debug)]
+pub(super) struct QueueState<R, Q> {
+    /// The fast path is open: the device is up, there is one ring, which was not full when it was
+    /// tried last, and nothing that was dequeued waits. Updated where statistics are published.
+    steady: bool,
+    /// False: the device is down; packets are dropped.
+    pub(super) active: bool,
+    pub(super) qdisc: Q,
+    pub(super) rings: Rings<R>,
+    /// What the device can do. Packets that were requeued fit it.
+    features: Features,
+    /// Dequeued, but not yet known to fit the device: the rest of a frame that is being segmented,
+    /// and what was requeued when the features changed. It leaves before anything dequeued later.
+    unfit: PacketList,
+    /// What left the qdisc, as published.
+    left: WireSum,
+    /// What the qdisc is given; also takes what is dropped elsewhere, and has the pool for segments.
+    pub(super) cx: Cx,
+    /// Which batches are measured.
+    sampler: Sampler,
+}
+
+impl<R: TxRing, Q: Qdisc> QueueState<R, Q> {
+    pub(super) fn new(qdisc: Q, rings: Vec<R>, features: Features, pool: &Pool) -> Self {
+        let mut state = QueueState {
+            steady: false,
+            active: true,
+            rings: Rings::new(rings, qdisc.is_noqueue()),
+            qdisc,
+            features,
+            unfit: PacketList::new(),
+            left: WireSum::default(),
+            cx: Cx::new(pool),
+            sampler: Sampler::default(),
+        };
+        state.steady = state.is_steady();
+        state
+    }
+
+    fn is_steady(&self) -> bool {
+        self.active && self.rings.is_one_and_free() && self.unfit.is_empty()
+    }
+
+    /// Enqueues the backlog that the owner adopted and the caller's own packets, all of it before
+    /// anything is dequeued, so that the qdisc sees every packet. Returns what became of the
+    /// caller's own.
+    pub(super) fn enqueue(
+        &mut self,
+        backlog: &mut PacketList,
+        own: &mut PacketList,
+        limit: Option<Limit>,
+        now: Time,
+    ) -> Verdict {
+        if !self.active {
+            let verdict = if own.is_empty() {
+                Verdict::Queued
+            } else {
+                Verdict::Dropped
+            };
+            self.cx
+                .dropped
+                .append(backlog.take(), DropReason::DeviceDown);
+            self.cx.dropped.append(own.take(), DropReason::DeviceDown);
+            return verdict;
+        }
+        self.enqueue_within(limit, backlog, now);
+        self.enqueue_within(limit, own, now)
+    }
+
+    /// Enqueues packets, and drops those beyond the queue's [quota](super::quota) of buffers.
+    #[inline]
+    fn enqueue_within(
+        &mut self,
+        limit: Option<Limit>,
+        packets: &mut PacketList,
+        now: Time,
+    ) -> Verdict {
+        if packets.is_empty() {
+            return Verdict::Queued;
+        }
+        let mut cut = Verdict::Queued;
+        if let Some(limit) = limit {
+            let stats = self.qdisc.stats();
+            let queued = stats.memory.max(stats.qlen * SMALL_BUFFER);
+            let offered = packets.len();
+            let used = queued + self.dequeued().memory;
+            limit.cut(used, packets, &mut self.cx.dropped);
+            if packets.len() < offered {
+                cut = Verdict::Dropped;
+            }
+        }
+        self.offer(packets, now).max(cut)
+    }
+
+    /// Gives packets to the qdisc, and what it wants to have enqueued at the root.
+    pub(super) fn offer(&mut self, packets: &mut PacketList, now: Time) -> Verdict {
+        let verdict = self.qdisc.enqueue(packets, self.cx.at(now));
+        self.reinject();
+        verdict
+    }
+
+    /// Enqueues what the qdisc wants to have enqueued at the root. Once: a qdisc that does so again
+    /// with what it gets here would never end. Says whether there was any.
+    #[inline]
+    fn reinject(&mut self) -> bool {
+        let any = !self.cx.reinject.is_empty();
+        if any {
+            let mut packets = self.cx.reinject.take();
+            self.qdisc.enqueue(&mut packets, &mut self.cx);
+            let again = self.cx.reinject.take();
+            self.cx.dropped.append(again, DropReason::RecursionLimit);
+        }
+        any
+    }
+
+    /// Sends packets past a qdisc that is empty and need not see them (`TCQ_F_CAN_BYPASS`), and
+    /// publishes that. False if that cannot be, or did not end well: [`run`](QueueState::run) does
+    /// the rest.
+    #[inline(always)]
+    pub(super) fn pass(
+        &mut self,
+        status: &Status,
+        packets: &mut PacketList,
+        budget: &mut Budget,
+    ) -> bool {
+        let now = budget.start;
+        if !self.steady || packets.is_empty() || self.rings.available(now).is_some() {
+            return false;
+        }
+        // One look at each packet: most lists hold one, which needs nothing. Several may merge where
+        // the device takes any kind of large frame.
+        let features = &self.features;
+        let large = features.tso4 || features.tso6 || features.uso;
+        let mut plain = !(packets.len() > 1 && large && features.checksum);
+        let mut sum = WireSum::default();
+        for packet in &*packets {
+            let is_plain = features.takes_plain(packet);
+            // What is beyond the budget, or has to be segmented, takes the long way.
+            if sum.packets >= budget.packets as u64 || !is_plain && features.must_segment(packet) {
+                return false;
+            }
+            sum.add(packet);
+            plain &= is_plain;
+        }
+        if !self.qdisc.try_pass(packets, sum, self.cx.at(now)) {
+            return false;
+        }
+        self.left.packets += sum.packets;
+        self.left.bytes += sum.bytes;
+        budget.charge(sum.packets);
+        if self.sampler.take() {
+            status.sample(packets, now);
+        }
+        let sent = if plain {
+            self.rings.send(packets, now, &mut self.cx.dropped)
+        } else {
+            self.fit_and_send(packets, usize::MAX, now)
+        };
+        if sent == Xmit::Busy || self.cx.dropped.wire_packets() != 0 {
+            return false;
+        }
+        status.publish_sent(self.left, &self.rings.sent);
+        true
+    }
+
+    /// As [`pass`](QueueState::pass), where it is not the only thing to do.
+    #[inline(never)]
+    pub(super) fn pass_backlog(
+        &mut self,
+        status: &Status,
+        packets: &mut PacketList,
+        budget: &mut Budget,
+    ) -> bool {
+        self.pass(status, packets, budget)
+    }
+
+    /// Dequeues and sends, within `budget`.
+    pub(super) fn run(&mut self, status: &Status, budget: &mut Budget) -> RunOutcome {
+        let outcome = self.send_queued(status, budget);
+        status.stopped_since(self.rings.refused_since());
+        outcome
+    }
+
+    fn send_queued(&mut self, status: &Status, budget: &mut Budget) -> RunOutcome {
+        if !self.active {
+            return RunOutcome::Done;
+        }
+        if self.rings.is_empty() {
+            // The device's qdisc is another queue's now: the worker takes what came too late.
+            let idle = self.qdisc.stats().qlen == 0 && self.unfit.is_empty();
+            return if idle {
+                RunOutcome::Done
+            } else {
+                RunOutcome::More
+            };
+        }
+        // INV-TX-4: what the driver refused before goes first.
+        if self.rings.is_held_up() {
+            if self.rings.retry(budget, &mut self.cx.dropped) {
+                return RunOutcome::More;
+            }
+            if self.rings.is_stopped() {
+                return RunOutcome::Stopped;
+            }
+        }
+        let now = budget.start;
+        loop {
+            if budget.is_used_up() {
+                return RunOutcome::More;
+            }
+            let capacity = self.rings.capacity(now);
+            if capacity == Some(0) {
+                return RunOutcome::Stopped;
+            }
+            let mut batch = PacketList::new();
+            let mut next = Next::Ready;
+            if self.unfit.is_empty() {
+                next = self.dequeue(budget.packets, capacity, now, &mut batch);
+            } else {
+                self.unfit.split_wire_packets(budget.packets, &mut batch);
+            }
+            if !batch.is_empty() && self.finish(status, &mut batch, budget) == Xmit::Busy {
+                return RunOutcome::Stopped;
+            }
+            if !self.unfit.is_empty() {
+                continue;
+            }
+            match next {
+                Next::Idle => return RunOutcome::Done,
+                Next::At(time) => return RunOutcome::Until(time),
+                Next::Ready => {}
+            }
+        }
+    }
+
+    /// Dequeues at most `quota` wire packets (and what the last frame has beyond that), and none
+    /// after the one with which there are `capacity` bytes (the kernel's `qdisc_avail_bulklimit`).
+    fn dequeue(
+        &mut self,
+        quota: usize,
+        capacity: Option<u64>,
+        now: Time,
+        batch: &mut PacketList,
+    ) -> Next {
+        let Some(capacity) = capacity else {
+            let next = self.qdisc.dequeue(quota, batch, self.cx.at(now));
+            return if self.reinject() { Next::Ready } else { next };
+        };
+        let mut left = quota as u64;
+        loop {
+            let mut one = PacketList::new();
+            let mut next = self.qdisc.dequeue(1, &mut one, self.cx.at(now));
+            if self.reinject() {
+                next = Next::Ready;
+            }
+            left = left.saturating_sub(one.wire_packets());
+            batch.append(&mut one);
+            if next != Next::Ready || left == 0 || batch.bytes() >= capacity {
+                return next;
+            }
+        }
+    }
+
+    /// Samples a batch, makes it fit the device, hands it to the rings, and charges the wire packets
+    /// to the budget.
+    #[inline]
+    fn finish(&mut self, status: &Status, batch: &mut PacketList, budget: &mut Budget) -> Xmit {
+        if self.sampler.take() {
+            status.sample(batch, budget.start);
+        }
+        let plain = |packet| self.features.takes_plain(packet);
+        if batch.len() == 1 && batch.front().is_some_and(plain) {
+            budget.charge(1);
+            return self.rings.send(batch, budget.start, &mut self.cx.dropped);
+        }
+        let packets = batch.wire_packets() + self.unfit.wire_packets();
+        let sent = self.fit_and_send(batch, budget.packets, budget.start);
+        budget.charge(packets - self.unfit.wire_packets());
+        sent
+    }
+
+    /// Makes a batch fit the device, by segmenting as far as it takes for `limit` wire packets, and
+    /// hands it to the rings.
+    #[inline(never)]
+    fn fit_and_send(&mut self, batch: &mut PacketList, limit: usize, now: Time) -> Xmit {
+        let features = &self.features;
+        let mut rest = validate(batch, limit, features, &self.cx.pool, &mut self.cx.dropped);
+        rest.append(&mut self.unfit);
+        self.unfit = rest;
+        merge(batch, features);
+        self.rings.send(batch, now, &mut self.cx.dropped)
+    }
+
+    /// What was dequeued and waits.
+    fn dequeued(&self) -> Counts {
+        let mut sum = self.rings.requeued();
+        if !self.unfit.is_empty() {
+            sum.add(Counts::of(&self.unfit));
+        }
+        sum
+    }
+
+    /// Takes everything that was dequeued and waits, in the order in which it would have left.
+    pub(super) fn take_dequeued(&mut self) -> PacketList {
+        let mut all = self.rings.take_requeued();
+        all.append(&mut self.unfit);
+        all
+    }
+
+    /// Changes the qdisc's place in the path: the new one counts from nothing.
+    pub(super) fn set_qdisc(&mut self, qdisc: Q) {
+        self.rings.noqueue = qdisc.is_noqueue();
+        self.rings.requeues = 0;
+        self.qdisc = qdisc;
+    }
+
+    /// Other features from now on. What was requeued was made fit for the old ones, and is made fit
+    /// again before the driver sees it.
+    pub(super) fn set_features(&mut self, features: Features) {
+        self.features = features;
+        self.unfit = self.take_dequeued();
+    }
+
+    /// Other rings from now on. What was requeued goes to them first.
+    pub(super) fn replace_rings(&mut self, rings: Vec<R>) {
+        self.unfit = self.take_dequeued();
+        drop(self.rings.take());
+        self.rings.extend(rings);
+    }
+
+    pub(super) fn publish(&mut self, status: &Status) {
+        let mut stats = *self.qdisc.stats();
+        self.left = WireSum {
+            packets: stats.packets,
+            bytes: stats.bytes,
+        };
+        // INV-TX-6: what was dequeued and waits is part of the length.
+        let dequeued = self.dequeued();
+        stats.requeues += self.rings.requeues;
+        stats.qlen += dequeued.frames as u64;
+        stats.backlog = stats.backlog.wrapping_add(dequeued.bytes);
+        stats.queued = stats.queued.wrapping_add(dequeued.packets);
+        stats.memory += dequeued.memory;
+        status.publish(&stats, &self.rings.sent);
+        self.steady = self.is_steady();
+    }
+}

@@ -1,0 +1,167 @@
+//! What a queue shows: its counters, since when its driver has been full, and, sampled, how many
+//! packets leave at once and how long they waited. Written by the queue's owner, read by any thread.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crossbeam_utils::CachePadded;
+
+use super::ring::Sent;
+use crate::mem::PacketList;
+use crate::qdisc::{QdiscStats, WireSum};
+use crate::stats::{Counts, Histogram, Published};
+use crate::time::Time;
+
+/// Statistics of a queue. Frames or wire packets as said in [`QdiscStats`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QueueStats {
+    /// The qdisc's statistics; `requeues`, `qlen`, `backlog` and `queued` include the requeue lists.
+    pub qdisc: QdiscStats,
+    /// Wire packets handed to the device.
+    pub tx_packets: u64,
+    /// Their wire bytes.
+    pub tx_bytes: u64,
+}
+
+/// Positions among the published counters.
+const BYTES: usize = 0;
+const PACKETS: usize = 1;
+const QLEN: usize = 5;
+const TX_PACKETS: usize = 8;
+const TX_BYTES: usize = 9;
+
+/// No ring is full.
+const RUNNING: u64 = u64::MAX;
+
+/// What a queue shows.
+#[derive(Debug)]
+pub(super) struct Status {
+    counters: CachePadded<Published<11>>,
+    rare: CachePadded<Rare>,
+}
+
+/// Written rarely.
+#[derive(Debug)]
+struct Rare {
+    /// When the ring that has been full for longest refused packets and had taken none since;
+    /// [`RUNNING`] if none is full.
+    stopped: AtomicU64,
+    sojourn: Histogram,
+    batch: Histogram,
+}
+
+impl Default for Status {
+    fn default() -> Self {
+        Status {
+            counters: CachePadded::default(),
+            rare: CachePadded::new(Rare {
+                stopped: AtomicU64::new(RUNNING),
+                sojourn: Histogram::default(),
+                batch: Histogram::default(),
+            }),
+        }
+    }
+}
+
+impl Status {
+    /// Publishes all counters.
+    pub(super) fn publish(&self, q: &QdiscStats, sent: &Sent) {
+        self.counters.set([
+            q.bytes,
+            q.packets,
+            q.drops,
+            q.overlimits,
+            q.requeues,
+            q.qlen,
+            q.backlog,
+            q.queued,
+            sent.packets,
+            sent.bytes,
+            q.memory,
+        ]);
+    }
+
+    /// Publishes the only counters that change when packets pass an empty qdisc.
+    #[inline]
+    pub(super) fn publish_sent(&self, left: WireSum, sent: &Sent) {
+        let counters = &self.counters;
+        counters.put(BYTES, left.bytes);
+        counters.put(PACKETS, left.packets);
+        counters.put(TX_PACKETS, sent.packets);
+        counters.put(TX_BYTES, sent.bytes);
+    }
+
+    pub(super) fn stats(&self) -> QueueStats {
+        let [
+            bytes,
+            packets,
+            drops,
+            overlimits,
+            requeues,
+            qlen,
+            backlog,
+            queued,
+            tx_packets,
+            tx_bytes,
+            memory,
+        ] = self.counters.get();
+        QueueStats {
+            qdisc: QdiscStats {
+                bytes,
+                packets,
+                drops,
+                overlimits,
+                requeues,
+                qlen,
+                backlog,
+                queued,
+                memory,
+            },
+            tx_packets,
+            tx_bytes,
+        }
+    }
+
+    /// Frames queued, requeued ones included.
+    pub(super) fn qlen(&self) -> usize {
+        self.counters.get_one(QLEN) as usize
+    }
+
+    /// Since when a ring has been full that has taken nothing since (BUG-TX-23: one that takes some
+    /// between two refusals is not stuck). None: no ring is full.
+    #[inline]
+    pub(super) fn stopped_since(&self, since: Option<Time>) {
+        let stopped = since.map_or(RUNNING, |time| time.nanos().min(RUNNING - 1));
+        if self.rare.stopped.load(Ordering::Relaxed) != stopped {
+            self.rare.stopped.store(stopped, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether a ring has taken nothing for at least `timeout`.
+    pub(super) fn is_stuck(&self, now: Time, timeout: Duration) -> bool {
+        let stopped = self.rare.stopped.load(Ordering::Relaxed);
+        stopped != RUNNING && now.since(Time(stopped)) >= timeout
+    }
+
+    /// Records a batch on its way to the driver: its length, and the time since its first packet's
+    /// timestamp, if that has one.
+    #[cold]
+    pub(super) fn sample(&self, batch: &PacketList, now: Time) {
+        self.rare.batch.record(batch.len() as u64);
+        match batch.front().map(|first| first.timestamp()) {
+            None | Some(Time::ZERO) => {}
+            Some(here) => {
+                let nanos = now.nanos().saturating_sub(here.nanos());
+                self.rare.sojourn.record(nanos);
+            }
+        }
+    }
+
+    pub(super) fn sojourn(&self) -> Counts {
+        self.rare.sojourn.counts()
+    }
+
+    pub(super) fn batch(&self) -> Counts {
+        self.rare.batch.counts()
+    }
+}
