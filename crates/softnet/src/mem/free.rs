@@ -1,5 +1,5 @@
-//! How packets come back: from the thread's own cache's point of view as long as that is easy,
-//! then on the slow path.
+//! How packets come back: into the thread's own cache, or a magazine in it, as long as there is
+//! space; the rest on the slow path.
 
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
@@ -9,7 +9,7 @@ use super::header::{Flags, Header, SharedInfo};
 use super::slow::{self, SlowPath};
 use super::stats::{Event, bump};
 use super::thread_cache::UNOWNED;
-use super::{PacketList, thread, tracking};
+use super::{Packet, PacketList, thread, tracking};
 
 /// Frees a packet whose handle is being dropped. Here only the most frequent case, small enough to
 /// become part of the caller.
@@ -30,7 +30,10 @@ pub(super) fn free_one(header: NonNull<Header>) {
                 return;
             }
         }
-        packet.next = None;
+        // No needless write: another CPU, the owner, will write the line next.
+        if packet.next.is_some() {
+            packet.next = None;
+        }
         free_chain(header);
     }
 }
@@ -77,9 +80,9 @@ unsafe fn free_slow(first: Option<NonNull<Header>>) {
         // SAFETY: every header lies in a slab that lives as long as its pool, which outlives the
         // packet.
         let (pool, id) = unsafe { (Slab::of(header).pool, Slab::of(header).id) };
-        // Packets of other pools that turn up meanwhile (segments, shared data): freed when we
-        // have left this one.
-        let mut elsewhere = None;
+        // Packets of other pools that turn up meanwhile (segments, shared data): freed at the end of
+        // this step, when we have left this one.
+        let mut elsewhere = PacketList::new();
         // SAFETY: `header` keeps the pool alive until it is freed inside.
         next = unsafe {
             slow::enter(pool, |slow| {
@@ -97,8 +100,6 @@ unsafe fn free_slow(first: Option<NonNull<Header>>) {
                 next
             })
         };
-        // SAFETY: `release` collected packets that were ours and are linked.
-        unsafe { free_slow(elsewhere) };
     }
 }
 
@@ -157,7 +158,7 @@ impl SlowPath<'_> {
     /// # Safety
     /// The caller owns the packet, which belongs to this pool, and gives it up.
     #[cold]
-    unsafe fn release(&self, header: NonNull<Header>, elsewhere: &mut Option<NonNull<Header>>) {
+    unsafe fn release(&self, header: NonNull<Header>, elsewhere: &mut PacketList) {
         // SAFETY: a header of this pool, which we own. The data's first 64 bytes are its
         // `SharedInfo`; they stay while it is counted for us.
         unsafe {
@@ -196,18 +197,13 @@ impl SlowPath<'_> {
     ///
     /// # Safety
     /// The caller owns it and gives it up.
-    unsafe fn release_part(
-        &self,
-        header: NonNull<Header>,
-        elsewhere: &mut Option<NonNull<Header>>,
-    ) {
+    unsafe fn release_part(&self, header: NonNull<Header>, elsewhere: &mut PacketList) {
         // SAFETY: by the caller's promise.
         unsafe {
             if !header.as_ref().has_parts() && Slab::of(header).id == self.pool.id {
                 self.free(header);
             } else {
-                (*header.as_ptr()).next = *elsewhere;
-                *elsewhere = Some(header);
+                elsewhere.push_back(Packet::from_raw(header));
             }
         }
     }

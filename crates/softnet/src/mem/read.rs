@@ -60,22 +60,6 @@ impl Packet {
         sum.get()
     }
 
-    /// Copies `out.len()` bytes from position `offset` of the frame. False if the frame ends
-    /// before that.
-    pub fn copy_out(&self, offset: usize, mut out: &mut [u8]) -> bool {
-        let mut reader = self.read_from(offset);
-        while !out.is_empty() {
-            let part = reader.take(out.len());
-            if part.is_empty() {
-                return false;
-            }
-            let (now, rest) = out.split_at_mut(part.len());
-            now.copy_from_slice(part);
-            out = rest;
-        }
-        true
-    }
-
     /// Appends the next `n` bytes of another frame, in further buffers of `pool` if they do not
     /// fit in this one; fewer if that frame ends before.
     pub(crate) fn append_from(
