@@ -1,4 +1,4 @@
-//! Pools that ports bring along: every worker is a home of each, and nothing that is freed for it waits until it allocates.
+//! Pools that ports bring along: every worker is registered with each, and nothing that is freed for it waits until it allocates.
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -133,39 +133,39 @@ impl Pools {
     }
 }
 
-/// INV-BUF-6, BUG-BUF-1: what is freed for a worker that sleeps wakes it from half the bound on, and it takes all in; what is less comes home when it wakes for
+/// INV-BUF-6, BUG-BUF-1: what is freed for a worker that sleeps wakes it from half the bound on, and it takes all in; what is less returns when it wakes for
 /// any other reason. Nothing is received or sent meanwhile.
 #[test]
-fn buffers_of_a_port_s_own_pool_come_home_to_a_sleeping_worker() {
+fn buffers_of_a_port_s_own_pool_return_to_a_sleeping_worker() {
     let net = Pools::new(1, true);
     net.receive(&net.large, 200);
     net.rest();
     let out = std::mem::take(&mut *net.kept.lock().unwrap());
-    let home = || net.large.thread_stats()[0];
-    assert_eq!((out.len(), home().allocated), (200, 200));
+    let owner = || net.large.thread_stats()[0];
+    assert_eq!((out.len(), owner().allocated), (200, 200));
     let (mut few, mut many) = (out, PacketList::new());
     few.split_front(128, &mut many);
     drop(many);
-    wait("the buffers to come home", || home().deferred == 0);
+    wait("the buffers to return", || owner().deferred == 0);
     net.rest();
     let stats = net.engine.stats().port_pools;
     assert_eq!(stats.len(), 1, "once, whoever uses it");
-    assert_eq!((home().drained, stats[0].remote_freed), (128, 128));
+    assert_eq!((owner().drained, stats[0].remote_freed), (128, 128));
     assert_eq!((stats[0].kicks, stats[0].free), (1, 2048 - 72));
     drop(few);
     // A thread sends off what it freed for others when it sleeps.
     assert!(net.large.prepare_sleep());
     let kicks = net.large.stats().kicks;
-    assert_eq!((home().deferred, kicks), (72, 1), "half the bound is 128");
+    assert_eq!((owner().deferred, kicks), (72, 1), "half the bound is 128");
     net.engine.state().sync();
-    wait("the rest to come home", || home().deferred == 0);
-    assert_eq!(home().drained, 200);
+    wait("the rest to return", || owner().deferred == 0);
+    assert_eq!(owner().drained, 200);
     assert_eq!(net.engine.stats().port_pools[0].free, 2048);
 }
 
 /// What a worker frees for another one leaves it before it sleeps, and the other takes it in: neither keeps buffers of a pool back.
 #[test]
-fn workers_send_each_other_s_buffers_home_before_they_sleep() {
+fn workers_return_each_other_s_buffers_before_they_sleep() {
     let net = Pools::new(2, false);
     let spec = SteeringSpec {
         rps: vec![0, 1],
@@ -174,18 +174,21 @@ fn workers_send_each_other_s_buffers_home_before_they_sleep() {
     net.engine.set_steering(net.ports[0], &spec).unwrap();
     net.receive(&net.large, 200);
     net.rest();
-    let homes = net.large.thread_stats();
-    assert!(homes.iter().any(|home| home.remote_freed > 0), "{homes:?}");
-    for home in &homes {
-        assert_eq!(home.outgoing, 0, "{homes:?}");
-        assert!(home.deferred < 128, "half the bound");
+    let owners = net.large.thread_stats();
+    assert!(
+        owners.iter().any(|owner| owner.remote_freed > 0),
+        "{owners:?}"
+    );
+    for owner in &owners {
+        assert_eq!(owner.outgoing, 0, "{owners:?}");
+        assert!(owner.deferred < 128, "half the bound");
     }
     assert_eq!(net.large.stats().free, 2048);
 }
 
 /// BUG-BUF-1: a worker that is never idle takes buffers in, though it allocates none.
 #[test]
-fn buffers_come_home_to_a_worker_that_only_polls() {
+fn buffers_return_to_a_worker_that_only_polls() {
     let net = Pools::new(1, true);
     net.receive(&net.large, 128);
     net.busy.store(true, Ordering::Relaxed);
@@ -193,9 +196,9 @@ fn buffers_come_home_to_a_worker_that_only_polls() {
     let rest = |stats: EngineStats| stats.workers[0].sleeps;
     let sleeps = rest(net.engine.stats());
     drop(std::mem::take(&mut *net.kept.lock().unwrap()));
-    let home = || net.large.thread_stats()[0];
-    wait("the buffers to come home", || home().deferred == 0);
-    assert_eq!((home().drained, net.large.stats().kicks), (128, 0));
+    let owner = || net.large.thread_stats()[0];
+    wait("the buffers to return", || owner().deferred == 0);
+    assert_eq!((owner().drained, net.large.stats().kicks), (128, 0));
     assert_eq!(rest(net.engine.stats()), sleeps);
     net.busy.store(false, Ordering::Relaxed);
     net.rest();

@@ -37,7 +37,7 @@ pub trait RxQueue: Send {
         drops: &mut dyn CountDrop,
     ) -> Polled;
 
-    /// The pools that [`poll`](RxQueue::poll) takes buffers from. Whoever polls the queue is a home of them, so workers take in what others freed for them
+    /// The pools that [`poll`](RxQueue::poll) takes buffers from. Whoever polls the queue is registered with them, so workers take in what others freed for them
     /// there, and send off what they freed for others before they sleep. The engine's own pool need not be named. Asked by the control path.
     fn pools(&self) -> Vec<&Pool> {
         Vec::new()

@@ -1,4 +1,4 @@
-//! The kernel's past errors with packets on their way home, as tests: BUG-BUF-1, 2, 3, 4, 7 and
+//! The kernel's past errors with deferred frees, as tests: BUG-BUF-1, 2, 3, 4, 7 and
 //! 8. (5, 6, 9 and 10 are beside the items that they broke, in `defer_tests` and `share_tests`;
 //! see `tests` for what has no counterpart here.)
 
@@ -77,24 +77,24 @@ fn bug_buf_1_a_wake_up_alone_takes_packets_in() {
     let out = list(&pool, 32);
     assert!(pool.prepare_sleep());
     elsewhere(move || drop(out));
-    let home = || pool.thread_stats()[0];
-    assert_eq!((home().deferred, woken.load(Ordering::Relaxed)), (32, 1));
-    let allocated = home().allocated;
+    let owner = || pool.thread_stats()[0];
+    assert_eq!((owner().deferred, woken.load(Ordering::Relaxed)), (32, 1));
+    let allocated = owner().allocated;
     pool.poll_remote_free();
-    assert_eq!((home().deferred, home().drained), (0, 32));
+    assert_eq!((owner().deferred, owner().drained), (0, 32));
     // Awake, so that nobody calls; below half the bound, so that nobody would.
     let out = list(&pool, 8);
     elsewhere(move || drop(out));
-    assert_eq!((home().deferred, woken.load(Ordering::Relaxed)), (8, 1));
+    assert_eq!((owner().deferred, woken.load(Ordering::Relaxed)), (8, 1));
     assert!(pool.prepare_sleep());
-    assert_eq!((home().deferred, home().drained), (0, 40));
-    assert_eq!(home().allocated, allocated + 8);
+    assert_eq!((owner().deferred, owner().drained), (0, 40));
+    assert_eq!(owner().allocated, allocated + 8);
     all_again(&pool);
 }
 
-/// BUG-BUF-2: a packet on its way home, or in the inbox of a home that sleeps for ever, holds on
-/// to nothing: what it referred to in another pool (shared data, segments) is let go when it is
-/// freed, so that this pool can be taken down.
+/// BUG-BUF-2: a packet on its way to its owner, or in the remote-free list of one that sleeps for
+/// ever, holds on to nothing: what it referred to in another pool (shared data, segments) is let
+/// go when it is freed, so that this pool can be taken down.
 #[test]
 fn bug_buf_2_packets_on_their_way_home_refer_to_nothing() {
     let frames = |pool: &Pool, device: &Pool| {
@@ -127,9 +127,9 @@ fn bug_buf_2_packets_on_their_way_home_refer_to_nothing() {
                 drop(out);
             }
         });
-        // 6 headers of `pool` wait in an outbox; neither thread does anything any more.
-        let parked = pool.thread_stats()[1].outgoing;
-        assert_eq!((parked, pool.stats().free), (6, before + 6));
+        // 6 headers of `pool` wait in a magazine; neither thread does anything any more.
+        let waiting = pool.thread_stats()[1].outgoing;
+        assert_eq!((waiting, pool.stats().free), (6, before + 6));
         assert_eq!(swept(&given_back), 1);
         drop(elsewhere);
         all_again(&pool);
@@ -137,10 +137,10 @@ fn bug_buf_2_packets_on_their_way_home_refer_to_nothing() {
 }
 
 /// BUG-BUF-3: a packet that was freed counts as a holder of its data no longer, though it is
-/// parked: a sender that kept the original to send it again sees at once that it may, and needs
+/// deferred: a sender that kept the original to send it again sees at once that it may, and needs
 /// no copy. (The kernel took the clone for one still in a device's queue, and the flow froze.)
 #[test]
-fn bug_buf_3_a_parked_packet_holds_no_data() {
+fn bug_buf_3_a_deferred_packet_holds_no_data() {
     let pool = small(256);
     let mut original = packet(&pool, b"segment 1");
     for attempt in 1..=3 {
@@ -148,7 +148,11 @@ fn bug_buf_3_a_parked_packet_holds_no_data() {
         assert!(original.is_shared());
         assert!(pool.prepare_sleep());
         let driver = Idle::after(move || drop(sent));
-        assert_eq!(pool.thread_stats()[1].outgoing, 1, "parked, not delivered");
+        assert_eq!(
+            pool.thread_stats()[1].outgoing,
+            1,
+            "deferred, not delivered"
+        );
         assert!(!original.is_shared());
         let allocated = pool.stats().allocated;
         assert!(original.make_unique(&pool));
@@ -162,33 +166,33 @@ fn bug_buf_3_a_parked_packet_holds_no_data() {
 }
 
 /// BUG-BUF-4: who lent the memory gets it back when the last packet is freed, and not when the
-/// packet's home comes by: neither an outbox nor the inbox of a sleeping home delays that.
+/// packet's owner polls: neither a magazine nor the list of a sleeping owner delays that.
 #[test]
 fn bug_buf_4_lent_memory_is_given_back_at_once() {
-    // Parked in the outbox of the one who freed them, or sent home.
-    for (packets, sent_home) in [(5, 0), (20, 16)] {
+    // Deferred by the thread that freed them, or sent to their owner.
+    for (packets, sent) in [(5, 0), (20, 16)] {
         let (pool, given_back) = in_an_area(256);
-        let home = {
+        let owner = {
             let theirs = pool.clone();
             let (out, is_out) = mpsc::channel();
-            let home = Idle::after(move || {
+            let owner = Idle::after(move || {
                 out.send(list(&theirs, packets)).unwrap();
                 assert!(theirs.prepare_sleep());
             });
-            (home, is_out.recv().unwrap())
+            (owner, is_out.recv().unwrap())
         };
-        let (home, mut out) = home;
+        let (owner, mut out) = owner;
         let last = out.pop_front();
         let theirs = pool.clone();
         let freed = Idle::after(move || {
             drop(out);
-            assert_eq!(theirs.stats().remote_freed, sent_home);
+            assert_eq!(theirs.stats().remote_freed, sent);
         });
         drop(pool);
         assert_eq!(swept(&given_back), 0, "a packet is out");
         let freed_last = Idle::after(move || drop(last));
         assert_eq!(swept(&given_back), 1);
-        drop((home, freed, freed_last));
+        drop((owner, freed, freed_last));
     }
 }
 
@@ -225,18 +229,18 @@ fn bug_buf_7_a_pool_goes_after_its_last_packet() {
         let workers: Vec<_> = (0..threads)
             .map(|thread| {
                 let mut packets = list(&pool, 1 + round % 5);
-                // Some share the data, some have a home of their own, and some none.
+                // Some share the data, some threads are registered, and some are not.
                 let also = (thread == 1).then(|| {
                     let mut first = packets.pop_front().unwrap();
                     let shared = first.share(&kept);
                     packets.push_front(first);
                     shared
                 });
-                let home = (thread == 0).then(|| pool.clone());
+                let owner = (thread == 0).then(|| pool.clone());
                 let (start, out) = (start.clone(), out.clone());
                 thread::spawn(move || {
-                    home.iter().for_each(|pool| drop(pool.alloc()));
-                    drop(home);
+                    owner.iter().for_each(|pool| drop(pool.alloc()));
+                    drop(owner);
                     start.wait();
                     drop(also);
                     while !packets.is_empty() {
@@ -333,7 +337,7 @@ fn bug_buf_8_nothing_runs_inside_a_cache() {
     let ways: [Way; 3] = [
         |_, packets| drop(packets),
         |_, packets| packets.into_iter().for_each(drop),
-        // Fewer than a bundle: they go when the thread sleeps.
+        // Fewer than a magazine: they go when the thread sleeps.
         |pool, mut packets| {
             let mut few = PacketList::new();
             packets.split_front(5, &mut few);

@@ -1,4 +1,4 @@
-//! Packets that go home, thieves and wake-ups: the INV-BUF items of the facts by name.
+//! Remote frees, thieves and wake-ups: the INV-BUF items by name.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -57,15 +57,15 @@ fn inv_buf_4_a_short_bulk_allocation_leaks_nothing() {
     all_again(&pool);
 }
 
-/// INV-BUF-6: what another thread frees is back in its home's cache when home polls.
+/// INV-BUF-6: what another thread frees is back in its owner's cache when the owner polls.
 #[test]
-fn inv_buf_6_packets_go_home() {
+fn inv_buf_6_packets_return_to_their_owner() {
     let pool = small(1024);
     let out = list(&pool, 64);
     let before = pool.thread_stats()[0];
     elsewhere(move || drop(out));
-    let parked = pool.thread_stats()[0];
-    assert_eq!((parked.deferred, parked.cached), (64, before.cached));
+    let waiting = pool.thread_stats()[0];
+    assert_eq!((waiting.deferred, waiting.cached), (64, before.cached));
     pool.poll_remote_free();
     let after = pool.thread_stats()[0];
     assert_eq!((after.deferred, after.drained - before.drained), (0, 64));
@@ -78,7 +78,7 @@ fn inv_buf_6_packets_go_home() {
 
 /// INV-BUF-6 for a thread that uses more pools than it finds at once: each is looked into.
 #[test]
-fn inv_buf_6_packets_go_home_to_any_number_of_pools() {
+fn inv_buf_6_packets_return_in_any_number_of_pools() {
     let pools: Vec<_> = (0..if cfg!(miri) { 7 } else { 40 })
         .map(|_| small(256))
         .collect();
@@ -99,8 +99,8 @@ fn inv_buf_6_packets_go_home_to_any_number_of_pools() {
     }
 }
 
-/// The statistics say where freed packets went: home in bundles, past a full inbox to the depot,
-/// each bundle one exchange.
+/// The statistics say where freed packets went: to their owner in magazines, past a full
+/// remote-free list to the depot, each magazine one exchange.
 #[test]
 fn statistics_count_what_went_home_and_the_depot_s_exchanges() {
     let pool = small(1024);
@@ -133,7 +133,7 @@ fn statistics_count_what_went_home_and_the_depot_s_exchanges() {
 }
 
 /// A thread that allocates as much as it frees for others keeps that, up to half its cache; when
-/// it allocates no more, all goes home.
+/// it allocates no more, all goes to the owner.
 #[test]
 fn balanced_threads_keep_what_they_free() {
     let pool = small(if cfg!(miri) { 1024 } else { 4096 });
@@ -146,11 +146,11 @@ fn balanced_threads_keep_what_they_free() {
             own.push(list(&theirs, 32));
             drop(packets);
         }
-        let home = theirs.thread_stats()[0];
+        let owner = theirs.thread_stats()[0];
         assert_eq!(
-            (home.deferred, theirs.stats().bypassed),
+            (owner.deferred, theirs.stats().bypassed),
             (theirs.inner().batch, 0),
-            "all but the first bundle"
+            "all but the first magazine"
         );
         for packets in foreign {
             drop(packets);
@@ -163,7 +163,7 @@ fn balanced_threads_keep_what_they_free() {
     all_again(&pool);
 }
 
-/// INV-BUF-6, BUG-BUF-6: if the home's thread is gone, its packets are freed nevertheless, and
+/// INV-BUF-6, BUG-BUF-6: if the owner is gone, its packets are freed nevertheless, and
 /// what it held can be allocated.
 #[test]
 fn inv_buf_6_nothing_stays_with_a_thread_that_exited() {
@@ -182,10 +182,10 @@ fn inv_buf_6_nothing_stays_with_a_thread_that_exited() {
     });
 }
 
-/// INV-BUF-5 and INV-BUF-9: the inbox never holds more than the limit, from any number of
+/// INV-BUF-5 and INV-BUF-9: a remote-free list never holds more than the limit, from any number of
 /// threads; what is too much goes to the depot.
 #[test]
-fn inv_buf_5_and_9_the_inbox_is_bounded() {
+fn inv_buf_5_and_9_the_remote_free_list_is_bounded() {
     let pool = small(4096);
     pool.set_defer_max(50);
     let threads = if cfg!(miri) { 2 } else { 8 };
@@ -222,8 +222,8 @@ fn inv_buf_10_deferral_can_be_turned_off() {
     let theirs = pool.clone();
     let thread = thread::spawn(move || {
         drop(packets);
-        let home = theirs.thread_stats()[1];
-        sent.send((home.cached, home.outgoing)).unwrap();
+        let owner = theirs.thread_stats()[1];
+        sent.send((owner.cached, owner.outgoing)).unwrap();
         let _ = ended.recv();
     });
     let (cached, outgoing) = freed.recv().unwrap();
@@ -238,21 +238,21 @@ fn inv_buf_10_deferral_can_be_turned_off() {
     all_again(&pool);
 }
 
-/// INV-BUF-11, BUG-BUF-5: the home in a packet is that of a thread that allocated, or none.
+/// INV-BUF-11, BUG-BUF-5: the owner in a packet is a thread that allocated, or none.
 #[test]
-fn inv_buf_11_homes_are_valid() {
+fn inv_buf_11_owners_are_valid() {
     let pool = small(64);
     let mine = pool.alloc().unwrap();
     let theirs = pool.clone();
     let other = elsewhere(move || theirs.alloc().unwrap());
-    let homes = pool.thread_stats().len();
-    assert_eq!(homes, 2);
+    let owners = pool.thread_stats().len();
+    assert_eq!(owners, 2);
     for packet in [&mine, &other] {
-        assert!(usize::from(packet.header().owner) < homes);
+        assert!(usize::from(packet.header().owner) < owners);
     }
 }
 
-/// INV-BUF-5, BUG-BUF-10: a sleeping home is woken at half the bound, once, and again only after
+/// INV-BUF-5, BUG-BUF-10: a sleeping owner is woken at half the bound, once, and again only after
 /// it slept again.
 #[test]
 fn inv_buf_5_one_wake_up_a_sleep() {
@@ -279,7 +279,7 @@ fn inv_buf_5_one_wake_up_a_sleep() {
     let out = list(&pool, 64);
     elsewhere(move || drop(out));
     assert_eq!(woken.load(Ordering::Relaxed), 1);
-    assert!(pool.prepare_sleep(), "the inbox was taken in before");
+    assert!(pool.prepare_sleep(), "the list was taken in before");
     pool.poll_remote_free();
     free(64);
     assert_eq!(woken.load(Ordering::Relaxed), 2);
@@ -297,14 +297,14 @@ fn a_waker_may_allocate() {
     elsewhere(move || drop(out));
     assert_eq!(pool.stats().kicks, 1);
     pool.poll_remote_free();
-    // The waker holds a handle; it goes with the thread's home.
+    // The waker holds a handle; it goes with the thread's registration.
     pool.set_waker(|| {});
 }
 
-/// Nothing is stranded: a sleeping thread's cache, outboxes and inbox are taken before an
-/// allocation fails.
+/// Nothing is stranded: a sleeping thread's cache, magazines and remote-free list are taken before
+/// an allocation fails.
 #[test]
-fn sleeping_homes_are_stolen_from() {
+fn sleeping_threads_are_stolen_from() {
     let pool = small(512);
     let foreign = list(&pool, 40);
     let theirs = pool.clone();
@@ -322,10 +322,10 @@ fn sleeping_homes_are_stolen_from() {
     drop(is_ready.recv().unwrap());
     pool.prepare_sleep();
     pool.poll_remote_free();
-    let home = pool.thread_stats()[1];
+    let owner = pool.thread_stats()[1];
     assert!(
-        home.cached > 0 && home.deferred > 0 && home.outgoing > 0,
-        "{home:?}"
+        owner.cached > 0 && owner.deferred > 0 && owner.outgoing > 0,
+        "{owner:?}"
     );
     all_again(&pool);
     assert!(pool.stats().stolen > 0);
@@ -346,9 +346,9 @@ fn inv_buf_7_a_deferred_packet_counts_as_free_at_once() {
     });
 }
 
-/// A thread may still allocate and free in a destructor that runs after its homes are gone.
+/// A thread may still allocate and free in a destructor that runs after its caches are gone.
 #[test]
-fn threads_without_a_home_may_allocate_and_free() {
+fn unregistered_threads_may_allocate_and_free() {
     struct Late(
         std::cell::RefCell<Vec<Packet>>,
         std::cell::RefCell<Option<Pool>>,
@@ -382,9 +382,9 @@ fn threads_without_a_home_may_allocate_and_free() {
     all_again(&pool);
 }
 
-/// Homes of threads that exited are used again.
+/// Caches of threads that exited are used again.
 #[test]
-fn homes_are_reused() {
+fn thread_caches_are_reused() {
     let pool = small(256);
     for _ in 0..if cfg!(miri) {
         5
@@ -448,7 +448,7 @@ fn leaks_are_named() {
     assert_eq!(pool.outstanding(), []);
 }
 
-/// Many more threads than CPUs, all with a home at the same time, each freeing what another
+/// Many more threads than CPUs, all registered at the same time, each freeing what another
 /// allocated.
 #[test]
 fn two_hundred_and_forty_threads_share_a_pool() {
@@ -462,7 +462,7 @@ fn two_hundred_and_forty_threads_share_a_pool() {
         for t in 0..threads {
             let (pool, mail, barrier) = (&pool, &mail, &barrier);
             scope.spawn(move || {
-                // The first use gives it a home.
+                // The first use registers it.
                 drop(pool.alloc());
                 barrier.wait();
                 for _ in 0..20 {
@@ -475,10 +475,10 @@ fn two_hundred_and_forty_threads_share_a_pool() {
             });
         }
     });
-    // What is still in the mail is freed here: in a home that a thread gave up, or, if none of
+    // What is still in the mail is freed here: in a cache that a thread gave up, or, if none of
     // them is that far yet, in one more.
     drop(mail);
     assert_eq!(pool.stats().free, 8192);
-    let homes = pool.thread_stats().len();
-    assert!((threads..=threads + 1).contains(&homes), "{homes}");
+    let owners = pool.thread_stats().len();
+    assert!((threads..=threads + 1).contains(&owners), "{owners}");
 }

@@ -146,9 +146,9 @@ proptest! {
             }
             let s = pool.stats();
             prop_assert_eq!(s.free, s.cached + s.deferred + s.depot + s.unused, "{:?}", s);
-            for home in pool.thread_stats() {
-                prop_assert!(home.cached <= pool.inner().capacity);
-                prop_assert!(home.outgoing <= cache::OUTGOING * pool.inner().batch);
+            for owner in pool.thread_stats() {
+                prop_assert!(owner.cached <= pool.inner().capacity);
+                prop_assert!(owner.outgoing <= cache::OUTGOING * pool.inner().batch);
             }
             #[cfg(debug_assertions)]
             {
