@@ -64,7 +64,7 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Run a tree of queueing qdiscs (qdiscs) in virtual time
+    /// Run a tree of queueing disciplines (qdiscs) in virtual time
     ///
     /// Feeds a capture, generated flows or both through a tree of qdiscs, and prints for each
     /// class what left at which rate, what was dropped and why, and how long packets stayed. Takes

@@ -12,6 +12,10 @@ use crate::numbers::median;
 
 /// Size of a panel.
 const PANEL: (u32, u32) = (460, 340);
+/// Of the legend: where its rows begin, how high they are, and the width of a line and a character.
+const LEGEND: (i32, i32) = (60, 14);
+const SWATCH: i32 = 14;
+const CHARACTER: i32 = 6;
 /// Points of a line that are marked, at most.
 const MARKED: usize = 12;
 /// Panels beside each other.
@@ -319,6 +323,42 @@ fn range(values: impl Iterator<Item = f64>, log: bool) -> std::ops::Range<f64> {
     }
 }
 
+fn colour_of(colours: &[(String, RGBColor)], variant: &str) -> RGBColor {
+    let found = colours.iter().find(|(name, _)| name == variant);
+    found.map_or(BLACK, |(_, colour)| *colour)
+}
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+
+/// Names the lines in rows above the axes, where no data is; the rest of the area.
+fn legend<'a>(
+    area: &Area<'a>,
+    lines: &[Line],
+    colours: &[(String, RGBColor)],
+) -> Result<Area<'a>, DrawingAreaErrorKind<std::io::Error>> {
+    let (left, height) = LEGEND;
+    let width = area.dim_in_pixel().0 as i32;
+    let (mut x, mut y) = (left, height / 2);
+    let mut places = Vec::new();
+    for line in lines {
+        let needed = 2 * SWATCH + CHARACTER * line.variant.chars().count() as i32;
+        if x > left && x + needed > width {
+            (x, y) = (left, y + height);
+        }
+        places.push((x, y));
+        x += needed;
+    }
+    let (rows, rest) = area.split_vertically(y + height / 2);
+    for (line, (x, y)) in lines.iter().zip(places) {
+        let stroke = colour_of(colours, &line.variant).stroke_width(2);
+        rows.draw(&PathElement::new([(x, y), (x + SWATCH, y)], stroke))?;
+        let name = line.variant.clone();
+        let at = (x + SWATCH + 4, y - height / 2 + 2);
+        rows.draw(&Text::new(name, at, ("sans-serif", 10)))?;
+    }
+    Ok(rest)
+}
+
 fn panel(
     area: &DrawingArea<SVGBackend<'_>, Shift>,
     panel: &Panel,
@@ -336,10 +376,11 @@ fn panel(
         0 => range(points().map(|(x, _)| x), log_x),
         places => -0.4..places as f64 - 0.6,
     };
-    let mut builder = ChartBuilder::on(area);
+    let area = area.titled(&panel.title, ("sans-serif", 13))?;
+    let area = legend(&area, &panel.lines, colours)?;
+    let mut builder = ChartBuilder::on(&area);
     builder
         .margin(10)
-        .caption(&panel.title, ("sans-serif", 13))
         .x_label_area_size(34)
         .y_label_area_size(60);
     let place = |x: &f64| match panel.places.is_empty() {
@@ -366,23 +407,12 @@ fn panel(
                 .y_labels(6)
                 .draw()?;
             for line in &panel.lines {
-                let found = colours.iter().find(|(name, _)| *name == line.variant);
-                let colour = found.map_or(BLACK, |(_, colour)| *colour);
+                let colour = colour_of(colours, &line.variant);
                 let points = line.points.iter().copied();
                 let size = if points.len() > MARKED { 0 } else { 2 };
-                chart
-                    .draw_series(LineSeries::new(points, colour.stroke_width(2)).point_size(size))?
-                    .label(&line.variant)
-                    .legend(move |(x, y)| {
-                        PathElement::new([(x, y), (x + 14, y)], colour.stroke_width(2))
-                    });
+                let series = LineSeries::new(points, colour.stroke_width(2));
+                chart.draw_series(series.point_size(size))?;
             }
-            chart
-                .configure_series_labels()
-                .position(SeriesLabelPosition::UpperLeft)
-                .label_font(("sans-serif", 10))
-                .background_style(WHITE.mix(0.7))
-                .draw()?;
         }};
     }
     match (log_x, log_y) {
@@ -419,6 +449,27 @@ mod tests {
             let svg = std::fs::read_to_string(directory.join(file)).expect("it was drawn");
             assert!(svg.starts_with("<svg") && svg.contains("polyline"));
             assert!(svg.contains("mutex") && svg.contains("softnet"));
+            // The legend is above all data, so that it hides none.
+            let number = |text: &str| text.parse::<f64>().expect("a number");
+            let attribute = |element: &str, name: &str| {
+                let rest = element.split_once(name).expect("the attribute").1;
+                rest.split('"').next().expect("its value").to_owned()
+            };
+            let texts = svg.split("<text ").skip(1);
+            let legend = texts.filter(|text| text.contains("\nmutex\n"));
+            let lowest = legend.map(|text| number(&attribute(text, " y=\"")));
+            let lowest = lowest.reduce(f64::max).expect("a legend");
+            for line in svg.split("<polyline ").skip(1) {
+                let points = attribute(line, "points=\"");
+                let ys: Vec<_> = points
+                    .split_whitespace()
+                    .map(|p| p.split_once(','))
+                    .collect();
+                // Axes and the legend have two points.
+                let data = ys.len() > 2;
+                let high = |y: Option<(&str, &str)>| number(y.expect("x,y").1) > lowest;
+                assert!(!data || ys.into_iter().all(high), "{points}");
+            }
         }
         std::fs::remove_dir_all(&directory).expect("it was made above");
     }
