@@ -193,6 +193,7 @@ impl<Q: RxQueue, R: TxRing> Claim<'_, Q, R> {
         let Some(queue) = &mut self.queue.queue else {
             return Work::default();
         };
+        queue.disarm();
         let mut drops = Drops {
             device: &napi.device,
             packets: 0,
@@ -215,6 +216,22 @@ impl<Q: RxQueue, R: TxRing> Claim<'_, Q, R> {
             more: polled.more,
             gone: polled.gone,
         }
+    }
+
+    /// See [`RxQueue::peek`]. A closed queue has no packets.
+    pub(super) fn peek(&mut self) -> Option<bool> {
+        self.queue.queue.as_mut().and_then(RxQueue::peek)
+    }
+
+    /// See [`RxQueue::arm`].
+    pub(super) fn arm(&mut self) -> bool {
+        self.queue.queue.as_mut().is_none_or(RxQueue::arm)
+    }
+
+    /// See [`RxQueue::next_poll`].
+    pub(super) fn next_poll(&self) -> Time {
+        let queue = self.queue.queue.as_ref();
+        queue.map_or(Time::MAX, RxQueue::next_poll)
     }
 
     /// How packets are steered to workers, if they are.

@@ -101,6 +101,7 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
             napi,
             link,
             scheduled: false,
+            next: Time::ZERO,
         });
         self.look_at_link(index);
         self.schedule(index);
@@ -118,6 +119,7 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
                 self.sleeper.unwatch(fd);
             }
             self.unwatched.retain(|&i| i != index);
+            self.unarmed.retain(|&i| i != index);
         }
     }
 }

@@ -23,6 +23,7 @@ use super::handover::HandOver;
 use super::stats::{Own, Shared};
 use super::{BacklogOwner, Napi, RxQueue, Sleep};
 use crate::link::Link;
+use poll::{has_packets, next_poll};
 use softnet::mem::Pool;
 use softnet::time::{Clock, Time};
 use softnet::tx::{RUN_QUOTA, TxRing};
@@ -61,6 +62,8 @@ struct Slot<Q, R> {
     link: Option<Arc<dyn Link>>,
     /// On the poll list (NAPI_STATE_SCHED).
     scheduled: bool,
+    /// When it is to be polled, if it has no file.
+    next: Time,
 }
 
 /// One thread's poll loop; see the module.
@@ -79,8 +82,10 @@ pub(crate) struct Worker<Q, R, S> {
     poll_list: VecDeque<usize>,
     /// The backlog is on the poll list.
     backlog_scheduled: bool,
-    /// Queues without a file to wait for, polled every round.
+    /// Queues without a file to wait for.
     unwatched: Vec<usize>,
+    /// Empty queues that are looked at in every round, and armed before the worker sleeps.
+    unarmed: Vec<usize>,
     /// Transmit queues by event.
     queues: Vec<Option<TxPort<R>>>,
     /// When each transmit queue wants to be run again.
@@ -118,6 +123,7 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
             poll_list: VecDeque::new(),
             backlog_scheduled: false,
             unwatched: Vec::new(),
+            unarmed: Vec::new(),
             queues: Vec::new(),
             timers: Vec::new(),
             due: Time::MAX,
@@ -161,9 +167,7 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
                     None => self.schedule(token),
                 }
             }
-            for at in 0..self.unwatched.len() {
-                self.schedule(self.unwatched[at]);
-            }
+            self.look(now);
         }
     }
 
@@ -240,13 +244,13 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
     fn idle(&mut self, ready: &mut Vec<usize>) {
         // Read again: running queues takes time, by which the worker would wake too late.
         let start = self.clock.now();
-        let due = (self.due != Time::MAX).then_some(self.due);
-        let until = if self.unwatched.is_empty() {
-            due
-        } else {
-            Some(Time::ZERO)
-        };
+        let next = self.unwatched.iter().map(|&at| next_poll(&self.napis, at));
+        let due = next.min().unwrap_or(Time::MAX).min(self.due);
+        let until = (due != Time::MAX).then_some(due);
         if until.is_none_or(|until| until > start) && self.busy_poll(start, until, ready) {
+            return;
+        }
+        if !self.arm() {
             return;
         }
         if !self.view.pools.iter().all(Pool::prepare_sleep) {
@@ -280,12 +284,23 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
             return false;
         }
         let (sleeper, clock, shared) = (&mut self.sleeper, &self.clock, &self.shared);
+        let (napis, unarmed) = (&self.napis, &self.unarmed);
+        // Where memory tells of all queues, files are looked at as seldom as by a busy worker.
+        let files = napis.iter().flatten().count() > unarmed.len() + self.unwatched.len();
+        let mut asked = self.looked;
         let found = self.halt_poll.busy_poll(
             start,
             clock,
-            || !shared.backlog.is_empty() || !shared.notifier.is_quiet(),
+            || {
+                let event = !shared.backlog.is_empty() || !shared.notifier.is_quiet();
+                event || unarmed.iter().any(|&index| has_packets(napis, index))
+            },
             || {
                 let now = clock.now();
+                if !files && now.since(asked) < ROUND {
+                    return until.is_some_and(|until| until <= now);
+                }
+                asked = now;
                 sleeper.sleep(now, Some(Time::ZERO), ready);
                 let due = until.is_some_and(|until| until <= now);
                 if ready.is_empty() && !due {

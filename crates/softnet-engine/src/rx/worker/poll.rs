@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::{BACKLOG, ROUND, Worker};
+use super::{BACKLOG, ROUND, Slot, Worker};
 use crate::rx::command::{COMMANDS, Event};
 use crate::rx::{BUDGET, RxQueue, Sleep, WEIGHT};
 use softnet::mem::PacketList;
@@ -62,7 +62,8 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
         slot.scheduled = false;
         let napi = slot.napi.clone();
         let Some(mut claim) = napi.claim() else {
-            // Another worker polls it, and looks once more before it lets go.
+            // Another worker polls it: it is armed, and its file is still readable, or it is looked at
+            // in the next round.
             return 0;
         };
         let mut packets = PacketList::new();
@@ -80,7 +81,21 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
             let forwarder = &self.view.forwarder;
             to = forwarder.forward(napi.device(), napi.port(), packets, now);
         }
+        let next = claim.next_poll();
+        let mut unarmed = false;
+        if !work.more {
+            match claim.peek() {
+                None => work.more = !claim.arm(),
+                Some(more) => {
+                    work.more = more;
+                    unarmed = !more;
+                }
+            }
+        }
         work.more |= claim.end();
+        if let Some(Some(slot)) = self.napis.get_mut(index) {
+            slot.next = next;
+        }
         if work.gone {
             self.remove(index);
             // It fails only if the engine is being dropped.
@@ -90,6 +105,8 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
             });
         } else if work.more {
             self.schedule(index);
+        } else if unarmed && !self.unarmed.contains(&index) {
+            self.unarmed.push(index);
         }
         if self.rested
             && work.frames <= FEW
@@ -98,6 +115,40 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
             self.poll_reply(to, now);
         }
         work.packets
+    }
+
+    /// Schedules queues that have no file, if their time has come, and unarmed ones that have packets.
+    pub(super) fn look(&mut self, now: Time) {
+        for at in 0..self.unwatched.len() {
+            let index = self.unwatched[at];
+            if next_poll(&self.napis, index) <= now {
+                self.schedule(index);
+            }
+        }
+        for at in 0..self.unarmed.len() {
+            let index = self.unarmed[at];
+            if has_packets(&self.napis, index) {
+                self.schedule(index);
+            }
+        }
+    }
+
+    /// Asks unarmed queues for notifications. False: one has packets.
+    pub(super) fn arm(&mut self) -> bool {
+        let mut idle = true;
+        for index in std::mem::take(&mut self.unarmed) {
+            let slot = self.napis.get(index).and_then(Option::as_ref);
+            let claim = slot.and_then(|slot| slot.napi.try_claim());
+            let armed = claim.is_some_and(|mut claim| {
+                let armed = claim.arm();
+                armed && !claim.end()
+            });
+            if !armed {
+                self.schedule(index);
+                idle = false;
+            }
+        }
+        idle
     }
 
     /// Processes the backlog, and what arrives there meanwhile, until it is empty or the quota of wire
@@ -173,4 +224,23 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
             napi.notifier().notify(COMMANDS);
         }
     }
+}
+
+/// When a queue without a file is to be polled.
+pub(super) fn next_poll<Q: RxQueue, R: TxRing>(napis: &[Option<Slot<Q, R>>], index: usize) -> Time {
+    let slot = napis.get(index).and_then(Option::as_ref);
+    slot.map_or(Time::MAX, |slot| slot.next)
+}
+
+/// Whether an unarmed queue has packets.
+pub(super) fn has_packets<Q: RxQueue, R: TxRing>(
+    napis: &[Option<Slot<Q, R>>],
+    index: usize,
+) -> bool {
+    let slot = napis.get(index).and_then(Option::as_ref);
+    let claim = slot.and_then(|slot| slot.napi.try_claim());
+    claim.is_some_and(|mut claim| {
+        let more = claim.peek() == Some(true);
+        claim.end() || more
+    })
 }
