@@ -439,6 +439,7 @@ fn a_link_that_goes_down_is_noted_and_its_addresses_forgotten() {
     wait("the link to come up", || state() == up);
     receive(3);
     assert_eq!(bridge.fdb().len(), 1);
+    assert_eq!(engine.take_events(), [PortEvent::Link(port, up)]);
     // Another device is up until it says otherwise.
     link.set(false, 1400);
     wait("the link to go down", || !state().up);
@@ -450,6 +451,50 @@ fn a_link_that_goes_down_is_noted_and_its_addresses_forgotten() {
         2,
         "only the queue handle here has it"
     );
+}
+
+/// What does not fit a changed MTU, or what a driver no longer does by itself, is dropped with a reason,
+/// also if it was queued before.
+#[test]
+fn a_changed_mtu_holds_for_what_is_queued() {
+    let mut sleeper = CondSleeper::default();
+    sleeper.reports_files = true;
+    let pool = softnet::testing::pool(64);
+    let engine: Engine<FedQueue, ScriptedRing> =
+        Engine::start(vec![sleeper], pool.clone(), Clock::monotonic()).unwrap();
+    let link = ScriptedLink::new();
+    let (mut rx, tx, scripts) = queues(1);
+    rx[0].link = Some(link.clone());
+    let port = engine.add_port(setup("a", rx, tx)).unwrap();
+    let (rx, tx, _) = queues(1);
+    let feed = rx[0].clone();
+    let other = engine.add_port(setup("b", rx, tx)).unwrap();
+    engine.add_bridge("br0", &[port, other]).unwrap();
+    engine.set_qdisc(port, &slow()).unwrap();
+    let receive = |lengths: &[usize]| {
+        let packets = lengths.iter().zip(1..);
+        let packets = packets.map(|(&len, mark)| frame(&pool, 0, SENDER, len, mark));
+        feed.feed().packets.extend(packets);
+    };
+    // The bucket holds 2,000 bytes.
+    receive(&[1500, 1400, 1400, 900, 60]);
+    let queued = || engine.stats().conservation().queued;
+    wait("the queue", || queued() == 4);
+    link.set(true, 1000);
+    wait("the event", || !engine.take_events().is_empty());
+    engine.set_qdisc(port, &QdiscSpec::default()).unwrap();
+    wait("the rest", || queued() == 0);
+    assert_eq!(scripts[0].marks(), [1, 4, 5]);
+    let drops = engine.stats().drops();
+    assert_eq!(drops.iter().map(|d| d.1).sum::<u64>(), 2, "{drops:?}");
+    let features = Features {
+        mtu: 500,
+        ..Features::default()
+    };
+    engine.set_features(port, features).unwrap();
+    receive(&[900, 60]);
+    wait("the packets", || scripts[0].marks() == [1, 4, 5, 2]);
+    assert!(engine.stop(Duration::ZERO).conservation().holds());
 }
 
 /// There are numbers for so many ports and no more.

@@ -327,7 +327,8 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         pools
     }
 
-    /// What happened to ports since the last call.
+    /// What happened to ports since the last call. To be called every now and then: it is here that a
+    /// changed MTU takes effect, for what is sent and for what is queued.
     pub fn take_events(&self) -> Vec<PortEvent> {
         let mut guard = self.state();
         let state = &mut *guard;
@@ -342,7 +343,15 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
             let event = match event {
                 Event::Gone { opened, .. } if opened != known.opened => continue,
                 Event::Gone { .. } => PortEvent::Gone(id),
-                Event::Link { .. } => PortEvent::Link(id, known.link.get()),
+                Event::Link { .. } => {
+                    let link = known.link.get();
+                    let mtu = link.mtu.unwrap_or(known.features.mtu);
+                    if mtu != known.features.mtu {
+                        known.features.mtu = mtu;
+                        known.device.set_features(known.features);
+                    }
+                    PortEvent::Link(id, link)
+                }
             };
             if !events.contains(&event) {
                 events.push(event);

@@ -7,7 +7,7 @@ use super::{Engine, EngineError, MirredSpec, PortId, classes};
 use crate::forward::{Actions, Mirred};
 use crate::rx::{Command, FlowTable, RxQueue, SteeringSpec};
 use softnet::qdisc::Cx;
-use softnet::tx::{Egress, QueueMap, TxRing};
+use softnet::tx::{Egress, Features, QueueMap, TxRing};
 use softnet_tc::{AnyQdisc, ClassStats, QdiscSpec, SetQdisc};
 
 impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
@@ -69,6 +69,19 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         let port = self.port_mut(&mut state, port)?;
         port.device.set_queue_map(map)?;
         port.map = Some(map.clone());
+        Ok(())
+    }
+
+    /// Says what a port's driver does by itself from now on: a guest reconnected with other features.
+    /// What is queued is made fit for them, or dropped.
+    ///
+    /// # Errors
+    /// If there is no such port.
+    pub fn set_features(&self, port: PortId, features: Features) -> Result<(), EngineError> {
+        let mut state = self.state();
+        let port = self.port_mut(&mut state, port)?;
+        port.features = features;
+        port.device.set_features(features);
         Ok(())
     }
 
