@@ -45,28 +45,31 @@ pub fn merge(packets: &mut PacketList, features: &Features) {
     let mut open: [Option<Open>; OPEN] = [const { None }; OPEN];
     let mut used = 0;
     while let Some(packet) = packets.pop_front() {
-        match Open::new(packet, features) {
-            Ok(next) => {
-                let mut frames = open[..used].iter_mut().flatten();
-                let frame = frames.find(|frame| frame.same_flow(&next));
-                let must_flush = frame.is_some() || used == OPEN;
-                if let Some(frame) = frame
-                    && frame.joins(&next)
-                {
-                    frame.append(next);
-                    continue;
-                }
-                if must_flush {
-                    flush(&mut open, &mut used, &mut merged);
-                }
-                open[used] = Some(next);
-                used += 1;
-            }
-            Err(packet) => {
-                flush(&mut open, &mut used, &mut merged);
-                merged.push_back(packet);
-            }
+        let Some((headers, gso, closed)) = mergeable(&packet, features) else {
+            flush(&mut open, &mut used, &mut merged);
+            merged.push_back(packet);
+            continue;
+        };
+        let next = Open {
+            packet,
+            headers,
+            gso,
+            closed,
+        };
+        let mut frames = open[..used].iter_mut().flatten();
+        let frame = frames.find(|frame| frame.same_flow(&next));
+        let must_flush = frame.is_some() || used == OPEN;
+        if let Some(frame) = frame
+            && frame.joins(&next)
+        {
+            frame.append(next);
+            continue;
         }
+        if must_flush {
+            flush(&mut open, &mut used, &mut merged);
+        }
+        open[used] = Some(next);
+        used += 1;
     }
     flush(&mut open, &mut used, &mut merged);
     packets.append(&mut merged);
@@ -90,19 +93,6 @@ struct Open {
 }
 
 impl Open {
-    /// Looks whether the packet may be merged; gives it back if not.
-    fn new(packet: Packet, features: &Features) -> Result<Open, Packet> {
-        match mergeable(&packet, features) {
-            Some((headers, gso, closed)) => Ok(Open {
-                packet,
-                headers,
-                gso,
-                closed,
-            }),
-            None => Err(packet),
-        }
-    }
-
     /// Whether it is the same flow: addresses, ports, protocol, and the link layer's header.
     fn same_flow(&self, other: &Open) -> bool {
         let (a, b) = (self.packet.data(), other.packet.data());
