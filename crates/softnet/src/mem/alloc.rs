@@ -1,7 +1,7 @@
 //! How packets are handed out: from the thread's own cache if it holds any, else on the slow path.
 
-#[cfg(debug_assertions)]
 use std::panic::Location;
+use std::ptr::NonNull;
 
 use super::list::Chain;
 use super::{Exhausted, Header, Packet, PacketList, Pool, slow, thread};
@@ -73,12 +73,12 @@ impl Pool {
     /// Notes who allocated these packets, linked from `first` (debug builds only).
     #[inline(always)]
     #[cfg_attr(debug_assertions, track_caller)]
-    fn allocated(&self, first: std::ptr::NonNull<Header>) {
-        #[cfg(debug_assertions)]
-        // SAFETY: just allocated from this pool for our caller.
-        unsafe {
-            self.inner().tracking.allocated(first, Location::caller())
-        };
-        let _ = first;
+    fn allocated(&self, first: NonNull<Header>) {
+        if cfg!(debug_assertions) {
+            // SAFETY: just allocated from this pool for our caller.
+            unsafe {
+                self.inner().tracking.allocated(first, Location::caller());
+            }
+        }
     }
 }
