@@ -11,8 +11,9 @@ fn port(lan: &Lan, host: usize) -> PortStats {
     lan.engine.stats().ports[host].clone()
 }
 
-/// While an interface is down the kernel is not asked to take frames for it, the addresses behind it
-/// are forgotten, and it is told in statistics and as an event; when it is up again all works as before.
+/// While an interface is down the kernel is not asked to take frames for it, the addresses behind
+/// it are forgotten, and it is told in statistics and as an event; when it is up again all works
+/// as before.
 #[test]
 fn an_interface_that_is_down_costs_no_writes() {
     let config = LanConfig {

@@ -1,4 +1,5 @@
-//! What drivers tell workers: notifications that are suppressed and asked for, and polls that wait.
+//! What drivers tell workers: notifications that are suppressed and asked for, and polls that
+//! wait.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixDatagram;

@@ -394,7 +394,8 @@ impl LinkEvents {
         self.socket.as_fd()
     }
 
-    /// The next change of one interface; what concerns others is skipped. `None`: there is no more.
+    /// The next change of one interface; what concerns others is skipped. `None`: there is no
+    /// more.
     pub(crate) fn next(&self, index: u32) -> Option<LinkChange> {
         let mut bytes = [0; 8192];
         loop {
@@ -427,8 +428,8 @@ impl LinkEvents {
     }
 }
 
-/// Whether a report is about an interface as a port of a bridge: when it leaves one, the kernel says
-/// that this part of it is deleted.
+/// Whether a report is about an interface as a port of a bridge: when it leaves one, the kernel
+/// says that this part of it is deleted.
 fn is_of_bridge(link: &LinkMessage) -> bool {
     link.header.interface_family == AddressFamily::Bridge
 }

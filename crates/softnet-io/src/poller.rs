@@ -154,7 +154,7 @@ impl Sleep for Poller {
         ready.extend(tokens.filter_map(|token| usize::try_from(token).ok()));
     }
 
-    fn give_way(&mut self) {
+    fn yield_cpu(&mut self) {
         rustix::thread::sched_yield();
     }
 

@@ -125,7 +125,7 @@ impl Owner for OursOwner {
             &self.clock,
             || !backlog.is_empty() || !notifier.is_quiet(),
             || {
-                self.poller.give_way();
+                self.poller.yield_cpu();
                 false
             },
         ) {
@@ -218,7 +218,7 @@ impl Owner for OlderOwner {
                 &self.clock,
                 || !backlog.is_empty(),
                 || {
-                    self.poller.give_way();
+                    self.poller.yield_cpu();
                     false
                 },
             );

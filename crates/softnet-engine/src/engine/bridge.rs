@@ -67,8 +67,8 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         Ok(())
     }
 
-    /// Takes a port out of its bridge, which forgets the addresses behind it. When this returns, no
-    /// worker forwards to or from it.
+    /// Takes a port out of its bridge, which forgets the addresses behind it. When this returns,
+    /// no worker forwards to or from it.
     ///
     /// # Errors
     /// If there is no such port, or it is part of no bridge.
@@ -89,8 +89,8 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         Ok(())
     }
 
-    /// Removes a bridge. Its ports stay; what they receive is dropped. When this returns, no worker
-    /// forwards by it.
+    /// Removes a bridge. Its ports stay; what they receive is dropped. When this returns, no
+    /// worker forwards by it.
     ///
     /// # Errors
     /// If there is no such bridge.

@@ -64,8 +64,8 @@ impl Busy {
         self.receive(0, [frame(&self.pool, to, SENDER, 60, mark)]);
     }
 
-    /// Sends from port 0 while `change` is made: a flow to the sink behind port 1, and now and then a
-    /// broadcast. The flow arrives whole and in order. Returns how many packets it had.
+    /// Sends from port 0 while `change` is made: a flow to the sink behind port 1, and now and
+    /// then a broadcast. The flow arrives whole and in order. Returns how many packets it had.
     fn while_packets_flow(&self, mut change: impl FnMut(usize)) -> u32 {
         let (end, sent) = (AtomicBool::new(false), AtomicU32::new(0));
         let seen = self.marks(1).len();
@@ -218,8 +218,8 @@ fn ports_join_and_leave_while_packets_flow() {
     }
 }
 
-/// More queues and fewer, with packets queued: counters go on, the qdisc is of the same kind, steering
-/// and actions stay.
+/// More queues and fewer, with packets queued: counters go on, the qdisc is of the same kind,
+/// steering and actions stay.
 #[test]
 fn queues_grow_and_shrink_while_packets_flow() {
     for workers in [1, 2] {
@@ -453,8 +453,8 @@ fn a_link_that_goes_down_is_noted_and_its_addresses_forgotten() {
     );
 }
 
-/// What does not fit a changed MTU, or what a driver no longer does by itself, is dropped with a reason,
-/// also if it was queued before.
+/// What does not fit a changed MTU, or what a driver no longer does by itself, is dropped with a
+/// reason, also if it was queued before.
 #[test]
 fn a_changed_mtu_holds_for_what_is_queued() {
     let mut sleeper = CondSleeper::default();

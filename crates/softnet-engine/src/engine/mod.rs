@@ -43,8 +43,8 @@ pub struct EngineConfig {
     /// Packets that may wait in a worker's backlog, 1 to
     /// [`BACKLOG_LIMIT`](crate::rx::BACKLOG_LIMIT) (the kernel's `net.core.netdev_max_backlog`).
     pub max_backlog: usize,
-    /// How long an idle worker may busy-poll before it sleeps, while that pays off. Zero: it sleeps
-    /// at once.
+    /// How long an idle worker may busy-poll before it sleeps, while that pays off. Zero: it
+    /// sleeps at once.
     pub busy_poll: Duration,
     /// Flows whose consumers are recorded (the kernel's `net.core.rps_sock_flow_entries`); rounded
     /// up to a power of two.
@@ -114,7 +114,8 @@ pub struct MirredSpec {
     pub to: PortId,
 }
 
-/// Takes packets that arrive at a port by an action to the backlog of the worker that receives there.
+/// Takes packets that arrive at a port by an action to the backlog of the worker that receives
+/// there.
 #[derive(Debug)]
 pub(crate) struct ToBacklog {
     /// The port's number.
@@ -307,8 +308,8 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
     /// Hands the workers what they forward by, and each device its share of the buffers.
     fn publish(&self, state: &State<Q, R>) {
         let view = self.view(state);
-        // All devices together get half of the smaller pool: the other half is for what waits to be
-        // enqueued, and for what is in flight.
+        // All devices together get half of the smaller pool: the other half is for what waits to
+        // be enqueued, and for what is in flight.
         let smaller = view.pools.iter().map(Pool::memory).min().unwrap_or(0);
         let devices = || state.ports.iter().flatten().map(|port| &port.device);
         let share = smaller / 2 / devices().count().max(1) as u64;
@@ -327,8 +328,8 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         pools
     }
 
-    /// What happened to ports since the last call. To be called every now and then: it is here that a
-    /// changed MTU takes effect, for what is sent and for what is queued.
+    /// What happened to ports since the last call. To be called every now and then: it is here
+    /// that a changed MTU takes effect, for what is sent and for what is queued.
     pub fn take_events(&self) -> Vec<PortEvent> {
         let mut guard = self.state();
         let state = &mut *guard;
@@ -361,8 +362,8 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
     }
 
     /// Restarts drivers that have taken nothing for 5 s although packets wait (see
-    /// [`Device::watchdog`](softnet::tx::Device::watchdog)), and returns the names of their ports. To
-    /// be called every second or so.
+    /// [`Device::watchdog`](softnet::tx::Device::watchdog)), and returns the names of their ports.
+    /// To be called every second or so.
     pub fn watchdog(&self) -> Vec<String> {
         let devices = self.state();
         let devices = devices.ports.iter().flatten().map(|p| p.device.clone());
@@ -405,7 +406,8 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
             std::thread::sleep(Duration::from_millis(1));
         }
         ports.iter().for_each(|port| port.device.deactivate());
-        // What actions left in backlogs dies at a device that is down. Twice: it may go through two.
+        // What actions left in backlogs dies at a device that is down. Twice: it may go through
+        // two.
         state.sync();
         state.sync();
         let classes: Vec<_> = ports.iter().map(|p| classes::classes(&p.device)).collect();

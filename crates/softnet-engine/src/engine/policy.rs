@@ -11,8 +11,8 @@ use softnet::tx::{Egress, Features, QueueMap, TxRing};
 use softnet_tc::{AnyQdisc, ClassStats, QdiscSpec, SetQdisc};
 
 impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
-    /// Replaces a port's qdisc. What is queued moves to the new one, in order; what does not fit is
-    /// dropped and counted.
+    /// Replaces a port's qdisc. What is queued moves to the new one, in order; what does not fit
+    /// is dropped and counted.
     ///
     /// # Errors
     /// If there is no such port or the parameters are wrong; nothing is changed then.
@@ -26,9 +26,8 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
 
     /// Gives a port's qdisc other parameters of its kind; see [`SetQdisc::change_qdisc`].
     ///
-    /// # Errors
-    /// If there is no such port, or the parameters are wrong or of another kind; nothing is changed
-    /// then.
+    /// # Errors If there is no such port, or the parameters are wrong or of another kind; nothing
+    /// is changed then.
     pub fn change_qdisc(&self, port: PortId, qdisc: &QdiscSpec) -> Result<(), EngineError> {
         let mut state = self.state();
         let port = self.port_mut(&mut state, port)?;
@@ -50,8 +49,8 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         device.with_qdisc(queue, self.clock.now(), f)
     }
 
-    /// A port's qdiscs and classes, each before those below it; none if there is no such port. Waits
-    /// for running threads, whose packets wait meanwhile: not to be called all the time.
+    /// A port's qdiscs and classes, each before those below it; none if there is no such port.
+    /// Waits for running threads, whose packets wait meanwhile: not to be called all the time.
     ///
     /// With a qdisc at each transmit queue, the first is `mq` (or `mqprio`) with the sums of all
     /// queues, and queue 0 is its class `:1`, as in tc.
@@ -72,8 +71,8 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         Ok(())
     }
 
-    /// Says what a port's driver does by itself from now on: a guest reconnected with other features.
-    /// What is queued is made fit for them, or dropped.
+    /// Says what a port's driver does by itself from now on: a guest reconnected with other
+    /// features. What is queued is made fit for them, or dropped.
     ///
     /// # Errors
     /// If there is no such port.
@@ -125,7 +124,8 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         port.device.set_egress(egress);
     }
 
-    /// Steers what a port receives to workers by `spec` from now on: packets of a flow stay in order.
+    /// Steers what a port receives to workers by `spec` from now on: packets of a flow stay in
+    /// order.
     ///
     /// # Errors
     /// If there is no such port, or `spec` names a worker that does not exist; nothing is changed
@@ -148,8 +148,9 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         Ok(())
     }
 
-    /// Where consumers of flows are recorded, for ports that [follow](crate::rx::Rfs::Follow) them.
-    /// A program whose own threads consume packets records here on which worker's CPU they run.
+    /// Where consumers of flows are recorded, for ports that [follow](crate::rx::Rfs::Follow)
+    /// them. A program whose own threads consume packets records here on which worker's CPU they
+    /// run.
     pub fn flows(&self) -> &Arc<FlowTable> {
         &self.flows
     }

@@ -1,4 +1,5 @@
-//! Pools that ports bring along: every worker is registered with each, and nothing that is freed for it waits until it allocates.
+//! Pools that ports bring along: every worker is registered with each, and nothing that is freed
+//! for it waits until it allocates.
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -13,7 +14,8 @@ use softnet::mem::PacketList;
 use softnet::testing::{ScriptedRing, pool};
 use softnet::time::Time;
 
-/// Receives frames into a pool of its own, as many as it is told, when it is first polled. Its file never becomes readable.
+/// Receives frames into a pool of its own, as many as it is told, when it is first polled. Its
+/// file never becomes readable.
 #[derive(Debug)]
 struct OwnPool {
     pool: Pool,
@@ -109,7 +111,8 @@ impl Pools {
         ring
     }
 
-    /// The first port receives `frames` frames into `pool`, which the other one has sent when this returns.
+    /// The first port receives `frames` frames into `pool`, which the other one has sent when this
+    /// returns.
     fn receive(&self, pool: &Pool, frames: usize) {
         let sent = |stats: &EngineStats| stats.ports[1].device.tx_packets;
         let before = sent(&self.engine.stats());
@@ -133,8 +136,9 @@ impl Pools {
     }
 }
 
-/// INV-BUF-6, BUG-BUF-1: what is freed for a worker that sleeps wakes it from half the bound on, and it takes all in; what is less returns when it wakes for
-/// any other reason. Nothing is received or sent meanwhile.
+/// INV-BUF-6, BUG-BUF-1: what is freed for a worker that sleeps wakes it from half the bound on,
+/// and it takes all in; what is less returns when it wakes for any other reason. Nothing is
+/// received or sent meanwhile.
 #[test]
 fn buffers_of_a_port_s_own_pool_return_to_a_sleeping_worker() {
     let net = Pools::new(1, true);
@@ -163,7 +167,8 @@ fn buffers_of_a_port_s_own_pool_return_to_a_sleeping_worker() {
     assert_eq!(net.engine.stats().port_pools[0].free, 2048);
 }
 
-/// What a worker frees for another one leaves it before it sleeps, and the other takes it in: neither keeps buffers of a pool back.
+/// What a worker frees for another one leaves it before it sleeps, and the other takes it in:
+/// neither keeps buffers of a pool back.
 #[test]
 fn workers_return_each_other_s_buffers_before_they_sleep() {
     let net = Pools::new(2, false);
@@ -204,7 +209,8 @@ fn buffers_return_to_a_worker_that_only_polls() {
     net.rest();
 }
 
-/// A pool that no port uses any more is left: nobody is woken for it, and nothing of it is stranded; a port may come back with another one.
+/// A pool that no port uses any more is left: nobody is woken for it, and nothing of it is
+/// stranded; a port may come back with another one.
 #[test]
 fn a_pool_that_no_port_uses_is_left() {
     let net = Pools::new(1, true);

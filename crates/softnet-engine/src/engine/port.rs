@@ -1,14 +1,14 @@
 //! The life of a port: added, renamed, given other queues, removed, while packets flow.
 //!
-//! A port's device is given up in this order, so that every packet is sent, or dropped and counted,
-//! and none of its number is left anywhere when the number is used again:
-//! 1. Its receive queues are closed, and every worker processes its backlog, twice: what was steered
-//!    last is then processed by tables that still know the port (INV-RX-8).
-//! 2. Tables without the device are published. After a sync no worker forwards to it, and nothing is
-//!    learnt behind the port.
+//! A port's device is given up in this order, so that every packet is sent, or dropped and
+//! counted, and none of its number is left anywhere when the number is used again:
+//! 1. Its receive queues are closed, and every worker processes its backlog, twice: what was
+//!    steered last is then processed by tables that still know the port (INV-RX-8).
+//! 2. Tables without the device are published. After a sync no worker forwards to it, and nothing
+//!    is learnt behind the port.
 //! 3. The device is taken down, which drops what it holds, and its rings are closed.
-//! 4. Actions of other ports reach the device through a weak reference. When the control path holds
-//!    the only strong one, that is given up, and the backlogs are processed once more.
+//! 4. Actions of other ports reach the device through a weak reference. When the control path
+//!    holds the only strong one, that is given up, and the backlogs are processed once more.
 
 use std::io;
 use std::sync::Arc;
@@ -34,9 +34,9 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
     /// Adds a port and starts polling it. Its queues are spread over the workers. Until it is part
     /// of a bridge, what it receives is dropped. Waits for the workers' rounds.
     ///
-    /// # Errors
-    /// If the name is taken, the qdisc's parameters are wrong, there are no or too many queues, or a
-    /// worker cannot watch one of them. Nothing is changed then, and the queues are closed.
+    /// # Errors If the name is taken, the qdisc's parameters are wrong, there are no or too many
+    /// queues, or a worker cannot watch one of them. Nothing is changed then, and the queues are
+    /// closed.
     pub fn add_port(&self, setup: PortSetup<Q, R>) -> Result<PortId, EngineError> {
         let mut guard = self.state();
         let state = &mut *guard;
@@ -96,10 +96,10 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         Ok(self.port_id(number, serial))
     }
 
-    /// Removes a port while packets flow. Its name and number are free when this returns, its queues
-    /// are closed, its bridge has forgotten the addresses behind it, and what it counted is part of
-    /// [`EngineStats::removed`](super::EngineStats). Returns what it counted. Packets that it holds
-    /// are dropped, and so is what actions of other ports send there from now on.
+    /// Removes a port while packets flow. Its name and number are free when this returns, its
+    /// queues are closed, its bridge has forgotten the addresses behind it, and what it counted is
+    /// part of [`EngineStats::removed`](super::EngineStats). Returns what it counted. Packets that
+    /// it holds are dropped, and so is what actions of other ports send there from now on.
     ///
     /// # Errors
     /// If there is no such port.
@@ -140,9 +140,9 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         Ok(())
     }
 
-    /// Gives a port that was added without receive queues some: when the bridge that it belongs to is
-    /// there, so that what hosts send first is not dropped for want of one (an address resolution,
-    /// which is repeated after a second). Waits for the workers' rounds.
+    /// Gives a port that was added without receive queues some: when the bridge that it belongs to
+    /// is there, so that what hosts send first is not dropped for want of one (an address
+    /// resolution, which is repeated after a second). Waits for the workers' rounds.
     ///
     /// # Errors
     /// If there is no such port, it has receive queues, or a worker cannot watch one of these.
@@ -159,13 +159,13 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         self.open(state, Opening { rx, device, port })
     }
 
-    /// Gives a port other queues in place of those it has, which are closed. Without transmit queues
-    /// the port is down until it is given some, and what is sent there is dropped. Counters, qdisc
-    /// and bridge stay; the bridge forgets the addresses behind the port. When this returns, no
-    /// packet of the old queues is in any backlog (INV-RX-8).
+    /// Gives a port other queues in place of those it has, which are closed. Without transmit
+    /// queues the port is down until it is given some, and what is sent there is dropped.
+    /// Counters, qdisc and bridge stay; the bridge forgets the addresses behind the port. When
+    /// this returns, no packet of the old queues is in any backlog (INV-RX-8).
     ///
-    /// With as many transmit queues as before, queued packets stay. With more or fewer, the qdisc is
-    /// built anew, its packets are dropped, and actions that send to the port count from zero.
+    /// With as many transmit queues as before, queued packets stay. With more or fewer, the qdisc
+    /// is built anew, its packets are dropped, and actions that send to the port count from zero.
     ///
     /// # Errors
     /// If there is no such port, its qdisc or its queue map does not fit so many queues, there are
@@ -278,9 +278,9 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         Arc::new(device)
     }
 
-    /// Spreads receive queues over the workers, from the port's first one on, in place of those that
-    /// the port has; who calls this closes those. Waits for the workers' rounds. If a worker cannot
-    /// watch one of them, all are closed, and the port has those that it had.
+    /// Spreads receive queues over the workers, from the port's first one on, in place of those
+    /// that the port has; who calls this closes those. Waits for the workers' rounds. If a worker
+    /// cannot watch one of them, all are closed, and the port has those that it had.
     fn open(&self, state: &mut State<Q, R>, opening: Opening<'_, Q, R>) -> Result<(), EngineError> {
         let Opening { rx, device, port } = opening;
         let opened = state.next_serial();

@@ -108,8 +108,8 @@ pub struct EngineStats {
     pub removed: DeviceStats,
 }
 
-/// The sum that must come out even when nothing moves: `rx + copied = tx + dropped + queued`, all in
-/// wire packets.
+/// The sum that must come out even when nothing moves: `rx + copied = tx + dropped + queued`, all
+/// in wire packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Conservation {
     /// Received on all ports.

@@ -1,4 +1,5 @@
-//! Packets handed from worker to worker in whole engines: order per flow, conservation, overflow, stalls, changes of the map.
+//! Packets handed from worker to worker in whole engines: order per flow, conservation, overflow,
+//! stalls, changes of the map.
 
 use std::ops::Deref;
 use std::time::Duration;
@@ -62,7 +63,8 @@ impl Steered {
     }
 }
 
-/// INV-RX-1, INV-RX-2: flows over three workers, the map changing all the time: nothing is lost or counted twice, no flow is reordered.
+/// INV-RX-1, INV-RX-2: flows over three workers, the map changing all the time: nothing is lost or
+/// counted twice, no flow is reordered.
 #[test]
 fn flows_stay_in_order_while_the_map_changes() {
     const MAPS: [&[usize]; 6] = [&[0, 1, 2], &[2], &[], &[1, 2], &[0], &[2, 1, 0]];
@@ -95,7 +97,8 @@ fn flows_stay_in_order_while_the_map_changes() {
     assert_eq!(stats.workers.iter().map(|w| w.processed).sum::<u64>(), 6001);
 }
 
-/// INV-RX-1, INV-RX-2, INV-RX-3: a worker stalls, its backlog overflows: what does not fit is dropped with its reason, the rest arrives in order.
+/// INV-RX-1, INV-RX-2, INV-RX-3: a worker stalls, its backlog overflows: what does not fit is
+/// dropped with its reason, the rest arrives in order.
 #[test]
 fn a_worker_that_stalls_overflows_and_goes_on() {
     let net = Steered::new(
@@ -132,7 +135,8 @@ fn a_worker_that_stalls_overflows_and_goes_on() {
 }
 
 impl Steered {
-    /// Changes the map without waiting for the stalled worker: as `set_steering` does, but for the wait that precedes it.
+    /// Changes the map without waiting for the stalled worker: as `set_steering` does, but for the
+    /// wait that precedes it.
     fn steer_while_stalled(&self, rps: &[usize]) {
         let state = self.engine.state();
         let spec = SteeringSpec {
@@ -145,7 +149,8 @@ impl Steered {
     }
 }
 
-/// INV-RX-2: the map changes while the old worker stalls: flows that wait there stay there, others go to the new worker.
+/// INV-RX-2: the map changes while the old worker stalls: flows that wait there stay there, others
+/// go to the new worker.
 #[test]
 fn only_flows_that_do_not_wait_move_away_from_a_stalled_worker() {
     let net = Steered::new(3, EngineConfig::default());
@@ -172,7 +177,8 @@ fn only_flows_that_do_not_wait_move_away_from_a_stalled_worker() {
     net.stop();
 }
 
-/// INV-RX-8, BUG-RX-1: when a port's device has been replaced, nothing that the old one received is delivered any more: it has been before.
+/// INV-RX-8, BUG-RX-1: when a port's device has been replaced, nothing that the old one received
+/// is delivered any more: it has been before.
 #[test]
 fn a_device_that_is_replaced_leaves_nothing_in_a_backlog() {
     let net = Steered::new(2, EngineConfig::default());

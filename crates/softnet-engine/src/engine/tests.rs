@@ -1,4 +1,5 @@
-//! Whole engines with drivers in memory: forwarding, flooding, stopping, devices that go and come back.
+//! Whole engines with drivers in memory: forwarding, flooding, stopping, devices that go and come
+//! back.
 
 use std::time::Duration;
 
@@ -113,7 +114,8 @@ fn a_flooding_port_does_not_starve_another() {
     net.receive(0, frames(&net, 2, 10, 900));
     net.receive(2, [frame(&net.pool, 1, 30, 60, 5000)]);
     net.wait("all", || net.marks(1).len() == 901);
-    // One worker serves both queues in turn: the lone frame waits for at most a few rounds of the flood.
+    // One worker serves both queues in turn: the lone frame waits for at most a few rounds of the
+    // flood.
     let position = net.marks(1).iter().position(|&m| m == 5000).unwrap();
     assert!(
         position <= 2 * crate::rx::BUDGET + crate::rx::WEIGHT,
@@ -136,8 +138,8 @@ fn contradictions_are_refused() {
     net.stop();
 }
 
-/// Two ports that both send everything back in: a broadcast goes round through the backlogs until its count is used up (BUG-TX-16), and all is
-/// accounted for.
+/// Two ports that both send everything back in: a broadcast goes round through the backlogs until
+/// its count is used up (BUG-TX-16), and all is accounted for.
 #[test]
 fn bug_tx_16_a_loop_through_the_workers_ends() {
     for workers in [1, 2] {
@@ -161,7 +163,8 @@ fn bug_tx_16_a_loop_through_the_workers_ends() {
     }
 }
 
-/// A tap for a monitor: copies of what leaves one port arrive at another's far end, and the sum is even.
+/// A tap for a monitor: copies of what leaves one port arrive at another's far end, and the sum is
+/// even.
 #[test]
 fn a_mirrored_port_is_seen_elsewhere() {
     let net = Net::new(2, 3);
@@ -185,7 +188,8 @@ fn a_mirrored_port_is_seen_elsewhere() {
     assert_eq!((stats.copied, stats.conservation().rx), (101, 101));
 }
 
-/// `tc -s qdisc` and `tc -s class`: a tree's classes by name with their numbers, and what stands at each queue below `mq`; live, and at the end.
+/// `tc -s qdisc` and `tc -s class`: a tree's classes by name with their numbers, and what stands
+/// at each queue below `mq`; live, and at the end.
 #[test]
 fn disciplines_and_classes_are_told_apart() {
     let lines = |classes: &[ClassStats]| -> Vec<String> {
@@ -235,7 +239,8 @@ fn disciplines_and_classes_are_told_apart() {
     assert_eq!(
         lines(last),
         [
-            // As in the kernel, what is dropped by taking the device down is not the discipline's drop.
+            // As in the kernel, what is dropped by taking the device down is not the discipline's
+            // drop.
             format!(
                 "root prio 1: sent 1 dropped 3 overlimits {} backlog 0",
                 last[0].stats.overlimits
@@ -274,7 +279,8 @@ fn disciplines_and_classes_are_told_apart() {
     net.stop();
 }
 
-/// A flood of small packets through a port that hardly sends: with a limit in bytes that all buffers fit, it took them all, and no port received any more.
+/// A flood of small packets through a port that hardly sends: with a limit in bytes that all
+/// buffers fit, it took them all, and no port received any more.
 #[test]
 fn a_flooded_port_leaves_buffers_for_the_others() {
     for workers in [1, 2] {

@@ -1,6 +1,6 @@
-//! A learning switch (IEEE 802.1D 7.7 to 7.9, without VLANs and spanning tree): unicast to the port
-//! where the address was seen, everything else to all other ports. A port never gets its own frame
-//! back, and control frames for bridges end here.
+//! A learning switch (IEEE 802.1D 7.7 to 7.9, without VLANs and spanning tree): unicast to the
+//! port where the address was seen, everything else to all other ports. A port never gets its own
+//! frame back, and control frames for bridges end here.
 
 use std::time::Duration;
 
@@ -20,8 +20,8 @@ pub enum Verdict {
     Drop(DropReason),
 }
 
-/// A learning switch (IEEE 802.1D 7.7 to 7.9, without VLANs and spanning tree). A port never gets its
-/// own frame back; control frames for bridges end here. Shared by all workers.
+/// A learning switch (IEEE 802.1D 7.7 to 7.9, without VLANs and spanning tree). A port never gets
+/// its own frame back; control frames for bridges end here. Shared by all workers.
 #[derive(Debug)]
 pub struct Bridge {
     name: String,

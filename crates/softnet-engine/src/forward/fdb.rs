@@ -26,7 +26,8 @@ use softnet::sync::primitive::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use softnet::time::Time;
 use softnet::wire::{EthernetAddress, keyed_hash};
 
-/// Entries not confirmed for this long are not used (the kernel bridge's `ageing_time`, IEEE 802.1D table 7-5).
+/// Entries not confirmed for this long are not used (the kernel bridge's `ageing_time`, IEEE
+/// 802.1D table 7-5).
 pub const AGEING: Duration = Duration::from_secs(300);
 
 const WAYS: usize = 5;
@@ -39,7 +40,8 @@ struct Set {
     changing: AtomicBool,
 }
 
-/// Which port a MAC address was last seen behind. Read and written by all workers at once without a lock; bounded; entries age.
+/// Which port a MAC address was last seen behind. Read and written by all workers at once without
+/// a lock; bounded; entries age.
 #[derive(Debug)]
 pub struct Fdb {
     sets: Box<[CachePadded<Set>]>,
@@ -56,7 +58,8 @@ fn seconds(now: Time) -> u32 {
 }
 
 impl Fdb {
-    /// An empty table for about `capacity` addresses, which forgets after `ageing` (in whole seconds).
+    /// An empty table for about `capacity` addresses, which forgets after `ageing` (in whole
+    /// seconds).
     pub fn new(capacity: usize, ageing: Duration) -> Fdb {
         let sets = capacity.div_ceil(WAYS).next_power_of_two();
         Fdb {

@@ -1,5 +1,5 @@
-//! Takes received packets to the transmit side: asks the port's bridge, groups what goes the same way,
-//! copies what goes several ways.
+//! Takes received packets to the transmit side: asks the port's bridge, groups what goes the same
+//! way, copies what goes several ways.
 
 use std::sync::Arc;
 
@@ -93,8 +93,8 @@ impl<R: TxRing> Batch<'_, R> {
 }
 
 impl<R: TxRing> Forwarder<R> {
-    /// Forwards packets that device `source`, port number `from`, received, in order. Every packet is
-    /// transmitted or dropped with a reason. Returns the port that the last ones went to.
+    /// Forwards packets that device `source`, port number `from`, received, in order. Every packet
+    /// is transmitted or dropped with a reason. Returns the port that the last ones went to.
     pub(crate) fn forward(
         &self,
         source: &Device<R>,
@@ -144,8 +144,8 @@ impl<R> Forwarder<R> {
     }
 
     /// A port's link went down: its bridge forgets the addresses behind it, unless the port has
-    /// another link by now. A worker that is just forwarding what the port received may still learn
-    /// one; it ages, or is learnt elsewhere.
+    /// another link by now. A worker that is just forwarding what the port received may still
+    /// learn one; it ages, or is learnt elsewhere.
     pub(crate) fn link_down(&self, port: u16, link: &Arc<LinkCell>) {
         if let Some(entry) = self.entry(port)
             && Arc::ptr_eq(&entry.link, link)

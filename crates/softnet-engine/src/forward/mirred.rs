@@ -1,16 +1,21 @@
-//! `mirred`: packets that leave a device are sent elsewhere instead (redirect), or copies of them as well (mirror); tc-mirred(8), the kernel's `act_mirred`.
+//! `mirred`: packets that leave a device are sent elsewhere instead (redirect), or copies of them
+//! as well (mirror); tc-mirred(8), the kernel's `act_mirred`.
 //!
-//! *To egress* means that they leave through another device, at once and on the sender's thread. *To ingress* means that they arrive at another
-//! device; they wait in its backlog for its worker (CVE-2022-4269: doing that at once would recurse into whatever the sender holds).
+//! *To egress*: they leave through another device, at once and on the sender's thread. *To
+//! ingress*: they arrive at another device, through the backlog of its worker (CVE-2022-4269: to
+//! receive them at once would recurse into locks that the sender holds).
 //!
-//! Loops (INV-TX-16, BUG-TX-15, BUG-TX-16). Each of these bounds ends in a drop with a reason, and none needs a lock:
-//! - a thread that is sending by mirred to a device, and would do so again while it does: [`DropReason::MirredLoop`], before the transmit;
+//! Loops (INV-TX-16, BUG-TX-15, BUG-TX-16). Each of these bounds ends in a drop with a reason, and
+//! none needs a lock:
+//! - a thread that is sending by mirred to a device, and would do so again while it does:
+//!   [`DropReason::MirredLoop`], before the transmit;
 //! - more than [`MIRRED_NEST_LIMIT`] such transmits within each other: [`DropReason::MirredNest`];
-//! - a packet that went through a backlog [`MIRRED_DEFER_LIMIT`] times, where the thread has no memory of it, carries the count:
-//!   [`DropReason::MirredDefer`].
+//! - a packet that went through a backlog [`MIRRED_DEFER_LIMIT`] times, where the thread has no
+//!   memory of it, carries the count: [`DropReason::MirredDefer`].
 //!
-//! A mirror that would loop makes no copy, and the packet goes on; that counts as `overlimits`, as everything refused here does. The memory
-//! of where a packet has been belongs to the thread, not to the device: another sender's packets are never taken for a loop.
+//! A mirror that would loop makes no copy, and the packet goes on; that counts as `overlimits`, as
+//! everything refused here does. The memory of where a packet has been belongs to the thread, not
+//! to the device: another sender's packets are never taken for a loop.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,7 +38,8 @@ const SHARE: usize = 256;
 
 thread_local! {
     /// Devices that this thread is sending to by mirred.
-    static TARGETS: [Cell<usize>; MIRRED_NEST_LIMIT] = const { [const { Cell::new(0) }; MIRRED_NEST_LIMIT] };
+    static TARGETS: [Cell<usize>; MIRRED_NEST_LIMIT] =
+        const { [const { Cell::new(0) }; MIRRED_NEST_LIMIT] };
     static NEST: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -134,7 +140,8 @@ impl<R: TxRing> Egress<R, AnyQdisc> for Actions<R> {
     }
 }
 
-/// A transmit by mirred that this thread is inside of, until this is dropped, on the thread that made it.
+/// A transmit by mirred that this thread is inside of, until this is dropped, on the thread that
+/// made it.
 struct Nested(std::marker::PhantomData<*const ()>);
 
 impl Nested {
@@ -177,9 +184,8 @@ impl<R: TxRing> Mirred<R> {
 
     /// Sends copies. Where they cannot go none are made.
     fn mirror(&self, device: &Device<R>, packets: &mut PacketList, now: Time) {
-        let way = self.way();
-        let (target, _nested) = match way {
-            Ok(way) => way,
+        let (target, _nested) = match self.target() {
+            Ok(target) => target,
             Err(_) => return self.over(packets.wire_packets()),
         };
         let mut copies = PacketList::new();
@@ -202,7 +208,7 @@ impl<R: TxRing> Mirred<R> {
     }
 
     /// The target, and the note that this thread sends to it, if it may.
-    fn way(&self) -> Result<(Arc<Device<R>>, Option<Nested>), DropReason> {
+    fn target(&self) -> Result<(Arc<Device<R>>, Option<Nested>), DropReason> {
         let target = self.target.upgrade().ok_or(DropReason::DeviceDown)?;
         let nested = match self.dir {
             MirredDir::Egress => Some(Nested::enter(&target)?),
@@ -217,7 +223,7 @@ impl<R: TxRing> Mirred<R> {
         packets: PacketList,
         now: Time,
     ) -> Result<XmitResult, (DropReason, PacketList)> {
-        match self.way() {
+        match self.target() {
             Ok((target, _nested)) => Ok(self.hand_over(device, &target, packets, now)),
             Err(reason) => Err((reason, packets)),
         }
@@ -234,23 +240,23 @@ impl<R: TxRing> Mirred<R> {
             return target.transmit(packets, now);
         }
         let offered = packets.wire_packets();
-        let mut tired = PacketList::new();
-        let mut fresh = PacketList::new();
+        let mut over = PacketList::new();
+        let mut accepted = PacketList::new();
         for mut packet in packets {
             let deferred = packet.deferred();
             if deferred >= MIRRED_DEFER_LIMIT {
-                tired.push_back(packet);
+                over.push_back(packet);
             } else {
                 packet.set_deferred(deferred + 1);
-                fresh.push_back(packet);
+                accepted.push_back(packet);
             }
         }
-        let tired = tired.wire_packets();
-        if tired > 0 {
-            self.over(tired);
-            device.drops().add(DropReason::MirredDefer, tired);
+        let over = over.wire_packets();
+        if over > 0 {
+            self.over(over);
+            device.drops().add(DropReason::MirredDefer, over);
         }
-        let lost = tired + target.receive_later(fresh);
+        let lost = over + target.receive_later(accepted);
         match lost {
             0 => XmitResult::Success,
             n if n == offered => XmitResult::Drop,

@@ -1,4 +1,5 @@
-//! Actions on the way out: where packets and copies go, and that every loop ends (INV-TX-16, BUG-TX-15, BUG-TX-16).
+//! Actions on the way out: where packets and copies go, and that every loop ends (INV-TX-16,
+//! BUG-TX-15, BUG-TX-16).
 
 use std::sync::Arc;
 
@@ -65,7 +66,8 @@ impl Devices {
         self.devices[device].device.stats()
     }
 
-    /// Each device's sent packets; INV-TX-1 with copies: `offered + copied = sent + dropped` when nothing waits.
+    /// Each device's sent packets; INV-TX-1 with copies: `offered + copied = sent + dropped` when
+    /// nothing waits.
     fn settle(&self, offered: u64) -> Vec<u64> {
         for Bench { device, .. } in &self.devices {
             while !device.queues()[0].is_empty() {
@@ -115,8 +117,8 @@ fn a_redirect_sends_elsewhere_and_a_mirror_also() {
     assert_eq!(net.settle(12), [2, 10, 10]);
 }
 
-/// BUG-TX-15: a device that sends to itself (a deadlock on the root lock, CVE-2024-27010), and two that send to each other: the packet goes round once, and is
-/// dropped before it would again.
+/// BUG-TX-15: a device that sends to itself (a deadlock on the root lock, CVE-2024-27010), and two
+/// that send to each other: the packet goes round once, and is dropped before it would again.
 #[test]
 fn bug_tx_15_loops_of_one_and_two_devices_end() {
     let net = Devices::new(2, 256);
@@ -141,7 +143,8 @@ fn bug_tx_15_mirrors_that_loop_make_no_more_copies() {
     net.act(0, &[(Mirror, Egress, 1)]);
     net.act(1, &[(Mirror, Egress, 0)]);
     assert_eq!(net.send(0, 0..4), XmitResult::Success);
-    // 0 mirrors to 1, which mirrors to 0, where the loop is seen: each of the three packets is sent.
+    // 0 mirrors to 1, which mirrors to 0, where the loop is seen: each of the three packets is
+    // sent.
     assert_eq!(net.settle(4), [8, 4]);
     let over: Vec<u64> = (0..2).map(|d| net.stats(d).actions[0].overlimits).collect();
     assert_eq!(over, [4, 0]);
@@ -151,7 +154,8 @@ fn bug_tx_15_mirrors_that_loop_make_no_more_copies() {
     assert_eq!(net.settle(4), [8], "itself, and one copy");
 }
 
-/// INV-TX-16: devices in a row, each redirecting to the next: four transmits within each other, not five.
+/// INV-TX-16: devices in a row, each redirecting to the next: four transmits within each other,
+/// not five.
 #[test]
 fn inv_tx_16_nesting_is_bounded() {
     let net = Devices::new(8, 256);
@@ -163,7 +167,8 @@ fn inv_tx_16_nesting_is_bounded() {
     assert_eq!(net.stats(6).drops, [(DropReason::MirredNest, 2)]);
 }
 
-/// INV-TX-16: what other threads send at the same time is not taken for a loop. (With the kernel's `q->owner` it was.)
+/// INV-TX-16: what other threads send at the same time is not taken for a loop. (With the kernel's
+/// `q->owner` it was.)
 #[test]
 fn inv_tx_16_other_threads_packets_are_no_loop() {
     let each = if cfg!(miri) { 10 } else { 2_000 };
@@ -228,7 +233,8 @@ fn a_backlog_is_bounded() {
     net.settle(5 + waited + 3);
 }
 
-/// BUG-TX-16: the thread has no memory of a packet that went through a backlog; the packet has. Mirrors and redirects end alike.
+/// BUG-TX-16: the thread has no memory of a packet that went through a backlog; the packet has.
+/// Mirrors and redirects end alike.
 #[test]
 fn bug_tx_16_a_packet_goes_through_backlogs_three_times() {
     for mode in [Redirect, Mirror] {

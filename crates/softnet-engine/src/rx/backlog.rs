@@ -1,11 +1,15 @@
-//! A worker's backlog: where other workers, or any thread, hand it packets (the kernel's `input_pkt_queue` and `process_queue`).
+//! A worker's backlog: where other workers, or any thread, put packets for it (the kernel's
+//! `input_pkt_queue` and `process_queue`).
 //!
-//! Anyone pushes a whole list in one atomic operation and waits for nobody; the owner takes everything in one, and works it off within its quota.
-//! There is no scheduled flag: a worker that is awake looks at its backlog in every round, and one that lies down looks once more behind
-//! [`Notify::prepare`](softnet::sync::Notify::prepare). So nothing is sent to a worker that is awake, however much arrives while it works (INV-RX-4, INV-RX-5;
-//! BUG-RX-2), and who pushes need only [wake](super::Notifier::wake) the worker once, at the end of its own round.
+//! A sender pushes a whole list in one atomic operation and waits for nobody. The owner takes
+//! everything in one, and processes it within its quota. There is no scheduled flag: a worker that
+//! is awake looks at its backlog in every round, and one that goes to sleep looks once more after
+//! [`Notify::prepare`](softnet::sync::Notify::prepare). So no wake-up is sent to a worker that is
+//! awake, however much arrives (INV-RX-4, INV-RX-5; BUG-RX-2), and a sender need only
+//! [wake](softnet::tx::Notifier::wake) the worker once, at the end of its own round.
 //!
-//! INV-RX-3: the input holds at most `max` packets (the kernel: one more), and so does what the owner has taken and not yet worked off.
+//! INV-RX-3: the input holds at most `max` packets (the kernel: one more), and so does what the
+//! owner has taken and not yet processed.
 
 use std::sync::Arc;
 
@@ -34,7 +38,8 @@ pub struct Backlog {
 pub struct Mark(pub(super) u64);
 
 impl Backlog {
-    /// An empty backlog for at most `max` packets (at least 1, at most [`BACKLOG_LIMIT`]), and its owner's side.
+    /// An empty backlog for at most `max` packets (at least 1, at most [`BACKLOG_LIMIT`]), and its
+    /// owner's side.
     pub fn new(max: usize) -> (Arc<Backlog>, BacklogOwner) {
         let max = max.clamp(1, BACKLOG_LIMIT);
         let backlog = Arc::new(Backlog {
@@ -51,16 +56,17 @@ impl Backlog {
         (backlog, owner)
     }
 
-    /// Appends packets, in order; returns those at the end that found no room. Never waits: it is tried again only when the owner or another
-    /// sender got ahead. The caller wakes the owner if it sleeps, afterwards.
-    #[must_use = "what found no room is to be counted"]
+    /// Appends packets, in order; returns those at the end that do not fit. Never waits: it is
+    /// tried again only when the owner or another sender changed the list. The caller wakes the
+    /// owner if it sleeps, afterwards.
+    #[must_use = "what does not fit is to be counted"]
     pub fn push(&self, mut packets: PacketList) -> PacketList {
         let mut refused = PacketList::new();
-        let mut room = self.max;
+        let mut free = self.max;
         loop {
-            if packets.len() > room {
+            if packets.len() > free {
                 let mut fits = PacketList::new();
-                packets.split_front(room, &mut fits);
+                packets.split_front(free, &mut fits);
                 packets.append(&mut refused);
                 refused = std::mem::replace(&mut packets, fits);
             }
@@ -68,7 +74,7 @@ impl Backlog {
                 Ok(_) => return refused,
                 Err(back) => packets = back,
             }
-            room = self.max.saturating_sub(self.input.len());
+            free = self.max.saturating_sub(self.input.len());
         }
     }
 
@@ -77,7 +83,8 @@ impl Backlog {
         Mark(self.passage.mark())
     }
 
-    /// Whether the owner is done with everything in front of `mark`. May say no for a while after it is.
+    /// Whether the owner is done with everything in front of `mark`. May say no for a while after
+    /// it is.
     pub fn passed(&self, mark: Mark) -> bool {
         self.passage.passed(mark.0)
     }
@@ -87,7 +94,8 @@ impl Backlog {
         self.input.len()
     }
 
-    /// Whether none waits to be taken. To be asked after [`Notify::prepare`](softnet::sync::Notify::prepare), too.
+    /// Whether none waits to be taken. To be asked after
+    /// [`Notify::prepare`](softnet::sync::Notify::prepare), too.
     pub fn is_empty(&self) -> bool {
         self.input.is_empty()
     }
@@ -102,7 +110,7 @@ impl Backlog {
 #[derive(Debug)]
 pub struct BacklogOwner {
     backlog: Arc<Backlog>,
-    /// Taken and not yet worked off.
+    /// Taken and not yet processed.
     process: PacketList,
     /// Packets were given out since `process` was filled.
     begun: bool,
@@ -111,11 +119,13 @@ pub struct BacklogOwner {
 }
 
 impl BacklogOwner {
-    /// Moves packets to the end of `out` until they stand for `quota` wire packets or more, taking what arrived meanwhile when nothing is left of the last
-    /// batch. The packets count as done at the next call, or at [`done`](BacklogOwner::done). Returns the wire packets.
+    /// Moves packets to the end of `out` until they stand for `quota` wire packets or more, taking
+    /// what arrived meanwhile when nothing is left of the last batch. The packets count as done at
+    /// the next call, or at [`done`](BacklogOwner::done). Returns the wire packets.
     pub fn poll(&mut self, quota: usize, out: &mut PacketList) -> usize {
         self.done();
-        // To look first costs a line that senders write once more; where something was there the last time, it is taken at once.
+        // A look costs one more transfer of a line that senders write. Where something was there
+        // the last time, it is taken at once.
         if self.process.is_empty() && (self.flowing || !self.backlog.is_empty()) {
             self.backlog.passage.begin();
             self.process = self.backlog.input.take();
@@ -126,7 +136,7 @@ impl BacklogOwner {
         self.process.split_wire_packets(quota, out)
     }
 
-    /// Everything that [`poll`](BacklogOwner::poll) gave out is worked off.
+    /// Everything that [`poll`](BacklogOwner::poll) gave out is processed.
     pub fn done(&mut self) {
         if self.begun && self.process.is_empty() {
             self.backlog.passage.end();
@@ -139,7 +149,7 @@ impl BacklogOwner {
         self.process.len()
     }
 
-    /// Whether there is nothing to work off.
+    /// Whether there is nothing to process.
     pub fn is_empty(&self) -> bool {
         self.process.is_empty() && self.backlog.is_empty()
     }
@@ -154,7 +164,8 @@ mod tests {
         list.iter().map(|p| p.mark()).collect()
     }
 
-    /// INV-RX-3: exactly `max` wait, whatever the lengths of the lists; what does not fit is the end of the last one.
+    /// INV-RX-3: exactly `max` wait, whatever the lengths of the lists; what does not fit is the
+    /// end of the last one.
     #[test]
     fn the_bound_is_exact_and_refuses_from_the_end() {
         let pool = pool(64);
@@ -177,7 +188,8 @@ mod tests {
         assert_eq!(marks(&out), all);
     }
 
-    /// INV-RX-6, INV-RX-2: a poll gives out its quota and no more, and a mark passes when the last packet in front of it is worked off.
+    /// INV-RX-6, INV-RX-2: a poll gives out its quota and no more, and a mark passes when the last
+    /// packet in front of it is processed.
     #[test]
     fn a_quota_is_kept_and_marks_pass_in_turn() {
         let pool = pool(64);
@@ -195,7 +207,7 @@ mod tests {
         let second = backlog.mark();
         owner.poll(3, &mut out);
         assert_eq!(out.len(), 5, "a poll ends at the end of a batch");
-        assert!(!backlog.passed(first), "given out is not worked off");
+        assert!(!backlog.passed(first), "given out is not processed");
         owner.done();
         assert!(backlog.passed(first) && !backlog.passed(second));
         owner.poll(3, &mut out);
@@ -203,7 +215,8 @@ mod tests {
         assert!(backlog.passed(second) && owner.is_empty());
     }
 
-    /// A backlog that has run dry is taken once more in vain; marks asked for meanwhile still pass with the packets in front of them, not before.
+    /// A backlog that has run dry is taken once more in vain; marks asked for meanwhile still pass
+    /// with the packets in front of them, not before.
     #[test]
     fn a_look_in_vain_passes_no_mark() {
         let pool = pool(64);
@@ -214,7 +227,7 @@ mod tests {
             let mut out = PacketList::new();
             owner.poll(8, &mut out);
             assert_eq!(marks(&out), [n]);
-            assert!(!backlog.passed(mark), "given out is not worked off");
+            assert!(!backlog.passed(mark), "given out is not processed");
             owner.poll(8, &mut out);
             assert!(backlog.passed(mark), "the next poll says that it is");
             owner.poll(8, &mut out);
@@ -232,7 +245,8 @@ mod tests {
         }
     }
 
-    /// INV-RX-1, INV-RX-2: whatever three senders push is worked off or refused, each sender's packets in order, in bounded batches.
+    /// INV-RX-1, INV-RX-2: whatever three senders push is processed or refused, each sender's
+    /// packets in order, in bounded batches.
     #[test]
     fn many_senders_lose_nothing_and_keep_order() {
         let each = if cfg!(miri) { 40 } else { 20_000 };

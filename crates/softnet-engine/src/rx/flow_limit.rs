@@ -1,5 +1,6 @@
-//! Who floods a backlog pays for it: a flow that has more than half of the latest packets is dropped while the backlog is at least half
-//! full (the kernel's `skb_flow_limit`). Each worker has one limit, for what *it* hands over, so nothing is shared (BUG-RX-7).
+//! Drops flows that dominate a half-full backlog: those with more than half of the latest packets
+//! (the kernel's `skb_flow_limit`). Each worker has one limit, for what *it* steers, so nothing is
+//! shared (BUG-RX-7).
 
 /// Packets looked back on (the kernel's `FLOW_LIMIT_HISTORY`).
 const HISTORY: usize = 128;
@@ -11,7 +12,8 @@ const BUCKETS: usize = 4096;
 pub(super) struct FlowLimit {
     history: [u16; HISTORY],
     next: usize,
-    /// How often each bucket occurs in `history`. Bucket 0 starts with all of it, which the kernel's does, too.
+    /// How often each bucket occurs in `history`. Bucket 0 starts with all of it, which the
+    /// kernel's does, too.
     buckets: Box<[u8]>,
 }
 
@@ -28,7 +30,8 @@ impl Default for FlowLimit {
 }
 
 impl FlowLimit {
-    /// Notes a packet of the flow with this hash. True if the flow has more than half of the history, so that the packet is to be dropped.
+    /// Notes a packet of the flow with this hash. True if the flow has more than half of the
+    /// history, so that the packet is to be dropped.
     pub(super) fn exceeds(&mut self, hash: u32) -> bool {
         // The upper bits: the lower ones choose the worker.
         let bucket = (hash >> 20) as u16;
@@ -45,7 +48,8 @@ impl FlowLimit {
 mod tests {
     use super::*;
 
-    /// INV-RX-9: of a large flow and many small ones, only the large one is dropped, as far as it has more than half.
+    /// INV-RX-9: of a large flow and many small ones, only the large one is dropped, as far as it
+    /// has more than half.
     #[test]
     fn only_the_flow_that_has_more_than_half_is_dropped() {
         let mut limit = FlowLimit::default();

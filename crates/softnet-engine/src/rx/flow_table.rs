@@ -1,21 +1,25 @@
-//! Where the consumer of each flow runs (the kernel's `rps_sock_flow_table`), for receive flow steering.
+//! Where the consumer of each flow runs (the kernel's `rps_sock_flow_table`), for RFS.
 //!
-//! A table of hints: who consumes a flow records its worker, the last one wins, flows that fall together disturb each other. A wrong hint costs
-//! a hand-over, never order, which [`Steering`](super::steer) keeps by itself. All access is Relaxed: an entry is one word and carries no data.
+//! A table of hints: a consumer records its worker, the last one wins, and flows that share an
+//! entry replace each other. A wrong hint costs a push to another worker, never order, which
+//! [`Steering`](super::steer) keeps by itself. All access is Relaxed: an entry is one word and
+//! carries no data.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Where the consumer of each flow runs: one word a flow, any thread may read and write.
 #[derive(Debug)]
 pub struct FlowTable {
-    /// The upper bits of the flow's hash, and the worker's number plus 1 in the lower ones. 0: nothing recorded.
+    /// The upper bits of the flow's hash, and the worker's number plus 1 in the lower ones. 0:
+    /// nothing recorded.
     entries: Box<[AtomicU32]>,
     /// The bits of an entry that hold the worker.
     workers: u32,
 }
 
 impl FlowTable {
-    /// A table for about `flows` flows (rounded up to a power of two, at most 2^24) and workers 0 to `workers` - 1.
+    /// A table for about `flows` flows (rounded up to a power of two, at most 2^24) and workers 0
+    /// to `workers` - 1.
     pub fn new(flows: usize, workers: usize) -> FlowTable {
         let flows = flows.clamp(1, 1 << 24).next_power_of_two();
         let workers = (workers.clamp(1, 1 << 15) + 1).next_power_of_two() as u32 - 1;
@@ -29,8 +33,9 @@ impl FlowTable {
         &self.entries[hash as usize & (self.entries.len() - 1)]
     }
 
-    /// The consumer of the flow with this hash ([`Packet::flow_hash`](softnet::mem::Packet::flow_hash)) runs on worker `worker` (the kernel's `rps_record_sock_flow`). A
-    /// worker that the table was not made for is not recorded.
+    /// The consumer of the flow with this hash
+    /// ([`Packet::flow_hash`](softnet::mem::Packet::flow_hash)) runs on worker `worker` (the
+    /// kernel's `rps_record_sock_flow`). A worker that the table was not made for is not recorded.
     pub fn record(&self, hash: u32, worker: usize) {
         let Ok(worker) = u32::try_from(worker + 1) else {
             return;

@@ -1,5 +1,5 @@
-//! How long an idle worker busy-polls before it sleeps (the kernel's `haltpoll` governor): as long as
-//! that has paid off lately, and not at all when what it waits for takes long to come.
+//! How long an idle worker busy-polls before it sleeps (the kernel's `haltpoll` governor): as long
+//! as that has paid off lately, and not at all when what it waits for takes long to come.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ const START: Duration = Duration::from_micros(5);
 
 /// Looks between two looks at the clock.
 const LOOKS: usize = 8;
-/// Pauses before each look: about 200 ns. What is looked at is written by other threads, which more
-/// frequent looks would slow down; and what arrives together is found together.
+/// Pauses before each look: about 200 ns. What is looked at is written by other threads, which
+/// more frequent looks would slow down; and what arrives together is found together.
 const PAUSES: usize = 8;
 
 /// How long to busy-poll before sleeping.
@@ -35,9 +35,9 @@ impl HaltPoll {
         self.window
     }
 
-    /// Polls for as long as that has paid off lately: until `found` says that there is something to
-    /// do (true is returned), or until the window is over. `rest` is called now and then: it looks at
-    /// what is costly to look at, and yields the CPU.
+    /// Polls for as long as that has paid off lately: until `found` says that there is something
+    /// to do (true is returned), or until the window is over. `rest` is called now and then: it
+    /// looks at what is costly to look at, and yields the CPU.
     pub fn busy_poll(
         &self,
         start: Time,

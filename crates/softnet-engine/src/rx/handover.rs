@@ -1,8 +1,9 @@
-//! A worker's hand-over to the others: lists by target, one push each, one wake-up for each target that sleeps (the kernel's
-//! `enqueue_to_backlog` and `rps_ipi_list`).
+//! What a worker steers to the others (RPS): a list for each target, one push each, and one
+//! wake-up for each target that sleeps (the kernel's `enqueue_to_backlog` and `rps_ipi_list`).
 //!
-//! Wake-ups are sent at the end of a poll round and before the worker works on its own backlog, so that no target waits for that; at the latest
-//! when the worker ends (BUG-RX-4: a wake-up that was owed is never forgotten).
+//! Wake-ups are sent at the end of a poll round, and before the worker processes its own backlog,
+//! so that no target waits for that; at the latest when the worker ends (BUG-RX-4: a wake-up that
+//! is owed is never forgotten).
 
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use super::steer::{Steering, flow_hash};
 use softnet::mem::PacketList;
 use softnet::stats::{DropCounters, DropReason};
 
-/// What one worker hands over to the others.
+/// What one worker steers to the others.
 #[derive(Debug)]
 pub(super) struct HandOver {
     me: u16,
@@ -27,7 +28,7 @@ pub(super) struct HandOver {
     /// Targets that may sleep on what was pushed.
     owed: Vec<u16>,
     limit: FlowLimit,
-    /// Wire packets handed over.
+    /// Wire packets steered to others.
     pub(super) handed: u64,
     /// Packets refused because their flow was too large a part.
     pub(super) limited: u64,
@@ -52,7 +53,8 @@ impl HandOver {
         }
     }
 
-    /// Hands over what is for others; `packets` keeps, in order, what this worker is to process itself. Drops are counted in `drops`.
+    /// Pushes what is for others; `packets` keeps, in order, what this worker is to process
+    /// itself. Drops are counted in `drops`.
     pub(super) fn steer(
         &mut self,
         steering: &mut Steering,
@@ -173,8 +175,8 @@ mod tests {
             for _ in 0..workers {
                 let (backlog, owner) = Backlog::new(100);
                 owners.push(owner);
-                let bell = Arc::new(Notifier::new(1, wakes.clone()));
-                shared.push(Arc::new(Shared::new(bell, backlog)));
+                let notifier = Arc::new(Notifier::new(1, wakes.clone()));
+                shared.push(Arc::new(Shared::new(notifier, backlog)));
             }
             let shared: Arc<[_]> = shared.into();
             let mut steering = Steering::new(0, Arc::new(FlowTable::new(64, workers)));
@@ -220,7 +222,8 @@ mod tests {
         }
     }
 
-    /// INV-RX-5: however many lists, a target that sleeps gets one wake-up, and one that is awake none.
+    /// INV-RX-5: however many lists, a target that sleeps gets one wake-up, and one that is awake
+    /// none.
     #[test]
     fn wake_ups_are_coalesced_and_sent_at_the_end_of_the_round() {
         let mut bench = Bench::new(2, &[1]);
@@ -263,7 +266,8 @@ mod tests {
         assert_eq!(wakes.0.load(Ordering::Relaxed), 1);
     }
 
-    /// INV-RX-2: the map changes while a worker stalls; the flow goes on to the stalled worker until it has caught up.
+    /// INV-RX-2: the map changes while a worker stalls; the flow goes on to the stalled worker
+    /// until it has caught up.
     #[test]
     fn a_flow_waits_for_a_worker_that_stalls() {
         let mut bench = Bench::new(3, &[1]);
@@ -274,7 +278,7 @@ mod tests {
         assert_eq!(bench.work(1), [0, 1, 2]);
         bench.poll([(5, 3)]);
         assert_eq!((bench.work(1), bench.work(2)), (vec![], vec![3]));
-        // And home again: the owner's own packets need no backlog.
+        // And back: the owner's own packets need no backlog.
         bench.steering.set(&spec(&[]));
         assert_eq!(bench.poll([(5, 4)]), [4]);
         bench.steering.set(&spec(&[1]));
@@ -282,7 +286,8 @@ mod tests {
         assert_eq!(bench.work(1), [5]);
     }
 
-    /// INV-RX-1, INV-RX-3, INV-RX-9: a backlog that overflows drops from the end and counts; of a flood, the large flow is dropped, small ones are not.
+    /// INV-RX-1, INV-RX-3, INV-RX-9: a backlog that overflows drops from the end and counts; of a
+    /// flood, the large flow is dropped, small ones are not.
     #[test]
     fn overflow_is_counted_and_hits_the_flood() {
         let mut bench = Bench::new(2, &[1]);

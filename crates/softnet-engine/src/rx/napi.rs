@@ -29,12 +29,12 @@ struct Polling<Q> {
 
 /// A receive queue and the device it belongs to.
 ///
-/// INV-RX-10: the thread that holds the claim polls, and forwards what it got before it lets go, so
-/// that packets of one queue stay in order whichever worker polls it.
+/// INV-RX-10: the thread that holds the claim polls, and forwards what it got before it lets go,
+/// so that packets of one queue stay in order whichever worker polls it.
 ///
 /// Closing and steering wait for the claim. They are carried out by the worker that watches the
-/// queue, between two of its own polls. Another worker claims the queue only while that one sleeps,
-/// for one poll, so the wait is for the end of one such poll.
+/// queue, between two of its own polls. Another worker claims the queue only while that one
+/// sleeps, for one poll, so the wait is for the end of one such poll.
 #[derive(Debug)]
 pub(crate) struct Napi<Q, R> {
     queue: RunState<Polling<Q>>,
@@ -125,8 +125,8 @@ impl<Q: RxQueue, R: TxRing> Napi<Q, R> {
         self.opened
     }
 
-    /// The right to poll, for the owner. If another worker has it, that one notifies the owner when
-    /// it lets go.
+    /// The right to poll, for the owner. If another worker has it, that one notifies the owner
+    /// when it lets go.
     pub(super) fn claim(&self) -> Option<Claim<'_, Q, R>> {
         Some(Claim {
             napi: self,

@@ -18,14 +18,16 @@ pub trait Sleep: Send {
     /// Stops watching `fd`.
     fn unwatch(&mut self, fd: BorrowedFd<'_>);
 
-    /// Sleeps until a watched file is readable, a [`Wake`] was used, or `until` (`Some(Time::ZERO)`: only look). Appends the tokens of
-    /// readable files to `ready`. `now` is the time at the call, on the clock that `until` is measured by.
+    /// Sleeps until a watched file is readable, a [`Wake`] was used, or `until`
+    /// (`Some(Time::ZERO)`: only look). Appends the tokens of readable files to `ready`. `now` is
+    /// the time at the call, on the clock that `until` is measured by.
     fn sleep(&mut self, now: Time, until: Option<Time>, ready: &mut Vec<usize>);
 
-    /// Lets other threads have the CPU if they wait for it. A worker calls this after each long poll: where it shares a CPU with the program
-    /// that receives its packets, that program gets to empty its socket before the next batch fills it (measured on two CPUs, 64-byte
-    /// datagrams: 1.7 times as many delivered; nothing lost elsewhere).
-    fn give_way(&mut self) {}
+    /// Yields the CPU to threads that wait for it. A worker calls this after each long poll: where
+    /// it shares a CPU with the program that receives its packets, that program gets to empty its
+    /// socket before the next batch fills it (measured on two CPUs, 64-byte datagrams: 1.7 times
+    /// as many delivered; nothing lost elsewhere).
+    fn yield_cpu(&mut self) {}
 
     /// What wakes this sleeper.
     fn waker(&self) -> Arc<dyn Wake>;

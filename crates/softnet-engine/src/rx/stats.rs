@@ -1,4 +1,4 @@
-//! What others see of a worker: its notifier, its backlog, its numbers.
+//! What others see of a worker: its notifier, its backlog, its counters.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,40 +11,40 @@ use softnet::stats::Published;
 use softnet::time::Time;
 use softnet::tx::Notifier;
 
-/// Numbers of a worker, named as the columns of `/proc/net/softnet_stat` where there is one.
+/// Counters of a worker, named as the columns of `/proc/net/softnet_stat` where there is one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WorkerStats {
-    /// Frames processed: polled and not handed over, or taken from the backlog (column 1).
+    /// Frames processed: polled and not steered to others, or taken from the backlog (column 1).
     pub processed: u64,
-    /// Frames that others could not hand over to it: backlog full, or flow limit (column 2).
+    /// Frames that others could not steer to it: backlog full, or flow limit (column 2).
     pub dropped: u64,
     /// Rounds that ended with the budget or the time used up and work left (column 3).
     pub time_squeeze: u64,
     /// Times it was woken for its backlog (column 10).
     pub received_rps: u64,
-    /// Frames it could not hand over because their flow had too large a part (column 11).
+    /// Frames it could not steer because their flow had too large a part (column 11).
     pub flow_limit: u64,
     /// Frames in its backlog that it has not taken (column 14).
     pub input_qlen: u64,
     /// Frames it has taken from its backlog and not processed (column 15).
     pub process_qlen: u64,
-    /// Wire packets it has handed over.
+    /// Wire packets it has steered to others.
     pub handed_over: u64,
     /// Wire packets it has processed out of its backlog.
     pub taken_over: u64,
     /// Rounds.
     pub rounds: u64,
-    /// Times the worker lay down to sleep.
+    /// Times the worker slept.
     pub sleeps: u64,
     /// Wake-ups others sent it, for whatever reason.
     pub wakes: u64,
     /// Wake-ups it sent to others for their backlogs.
     pub wakes_sent: u64,
-    /// Polls of another worker's queue, for the answer to what it had just sent.
+    /// Polls of another worker's queue, for the reply to what it had just sent.
     pub looked_ahead: u64,
     /// Time asleep.
     pub asleep: Duration,
-    /// Time spent looking around before sleeping.
+    /// Time spent busy-polling before sleeping.
     pub polling: Duration,
     /// Time since it was started.
     pub uptime: Duration,
@@ -108,7 +108,7 @@ impl Shared {
         }
     }
 
-    /// Frames that could not be handed over to this worker. By any thread (BUG-RX-6: one atomic step).
+    /// Frames that could not be steered to this worker. By any thread (BUG-RX-6: one atomic step).
     pub(super) fn count_dropped(&self, frames: usize) {
         self.dropped.fetch_add(frames as u64, Ordering::Relaxed);
     }

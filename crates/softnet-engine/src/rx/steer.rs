@@ -1,12 +1,15 @@
-//! Receive packet steering and receive flow steering: which worker a received packet is for (the kernel's `get_rps_cpu`).
+//! Receive packet steering (RPS) and receive flow steering (RFS): which worker a received packet
+//! is for (the kernel's `get_rps_cpu`).
 //!
-//! A queue's table maps the hash of a flow to an entry, and an entry to the worker that has the flow. What is *wanted* comes from the port's map of workers
-//! (by entry, so that flows that share one agree) or from the [`FlowTable`] (by flow). The entry follows what is wanted only when the packets that
-//! went to the old worker have all been processed there.
+//! A queue's table maps the hash of a flow to an entry, and an entry to the worker that has the
+//! flow. Which worker is *wanted* comes from the port's map (by entry, so that flows that share
+//! one agree) or from the [`FlowTable`] (by flow). The entry follows when the packets that went to
+//! the old worker have all been processed there.
 //!
-//! INV-RX-2: packets of one flow are processed in order, also while the map or the flow's consumer changes: an entry is changed only if the
-//! [`Mark`] taken after its last push has passed, and never twice within one poll. What a queue's owner keeps for itself it has forwarded
-//! before it lets go of the claim, so that nothing need pass.
+//! INV-RX-2: packets of one flow are processed in order, also while the map or the flow's consumer
+//! changes. An entry is changed only if the [`Mark`] taken after its last push has passed, and
+//! never twice within one poll. What a queue's owner keeps for itself it has forwarded before it
+//! lets go of the claim, so that no mark need pass.
 //!
 //! Belongs to one receive queue and is used by the holder of its claim.
 
@@ -27,15 +30,16 @@ pub enum Rfs {
     Off,
     /// To the worker that was recorded for the flow, else by the map.
     Follow,
-    /// By the map, and the worker that polls the port is recorded as the consumer of its flows: who speaks here listens here. (The hash of a flow
-    /// is the same both ways.)
+    /// By the map, and the worker that polls the port is recorded as the consumer of its flows.
+    /// (The hash of a flow is the same both ways.)
     Record,
 }
 
-/// How a port's receive queues share their packets out to workers.
+/// How what a port receives is steered to workers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SteeringSpec {
-    /// Numbers of the workers that flows are spread over (the kernel's `rps_cpus`). Empty: the worker that polls the queue.
+    /// Numbers of the workers that flows are spread over (the kernel's `rps_cpus`). Empty: the
+    /// worker that polls the queue.
     pub rps: Vec<usize>,
     /// Whether flows go where their consumers run.
     pub rfs: Rfs,
@@ -82,13 +86,15 @@ impl Steering {
         }
     }
 
-    /// Changes what is wanted. Flows move as their packets are processed. `spec` names workers that exist.
+    /// Changes what is wanted. Flows move as their packets are processed. `spec` names workers
+    /// that exist.
     pub(super) fn set(&mut self, spec: &SteeringSpec) {
         self.map = spec.rps.iter().map(|&w| w as u16).collect();
         self.rfs = spec.rfs;
     }
 
-    /// The worker that the packet is for. `passed` says whether a mark of a worker's backlog has passed; `workers` is their number.
+    /// The worker that the packet is for. `passed` says whether a mark of a worker's backlog has
+    /// passed; `workers` is their number.
     pub(super) fn choose(
         &mut self,
         packet: &mut Packet,
@@ -134,7 +140,8 @@ impl Steering {
             .map_or(self.owner, |&worker| worker)
     }
 
-    /// Ends a poll: everything chosen for a worker has been pushed, and `mark` is the mark behind it.
+    /// Ends a poll: everything chosen for a worker has been pushed, and `mark` is the mark behind
+    /// it.
     pub(super) fn settle(&mut self, mark: impl Fn(u16) -> Mark) {
         for index in self.open.drain(..) {
             let entry = &mut self.entries[usize::from(index)];
@@ -202,7 +209,8 @@ mod tests {
         );
     }
 
-    /// INV-RX-2: an entry changes hands only when its mark has passed, and never in the middle of a poll.
+    /// INV-RX-2: an entry changes hands only when its mark has passed, and never in the middle of
+    /// a poll.
     #[test]
     fn a_flow_stays_while_its_packets_wait() {
         let (mut steering, _) = steering(&[1], Rfs::Off);

@@ -1,8 +1,8 @@
 //! The network interface of a TAP device: whether it is up, its MTU, and what it dropped.
 //!
-//! The kernel reports changes on a netlink socket of the interface's namespace, which the worker of the
-//! port's first queue watches. An interface that is moved to another namespace is no longer followed:
-//! it counts as up, and a write tells if it is not.
+//! The kernel reports changes on a netlink socket of the interface's namespace, which the worker
+//! of the port's first queue watches. An interface that is moved to another namespace is no longer
+//! followed: it counts as up, and a write tells if it is not.
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};

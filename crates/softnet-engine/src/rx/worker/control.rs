@@ -49,9 +49,9 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
         true
     }
 
-    /// Becomes an owner of the view's pools: one that wakes when it sleeps and much was freed to it.
-    /// What it still has of a pool that is not among them can be taken by a thread that needs it, and
-    /// goes when the thread exits.
+    /// Becomes an owner of the view's pools: one that wakes when it sleeps and much was freed to
+    /// it. What it still has of a pool that is not among them can be taken by a thread that needs
+    /// it, and goes when the thread exits.
     pub(super) fn use_view(&mut self, view: Arc<View<Q, R>>) {
         for pool in &view.pools {
             let notifier = self.shared.notifier.clone();
@@ -60,8 +60,8 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
         self.view = view;
     }
 
-    /// Processes what is in the backlog now, whatever arrives meanwhile (the kernel's `flush_backlog`
-    /// drops it).
+    /// Processes what is in the backlog now, whatever arrives meanwhile (the kernel's
+    /// `flush_backlog` drops it).
     fn flush_backlog(&mut self) {
         let mark = self.shared.backlog.mark();
         while !self.backlog.is_empty() && !self.shared.backlog.passed(mark) {

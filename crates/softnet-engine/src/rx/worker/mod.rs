@@ -1,13 +1,13 @@
-//! The worker: one thread's poll loop over its receive queues, its backlog, the transmit queues that
-//! bounded runs leave, and their timers.
+//! The worker: one thread's poll loop over its receive queues, its backlog, the transmit queues
+//! that bounded runs leave, and their timers.
 //!
 //! A round polls scheduled queues in turn, [`WEIGHT`](super::WEIGHT) packets each, until
-//! [`BUDGET`](super::BUDGET) packets were handled; a queue that had more goes to the end of the line
-//! (INV-RX-7: a flooding port does not starve another). The [backlog](super::Backlog) is one of the
-//! queues. Then the workers that packets were steered to are woken, and transmit queues served whose
-//! event is set or whose time has come. With nothing to do the worker busy-polls for a while, if that
-//! has paid off lately ([`HaltPoll`]), and then sleeps until a queue is readable, an event is set, its
-//! backlog is pushed to or a timer is due.
+//! [`BUDGET`](super::BUDGET) packets were handled; a queue that had more goes to the end of the
+//! line (INV-RX-7: a flooding port does not starve another). The [backlog](super::Backlog) is one
+//! of the queues. Then the workers that packets were steered to are woken, and transmit queues
+//! served whose event is set or whose time has come. With nothing to do the worker busy-polls for
+//! a while, if that has paid off lately ([`HaltPoll`]), and then sleeps until a queue is readable,
+//! an event is set, its backlog is pushed to or a timer is due.
 
 mod control;
 mod poll;
@@ -28,8 +28,8 @@ use softnet::mem::Pool;
 use softnet::time::{Clock, Time};
 use softnet::tx::{RUN_QUOTA, TxRing};
 
-/// A round also ends after this time (`netdev_budget_usecs`), and a busy worker looks at queues that
-/// are not scheduled this often.
+/// A round also ends after this time (`netdev_budget_usecs`), and a busy worker looks at queues
+/// that are not scheduled this often.
 const ROUND: Duration = Duration::from_micros(100);
 
 /// After a sleep of this length the worker polls for the reply to what it sends; traffic is sparse
@@ -199,7 +199,8 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
         }
     }
 
-    /// Transmit queues whose event is set (the kernel's `net_tx_action`), and commands. False: stop.
+    /// Transmit queues whose event is set (the kernel's `net_tx_action`), and commands. False:
+    /// stop.
     fn event_round(&mut self, now: Time) -> bool {
         let mut go_on = true;
         let mut taken = std::mem::take(&mut self.taken);
@@ -304,7 +305,7 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
                 sleeper.sleep(now, Some(Time::ZERO), ready);
                 let due = until.is_some_and(|until| until <= now);
                 if ready.is_empty() && !due {
-                    sleeper.give_way();
+                    sleeper.yield_cpu();
                 }
                 !ready.is_empty() || due
             },

@@ -1,5 +1,5 @@
-//! The polls of a round: receive queues, the backlog, and the queue where the reply to a lone packet
-//! arrives.
+//! The polls of a round: receive queues, the backlog, and the queue where the reply to a lone
+//! packet arrives.
 
 use std::sync::Arc;
 
@@ -14,8 +14,8 @@ use softnet::tx::TxRing;
 const FEW: usize = 2;
 
 impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
-    /// NAPI: polls scheduled queues until none is left or the budget is used up, and wakes the workers
-    /// that packets were steered to. Returns the wire packets handled.
+    /// NAPI: polls scheduled queues until none is left or the budget is used up, and wakes the
+    /// workers that packets were steered to. Returns the wire packets handled.
     pub(super) fn poll_round(&mut self, start: Time) -> usize {
         let mut done = 0;
         let mut now = start;
@@ -38,7 +38,7 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
             if packets >= WEIGHT / 2 {
                 // Workers that are to be woken must not wait for the threads that run now.
                 self.hand_over.kick();
-                self.sleeper.give_way();
+                self.sleeper.yield_cpu();
             }
             if self.poll_list.is_empty() && self.backlog.is_empty() {
                 break;
@@ -62,8 +62,8 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
         slot.scheduled = false;
         let napi = slot.napi.clone();
         let Some(mut claim) = napi.claim() else {
-            // Another worker polls it: it is armed, and its file is still readable, or it is looked at
-            // in the next round.
+            // Another worker polls it: it is armed, and its file is still readable, or it is
+            // looked at in the next round.
             return 0;
         };
         let mut packets = PacketList::new();
@@ -117,7 +117,8 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
         work.packets
     }
 
-    /// Schedules queues that have no file, if their time has come, and unarmed ones that have packets.
+    /// Schedules queues that have no file, if their time has come, and unarmed ones that have
+    /// packets.
     pub(super) fn look(&mut self, now: Time) {
         for at in 0..self.unwatched.len() {
             let index = self.unwatched[at];
@@ -151,8 +152,9 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
         idle
     }
 
-    /// Processes the backlog, and what arrives there meanwhile, until it is empty or the quota of wire
-    /// packets is used up (INV-RX-6; the kernel's `process_backlog`). Returns the wire packets.
+    /// Processes the backlog, and what arrives there meanwhile, until it is empty or the quota of
+    /// wire packets is used up (INV-RX-6; the kernel's `process_backlog`). Returns the wire
+    /// packets.
     pub(super) fn poll_backlog(&mut self, quota: usize, now: Time) -> usize {
         self.backlog_scheduled = false;
         // Others do not wait for this worker's own work.
@@ -194,9 +196,10 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
         }
     }
 
-    /// A TAP device's stack may have replied within the write, and the worker of that port is woken
-    /// late if it takes a wake-up from another CPU: if it sleeps, this worker polls the queue, once.
-    /// Only when traffic is sparse, and only where the reply has one queue to arrive at.
+    /// A TAP device's stack may have replied within the write, and the worker of that port is
+    /// woken late if it takes a wake-up from another CPU: if it sleeps, this worker polls the
+    /// queue, once. Only when traffic is sparse, and only where the reply has one queue to arrive
+    /// at.
     fn poll_reply(&mut self, port: u16, now: Time) {
         let view = self.view.clone();
         let Some([napi]) = view.peers.get(usize::from(port)).map(|napis| &napis[..]) else {
