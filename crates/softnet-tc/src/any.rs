@@ -146,6 +146,9 @@ impl Qdisc for AnyQdisc {
     fn drain(&mut self, out: &mut PacketList) {
         dispatch!(self, q => q.drain(out));
     }
+    fn wants_enqueue_time(&self) -> bool {
+        dispatch!(self, q => q.wants_enqueue_time())
+    }
     fn is_noqueue(&self) -> bool {
         matches!(self, AnyQdisc::Noqueue(_))
     }

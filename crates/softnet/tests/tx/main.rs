@@ -10,6 +10,8 @@ mod control;
 #[cfg(not(miri))]
 mod driver;
 #[cfg(not(miri))]
+mod embed;
+#[cfg(not(miri))]
 mod large_frame;
 #[cfg(not(miri))]
 mod mq;
