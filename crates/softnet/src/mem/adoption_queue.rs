@@ -88,14 +88,15 @@ impl<T> AdoptionQueue<T> {
         Some((QueueOwner { guard }, oldest_first(left)))
     }
 
-    /// Becomes the owner, and leaves what waits where it is; see [`OwnedList::begin_slow`]. For the
-    /// control path only, and never by the owner.
+    /// Becomes the owner, and leaves what waits where it is; see [`OwnedList::begin_slow`]. For
+    /// the control path only, and never by the owner.
     pub fn begin_slow(&self) -> QueueOwner<'_, T> {
         let guard = self.list.begin_slow();
         QueueOwner { guard }
     }
 
-    /// What the owner said last about what is due besides these packets; see [`OwnedList::backlog`].
+    /// What the owner said last about what is due besides these packets; see
+    /// [`OwnedList::backlog`].
     #[inline]
     pub fn backlog(&self) -> usize {
         self.list.backlog()

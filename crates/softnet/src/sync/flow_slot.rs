@@ -1,17 +1,24 @@
-//! Which queue a flow uses, such that it changes only while none of its packets waits in the old one. (What `ooo_okay` is for in the kernel.)
+//! Which queue a flow uses, such that it changes only while none of its packets waits in the old
+//! one. (What `ooo_okay` is for in the kernel.)
 //!
-//! Senders of a flow share its slot. Each [`pin`](FlowSlot::pin)s it, pushes its packets on the queue that the slot names, and unpins it.
+//! Senders of a flow share its slot. Each [`pin`](FlowSlot::pin)s it, pushes its packets on the
+//! queue that the slot names, and unpins it.
 //!
-//! Invariant: when a sender pushes, every packet that was pushed under this slot before, and still waits, waits in the same queue.
+//! Invariant: when a sender pushes, every packet that was pushed under this slot before, and
+//! still waits, waits in the same queue.
 //!
-//! Argument: the slot is one word: queue, number of pins, version. Every pin adds 1 to the version, in the same atomic step that reads the
-//! queue. A sender that wants another queue reads the word (L), finds no pin, finds the queue empty, and changes the queue by a compare-and-swap (C) that
-//! succeeds only on the word read. Had anybody pinned between L and C, the version would differ: so nobody is between pin and unpin at C, and all that were
-//! unpinned before L, whose pushes L sees (unpin releases (U), L acquires), so that the look at the queue, which follows L, finds their packets if they
-//! still wait. A flow with a busy queue stays there: nobody waits, the choice is put off.
+//! Argument: the slot is one word: queue, number of pins, version. Every pin adds 1 to the
+//! version, in the same atomic step that reads the queue. A sender that wants another queue reads
+//! the word (L), finds no pin, finds the queue empty, and changes the queue by a compare-and-swap
+//! (C) that succeeds only on the word read. Had anybody pinned between L and C, the version would
+//! differ: so nobody is between pin and unpin at C, and all that were unpinned before L, whose
+//! pushes L sees (unpin releases (U), L acquires), so that the look at the queue, which follows
+//! L, finds their packets if they still wait. A flow with a busy queue stays there: nobody waits,
+//! the choice is put off.
 //!
-//! Bounds: 2^20 threads may pin a slot at once; the version has 28 bits, so a sender that sleeps between L and C for exactly a multiple of 2^28 pins
-//! of one slot could move a flow too early (which costs order, nothing else).
+//! Bounds: 2^20 threads may pin a slot at once; the version has 28 bits, so a sender that sleeps
+//! between L and C for exactly a multiple of 2^28 pins of one slot could move a flow too early
+//! (which costs order, nothing else).
 
 use super::primitive::{AtomicU64, Ordering};
 
@@ -38,11 +45,12 @@ impl FlowSlot {
         FlowSlot(AtomicU64::new(u64::from(NONE)))
     }
 
-    /// Chooses a queue, `wanted` if it may be: if the slot names none, or names that one, or names one that does not exist (any more), or one that
-    /// `is_empty` says holds nothing. Else the one it names. The choice holds until the pin is dropped: push in between.
+    /// Chooses a queue, `wanted` if it may be: if the slot names none, or names that one, or
+    /// names one that does not exist (any more), or one that `is_empty` says holds nothing. Else
+    /// the one it names. The choice holds until the pin is dropped: push in between.
     ///
-    /// `is_empty` must be exact for packets whose push happens before the call. Lock-free: goes round again only if another thread's
-    /// step succeeded meanwhile.
+    /// `is_empty` must be exact for packets whose push happens before the call. Lock-free: goes
+    /// round again only if another thread's step succeeded meanwhile.
     pub fn pin(
         &self,
         wanted: u16,
@@ -52,7 +60,8 @@ impl FlowSlot {
         self.pin_by(wanted, exists, is_empty, PIN | VERSION)
     }
 
-    /// [`pin`](FlowSlot::pin), with what a pin adds to the word; the models leave parts of it out to show what they protect from.
+    /// [`pin`](FlowSlot::pin), with what a pin adds to the word; the models leave parts of it out
+    /// to show what they protect from.
     #[inline]
     pub(super) fn pin_by(
         &self,
@@ -89,7 +98,8 @@ impl FlowSlot {
         }
     }
 
-    /// Forgets the queue, so that the next sender chooses afresh, order or not. For the control path, when the map changes.
+    /// Forgets the queue, so that the next sender chooses afresh, order or not. For the control
+    /// path, when the map changes.
     pub fn forget(&self) {
         // Pins and version stay: a sender in between unpins what it pinned.
         self.0.fetch_or(u64::from(NONE), Ordering::AcqRel);

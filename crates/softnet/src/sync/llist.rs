@@ -6,13 +6,13 @@
 //! operation and the limit is exact, and in its lowest bits the flags of an
 //! [`OwnedList`](super::OwnedList); here they are 0. Nodes in the list belong to the list.
 //!
-//! ABA: nothing takes a single node, so a compare-and-swap that succeeds on a head that was taken and
-//! pushed again in between still links to the true head.
+//! ABA: nothing takes a single node, so a compare-and-swap that succeeds on a head that was taken
+//! and pushed again in between still links to the true head.
 //!
-//! Ordering: a push is a SeqCst compare-and-swap (P); taking all is a SeqCst swap (T). T reads what P
-//! wrote, and a chain of pushes is one release sequence, so the taker sees every node's content and
-//! `next`. Acquire and release would do for that; SeqCst is for callers that look at another location
-//! next: a worker's event, a sleeper's state, senders that wait for capacity.
+//! Ordering: a push is a SeqCst compare-and-swap (P); taking all is a SeqCst swap (T). T reads
+//! what P wrote, and a chain of pushes is one release sequence, so the taker sees every node's
+//! content and `next`. Acquire and release would do for that; SeqCst is for callers that look at
+//! another location next: a worker's event, a sleeper's state, senders that wait for capacity.
 
 use std::fmt;
 use std::ptr::NonNull;
@@ -25,9 +25,9 @@ use super::primitive::{AtomicPtr, Ordering};
 /// A node with an intrusive link.
 ///
 /// # Safety
-/// `next` and `set_next` read and write one and the same field, which nothing else touches while the
-/// node is in a list. A node may be put in a list by one thread and taken by another (which `Send`
-/// would say, but nodes are moved by pointer).
+/// `next` and `set_next` read and write one and the same field, which nothing else touches while
+/// the node is in a list. A node may be put in a list by one thread and taken by another (which
+/// `Send` would say, but nodes are moved by pointer).
 pub unsafe trait Linked {
     /// The node's link.
     ///
@@ -70,8 +70,8 @@ pub enum Pushed {
     Unowned,
 }
 
-/// Many threads push chains of nodes in one atomic step each, one takes them all. The length is kept
-/// beside the head, so the limit is exact.
+/// Many threads push chains of nodes in one atomic step each, one takes them all. The length is
+/// kept beside the head, so the limit is exact.
 pub struct AdoptionList<N: Linked> {
     pub(super) word: AtomicPtr<N>,
     /// Read by all, changed by none (what it points to is).
@@ -98,9 +98,9 @@ impl<N: Linked> AdoptionList<N> {
         Self::expecting(0)
     }
 
-    /// An empty list, made for up to `expected` nodes; longer ones work, but are walked more slowly.
-    /// Takes 8 bytes for each, of which only those up to the longest list that there was are ever
-    /// touched.
+    /// An empty list, made for up to `expected` nodes; longer ones work, but are walked more
+    /// slowly. Takes 8 bytes for each, of which only those up to the longest list that there was
+    /// are ever touched.
     pub fn expecting(expected: usize) -> Self {
         const {
             assert!(align_of::<N>() > FLAGS, "the flags need the lowest bits");
@@ -111,12 +111,12 @@ impl<N: Linked> AdoptionList<N> {
         }
     }
 
-    /// Pushes a chain of `n` nodes, linked from `newest` to `oldest`. An empty list takes any chain;
-    /// another one only if it then holds at most `limit` nodes. Never waits: a compare-and-swap fails
-    /// only because another push or take succeeded.
+    /// Pushes a chain of `n` nodes, linked from `newest` to `oldest`. An empty list takes any
+    /// chain; another one only if it then holds at most `limit` nodes. Never waits: a
+    /// compare-and-swap fails only because another push or take succeeded.
     ///
-    /// Returns how many nodes it held before (at most 65,535 are told apart), or `None` if the limit
-    /// is reached; the chain then still belongs to the caller.
+    /// Returns how many nodes it held before (at most 65,535 are told apart), or `None` if the
+    /// limit is reached; the chain then still belongs to the caller.
     ///
     /// # Safety
     /// The caller owns the `n` nodes, which are linked as said, and gives them up if this returns
@@ -205,8 +205,8 @@ impl<N: Linked> AdoptionList<N> {
         }
     }
 
-    /// As [`take`](AdoptionList::take) without looking whether there is any node: cheaper where there
-    /// is one as a rule.
+    /// As [`take`](AdoptionList::take) without looking whether there is any node: cheaper where
+    /// there is one as a rule.
     pub fn take_now(&self, visit: impl FnMut(NonNull<N>)) {
         // T: pairs with every P of the chain.
         let word = self.word.swap(std::ptr::null_mut(), Ordering::SeqCst);

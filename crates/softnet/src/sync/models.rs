@@ -1,4 +1,5 @@
-//! loom models of the protocols in this module: every interleaving of a few steps of two or three threads. Run by `.ci/loom.sh`.
+//! loom models of the protocols in this module: every interleaving of a few steps of two or three
+//! threads. Run by `.ci/loom.sh`.
 
 use std::ptr::NonNull;
 
@@ -44,102 +45,6 @@ pub(super) fn take(list: &AdoptionList<Node>) -> Vec<usize> {
         values.insert(0, unsafe { Box::from_raw(node.as_ptr()) }.value);
     });
     values
-}
-
-/// A queue as `TxQueue` uses the two: push, claim, adopt, end, look again.
-struct Queue {
-    list: AdoptionList<Node>,
-    run: RunState<Vec<usize>>,
-}
-
-impl Queue {
-    fn new() -> Arc<Queue> {
-        Arc::new(Queue {
-            list: AdoptionList::new(),
-            run: RunState::new(Vec::new()),
-        })
-    }
-
-    fn transmit(&self, value: usize) {
-        assert!(push(&self.list, value, 100));
-        self.run();
-    }
-
-    fn run(&self) {
-        while let Some(mut guard) = self.run.try_begin() {
-            loop {
-                let mut adopted = take(&self.list);
-                guard.append(&mut adopted);
-                match guard.end() {
-                    Ok(()) => break,
-                    Err(missed) => guard = missed,
-                }
-            }
-            if self.list.is_empty() {
-                return;
-            }
-        }
-    }
-}
-
-/// INV-TX-1, INV-TX-2, INV-TX-3, INV-TX-5: with two senders of two packets and one packet, all packets are adopted when both are done (nothing is
-/// stuck, nobody waited), each sender's in its order. The cell inside `RunState` makes loom fail if two threads run at once.
-#[test]
-fn adoption_leaves_nothing_behind() {
-    loom::model(|| {
-        let queue = Queue::new();
-        let other = queue.clone();
-        let thread = thread::spawn(move || other.transmit(10));
-        queue.transmit(1);
-        queue.transmit(2);
-        thread.join().unwrap();
-        let sent = queue.run.try_begin().expect("idle").clone();
-        assert!(queue.list.is_empty());
-        let mine: Vec<_> = sent.iter().copied().filter(|&v| v < 10).collect();
-        assert_eq!((mine, sent.len()), (vec![1, 2], 3));
-    });
-}
-
-/// The same with three senders.
-#[test]
-fn adoption_with_three_senders() {
-    loom::model(|| {
-        let queue = Queue::new();
-        let threads: Vec<_> = (1..3)
-            .map(|value| {
-                let queue = queue.clone();
-                thread::spawn(move || queue.transmit(value))
-            })
-            .collect();
-        queue.transmit(3);
-        threads.into_iter().for_each(|t| t.join().unwrap());
-        let mut sent = queue.run.try_begin().expect("idle").clone();
-        sent.sort_unstable();
-        assert_eq!(sent, [1, 2, 3]);
-    });
-}
-
-/// The model can fail: without the runner's second look at the list a packet is stuck.
-#[test]
-#[should_panic(expected = "stuck")]
-fn without_the_second_look_a_packet_is_stuck() {
-    loom::model(|| {
-        let queue = Queue::new();
-        let forgetful = |queue: &Queue, value| {
-            assert!(push(&queue.list, value, 100));
-            if let Some(mut guard) = queue.run.try_begin() {
-                let mut adopted = take(&queue.list);
-                guard.append(&mut adopted);
-                let _ = guard.end();
-            }
-        };
-        let other = queue.clone();
-        let thread = thread::spawn(move || forgetful(&other, 1));
-        forgetful(&queue, 2);
-        thread.join().unwrap();
-        let stuck = take(&queue.list);
-        assert!(stuck.is_empty(), "stuck");
-    });
 }
 
 /// An event set before `begin_or_miss` is seen by a run that starts or goes round after it.
@@ -203,7 +108,8 @@ fn the_second_event_during_a_run_is_not_missed() {
     });
 }
 
-/// INV-TX-8: a list that is not empty never grows beyond the limit, and an empty one takes a packet whatever the limit.
+/// INV-TX-8: a list that is not empty never grows beyond the limit, and an empty one takes a
+/// packet whatever the limit.
 #[test]
 fn the_limit_is_exact() {
     loom::model(|| {

@@ -1,4 +1,5 @@
-//! loom models of the receive side: hand-over to a backlog against a worker that goes to sleep (MC-11), and flows that move from one worker to another (MC-13).
+//! loom models of the receive side: hand-over to a backlog against a worker that goes to sleep
+//! (MC-11), and flows that move from one worker to another (MC-13).
 
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -49,8 +50,9 @@ impl Target {
     }
 }
 
-/// INV-RX-1, INV-RX-4, INV-RX-5: two workers hand over while the target works and lies down. If it sleeps in the end with packets in its backlog,
-/// exactly one wake-up is on its way; if it was never asleep, none was sent.
+/// INV-RX-1, INV-RX-4, INV-RX-5: two workers hand over while the target works and lies down. If
+/// it sleeps in the end with packets in its backlog, exactly one wake-up is on its way; if it was
+/// never asleep, none was sent.
 fn going_to_sleep(look: bool) {
     loom::model(move || {
         let target = Target::new(0);
@@ -106,7 +108,8 @@ fn a_kick_before_the_hand_over_is_lost() {
     });
 }
 
-/// INV-RX-4 with the event of a bell beside the backlog (a claim that was missed): both are looked at after `prepare`.
+/// INV-RX-4 with the event of a bell beside the backlog (a claim that was missed): both are
+/// looked at after `prepare`.
 #[test]
 fn a_missed_claim_wakes_the_owner() {
     loom::model(|| {
@@ -141,8 +144,8 @@ fn a_missed_claim_wakes_the_owner() {
     });
 }
 
-/// INV-RX-2: when the mark of a flow's last packet has passed, that packet has been processed, so that the flow may go elsewhere. The numbers
-/// wrap in the middle.
+/// INV-RX-2: when the mark of a flow's last packet has passed, that packet has been processed, so
+/// that the flow may go elsewhere. The numbers wrap in the middle.
 fn moving(mark: fn(&Target) -> u64) {
     loom::model(move || {
         let target = Target::new(u64::MAX - 1);
@@ -166,7 +169,8 @@ fn a_flow_moves_only_behind_its_packets() {
     moving(|target| target.passage.mark());
 }
 
-/// The model can fail: the number of the current batch is not enough, for the packet may be in the next.
+/// The model can fail: the number of the current batch is not enough, for the packet may be in
+/// the next.
 #[test]
 #[should_panic(expected = "overtaken")]
 fn a_mark_one_lower_lets_a_flow_overtake_itself() {

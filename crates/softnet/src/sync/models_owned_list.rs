@@ -1,5 +1,7 @@
-//! loom models of the [`OwnedList`]: push, adopt, run, missed; hand-over to a worker; stop and wake; deactivation against a push. For each protecting step
-//! there is a model without it, which must fail. Run by `.ci/loom.sh`.
+//! loom models of the [`OwnedList`]: push, adopt, own, missed; hand-over to a worker; stop and
+//! wake; deactivation against a push. The owner's value is plain memory in loom's cell, and so
+//! are the nodes. For each protecting step there is a model without it, which must fail. Run by
+//! `.ci/loom.sh`.
 
 use std::ptr::NonNull;
 
@@ -13,7 +15,7 @@ use super::*;
 
 /// What the runner owns.
 #[derive(Default)]
-struct Runner {
+struct State {
     sent: Vec<usize>,
     waiting: Vec<usize>,
     stopped: bool,
@@ -21,13 +23,13 @@ struct Runner {
 }
 
 struct Queue {
-    list: OwnedList<Node, Runner>,
-    /// The worker's bell.
-    bell: AtomicBool,
+    list: OwnedList<Node, State>,
+    /// The worker's event.
+    event: AtomicBool,
     woken: AtomicBool,
-    /// The driver is full after every packet, until it has room again.
+    /// The driver is full after every packet, until it has capacity again.
     narrow: bool,
-    room: AtomicBool,
+    capacity: AtomicBool,
 }
 
 /// Steps that can be left out.
@@ -36,7 +38,7 @@ struct Without {
     /// The runner gives the run up without looking at what was pushed meanwhile.
     look: bool,
     /// Who leaves something tells the worker.
-    bell: bool,
+    event: bool,
     /// The worker, turned away, makes the runner go round again.
     missed: bool,
 }
@@ -44,17 +46,17 @@ struct Without {
 impl Queue {
     fn new(narrow: bool) -> Arc<Queue> {
         Arc::new(Queue {
-            list: OwnedList::new(Runner::default(), 0),
-            bell: AtomicBool::new(false),
+            list: OwnedList::new(State::default(), 0),
+            event: AtomicBool::new(false),
             woken: AtomicBool::new(false),
             narrow,
-            room: AtomicBool::new(true),
+            capacity: AtomicBool::new(true),
         })
     }
 
-    fn ring(&self) {
+    fn notify(&self) {
         store_load_barrier();
-        self.bell.store(true, Ordering::SeqCst);
+        self.event.store(true, Ordering::SeqCst);
     }
 
     fn transmit(&self, value: usize, without: Without) {
@@ -77,7 +79,7 @@ impl Queue {
 
     fn serve(
         &self,
-        mut guard: ListOwner<'_, Node, Runner>,
+        mut guard: ListOwner<'_, Node, State>,
         mut adopted: Vec<usize>,
         without: Without,
     ) {
@@ -104,7 +106,7 @@ impl Queue {
     }
 
     /// Sends what waits, as far as the driver takes it.
-    fn send(&self, runner: &mut Runner) {
+    fn send(&self, runner: &mut State) {
         if runner.stopped {
             if !self.woken.swap(false, Ordering::Acquire) {
                 return;
@@ -119,7 +121,7 @@ impl Queue {
             return;
         }
         while !runner.waiting.is_empty() {
-            if self.narrow && !self.room.swap(false, Ordering::SeqCst) {
+            if self.narrow && !self.capacity.swap(false, Ordering::SeqCst) {
                 runner.stopped = true;
                 return;
             }
@@ -128,9 +130,9 @@ impl Queue {
         }
     }
 
-    /// The worker: as long as its bell rings.
+    /// The worker: as long as its event rings.
     fn work(&self, without: Without) {
-        while self.bell.swap(false, Ordering::SeqCst) {
+        while self.event.swap(false, Ordering::SeqCst) {
             store_load_barrier();
             if without.missed {
                 if let Some((guard, left)) = self.list.try_begin() {
@@ -162,12 +164,13 @@ fn values(taken: Taken<'_, Node>) -> Vec<usize> {
 
 const WHOLE: Without = Without {
     look: false,
-    bell: false,
+    event: false,
     missed: false,
 };
 
-/// INV-TX-1, INV-TX-2, INV-TX-3, INV-TX-5: with two senders of two packets and one, all are sent when both are done, nobody waited, and each sender's
-/// are in its order. The cell inside the list makes loom fail if two threads run at once.
+/// INV-TX-1, INV-TX-2, INV-TX-3, INV-TX-5: with two senders of two packets and one, all are sent
+/// when both are done, no thread waited, and each sender's are in its order. The cell inside the
+/// list makes loom fail if two threads own it at once.
 fn two_senders(without: Without) {
     loom::model(move || {
         let queue = Queue::new(false);
@@ -214,7 +217,8 @@ fn a_run_with_three_senders() {
     });
 }
 
-/// A runner whose quota is used up leaves the run, tells the worker, and nothing is stuck (INV-TX-12).
+/// A runner whose quota is used up leaves the run, tells the worker, and nothing is stuck
+/// (INV-TX-12).
 fn hand_over(without: Without) {
     loom::model(move || {
         let queue = Queue::new(false);
@@ -223,8 +227,8 @@ fn hand_over(without: Without) {
         let (guard, left) = queue.list.try_begin().expect("idle");
         assert!(left.is_empty());
         let thread = thread::spawn(move || other.transmit(1, without));
-        if guard.leave() && !without.bell {
-            queue.ring();
+        if guard.leave() && !without.event {
+            queue.notify();
         }
         thread.join().unwrap();
         queue.work(without);
@@ -239,38 +243,40 @@ fn what_a_run_leaves_the_worker_does() {
 
 #[test]
 #[should_panic(expected = "stuck")]
-fn without_the_bell_what_a_run_leaves_is_stuck() {
+fn without_the_event_what_a_run_leaves_is_stuck() {
     hand_over(Without {
-        bell: true,
+        event: true,
         ..WHOLE
     });
 }
 
-/// INV-TX-11, BUG-TX-24: the driver is full after one packet, and has room again while the runner is about to stop.
+/// INV-TX-11, BUG-TX-24: the driver is full after one packet, and has capacity again while the
+/// owner is about to stop.
 fn stop_and_wake(without: Without) {
     loom::model(move || {
         let queue = Queue::new(true);
         let other = queue.clone();
         let driver = thread::spawn(move || {
-            if other.room.swap(true, Ordering::SeqCst) {
+            if other.capacity.swap(true, Ordering::SeqCst) {
                 // It was not full, so it has nobody to tell.
                 return;
             }
             other.woken.store(true, Ordering::Release);
-            other.ring();
+            other.notify();
             other.work(without);
         });
         queue.transmit(1, without);
         queue.transmit(2, without);
         driver.join().unwrap();
-        // Where the driver had room before the first packet, the second found it full, and nobody says that it has room again.
-        queue.room.store(true, Ordering::SeqCst);
+        // Where the driver had capacity before the first packet, the second found it full, and
+        // nobody says that it has capacity again.
+        queue.capacity.store(true, Ordering::SeqCst);
         let (guard, left) = queue.list.try_begin().expect("idle");
         assert!(left.is_empty());
         let told = guard.stopped && queue.woken.load(Ordering::SeqCst);
         assert!(
             !told,
-            "stuck: the driver said that it has room, and nobody tries"
+            "stuck: the driver said that it has capacity, and nobody tries"
         );
     });
 }
@@ -289,7 +295,8 @@ fn without_missed_a_wake_up_is_lost() {
     });
 }
 
-/// Deactivation against a push: a packet is sent before, or dropped by who deactivates, or by the worker it tells; never left behind.
+/// Deactivation against a push: a packet is sent before, or dropped by the thread that
+/// deactivates, or by the worker it notifies; never left behind.
 fn deactivate(without: Without) {
     loom::model(move || {
         let queue = Queue::new(false);
@@ -300,9 +307,9 @@ fn deactivate(without: Without) {
         let mut left = values(guard.take_all());
         guard.sent.append(&mut left);
         let _ = guard.leave();
-        if !without.bell {
+        if !without.event {
             // As the control path does, whatever is left.
-            queue.ring();
+            queue.notify();
         }
         queue.work(without);
         sender.join().unwrap();
@@ -317,14 +324,15 @@ fn a_deactivation_loses_no_packet() {
 
 #[test]
 #[should_panic(expected = "stuck")]
-fn without_the_bell_a_deactivation_strands_a_packet() {
+fn without_the_event_a_deactivation_strands_a_packet() {
     deactivate(Without {
-        bell: true,
+        event: true,
         ..WHOLE
     });
 }
 
-/// INV-TX-8: a list that is not empty never grows beyond the limit, and an empty one takes a chain whatever the limit.
+/// INV-TX-8: a list that is not empty never grows beyond the limit, and an empty one takes a chain
+/// whatever the limit.
 #[test]
 fn the_limit_of_a_run_is_exact() {
     loom::model(|| {
@@ -349,8 +357,8 @@ fn the_limit_of_a_run_is_exact() {
     });
 }
 
-/// Invariant 3: a thread of the control path becomes the owner beside two senders that never pause, and
-/// what they left meanwhile is not stuck.
+/// Invariant 3: a thread of the control path becomes the owner beside two senders that never
+/// pause, and what they left meanwhile is not stuck.
 #[test]
 fn a_claim_beside_senders_strands_nothing() {
     loom::model(|| {
@@ -364,7 +372,7 @@ fn a_claim_beside_senders_strands_nothing() {
         let mut left = values(guard.take_all());
         guard.sent.append(&mut left);
         let _ = guard.leave();
-        queue.ring();
+        queue.notify();
         queue.work(WHOLE);
         sender.join().unwrap();
         assert_eq!(queue.sent(), [1, 2]);

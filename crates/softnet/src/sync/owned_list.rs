@@ -1,33 +1,33 @@
-//! A value with at most one owner, and an [adoption list](AdoptionList) of what waits for the owner,
-//! in one word: the `defer_list` of the kernel's `Qdisc` together with `qdisc_run_begin` and `_end`.
-//! (In the literature: flat combining; the owner is the combiner.)
+//! A value with at most one owner, and an [adoption list](AdoptionList) of what waits for the
+//! owner, in one word: the `defer_list` of the kernel's `Qdisc` together with `qdisc_run_begin`
+//! and `_end`. (In the literature: flat combining; the owner is the combiner.)
 //!
-//! Three flags in the lowest bits of the list's word say who owns the value: OWNED (one thread is the
-//! owner), MISSED (something that is not on the list happened meanwhile) and CLAIMED (a thread of the
-//! control path is next).
+//! Three flags in the lowest bits of the list's word say who owns the value: OWNED (one thread is
+//! the owner), MISSED (something that is not on the list happened meanwhile) and CLAIMED (a
+//! thread of the control path is next).
 //!
-//! Invariant 1 (INV-TX-5): the value is reached only through a [`ListOwner`], and at most one exists,
-//! because only the thread whose compare-and-swap set OWNED makes one, and only a `ListOwner` clears
-//! it.
+//! Invariant 1 (INV-TX-5): the value is reached only through a [`ListOwner`], and at most one
+//! exists, because only the thread whose compare-and-swap set OWNED makes one, and only a
+//! `ListOwner` clears it.
 //!
 //! Invariant 2 (INV-TX-2, nothing is stuck): a sender puts nodes on the list only by a
-//! compare-and-swap that finds OWNED or CLAIMED set and leaves it set. So the owner, or the claimer
-//! that becomes it, will see the node: [`end`](ListOwner::end) succeeds only if list and flags are
-//! empty, in the same atomic step that clears OWNED. With a list and an owner in two words there is a
-//! moment between push and claim at which a preempted sender leaves packets that nobody serves; here
-//! there is none. An owner whose budget is used up may [`leave`](ListOwner::leave) nodes behind; it
-//! must then tell the queue's worker, and any sender that comes before the worker becomes the owner
-//! and gets the nodes with it. A claimer forgets missed events: it must tell the worker when it gives
-//! the list up.
+//! compare-and-swap that finds OWNED or CLAIMED set and leaves it set. So the owner, or the
+//! claimer that becomes it, will see the node: [`end`](ListOwner::end) succeeds only if list and
+//! flags are empty, in the same atomic step that clears OWNED. With a list and an owner in two
+//! words there is a moment between push and claim at which a preempted sender leaves packets that
+//! nobody serves; here there is none. An owner whose budget is used up may
+//! [`leave`](ListOwner::leave) nodes behind; it must then tell the queue's worker, and any sender
+//! that comes before the worker becomes the owner and gets the nodes with it. A claimer forgets
+//! missed events: it must tell the worker when it gives the list up.
 //!
-//! Invariant 3 (the control path does not starve): while CLAIMED is set no sender becomes the owner,
-//! and an owner cannot [`take`](ListOwner::take). So a claimer waits for one owner. The price: if the
-//! claimer is preempted, the list grows until it is back.
+//! Invariant 3 (the control path does not starve): while CLAIMED is set no sender becomes the
+//! owner, and an owner cannot [`take`](ListOwner::take). So a claimer waits for one owner. The
+//! price: if the claimer is preempted, the list grows until it is back.
 //!
-//! Ordering: one word, so no two locations race here. Every change is a SeqCst compare-and-swap: the
-//! one that takes nodes or becomes the owner reads, through a chain of such changes, from the one that
-//! left them, and so sees the nodes' content and the value as they were left. For SeqCst and ABA see
-//! [`AdoptionList`]. The backlog beside the word is a hint, and ordered with nothing.
+//! Ordering: one word, so no two locations race here. Every change is a SeqCst compare-and-swap:
+//! the one that takes nodes or becomes the owner reads, through a chain of such changes, from the
+//! one that left them, and so sees the nodes' content and the value as they were left. For SeqCst
+//! and ABA see [`AdoptionList`]. The backlog beside the word is a hint, and ordered with nothing.
 //!
 //! Cost: a sender that finds no owner pays two atomic operations, as many as an uncontended mutex;
 //! one that finds an owner pays one.
@@ -53,8 +53,8 @@ const CLAIMED: usize = 4;
 
 /// Tries of the control path before it claims a list.
 const PLAIN: u32 = if cfg!(loom) { 0 } else { 16 };
-/// Pauses of a claimer before it yields: some tens of microseconds, more than an owner takes that is
-/// not preempted.
+/// Pauses of a claimer before it yields: some tens of microseconds, more than an owner takes that
+/// is not preempted.
 const SPINS: u32 = if cfg!(loom) { 0 } else { 1000 };
 
 /// Lets some time pass.
@@ -100,7 +100,8 @@ impl<N: Linked> Taken<'_, N> {
         self.missed
     }
 
-    /// Hands the nodes to `visit`, newest first, each with its link intact until `visit` changes it.
+    /// Hands the nodes to `visit`, newest first, each with its link intact until `visit` changes
+    /// it.
     #[inline]
     pub fn visit(self, visit: impl FnMut(NonNull<N>)) {
         // Usual without contention: there is nothing to visit.
@@ -187,12 +188,12 @@ impl<N: Linked, T> OwnedList<N, T> {
     }
 
     /// Pushes nodes for the owner, unless there are others and together they would be more than
-    /// `limit`. Never waits. With `unowned` nodes are pushed also where there is no owner: the caller
-    /// must then tell somebody to become it.
+    /// `limit`. Never waits. With `unowned` nodes are pushed also where there is no owner: the
+    /// caller must then tell somebody to become it.
     ///
     /// # Safety
-    /// The caller owns `n` nodes, linked from `newest` to `oldest`, and gives them up if this returns
-    /// [`Pushed::Queued`].
+    /// The caller owns `n` nodes, linked from `newest` to `oldest`, and gives them up if this
+    /// returns [`Pushed::Queued`].
     #[inline]
     pub unsafe fn push(
         &self,
@@ -207,8 +208,8 @@ impl<N: Linked, T> OwnedList<N, T> {
         unsafe { self.shared.list.push_if(newest, oldest, n, limit, may) }
     }
 
-    /// Becomes the owner with all that waits, or makes the owner go round once more. For events that
-    /// are not on the list: a timer, a driver with capacity again, a worker's turn.
+    /// Becomes the owner with all that waits, or makes the owner go round once more. For events
+    /// that are not on the list: a timer, a driver with capacity again, a worker's turn.
     pub fn begin_or_miss(&self) -> Option<(ListOwner<'_, N, T>, Taken<'_, N>)> {
         // Written also where MISSED is set already: the owner that sees it must see what happened
         // before this call.
@@ -225,11 +226,11 @@ impl<N: Linked, T> OwnedList<N, T> {
         (!owned(word)).then(|| (self.owner(), self.taken(word)))
     }
 
-    /// Becomes the owner, and leaves what waits on the list. Tries some times in the gaps that owners
-    /// leave, yielding the CPU, and then claims the list: from then on senders push for this thread,
-    /// which waits for the present owner (two claimers: also for what owns the list between them).
-    /// That is short, so the claimer spins before it yields. For the control path only, and never by
-    /// the list's owner.
+    /// Becomes the owner, and leaves what waits on the list. Tries some times in the gaps that
+    /// owners leave, yielding the CPU, and then claims the list: from then on senders push for
+    /// this thread, which waits for the present owner (two claimers: also for what owns the list
+    /// between them). That is short, so the claimer spins before it yields. For the control path
+    /// only, and never by the list's owner.
     pub fn begin_slow(&self) -> ListOwner<'_, N, T> {
         let mut tries = 0;
         loop {
@@ -246,8 +247,8 @@ impl<N: Linked, T> OwnedList<N, T> {
         }
     }
 
-    /// What the owner said last about what is due besides the list: a hint that costs no cache line
-    /// of its own.
+    /// What the owner said last about what is due besides the list: a hint that costs no cache
+    /// line of its own.
     #[inline]
     pub fn backlog(&self) -> usize {
         self.shared.backlog.load(Ordering::Relaxed) as usize
@@ -289,20 +290,21 @@ impl<N: Linked, T> fmt::Debug for OwnedList<N, T> {
     }
 }
 
-/// The ownership of an [`OwnedList`]: exclusive access to the value. Dropping it gives the list up and
-/// forgets a missed event; what waits stays.
+/// The ownership of an [`OwnedList`]: exclusive access to the value. Dropping it gives the list
+/// up and forgets a missed event; what waits stays.
 pub struct ListOwner<'a, N: Linked, T> {
     list: &'a OwnedList<N, T>,
     /// By itself neither `Send` nor `Sync`.
     _exclusive: PhantomData<*mut T>,
 }
 
-// SAFETY: a shared owner gives shared references to the value, and nothing else that is not atomic.
+// SAFETY: a shared owner gives shared references to the value, and nothing else that is not
+// atomic.
 unsafe impl<N: Linked, T: Sync> Sync for ListOwner<'_, N, T> {}
 
 impl<'a, N: Linked, T> ListOwner<'a, N, T> {
-    /// Takes what waits, unless it is more than `limit` nodes or a thread of the control path waits,
-    /// and forgets missed events: the caller looks at everything after this.
+    /// Takes what waits, unless it is more than `limit` nodes or a thread of the control path
+    /// waits, and forgets missed events: the caller looks at everything after this.
     #[inline]
     pub fn take(&mut self, limit: usize) -> Option<Taken<'a, N>> {
         let word = self.list.word(Ordering::Relaxed);
@@ -349,8 +351,8 @@ impl<'a, N: Linked, T> ListOwner<'a, N, T> {
         }
     }
 
-    /// Gives the list up, whatever waits. Returns true if anything does, or was missed: somebody must
-    /// then be told to become the owner.
+    /// Gives the list up, whatever waits. Returns true if anything does, or was missed: somebody
+    /// must then be told to become the owner.
     #[must_use = "what waits is stuck unless somebody is told"]
     pub fn leave(self) -> bool {
         let list = self.list;
@@ -378,7 +380,8 @@ impl<N: Linked, T> Deref for ListOwner<'_, N, T> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: this is the only owner (invariant 1); borrowed shared, it gives shared references.
+        // SAFETY: this is the only owner (invariant 1); borrowed shared, it gives shared
+        // references.
         self.list.value.with_mut(|value| unsafe { &*value })
     }
 }

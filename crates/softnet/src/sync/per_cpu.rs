@@ -1,10 +1,11 @@
-//! Counters that many threads write and nobody waits for: an array of shards, a cache line pair each, one of which
-//! a thread uses for all its additions.
+//! Counters that many threads write and nobody waits for: an array of shards, a cache line pair
+//! each, one of which a thread uses for all its additions.
 //!
-//! Invariant: the sum over the shards is the sum of all additions (modulo 2^64). A shard's counter may be any
-//! number; only the sum means something (INV-PF-4 of the kernel's per-CPU statistics).
-//! Ordering: everything is Relaxed. A counter carries no data; a reader that needs an exact sum at rest gets it
-//! through whatever told it that the writers are at rest (a join, a lock, a channel).
+//! Invariant: the sum over the shards is the sum of all additions (modulo 2^64). A shard's
+//! counter may be any number; only the sum means something (INV-PF-4 of the kernel's per-CPU
+//! statistics). Ordering: everything is Relaxed. A counter carries no data; a reader that needs
+//! an exact sum at rest gets it through whatever told it that the writers are at rest (a join, a
+//! lock, a channel).
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

@@ -1,7 +1,8 @@
-//! Points at which a test build may take the CPU away from a thread: in the middle of a protocol, where it hurts most. Outside of tests there is nothing
-//! here.
+//! Points at which a test build may take the CPU away from a thread: in the middle of a protocol,
+//! where it hurts most. Outside of tests there is nothing here.
 
-/// A thread may be preempted anywhere; in a test build it is, here, at random, once `often` was called.
+/// A thread may be preempted anywhere; in a test build it is, here, at random, once `often` was
+/// called.
 #[cfg(not(all(feature = "testing", not(loom))))]
 #[inline(always)]
 pub fn point() {}
@@ -25,7 +26,8 @@ mod injected {
         );
     }
 
-    /// From now on (for all threads, and all tests that run beside) one point in `one_in` gives the CPU away, and some of those for long.
+    /// From now on (for all threads, and all tests that run beside) one point in `one_in` gives
+    /// the CPU away, and some of those for long.
     pub fn often(one_in: u32) {
         ONE_IN.store(one_in, Ordering::Relaxed);
     }

@@ -13,12 +13,13 @@ pub(crate) fn prefetch<T>(at: *const T) {
     let _ = at;
 }
 
-/// Asks for the line at `at`, which others have and which will be written to: it is fetched once, not to be read first and then for the write. Any address
-/// will do.
+/// Asks for the line at `at`, which others have and which will be written to: it is fetched once,
+/// not to be read first and then for the write. Any address will do.
 #[inline(always)]
 pub(crate) fn prefetch_for_write<T>(at: *const T) {
-    // `_MM_HINT_ET0` becomes a prefetch for reading unless the whole program is compiled for CPUs whose feature flags have this instruction. All CPUs of
-    // this architecture that do not have it pass it over.
+    // `_MM_HINT_ET0` becomes a prefetch for reading unless the whole program is compiled for CPUs
+    // whose feature flags have this instruction. All CPUs of this architecture that do not have
+    // it pass it over.
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: as above.
     unsafe {

@@ -1,13 +1,14 @@
 //! The addresses of a list's nodes in an array, by which the taker prefetches.
 //!
-//! The walk down a list that another CPU filled is a chain of cache misses, each of which must end
-//! before the next can begin. So a push also stores its nodes' addresses in an array, by their place
-//! in the list, and the taker prefetches the lines of a dozen nodes ahead of its walk.
+//! The walk down a list that another CPU filled is a chain of cache misses, each of which must
+//! end before the next can begin. So a push also stores its nodes' addresses in an array, by
+//! their place in the list, and the taker prefetches the lines of a dozen nodes ahead of its
+//! walk.
 //!
-//! Invariant: none is needed. The array is written and read without any order: a wrong address in it
-//! (a push that failed, a list taken meanwhile, a node of an earlier list) costs a prefetch, nothing
-//! else; nothing is ever read through it. (Eight senders on two distant cores: from 6 to 13 million
-//! packets per second through an [`OwnedList`](super::OwnedList).)
+//! Invariant: none is needed. The array is written and read without any order: a wrong address in
+//! it (a push that failed, a list taken meanwhile, a node of an earlier list) costs a prefetch,
+//! nothing else; nothing is ever read through it. (Eight senders on two distant cores: from 6 to
+//! 13 million packets per second through an [`OwnedList`](super::OwnedList).)
 
 use std::ptr::NonNull;
 
@@ -28,8 +29,8 @@ pub(super) struct PrefetchIndex<N> {
 }
 
 impl<N: Linked> PrefetchIndex<N> {
-    /// For lists of up to `expected` nodes; of longer ones the rest is not noted. Takes 8 bytes for
-    /// each, of which only those up to the longest list that there was are ever touched.
+    /// For lists of up to `expected` nodes; of longer ones the rest is not noted. Takes 8 bytes
+    /// for each, of which only those up to the longest list that there was are ever touched.
     #[cfg(not(loom))]
     pub(super) fn new(expected: usize) -> Self {
         // For an interpreter each borrow of the array costs its length.
@@ -67,8 +68,8 @@ impl<N: Linked> PrefetchIndex<N> {
         }
     }
 
-    /// Notes the address of a node that was pushed on top of `waiting` others. It is not read: it may
-    /// be gone.
+    /// Notes the address of a node that was pushed on top of `waiting` others. It is not read: it
+    /// may be gone.
     #[inline(always)]
     pub(super) fn note_one(&self, node: NonNull<N>, waiting: usize) {
         if waiting >= UNNOTED
@@ -78,8 +79,8 @@ impl<N: Linked> PrefetchIndex<N> {
         }
     }
 
-    /// Hands `count` nodes, linked from `newest` down to the oldest, to `visit`, each with its link
-    /// intact until `visit` changes it.
+    /// Hands `count` nodes, linked from `newest` down to the oldest, to `visit`, each with its
+    /// link intact until `visit` changes it.
     ///
     /// # Safety
     /// The caller owns the nodes.

@@ -1,5 +1,5 @@
-//! The one place that knows about loom: the protocols in this module are written against these names, so that the
-//! model checker runs the same code as the product.
+//! The one place that knows about loom: the protocols in this module are written against these
+//! names, so that the model checker runs the same code as the product.
 
 #[cfg(loom)]
 pub use loom::{
@@ -30,8 +30,9 @@ impl<T> UnsafeCell<T> {
 
 /// Between an atomic write and an atomic read of another location that must not pass it.
 ///
-/// In the product the operations on both sides are SeqCst, which is all that is needed (on x86-64: the write is a locked
-/// instruction, the read a plain load). loom treats SeqCst loads and stores as acquire and release only, so the model gets a fence.
+/// In the product the operations on both sides are SeqCst, which is all that is needed (on
+/// x86-64: the write is a locked instruction, the read a plain load). loom treats SeqCst loads
+/// and stores as acquire and release only, so the model gets a fence.
 #[inline(always)]
 pub fn store_load_barrier() {
     #[cfg(loom)]

@@ -47,7 +47,8 @@ struct Node {
     value: usize,
 }
 
-// SAFETY: both functions use `next`, which the test touches in no other way; a node is a number and a link.
+// SAFETY: both functions use `next`, which the test touches in no other way; a node is a number
+// and a link.
 unsafe impl Linked for Node {
     unsafe fn next(node: NonNull<Self>) -> Option<NonNull<Self>> {
         // SAFETY: owned by the caller's promise.

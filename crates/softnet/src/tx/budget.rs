@@ -17,9 +17,9 @@ pub(super) enum RunOutcome {
 
 /// What an owner may do before it hands over.
 ///
-/// It sends at most its quota of wire packets, and what the last frame has beyond that if the driver
-/// takes it in one piece. A frame that has to be segmented is segmented as far as the quota goes;
-/// the rest waits, in one piece, for the next owner.
+/// It sends at most its quota of wire packets, and what the last frame has beyond that if the
+/// driver takes it in one piece. A frame that has to be segmented is segmented as far as the
+/// quota goes; the rest waits, in one piece, for the next owner.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Budget {
     /// Wire packets to send.

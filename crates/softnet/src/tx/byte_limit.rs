@@ -17,8 +17,8 @@ pub trait Completes: TxRing {
     fn complete(&mut self, done: &mut PacketList) -> u64;
 }
 
-/// A ring that holds no more bytes than keep it busy (BQL, see [`Dql`]); the rest stays in the qdisc,
-/// where it can be overtaken.
+/// A ring that holds no more bytes than keep it busy (BQL, see [`Dql`]); the rest stays in the
+/// qdisc, where it can be overtaken.
 #[derive(Debug)]
 pub struct ByteLimited<R> {
     ring: R,

@@ -1,9 +1,10 @@
 //! Back-pressure: a sender waits until a queue has capacity, instead of losing packets to a limit.
 //!
-//! A waiter announces itself and then looks at the queue's length; the owner publishes the length,
-//! gives the queue up (a SeqCst read-modify-write) and then looks whether anyone waits. On the
-//! machines we know this closes the store-load race between the two; the language's memory model
-//! asks for a fence there, which every owner would pay for, so a waiter looks again every [`SLICE`].
+//! A waiter announces itself and then looks at the queue's length; the owner publishes the
+//! length, gives the queue up (a SeqCst read-modify-write) and then looks whether anyone waits.
+//! On the machines we know this closes the store-load race between the two; the language's memory
+//! model asks for a fence there, which every owner would pay for, so a waiter looks again every
+//! [`SLICE`].
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};

@@ -1,5 +1,5 @@
-//! What the control path changes of a device while packets flow: qdiscs, queue map, rings, features,
-//! quota, actions. One caller at a time.
+//! What the control path changes of a device while packets flow: qdiscs, queue map, rings,
+//! features, quota, actions. One caller at a time.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -24,11 +24,11 @@ impl<R: TxRing, Q: Qdisc> Device<R, Q> {
         }
     }
 
-    /// Gives the device other qdiscs while packets flow. What is queued moves to them, in the order
-    /// in which it would have left; what does not fit is dropped as [`DropReason::QdiscLimit`].
-    /// Where the number of qdiscs in use changes, what a thread sends just then, having looked before
-    /// the change, may leave late or through the first ring. Waits for owners: control path only, one
-    /// caller at a time.
+    /// Gives the device other qdiscs while packets flow. What is queued moves to them, in the
+    /// order in which it would have left; what does not fit is dropped as
+    /// [`DropReason::QdiscLimit`]. Where the number of qdiscs in use changes, what a thread sends
+    /// just then, having looked before the change, may leave late or through the first ring.
+    /// Waits for owners: control path only, one caller at a time.
     ///
     /// # Panics
     /// If there is not one qdisc for each queue.
@@ -69,8 +69,8 @@ impl<R: TxRing, Q: Qdisc> Device<R, Q> {
         self.queues.iter().for_each(&mut collect);
         self.active.store(active, Ordering::Relaxed);
         self.share_out_quota();
-        // What came meanwhile, to the queues that senders used before first: a sender that has gone
-        // over does not overtake itself.
+        // What came meanwhile, to the queues that senders used before first: a sender that has
+        // gone over does not overtake itself.
         if active < before {
             self.queues.iter().rev().for_each(collect);
         } else {
@@ -84,11 +84,11 @@ impl<R: TxRing, Q: Qdisc> Device<R, Q> {
         }
     }
 
-    /// Does something with the qdisc of transmit queue `queue` that needs it for itself: changes its
-    /// parameters while packets flow. Afterwards what may leave now leaves. `None` if there is no
-    /// such queue. Senders go on meanwhile, and their packets wait. `f` must not put another qdisc
-    /// in the place of this one: that is what [`set_qdiscs`](Device::set_qdiscs) is for. Waits for
-    /// the owner: control path only.
+    /// Does something with the qdisc of transmit queue `queue` that needs it for itself: changes
+    /// its parameters while packets flow. Afterwards what may leave now leaves. `None` if there
+    /// is no such queue. Senders go on meanwhile, and their packets wait. `f` must not put
+    /// another qdisc in the place of this one: that is what [`set_qdiscs`](Device::set_qdiscs) is
+    /// for. Waits for the owner: control path only.
     pub fn with_qdisc<T>(
         &self,
         queue: usize,
@@ -98,8 +98,8 @@ impl<R: TxRing, Q: Qdisc> Device<R, Q> {
         Some(self.queues.get(queue)?.with_qdisc(now, f))
     }
 
-    /// Sets how many bytes of buffers the device's queues may hold; what comes beyond that is dropped
-    /// as [`DropReason::BufferQuota`]. Without it there is no such limit.
+    /// Sets how many bytes of buffers the device's queues may hold; what comes beyond that is
+    /// dropped as [`DropReason::BufferQuota`]. Without it there is no such limit.
     pub fn set_buffer_quota(&self, bytes: u64) {
         self.buffer_quota.store(bytes, Ordering::Relaxed);
         self.share_out_quota();
@@ -125,10 +125,10 @@ impl<R: TxRing, Q: Qdisc> Device<R, Q> {
         }
     }
 
-    /// Other features from now on, as for a guest that reconnects with others, or a changed MTU. What
-    /// was made fit for the old features and waits for the driver is made fit for the new ones, or
-    /// dropped, before the driver sees it: from when this returns, the driver sees no packet that does
-    /// not fit. Waits for owners: control path only.
+    /// Other features from now on, as for a guest that reconnects with others, or a changed MTU.
+    /// What was made fit for the old features and waits for the driver is made fit for the new
+    /// ones, or dropped, before the driver sees it: from when this returns, the driver sees no
+    /// packet that does not fit. Waits for owners: control path only.
     pub fn set_features(&self, features: Features) {
         for queue in &self.queues {
             queue.set_features(features);
@@ -159,8 +159,8 @@ impl<R: TxRing, Q: Qdisc> Device<R, Q> {
         let _ = self.ingress.set(ingress);
     }
 
-    /// Measures transmit calls by `clock`, one in [`SAMPLE`](crate::stats::SAMPLE), from now on. Only
-    /// the first clock counts.
+    /// Measures transmit calls by `clock`, one in [`SAMPLE`](crate::stats::SAMPLE), from now on.
+    /// Only the first clock counts.
     pub fn measure(&self, clock: Clock) {
         let _ = self.clock.set(clock);
         self.change_uses(uses::MEASURE, true);

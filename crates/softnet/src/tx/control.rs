@@ -16,8 +16,8 @@ use crate::qdisc::{Cx, Qdisc};
 use crate::stats::DropReason;
 use crate::time::Time;
 
-/// A queue that the control path owns. What senders push stays on the adoption list. Ends, also by a
-/// panic, by publishing, freeing, and notifying the worker.
+/// A queue that the control path owns. What senders push stays on the adoption list. Ends, also
+/// by a panic, by publishing, freeing, and notifying the worker.
 struct Control<'a, R: TxRing, Q: Qdisc> {
     queue: &'a TxQueue<R, Q>,
     /// None only while it is dropped.
@@ -91,8 +91,8 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
         (control.rings.take(), waiting)
     }
 
-    /// Takes everything that waits out of a queue that has no rings; of one that has, the worker is
-    /// notified instead. Waits for nobody: an owner notifies the worker when it is done.
+    /// Takes everything that waits out of a queue that has no rings; of one that has, the worker
+    /// is notified instead. Waits for nobody: an owner notifies the worker when it is done.
     pub(super) fn take_stranded(&self, now: Time) -> PacketList {
         let mut stranded = PacketList::new();
         if let Some((owner, mut backlog)) = self.list.begin_or_miss() {
@@ -109,12 +109,14 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
         stranded
     }
 
-    /// Gives the queue a qdisc and rings (besides those it has). What the old qdisc holds moves to
-    /// the new one, in the order in which it would have left, and `waiting` behind it; what does not
-    /// fit is dropped as [`DropReason::QdiscLimit`]. Waits for the owner: control path only.
+    /// Gives the queue a qdisc and rings (besides those it has). What the old qdisc holds moves
+    /// to the new one, in the order in which it would have left, and `waiting` behind it; what
+    /// does not fit is dropped as [`DropReason::QdiscLimit`]. Waits for the owner: control path
+    /// only.
     pub(super) fn install(&self, qdisc: Q, rings: Vec<R>, mut waiting: PacketList, now: Time) {
         let mut control = self.control();
-        // Where something waits to come here the queue was evicted, and what it has now is younger.
+        // Where something waits to come here the queue was evicted, and what it has now is
+        // younger.
         let mut moved = PacketList::new();
         moved.append(&mut waiting);
         control.qdisc.drain(&mut moved);
@@ -133,22 +135,22 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
         state.offer(&mut moved, now);
     }
 
-    /// Does something with the qdisc that needs it for itself, and then lets leave what may leave now.
-    /// Waits for the owner: control path only.
+    /// Does something with the qdisc that needs it for itself, and then lets leave what may leave
+    /// now. Waits for the owner: control path only.
     pub(super) fn with_qdisc<T>(&self, now: Time, f: impl FnOnce(&mut Q, &mut Cx) -> T) -> T {
         let mut control = self.control();
         let QueueState { qdisc, cx, .. } = &mut *control;
         f(qdisc, cx.at(now))
     }
 
-    /// Replaces the driver's rings, for a device that went or came back. Waits for the owner: control
-    /// path only.
+    /// Replaces the driver's rings, for a device that went or came back. Waits for the owner:
+    /// control path only.
     pub(super) fn replace_rings(&self, rings: Vec<R>) {
         self.control().replace_rings(rings);
     }
 
-    /// Other features from now on; see [`QueueState::set_features`]. Waits for the owner: control path
-    /// only.
+    /// Other features from now on; see [`QueueState::set_features`]. Waits for the owner: control
+    /// path only.
     pub(super) fn set_features(&self, features: Features) {
         self.control().set_features(features);
     }
@@ -156,7 +158,8 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
     /// Takes the queue down (packets are dropped as [`DropReason::DeviceDown`], what is queued as
     /// [`DropReason::QdiscReset`]) or up again. Waits for the owner: control path only.
     pub fn set_active(&self, active: bool) {
-        // Before the qdisc is emptied: a sender that pushes packets for the worker looks after that.
+        // Before the qdisc is emptied: a sender that pushes packets for the worker looks after
+        // that.
         self.down.store(!active, Ordering::SeqCst);
         let mut control = self.control();
         control.active = active;

@@ -107,8 +107,8 @@ pub struct Device<R, Q> {
     pool: Pool,
 }
 
-/// Binds each ring to the queue of its number, and says which rings each queue feeds where the first
-/// `active` are in use.
+/// Binds each ring to the queue of its number, and says which rings each queue feeds where the
+/// first `active` are in use.
 pub(super) fn share<R: TxRing>(
     rings: Vec<R>,
     wakers: impl Iterator<Item = RingWaker>,
@@ -124,8 +124,8 @@ pub(super) fn share<R: TxRing>(
 }
 
 impl<R: TxRing, Q: Qdisc> Device<R, Q> {
-    /// A device with one transmit queue for each ring. `workers` names for each queue the worker that
-    /// serves it, and the event by which that worker knows the queue.
+    /// A device with one transmit queue for each ring. `workers` names for each queue the worker
+    /// that serves it, and the event by which that worker knows the queue.
     ///
     /// # Panics
     /// If there is not one qdisc and one worker for each ring.
@@ -202,8 +202,8 @@ impl<R: TxRing, Q: Qdisc> Device<R, Q> {
         self.active.load(Ordering::Relaxed)
     }
 
-    /// If each transmit queue has a qdisc of its own: the kind of the root, `mq` or `mqprio`, and the
-    /// number of queues.
+    /// If each transmit queue has a qdisc of its own: the kind of the root, `mq` or `mqprio`, and
+    /// the number of queues.
     pub fn per_queue(&self) -> Option<(&'static str, usize)> {
         let queues = self.active();
         let mqprio = self.mqprio.load(Ordering::Relaxed);

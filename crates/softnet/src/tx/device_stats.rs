@@ -6,8 +6,8 @@ use super::{ActionStats, Device, QueueStats, TcQueues, TxQueue, TxRing};
 use crate::qdisc::{Qdisc, QdiscStats};
 use crate::stats::{Counts, DropReason};
 
-/// Statistics of a device. Packets are wire packets, bytes are wire bytes (Ethernet header included,
-/// no preamble or FCS).
+/// Statistics of a device. Packets are wire packets, bytes are wire bytes (Ethernet header
+/// included, no preamble or FCS).
 #[derive(Clone, Debug, Default)]
 pub struct DeviceStats {
     /// Received from the driver, dropped ones included.
@@ -42,9 +42,10 @@ pub struct DeviceStats {
 pub struct Distributions {
     /// Nanoseconds that transmit calls took.
     pub call_ns: Counts,
-    /// Nanoseconds from a packet's timestamp to the moment when its owner hands it to the driver. The
-    /// engine's workers set the timestamp at reception; a program that embeds a device sets it itself;
-    /// for a qdisc that [wants the enqueue time](Qdisc::wants_enqueue_time) the sender sets it.
+    /// Nanoseconds from a packet's timestamp to the moment when its owner hands it to the driver.
+    /// The engine's workers set the timestamp at reception; a program that embeds a device sets
+    /// it itself; for a qdisc that [wants the enqueue time](Qdisc::wants_enqueue_time) the sender
+    /// sets it.
     pub sojourn_ns: Counts,
     /// Packets handed to the driver at once.
     pub batch: Counts,
@@ -56,8 +57,8 @@ impl DeviceStats {
         self.drops.iter().map(|&(_, n)| n).sum()
     }
 
-    /// The statistics of the root qdisc: of `mq` and `mqprio` the sums of all queues', those not in
-    /// use included.
+    /// The statistics of the root qdisc: of `mq` and `mqprio` the sums of all queues', those not
+    /// in use included.
     pub fn qdisc(&self) -> QdiscStats {
         sum(&self.queues)
     }

@@ -1,5 +1,5 @@
-//! Taking a device down and up (the kernel's `dev_deactivate` and `dev_activate`), and getting it going again when its driver is stuck
-//! (`dev_watchdog`).
+//! Taking a device down and up (the kernel's `dev_deactivate` and `dev_activate`), and getting it
+//! going again when its driver is stuck (`dev_watchdog`).
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -11,14 +11,17 @@ use crate::qdisc::Qdisc;
 use crate::stats::DropReason;
 use crate::time::Time;
 
-/// How long a driver may take no packets, while some wait, before the watchdog restarts it (the kernel's `watchdog_timeo`).
+/// How long a driver may take no packets, while some wait, before the watchdog restarts it (the
+/// kernel's `watchdog_timeo`).
 pub const WATCHDOG_TIMEO: Duration = Duration::from_secs(5);
 /// How often to look whether one is (see [`Device::watchdog`]).
 pub(super) const WATCHDOG_PERIOD: Duration = Duration::from_secs(1);
 
 impl<R: TxRing, Q: Qdisc> Device<R, Q> {
-    /// Restarts every ring that has been full, and has taken nothing, for [`WATCHDOG_TIMEO`]. Returns how many queues had such rings; each is
-    /// counted in [`DeviceStats::tx_timeouts`](super::DeviceStats). Call it every second or so; waits for running threads: control path only.
+    /// Restarts every ring that has been full, and has taken nothing, for [`WATCHDOG_TIMEO`].
+    /// Returns how many queues had such rings; each is counted in
+    /// [`DeviceStats::tx_timeouts`](super::DeviceStats). Call it every second or so; waits for
+    /// running threads: control path only.
     pub fn watchdog(&self, now: Time) -> usize {
         if !self.is_active() {
             return 0;
@@ -33,18 +36,22 @@ impl<R: TxRing, Q: Qdisc> Device<R, Q> {
         restarted
     }
 
-    /// Takes the device down: what is queued is dropped as [`DropReason::QdiscReset`], what is sent from now on as
-    /// [`DropReason::DeviceDown`]. When this returns, no queue holds a packet, nobody runs one, and nothing reaches the driver any more (INV-TX-10). Waits
-    /// for running threads: control path only, one caller at a time.
+    /// Takes the device down: what is queued is dropped as [`DropReason::QdiscReset`], what is
+    /// sent from now on as [`DropReason::DeviceDown`]. When this returns, no queue holds a
+    /// packet, nobody runs one, and nothing reaches the driver any more (INV-TX-10). Waits for
+    /// running threads: control path only, one caller at a time.
     ///
-    /// In the kernel a grace period must pass before the queues may be emptied, because a sender that has chosen a queue could still put a packet into it
-    /// when it is gone (BUG-TX-6). Here a queue that is down stays where it is: a sender that was preempted between its look at the device and its push finds
-    /// the queue down and drops its packets itself, whenever it goes on.
+    /// In the kernel a grace period must pass before the queues may be emptied, because a sender
+    /// that has chosen a queue could still put a packet into it when it is gone (BUG-TX-6). Here
+    /// a queue that is down stays where it is: a sender that was preempted between its look at
+    /// the device and its push finds the queue down and drops its packets itself, whenever it
+    /// goes on.
     pub fn deactivate(&self) {
         self.change_uses(uses::DOWN, true);
         self.queues.iter().for_each(|queue| queue.set_active(false));
         for (index, queue) in self.queues.iter().enumerate() {
-            // What was pushed meanwhile is dropped by whoever runs the queue: its sender, or this thread.
+            // What was pushed meanwhile is dropped by whoever runs the queue: its sender, or this
+            // thread.
             while !queue.is_empty() {
                 let _ = self.run_inactive(index);
                 std::thread::yield_now();

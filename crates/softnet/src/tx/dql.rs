@@ -1,14 +1,18 @@
-//! How many bytes a driver's ring should hold: as few as keep it busy (byte queue limits, BQL; the algorithm of the kernel's dynamic queue limits,
-//! T. Herbert 2011, Documentation in `lib/dynamic_queue_limits.c`'s header and "Byte Queue Limits", LWN 454390).
+//! How many bytes a driver's ring should hold: as few as keep it busy (byte queue limits, BQL;
+//! the algorithm of the kernel's dynamic queue limits, T. Herbert 2011, Documentation in
+//! `lib/dynamic_queue_limits.c`'s header and "Byte Queue Limits", LWN 454390).
 //!
-//! What lies in the ring has left the discipline: nobody can overtake it, and it waits there for as long as the ring is deep. So packets stay in the
-//! discipline while the ring holds enough to last until the next completion.
+//! What lies in the ring has left the discipline: nobody can overtake it, and it waits there for
+//! as long as the ring is deep. So packets stay in the discipline while the ring holds enough to
+//! last until the next completion.
 //!
-//! The limit *grows* when the ring ran dry although packets were held back: by what was completed beyond the mark of the completion before, and by what
-//! exceeded the limit then. It *shrinks*, once in [`HOLD`], by the least that was to spare at every completion of that time (the slack).
+//! The limit *grows* when the ring ran dry although packets were held back: by what was completed
+//! beyond the mark of the completion before, and by what exceeded the limit then. It *shrinks*,
+//! once in [`HOLD`], by the least that was to spare at every completion of that time (the slack).
 //!
-//! Invariants (INV-TX-14): `completed <= queued`; a packet is let in while the bytes in flight do not exceed the limit, so there are never more than the limit
-//! and one packet more; nothing in flight always lets a packet in, so the ring is never starved for ever.
+//! Invariants (INV-TX-14): `completed <= queued`; a packet is let in while the bytes in flight do
+//! not exceed the limit, so there are never more than the limit and one packet more; nothing in
+//! flight always lets a packet in, so the ring is never starved for ever.
 //!
 //! One thread at a time: whoever runs the queue. Counters are 64 bits of bytes and do not wrap.
 
@@ -16,7 +20,8 @@ use std::time::Duration;
 
 use crate::time::Time;
 
-/// How long slack is observed before the limit shrinks (`DQL_DEFAULT_HOLD_TIME`, `slack_hold_time`).
+/// How long slack is observed before the limit shrinks (`DQL_DEFAULT_HOLD_TIME`,
+/// `slack_hold_time`).
 pub const HOLD: Duration = Duration::from_secs(1);
 
 /// The bounds of a limit, in bytes.
@@ -49,7 +54,8 @@ pub struct Dql {
     completed: u64,
     /// Size of what was put in last.
     last: u64,
-    /// As they were at the completion before: `queued`, `last`, and by how much the bytes in flight exceeded the limit.
+    /// As they were at the completion before: `queued`, `last`, and by how much the bytes in
+    /// flight exceeded the limit.
     before: Mark,
     /// The least slack since `since`.
     slack: u64,
@@ -88,8 +94,8 @@ impl Dql {
         self.queued - self.completed
     }
 
-    /// How many bytes may still be put in; none if the ring is to be left alone until something completes (`STACK_XOFF`). `Some(0)` means: one packet
-    /// more, of any size.
+    /// How many bytes may still be put in; none if the ring is to be left alone until something
+    /// completes (`STACK_XOFF`). `Some(0)` means: one packet more, of any size.
     pub fn available(&self) -> Option<u64> {
         self.limit.checked_sub(self.in_flight())
     }
@@ -100,8 +106,8 @@ impl Dql {
         self.queued += bytes;
     }
 
-    /// `bytes` bytes have left the ring since the last call. More than were in it (a driver that miscounts) count as all. Call it also when
-    /// nothing has left: it does nothing then.
+    /// `bytes` bytes have left the ring since the last call. More than were in it (a driver that
+    /// miscounts) count as all. Call it also when nothing has left: it does nothing then.
     pub fn completed(&mut self, bytes: u64, now: Time) {
         let bytes = bytes.min(self.in_flight());
         if bytes == 0 {
@@ -119,7 +125,8 @@ impl Dql {
             limit += completed.saturating_sub(before.queued) + before.over;
             self.observe_anew(now);
         } else if in_flight > 0 && before.queued > self.completed && !all_before {
-            // Busy from completion to completion: what could have been missing without the ring running dry?
+            // Busy from completion to completion: what could have been missing without the ring
+            // running dry?
             let spare = (limit + before.over).saturating_sub(2 * bytes);
             let spare_of_last = match before.over {
                 0 => 0,
@@ -146,7 +153,8 @@ impl Dql {
         self.since = now;
     }
 
-    /// The ring was emptied: nothing in it will be completed any more (`netdev_tx_reset_queue`; BUG-TX-29). Starts from the least limit again.
+    /// The ring was emptied: nothing in it will be completed any more (`netdev_tx_reset_queue`;
+    /// BUG-TX-29). Starts from the least limit again.
     pub fn reset(&mut self, now: Time) {
         *self = Dql::new(self.bounds, now);
     }
@@ -164,7 +172,8 @@ mod tests {
         Time(micros * 1000)
     }
 
-    /// The first packet goes in although the limit is 0; the limit then follows what a completion takes.
+    /// The first packet goes in although the limit is 0; the limit then follows what a completion
+    /// takes.
     #[test]
     fn grows_when_the_ring_ran_dry() {
         let mut dql = Dql::new(DqlBounds::default(), at(0));
@@ -186,7 +195,8 @@ mod tests {
         assert_eq!(dql.in_flight(), 0);
     }
 
-    /// A ring that never runs dry lets the limit shrink by the least slack, after a second and not before.
+    /// A ring that never runs dry lets the limit shrink by the least slack, after a second and
+    /// not before.
     #[test]
     fn shrinks_by_the_least_slack_after_a_second() {
         let bounds = DqlBounds {
@@ -244,8 +254,9 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 256 }))]
 
-        /// INV-TX-14: in flight never more than the limit at that time and one packet; completed never more than queued; the limit within its bounds;
-        /// an empty ring always takes a packet.
+        /// INV-TX-14: in flight never more than the limit at that time and one packet; completed
+        /// never more than queued; the limit within its bounds; an empty ring always takes a
+        /// packet.
         #[test]
         fn inv_tx_14_in_flight_is_bounded_and_never_starved(steps in steps(), min in 0u64..5000, more in 0u64..100_000) {
             let bounds = DqlBounds { min, max: min + more };
@@ -272,8 +283,9 @@ mod tests {
             }
         }
 
-        /// A link that takes `rate` bytes between completions, with a sender that always has more: the ring runs dry a bounded number of times, and the
-        /// limit settles at not much more than what is needed.
+        /// A link that takes `rate` bytes between completions, with a sender that always has
+        /// more: the ring runs dry a bounded number of times, and the limit settles at not much
+        /// more than what is needed.
         #[test]
         #[cfg_attr(miri, ignore = "long, and of numbers only")]
         fn settles_near_what_keeps_the_link_busy(rate in 3_000u64..50_000, size in 60u64..1_500) {

@@ -1,13 +1,15 @@
-//! What stands between `transmit` and the choice of a queue: actions attached to a device's way out (the kernel's `sch_handle_egress`).
+//! What stands between `transmit` and the choice of a queue: actions attached to a device's way
+//! out (the kernel's `sch_handle_egress`).
 
 use super::{Device, XmitResult};
 use crate::mem::PacketList;
 use crate::time::Time;
 
-/// Looks at everything that is sent through a device, before a queue is chosen. Called on the sender's thread, by many at once: must not
-/// block. Only devices that have one pay for it.
+/// Looks at everything that is sent through a device, before a queue is chosen. Called on the
+/// sender's thread, by many at once: must not block. Only devices that have one pay for it.
 pub trait Egress<R, Q>: Send + Sync {
-    /// Takes what it wants out of `packets`; the rest goes its way. What it drops it counts at `device`. The result is that of what was taken.
+    /// Takes what it wants out of `packets`; the rest goes its way. What it drops it counts at
+    /// `device`. The result is that of what was taken.
     fn apply(&self, device: &Device<R, Q>, packets: &mut PacketList, now: Time) -> XmitResult;
 
     /// The numbers of each action.

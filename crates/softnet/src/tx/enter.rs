@@ -12,9 +12,9 @@ use crate::qdisc::{Qdisc, Verdict};
 use crate::stats::DropReason;
 use crate::time::Time;
 
-/// What became of the caller's own packets in a transmit call (`NET_XMIT_*`, INV-TX-9). The packets
-/// are consumed in any case, and what the driver refuses later is in the device's counters only.
-/// Ordered: of several, the last is the worst.
+/// What became of the caller's own packets in a transmit call (`NET_XMIT_*`, INV-TX-9). The
+/// packets are consumed in any case, and what the driver refuses later is in the device's
+/// counters only. Ordered: of several, the last is the worst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum XmitResult {
     /// Accepted: sent, queued, stolen by an action, or pushed for the queue's owner.
@@ -37,10 +37,10 @@ impl From<Verdict> for XmitResult {
 }
 
 impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
-    /// Sends `packets` through the qdisc. Never waits for another thread. What a call may cost: it
-    /// sends at most [`RUN_QUOTA`] wire packets, its own or others'; it enqueues (or, where the
-    /// device is down, drops) at most [`max_burst`](super::TxPolicy::max_burst) packets of others, or
-    /// one list of theirs that is longer; and it yields the CPU at most twice, if
+    /// Sends `packets` through the qdisc. Never waits for another thread. What a call may cost:
+    /// it sends at most [`RUN_QUOTA`] wire packets, its own or others'; it enqueues (or, where
+    /// the device is down, drops) at most [`max_burst`](super::TxPolicy::max_burst) packets of
+    /// others, or one list of theirs that is longer; and it yields the CPU at most twice, if
     /// [`yields`](super::TxPolicy::yields): once where the list is full, once where much is due.
     #[inline(never)]
     pub fn transmit(&self, mut packets: PacketList, now: Time) -> XmitResult {
@@ -119,16 +119,16 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
             return self.refuse(packets);
         };
         self.waker.notify();
-        // SeqCst, as the push and the control path's store: one of the two sees the other, so nothing
-        // is left to a worker that may be gone.
+        // SeqCst, as the push and the control path's store: one of the two sees the other, so
+        // nothing is left to a worker that may be gone.
         if self.down.load(Ordering::SeqCst) {
             let _ = self.run_from_worker(RUN_QUOTA, now);
         }
         self.queued(before)
     }
 
-    /// The result of a sender that has pushed its packets behind `before` others. Where much is due,
-    /// the owner may be preempted, and needs a CPU more than this thread does.
+    /// The result of a sender that has pushed its packets behind `before` others. Where much is
+    /// due, the owner may be preempted, and needs a CPU more than this thread does.
     #[inline]
     fn queued(&self, before: usize) -> XmitResult {
         if before + self.list.backlog() < CROWDED {

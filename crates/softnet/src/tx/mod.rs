@@ -1,13 +1,13 @@
-//! From `transmit` to the driver: choose a queue, become its owner or push on its adoption list, run
-//! its qdisc, hand batches to the driver.
+//! From `transmit` to the driver: choose a queue, become its owner or push on its adoption list,
+//! run its qdisc, hand batches to the driver.
 //!
-//! No sender waits for another: a sender either serves the queue, as its owner, for a bounded number
-//! of packets, or leaves its packets to the owner. What a bounded owner leaves is handed to the
-//! queue's worker.
+//! No sender waits for another: a sender either serves the queue, as its owner, for a bounded
+//! number of packets, or leaves its packets to the owner. What a bounded owner leaves is handed
+//! to the queue's worker.
 //!
-//! The files from top to bottom; each calls those below it only: `device`, `transmit` (which queue),
-//! `enter` (owner or not), `queue` (the owner's loop), `state` (the owner's work), `rings`, `ring`
-//! (the driver). Beside them `control` and `down` (the control path).
+//! The files from top to bottom; each calls those below it only: `device`, `transmit` (which
+//! queue), `enter` (owner or not), `queue` (the owner's loop), `state` (the owner's work),
+//! `rings`, `ring` (the driver). Beside them `control` and `down` (the control path).
 
 mod budget;
 mod byte_limit;

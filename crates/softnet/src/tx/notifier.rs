@@ -1,9 +1,10 @@
-//! How anyone tells a worker that it has something to do: a bit for each thing, and one coalesced wake-up.
+//! How anyone tells a worker that it has something to do: a bit for each thing, and one coalesced
+//! wake-up.
 //!
-//! Invariant: after [`notify`](Notifier::notify) the bit is set until the worker takes it, and if the
-//! worker sleeps, exactly one of the callers since it lay down wakes it. Each caller sees to that
-//! itself, also one that finds the bit set: the thread that set it may have been preempted before
-//! it looked whether the worker sleeps.
+//! Invariant: after [`notify`](Notifier::notify) the bit is set until the worker takes it, and if
+//! the worker sleeps, exactly one of the callers since it lay down wakes it. Each caller sees to
+//! that itself, also one that finds the bit set: the thread that set it may have been preempted
+//! before it looked whether the worker sleeps.
 //!
 //! Ordering: `notify` publishes the bit with a SeqCst read-modify-write before it looks at the
 //! sleeper's state; the worker [prepares](Notify::prepare) before it looks at the bits. See
@@ -62,8 +63,8 @@ impl Notifier {
         self.words.len() * 64
     }
 
-    /// Sets `event` and wakes the worker if it sleeps. Never waits; at most one system call per sleep
-    /// of the worker.
+    /// Sets `event` and wakes the worker if it sleeps. Never waits; at most one system call per
+    /// sleep of the worker.
     pub fn notify(&self, event: usize) {
         self.set(event);
         preempt::point();
@@ -75,9 +76,9 @@ impl Notifier {
         self.words[event / 64].fetch_or(1 << (event % 64), Ordering::SeqCst);
     }
 
-    /// Wakes the worker if it sleeps, for something that it looks at before it sleeps and that was
-    /// published before this call by a SeqCst read-modify-write. Returns whether a wake-up was sent:
-    /// at most one for each sleep.
+    /// Wakes the worker if it sleeps, for something that it looks at before it sleeps and that
+    /// was published before this call by a SeqCst read-modify-write. Returns whether a wake-up
+    /// was sent: at most one for each sleep.
     pub fn wake(&self) -> bool {
         let sleeps = self.notify.notify_published();
         if sleeps {
@@ -111,9 +112,9 @@ impl Notifier {
             .all(|word| word.load(Ordering::SeqCst) == 0)
     }
 
-    /// Calls `sleep` unless an event is set or `idle` finds something to do. What is published from
-    /// now on, before [`wake`](Notifier::wake) or by [`notify`](Notifier::notify), ends the sleep.
-    /// `idle` must look with SeqCst loads.
+    /// Calls `sleep` unless an event is set or `idle` finds something to do. What is published
+    /// from now on, before [`wake`](Notifier::wake) or by [`notify`](Notifier::notify), ends the
+    /// sleep. `idle` must look with SeqCst loads.
     pub fn sleep_if(&self, idle: impl FnOnce() -> bool, sleep: impl FnOnce()) {
         self.notify.prepare();
         if self.is_quiet() && idle() {
@@ -122,8 +123,8 @@ impl Notifier {
         self.notify.awake();
     }
 
-    /// Whether the worker sleeps, or has been woken and is not up yet. A hint: it may have changed by
-    /// the time of the answer.
+    /// Whether the worker sleeps, or has been woken and is not up yet. A hint: it may have
+    /// changed by the time of the answer.
     pub fn is_asleep(&self) -> bool {
         self.notify.is_asleep()
     }

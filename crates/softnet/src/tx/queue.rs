@@ -1,11 +1,11 @@
 //! One transmit queue, and the loop of its owner.
 //!
-//! The owner enqueues what it adopted, dequeues batches of at most its remaining budget, and hands
-//! them to the driver; what finds the qdisc empty goes past it. What the driver does not take is
-//! requeued, and leaves before anything dequeued later for the same ring (INV-TX-4). The owner gives
-//! the queue up when its budget is used up (the worker goes on), when nothing may leave now (the
-//! worker's timer goes on), when the driver is full (its [waker](super::RingWaker) goes on), or when
-//! all is sent.
+//! The owner enqueues what it adopted, dequeues batches of at most its remaining budget, and
+//! hands them to the driver; what finds the qdisc empty goes past it. What the driver does not
+//! take is requeued, and leaves before anything dequeued later for the same ring (INV-TX-4). The
+//! owner gives the queue up when its budget is used up (the worker goes on), when nothing may
+//! leave now (the worker's timer goes on), when the driver is full (its [waker](super::RingWaker)
+//! goes on), or when all is sent.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -54,8 +54,8 @@ pub struct TxQueue<R, Q> {
 /// What is written now and then, by the owner and by senders that wait: on lines of its own.
 #[derive(Debug)]
 struct Cold {
-    /// The time for which the worker has been asked to come back; `u64::MAX` if it has not. Written
-    /// by the owner only.
+    /// The time for which the worker has been asked to come back; `u64::MAX` if it has not.
+    /// Written by the owner only.
     armed: AtomicU64,
     capacity: Capacity,
 }
@@ -72,8 +72,8 @@ pub(super) struct QueueConfig {
 
 /// How an owner's round through the qdisc ended.
 enum Round<'a, R, Q> {
-    /// The queue is given up. It wants to be served again at this time; [`Time::MAX`]: it does not.
-    /// (Not an `Option`: its copies stall the processor.)
+    /// The queue is given up. It wants to be served again at this time; [`Time::MAX`]: it does
+    /// not. (Not an `Option`: its copies stall the processor.)
     Over(Time),
     /// Packets or events came meanwhile: the owner goes on.
     Again(QueueOwner<'a, QueueState<R, Q>>),
@@ -101,12 +101,13 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
         }
     }
 
-    /// Serves the queue until nothing is left or the budget is used up: first `backlog`, what others
-    /// pushed, then `own`. Returns what became of `own`, and when the queue wants to be served again
-    /// ([`Time::MAX`]: it does not).
+    /// Serves the queue until nothing is left or the budget is used up: first `backlog`, what
+    /// others pushed, then `own`. Returns what became of `own`, and when the queue wants to be
+    /// served again ([`Time::MAX`]: it does not).
     ///
     /// The worker's timer is armed while the queue is owned, so that `armed` has one writer at a
-    /// time: this function if `arm` says that the owner is a sender (at that time), else the worker.
+    /// time: this function if `arm` says that the owner is a sender (at that time), else the
+    /// worker.
     #[inline(always)]
     pub(super) fn serve(
         &self,
@@ -181,8 +182,8 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
         &self,
         owner: QueueOwner<'a, QueueState<R, Q>>,
     ) -> Result<(), QueueOwner<'a, QueueState<R, Q>>> {
-        // Whoever emptied the qdisc may have left a time behind for which the worker, if that is the
-        // owner, does not come back.
+        // Whoever emptied the qdisc may have left a time behind for which the worker, if that is
+        // the owner, does not come back.
         if self.cold.armed.load(Ordering::Relaxed) != u64::MAX {
             self.cold.armed.store(u64::MAX, Ordering::Relaxed);
         }
@@ -232,8 +233,9 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
         } else {
             Time::MAX
         };
-        // A worker that was turned away meanwhile has forgotten its timer, which may have fired at a
-        // time that this sender has not seen yet. It comes back, and goes on by its own clock.
+        // A worker that was turned away meanwhile has forgotten its timer, which may have fired
+        // at a time that this sender has not seen yet. It comes back, and goes on by its own
+        // clock.
         let timed_out = missed && arm.is_some() && timer != Time::MAX;
         match arm {
             Some(now) if timer != Time::MAX && !missed => self.arm(timer, now),
@@ -262,8 +264,8 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
         }
     }
 
-    /// Called by the queue's worker: serves the queue for at most `quota` packets, and returns when
-    /// it wants to be served again at the latest.
+    /// Called by the queue's worker: serves the queue for at most `quota` packets, and returns
+    /// when it wants to be served again at the latest.
     pub fn run_from_worker(&self, quota: usize, now: Time) -> Option<Time> {
         // If another thread is the owner, it goes round once more, and then arms or notifies as it
         // finds things.
@@ -300,16 +302,17 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
         self.list.len() + self.status.qlen()
     }
 
-    /// Waits until fewer than `limit` frames [`wait`](TxQueue::waiting) in this queue, for at most
-    /// `timeout`; false if they are as many then. A sender that calls this before it transmits, with
-    /// a limit below the qdisc's, is slowed down instead of losing packets. Blocks; senders that do
-    /// not call it are not affected.
+    /// Waits until fewer than `limit` frames [`wait`](TxQueue::waiting) in this queue, for at
+    /// most `timeout`; false if they are as many then. A sender that calls this before it
+    /// transmits, with a limit below the qdisc's, is slowed down instead of losing packets.
+    /// Blocks; senders that do not call it are not affected.
     pub fn wait_for_capacity(&self, limit: usize, timeout: Duration) -> bool {
         let has_capacity = || self.waiting() < limit;
         self.cold.capacity.wait(timeout, has_capacity)
     }
 
-    /// Whether nothing waits, on the adoption list or in the qdisc. Exact when no sender is active.
+    /// Whether nothing waits, on the adoption list or in the qdisc. Exact when no sender is
+    /// active.
     pub fn is_empty(&self) -> bool {
         self.list.is_idle() && self.status.qlen() == 0
     }

@@ -1,5 +1,6 @@
-//! How a device's queues are shared out: traffic classes, and which threads and receive queues use which queues. In the words of
-//! `tc qdisc … mqprio` (tc-mqprio(8)) and of `/sys/class/net/DEV/queues/tx-N/` (the kernel's Documentation/networking/scaling.rst).
+//! How a device's queues are shared out: traffic classes, and which threads and receive queues
+//! use which queues. In the words of `tc qdisc … mqprio` (tc-mqprio(8)) and of
+//! `/sys/class/net/DEV/queues/tx-N/` (the kernel's Documentation/networking/scaling.rst).
 
 /// Queues of a device at most (`MAX_TAP_QUEUES`).
 pub const MAX_QUEUES: usize = 256;
@@ -17,15 +18,16 @@ pub struct TcQueues {
     pub offset: u16,
 }
 
-/// How a device's queues are shared out. The default: no classes, no maps; queues are chosen by recorded receive queue or flow hash.
+/// How a device's queues are shared out. The default: no classes, no maps; queues are chosen by
+/// recorded receive queue or flow hash.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QueueMap {
     /// Traffic class of each priority (its low 4 bits).
     pub prio_tc_map: [u8; 16],
     /// The queues of each traffic class; none: there are no classes.
     pub classes: Vec<TcQueues>,
-    /// For each queue, the threads that use it (`xps_cpus`): workers by number, other threads by what they
-    /// [say](super::set_sender_cpu). Empty: no map.
+    /// For each queue, the threads that use it (`xps_cpus`): workers by number, other threads by
+    /// what they [say](super::set_sender_cpu). Empty: no map.
     pub xps_cpus: Vec<Vec<usize>>,
     /// For each queue, the receive queues whose packets use it (`xps_rxqs`). Empty: no map.
     pub xps_rxqs: Vec<Vec<usize>>,
@@ -86,7 +88,8 @@ pub enum QueueMapError {
 }
 
 impl QueueMap {
-    /// Checks the map for a device with `queues` queues, by the rules of mqprio in software mode: classes have queues, which exist, and share none.
+    /// Checks the map for a device with `queues` queues, by the rules of mqprio in software mode:
+    /// classes have queues, which exist, and share none.
     ///
     /// # Errors
     /// [`QueueMapError`] names what is wrong.

@@ -1,16 +1,20 @@
-//! How many of the buffers a port's queues may hold, so that those of one port never take the pools from the others.
+//! How many of the buffers a port's queues may hold, so that those of one port never take the
+//! pools from the others.
 //!
-//! A limit in bytes or packets says nothing of buffers: 6 MB of small packets are 100,000 buffers, more than there are, and a large frame of any length is one
-//! of 64 KiB. So each queue has a quota besides, in bytes of buffers, which bounds both kinds. The engine gives every port half of the smaller pool divided by
-//! the number of ports ([`Device::set_buffer_quota`](super::Device::set_buffer_quota)).
+//! A limit in bytes or packets says nothing of buffers: 6 MB of small packets are 100,000
+//! buffers, more than there are, and a large frame of any length is one of 64 KiB. So each queue
+//! has a quota besides, in bytes of buffers, which bounds both kinds. The engine gives every port
+//! half of the smaller pool divided by the number of ports
+//! ([`Device::set_buffer_quota`](super::Device::set_buffer_quota)).
 //!
-//! Who counts: disciplines, each for what it holds, where a packet comes and goes (`QdiscStats::memory`); the owner of the queue looks once for each list that
-//! it enqueues. Nothing is counted in two places, and no counter is shared by threads.
+//! Who counts: disciplines, each for what it holds, where a packet comes and goes
+//! (`QdiscStats::memory`); the owner of the queue looks once for each list that it enqueues.
+//! Nothing is counted in two places, and no counter is shared by threads.
 //!
 //! What waits for the owner is not counted but limited in frames: to as many as half of the quota
 //! holds of such as the sender has. So one port's queues hold at most one and a half times their
-//! quota, and all together three quarters of each pool. (Frames, not bytes: small packets that wait
-//! are in the way of a sender of long ones.)
+//! quota, and all together three quarters of each pool. (Frames, not bytes: small packets that
+//! wait are in the way of a sender of long ones.)
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -38,7 +42,8 @@ impl Default for Quota {
 }
 
 impl Quota {
-    /// Bytes of buffers. Relaxed, as where it is read: each enqueue goes by some value, and no other memory depends on it.
+    /// Bytes of buffers. Relaxed, as where it is read: each enqueue goes by some value, and no
+    /// other memory depends on it.
     pub(super) fn set(&self, bytes: u64) {
         self.0.store(bytes, Ordering::Relaxed);
     }
@@ -49,7 +54,8 @@ impl Quota {
         (bytes != u64::MAX).then_some(Limit(bytes))
     }
 
-    /// Frames that may wait for the owner of the queue, of senders that send `packets`: at most `max`.
+    /// Frames that may wait for the owner of the queue, of senders that send `packets`: at most
+    /// `max`.
     #[inline]
     pub(super) fn max_burst(&self, packets: &PacketList, max: usize) -> usize {
         let Some(Limit(bytes)) = self.limit() else {
@@ -72,7 +78,8 @@ impl Quota {
 pub(super) struct Limit(u64);
 
 impl Limit {
-    /// Drops the packets at the end that are beyond the quota of a queue that holds `used` bytes of buffers. One that holds nothing takes one, whatever its size.
+    /// Drops the packets at the end that are beyond the quota of a queue that holds `used` bytes
+    /// of buffers. One that holds nothing takes one, whatever its size.
     #[inline]
     pub(super) fn cut(self, used: u64, packets: &mut PacketList, dropped: &mut Dropped) {
         // Most queues are far from it.

@@ -1,13 +1,16 @@
 //! How deep this thread is inside devices without a queue (the kernel's `dev_xmit_recursion`).
 //!
-//! A device with a discipline cannot be entered twice by one thread: whoever sends while he runs the queue leaves the packets to himself. Without a queue there is
-//! nothing that holds the packets back, so a stack of such devices, or one whose driver sends through itself, would go on for ever. What goes deeper
-//! than [`XMIT_RECURSION_LIMIT`], or enters a device that the thread is in already, is dropped. Per thread: another thread's packets are
-//! never taken for a loop (INV-TX-16).
+//! A device with a discipline cannot be entered twice by one thread: whoever sends while he runs
+//! the queue leaves the packets to himself. Without a queue there is nothing that holds the
+//! packets back, so a stack of such devices, or one whose driver sends through itself, would go
+//! on for ever. What goes deeper than [`XMIT_RECURSION_LIMIT`], or enters a device that the
+//! thread is in already, is dropped. Per thread: another thread's packets are never taken for a
+//! loop (INV-TX-16).
 
 use std::cell::Cell;
 
-/// Devices without a queue that a thread may be inside of beyond the first (`XMIT_RECURSION_LIMIT`).
+/// Devices without a queue that a thread may be inside of beyond the first
+/// (`XMIT_RECURSION_LIMIT`).
 pub const XMIT_RECURSION_LIMIT: usize = 8;
 
 thread_local! {

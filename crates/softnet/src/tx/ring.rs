@@ -13,8 +13,8 @@ pub enum Xmit {
     /// All packets were taken (sent, or dropped and counted).
     Complete,
     /// The ring is full: the rest is still in the list, in order. When it has capacity again the
-    /// driver calls the [`RingWaker`] that it was [bound](TxRing::bind) to, or the worker sees it at
-    /// the ring's [file](TxRing::file).
+    /// driver calls the [`RingWaker`] that it was [bound](TxRing::bind) to, or the worker sees it
+    /// at the ring's [file](TxRing::file).
     Busy,
 }
 
@@ -52,29 +52,30 @@ pub enum Interest {
 /// One transmit queue of a port. Used by one thread at a time: the owner of the
 /// [`TxQueue`](super::TxQueue).
 pub trait TxRing: Send {
-    /// Sends packets from the front of `packets`, without blocking, and takes out of the list what it
-    /// sent or dropped. The last packet of the list ends a batch: a driver that holds back its
-    /// notification sends it then.
+    /// Sends packets from the front of `packets`, without blocking, and takes out of the list
+    /// what it sent or dropped. The last packet of the list ends a batch: a driver that holds
+    /// back its notification sends it then.
     fn xmit(&mut self, packets: &mut PacketList, sent: &mut Sent) -> Xmit;
 
-    /// How many bytes the ring should be given now; more stays in the qdisc. `Some(0)`: none, until
-    /// the driver wakes the queue. None, as here: no limit, for a driver that is done with its packets
-    /// when `xmit` returns. See [`ByteLimited`](super::ByteLimited).
+    /// How many bytes the ring should be given now; more stays in the qdisc. `Some(0)`: none,
+    /// until the driver wakes the queue. None, as here: no limit, for a driver that is done with
+    /// its packets when `xmit` returns. See [`ByteLimited`](super::ByteLimited).
     fn available(&mut self, _now: Time) -> Option<u64> {
         None
     }
 
     /// Called by the watchdog when the ring has been [busy](Xmit::Busy) for too long
-    /// (`ndo_tx_timeout`): the driver gets its device going again, and gives up what it can do nothing
-    /// about. The ring is then tried again.
+    /// (`ndo_tx_timeout`): the driver gets its device going again, and gives up what it can do
+    /// nothing about. The ring is then tried again.
     fn restart(&mut self, _now: Time) {}
 
-    /// Gives the ring the object to call when it has capacity again. Called once, by the device that
-    /// the ring is given to, before anything is sent.
+    /// Gives the ring the object to call when it has capacity again. Called once, by the device
+    /// that the ring is given to, before anything is sent.
     fn bind(&mut self, _waker: RingWaker) {}
 
-    /// The file by which the device's worker sees that the ring has capacity again, for a driver that
-    /// cannot call its waker. The program that makes the rings asks before it gives them away.
+    /// The file by which the device's worker sees that the ring has capacity again, for a driver
+    /// that cannot call its waker. The program that makes the rings asks before it gives them
+    /// away.
     fn file(&self) -> Option<RingFile> {
         None
     }

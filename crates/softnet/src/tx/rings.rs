@@ -1,20 +1,20 @@
-//! The rings that a queue feeds, each with the list of what it did not take (the kernel's `gso_skb`
-//! and `skb_bad_txq`). Used by the queue's owner alone.
+//! The rings that a queue feeds, each with the list of what it did not take (the kernel's
+//! `gso_skb` and `skb_bad_txq`). Used by the queue's owner alone.
 //!
 //! Nearly every queue has one ring, and a list that is empty: [`Rings::send`] is then one call of
 //! the driver. A qdisc that serves a whole device feeds all of its rings. They are told apart in
 //! this file only.
 //!
 //! A ring that refuses packets, or says that it has no capacity, is *blocked*: it is left alone
-//! (INV-TX-11) until the driver wakes the queue, and until then what leaves the qdisc for it waits
-//! on its list, behind what it refused (INV-TX-4, BUG-TX-9). Other rings go on, so one full ring does
-//! not hold back the others' packets.
+//! (INV-TX-11) until the driver wakes the queue, and until then what leaves the qdisc for it
+//! waits on its list, behind what it refused (INV-TX-4, BUG-TX-9). Other rings go on, so one full
+//! ring does not hold back the others' packets.
 //!
-//! What waits here has left the qdisc, which can neither reorder nor drop it any more. So the lists
-//! are short. With one ring the qdisc stops at the first refusal; with several, when one list holds
-//! [`REQUEUE_LIMIT`] frames. (The batch that exceeds the limit still goes on the list; it has at most
-//! [`RUN_QUOTA`](super::RUN_QUOTA) frames, more if large ones of them were segmented.) Then all rings
-//! wait for that one.
+//! What waits here has left the qdisc, which can neither reorder nor drop it any more. So the
+//! lists are short. With one ring the qdisc stops at the first refusal; with several, when one
+//! list holds [`REQUEUE_LIMIT`] frames. (The batch that exceeds the limit still goes on the list;
+//! it has at most [`RUN_QUOTA`](super::RUN_QUOTA) frames, more if large ones of them were
+//! segmented.) Then all rings wait for that one.
 
 use std::time::Duration;
 
@@ -25,8 +25,8 @@ use crate::mem::PacketList;
 use crate::stats::{DropReason, Dropped};
 use crate::time::Time;
 
-/// Frames that wait for one ring, while others go on, when the qdisc stops. A driver's ring holds a
-/// few hundred, so this lasts until a ring that is full, but not stuck, has capacity again.
+/// Frames that wait for one ring, while others go on, when the qdisc stops. A driver's ring holds
+/// a few hundred, so this lasts until a ring that is full, but not stuck, has capacity again.
 pub const REQUEUE_LIMIT: usize = 256;
 
 /// Frames, wire bytes, wire packets, and bytes of the buffers that hold them.
@@ -151,8 +151,8 @@ pub(super) struct Rings<R> {
     pub(super) sent: Sent,
     /// Frames that a driver gave back.
     pub(super) requeues: u64,
-    /// The qdisc stands still: the driver is full and has not woken the queue (INV-TX-11: it is not
-    /// tried meanwhile).
+    /// The qdisc stands still: the driver is full and has not woken the queue (INV-TX-11: it is
+    /// not tried meanwhile).
     stopped: bool,
     /// A packet that the driver does not take is dropped.
     pub(super) noqueue: bool,
@@ -193,8 +193,8 @@ impl<R: TxRing> Rings<R> {
         self.slots.len() == 1 && !self.is_held_up() && self.slots[0].refused.is_none()
     }
 
-    /// Bytes that the ring should be given now (see [`TxRing::available`]). One of several is asked
-    /// when it gets something.
+    /// Bytes that the ring should be given now (see [`TxRing::available`]). One of several is
+    /// asked when it gets something.
     #[inline]
     pub(super) fn available(&mut self, now: Time) -> Option<u64> {
         match &mut *self.slots {
@@ -257,8 +257,8 @@ impl<R: TxRing> Rings<R> {
         Xmit::Busy
     }
 
-    /// [`send`](Rings::send) to several rings: to each all that it gets of the batch at once, unless
-    /// packets wait for it.
+    /// [`send`](Rings::send) to several rings: to each all that it gets of the batch at once,
+    /// unless packets wait for it.
     #[inline(never)]
     fn fan_out(&mut self, batch: &mut PacketList, now: Time, dropped: &mut Dropped) -> Xmit {
         let rings = self.slots.len();
@@ -337,13 +337,14 @@ impl<R: TxRing> Rings<R> {
         self.slots.iter_mut().for_each(|slot| slot.blocked = false);
     }
 
-    /// Since when the ring that has been full for longest has taken nothing. None if no ring is full.
+    /// Since when the ring that has been full for longest has taken nothing. None if no ring is
+    /// full.
     pub(super) fn refused_since(&self) -> Option<Time> {
         self.slots.iter().filter_map(|slot| slot.refused).min()
     }
 
-    /// Has rings [restarted](TxRing::restart) that have taken nothing for `timeout`, and tries them
-    /// anew.
+    /// Has rings [restarted](TxRing::restart) that have taken nothing for `timeout`, and tries
+    /// them anew.
     pub(super) fn restart(&mut self, now: Time, timeout: Duration) {
         for slot in &mut self.slots {
             if slot

@@ -1,15 +1,18 @@
-//! Which of a device's queues a packet takes (the kernel's `netdev_pick_tx`, `get_xps_queue` and `skb_tx_hash`).
+//! Which of a device's queues a packet takes (the kernel's `netdev_pick_tx`, `get_xps_queue` and
+//! `skb_tx_hash`).
 //!
-//! In this order: a device with one queue has nothing to choose; the receive-queue map, by the queue that the packet was received on; the CPU map, by the
-//! number of the sending thread; the recorded receive queue; the flow's hash. With traffic classes, all of these choose among the queues of
-//! the packet's class only (INV-MQ-2).
+//! In this order: a device with one queue has nothing to choose; the receive-queue map, by the
+//! queue that the packet was received on; the CPU map, by the number of the sending thread; the
+//! recorded receive queue; the flow's hash. With traffic classes, all of these choose among the
+//! queues of the packet's class only (INV-MQ-2).
 //!
-//! INV-TX-15: while the map is unchanged a flow keeps its queue as long as packets of it wait, whichever thread sends them (see
-//! [`FlowSlot`]), and the index is always below the number of queues. Without a CPU or receive-queue map the choice depends on the packet alone, and no slot
+//! INV-TX-15: while the map is unchanged a flow keeps its queue as long as packets of it wait,
+//! whichever thread sends them (see [`FlowSlot`]), and the index is always below the number of
+//! queues. Without a CPU or receive-queue map the choice depends on the packet alone, and no slot
 //! is needed.
 //!
-//! All of a map is atomic words that the control path stores and senders load: a sender that reads half of a change chooses a queue
-//! of either map, and one that exists.
+//! All of a map is atomic words that the control path stores and senders load: a sender that
+//! reads half of a change chooses a queue of either map, and one that exists.
 
 use std::cell::Cell;
 use std::sync::OnceLock;
@@ -33,8 +36,8 @@ thread_local! {
     static SENDER: Cell<usize> = const { Cell::new(usize::MAX) };
 }
 
-/// The number by which the CPU map knows this thread (`skb->sender_cpu`): what [`set_sender_cpu`] said, else threads are numbered in the order in which
-/// they first ask.
+/// The number by which the CPU map knows this thread (`skb->sender_cpu`): what [`set_sender_cpu`]
+/// said, else threads are numbered in the order in which they first ask.
 pub fn sender_cpu() -> usize {
     SENDER.with(|sender| {
         if sender.get() == usize::MAX {
@@ -44,7 +47,8 @@ pub fn sender_cpu() -> usize {
     })
 }
 
-/// Says by which number the CPU map is to know this thread. The engine's workers have their own numbers, from 0.
+/// Says by which number the CPU map is to know this thread. The engine's workers have their own
+/// numbers, from 0.
 pub fn set_sender_cpu(cpu: usize) {
     SENDER.with(|sender| sender.set(cpu));
 }
@@ -67,7 +71,8 @@ fn flow_hash(packet: &Packet) -> u32 {
         .unwrap_or(0)
 }
 
-/// The queue of a packet by itself: the one it was received on, where that was recorded, else by its flow's hash.
+/// The queue of a packet by itself: the one it was received on, where that was recorded, else by
+/// its flow's hash.
 pub fn select_queue(packet: &Packet, queues: usize) -> usize {
     match queues {
         0 | 1 => 0,
@@ -220,7 +225,8 @@ impl Selector {
         let tc = (self.prio_tc.load(Ordering::Relaxed) >> shift & 15) as usize;
         let word = self.classes[tc].load(Ordering::Relaxed);
         let (offset, count) = ((word >> 16) as usize, (word & 0xFFFF) as usize);
-        // A class without queues uses all, as in the kernel; so does one whose queues do not exist.
+        // A class without queues uses all, as in the kernel; so does one whose queues do not
+        // exist.
         let range = offset.min(self.queues)..(offset + count).min(self.queues);
         if range.is_empty() {
             (tc, 0..self.queues)
@@ -229,8 +235,8 @@ impl Selector {
         }
     }
 
-    /// Chooses the packet's queue. `is_empty` says whether nothing waits in a queue; see [`FlowSlot::pin`]. The choice holds until `held`
-    /// is let go: push before that.
+    /// Chooses the packet's queue. `is_empty` says whether nothing waits in a queue; see
+    /// [`FlowSlot::pin`]. The choice holds until `held` is let go: push before that.
     pub(super) fn choose<'a>(
         &'a self,
         packet: &mut Packet,

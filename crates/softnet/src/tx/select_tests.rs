@@ -1,4 +1,5 @@
-//! Queue selection: the kernel's rules (`skb_tx_hash`, XPS, traffic classes) and INV-TX-15, INV-MQ-2, INV-MQ-3.
+//! Queue selection: the kernel's rules (`skb_tx_hash`, XPS, traffic classes) and INV-TX-15,
+//! INV-MQ-2, INV-MQ-3.
 
 use std::sync::atomic::AtomicBool;
 
@@ -37,7 +38,8 @@ fn prio(map: &[u8]) -> [u8; 16] {
     std::array::from_fn(|i| map.get(i).copied().unwrap_or(0))
 }
 
-/// `reciprocal_scale(hash, count) + offset`, and the recorded queue brought into the class's range by subtraction.
+/// `reciprocal_scale(hash, count) + offset`, and the recorded queue brought into the class's
+/// range by subtraction.
 #[test]
 fn chooses_as_skb_tx_hash_does() {
     let pool = pool(64);
@@ -85,8 +87,8 @@ fn a_single_queue_leaves_nothing_to_choose() {
     );
 }
 
-/// XPS: the receive-queue map goes before the CPU map, a row with one queue gives it, one with several chooses by hash, an empty one falls to the hash
-/// over all.
+/// XPS: the receive-queue map goes before the CPU map, a row with one queue gives it, one with
+/// several chooses by hash, an empty one falls to the hash over all.
 #[test]
 fn maps_of_receive_queues_and_cpus() {
     let pool = pool(64);
@@ -109,7 +111,8 @@ fn maps_of_receive_queues_and_cpus() {
     assert_eq!(at(MAX_CPUS + 5, u32::MAX, None), 3, "beyond the map");
 }
 
-/// INV-TX-15: whoever sends a flow's packets, it keeps its queue while one of them waits, and changes it after.
+/// INV-TX-15: whoever sends a flow's packets, it keeps its queue while one of them waits, and
+/// changes it after.
 #[test]
 fn inv_tx_15_a_flow_stays_while_its_queue_holds_packets() {
     let pool = pool(64);
@@ -240,7 +243,8 @@ fn any_map() -> impl Strategy<Value = QueueMap> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 256 }))]
 
-    /// INV-TX-15, BUG-TX-25: below the number of queues, whatever the map (also one that no check has passed) and the packet.
+    /// INV-TX-15, BUG-TX-25: below the number of queues, whatever the map (also one that no check
+    /// has passed) and the packet.
     #[test]
     fn inv_tx_15_the_index_is_always_below_the_number_of_queues(
         map in any_map(), hash: u32, priority: u32, recorded in proptest::option::of(0u16..300), cpu in 0usize..8, empty: bool

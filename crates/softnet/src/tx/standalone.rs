@@ -1,6 +1,8 @@
-//! A device without an engine, for programs that embed the transmit path: many threads send, one helper thread serves what their bounded runs
-//! leave (quotas, rate limits, a driver that was full), and restarts a driver that is stuck. The helper sleeps while there is nothing to do, but for a look at
-//! the driver every second: a sender's run that ends because the driver is full wakes nobody, and if the driver never answers, nobody else will.
+//! A device without an engine, for programs that embed the transmit path: many threads send, one
+//! helper thread serves what their bounded runs leave (quotas, rate limits, a driver that was
+//! full), and restarts a driver that is stuck. The helper sleeps while there is nothing to do,
+//! but for a look at the driver every second: a sender's run that ends because the driver is full
+//! wakes nobody, and if the driver never answers, nobody else will.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,9 +29,11 @@ impl Wake for Unpark {
     }
 }
 
-/// A device without an engine: any number of threads send, one helper thread serves what their bounded runs leave, restarts a driver that has taken nothing
-/// for [`WATCHDOG_TIMEO`](super::WATCHDOG_TIMEO) (see [`Device::watchdog`]), and sleeps when there is nothing to do. Dropping it ends the helper at once: what waits stays in the device and is freed with it; see
-/// [`stop`](Standalone::stop) for an orderly end.
+/// A device without an engine: any number of threads send, one helper thread serves what their
+/// bounded runs leave, restarts a driver that has taken nothing for
+/// [`WATCHDOG_TIMEO`](super::WATCHDOG_TIMEO) (see [`Device::watchdog`]), and sleeps when there is
+/// nothing to do. Dropping it ends the helper at once: what waits stays in the device and is
+/// freed with it; see [`stop`](Standalone::stop) for an orderly end.
 #[derive(Debug)]
 pub struct Standalone<R, Q> {
     device: Arc<Device<R, Q>>,
@@ -47,7 +51,8 @@ pub enum StandaloneError {
 }
 
 impl<R: TxRing + 'static, Q: Qdisc + 'static> Standalone<R, Q> {
-    /// Makes a device with one transmit queue for each ring, and starts its helper thread. `clock` is the one by which senders pass `now`.
+    /// Makes a device with one transmit queue for each ring, and starts its helper thread.
+    /// `clock` is the one by which senders pass `now`.
     ///
     /// # Errors
     /// If the thread cannot be started.
@@ -92,7 +97,8 @@ impl<R: TxRing + 'static, Q: Qdisc + 'static> Standalone<R, Q> {
     }
 }
 
-/// Times that the helper gives the CPU away, with nothing to do, before it sleeps: to wake it costs a sender more than all its own work.
+/// Times that the helper gives the CPU away, with nothing to do, before it sleeps: to wake it
+/// costs a sender more than all its own work.
 const GIVE_WAY: u32 = 4;
 
 /// Runs queues whose bell rang or whose time has come, and looks after the driver.
@@ -134,8 +140,9 @@ fn serve<R: TxRing, Q: Qdisc>(
 }
 
 impl<R: TxRing + 'static, Q: Qdisc + 'static> Standalone<R, Q> {
-    /// Lets the queues run dry for at most `drain`, drops (and counts) what is left, and ends the helper. Threads that go on sending lose their
-    /// packets as [`DeviceDown`](crate::stats::DropReason::DeviceDown). Blocks for at most about `drain`.
+    /// Lets the queues run dry for at most `drain`, drops (and counts) what is left, and ends the
+    /// helper. Threads that go on sending lose their packets as
+    /// [`DeviceDown`](crate::stats::DropReason::DeviceDown). Blocks for at most about `drain`.
     pub fn stop(self, drain: Duration) {
         let end = Instant::now() + drain;
         let queues = self.device.queues();

@@ -29,7 +29,8 @@ pub(super) struct QueueState<R, Q> {
     unfit: PacketList,
     /// What left the qdisc, as published.
     left: WireSum,
-    /// What the qdisc is given; also takes what is dropped elsewhere, and has the pool for segments.
+    /// What the qdisc is given; also takes what is dropped elsewhere, and has the pool for
+    /// segments.
     pub(super) cx: Cx,
     /// Which batches are measured.
     sampler: Sampler,
@@ -114,8 +115,8 @@ impl<R: TxRing, Q: Qdisc> QueueState<R, Q> {
         verdict
     }
 
-    /// Enqueues what the qdisc wants to have enqueued at the root. Once: a qdisc that does so again
-    /// with what it gets here would never end. Says whether there was any.
+    /// Enqueues what the qdisc wants to have enqueued at the root. Once: a qdisc that does so
+    /// again with what it gets here would never end. Says whether there was any.
     #[inline]
     fn reinject(&mut self) -> bool {
         let any = !self.cx.reinject.is_empty();
@@ -142,8 +143,8 @@ impl<R: TxRing, Q: Qdisc> QueueState<R, Q> {
         if !self.steady || packets.is_empty() || self.rings.available(now).is_some() {
             return false;
         }
-        // One look at each packet: most lists hold one, which needs nothing. Several may merge where
-        // the device takes any kind of large frame.
+        // One look at each packet: most lists hold one, which needs nothing. Several may merge
+        // where the device takes any kind of large frame.
         let features = &self.features;
         let large = features.tso4 || features.tso6 || features.uso;
         let mut plain = !(packets.len() > 1 && large && features.checksum);
@@ -276,8 +277,8 @@ impl<R: TxRing, Q: Qdisc> QueueState<R, Q> {
         }
     }
 
-    /// Samples a batch, makes it fit the device, hands it to the rings, and charges the wire packets
-    /// to the budget.
+    /// Samples a batch, makes it fit the device, hands it to the rings, and charges the wire
+    /// packets to the budget.
     #[inline]
     fn finish(&mut self, status: &Status, batch: &mut PacketList, budget: &mut Budget) -> Xmit {
         if self.sampler.take() {
@@ -294,8 +295,8 @@ impl<R: TxRing, Q: Qdisc> QueueState<R, Q> {
         sent
     }
 
-    /// Makes a batch fit the device, by segmenting as far as it takes for `limit` wire packets, and
-    /// hands it to the rings.
+    /// Makes a batch fit the device, by segmenting as far as it takes for `limit` wire packets,
+    /// and hands it to the rings.
     #[inline(never)]
     fn fit_and_send(&mut self, batch: &mut PacketList, limit: usize, now: Time) -> Xmit {
         let features = &self.features;
@@ -329,8 +330,8 @@ impl<R: TxRing, Q: Qdisc> QueueState<R, Q> {
         self.qdisc = qdisc;
     }
 
-    /// Other features from now on. What was requeued was made fit for the old ones, and is made fit
-    /// again before the driver sees it.
+    /// Other features from now on. What was requeued was made fit for the old ones, and is made
+    /// fit again before the driver sees it.
     pub(super) fn set_features(&mut self, features: Features) {
         self.features = features;
         self.unfit = self.take_dequeued();

@@ -1,5 +1,6 @@
 //! What a queue shows: its counters, since when its driver has been full, and, sampled, how many
-//! packets leave at once and how long they waited. Written by the queue's owner, read by any thread.
+//! packets leave at once and how long they waited. Written by the queue's owner, read by any
+//! thread.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -15,7 +16,8 @@ use crate::time::Time;
 /// Statistics of a queue. Frames or wire packets as said in [`QdiscStats`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueStats {
-    /// The qdisc's statistics; `requeues`, `qlen`, `backlog` and `queued` include the requeue lists.
+    /// The qdisc's statistics; `requeues`, `qlen`, `backlog` and `queued` include the requeue
+    /// lists.
     pub qdisc: QdiscStats,
     /// Wire packets handed to the device.
     pub tx_packets: u64,
@@ -127,8 +129,8 @@ impl Status {
         self.counters.get_one(QLEN) as usize
     }
 
-    /// Since when a ring has been full that has taken nothing since (BUG-TX-23: one that takes some
-    /// between two refusals is not stuck). None: no ring is full.
+    /// Since when a ring has been full that has taken nothing since (BUG-TX-23: one that takes
+    /// some between two refusals is not stuck). None: no ring is full.
     #[inline]
     pub(super) fn stopped_since(&self, since: Option<Time>) {
         let stopped = since.map_or(RUNNING, |time| time.nanos().min(RUNNING - 1));

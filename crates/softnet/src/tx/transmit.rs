@@ -1,5 +1,5 @@
-//! From a list of packets to transmit queues: egress actions, the choice of queues, and the limit on
-//! devices without a queue. And the worker's turn at a queue.
+//! From a list of packets to transmit queues: egress actions, the choice of queues, and the limit
+//! on devices without a queue. And the worker's turn at a queue.
 
 use std::sync::atomic::Ordering;
 
@@ -14,17 +14,18 @@ use crate::stats::{DropReason, sampled};
 use crate::time::{Clock, Time};
 
 impl<R: TxRing, Q: Qdisc> Device<R, Q> {
-    /// Sends `packets` out of this device. Takes ownership always; never blocks. All packets of one
-    /// flow take one queue, in order.
+    /// Sends `packets` out of this device. Takes ownership always; never blocks. All packets of
+    /// one flow take one queue, in order.
     #[inline(never)]
     pub fn transmit(&self, mut packets: PacketList, now: Time) -> XmitResult {
-        // From here on the list is handed on by reference: to copy what was just written in smaller
-        // pieces stalls the processor.
+        // From here on the list is handed on by reference: to copy what was just written in
+        // smaller pieces stalls the processor.
         let packets = &mut packets;
         if packets.is_empty() {
             return XmitResult::Success;
         }
-        // Relaxed: who sends while the control path changes this is served by the old or the new way.
+        // Relaxed: who sends while the control path changes this is served by the old or the new
+        // way.
         match self.uses.load(Ordering::Relaxed) {
             0 => self.push(packets, now),
             uses::MEASURE if !sampled() => self.push(packets, now),
@@ -129,8 +130,8 @@ impl<R: TxRing, Q: Qdisc> Device<R, Q> {
         if index >= self.active() {
             // Its ring is another queue's now, and the driver speaks of the ring.
             if queue.waker.take() {
-                // Read again: the queue may have come back into use, and stopped, since. What caused
-                // the wake-up came after that, and `take` has acquired it.
+                // Read again: the queue may have come back into use, and stopped, since. What
+                // caused the wake-up came after that, and `take` has acquired it.
                 self.queues[index % self.active()].wake();
             }
             // A sender may have used it still while the qdisc changed to one for all queues.
@@ -148,9 +149,9 @@ impl<R: TxRing, Q: Qdisc> Device<R, Q> {
     }
 
     /// Has this device's worker receive `packets` later, as if they had arrived at it, without
-    /// counting them as received. Never blocks. Returns how many wire packets were dropped, because
-    /// too many wait (as [`DropReason::CpuBacklog`]) or because no engine has the device (as
-    /// [`DropReason::NoForward`]).
+    /// counting them as received. Never blocks. Returns how many wire packets were dropped,
+    /// because too many wait (as [`DropReason::CpuBacklog`]) or because no engine has the device
+    /// (as [`DropReason::NoForward`]).
     pub fn receive_later(&self, mut packets: PacketList) -> u64 {
         let offered = packets.wire_packets();
         let Some(ingress) = self.ingress.get() else {

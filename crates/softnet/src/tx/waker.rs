@@ -11,7 +11,8 @@ pub struct RingWaker(Arc<Target>);
 
 #[derive(Debug)]
 struct Target {
-    /// The driver may have capacity again. Cleared by the queue's owner before it tries the driver.
+    /// The driver may have capacity again. Cleared by the queue's owner before it tries the
+    /// driver.
     capacity: Event,
     notifier: Arc<Notifier>,
     /// The event by which the worker knows the queue.
@@ -27,9 +28,9 @@ impl RingWaker {
         }))
     }
 
-    /// The driver has capacity again, or may have. May be called at any time, also while the queue
-    /// is owned: a wake-up between the driver's refusal and the queue's stop is not lost (BUG-TX-24).
-    /// Never waits; at most one system call.
+    /// The driver has capacity again, or may have. May be called at any time, also while the
+    /// queue is owned: a wake-up between the driver's refusal and the queue's stop is not lost
+    /// (BUG-TX-24). Never waits; at most one system call.
     pub fn wake(&self) {
         self.0.capacity.raise(&self.0.notifier, self.0.event);
     }
