@@ -163,8 +163,8 @@ impl<N: Linked> AdoptionList<N> {
             // SAFETY: the chain is still ours.
             unsafe {
                 N::set_next(oldest, nodes(word));
-                if n > 1 {
-                    self.index.note(newest, n, waiting);
+                if newest != oldest {
+                    self.index.note(newest, oldest, n, waiting);
                 }
             }
             let tag = (waiting + n).min(MOST) << SHIFT | flags;
@@ -176,7 +176,7 @@ impl<N: Linked> AdoptionList<N> {
                 .compare_exchange_weak(word, next, Ordering::SeqCst, Ordering::Relaxed)
             {
                 Ok(_) => {
-                    if n == 1 {
+                    if newest == oldest {
                         // Not before: the swap would wait for the array's line.
                         self.index.note_one(newest, waiting);
                     }

@@ -49,21 +49,31 @@ impl<N: Linked> PrefetchIndex<N> {
         }
     }
 
-    /// Notes the addresses of a chain that is to be pushed on top of `waiting` other nodes.
+    /// Notes the addresses of a chain that is to be pushed on top of `waiting` other nodes. A chain
+    /// that counts for `n` may have fewer nodes (a magazine is one): none beyond `oldest` is read.
     ///
     /// # Safety
-    /// The caller owns the `n` nodes from `newest` on.
+    /// The caller owns the nodes from `newest` to `oldest`.
     #[inline]
-    pub(super) unsafe fn note(&self, newest: NonNull<N>, n: usize, waiting: usize) {
+    pub(super) unsafe fn note(
+        &self,
+        newest: NonNull<N>,
+        oldest: NonNull<N>,
+        n: usize,
+        waiting: usize,
+    ) {
         let mut node = newest;
         for place in (waiting.max(UNNOTED)..waiting + n).rev() {
             if let Some(slot) = self.places.get(place) {
                 slot.store(node.as_ptr(), Ordering::Relaxed);
             }
-            // SAFETY: the caller owns the chain, which has so many nodes.
+            if node == oldest {
+                return;
+            }
+            // SAFETY: the caller owns the chain, in which this is not the last node.
             match unsafe { N::next(node) } {
-                Some(next) if place > waiting => node = next,
-                _ => return,
+                Some(next) => node = next,
+                None => return,
             }
         }
     }
