@@ -56,8 +56,7 @@ fn a_filter_leads_past_a_full_queue() {
     urgent.echo(100);
     let port = urgent.b.local_addr().expect("an address").port();
     let edit = |qdisc: &QdiscSpec, filter: bool| {
-        let result = lan.engine.with_qdisc(b.port, 0, |own, cx| {
-            let tree = own.tree_mut().expect("a tree");
+        let result = lan.engine.edit_tree(b.port, |tree| {
             if filter {
                 tree.add_filter(FilterSpec {
                     parent: handle("2:"),
@@ -70,17 +69,12 @@ fn a_filter_leads_past_a_full_queue() {
                     class: handle("2:1"),
                 })?;
             }
-            tree.change(handle("1:"), qdisc, cx)
+            tree.change(handle("1:"), qdisc)
         });
-        result.expect("the port").expect("a change");
+        result.expect("a change");
     };
     let class = |name: &str| -> QdiscStats {
-        let classes: Vec<ClassStats> = lan
-            .engine
-            .with_qdisc(b.port, 0, |own, _| {
-                own.tree_mut().expect("a tree").classes()
-            })
-            .expect("the port");
+        let classes: Vec<ClassStats> = lan.engine.classes(b.port);
         let name = handle(name);
         classes
             .iter()

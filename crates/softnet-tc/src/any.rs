@@ -3,7 +3,7 @@
 use super::children::Children;
 use super::{
     Bfifo, Cx, Handle, Next, Noqueue, Peek, Pfifo, PfifoFast, PfifoHeadDrop, Prio, Qdisc,
-    QdiscSpec, QdiscStats, SpecError, Tbf, Tree, Verdict, WireSum,
+    QdiscSpec, QdiscStats, SpecError, Tbf, Verdict, WireSum,
 };
 use softnet::mem::PacketList;
 use softnet::time::Time;
@@ -25,8 +25,6 @@ pub enum AnyQdisc {
     Tbf(Box<Tbf>),
     /// See [`Prio`].
     Prio(Box<Prio>),
-    /// Several of them; see [`Tree`].
-    Tree(Box<Tree>),
     /// A discipline from outside this crate.
     Custom(Box<dyn Qdisc>),
 }
@@ -41,7 +39,6 @@ macro_rules! dispatch {
             AnyQdisc::PfifoFast($q) => $call,
             AnyQdisc::Tbf($q) => $call,
             AnyQdisc::Prio($q) => $call,
-            AnyQdisc::Tree($q) => $call,
             AnyQdisc::Custom($q) => $call,
         }
     };
@@ -58,7 +55,6 @@ impl AnyQdisc {
             AnyQdisc::PfifoFast(_) => "pfifo_fast",
             AnyQdisc::Tbf(_) => "tbf",
             AnyQdisc::Prio(_) => "prio",
-            AnyQdisc::Tree(tree) => tree.spec().kind(),
             AnyQdisc::Custom(_) => "custom",
         }
     }
@@ -81,21 +77,40 @@ impl AnyQdisc {
         }
     }
 
-    /// What a class of this discipline has if it is given nothing else.
-    pub(super) fn default_child(&self) -> Option<AnyQdisc> {
-        match self {
-            AnyQdisc::Tbf(tbf) => Some(tbf.default_child()),
-            AnyQdisc::Prio(_) => Some(Prio::band()),
-            _ => None,
-        }
+    /// The position of class `minor` among the children.
+    pub(super) fn find(&self, minor: u16) -> Option<usize> {
+        let index = usize::from(minor).checked_sub(1)?;
+        (index < self.children()?.len()).then_some(index)
     }
 
-    /// The tree, if it is one.
-    pub fn tree_mut(&mut self) -> Option<&mut Tree> {
-        match self {
-            AnyQdisc::Tree(tree) => Some(tree),
-            _ => None,
-        }
+    /// Does something with the qdisc at the end of a path of classes. Each qdisc above takes over
+    /// what has changed. `None`: there is no such class.
+    pub(super) fn at<T>(
+        &mut self,
+        path: &[Handle],
+        f: impl FnOnce(&mut AnyQdisc) -> T,
+    ) -> Option<T> {
+        let Some((class, rest)) = path.split_first() else {
+            return Some(f(self));
+        };
+        let index = self.find(class.minor())?;
+        let children = self.children_mut()?;
+        children.with(index, |child| child.qdisc_mut().at(rest, f))
+    }
+
+    /// Replaces the child at the end of a path; see [`Children::graft`]. Returns the old one.
+    pub(super) fn graft(
+        &mut self,
+        path: &[Handle],
+        qdisc: AnyQdisc,
+        default: bool,
+        cx: &mut Cx,
+    ) -> Option<AnyQdisc> {
+        let (class, above) = path.split_last()?;
+        self.at(above, |parent| {
+            let index = parent.find(class.minor())?;
+            Some(parent.children_mut()?.graft(index, qdisc, default, cx))
+        })?
     }
 
     /// Gives a discipline other parameters of its kind while it is in use, all at once or not at all (INV-Q-10). What is queued stays, but for what can
@@ -116,12 +131,6 @@ impl AnyQdisc {
             }
             (AnyQdisc::Tbf(tbf), QdiscSpec::Tbf(spec)) => tbf.change(spec),
             (AnyQdisc::Prio(prio), QdiscSpec::Prio(spec)) => prio.change(spec, cx),
-            // That at its root.
-            (AnyQdisc::Tree(tree), spec) => {
-                let root = tree.spec().child_of(Handle::ROOT).map(|node| node.handle);
-                let root = root.ok_or_else(|| SpecError::Change(spec.kind()))?;
-                return tree.change(root, spec, cx);
-            }
             _ => return Err(SpecError::Change(spec.kind())),
         }
         Ok(())

@@ -128,12 +128,12 @@ impl Child {
         }
     }
 
-    pub(super) fn qdisc(&self) -> &AnyQdisc {
-        &self.qdisc
-    }
-
     pub(super) fn qdisc_mut(&mut self) -> &mut AnyQdisc {
         &mut self.qdisc
+    }
+
+    pub(super) fn counters(&self) -> &Arc<ClassCounters> {
+        &self.counters
     }
 
     /// Whether it is the qdisc that the parent came with.
@@ -256,9 +256,10 @@ impl Children {
         self.slots.iter()
     }
 
-    /// The statistics of one child.
-    pub(super) fn stats_of(&self, index: usize) -> QdiscStats {
-        self.slots[index].counters.get()
+    /// Gives an empty child of a new parent another qdisc.
+    pub(super) fn set(&mut self, index: usize, qdisc: AnyQdisc) {
+        let child = &mut self.slots[index];
+        (child.qdisc, child.default) = (qdisc, false);
     }
 
     /// The only way to change a child. Takes over its statistics afterwards.

@@ -18,7 +18,7 @@
 //! spec.add(Handle::ROOT, "1:".parse()?, QdiscSpec::Tbf(tbf))?;
 //!
 //! let pool = Pool::new(PoolConfig { buffers: 16, buffer_size: 2048 })?;
-//! let tree = Tree::build(&spec, &QdiscEnv::new(&pool))?;
+//! let tree = Tree::build(spec, &QdiscEnv::new(&pool))?;
 //! let mut simulator = Simulator::new(tree, SimLink::default());
 //!
 //! // Four packets of 1000 bytes at once: two fit the bucket, then one leaves each millisecond.
@@ -49,7 +49,6 @@ mod filter;
 mod handle;
 mod head_drop;
 mod link;
-mod mq;
 mod plan;
 mod prio;
 pub mod sim;
@@ -63,12 +62,11 @@ pub use filter::{FilterSpec, Match, Prefix};
 pub use handle::{BadHandle, Handle};
 pub use head_drop::PfifoHeadDrop;
 pub use link::{LinkCost, LinkLayer};
-pub use mq::{MqSpec, MqprioSpec};
 pub use plan::{Node, TreeError, TreeSpec};
 pub use prio::{MAX_BANDS, Prio, PrioSpec};
 pub use spec::{CustomSpec, QdiscEnv, QdiscSpec, SetQdisc, SpecError, TbfSpec};
 pub use tbf::Tbf;
-pub use tree::{ClassStats, Tree};
+pub use tree::{ClassStats, DeviceTree, Live, LiveTree, Queues, Tree};
 
 use softnet::qdisc::{
     Bfifo, Cx, Fifo, Next, Noqueue, PRIO_TO_BAND, Peek, Pfifo, PfifoFast, Qdisc, QdiscStats,
@@ -77,6 +75,8 @@ use softnet::qdisc::{
 
 #[cfg(all(test, not(miri)))]
 mod filter_tests;
+#[cfg(all(test, not(miri)))]
+mod large_tree_tests;
 #[cfg(all(test, not(miri)))]
 mod plan_tests;
 #[cfg(all(test, not(miri)))]

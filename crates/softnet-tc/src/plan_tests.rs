@@ -1,6 +1,7 @@
 //! What a tree takes and what it refuses.
 
 use super::*;
+use softnet::tx::QueueMap;
 
 fn handle(text: &str) -> Handle {
     text.parse().unwrap()
@@ -96,21 +97,36 @@ fn what_can_hang_where() {
     assert_eq!(prio(1).check(), Err(SpecError::Bands));
 }
 
-/// These can only be all that a device has: a tree with one of them would have to be several
-/// trees, or none.
+/// BUG-TX-26: a class's packets have to be queued, and classes have no transmit queues.
 #[test]
-fn a_tree_refuses_what_stands_alone() {
+fn what_is_for_a_root_is_refused_elsewhere() {
     for kind in [
         QdiscSpec::Noqueue,
-        QdiscSpec::Mq(MqSpec::default()),
-        QdiscSpec::Mqprio(MqprioSpec::default()),
+        QdiscSpec::Mq,
+        QdiscSpec::Mqprio(QueueMap::default()),
     ] {
         let mut spec = TreeSpec::new();
-        let result = spec.add(Handle::ROOT, Handle::NONE, kind.clone());
+        spec.add(Handle::ROOT, handle("1:"), prio(3)).unwrap();
+        let result = spec.add(handle("1:1"), Handle::NONE, kind.clone());
         let error = SpecError::Tree(TreeError::RootOnly(kind.kind()));
         assert_eq!(result, Err(error));
-        assert!(spec.is_empty());
+        assert_eq!(spec.nodes().len(), 1);
+        spec.replace(Handle::ROOT, handle("1:"), kind).unwrap();
     }
+}
+
+/// Chosen handles are not used again before all others were, as in the kernel.
+#[test]
+fn a_chosen_handle_is_new() {
+    let mut spec = TreeSpec::new();
+    for chosen in ["8001:", "8002:", "8003:"] {
+        let is = spec.replace(Handle::ROOT, Handle::NONE, prio(3)).unwrap();
+        assert_eq!(is, handle(chosen));
+    }
+    spec.add(handle("8003:1"), handle("8004:"), prio(3))
+        .unwrap();
+    let next = spec.add(handle("8003:2"), Handle::NONE, prio(3));
+    assert_eq!(next, Ok(handle("8005:")));
 }
 
 /// `tbf_find` answers to every minor number, 0 included.
@@ -152,9 +168,9 @@ fn filters_without_a_priority_get_the_kernels() {
         })
         .unwrap();
     }
-    let prios: Vec<u16> = spec.filters().iter().map(|filter| filter.prio).collect();
+    let prios: Vec<u16> = spec.filters().map(|filter| filter.prio).collect();
     assert_eq!(prios, [49152, 49151, 5, 49150, 40000, 39999, 32769]);
-    let last = spec.filters()[0].clone();
+    let last = spec.filters().next().unwrap().clone();
     let none_left = spec.add_filter(FilterSpec { prio: 0, ..last });
     assert_eq!(none_left, Err(TreeError::NoPriority(handle("1:")).into()));
 }

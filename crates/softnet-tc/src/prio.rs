@@ -84,8 +84,9 @@ impl Prio {
         &mut self.bands
     }
 
-    pub(super) fn set_filters(&mut self, filters: Filters) {
-        self.filters = filters;
+    /// Replaces the filters, which it returns.
+    pub(super) fn set_filters(&mut self, filters: Filters) -> Filters {
+        std::mem::replace(&mut self.filters, filters)
     }
 
     /// Changes bands and map at once. What is in bands that are no more is classified again; what

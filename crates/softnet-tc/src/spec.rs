@@ -1,18 +1,20 @@
-//! Disciplines as configuration: checked numbers, from which a discipline is built once per transmit queue.
+//! Qdiscs as configuration: the parameters of each kind, and how one is made.
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use super::{
-    AnyQdisc, Bfifo, Cx, Handle, LinkCost, MqSpec, MqprioSpec, Noqueue, Pfifo, PfifoFast,
-    PfifoHeadDrop, PrioSpec, Qdisc, Tbf, Tree, TreeError, TreeSpec,
+    AnyQdisc, Bfifo, Cx, DeviceTree, Handle, LinkCost, Noqueue, Pfifo, PfifoFast, PfifoHeadDrop,
+    Prio, PrioSpec, Qdisc, Tbf, TreeError, TreeSpec,
 };
 use softnet::mem::Pool;
 use softnet::time::Time;
-use softnet::tx::{Device, Qdiscs, QueueMapError, TxRing};
+use softnet::tx::{Device, Qdiscs, QueueMap, QueueMapError, TxRing};
 
-/// A discipline and its parameters.
+/// A qdisc's kind and parameters.
+///
+/// A new kind is a file, a variant here and one in [`AnyQdisc`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum QdiscSpec {
     /// What a device gets in the kernel: `pfifo_fast` with a `txqueuelen` of 1000, one at each
@@ -49,10 +51,12 @@ pub enum QdiscSpec {
     Custom(CustomSpec),
     /// Several disciplines.
     Tree(TreeSpec),
-    /// One for each transmit queue.
-    Mq(MqSpec),
-    /// One for each transmit queue, and queues for each priority.
-    Mqprio(MqprioSpec),
+    /// A class for each transmit queue: queue 0 is `:1` (tc-mq(8)). It has no queue of its own: a
+    /// sender goes to the qdisc of the queue that its packets take.
+    Mq,
+    /// As `mq`, and each priority has queues of its own (INV-MQ-2, tc-mqprio(8)). The map goes with
+    /// the qdisc (INV-MQ-3).
+    Mqprio(QueueMap),
 }
 
 /// How to make a discipline from outside this crate.
@@ -61,6 +65,9 @@ pub struct CustomSpec {
     kind: &'static str,
     make: Arc<Make>,
 }
+
+/// What a band has if nothing is attached: the `txqueuelen` of an Ethernet device in Linux.
+const BAND: QdiscSpec = QdiscSpec::Pfifo { limit: 1000 };
 
 type Make = dyn Fn(&QdiscEnv) -> Box<dyn Qdisc> + Send + Sync;
 
@@ -137,9 +144,6 @@ pub enum SpecError {
     /// A discipline in use is of another kind, or its kind has no parameters.
     #[error("the qdisc is not a {0} whose parameters could be changed; replace it")]
     Change(&'static str),
-    /// A discipline that stands at a root only, as a child.
-    #[error("{0} can be attached to a device's root only")]
-    Child(&'static str),
     /// A qdisc with a child at each transmit queue, for one queue.
     #[error("{0} needs a device with several transmit queues")]
     OneQueue(&'static str),
@@ -202,54 +206,43 @@ impl QdiscSpec {
             QdiscSpec::Prio(_) => "prio",
             QdiscSpec::Custom(custom) => custom.kind,
             QdiscSpec::Tree(tree) => tree.kind(),
-            QdiscSpec::Mq(_) => "mq",
+            QdiscSpec::Mq => "mq",
             QdiscSpec::Mqprio(_) => "mqprio",
         }
     }
 
-    /// Classes that the discipline has, numbered from 1.
+    /// The highest number of a class. That of `mq` depends on the device.
     pub fn classes(&self) -> u16 {
         match self {
             QdiscSpec::Tbf(_) => 1,
             QdiscSpec::Prio(prio) => prio.bands,
+            QdiscSpec::Mq | QdiscSpec::Mqprio(_) => u16::MAX,
             _ => 0,
         }
     }
 
-    /// Whether it can stand at a device's root only.
+    /// What a class has if nothing is attached to it.
+    pub(super) fn default_child(&self) -> QdiscSpec {
+        match self {
+            QdiscSpec::Tbf(tbf) => QdiscSpec::Bfifo { limit: tbf.limit },
+            QdiscSpec::Prio(_) => BAND,
+            _ => QdiscSpec::Default,
+        }
+    }
+
+    /// Whether it can be at a device's root only.
     pub(super) fn is_root_only(&self) -> bool {
-        matches!(
-            self,
-            QdiscSpec::Noqueue | QdiscSpec::Mq(_) | QdiscSpec::Mqprio(_)
-        )
+        *self == QdiscSpec::Noqueue || self.is_per_queue()
     }
 
-    /// The children, of a discipline that has one at each transmit queue.
-    pub fn per_queue(&self) -> Option<&MqSpec> {
-        match self {
-            QdiscSpec::Mq(mq) => Some(mq),
-            QdiscSpec::Mqprio(mqprio) => Some(&mqprio.mq),
-            _ => None,
-        }
+    /// Whether its classes are the device's transmit queues.
+    pub(super) fn is_per_queue(&self) -> bool {
+        matches!(self, QdiscSpec::Mq | QdiscSpec::Mqprio(_))
     }
 
-    /// What stands at transmit queue `queue`: the queue's child, or the discipline itself.
-    pub fn at_queue(&self, queue: usize) -> &QdiscSpec {
-        self.per_queue().map_or(self, |mq| mq.child(queue))
-    }
-
-    /// How many instances a device with `rings` rings has: one for each ring with a child at
-    /// each queue or without any queue, else one for all.
-    pub fn queues(&self, rings: usize) -> usize {
-        match self {
-            QdiscSpec::Default | QdiscSpec::Noqueue => rings,
-            QdiscSpec::Mq(_) | QdiscSpec::Mqprio(_) => rings,
-            QdiscSpec::Tree(tree) => match tree.child_of(Handle::ROOT) {
-                Some(root) => root.qdisc.queues(rings),
-                None => rings,
-            },
-            _ => rings.min(1),
-        }
+    /// Whether parameters can be changed in use.
+    pub(super) fn can_change(&self) -> bool {
+        !self.is_root_only() && !matches!(self, QdiscSpec::Custom(_))
     }
 
     /// Checks the parameters.
@@ -260,8 +253,6 @@ impl QdiscSpec {
         match self {
             QdiscSpec::Tbf(tbf) => tbf.check(),
             QdiscSpec::Prio(prio) => prio.check(),
-            QdiscSpec::Mq(mq) => mq.check(),
-            QdiscSpec::Mqprio(mqprio) => mqprio.mq.check(),
             // A tree has been checked as it was put together.
             _ => Ok(()),
         }
@@ -270,73 +261,57 @@ impl QdiscSpec {
     /// Checks that a device with so many transmit queues can have it.
     ///
     /// # Errors
-    /// [`SpecError::OneQueue`], [`SpecError::NoQueue`], or what [`check`](QdiscSpec::check) finds.
+    /// As [`DeviceTree::new`].
     pub fn check_for(&self, queues: usize) -> Result<(), SpecError> {
-        if let Some(mq) = self.per_queue() {
-            let (kind, class) = (self.kind(), mq.children.len());
-            if queues < 2 {
-                return Err(SpecError::OneQueue(kind));
+        match self {
+            QdiscSpec::Mq | QdiscSpec::Mqprio(_) if queues < 2 => {
+                Err(SpecError::OneQueue(self.kind()))
             }
-            if class > queues {
-                return Err(SpecError::NoQueue {
-                    kind,
-                    class,
-                    queues,
-                });
-            }
+            QdiscSpec::Mqprio(map) => Ok(map.check(queues)?),
+            QdiscSpec::Tree(tree) => tree.check_for(queues),
+            _ => self.check(),
         }
-        if let QdiscSpec::Mqprio(mqprio) = self {
-            mqprio.map.check(queues)?;
-        }
-        self.check()
     }
 
-    /// Builds the qdiscs of a device with `queues` transmit queues.
+    /// Builds the qdiscs of a device with `queues` transmit queues that is not changed later; see
+    /// [`DeviceTree`].
     ///
     /// # Errors
-    /// As [`check_for`](QdiscSpec::check_for).
+    /// As [`DeviceTree::new`].
     pub fn instances(&self, queues: usize, pool: &Pool) -> Result<Qdiscs<AnyQdisc>, SpecError> {
-        self.check_for(queues)?;
-        let env = QdiscEnv::new(pool);
-        let build = |queue| self.at_queue(queue).build(&env);
-        Ok(Qdiscs {
-            instances: (0..queues).map(build).collect::<Result<_, _>>()?,
-            active: self.queues(queues),
-            map: match self {
-                QdiscSpec::Mqprio(mqprio) => Some(mqprio.map.clone()),
-                _ => None,
-            },
-        })
+        Ok(DeviceTree::new(self.clone(), queues, &QdiscEnv::new(pool))?.1)
     }
 
-    /// Builds an empty discipline, for a device with one transmit queue; with more, each has its own ([`at_queue`](QdiscSpec::at_queue)).
+    /// Builds an empty qdisc, for a device with one transmit queue.
     ///
     /// # Errors
-    /// As [`check`](QdiscSpec::check).
+    /// As [`DeviceTree::new`].
     pub fn build(&self, env: &QdiscEnv) -> Result<AnyQdisc, SpecError> {
-        self.check()?;
-        Ok(match self {
+        let (_, mut roots) = DeviceTree::new(self.clone(), 1, env)?;
+        roots
+            .instances
+            .pop()
+            .ok_or_else(|| SpecError::OneQueue(self.kind()))
+    }
+
+    /// Makes an empty qdisc with the classes that it comes with. The parameters have been checked.
+    pub(super) fn make(&self, handle: Handle, env: &QdiscEnv) -> AnyQdisc {
+        match self {
             QdiscSpec::Noqueue => AnyQdisc::Noqueue(Noqueue::default()),
             QdiscSpec::Pfifo { limit } => AnyQdisc::Pfifo(Pfifo::new(*limit)),
             QdiscSpec::Bfifo { limit } => AnyQdisc::Bfifo(Bfifo::new(*limit)),
-            QdiscSpec::Default => AnyQdisc::PfifoFast(Box::new(PfifoFast::new(env.txqueuelen))),
             QdiscSpec::PfifoFast { limit } => AnyQdisc::PfifoFast(Box::new(PfifoFast::new(*limit))),
             QdiscSpec::PfifoHeadDrop { limit } => {
                 AnyQdisc::PfifoHeadDrop(Box::new(PfifoHeadDrop::new(*limit)))
             }
             QdiscSpec::Tbf(spec) => AnyQdisc::Tbf(Box::new(Tbf::new(spec))),
+            QdiscSpec::Prio(spec) => AnyQdisc::Prio(Box::new(Prio::new(handle, spec))),
             QdiscSpec::Custom(custom) => AnyQdisc::Custom((custom.make)(env)),
-            QdiscSpec::Mq(_) | QdiscSpec::Mqprio(_) => {
-                return Err(SpecError::OneQueue(self.kind()));
+            // The others are not made, but stand for one for each queue.
+            QdiscSpec::Default | QdiscSpec::Mq | QdiscSpec::Mqprio(_) | QdiscSpec::Tree(_) => {
+                AnyQdisc::PfifoFast(Box::new(PfifoFast::new(env.txqueuelen)))
             }
-            QdiscSpec::Tree(tree) => AnyQdisc::Tree(Box::new(Tree::build(tree, env)?)),
-            // Its classes have names only in a tree.
-            QdiscSpec::Prio(_) => {
-                let mut tree = TreeSpec::new();
-                tree.add(Handle::ROOT, Handle::NONE, self.clone())?;
-                AnyQdisc::Tree(Box::new(Tree::build(&tree, env)?))
-            }
-        })
+        }
     }
 }
 
@@ -365,7 +340,7 @@ impl<R: TxRing> SetQdisc for Device<R, AnyQdisc> {
 
     fn change_qdisc(&self, spec: &QdiscSpec, now: Time) -> Result<(), SpecError> {
         (0..self.active()).try_for_each(|queue| {
-            let change = |qdisc: &mut AnyQdisc, cx: &mut Cx| qdisc.change(spec.at_queue(queue), cx);
+            let change = |qdisc: &mut AnyQdisc, cx: &mut Cx| qdisc.change(spec, cx);
             self.with_qdisc(queue, now, change).unwrap_or(Ok(()))
         })
     }

@@ -145,7 +145,6 @@ pub struct Tbf {
     class: Children,
     /// The frame that is being segmented: out of the class, but still queued.
     segmenting: Option<Packet>,
-    limit: u64,
 }
 
 impl Tbf {
@@ -155,13 +154,7 @@ impl Tbf {
             shaper: Shaper::new(spec),
             class: Children::new([AnyQdisc::Bfifo(Bfifo::new(spec.limit))]),
             segmenting: None,
-            limit: spec.limit,
         }
-    }
-
-    /// What the class is if it is given nothing else.
-    pub(super) fn default_child(&self) -> AnyQdisc {
-        AnyQdisc::Bfifo(Bfifo::new(self.limit))
     }
 
     pub(super) fn children(&self) -> &Children {
@@ -177,7 +170,6 @@ impl Tbf {
     /// `limit` is that of the class's own queue, if it still has that.
     pub(super) fn change(&mut self, spec: &TbfSpec) {
         self.shaper = Shaper::new(spec);
-        self.limit = spec.limit;
         self.class.with(0, |child| {
             if child.is_default()
                 && let AnyQdisc::Bfifo(queue) = child.qdisc_mut()

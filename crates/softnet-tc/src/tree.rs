@@ -1,62 +1,151 @@
-//! A tree of disciplines at work: disciplines by handle, hung on classes, changed while packets flow (tc(8)).
+//! The tree of a device: the control path's own object, and the instances that its queues run.
 //!
-//! The disciplines own each other: a class's discipline lies in its parent, and the numbers of all of them follow from one place (`children`). This
-//! file finds a discipline by its name and puts another in its place. What is queued in a discipline that is replaced or deleted moves to what
-//! stands there afterwards, in the order in which it would have left; what does not fit is dropped and counted as `qdisc_limit`.
+//! A change is checked against the tree and allocated first; nothing can fail after that. Then the
+//! owner of each queue applies it, in a time that does not depend on the tree's size. Statistics are
+//! read where the owners write them, so a dump takes no queue from its owner.
+//!
+//! What is queued in a qdisc that is replaced or deleted moves to what is attached there afterwards,
+//! in the order in which it would have left; what does not fit is dropped and counted as
+//! `qdisc_limit`.
 
+use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
+use super::children::ClassCounters;
 use super::filter::Filters;
 use super::{
-    AnyQdisc, Cx, FilterSpec, Handle, Next, Node, Peek, Prio, Qdisc, QdiscEnv, QdiscSpec,
-    QdiscStats, SpecError, TreeError, TreeSpec, Verdict, WireSum,
+    AnyQdisc, Cx, FilterSpec, Handle, Node, Qdisc as _, QdiscEnv, QdiscSpec, QdiscStats, SpecError,
+    TreeError, TreeSpec,
 };
-use softnet::mem::{PacketList, Pool};
+use softnet::mem::PacketList;
 use softnet::time::Time;
+use softnet::tx::{Device, Qdiscs, TxRing};
 
-/// The numbers of a class, which are those of the discipline on it.
+/// The statistics of a class, which are those of the qdisc on it.
 #[derive(Clone, Debug)]
 pub struct ClassStats {
     /// The class, or [`Handle::ROOT`].
     pub class: Handle,
-    /// What hangs there: its handle, or [`Handle::NONE`] if it is what the class came with.
+    /// The qdisc that is attached: its handle, or [`Handle::NONE`] if the class came with it.
     pub qdisc: Handle,
     /// Its kind.
     pub kind: &'static str,
-    /// Its numbers.
+    /// Its statistics.
     pub stats: QdiscStats,
 }
 
-/// A tree of disciplines.
-#[derive(Debug)]
-pub struct Tree {
-    spec: TreeSpec,
-    root: AnyQdisc,
-    env: QdiscEnv,
+/// Where the instances of a tree are. Each call ends when the change is in effect.
+pub trait Queues {
+    /// Gives all queues other qdiscs. What is queued moves.
+    fn install(&mut self, qdiscs: Qdiscs<AnyQdisc>);
+
+    /// Gives one queue another qdisc. What is queued moves.
+    fn install_at(&mut self, queue: usize, qdisc: AnyQdisc);
+
+    /// Calls `f`, once, as the owner of a queue.
+    fn with(&mut self, queue: usize, f: &mut dyn FnMut(&mut AnyQdisc, &mut Cx));
 }
 
-impl Tree {
-    /// The tree, empty of packets.
+/// A device at a time.
+impl<R: TxRing> Queues for (&Device<R, AnyQdisc>, Time) {
+    fn install(&mut self, qdiscs: Qdiscs<AnyQdisc>) {
+        self.0.set_qdiscs(qdiscs, self.1);
+    }
+
+    fn install_at(&mut self, queue: usize, qdisc: AnyQdisc) {
+        self.0.set_qdisc_at(queue, qdisc, self.1);
+    }
+
+    fn with(&mut self, queue: usize, f: &mut dyn FnMut(&mut AnyQdisc, &mut Cx)) {
+        self.0.with_qdisc(queue, self.1, f);
+    }
+}
+
+/// One queue without a device.
+impl Queues for (&mut AnyQdisc, &mut Cx) {
+    fn install(&mut self, qdiscs: Qdiscs<AnyQdisc>) {
+        if let Some(qdisc) = qdiscs.instances.into_iter().next() {
+            self.install_at(0, qdisc);
+        }
+    }
+
+    fn install_at(&mut self, _: usize, qdisc: AnyQdisc) {
+        let mut moved = PacketList::new();
+        self.0.drain(&mut moved);
+        *self.0 = qdisc;
+        self.0.enqueue(&mut moved, self.1);
+    }
+
+    fn with(&mut self, _: usize, f: &mut dyn FnMut(&mut AnyQdisc, &mut Cx)) {
+        f(self.0, self.1);
+    }
+}
+
+impl TreeSpec {
+    /// Checks that a device with so many transmit queues can have it.
+    pub(super) fn check_for(&self, queues: usize) -> Result<(), SpecError> {
+        self.nodes().try_for_each(|node| {
+            node.qdisc.check()?;
+            node.qdisc.check_for(queues)?;
+            self.check_class(node.parent, queues)
+        })
+    }
+
+    /// Checks that a class, if it is a queue, is one that the device has.
+    fn check_class(&self, class: Handle, queues: usize) -> Result<(), SpecError> {
+        let minor = usize::from(class.minor());
+        match self.node(class.qdisc()) {
+            Some(node) if class != Handle::ROOT && node.qdisc.is_per_queue() && minor > queues => {
+                Err(SpecError::NoQueue {
+                    kind: node.qdisc.kind(),
+                    class: minor,
+                    queues,
+                })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A qdisc and those below it.
+    fn subtree(&self, handle: Handle, all: &mut Vec<Handle>) {
+        all.push(handle);
+        for node in self.children_of(handle, 1) {
+            self.subtree(node.handle, all);
+        }
+    }
+}
+
+/// The tree of a device: its qdiscs, classes and filters, with the statistics of all of them.
+#[derive(Debug)]
+pub struct DeviceTree {
+    spec: TreeSpec,
+    env: QdiscEnv,
+    queues: usize,
+    /// Of each class that is not a transmit queue.
+    counters: BTreeMap<Handle, Arc<ClassCounters>>,
+}
+
+impl DeviceTree {
+    /// A tree for a device with `queues` transmit queues, and the instances for them.
     ///
     /// # Errors
-    /// If a discipline's parameters are wrong.
-    pub fn build(spec: &TreeSpec, env: &QdiscEnv) -> Result<Tree, SpecError> {
-        let mut tree = Tree {
-            spec: TreeSpec::new(),
-            root: QdiscSpec::default().build(env)?,
+    /// If parameters are wrong, or the device has not the queues that the tree names.
+    pub fn new(
+        spec: impl Into<TreeSpec>,
+        queues: usize,
+        env: &QdiscEnv,
+    ) -> Result<(DeviceTree, Qdiscs<AnyQdisc>), SpecError> {
+        let spec = spec.into();
+        spec.check_for(queues)?;
+        let mut tree = DeviceTree {
+            spec,
             env: env.clone(),
+            queues,
+            counters: BTreeMap::new(),
         };
-        let mut cx = Cx::new(&env.pool);
-        for node in spec.nodes() {
-            let Node {
-                parent,
-                handle,
-                qdisc,
-            } = node.clone();
-            tree.add(parent, handle, qdisc, &mut cx)?;
-        }
-        for filter in spec.filters() {
-            tree.add_filter(filter.clone())?;
-        }
-        Ok(tree)
+        let roots = tree.roots();
+        Ok((tree, roots))
     }
 
     /// What the tree is made of.
@@ -64,82 +153,265 @@ impl Tree {
         &self.spec
     }
 
-    /// The pool that the tree was made for.
-    pub(crate) fn pool(&self) -> &Pool {
-        &self.env.pool
+    /// The tree together with its instances, to change both. `queues` must be what has the
+    /// instances.
+    pub fn on<Q: Queues>(&mut self, queues: Q) -> Live<'_, Q> {
+        Live { tree: self, queues }
     }
 
-    /// Hangs a discipline on a free class or the root; see [`TreeSpec::add`].
+    /// The root and all classes, each before those below it. `queues` are the statistics of the
+    /// transmit queues: what passes an empty qdisc, or waits for the driver, only they count. No
+    /// queue is taken from its owner.
+    pub fn classes(&self, queues: &[QdiscStats]) -> Vec<ClassStats> {
+        let mut all = Vec::new();
+        self.each_class(queues, &mut |class| all.push(class));
+        all
+    }
+
+    /// As [`classes`](DeviceTree::classes).
+    pub(crate) fn each_class(&self, queues: &[QdiscStats], f: &mut impl FnMut(ClassStats)) {
+        let root = self.spec.root();
+        let per_queue = root.map_or(self.queues > 1, |root| root.qdisc.is_per_queue());
+        let default = if per_queue { "mq" } else { "pfifo_fast" };
+        f(ClassStats {
+            class: Handle::ROOT,
+            qdisc: root.map_or(Handle::NONE, |root| root.handle),
+            kind: root.map_or(default, |root| root.qdisc.kind()),
+            stats: queues.iter().copied().sum(),
+        });
+        if !per_queue {
+            root.into_iter().for_each(|root| self.below(root, f));
+            return;
+        }
+        let name = root.map_or(Handle::NONE, |root| root.handle);
+        for (minor, &stats) in (1..).zip(queues) {
+            self.class(name.class(minor), "pfifo_fast", stats, f);
+        }
+    }
+
+    fn class(
+        &self,
+        class: Handle,
+        default: &'static str,
+        stats: QdiscStats,
+        f: &mut impl FnMut(ClassStats),
+    ) {
+        let child = self.spec.child_of(class);
+        f(ClassStats {
+            class,
+            qdisc: child.map_or(Handle::NONE, |child| child.handle),
+            kind: child.map_or(default, |child| child.qdisc.kind()),
+            stats,
+        });
+        child.into_iter().for_each(|child| self.below(child, f));
+    }
+
+    fn below(&self, node: &Node, f: &mut impl FnMut(ClassStats)) {
+        let default = node.qdisc.default_child().kind();
+        let classes = node.handle.class(1)..=node.handle.class(u16::MAX);
+        for (&class, counters) in self.counters.range(classes) {
+            self.class(class, default, counters.get(), f);
+        }
+    }
+
+    /// Makes the instances for all queues.
+    fn roots(&mut self) -> Qdiscs<AnyQdisc> {
+        self.counters.clear();
+        let root = self
+            .spec
+            .root()
+            .map(|root| (root.handle, root.qdisc.clone()));
+        let default = |tree: &DeviceTree| QdiscSpec::Default.make(Handle::NONE, &tree.env);
+        let mut map = None;
+        let mut active = self.queues;
+        let mut instances = Vec::with_capacity(self.queues);
+        match root {
+            None => {}
+            Some((handle, QdiscSpec::Noqueue)) => {
+                let noqueue = |_| QdiscSpec::Noqueue.make(handle, &self.env);
+                instances.extend((0..self.queues).map(noqueue));
+            }
+            Some((handle, QdiscSpec::Mq | QdiscSpec::Mqprio(_))) => {
+                if let Some(QdiscSpec::Mqprio(of)) = self.spec.root().map(|root| &root.qdisc) {
+                    map = Some(of.clone());
+                }
+                for (minor, _) in (1..).zip(0..self.queues) {
+                    let child = self.spec.child_of(handle.class(minor)).map(|n| n.handle);
+                    let qdisc = child.map(|child| self.instance(child));
+                    instances.push(qdisc.unwrap_or_else(|| default(self)));
+                }
+            }
+            // One for all queues; the others' are not used.
+            Some((handle, _)) => {
+                active = active.min(1);
+                instances.push(self.instance(handle));
+            }
+        }
+        instances.resize_with(self.queues, || default(self));
+        Qdiscs {
+            instances,
+            active,
+            map,
+        }
+    }
+
+    /// Makes the instance of a qdisc and of all below it.
+    fn instance(&mut self, handle: Handle) -> AnyQdisc {
+        let Some(node) = self.spec.node(handle) else {
+            return QdiscSpec::Default.make(handle, &self.env);
+        };
+        let mut qdisc = node.qdisc.make(handle, &self.env);
+        if let AnyQdisc::Prio(prio) = &mut qdisc {
+            prio.set_filters(Filters::new(node.filters.iter()));
+        }
+        let below: Vec<(u16, Handle)> = self
+            .spec
+            .children_of(handle, 1)
+            .map(|child| (child.parent.minor(), child.handle))
+            .collect();
+        for (minor, child) in below {
+            let child = self.instance(child);
+            if let (Some(index), Some(children)) = (qdisc.find(minor), qdisc.children_mut()) {
+                children.set(index, child);
+            }
+        }
+        self.bind(handle, &qdisc);
+        qdisc
+    }
+
+    /// Takes note of where the statistics of a qdisc's classes are.
+    fn bind(&mut self, handle: Handle, qdisc: &AnyQdisc) {
+        let children = qdisc.children().into_iter().flat_map(|c| c.iter());
+        for (minor, child) in (1..).zip(children) {
+            self.counters
+                .insert(handle.class(minor), child.counters().clone());
+        }
+    }
+
+    /// Forgets where the statistics of qdiscs' classes are.
+    fn unbind(&mut self, gone: &[Handle]) {
+        for handle in gone {
+            let classes = handle.class(1)..=handle.class(u16::MAX);
+            let classes: Vec<Handle> = self.counters.range(classes).map(|(c, _)| *c).collect();
+            for class in classes {
+                self.counters.remove(&class);
+            }
+        }
+    }
+
+    /// What is attached to a class, and all below it.
+    fn attached(&self, class: Handle) -> Vec<Handle> {
+        let mut all = Vec::new();
+        if let Some(node) = self.spec.child_of(class) {
+            self.spec.subtree(node.handle, &mut all);
+        }
+        all
+    }
+
+    /// The queue with the instance of what is attached to `class`, and the path there from that
+    /// queue's root.
+    fn locate(&self, class: Handle) -> Result<(usize, Vec<Handle>), SpecError> {
+        let mut path = self.spec.path(class)?;
+        let per_queue = self
+            .spec
+            .root()
+            .is_some_and(|root| root.qdisc.is_per_queue());
+        if per_queue && !path.is_empty() {
+            let queue = path.remove(0);
+            return Ok((usize::from(queue.minor()) - 1, path));
+        }
+        Ok((0, path))
+    }
+}
+
+/// A tree and the queues with its instances. Each change is in effect, on all queues, when the call
+/// ends; if it fails, nothing has changed.
+#[derive(Debug)]
+pub struct Live<'a, Q> {
+    tree: &'a mut DeviceTree,
+    queues: Q,
+}
+
+impl<Q: Queues> Live<'_, Q> {
+    /// What the tree is made of.
+    pub fn spec(&self) -> &TreeSpec {
+        &self.tree.spec
+    }
+
+    /// Puts another tree in the place of this one.
     ///
     /// # Errors
-    /// As [`TreeSpec::add`]; nothing is changed then.
+    /// As [`DeviceTree::new`].
+    pub fn set(&mut self, spec: impl Into<TreeSpec>) -> Result<(), SpecError> {
+        let (tree, roots) = DeviceTree::new(spec, self.tree.queues, &self.tree.env)?;
+        *self.tree = tree;
+        self.queues.install(roots);
+        Ok(())
+    }
+
+    /// Attaches a qdisc to a free class or the root; see [`TreeSpec::add`].
+    ///
+    /// # Errors
+    /// As [`TreeSpec::add`].
     pub fn add(
         &mut self,
         parent: Handle,
         handle: Handle,
         qdisc: QdiscSpec,
-        cx: &mut Cx,
     ) -> Result<Handle, SpecError> {
-        let mut spec = self.spec.clone();
-        let handle = spec.add(parent, handle, qdisc)?;
-        self.put(spec, handle, cx)
+        self.check(parent, &qdisc)?;
+        let handle = self.tree.spec.add(parent, handle, qdisc)?;
+        self.put(handle, &[])
     }
 
-    /// Hangs a discipline where another may be; see [`TreeSpec::replace`].
+    /// Attaches a qdisc where another may be; see [`TreeSpec::replace`].
     ///
     /// # Errors
-    /// As [`TreeSpec::replace`]; nothing is changed then.
+    /// As [`TreeSpec::replace`].
     pub fn replace(
         &mut self,
         parent: Handle,
         handle: Handle,
         qdisc: QdiscSpec,
-        cx: &mut Cx,
     ) -> Result<Handle, SpecError> {
-        let mut spec = self.spec.clone();
-        let handle = spec.replace(parent, handle, qdisc)?;
-        self.put(spec, handle, cx)
+        self.check(parent, &qdisc)?;
+        let gone = self.tree.attached(self.tree.spec.class(parent));
+        let handle = self.tree.spec.replace(parent, handle, qdisc)?;
+        self.put(handle, &gone)
     }
 
-    /// Gives a discipline other parameters of its kind; see [`AnyQdisc::change`].
+    /// Gives a qdisc other parameters of its kind; see [`AnyQdisc::change`].
     ///
     /// # Errors
-    /// As [`TreeSpec::change`]; nothing is changed then.
-    pub fn change(
-        &mut self,
-        handle: Handle,
-        qdisc: &QdiscSpec,
-        cx: &mut Cx,
-    ) -> Result<(), SpecError> {
-        let mut spec = self.spec.clone();
-        spec.change(handle, qdisc.clone())?;
-        let parent = spec.node(handle).map_or(Handle::ROOT, |node| node.parent);
-        let path = spec.path(parent)?;
-        self.at(&path, handle, |own| own.change(qdisc, cx))??;
-        self.spec = spec;
-        self.refilter(handle)
+    /// As [`TreeSpec::change`].
+    pub fn change(&mut self, handle: Handle, qdisc: &QdiscSpec) -> Result<(), SpecError> {
+        let mut before = Vec::new();
+        self.tree.spec.subtree(handle, &mut before);
+        self.tree.spec.change(handle, qdisc.clone())?;
+        let DeviceTree { spec, .. } = &*self.tree;
+        before.retain(|&node| node == handle || spec.node(node).is_none());
+        self.tree.unbind(&before);
+        self.each_at(handle, |tree, own, cx| {
+            let result = own.change(qdisc, cx);
+            tree.bind(handle, own);
+            result
+        })
     }
 
-    /// Removes a discipline and all that hangs on it. Its class goes back to the queue that it came with, the root to the default discipline
+    /// Removes a qdisc and all below it. Its class gets back what it came with, the root the default
     /// (BUG-PRIO-2).
     ///
     /// # Errors
-    /// If there is no such discipline.
-    pub fn delete(&mut self, handle: Handle, cx: &mut Cx) -> Result<(), SpecError> {
-        let mut spec = self.spec.clone();
-        let node = spec.delete(handle)?;
-        let path = spec.path(node.parent)?;
-        let fresh = match path.split_last() {
-            Some((_, above)) if !above.is_empty() => {
-                let parent = node.parent.qdisc();
-                self.at(above, parent, |own| own.default_child())?
-            }
-            _ => Some(QdiscSpec::default().build(&self.env)?),
-        };
-        let fresh = fresh.ok_or(TreeError::NoClass(node.parent))?;
-        self.graft(&path, node.parent, fresh, true, cx)?;
-        self.spec = spec;
-        Ok(())
+    /// If there is no such qdisc.
+    pub fn delete(&mut self, handle: Handle) -> Result<(), SpecError> {
+        let mut gone = Vec::new();
+        self.tree.spec.subtree(handle, &mut gone);
+        let Node { parent, .. } = self.tree.spec.delete(handle)?;
+        self.tree.unbind(&gone);
+        let above = self.tree.spec.node(parent.qdisc());
+        let default = above.map_or(QdiscSpec::Default, |node| node.qdisc.default_child());
+        let fresh = default.make(Handle::NONE, &self.tree.env);
+        self.graft(parent, fresh, true)
     }
 
     /// Adds a filter; see [`TreeSpec::add_filter`].
@@ -148,7 +420,7 @@ impl Tree {
     /// As [`TreeSpec::add_filter`].
     pub fn add_filter(&mut self, filter: FilterSpec) -> Result<(), SpecError> {
         let parent = filter.parent;
-        self.spec.add_filter(filter)?;
+        self.tree.spec.add_filter(filter)?;
         self.refilter(parent)
     }
 
@@ -157,151 +429,146 @@ impl Tree {
     /// # Errors
     /// As [`TreeSpec::delete_filters`].
     pub fn delete_filters(&mut self, parent: Handle, prio: u16) -> Result<(), SpecError> {
-        self.spec.delete_filters(parent, prio)?;
+        self.tree.spec.delete_filters(parent, prio)?;
         self.refilter(parent)
     }
 
-    /// The root and all classes, each before those below it, with their numbers.
+    /// Checks what depends on the device's queues.
+    fn check(&self, parent: Handle, qdisc: &QdiscSpec) -> Result<(), SpecError> {
+        qdisc.check_for(self.tree.queues)?;
+        self.tree.spec.check_class(parent, self.tree.queues)
+    }
+
+    /// Gives the queues the instance of a qdisc that has come into the tree.
+    fn put(&mut self, handle: Handle, gone: &[Handle]) -> Result<Handle, SpecError> {
+        self.tree.unbind(gone);
+        let parent = self.tree.spec.node(handle).map(|node| node.parent);
+        let parent = parent.ok_or(TreeError::NoQdisc(handle))?;
+        if parent == Handle::ROOT {
+            let roots = self.tree.roots();
+            self.queues.install(roots);
+        } else {
+            let fresh = self.tree.instance(handle);
+            self.graft(parent, fresh, false)?;
+        }
+        Ok(handle)
+    }
+
+    /// Replaces the instance at a class.
+    fn graft(&mut self, class: Handle, fresh: AnyQdisc, default: bool) -> Result<(), SpecError> {
+        if class == Handle::ROOT {
+            let roots = self.tree.roots();
+            self.queues.install(roots);
+            return Ok(());
+        }
+        let (queue, path) = self.tree.locate(class)?;
+        if path.is_empty() {
+            self.queues.install_at(queue, fresh);
+            return Ok(());
+        }
+        let mut fresh = Some(fresh);
+        // Freed when the queue has been given up.
+        let mut old = None;
+        self.queues.with(queue, &mut |root, cx| {
+            let fresh = fresh.take();
+            old = fresh.and_then(|fresh| root.graft(&path, fresh, default, cx));
+        });
+        old.map(drop)
+            .ok_or_else(|| TreeError::NoClass(class).into())
+    }
+
+    /// Gives the instance of a qdisc the filters that it has in the tree.
+    fn refilter(&mut self, handle: Handle) -> Result<(), SpecError> {
+        let node = self
+            .tree
+            .spec
+            .node(handle)
+            .ok_or(TreeError::NoQdisc(handle))?;
+        let mut filters = Filters::new(node.filters.iter());
+        self.each_at(handle, |_, own, _| {
+            if let AnyQdisc::Prio(prio) = own {
+                // The old ones are freed when the queue has been given up.
+                filters = prio.set_filters(std::mem::take(&mut filters));
+            }
+            Ok(())
+        })
+    }
+
+    /// Does something with the instance of a qdisc.
+    fn each_at(
+        &mut self,
+        handle: Handle,
+        mut f: impl FnMut(&mut DeviceTree, &mut AnyQdisc, &mut Cx) -> Result<(), SpecError>,
+    ) -> Result<(), SpecError> {
+        let missing = || SpecError::from(TreeError::NoQdisc(handle));
+        let parent = self.tree.spec.node(handle).ok_or_else(missing)?.parent;
+        let (queue, path) = self.tree.locate(parent)?;
+        let mut result = Err(missing());
+        let tree = &mut *self.tree;
+        self.queues.with(queue, &mut |root, cx| {
+            let own = root.at(&path, |own| f(tree, own, cx));
+            result = own.unwrap_or_else(|| Err(missing()));
+        });
+        result
+    }
+}
+
+/// A [`Tree`] that is being changed.
+pub type LiveTree<'a> = Live<'a, (&'a mut AnyQdisc, &'a mut Cx)>;
+
+/// A tree with its only instance, for programs without a device: a simulator, a test. What it
+/// dereferences to is the qdisc at its root.
+#[derive(Debug)]
+pub struct Tree {
+    tree: DeviceTree,
+    root: AnyQdisc,
+}
+
+impl Tree {
+    /// The tree, empty of packets.
+    ///
+    /// # Errors
+    /// As [`DeviceTree::new`].
+    pub fn build(spec: impl Into<TreeSpec>, env: &QdiscEnv) -> Result<Tree, SpecError> {
+        let (tree, mut roots) = DeviceTree::new(spec, 1, env)?;
+        let root = roots.instances.pop().ok_or(SpecError::OneQueue("mq"))?;
+        Ok(Tree { tree, root })
+    }
+
+    /// To change the tree.
+    pub fn edit<'a>(&'a mut self, cx: &'a mut Cx) -> LiveTree<'a> {
+        self.tree.on((&mut self.root, cx))
+    }
+
+    /// What the tree is made of.
+    pub fn spec(&self) -> &TreeSpec {
+        &self.tree.spec
+    }
+
+    pub(crate) fn env(&self) -> &QdiscEnv {
+        &self.tree.env
+    }
+
+    /// The root and all classes; see [`DeviceTree::classes`].
     pub fn classes(&self) -> Vec<ClassStats> {
-        let mut all = Vec::new();
-        self.each_class(|class| all.push(class));
-        all
+        self.tree.classes(&[*self.root.stats()])
     }
 
     /// As [`classes`](Tree::classes).
     pub(crate) fn each_class(&self, mut f: impl FnMut(ClassStats)) {
-        self.list(Handle::ROOT, &self.root, *self.root.stats(), &mut f);
-    }
-
-    fn list(
-        &self,
-        class: Handle,
-        qdisc: &AnyQdisc,
-        stats: QdiscStats,
-        f: &mut impl FnMut(ClassStats),
-    ) {
-        let node = self.spec.child_of(class);
-        f(ClassStats {
-            class,
-            qdisc: node.map_or(Handle::NONE, |node| node.handle),
-            kind: qdisc.kind(),
-            stats,
-        });
-        if let (Some(node), Some(below)) = (node, qdisc.children()) {
-            for (index, minor) in (0..below.len()).zip(1..) {
-                if let Some(child) = below.get(index) {
-                    let class = node.handle.class(minor);
-                    self.list(class, child.qdisc(), below.stats_of(index), f);
-                }
-            }
-        }
-    }
-
-    /// Puts the discipline that `spec` has as `handle` to work.
-    fn put(&mut self, spec: TreeSpec, handle: Handle, cx: &mut Cx) -> Result<Handle, SpecError> {
-        let node = spec.node(handle).ok_or(TreeError::NoQdisc(handle))?;
-        let fresh = match &node.qdisc {
-            // It reads its own name in packets' priorities.
-            QdiscSpec::Prio(prio) => AnyQdisc::Prio(Box::new(Prio::new(handle, prio))),
-            other => other.build(&self.env)?,
-        };
-        let path = spec.path(node.parent)?;
-        self.graft(&path, node.parent, fresh, false, cx)?;
-        self.spec = spec;
-        Ok(handle)
-    }
-
-    /// Gives a discipline the filters that it has in the specification.
-    fn refilter(&mut self, handle: Handle) -> Result<(), SpecError> {
-        let node = self.spec.node(handle).ok_or(TreeError::NoQdisc(handle))?;
-        let path = self.spec.path(node.parent)?;
-        let own = self.spec.filters().iter().filter(|f| f.parent == handle);
-        let filters = Filters::new(own);
-        self.at(&path, handle, |own| {
-            if let AnyQdisc::Prio(prio) = own {
-                prio.set_filters(filters);
-            }
-        })
-    }
-
-    fn graft(
-        &mut self,
-        path: &[usize],
-        place: Handle,
-        fresh: AnyQdisc,
-        default: bool,
-        cx: &mut Cx,
-    ) -> Result<(), SpecError> {
-        let missing = TreeError::NoClass(place);
-        match path.split_last() {
-            Some((&0, [])) => {
-                let mut moved = PacketList::new();
-                self.root.drain(&mut moved);
-                self.root = fresh;
-                self.root.enqueue(&mut moved, cx);
-                Ok(())
-            }
-            Some((&last, above)) => self.at(above, place.qdisc(), |qdisc| {
-                let Some(children) = qdisc.children_mut() else {
-                    return Err(missing.into());
-                };
-                if last >= children.len() {
-                    return Err(missing.into());
-                }
-                children.graft(last, fresh, default, cx);
-                Ok(())
-            })?,
-            None => Err(missing.into()),
-        }
-    }
-
-    /// Does something with the qdisc at the end of a path, through all that stand above it.
-    fn at<T>(
-        &mut self,
-        path: &[usize],
-        handle: Handle,
-        f: impl FnOnce(&mut AnyQdisc) -> T,
-    ) -> Result<T, SpecError> {
-        fn descend<T>(
-            qdisc: &mut AnyQdisc,
-            path: &[usize],
-            f: impl FnOnce(&mut AnyQdisc) -> T,
-        ) -> Option<T> {
-            let Some((&index, rest)) = path.split_first() else {
-                return Some(f(qdisc));
-            };
-            let children = qdisc.children_mut()?;
-            children.get(index)?;
-            children.with(index, |child| descend(child.qdisc_mut(), rest, f))
-        }
-        let found = descend(&mut self.root, path.get(1..).unwrap_or_default(), f);
-        found.ok_or_else(|| TreeError::NoQdisc(handle).into())
+        self.tree.each_class(&[*self.root.stats()], &mut f);
     }
 }
 
-impl Qdisc for Tree {
-    fn enqueue(&mut self, packets: &mut PacketList, cx: &mut Cx) -> Verdict {
-        self.root.enqueue(packets, cx)
+impl Deref for Tree {
+    type Target = AnyQdisc;
+    fn deref(&self) -> &AnyQdisc {
+        &self.root
     }
+}
 
-    #[inline(never)]
-    fn try_pass(&mut self, packets: &PacketList, sum: WireSum, cx: &mut Cx) -> bool {
-        self.root.try_pass(packets, sum, cx)
-    }
-
-    fn dequeue(&mut self, budget: usize, out: &mut PacketList, cx: &mut Cx) -> Next {
-        self.root.dequeue(budget, out, cx)
-    }
-
-    fn peek(&self, now: Time) -> Peek {
-        self.root.peek(now)
-    }
-
-    fn drain(&mut self, out: &mut PacketList) {
-        self.root.drain(out);
-    }
-
-    fn stats(&self) -> &QdiscStats {
-        self.root.stats()
+impl DerefMut for Tree {
+    fn deref_mut(&mut self) -> &mut AnyQdisc {
+        &mut self.root
     }
 }

@@ -132,7 +132,7 @@ impl World {
         let pool = pool(BUFFERS);
         let env = QdiscEnv::new(&pool);
         World {
-            tree: Tree::build(&TreeSpec::new(), &env).unwrap(),
+            tree: Tree::build(TreeSpec::new(), &env).unwrap(),
             cx: Cx::new(&pool),
             pool,
             inside: BTreeMap::new(),
@@ -207,23 +207,27 @@ impl World {
     fn structure(&mut self, step: Step) {
         let World { tree, now, cx, .. } = self;
         let classes: Vec<Handle> = tree.classes().iter().map(|class| class.class).collect();
-        let handles: Vec<Handle> = tree.spec().nodes().iter().map(|node| node.handle).collect();
+        let handles: Vec<Handle> = tree.spec().nodes().map(|node| node.handle).collect();
         // Errors (a class that is taken, a kind that cannot change) leave everything as it is.
         let (spec, before) = (tree.spec().clone(), tree.stats().packets);
         let result = match step {
             Step::Add(at, qdisc) => tree
-                .add(*at.get(&classes), Handle::NONE, qdisc, cx.at(*now))
+                .edit(cx.at(*now))
+                .add(*at.get(&classes), Handle::NONE, qdisc)
                 .map(|_| ()),
             Step::Replace(at, qdisc) => tree
-                .replace(*at.get(&classes), Handle::NONE, qdisc, cx.at(*now))
+                .edit(cx.at(*now))
+                .replace(*at.get(&classes), Handle::NONE, qdisc)
                 .map(|_| ()),
             Step::Change(at, qdisc) if !handles.is_empty() => {
-                tree.change(*at.get(&handles), &qdisc, cx.at(*now))
+                tree.edit(cx.at(*now)).change(*at.get(&handles), &qdisc)
             }
-            Step::Delete(at) if !handles.is_empty() => tree.delete(*at.get(&handles), cx.at(*now)),
+            Step::Delete(at) if !handles.is_empty() => {
+                tree.edit(cx.at(*now)).delete(*at.get(&handles))
+            }
             Step::Filter(at, mark) => {
                 let class = *at.get(&classes);
-                tree.add_filter(FilterSpec {
+                tree.edit(cx).add_filter(FilterSpec {
                     parent: class.qdisc(),
                     prio: mark as u16,
                     matches: Match {
@@ -287,7 +291,7 @@ impl World {
             }
         }
         // What is configured can be built again.
-        let again = Tree::build(self.tree.spec(), &QdiscEnv::new(&self.pool.clone()));
+        let again = Tree::build(self.tree.spec().clone(), &QdiscEnv::new(&self.pool));
         assert_eq!(again.unwrap().spec(), self.tree.spec());
     }
 

@@ -47,7 +47,7 @@ impl Bench {
         let pool = pool(256);
         let env = QdiscEnv::new(&pool);
         Bench {
-            tree: Tree::build(&spec, &env).unwrap(),
+            tree: Tree::build(spec, &env).unwrap(),
             cx: Cx::new(&pool),
             pool,
         }
@@ -132,7 +132,7 @@ fn prio_sorts_by_class_in_priority_filter_and_map() {
         },
         class: handle("1:1"),
     };
-    bench.tree.add_filter(filter).unwrap();
+    bench.tree.edit(&mut bench.cx).add_filter(filter).unwrap();
     // The map: bulk is band 2, best effort 1, control 0.
     bench.offer([1], 100, 2);
     bench.offer([2], 100, 0);
@@ -198,12 +198,8 @@ fn a_child_that_cannot_be_looked_into_loses_nothing() {
     // Replacing it takes along what was looked at, in front.
     bench
         .tree
-        .replace(
-            handle("2:1"),
-            handle("4:"),
-            QdiscSpec::Pfifo { limit: 9 },
-            &mut bench.cx,
-        )
+        .edit(&mut bench.cx)
+        .replace(handle("2:1"), handle("4:"), QdiscSpec::Pfifo { limit: 9 })
         .unwrap();
     assert_eq!(bench.class("root").qlen, 4);
     let mut order = Vec::new();
@@ -275,7 +271,8 @@ fn bands_are_added_and_removed_with_packets_in_them() {
         priomap: [1; 16],
     };
     let Bench { tree, cx, .. } = &mut bench;
-    tree.change(handle("1:"), &QdiscSpec::Prio(two), cx)
+    tree.edit(cx)
+        .change(handle("1:"), &QdiscSpec::Prio(two))
         .unwrap();
     assert!(
         tree.spec().node(handle("4:")).is_none(),
@@ -285,13 +282,14 @@ fn bands_are_added_and_removed_with_packets_in_them() {
     let four = prio(4);
     bench
         .tree
-        .change(handle("1:"), &four, &mut bench.cx)
+        .edit(&mut bench.cx)
+        .change(handle("1:"), &four)
         .unwrap();
     assert_eq!(bench.all(), [10, 11, 30, 31, 32, 40, 41, 42]);
     // A class that loses its discipline keeps a queue, and its packets.
     bench.offer([1, 2, 3], 100, name(1));
     assert_eq!(bench.offer([4], 100, name(1)), 1, "its limit is 3");
-    bench.tree.delete(handle("5:"), &mut bench.cx).unwrap();
+    bench.tree.edit(&mut bench.cx).delete(handle("5:")).unwrap();
     assert_eq!(
         bench.offer([5], 100, name(1)),
         0,
@@ -302,12 +300,8 @@ fn bands_are_added_and_removed_with_packets_in_them() {
     bench.offer(0..5, 100, 0);
     bench
         .tree
-        .replace(
-            Handle::ROOT,
-            handle("9:"),
-            QdiscSpec::Pfifo { limit: 2 },
-            &mut bench.cx,
-        )
+        .edit(&mut bench.cx)
+        .replace(Handle::ROOT, handle("9:"), QdiscSpec::Pfifo { limit: 2 })
         .unwrap();
     assert_eq!(
         (bench.class("root").qlen, bench.class("root").drops),
@@ -393,17 +387,17 @@ fn a_filter_may_name_a_class_that_comes_later() {
         matches: Match::default(),
         class: handle("1:4"),
     };
-    bench.tree.add_filter(filter).unwrap();
+    bench.tree.edit(&mut bench.cx).add_filter(filter).unwrap();
     bench.offer([1], 100, 0);
     assert_eq!(bench.class("1:2").qlen, 1);
     let Bench { tree, cx, .. } = &mut bench;
-    tree.change(handle("1:"), &map(4), cx).unwrap();
+    tree.edit(cx).change(handle("1:"), &map(4)).unwrap();
     bench.offer([2], 100, 0);
     assert_eq!(bench.class("1:4").qlen, 1);
     // And it stays when the class goes.
     let Bench { tree, cx, .. } = &mut bench;
-    tree.change(handle("1:"), &map(3), cx).unwrap();
-    assert_eq!(bench.tree.spec().filters().len(), 1);
+    tree.edit(cx).change(handle("1:"), &map(3)).unwrap();
+    assert_eq!(bench.tree.spec().filters().count(), 1);
     bench.offer([3], 100, 0);
     assert_eq!((bench.class("1:2").qlen, bench.all()), (3, vec![1, 2, 3]));
 }
@@ -417,7 +411,8 @@ fn a_new_root_counts_from_the_start() {
     let before = bench.class("root");
     assert_eq!((before.packets, before.bytes, before.drops), (1, 100, 1));
     let Bench { tree, cx, .. } = &mut bench;
-    tree.replace(Handle::ROOT, handle("2:"), prio(2), cx)
+    tree.edit(cx)
+        .replace(Handle::ROOT, handle("2:"), prio(2))
         .unwrap();
     let expected = QdiscStats {
         qlen: 1,

@@ -197,7 +197,8 @@ fn g8_a_shorter_queue_keeps_the_oldest() {
     assert_eq!(kernel.device_dropped(), 0);
     let shorter = QdiscSpec::PfifoFast { limit: 10 };
     let (tree, cx) = ours.sim.as_mut().expect("it runs").tree();
-    tree.replace(handle("1:1"), handle("3:"), shorter, cx)
+    tree.edit(cx)
+        .replace(handle("1:1"), handle("3:"), shorter)
         .expect("a replacement");
     // The first one has left at once.
     let stats = ours.stats(Handle::ROOT);

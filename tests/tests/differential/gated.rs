@@ -280,7 +280,8 @@ fn g11_shorter_queues() {
     let sim = ours.sim.as_mut().expect("it runs");
     let (tree, cx) = sim.tree();
     let shorter = QdiscSpec::PfifoFast { limit: 3 };
-    tree.replace(handle("1:1"), handle("3:"), shorter, cx)
+    tree.edit(cx)
+        .replace(handle("1:1"), handle("3:"), shorter)
         .expect("a replacement");
     let stats = ours.stats(Handle::ROOT);
     assert_eq!((stats.qlen, stats.drops), (3, 3));

@@ -57,7 +57,7 @@ impl Ours {
                 .expect("a qdisc");
         }
         let env = QdiscEnv::new(&pool);
-        let tree = Tree::build(&spec, &env).expect("a tree");
+        let tree = Tree::build(spec, &env).expect("a tree");
         Ours {
             sim: Some(Simulator::new(tree, SimLink::default())),
             pool,
@@ -89,7 +89,8 @@ impl Ours {
     fn change(&mut self, name: &str, qdisc: &QdiscSpec, now: Time) {
         let sim = self.sim.as_mut().expect("it runs");
         let (tree, cx) = sim.tree();
-        tree.change(handle(name), qdisc, cx.at(now))
+        tree.edit(cx.at(now))
+            .change(handle(name), qdisc)
             .expect("a change");
     }
 

@@ -7,7 +7,7 @@ use crossbeam_utils::CachePadded;
 use softnet::mem::{PacketList, Pool};
 use softnet::time::Time;
 use softnet::tx::{DeviceConfig, Features, ServedBy, Standalone, TxPolicy, XmitResult};
-use softnet_tc::{AnyQdisc, MqSpec, QdiscEnv, QdiscSpec};
+use softnet_tc::{AnyQdisc, Handle, QdiscEnv, QdiscSpec, SpecError, TreeSpec};
 
 use super::crossbeam::Crossbeam;
 use super::load::{self, Outcome, Plan};
@@ -109,11 +109,9 @@ impl Setup<'_> {
         sinks: Vec<Sink>,
         pool: &Pool,
     ) -> Result<Softnet, BenchError> {
+        let failed = |e: &dyn std::fmt::Display| BenchError::Measure(e.to_string());
         let qdisc = match self.mq {
-            Some(_) => QdiscSpec::Mq(MqSpec {
-                others: Box::new(self.qdisc.clone()),
-                ..MqSpec::default()
-            }),
+            Some(_) => each_queue(&self.qdisc, sinks.len()).map_err(|e| failed(&e))?,
             None => self.qdisc.clone(),
         };
         let policy = TxPolicy {
@@ -125,12 +123,21 @@ impl Setup<'_> {
             features: Features::default(),
             policy,
         };
-        let failed = |e: &dyn std::fmt::Display| BenchError::Measure(e.to_string());
         let qdiscs = qdisc.instances(sinks.len(), pool).map_err(|e| failed(&e))?;
         Standalone::start(config, sinks, qdiscs, pool, self.ticks.clock())
             .map(Softnet)
             .map_err(|e| failed(&e))
     }
+}
+
+/// A qdisc at each queue.
+fn each_queue(qdisc: &QdiscSpec, queues: usize) -> Result<QdiscSpec, SpecError> {
+    let mut tree = TreeSpec::new();
+    let mq = tree.add(Handle::ROOT, Handle::NONE, QdiscSpec::Mq)?;
+    for (minor, _) in (1..).zip(0..queues) {
+        tree.add(mq.class(minor), Handle::NONE, qdisc.clone())?;
+    }
+    Ok(QdiscSpec::Tree(tree))
 }
 
 /// The queue of a list: each sender has one. Its number is the packets' port.

@@ -8,7 +8,6 @@ mod check;
 mod egress;
 mod error;
 mod file;
-mod mq;
 mod options;
 mod policy;
 mod qdisc;

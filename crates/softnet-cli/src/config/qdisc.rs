@@ -1,7 +1,7 @@
 //! `qdisc = { kind = "tbf", rate = "100mbit", … }`: tc's option names and units, to a
 //! [`QdiscSpec`].
 
-use softnet_tc::{LinkCost, LinkLayer, MAX_BANDS, MqSpec, PrioSpec, QdiscSpec, SpecError, TbfSpec};
+use softnet_tc::{LinkCost, LinkLayer, MAX_BANDS, PrioSpec, QdiscSpec, SpecError, TbfSpec};
 use toml::Value;
 
 use super::error::Problem;
@@ -49,7 +49,7 @@ pub(super) fn spec(options: &Options<'_>, mtu: u32) -> Result<QdiscSpec, Problem
         }
         "mq" => {
             options.only(name, &[])?;
-            QdiscSpec::Mq(MqSpec::default())
+            QdiscSpec::Mq
         }
         "prio" => prio(options)?,
         "tbf" => tbf(options)?,
@@ -68,7 +68,6 @@ pub(super) fn spec(options: &Options<'_>, mtu: u32) -> Result<QdiscSpec, Problem
             SpecError::Priomap { .. } => "priomap",
             SpecError::Change(_)
             | SpecError::Tree(_)
-            | SpecError::Child(_)
             | SpecError::OneQueue(_)
             | SpecError::NoQueue { .. }
             | SpecError::Queues(_) => "kind",

@@ -11,7 +11,7 @@ use toml::Spanned;
 use super::error::Problem;
 use super::file::{OptionTable, Qdiscs};
 use super::options::Options;
-use super::{mq, qdisc};
+use super::qdisc;
 
 /// Keys of a filter.
 const FILTER_KEYS: &[&str] = &[
@@ -49,18 +49,6 @@ pub(super) fn spec(
             .map(|table| options(table.get_ref(), table.span()))
             .collect(),
     };
-    if let Some((root, others)) = tables.split_first()
-        && root
-            .find("kind")
-            .is_some_and(|(_, kind)| kind.get_ref().as_str() == Some("mq"))
-    {
-        return mq::spec(prefix, root, others, filters, mtu);
-    }
-    if let ([only], []) = (&tables[..], filters)
-        && qdisc::spec(only, mtu)? == QdiscSpec::Noqueue
-    {
-        return noqueue(only);
-    }
     let mut tree = TreeSpec::new();
     for options in &tables {
         add_qdisc(&mut tree, options, mtu)?;
@@ -75,18 +63,6 @@ pub(super) fn spec(
         add_filter(&mut tree, &options)?;
     }
     Ok(QdiscSpec::Tree(tree))
-}
-
-/// What stands alone at the root.
-fn noqueue(options: &Options<'_>) -> Result<QdiscSpec, Problem> {
-    handle(options, "handle")?;
-    match handle(options, "parent")? {
-        None | Some(Handle::ROOT) => Ok(QdiscSpec::Noqueue),
-        Some(_) => {
-            let error = TreeError::RootOnly("noqueue");
-            Err(options.problem("kind", options.span_of("kind"), error.to_string()))
-        }
-    }
 }
 
 fn add_qdisc(tree: &mut TreeSpec, options: &Options<'_>, mtu: u32) -> Result<(), Problem> {
@@ -290,11 +266,11 @@ classid = "10:2"
         };
         let nodes: Vec<String> = tree
             .nodes()
-            .iter()
             .map(|node| format!("{} {} {}", node.parent, node.handle, node.qdisc.kind()))
             .collect();
         assert_eq!(nodes, ["root 1: tbf", "1:1 10: prio", "10:3 8001: pfifo"]);
-        let [first, second] = tree.filters() else {
+        let filters: Vec<_> = tree.filters().collect();
+        let [first, second] = filters[..] else {
             panic!("two filters")
         };
         assert_eq!(
@@ -439,5 +415,57 @@ classid = "10:2"
             .expect_err("no qdisc")
             .to_string();
         assert!(line.contains("qdisc") && line.contains("missing"), "{line}");
+    }
+
+    const MQ: &str = r#"
+        [[qdisc]]
+        kind = "mq"
+        handle = "1:"
+        [[qdisc]]
+        parent = "1:2"
+        handle = "20:"
+        kind = "tbf"
+        rate = "1mbit"
+        burst = "10k"
+        limit = "10k"
+        [[qdisc]]
+        parent = "20:1"
+        kind = "pfifo"
+        limit = 7
+    "#;
+
+    #[test]
+    fn a_queue_is_a_class_of_mq() {
+        let spec = parse_tree("x.toml", MQ).expect("valid");
+        let QdiscSpec::Tree(tree) = &spec else {
+            panic!("{spec:?}");
+        };
+        assert_eq!((spec.kind(), tree.nodes().len()), ("mq", 3));
+        let queue = tree.child_of("1:2".parse().expect("a handle"));
+        assert_eq!(queue.map(|node| node.qdisc.kind()), Some("tbf"));
+        assert_eq!(spec.check_for(2), Ok(()));
+        let far = spec.check_for(1).map_err(|error| error.to_string());
+        assert_eq!(
+            far,
+            Err("mq needs a device with several transmit queues".into())
+        );
+        for (from, to, part) in [
+            ("1:2", "1:0", "no class"),
+            ("20:1", "30:1", "no qdisc"),
+            (
+                "kind = \"pfifo\"\n        limit = 7",
+                "kind = \"mq\"",
+                "root",
+            ),
+        ] {
+            let text = MQ.replace(from, to);
+            let error = parse_tree("x.toml", &text).expect_err(to).to_string();
+            assert!(error.contains(part), "{to}: {error}");
+        }
+        let text = MQ.replace("1:2", "1:9");
+        let far = parse_tree("x.toml", &text).expect("valid").check_for(4);
+        let far = far.map_err(|error| error.to_string());
+        let text = "mq has no class :9: the device has 4 transmit queues";
+        assert_eq!(far, Err(text.into()));
     }
 }

@@ -14,7 +14,7 @@ use softnet::mem::{Packet, Pool, PoolConfig};
 use softnet::time::Time;
 use softnet::wire::Network;
 use softnet_tc::sim::{Arrivals, Flow, Report, SimLink, Simulator};
-use softnet_tc::{Handle, QdiscEnv, QdiscSpec, Tree, TreeSpec};
+use softnet_tc::{QdiscEnv, QdiscSpec, Tree};
 
 use crate::config::{self, units};
 use crate::failure::{Exit, Failure};
@@ -133,8 +133,7 @@ fn simulate(options: &Options, spec: QdiscSpec) -> Result<(Report, Outside), Fai
     })
     .map_err(|error| failed("cannot have so many buffers", &error))?;
     let env = QdiscEnv::new(&pool);
-    let tree = as_tree(spec)
-        .and_then(|spec| Tree::build(&spec, &env))
+    let tree = Tree::build(spec, &env)
         .map_err(|error| Failure::because(Exit::Config, "cannot build the tree", &error))?;
     let mut capture = match &options.pcap {
         Some(path) => Some(CaptureReader::open(path)?),
@@ -199,17 +198,6 @@ fn simulate(options: &Options, spec: QdiscSpec) -> Result<(Report, Outside), Fai
         out.finish()?;
     }
     Ok((report, outside))
-}
-
-fn as_tree(spec: QdiscSpec) -> Result<TreeSpec, softnet_tc::SpecError> {
-    match spec {
-        QdiscSpec::Tree(tree) => Ok(tree),
-        one => {
-            let mut tree = TreeSpec::new();
-            tree.add(Handle::ROOT, Handle::NONE, one)?;
-            Ok(tree)
-        }
-    }
 }
 
 type FlowArrivals<'a> = (&'a Flow, Peekable<Arrivals>);

@@ -5,7 +5,6 @@
 //! all or nothing; packets go on flowing meanwhile.
 
 mod bridge;
-mod classes;
 mod error;
 mod policy;
 mod port;
@@ -22,7 +21,6 @@ use std::time::Duration;
 pub use error::EngineError;
 pub use stats::{Conservation, EngineStats, PortStats};
 
-use crate::Device;
 use crate::forward::{Entry, Forwarder, MirredDir, MirredMode, Tables};
 use crate::link::LinkState;
 use crate::rx::{
@@ -278,10 +276,6 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         }
     }
 
-    fn device(&self, port: PortId) -> Result<Arc<Device<R>>, EngineError> {
-        Ok(self.port(&self.state(), port)?.device.clone())
-    }
-
     /// What the workers forward by.
     fn view(&self, state: &State<Q, R>) -> Arc<View<Q, R>> {
         let bridges = state.members();
@@ -410,7 +404,7 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         // two.
         state.sync();
         state.sync();
-        let classes: Vec<_> = ports.iter().map(|p| classes::classes(&p.device)).collect();
+        let classes: Vec<_> = ports.iter().map(|p| p.classes()).collect();
         drop(state);
         let mut stats = self.stats();
         for (port, classes) in stats.ports.iter_mut().zip(classes) {

@@ -3,60 +3,59 @@
 use std::sync::Arc;
 
 use super::state::State;
-use super::{Engine, EngineError, MirredSpec, PortId, classes};
+use super::{Engine, EngineError, MirredSpec, PortId};
+use crate::Device;
 use crate::forward::{Actions, Mirred};
 use crate::rx::{Command, FlowTable, RxQueue, SteeringSpec};
-use softnet::qdisc::Cx;
+use softnet::time::Time;
 use softnet::tx::{Egress, Features, QueueMap, TxRing};
-use softnet_tc::{AnyQdisc, ClassStats, QdiscSpec, SetQdisc};
+use softnet_tc::{AnyQdisc, ClassStats, Live, QdiscSpec, SpecError};
 
 impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
-    /// Replaces a port's qdisc. What is queued moves to the new one, in order; what does not fit
-    /// is dropped and counted.
+    /// Replaces a port's qdisc, or its whole tree. What is queued moves to the new one, in order; what
+    /// does not fit is dropped and counted.
     ///
     /// # Errors
     /// If there is no such port or the parameters are wrong; nothing is changed then.
     pub fn set_qdisc(&self, port: PortId, qdisc: &QdiscSpec) -> Result<(), EngineError> {
-        let mut state = self.state();
-        let port = self.port_mut(&mut state, port)?;
-        port.device.set_qdisc(qdisc, self.clock.now())?;
-        port.qdisc.clone_from(qdisc);
-        Ok(())
+        self.edit_tree(port, |tree| tree.set(qdisc.clone()))
     }
 
-    /// Gives a port's qdisc other parameters of its kind; see [`SetQdisc::change_qdisc`].
+    /// Gives the qdisc at a port's root other parameters of its kind.
     ///
     /// # Errors If there is no such port, or the parameters are wrong or of another kind; nothing
     /// is changed then.
     pub fn change_qdisc(&self, port: PortId, qdisc: &QdiscSpec) -> Result<(), EngineError> {
-        let mut state = self.state();
-        let port = self.port_mut(&mut state, port)?;
-        port.device.change_qdisc(qdisc, self.clock.now())?;
-        port.qdisc.clone_from(qdisc);
-        Ok(())
+        self.edit_tree(port, |tree| {
+            let root = tree.spec().root().map(|root| root.handle);
+            tree.change(root.ok_or_else(|| SpecError::Change(qdisc.kind()))?, qdisc)
+        })
     }
 
-    /// Does something with the qdisc of one of a port's transmit queues; see
-    /// [`Device::with_qdisc`](softnet::tx::Device::with_qdisc). `None` if there is no such port or
-    /// queue.
-    pub fn with_qdisc<T>(
+    /// Changes a port's tree while packets flow.
+    ///
+    /// # Errors
+    /// If there is no such port, or what `f` fails with.
+    pub fn edit_tree<T>(
         &self,
         port: PortId,
-        queue: usize,
-        f: impl FnOnce(&mut AnyQdisc, &mut Cx) -> T,
-    ) -> Option<T> {
-        let device = self.device(port).ok()?;
-        device.with_qdisc(queue, self.clock.now(), f)
+        f: impl FnOnce(&mut Live<'_, (&Device<R>, Time)>) -> Result<T, SpecError>,
+    ) -> Result<T, EngineError> {
+        let mut state = self.state();
+        let port = self.port_mut(&mut state, port)?;
+        let queues = (&*port.device, self.clock.now());
+        Ok(f(&mut port.tree.on(queues))?)
     }
 
-    /// A port's qdiscs and classes, each before those below it; none if there is no such port.
-    /// Waits for running threads, whose packets wait meanwhile: not to be called all the time.
+    /// A port's qdiscs and classes, each before those below it; none if there is no such port. Reads
+    /// what the queues have published, and takes none from its owner.
     ///
     /// With a qdisc at each transmit queue, the first is `mq` (or `mqprio`) with the sums of all
     /// queues, and queue 0 is its class `:1`, as in tc.
     pub fn classes(&self, port: PortId) -> Vec<ClassStats> {
-        self.device(port)
-            .map_or_else(|_| Vec::new(), |d| classes::classes(&d))
+        let mut state = self.state();
+        let port = self.port_mut(&mut state, port);
+        port.map_or_else(|_| Vec::new(), |port| port.classes())
     }
 
     /// Shares a port's transmit queues out among traffic classes, workers and receive queues.

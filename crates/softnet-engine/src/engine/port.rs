@@ -22,6 +22,7 @@ use crate::link::LinkCell;
 use crate::rx::{Command, Napi, RxQueue};
 use softnet::mem::Pool;
 use softnet::tx::{DeviceConfig, DeviceStats, TxRing};
+use softnet_tc::{DeviceTree, QdiscEnv};
 
 /// Receive queues to be opened.
 struct Opening<'a, Q, R> {
@@ -53,8 +54,9 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
             features: setup.features,
             policy: setup.policy.clone(),
         };
-        let qdiscs = setup.qdisc.instances(setup.tx.len(), &self.pool);
-        let qdiscs = qdiscs.inspect_err(|_| state.free_events(&events))?;
+        let env = QdiscEnv::new(&self.pool);
+        let tree = DeviceTree::new(setup.qdisc, setup.tx.len(), &env);
+        let (tree, qdiscs) = tree.inspect_err(|_| state.free_events(&events))?;
         let device = self.make_device(state, config, setup.tx, qdiscs, &events, number);
         let (serial, opened) = (state.next_serial(), state.next_serial());
         let index = usize::from(number);
@@ -74,7 +76,7 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
             link: Arc::new(LinkCell::new()),
             actions: Vec::new(),
             features: setup.features,
-            qdisc: setup.qdisc,
+            tree,
             policy: setup.policy,
             map: None,
             losses: Losses::default(),
@@ -217,7 +219,8 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
             features: port.features,
             policy: port.policy.clone(),
         };
-        let qdiscs = port.qdisc.instances(tx.len(), &self.pool)?;
+        let env = QdiscEnv::new(&self.pool);
+        let (tree, qdiscs) = DeviceTree::new(port.tree.spec().clone(), tx.len(), &env)?;
         let map = port.map.clone().filter(|_| qdiscs.map.is_none());
         if let Some(map) = &map {
             map.check(tx.len())?;
@@ -241,6 +244,7 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
             return Err(EngineError::NoSuchPort);
         };
         port.device = device;
+        port.tree = tree;
         let served = std::mem::replace(&mut port.events, events);
         self.apply_actions(state, number);
         state.close(old);

@@ -274,7 +274,7 @@ fn a_port_of_another_engine_is_refused() {
         );
     }
     assert!(engine.classes(foreign).is_empty());
-    assert!(engine.with_qdisc(foreign, 0, |_, _| ()).is_none());
+    assert!(engine.edit_tree(foreign, |_| Ok(())).is_err());
     engine.add_bridge("br0", &[own]).unwrap();
 }
 

@@ -11,8 +11,8 @@ use crate::forward::{Bridge, Members};
 use crate::link::LinkCell;
 use crate::rx::{COMMANDS, Command, Event, Napi, SteeringSpec, WorkerShared};
 use softnet::mem::Pool;
-use softnet::tx::{DeviceStats, Features, QueueMap, TxPolicy};
-use softnet_tc::QdiscSpec;
+use softnet::tx::{DeviceStats, Features, QueueMap, TxPolicy, TxRing};
+use softnet_tc::{ClassStats, DeviceTree};
 
 /// Events of a worker: one for commands, the others for transmit queues.
 pub(super) const EVENTS: usize = 1024;
@@ -62,13 +62,22 @@ pub(super) struct Port<Q, R> {
     pub(super) actions: Vec<MirredSpec>,
     /// What another device of the port is made from.
     pub(super) features: Features,
-    pub(super) qdisc: QdiscSpec,
+    pub(super) tree: DeviceTree,
     pub(super) policy: TxPolicy,
     pub(super) map: Option<QueueMap>,
     /// What its driver dropped.
     pub(super) losses: Losses,
     /// Counted by the devices that it had before.
     pub(super) before: DeviceStats,
+}
+
+impl<Q, R: TxRing> Port<Q, R> {
+    /// See [`Engine::classes`](super::Engine::classes).
+    pub(super) fn classes(&self) -> Vec<ClassStats> {
+        let queues = self.device.queues().iter();
+        let queues: Vec<_> = queues.map(|queue| queue.stats().qdisc).collect();
+        self.tree.classes(&queues)
+    }
 }
 
 /// A bridge.

@@ -274,7 +274,7 @@ fn disciplines_and_classes_are_told_apart() {
     net.engine.set_qdisc(wide, &one).unwrap();
     assert_eq!(
         lines(&net.engine.classes(wide)),
-        ["root pfifo none sent 0 dropped 0 overlimits 0 backlog 0"]
+        ["root pfifo 8001: sent 0 dropped 0 overlimits 0 backlog 0"]
     );
     net.stop();
 }

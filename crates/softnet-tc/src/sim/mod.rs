@@ -49,7 +49,7 @@ impl Simulator {
     /// Nothing has arrived yet.
     pub fn new(tree: Tree, link: SimLink) -> Simulator {
         Simulator {
-            cx: Cx::new(tree.pool()),
+            cx: Cx::new(&tree.env().pool),
             tree,
             classes: ClassTraces::default(),
             link,

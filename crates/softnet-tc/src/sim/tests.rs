@@ -22,7 +22,7 @@ fn tree(nodes: &[(&str, &str, QdiscSpec)], pool: &Pool) -> Tree {
         )
         .unwrap();
     }
-    Tree::build(&spec, &QdiscEnv::new(pool)).unwrap()
+    Tree::build(spec, &QdiscEnv::new(pool)).unwrap()
 }
 
 fn flow() -> Flow {

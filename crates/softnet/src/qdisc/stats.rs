@@ -87,3 +87,19 @@ impl QdiscStats {
         self.memory -= packet.memory();
     }
 }
+
+impl std::iter::Sum for QdiscStats {
+    fn sum<I: Iterator<Item = QdiscStats>>(all: I) -> QdiscStats {
+        all.fold(QdiscStats::default(), |sum, one| QdiscStats {
+            bytes: sum.bytes + one.bytes,
+            packets: sum.packets + one.packets,
+            drops: sum.drops + one.drops,
+            overlimits: sum.overlimits + one.overlimits,
+            requeues: sum.requeues + one.requeues,
+            qlen: sum.qlen + one.qlen,
+            backlog: sum.backlog + one.backlog,
+            queued: sum.queued + one.queued,
+            memory: sum.memory + one.memory,
+        })
+    }
+}

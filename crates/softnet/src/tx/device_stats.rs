@@ -71,19 +71,7 @@ impl DeviceStats {
 }
 
 fn sum<'a>(queues: impl IntoIterator<Item = &'a QueueStats>) -> QdiscStats {
-    let mut sum = QdiscStats::default();
-    for QueueStats { qdisc, .. } in queues {
-        sum.bytes += qdisc.bytes;
-        sum.packets += qdisc.packets;
-        sum.drops += qdisc.drops;
-        sum.overlimits += qdisc.overlimits;
-        sum.requeues += qdisc.requeues;
-        sum.qlen += qdisc.qlen;
-        sum.backlog += qdisc.backlog;
-        sum.queued += qdisc.queued;
-        sum.memory += qdisc.memory;
-    }
-    sum
+    queues.into_iter().map(|queue| queue.qdisc).sum()
 }
 
 /// Positions in [`Device::received`].

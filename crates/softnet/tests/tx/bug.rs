@@ -18,7 +18,7 @@ use super::*;
 use softnet::stats::DropReason;
 use softnet::wire::{Gso, GsoKind};
 use softnet_engine::forward::{Actions, Mirred, MirredDir, MirredMode};
-use softnet_tc::{Handle, LinkCost, LinkLayer, PrioSpec, TreeSpec};
+use softnet_tc::{DeviceTree, Handle, LinkCost, LinkLayer, PrioSpec, QdiscEnv, TreeSpec};
 
 /// BUG-TX-2: while the driver is full nobody is asked to run the queue, however many send and
 /// however they meet; one wake-up is one run.
@@ -245,7 +245,10 @@ fn bug_tx_22_what_a_child_dropped_is_dropped_once() {
         .unwrap();
     tree.add(handle("2:1"), handle("3:"), QdiscSpec::Pfifo { limit: 3 })
         .unwrap();
-    let bench = scripted(QdiscSpec::Tree(tree), 1);
+    let bench = scripted(QdiscSpec::default(), 1);
+    let env = QdiscEnv::new(&bench.pool);
+    let (tree, roots) = DeviceTree::new(tree, 1, &env).unwrap();
+    bench.device.set_qdiscs(roots, Time::ZERO);
     let shared = bench.packet(0, 100).share(&bench.pool).unwrap();
     let mut list: PacketList = (0..20).map(|m| bench.packet(0, m)).collect();
     list.push_back(shared);
@@ -259,12 +262,12 @@ fn bug_tx_22_what_a_child_dropped_is_dropped_once() {
     assert_eq!(bench.marks(0), [0, 1]);
     assert_eq!((stats.queued, stats.dropped()), (3, 26));
     assert_eq!(stats.drops, [(DropReason::QdiscLimit, 26)]);
-    bench.device.with_qdisc(0, Time::ZERO, |qdisc, _| {
-        let tree = qdisc.tree_mut().unwrap();
-        for class in tree.classes().iter().filter(|c| c.stats.drops > 0) {
-            assert_eq!((class.stats.drops, class.stats.qlen), (26, 3), "{class:?}");
-        }
-    });
+    let classes = tree.classes(&[stats.qdisc()]);
+    let dropped: Vec<_> = classes.iter().filter(|c| c.stats.drops > 0).collect();
+    assert_eq!(dropped.len(), 3, "root, 1:2 and 2:1");
+    for class in dropped {
+        assert_eq!((class.stats.drops, class.stats.qlen), (26, 3), "{class:?}");
+    }
     bench.check(31);
 }
 

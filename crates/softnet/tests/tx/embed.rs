@@ -51,7 +51,11 @@ fn the_enqueue_time_is_that_of_the_push() {
     let device = bench.device.clone();
     let spec = QdiscSpec::Custom(timed);
     device.set_qdisc(&spec, Time(10)).expect("a qdisc");
-    assert_eq!(*times.lock().unwrap(), [(2, 10)], "1 is requeued, and has left the qdisc");
+    assert_eq!(
+        *times.lock().unwrap(),
+        [(2, 10)],
+        "1 is requeued, and has left the qdisc"
+    );
     bench.resume(Time(20));
     let adopted = bench.packet(0, 4);
     let mut adopted = Some(adopted);

@@ -2,7 +2,7 @@
 
 use super::*;
 use softnet::stats::DropReason;
-use softnet_tc::{MqSpec, MqprioSpec};
+use softnet_tc::{Handle, TreeError, TreeSpec};
 
 /// Sends `count` packets of one priority, each of a flow of its own.
 fn send(bench: &Bench, priority: u32, count: u32) {
@@ -11,18 +11,25 @@ fn send(bench: &Bench, priority: u32, count: u32) {
     bench.device.transmit(list, Time::ZERO);
 }
 
-fn mqprio() -> MqprioSpec {
+/// A qdisc for each of the first queues.
+fn below(root: QdiscSpec, children: &[QdiscSpec]) -> Result<QdiscSpec, SpecError> {
+    let mut tree = TreeSpec::new();
+    let root = tree.add(Handle::ROOT, Handle::NONE, root)?;
+    for (minor, child) in (1..).zip(children) {
+        tree.add(root.class(minor), Handle::NONE, child.clone())?;
+    }
+    Ok(QdiscSpec::Tree(tree))
+}
+
+fn mqprio() -> QueueMap {
     let class = |count, offset| TcQueues { count, offset };
     let mut prio_tc_map = [0; 16];
     prio_tc_map[6] = 1;
     prio_tc_map[7] = 2;
-    MqprioSpec {
-        mq: MqSpec::default(),
-        map: QueueMap {
-            prio_tc_map,
-            classes: vec![class(1, 0), class(2, 1), class(1, 3)],
-            ..QueueMap::default()
-        },
+    QueueMap {
+        prio_tc_map,
+        classes: vec![class(1, 0), class(2, 1), class(1, 3)],
+        ..QueueMap::default()
     }
 }
 
@@ -30,11 +37,10 @@ fn mqprio() -> MqprioSpec {
 /// sums of theirs.
 #[test]
 fn inv_mq_1_totals_are_the_sums_of_the_children() {
-    let mq = MqSpec {
-        children: vec![QdiscSpec::Pfifo { limit: 2 }, shaped(1000, 500, 700)],
-        others: Box::new(QdiscSpec::PfifoFast { limit: 5 }),
-    };
-    let bench = scripted(QdiscSpec::Mq(mq), 4);
+    let fast = QdiscSpec::PfifoFast { limit: 5 };
+    let pfifo = QdiscSpec::Pfifo { limit: 2 };
+    let children = [pfifo, shaped(1000, 500, 700), fast.clone(), fast];
+    let bench = scripted(below(QdiscSpec::Mq, &children).unwrap(), 4);
     for ring in [0, 2] {
         bench.scripts[ring].set_capacity(0);
     }
@@ -82,7 +88,7 @@ fn inv_mq_2_a_priority_takes_the_queues_of_its_class() {
     bench.device.transmit(recorded.into(), Time::ZERO);
     assert_eq!(bench.sent()[3], 21);
     let stats = bench.device.stats();
-    assert_eq!(stats.class(mqprio().map.classes[1]).packets, 20);
+    assert_eq!(stats.class(mqprio().classes[1]).packets, 20);
     assert_eq!(stats.qdisc().packets, 61);
 }
 
@@ -96,10 +102,7 @@ fn inv_mq_3_the_map_goes_with_mqprio() {
         .unwrap();
     send(&bench, 0, 20);
     assert_eq!(bench.sent(), [20, 0, 0, 0]);
-    bench
-        .device
-        .set_qdisc(&QdiscSpec::Mq(MqSpec::default()), Time::ZERO)
-        .unwrap();
+    bench.device.set_qdisc(&QdiscSpec::Mq, Time::ZERO).unwrap();
     send(&bench, 0, 40);
     assert!(bench.sent().iter().all(|&n| n > 0), "{:?}", bench.sent());
 }
@@ -109,22 +112,16 @@ fn inv_mq_3_the_map_goes_with_mqprio() {
 #[test]
 fn bug_tx_26_wrong_children_are_refused() {
     let bench = scripted(QdiscSpec::Mqprio(mqprio()), 4);
-    let below = |child: QdiscSpec| {
-        QdiscSpec::Mq(MqSpec {
-            children: vec![child],
-            ..MqSpec::default()
-        })
-    };
     for (child, kind) in [
         (QdiscSpec::Noqueue, "noqueue"),
-        (QdiscSpec::Mq(MqSpec::default()), "mq"),
+        (QdiscSpec::Mq, "mq"),
         (QdiscSpec::Mqprio(mqprio()), "mqprio"),
     ] {
-        let result = bench.device.set_qdisc(&below(child), Time::ZERO);
-        assert_eq!(result, Err(SpecError::Child(kind)));
+        let result = below(QdiscSpec::Mq, &[child]);
+        assert_eq!(result, Err(TreeError::RootOnly(kind).into()));
     }
     let mut far = mqprio();
-    far.map.classes[2].offset = 4;
+    far.classes[2].offset = 4;
     let result = bench
         .device
         .set_qdisc(&QdiscSpec::Mqprio(far.clone()), Time::ZERO);
@@ -141,10 +138,8 @@ fn bug_tx_26_wrong_children_are_refused() {
 #[test]
 fn mq_needs_its_queues() {
     let mq = |children: usize| {
-        QdiscSpec::Mq(MqSpec {
-            children: vec![QdiscSpec::Pfifo { limit: 9 }; children],
-            ..MqSpec::default()
-        })
+        let children = vec![QdiscSpec::Pfifo { limit: 9 }; children];
+        below(QdiscSpec::Mq, &children).unwrap()
     };
     let error = |qdisc, queues| configured(config("mq"), qdisc, queues).err();
     assert_eq!(error(mq(0), 1), Some(SpecError::OneQueue("mq")));
@@ -158,7 +153,7 @@ fn mq_needs_its_queues() {
     let bench = scripted(QdiscSpec::default(), 2);
     assert_eq!(bench.device.set_qdisc(&mq(3), Time::ZERO), Err(far));
     let one = scripted(QdiscSpec::default(), 1);
-    let map = QdiscSpec::Mqprio(MqprioSpec::default());
+    let map = QdiscSpec::Mqprio(QueueMap::default());
     let result = one.device.set_qdisc(&map, Time::ZERO);
     assert_eq!(result, Err(SpecError::OneQueue("mqprio")));
 }
