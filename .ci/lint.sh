@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Formatting, and clippy with warnings denied.
+# Formatting, and clippy with warnings denied, as crates are used and with every feature.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 cargo fmt --all -- --check
 cargo clippy --workspace --all-targets --locked -- -D warnings
+cargo clippy --workspace --all-targets --all-features --locked -- -D warnings
 # The fuzzers' targets, a workspace of their own: they must build.
 cargo fmt --manifest-path fuzz/Cargo.toml -- --check
 cargo clippy --manifest-path fuzz/Cargo.toml --locked -- -D warnings

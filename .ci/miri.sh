@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# Undefined behaviour and weak memory, in all unit tests of the core but those of modules without
-# unsafe code, which say so where they are declared: `not(miri)`.
+# Undefined behaviour and weak memory, in the unit tests and the transmit tests of the core and in
+# those of the engine, which runs its threads; modules without unsafe code are left out where they
+# are declared: `not(miri)`. All other crates have unsafe code for system calls alone, or none.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 MIRIFLAGS="-Zmiri-strict-provenance -Zmiri-disable-isolation" \
   CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/miri" \
-  cargo +nightly miri test --locked -p softnet -p softnet-engine --lib --test tx -- -Zunstable-options --report-time
+  cargo +nightly miri test --locked -p softnet -p softnet-engine --lib --test tx -- \
+  -Zunstable-options --report-time

@@ -22,7 +22,8 @@ if [ ${#packages[@]} -gt 0 ]; then
     exit 1
   fi
   apt-get update -qq
-  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${packages[@]}" >/dev/null
+  export DEBIAN_FRONTEND=noninteractive
+  apt-get install -y -qq --no-install-recommends "${packages[@]}" >/dev/null
 fi
 rustup component add rustfmt clippy
 rustup toolchain list | grep -q '^nightly' || rustup toolchain install nightly --profile minimal
