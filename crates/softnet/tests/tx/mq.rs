@@ -2,7 +2,7 @@
 
 use super::*;
 use softnet::stats::DropReason;
-use softnet_tc::{Handle, TreeError, TreeSpec};
+use softnet_tc::{DeviceTree, Handle, QdiscEnv, TreeError, TreeSpec};
 
 /// Sends `count` packets of one priority, each of a flow of its own.
 fn send(bench: &Bench, priority: u32, count: u32) {
@@ -194,4 +194,58 @@ fn a_new_root_counts_from_the_start() {
         (0, 0, 0, 0)
     );
     assert_eq!((stats.tx_packets, stats.queued), (5, after.queued));
+}
+
+/// A queue's qdisc is a node of the device's tree: it comes and goes by its handle while the other
+/// queues keep theirs, and a dump reads its statistics while a thread owns the queue.
+#[test]
+fn a_queue_is_a_class_of_the_tree() {
+    let bench = scripted(QdiscSpec::default(), 2);
+    let mq = Handle::new(1, 0);
+    let mut spec = TreeSpec::new();
+    spec.add(Handle::ROOT, mq, QdiscSpec::Mq).unwrap();
+    let env = QdiscEnv::new(&bench.pool);
+    let (mut tree, roots) = DeviceTree::new(spec, 2, &env).unwrap();
+    bench.device.set_qdiscs(roots, Time::ZERO);
+    bench.set_capacity(0);
+    send(&bench, 0, 40);
+    let queues = || {
+        let queues = bench.device.queues().iter();
+        queues.map(|queue| queue.stats().qdisc).collect::<Vec<_>>()
+    };
+    let before = queues();
+    let mut live = tree.on((&*bench.device, Time::ZERO));
+    let far = live.add(mq.class(3), Handle::NONE, QdiscSpec::Pfifo { limit: 1 });
+    assert!(matches!(far, Err(SpecError::NoQueue { class: 3, .. })));
+    let tbf = live.add(mq.class(2), Handle::NONE, shaped(1000, 500, 300));
+    let tbf = tbf.unwrap();
+    let dump = |tree: &DeviceTree| {
+        // Somebody owns the queue meanwhile.
+        let classes = bench
+            .device
+            .with_qdisc(1, Time::ZERO, |_, _| tree.classes(&queues()));
+        let classes = classes.unwrap().into_iter();
+        classes
+            .map(|c| (c.class, c.kind, c.stats.drops))
+            .collect::<Vec<_>>()
+    };
+    let dropped = bench.device.stats().dropped();
+    assert!(dropped > 0);
+    assert_eq!(
+        dump(&tree),
+        [
+            (Handle::ROOT, "mq", dropped),
+            (mq.class(1), "pfifo_fast", 0),
+            (mq.class(2), "tbf", dropped),
+            (tbf.class(1), "bfifo", dropped),
+        ]
+    );
+    assert_eq!(queues()[0], before[0]);
+    let mut live = tree.on((&*bench.device, Time::ZERO));
+    live.delete(tbf).unwrap();
+    assert_eq!(dump(&tree).len(), 3);
+    let stats = bench.device.stats();
+    assert_eq!(40, stats.tx_packets + stats.dropped() + stats.queued);
+    bench.set_capacity(usize::MAX);
+    bench.check(40);
 }
