@@ -1,4 +1,5 @@
-//! The built-in disciplines behind one type, dispatched by a match instead of an indirect call; a user's own is boxed.
+//! The built-in kinds behind one type: dispatched by a match, not by an indirect call. A user's own
+//! kind is boxed.
 
 use super::children::Children;
 use super::{

@@ -16,7 +16,8 @@ pub struct Prefix {
 }
 
 impl Prefix {
-    /// All addresses that share their first `len` bits with `address`; `None` if an address has fewer bits.
+    /// All addresses that share their first `len` bits with `address`; `None` if an address has
+    /// fewer bits.
     pub fn new(address: IpAddr, len: u8) -> Option<Prefix> {
         (len <= if address.is_ipv4() { 32 } else { 128 }).then_some(Prefix { address, len })
     }
@@ -43,7 +44,8 @@ impl std::fmt::Display for Prefix {
     }
 }
 
-/// What a packet must be like. What is `None` is not looked at; a match with nothing in it matches all packets.
+/// What a packet must be like. What is `None` is not looked at: a match with nothing in it matches
+/// all packets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Match {
     /// IPv4 or IPv6, and no VLAN tag: tc's `protocol`, which is the frame's EtherType.
@@ -177,7 +179,8 @@ impl Filters {
         }
     }
 
-    /// The class of the first filter that matches. A frame whose headers are broken matches none that looks at headers.
+    /// The class of the first filter that matches. A frame whose headers are broken matches none
+    /// that looks at headers.
     pub(super) fn classify(&self, packet: &Packet) -> Option<Handle> {
         if self.list.is_empty() {
             return None;

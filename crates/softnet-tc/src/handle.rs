@@ -1,9 +1,11 @@
-//! `major:minor`, by which tc names disciplines (`1:`) and their classes (`1:2`). Both numbers are hexadecimal, as in tc.
+//! `major:minor`, by which tc names qdiscs (`1:`) and their classes (`1:2`). Both numbers are
+//! hexadecimal, as in tc.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// The name of a discipline (minor 0) or of a class, and the meaning of a priority above 65535 (`TC_H_*`).
+/// The name of a qdisc (minor 0) or of a class, and the meaning of a priority above 65535
+/// (`TC_H_*`).
 #[derive(Clone, Copy, Debug, Default, Eq)]
 pub struct Handle(u32);
 

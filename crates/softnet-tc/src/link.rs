@@ -1,4 +1,5 @@
-//! What a packet costs on the link behind a shaper, which may frame it otherwise than Ethernet does (`psched_l2t_ns`, tc-stab(8)).
+//! What a packet costs on the link behind a shaper, which may not frame it as Ethernet does
+//! (`psched_l2t_ns`, tc-stab(8)).
 
 use softnet::qdisc::WireSize;
 
@@ -39,7 +40,8 @@ impl LinkCost {
         }
     }
 
-    /// Bytes charged for a frame. A large frame is charged for each of its wire packets (the kernel adds `overhead` once).
+    /// Bytes charged for a frame. A large frame is charged for each of its wire packets (the kernel
+    /// adds `overhead` once).
     #[inline]
     pub fn cost(&self, size: WireSize) -> u64 {
         if self.is_plain() {

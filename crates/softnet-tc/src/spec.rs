@@ -72,7 +72,8 @@ const BAND: QdiscSpec = QdiscSpec::Pfifo { limit: 1000 };
 type Make = dyn Fn(&QdiscEnv) -> Box<dyn Qdisc> + Send + Sync;
 
 impl CustomSpec {
-    /// A discipline that is shown as `kind` and made by `make`, once for each place where it is used. It must be empty when it is made.
+    /// A qdisc that is shown as `kind` and made by `make`, once for each class that has it. It must
+    /// be empty when it is made.
     pub fn new(
         kind: &'static str,
         make: impl Fn(&QdiscEnv) -> Box<dyn Qdisc> + Send + Sync + 'static,
@@ -111,7 +112,8 @@ pub struct TbfSpec {
     pub peakrate: Option<u64>,
     /// Size of the peak bucket in bytes; used with `peakrate` only.
     pub mtu: u32,
-    /// What a packet costs beyond its length. Both buckets hold what one packet of their size costs.
+    /// What a packet costs beyond its length. Both buckets hold what one packet of their size
+    /// costs.
     pub link: LinkCost,
 }
 

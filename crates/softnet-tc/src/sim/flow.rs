@@ -139,7 +139,8 @@ impl Flow {
         })
     }
 
-    /// A frame of `len` bytes of this flow, with right checksums; `None` if the pool has no buffer that holds it.
+    /// A frame of `len` bytes of this flow, with right checksums; `None` if the pool has no buffer
+    /// that holds it.
     pub fn packet(&self, len: u16, pool: &Pool) -> Option<Packet> {
         let len = usize::from(len);
         let mut frame = vec![0; len];

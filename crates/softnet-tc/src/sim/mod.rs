@@ -34,7 +34,8 @@ pub struct Simulator {
     classes: ClassTraces,
     link: SimLink,
     now: Time,
-    /// When the link can take the next packet, and what that nanosecond has to spare, in billionths of a byte.
+    /// When the link can take the next packet, and what that nanosecond has to spare, in
+    /// billionths of a byte.
     free: Time,
     remainder: u64,
     /// When the tree wants to be run again.
@@ -73,7 +74,8 @@ impl Simulator {
         (&mut self.tree, self.cx.at(self.now))
     }
 
-    /// A packet arrives at `time`, or now if that has passed. What leaves until then goes to `depart` first, with the time at which the link begins to send it.
+    /// A packet arrives at `time`, or now if that has passed. What leaves until then goes to
+    /// `depart` first, with the time at which the link begins to send it.
     ///
     /// # Errors
     /// Those of `depart`; the simulation cannot go on then.
@@ -174,7 +176,8 @@ impl Simulator {
         self.cx.dropped.settle(&self.drops);
     }
 
-    /// The link sends a packet from now on. Exact: what a nanosecond has left over is kept for the next packet that follows at once.
+    /// The link sends a packet from now on. Exact: what a nanosecond has left over is kept for the
+    /// next packet that follows at once.
     fn occupy(&mut self, packet: &Packet) {
         let Some(rate) = self.link.rate.filter(|&rate| rate > 0) else {
             return;

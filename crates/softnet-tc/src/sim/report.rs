@@ -4,7 +4,8 @@ use super::classes::{ClassTrace, ClassTraces};
 use crate::{ClassStats, Handle, QdiscStats, Tree};
 use softnet::stats::DropReason;
 
-/// How long frames stayed, in nanoseconds. Percentiles are frames' own times (nearest rank), not interpolated.
+/// How long frames stayed, in nanoseconds. Percentiles are frames' own times (nearest rank), not
+/// interpolated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sojourn {
     /// Frames.
