@@ -1,11 +1,13 @@
 //! The state of a port's link: an interface that is taken down or given another MTU.
 
+use std::process::Command;
 use std::time::Duration;
 
 use softnet::stats::DropReason;
 use softnet_engine::{LinkState, PortEvent, PortStats};
+use softnet_io::{Links, Netns};
 use softnet_tests::traffic::Flow;
-use softnet_tests::{HostConfig, Lan, LanConfig, wait_for};
+use softnet_tests::{HostConfig, Lan, LanConfig, skip, wait_for};
 
 fn port(lan: &Lan, host: usize) -> PortStats {
     lan.engine.stats().ports[host].clone()
@@ -73,5 +75,46 @@ fn a_changed_mtu_is_seen() {
         let event = PortEvent::Link(b.port, link);
         wait_for("the event", || lan.engine.take_events().contains(&event));
     }
+    lan.stop();
+}
+
+/// An interface that is moved to another namespace is no longer followed: its port counts as up, and
+/// sends to it there.
+#[test]
+fn an_interface_that_is_moved_is_sent_to() {
+    let Some(lan) = Lan::pair([true, true], 1500) else {
+        return;
+    };
+    if Command::new("ip").arg("-V").output().is_err() {
+        return skip("needs iproute2");
+    }
+    let (a, b) = (&lan.hosts[0], &lan.hosts[1]);
+    let flow = Flow::open(a, b, false);
+    flow.echo(100);
+    let elsewhere = Netns::anonymous().expect("a namespace");
+    // A namespace is named by a process in it.
+    let sleep = || Command::new("sleep").arg("60").spawn().expect("a process");
+    let mut process = elsewhere.run(sleep).expect("the namespace");
+    let pid = process.id().to_string();
+    let moved = b.run(|| {
+        let arguments = ["link", "set", "eth0", "netns", &pid];
+        Command::new("ip").args(arguments).status().expect("ip")
+    });
+    process.kill().expect("ending the process");
+    process.wait().expect("its end");
+    assert!(moved.success());
+    let up = || {
+        let mut links = Links::open().expect("a netlink socket");
+        let index = links.index("eth0").expect("the interface");
+        links.set_up(index, true).expect("taking it up");
+    };
+    elsewhere.run(up).expect("the namespace");
+    let before = lan.port(1).tx_packets;
+    wait_for("packets to be sent", || {
+        // The host may say by now that its peer is unreachable.
+        let _ = flow.a.send(b"lost");
+        lan.port(1).tx_packets >= before + 10
+    });
+    assert!(port(&lan, 1).link.up);
     lan.stop();
 }
