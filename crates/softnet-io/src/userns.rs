@@ -36,7 +36,8 @@ pub enum UsernsError {
     },
     /// The namespace was made, but the user could not be mapped to root in it.
     #[error(
-        "the system refuses to make the user root in its namespace: cannot write {path} ({source}); {hint}"
+        "the system refuses to make the user root in its namespace: cannot write {path} \
+         ({source}); {hint}"
     )]
     Map {
         /// The file.
@@ -102,10 +103,12 @@ pub(crate) const TUN: &str = "/dev/net/tun";
 pub(crate) fn tun_hint(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::NotFound => {
-            "load the driver (`modprobe tun`), or in a container pass the device in (`--device /dev/net/tun`)"
+            "load the driver (`modprobe tun`), or in a container pass the device in \
+             (`--device /dev/net/tun`)"
         }
         io::ErrorKind::PermissionDenied => {
-            "its file mode or a device policy keeps this user out: run as root, or `chmod 0666 /dev/net/tun`"
+            "its file mode or a device policy keeps this user out: run as root, or \
+             `chmod 0666 /dev/net/tun`"
         }
         _ if error.raw_os_error() == Some(libc::ENODEV)
             || error.raw_os_error() == Some(libc::ENXIO) =>
@@ -135,13 +138,21 @@ fn why_refused(error: rustix::io::Errno) -> String {
         return "allow it with `sysctl user.max_net_namespaces=10000`, or run as root".into();
     }
     if is("kernel/apparmor_restrict_unprivileged_userns", "1") {
-        return "AppArmor restricts it: `sysctl kernel.apparmor_restrict_unprivileged_userns=0`, or run as root".into();
+        return "AppArmor restricts it: `sysctl kernel.apparmor_restrict_unprivileged_userns=0`, \
+                or run as root"
+            .into();
     }
     match error {
         rustix::io::Errno::NOSPC | rustix::io::Errno::USERS => {
-            "too many namespaces exist or are nested: see user.max_user_namespaces and user.max_net_namespaces".into()
+            "too many namespaces exist or are nested: see user.max_user_namespaces and \
+             user.max_net_namespaces"
+                .into()
         }
-        rustix::io::Errno::INVAL => "the kernel was built without user namespaces, or the process has threads".into(),
-        _ => "a container's seccomp or security policy forbids it; run as root or outside the container".into(),
+        rustix::io::Errno::INVAL => {
+            "the kernel was built without user namespaces, or the process has threads".into()
+        }
+        _ => "a container's seccomp or security policy forbids it; run as root or outside the \
+              container"
+            .into(),
     }
 }

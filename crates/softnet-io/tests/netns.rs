@@ -61,7 +61,8 @@ fn a_missing_namespace_is_named_with_its_remedy() {
     let error = Netns::named("softnet-test-none").unwrap_err();
     assert_eq!(
         error.to_string(),
-        "there is no network namespace 'softnet-test-none'; make it with `ip netns add softnet-test-none`"
+        "there is no network namespace 'softnet-test-none'; make it with \
+         `ip netns add softnet-test-none`"
     );
     for name in ["", ".", "..", "a/b", "../etc", "a\0b"] {
         assert!(

@@ -53,8 +53,9 @@ fn parent() {
     check("a closed control device is named", &mut closed);
     // As on a desktop: the control device open to all, here a second one in a mount namespace of
     // our own.
-    let script = "set -e; d=$(mktemp -d); trap 'rmdir $d' EXIT; mount -t tmpfs none $d; mknod $d/tun c 10 200; \
-                  chmod 666 $d/tun; mount --bind $d/tun /dev/net/tun; umount -l $d; rmdir $d; trap - EXIT; \
+    let script = "set -e; d=$(mktemp -d); trap 'rmdir $d' EXIT; mount -t tmpfs none $d; \
+                  mknod $d/tun c 10 200; chmod 666 $d/tun; mount --bind $d/tun /dev/net/tun; \
+                  umount -l $d; rmdir $d; trap - EXIT; \
                   exec setpriv --reuid 65534 --regid 65534 --clear-groups \"$0\"";
     let mut open = Command::new("unshare");
     open.args(["--mount", "sh", "-c", script])

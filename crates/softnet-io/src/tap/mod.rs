@@ -93,14 +93,18 @@ pub struct Buffers {
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The kernel does not allow such a name.
-    #[error("'{0}' cannot be the name of an interface: 1 to {max} bytes without '/', ':' or spaces", max = sys::NAME_MAX)]
+    #[error(
+        "'{0}' cannot be the name of an interface: 1 to {max} bytes without '/', ':' or spaces",
+        max = sys::NAME_MAX
+    )]
     BadName(String),
     /// Too few or too many.
     #[error("a TAP device has 1 to {MAX_QUEUES} queues, not {0}")]
     BadQueues(usize),
     /// A packet of that size would not fit.
     #[error(
-        "the MTU of the TAP device '{name}' can be at most {max} with these packet buffers, not {mtu}"
+        "the MTU of the TAP device '{name}' can be at most {max} with these packet buffers, \
+         not {mtu}"
     )]
     BadMtu {
         /// The device.

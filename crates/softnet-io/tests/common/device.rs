@@ -19,6 +19,9 @@ pub(crate) fn device(
     change(&mut config);
     let tap = Tap::open(&config, buffers).unwrap();
     neighbours(&netns, &tap);
+    if config.up && config.addresses.iter().any(|a| a.ip().is_ipv6()) {
+        await_route(&netns);
+    }
     Some((netns, tap))
 }
 
@@ -28,6 +31,17 @@ pub(crate) fn send(tx: &mut TapTx, packets: impl Into<PacketList>) -> Sent {
     assert_eq!(tx.xmit(&mut packets, &mut sent), Xmit::Complete);
     assert!(packets.is_empty());
     sent
+}
+
+/// Waits until the kernel takes packets for [`V6`]: it adds an IPv6 address's route some time after
+/// the address, and drops until then what comes for it.
+fn await_route(netns: &Netns) {
+    softnet_tests::wait_for("the IPv6 address to be usable", || {
+        let read = || std::fs::read_to_string("/proc/thread-self/net/ipv6_route").unwrap();
+        let table = netns.run(read).unwrap();
+        let route = "fd090000000000000000000000000001 80 ";
+        table.lines().any(|line| line.starts_with(route))
+    });
 }
 
 /// Sends a payload from a socket of the kernel's end, turns the frame around in the driver, and
