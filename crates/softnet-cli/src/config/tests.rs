@@ -438,7 +438,8 @@ fn noqueue_stands_alone() {
             "noqueue can only be attached to a device's root",
         ),
         (
-            "[[port.qdisc]]\nkind = \"noqueue\"\n[[port.qdisc]]\nparent = \"1:1\"\nkind = \"pfifo\"",
+            "[[port.qdisc]]\nkind = \"noqueue\"\n[[port.qdisc]]\nparent = \"1:1\"\nkind = \
+             \"pfifo\"",
             "there is no qdisc 1:",
         ),
     ] {
