@@ -114,11 +114,11 @@ impl AnyQdisc {
         })?
     }
 
-    /// Gives a discipline other parameters of its kind while it is in use, all at once or not at all (INV-Q-10). What is queued stays, but for what can
-    /// never leave any more.
+    /// Gives a qdisc other parameters of its kind while it is in use, all at once or not at all
+    /// (INV-Q-10). What is queued stays, but for what can never leave any more.
     ///
     /// # Errors
-    /// If the parameters are wrong ([`QdiscSpec::check`]), or of another kind, or the kind has none.
+    /// If the parameters are wrong ([`QdiscSpec::check`]) or of another kind, or the kind has none.
     pub fn change(&mut self, spec: &QdiscSpec, cx: &mut Cx) -> Result<(), SpecError> {
         spec.check()?;
         match (self, spec) {

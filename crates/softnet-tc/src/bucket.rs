@@ -1,5 +1,6 @@
-//! A token bucket that counts billionths of a byte, so that `elapsed nanoseconds x bytes per second` is exact: no rounding adds up, at
-//! any rate and packet size (the kernel counts nanoseconds per packet and rounds each down).
+//! A token bucket that counts billionths of a byte, so that nanoseconds times bytes per second is
+//! exact: no rounding adds up, at any rate and packet size. (The kernel counts nanoseconds for a
+//! packet and rounds each down.)
 
 /// Token units in a byte.
 pub(super) const UNIT: u64 = 1_000_000_000;

@@ -1,5 +1,5 @@
-//! Filters: which class of a discipline a packet belongs to. Tried in the order of their priorities; the first that matches decides
-//! (tc-flower(8), tc-matchall(8), tc-fw(8)).
+//! Filters: which class of a qdisc a packet belongs to. They are tried in the order of their
+//! priorities; the first that matches decides (tc-flower(8), tc-matchall(8), tc-fw(8)).
 
 use std::net::IpAddr;
 use std::ops::RangeInclusive;

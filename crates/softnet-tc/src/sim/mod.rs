@@ -1,9 +1,10 @@
-//! A tree of disciplines in virtual time: packets arrive when the caller says, leave when the tree lets them, and nothing else happens. The same
-//! arrivals give the same departures, to the nanosecond, on every run.
+//! A tree of qdiscs in virtual time: packets arrive when the caller says and leave when the tree lets
+//! them. The same arrivals give the same departures, to the nanosecond, on every run.
 //!
-//! The [`Simulator`] does what a transmit queue and its worker do: each arrival is enqueued and the queue runs; what is held back runs again at the time
-//! that the tree asked for. Behind the tree is a link, which takes all at once or one packet after the other at a rate. May use `qdisc`, `packet`,
-//! `pool`; reads no clock, starts no thread.
+//! The [`Simulator`] does what a transmit queue and its worker do: it enqueues each arrival and runs
+//! the queue; what is held back runs again at the time that the tree asked for. Behind the tree is a
+//! link, which takes everything at once, or one packet after the other at a rate. It reads no clock
+//! and starts no thread.
 
 mod classes;
 mod flow;
