@@ -116,17 +116,18 @@ impl<R: TxRing, Q: Qdisc> QueueState<R, Q> {
     }
 
     /// Enqueues what the qdisc wants to have enqueued at the root. Once: a qdisc that does so
-    /// again with what it gets here would never end. Says whether there was any.
+    /// again with what it gets here would never end. Returns how many wire packets there were.
     #[inline]
-    fn reinject(&mut self) -> bool {
-        let any = !self.cx.reinject.is_empty();
-        if any {
-            let mut packets = self.cx.reinject.take();
-            self.qdisc.enqueue(&mut packets, &mut self.cx);
-            let again = self.cx.reinject.take();
-            self.cx.dropped.append(again, DropReason::RecursionLimit);
+    fn reinject(&mut self) -> u64 {
+        if self.cx.reinject.is_empty() {
+            return 0;
         }
-        any
+        let mut packets = self.cx.reinject.take();
+        let count = packets.wire_packets();
+        self.qdisc.enqueue(&mut packets, &mut self.cx);
+        let again = self.cx.reinject.take();
+        self.cx.dropped.append(again, DropReason::RecursionLimit);
+        count
     }
 
     /// Sends packets past a qdisc that is empty and need not see them (`TCQ_F_CAN_BYPASS`), and
@@ -230,14 +231,21 @@ impl<R: TxRing, Q: Qdisc> QueueState<R, Q> {
             }
             let mut batch = PacketList::new();
             let mut next = Next::Ready;
+            let mut again = 0;
             if self.unfit.is_empty() {
-                next = self.dequeue(budget.packets, capacity, now, &mut batch);
+                (next, again) = self.dequeue(budget.packets, capacity, now, &mut batch);
+                if batch.is_empty() {
+                    // Nothing to send although more is ready is work, too.
+                    again = again.max(1);
+                }
             } else {
                 self.unfit.split_wire_packets(budget.packets, &mut batch);
             }
             if !batch.is_empty() && self.finish(status, &mut batch, budget) == Xmit::Busy {
                 return RunOutcome::Stopped;
             }
+            // INV-TX-12. A qdisc that only moves packets back to its root would never end.
+            budget.charge(again);
             if !self.unfit.is_empty() {
                 continue;
             }
@@ -251,30 +259,36 @@ impl<R: TxRing, Q: Qdisc> QueueState<R, Q> {
 
     /// Dequeues at most `quota` wire packets (and what the last frame has beyond that), and none
     /// after the one with which there are `capacity` bytes (the kernel's `qdisc_avail_bulklimit`).
+    /// Returns also how many wire packets were enqueued at the root again.
     fn dequeue(
         &mut self,
         quota: usize,
         capacity: Option<u64>,
         now: Time,
         batch: &mut PacketList,
-    ) -> Next {
+    ) -> (Next, u64) {
         let Some(capacity) = capacity else {
-            let next = self.qdisc.dequeue(quota, batch, self.cx.at(now));
-            return if self.reinject() { Next::Ready } else { next };
+            return self.dequeue_some(quota, now, batch);
         };
         let mut left = quota as u64;
+        let mut sum = 0;
         loop {
             let mut one = PacketList::new();
-            let mut next = self.qdisc.dequeue(1, &mut one, self.cx.at(now));
-            if self.reinject() {
-                next = Next::Ready;
-            }
-            left = left.saturating_sub(one.wire_packets());
+            let (next, again) = self.dequeue_some(1, now, &mut one);
+            sum += again;
+            left = left.saturating_sub(one.wire_packets().max(again).max(1));
             batch.append(&mut one);
             if next != Next::Ready || left == 0 || batch.bytes() >= capacity {
-                return next;
+                return (next, sum);
             }
         }
+    }
+
+    #[inline]
+    fn dequeue_some(&mut self, quota: usize, now: Time, out: &mut PacketList) -> (Next, u64) {
+        let next = self.qdisc.dequeue(quota, out, self.cx.at(now));
+        let again = self.reinject();
+        (if again == 0 { next } else { Next::Ready }, again)
     }
 
     /// Samples a batch, makes it fit the device, hands it to the rings, and charges the wire

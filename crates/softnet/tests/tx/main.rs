@@ -18,6 +18,8 @@ mod mq;
 #[cfg(not(miri))]
 mod quota;
 #[cfg(not(miri))]
+mod reinject;
+#[cfg(not(miri))]
 mod requeue;
 mod standalone;
 mod stress;
