@@ -234,10 +234,6 @@ impl<R: TxRing, Q: Qdisc> QueueState<R, Q> {
             let mut again = 0;
             if self.unfit.is_empty() {
                 (next, again) = self.dequeue(budget.packets, capacity, now, &mut batch);
-                if batch.is_empty() {
-                    // Nothing to send although more is ready is work, too.
-                    again = again.max(1);
-                }
             } else {
                 self.unfit.split_wire_packets(budget.packets, &mut batch);
             }
@@ -259,7 +255,7 @@ impl<R: TxRing, Q: Qdisc> QueueState<R, Q> {
 
     /// Dequeues at most `quota` wire packets (and what the last frame has beyond that), and none
     /// after the one with which there are `capacity` bytes (the kernel's `qdisc_avail_bulklimit`).
-    /// Returns also how many wire packets were enqueued at the root again.
+    /// Returns also what to charge for packets that were enqueued at the root again.
     fn dequeue(
         &mut self,
         quota: usize,
@@ -276,7 +272,7 @@ impl<R: TxRing, Q: Qdisc> QueueState<R, Q> {
             let mut one = PacketList::new();
             let (next, again) = self.dequeue_some(1, now, &mut one);
             sum += again;
-            left = left.saturating_sub(one.wire_packets().max(again).max(1));
+            left = left.saturating_sub(one.wire_packets().max(again));
             batch.append(&mut one);
             if next != Next::Ready || left == 0 || batch.bytes() >= capacity {
                 return (next, sum);
@@ -287,8 +283,12 @@ impl<R: TxRing, Q: Qdisc> QueueState<R, Q> {
     #[inline]
     fn dequeue_some(&mut self, quota: usize, now: Time, out: &mut PacketList) -> (Next, u64) {
         let next = self.qdisc.dequeue(quota, out, self.cx.at(now));
-        let again = self.reinject();
-        (if again == 0 { next } else { Next::Ready }, again)
+        match (next, self.reinject()) {
+            // It says that more is ready, and gives nothing: that is work, too.
+            (Next::Ready, 0) if out.is_empty() => (Next::Ready, 1),
+            (next, 0) => (next, 0),
+            (_, again) => (Next::Ready, again),
+        }
     }
 
     /// Samples a batch, makes it fit the device, hands it to the rings, and charges the wire
