@@ -10,7 +10,7 @@ use std::time::Duration;
 use softnet::mem::{Packet, PacketList, Pool};
 use softnet::testing::{Script, ScriptedRing, pool};
 use softnet::time::{Clock, Time};
-use softnet::tx::{Features, TxPolicy, Wake};
+use softnet::tx::{Features, RingFile, TxPolicy, Wake};
 use softnet_tc::QdiscSpec;
 
 use crate::engine::{Engine, EngineConfig, EngineStats, PortId, PortSetup};
@@ -128,6 +128,10 @@ impl Sleep for CondSleeper {
         }
         self.watched.push(token);
         Ok(())
+    }
+
+    fn watch_ring(&mut self, file: &RingFile, token: usize) -> io::Result<()> {
+        self.watch(file.fd.as_fd(), token)
     }
 
     fn unwatch(&mut self, _: BorrowedFd<'_>) {}

@@ -1,4 +1,4 @@
-//! Where a worker sleeps: epoll over the receive queues, an eventfd to be woken by, timeouts to
+//! Where a worker sleeps: epoll over the files of its queues, an eventfd to be woken by, timeouts to
 //! the nanosecond.
 //!
 //! Blocks in [`Sleep::sleep`] only.
@@ -10,7 +10,7 @@
 
 use std::io;
 use std::num::NonZeroU64;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::event::{EventfdFlags, epoll, eventfd};
@@ -18,7 +18,7 @@ use rustix::io::Errno;
 use rustix::thread::CpuSet;
 use rustix::time::Timespec;
 use softnet::time::Time;
-use softnet::tx::Wake;
+use softnet::tx::{Interest, RingFile, Wake};
 use softnet_engine::rx::Sleep;
 
 /// Events taken at once; more wait for the next look (the list is served in turn, so none
@@ -81,6 +81,15 @@ impl Poller {
         self
     }
 
+    fn add(&self, fd: BorrowedFd<'_>, token: usize, flags: epoll::EventFlags) -> io::Result<()> {
+        let token = token as u64;
+        if token == WAKE {
+            return Err(io::Error::from(io::ErrorKind::InvalidInput));
+        }
+        let data = epoll::EventData::new_u64(token);
+        Ok(epoll::add(&self.epoll, fd, data, flags)?)
+    }
+
     /// What is set once, by the thread itself.
     #[cold]
     fn settle(&mut self) {
@@ -119,12 +128,15 @@ impl Poller {
 
 impl Sleep for Poller {
     fn watch(&mut self, fd: BorrowedFd<'_>, token: usize) -> io::Result<()> {
-        let token = token as u64;
-        if token == WAKE {
-            return Err(io::Error::from(io::ErrorKind::InvalidInput));
-        }
-        let data = epoll::EventData::new_u64(token);
-        Ok(epoll::add(&self.epoll, fd, data, epoll::EventFlags::IN)?)
+        self.add(fd, token, epoll::EventFlags::IN)
+    }
+
+    fn watch_ring(&mut self, file: &RingFile, token: usize) -> io::Result<()> {
+        let interest = match file.interest {
+            Interest::Readable => epoll::EventFlags::IN,
+            Interest::Writable => epoll::EventFlags::OUT,
+        };
+        self.add(file.fd.as_fd(), token, interest | epoll::EventFlags::ET)
     }
 
     fn unwatch(&mut self, fd: BorrowedFd<'_>) {

@@ -42,8 +42,8 @@ pub enum EngineError {
     /// The port has receive queues.
     #[error("port `{0}` has receive queues already")]
     Receives(String),
-    /// A worker cannot watch a receive queue.
-    #[error("cannot wait for packets of port `{port}`")]
+    /// A worker cannot watch a queue's file.
+    #[error("cannot watch a file of port `{port}`")]
     Watch {
         /// The port.
         port: String,

@@ -8,6 +8,7 @@ mod bridge;
 mod error;
 mod policy;
 mod port;
+mod ring_files;
 mod state;
 mod stats;
 

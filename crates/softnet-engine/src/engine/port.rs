@@ -57,6 +57,8 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         let env = QdiscEnv::new(&self.pool);
         let tree = DeviceTree::new(setup.qdisc, setup.tx.len(), &env);
         let (tree, qdiscs) = tree.inspect_err(|_| state.free_events(&events))?;
+        let files = state.watch_rings(&config.name, &setup.tx, &events);
+        let files = files.inspect_err(|_| state.free_events(&events))?;
         let device = self.make_device(state, config, setup.tx, qdiscs, &events, number);
         let (serial, opened) = (state.next_serial(), state.next_serial());
         let index = usize::from(number);
@@ -68,6 +70,7 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
             device: device.clone(),
             first,
             events: events.clone(),
+            files,
             napis: Vec::new(),
             opened,
             steering: Default::default(),
@@ -88,7 +91,8 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
             port: number,
         };
         if let Err(error) = self.open(state, opening) {
-            state.ports[index] = None;
+            let refused = state.ports[index].take();
+            state.unwatch_rings(refused.map_or_else(Vec::new, |port| port.files));
             state.free_events(&events);
             self.publish(state);
             return Err(error);
@@ -116,6 +120,7 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         let Some(removed) = removed else {
             return Err(EngineError::NoSuchPort);
         };
+        state.unwatch_rings(removed.files);
         let mut counted = removed.before;
         drop(removed.napis);
         sum(&mut counted, &state.retire(removed.device, &removed.events));
@@ -181,12 +186,16 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
             return self.resize(state, port.index, rx, tx);
         }
         let (device, old) = (known.device.clone(), known.opened);
+        let mut files = state.watch_rings(&device.name(), &tx, &known.events)?;
         let opening = Opening {
             rx,
             device: &device,
             port: port.index,
         };
-        self.open(state, opening)?;
+        if let Err(error) = self.open(state, opening) {
+            state.unwatch_rings(files);
+            return Err(error);
+        }
         state.tell_all(|| Command::RemoveRx(old));
         let down = tx.is_empty();
         if down {
@@ -196,6 +205,10 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         if !down {
             device.activate();
         }
+        if let Some(known) = &mut state.ports[usize::from(port.index)] {
+            std::mem::swap(&mut known.files, &mut files);
+        }
+        state.unwatch_rings(files);
         state.close(old);
         state.forget_addresses(port.index);
         Ok(())
@@ -226,6 +239,8 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
             map.check(tx.len())?;
         }
         let events = state.take_events(first, tx.len())?;
+        let files = state.watch_rings(&config.name, &tx, &events);
+        let mut files = files.inspect_err(|_| state.free_events(&events))?;
         let device = self.make_device(state, config, tx, qdiscs, &events, number);
         if let Some(map) = &map {
             device.set_queue_map(map)?;
@@ -236,6 +251,7 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
             port: number,
         };
         if let Err(error) = self.open(state, opening) {
+            state.unwatch_rings(files);
             state.free_events(&events);
             return Err(error);
         }
@@ -246,6 +262,8 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         port.device = device;
         port.tree = tree;
         let served = std::mem::replace(&mut port.events, events);
+        std::mem::swap(&mut port.files, &mut files);
+        state.unwatch_rings(files);
         self.apply_actions(state, number);
         state.close(old);
         self.publish(state);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
+use super::ring_files::Watched;
 use super::stats::Losses;
 use super::{EngineError, MirredSpec};
 use crate::Device;
@@ -49,6 +50,8 @@ pub(super) struct Port<Q, R> {
     pub(super) first: usize,
     /// By transmit queue.
     pub(super) events: Vec<TxEvent>,
+    /// Files of its transmit rings.
+    pub(super) files: Vec<Watched>,
     /// Receive queues.
     pub(super) napis: Vec<Arc<Napi<Q, R>>>,
     /// Tells these receive queues from those that the port had before.

@@ -8,6 +8,7 @@ use super::{Napi, SteeringSpec};
 use crate::Device;
 use crate::forward::Forwarder;
 use softnet::mem::Pool;
+use softnet::tx::RingFile;
 
 /// The event by which a worker is told to look at its commands. Transmit queues use the others.
 pub(crate) const COMMANDS: usize = 0;
@@ -40,6 +41,11 @@ pub(crate) enum Command<Q, R> {
     Steer(Arc<Napi<Q, R>>, SteeringSpec),
     /// Serves this transmit queue, or none, when this event is set.
     SetTx(usize, Option<TxPort<R>>),
+    /// Wakes the transmit queue of this event whenever the file becomes ready, and says whether
+    /// the file can be watched.
+    WatchTx(usize, Arc<RingFile>, Sender<io::Result<()>>),
+    /// Stops watching the file.
+    UnwatchTx(Arc<RingFile>),
     /// Processes the backlog, and answers when all commands before it have been carried out.
     Sync(Sender<()>),
     /// Ends the thread.

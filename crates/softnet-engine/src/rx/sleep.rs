@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use softnet::time::Time;
-use softnet::tx::Wake;
+use softnet::tx::{RingFile, Wake};
 
 /// A worker's place to sleep.
 pub trait Sleep: Send {
@@ -15,11 +15,18 @@ pub trait Sleep: Send {
     /// If the system cannot watch this file.
     fn watch(&mut self, fd: BorrowedFd<'_>, token: usize) -> io::Result<()>;
 
-    /// Stops watching `fd`.
+    /// Makes `sleep` return when a transmit ring's file becomes ready (edge-triggered: once each
+    /// time), reporting `token`.
+    ///
+    /// # Errors
+    /// If the system cannot watch this file.
+    fn watch_ring(&mut self, file: &RingFile, token: usize) -> io::Result<()>;
+
+    /// Stops watching `fd`. Without effect if it is not watched.
     fn unwatch(&mut self, fd: BorrowedFd<'_>);
 
-    /// Sleeps until a watched file is readable, a [`Wake`] was used, or `until`
-    /// (`Some(Time::ZERO)`: only look). Appends the tokens of readable files to `ready`. `now` is
+    /// Sleeps until a watched file is ready, a [`Wake`] was used, or `until`
+    /// (`Some(Time::ZERO)`: only look). Appends the tokens of ready files to `ready`. `now` is
     /// the time at the call, on the clock that `until` is measured by.
     fn sleep(&mut self, now: Time, until: Option<Time>, ready: &mut Vec<usize>);
 

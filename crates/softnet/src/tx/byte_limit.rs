@@ -95,7 +95,7 @@ impl<R: Completes> TxRing for ByteLimited<R> {
         self.ring.bind(waker);
     }
 
-    fn file(&self) -> Option<RingFile> {
+    fn file(&self) -> std::io::Result<Option<RingFile>> {
         self.ring.file()
     }
 }

@@ -1,6 +1,7 @@
 //! The sending half of a driver.
 
-use std::os::fd::RawFd;
+use std::io;
+use std::os::fd::OwnedFd;
 
 use super::waker::RingWaker;
 use crate::mem::PacketList;
@@ -32,10 +33,11 @@ pub struct Sent {
 }
 
 /// A file that says when a ring has capacity again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct RingFile {
-    /// The file descriptor. Open for as long as the ring exists.
-    pub fd: RawFd,
+    /// A descriptor for the watching alone (`try_clone` of the ring's own): the same file may be
+    /// watched for packets that arrive, and outlives the ring for a moment.
+    pub fd: OwnedFd,
     /// What to watch it for.
     pub interest: Interest,
 }
@@ -74,9 +76,13 @@ pub trait TxRing: Send {
     fn bind(&mut self, _waker: RingWaker) {}
 
     /// The file by which the device's worker sees that the ring has capacity again, for a driver
-    /// that cannot call its waker. The program that makes the rings asks before it gives them
-    /// away.
-    fn file(&self) -> Option<RingFile> {
-        None
+    /// that cannot call its waker. Asked before the ring is given away. The worker looks at it
+    /// when the file becomes ready, not again while it stays so: after [`Xmit::Busy`] it must
+    /// become ready once more.
+    ///
+    /// # Errors
+    /// If the descriptor cannot be duplicated.
+    fn file(&self) -> io::Result<Option<RingFile>> {
+        Ok(None)
     }
 }

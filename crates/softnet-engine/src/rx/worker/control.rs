@@ -1,9 +1,10 @@
 //! What the control path tells a worker, carried out between two rounds.
 
 use std::io;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use super::{LINK, Slot, Worker};
+use super::{LINK, RING, Slot, Worker};
 use crate::rx::command::{COMMANDS, Command, View};
 use crate::rx::{Napi, RxQueue, Sleep, WEIGHT};
 use softnet::time::Time;
@@ -35,8 +36,15 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
                     }
                     self.queues[event] = queue;
                     self.timers[event] = Time::MAX;
+                    // Its file may have become ready before the queue was known here.
+                    self.wake_queue(event);
                     self.run_queue(event, self.clock.now());
                 }
+                Command::WatchTx(event, file, watched) => {
+                    // As above.
+                    let _ = watched.send(self.sleeper.watch_ring(&file, RING + event));
+                }
+                Command::UnwatchTx(file) => self.sleeper.unwatch(file.fd.as_fd()),
                 Command::Sync(done) => {
                     self.flush_backlog();
                     self.publish();

@@ -6,8 +6,8 @@
 //! line (INV-RX-7: a flooding port does not starve another). The [backlog](super::Backlog) is one
 //! of the queues. Then the workers that packets were steered to are woken, and transmit queues
 //! served whose event is set or whose time has come. With nothing to do the worker busy-polls for
-//! a while, if that has paid off lately ([`HaltPoll`]), and then sleeps until a queue is readable,
-//! an event is set, its backlog is pushed to or a timer is due.
+//! a while, if that has paid off lately ([`HaltPoll`]), and then sleeps until a file is ready, an
+//! event is set, its backlog is pushed to or a timer is due.
 
 mod control;
 mod poll;
@@ -105,6 +105,9 @@ pub(crate) struct Worker<Q, R, S> {
 /// Added to a queue's index where its link is watched.
 const LINK: usize = 1 << (usize::BITS - 1);
 
+/// Added to a transmit queue's event where its ring's file is watched.
+const RING: usize = LINK >> 1;
+
 /// Stands for the backlog on the poll list.
 const BACKLOG: usize = usize::MAX;
 
@@ -162,9 +165,10 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
                 self.sleeper.sleep(now, Some(Time::ZERO), &mut ready);
             }
             for token in ready.drain(..) {
-                match token.checked_sub(LINK) {
-                    Some(index) => self.look_at_link(index),
-                    None => self.schedule(token),
+                match token {
+                    LINK.. => self.look_at_link(token - LINK),
+                    RING.. => self.wake_queue(token - RING),
+                    _ => self.schedule(token),
                 }
             }
             self.look(now);
@@ -225,6 +229,13 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
             .unwrap_or(Time::MAX);
         self.timers[event] = again;
         self.due = self.due.min(again);
+    }
+
+    /// The ring of a transmit queue may have capacity again.
+    fn wake_queue(&self, event: usize) {
+        if let Some(Some((device, queue))) = self.queues.get(event) {
+            device.queues()[*queue].wake();
+        }
     }
 
     /// Transmit queues whose time has come.
