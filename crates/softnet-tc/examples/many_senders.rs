@@ -1,5 +1,6 @@
-//! Many threads share one shaped transmit queue that ends in a UDP socket: no daemon, no lock that a sender waits for, no packet lost to a
-//! full queue. Run it with `cargo run --release -p softnet-tc --example many_senders`.
+//! Many threads share one shaped transmit queue that ends in a UDP socket: no daemon, no lock that
+//! a sender waits for, no packet lost to a full queue. Run it with `cargo run --release -p
+//! softnet-tc --example many_senders`.
 
 use std::net::UdpSocket;
 use std::time::Duration;

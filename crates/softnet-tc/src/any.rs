@@ -1,5 +1,5 @@
-//! The built-in kinds behind one type: dispatched by a match, not by an indirect call. A user's own
-//! kind is boxed.
+//! The built-in kinds behind one type: dispatched by a match, not by an indirect call. A user's
+//! own kind is boxed.
 
 use super::children::Children;
 use super::{
@@ -9,7 +9,7 @@ use super::{
 use softnet::mem::PacketList;
 use softnet::time::Time;
 
-/// Any discipline.
+/// Any qdisc.
 #[derive(Debug)]
 pub enum AnyQdisc {
     /// No queue at all: a packet that the driver does not take at once is dropped.
@@ -26,7 +26,7 @@ pub enum AnyQdisc {
     Tbf(Box<Tbf>),
     /// See [`Prio`].
     Prio(Box<Prio>),
-    /// A discipline from outside this crate.
+    /// A qdisc from outside this crate.
     Custom(Box<dyn Qdisc>),
 }
 
@@ -46,21 +46,7 @@ macro_rules! dispatch {
 }
 
 impl AnyQdisc {
-    /// The kind's name, as in tc.
-    pub fn kind(&self) -> &'static str {
-        match self {
-            AnyQdisc::Noqueue(_) => "noqueue",
-            AnyQdisc::Pfifo(_) => "pfifo",
-            AnyQdisc::Bfifo(_) => "bfifo",
-            AnyQdisc::PfifoHeadDrop(_) => "pfifo_head_drop",
-            AnyQdisc::PfifoFast(_) => "pfifo_fast",
-            AnyQdisc::Tbf(_) => "tbf",
-            AnyQdisc::Prio(_) => "prio",
-            AnyQdisc::Custom(_) => "custom",
-        }
-    }
-
-    /// The children of a discipline with classes.
+    /// The children of a qdisc with classes.
     pub(super) fn children(&self) -> Option<&Children> {
         match self {
             AnyQdisc::Tbf(tbf) => Some(tbf.children()),
@@ -118,7 +104,8 @@ impl AnyQdisc {
     /// (INV-Q-10). What is queued stays, but for what can never leave any more.
     ///
     /// # Errors
-    /// If the parameters are wrong ([`QdiscSpec::check`]) or of another kind, or the kind has none.
+    /// If the parameters are wrong ([`QdiscSpec::check`]) or of another kind, or the kind has
+    /// none.
     pub fn change(&mut self, spec: &QdiscSpec, cx: &mut Cx) -> Result<(), SpecError> {
         spec.check()?;
         match (self, spec) {

@@ -16,8 +16,8 @@ pub(super) struct Bucket {
 }
 
 impl Bucket {
-    /// Full, for at most `bytes`. 8 GiB are enough for every burst of 32 bits with its framing, and
-    /// keep all products below 2^63.
+    /// Full, for at most `bytes`. 8 GiB are enough for every burst of 32 bits with its framing,
+    /// and keep all products below 2^63.
     pub(super) fn new(rate: u64, bytes: u64) -> Bucket {
         let capacity = bytes.min(8 << 30) * UNIT;
         Bucket {

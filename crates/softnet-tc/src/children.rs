@@ -1,12 +1,12 @@
 //! The one place where a qdisc accounts for its children.
 //!
 //! In the kernel a child tells its ancestors of every packet that it loses or gains outside of a
-//! plain enqueue or dequeue, and most of the errors of its qdiscs were such calls that were missing,
-//! came twice, too early or with the wrong number (BUG-TX-18 to BUG-TX-20, BUG-TBF-1). Here nobody
-//! tells anybody. A child can be changed only through [`Children`], which compares the child's
-//! statistics before and after and applies the difference. Each ancestor of a child is on the path
-//! down to it, so all of them are right when the call returns, whatever happened below: enqueue,
-//! drops at either end, segmentation, a change, a graft.
+//! plain enqueue or dequeue, and most of the errors of its qdiscs were such calls that were
+//! missing, came twice, too early or with the wrong number (BUG-TX-18 to BUG-TX-20, BUG-TBF-1).
+//! Here nobody tells anybody. A child can be changed only through [`Children`], which compares the
+//! child's statistics before and after and applies the difference. Each ancestor of a child is on
+//! the path down to it, so all of them are right when the call returns, whatever happened below:
+//! enqueue, drops at either end, segmentation, a change, a graft.
 
 use std::sync::Arc;
 
@@ -170,8 +170,8 @@ impl Child {
         self.qdisc.dequeue(left, out, cx)
     }
 
-    /// What leaves next; never [`Peek::Unknown`]. The next [`dequeue`](Child::dequeue) at this time
-    /// returns it (INV-Q-9).
+    /// What leaves next; never [`Peek::Unknown`]. The next [`dequeue`](Child::dequeue) at this
+    /// time returns it (INV-Q-9).
     pub(super) fn peek(&mut self, cx: &mut Cx) -> Peek {
         match self.peek_only(cx.now) {
             known @ (Peek::Packet(_) | Peek::Idle) => return known,
@@ -319,9 +319,9 @@ impl Children {
         passes
     }
 
-    /// Replaces a child, which it returns; `default` says that the new one is what the parent comes
-    /// with. What the old one holds moves to the new one, in the order in which it would have left;
-    /// what does not fit is dropped and counted there.
+    /// Replaces a child, which it returns; `default` says that the new one is what the parent
+    /// comes with. What the old one holds moves to the new one, in the order in which it would
+    /// have left; what does not fit is dropped and counted there.
     pub(super) fn graft(
         &mut self,
         index: usize,

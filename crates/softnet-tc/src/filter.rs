@@ -139,10 +139,10 @@ impl Match {
     }
 }
 
-/// A filter of a discipline.
+/// A filter of a qdisc.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FilterSpec {
-    /// The discipline it belongs to.
+    /// The qdisc it belongs to.
     pub parent: Handle,
     /// Lower ones are tried first; equal ones in the order in which they were added. 0: one is
     /// chosen as in the kernel, 49152 for the first and one less for each one after it, so that
@@ -155,7 +155,7 @@ pub struct FilterSpec {
     pub class: Handle,
 }
 
-/// The filters of one discipline.
+/// The filters of one qdisc.
 #[derive(Debug, Default)]
 pub(super) struct Filters {
     /// In the order in which they are tried.

@@ -48,11 +48,11 @@ pub(crate) fn comparisons() -> u64 {
 }
 
 impl Handle {
-    /// What a device's own discipline hangs on (`TC_H_ROOT`).
+    /// What a device's own qdisc hangs on (`TC_H_ROOT`).
     pub const ROOT: Handle = Handle(u32::MAX);
     /// No name: one is to be chosen (`TC_H_UNSPEC`).
     pub const NONE: Handle = Handle(0);
-    /// The first name chosen for a discipline that was given none, as in Linux (`8001:`).
+    /// The first name chosen for a qdisc that was given none, as in Linux (`8001:`).
     pub(super) const FIRST_CHOSEN: u16 = 0x8001;
 
     /// `major:minor`.
@@ -70,27 +70,27 @@ impl Handle {
         self.0
     }
 
-    /// The discipline's number.
+    /// The qdisc's number.
     pub const fn major(self) -> u16 {
         (self.0 >> 16) as u16
     }
 
-    /// The class's number; 0 for a discipline.
+    /// The class's number; 0 for a qdisc.
     pub const fn minor(self) -> u16 {
         self.0 as u16
     }
 
-    /// The discipline that this class belongs to.
+    /// The qdisc that this class belongs to.
     pub const fn qdisc(self) -> Handle {
         Handle(self.0 & 0xFFFF_0000)
     }
 
-    /// Class `minor` of the same discipline.
+    /// Class `minor` of the same qdisc.
     pub const fn class(self, minor: u16) -> Handle {
         Handle(self.0 & 0xFFFF_0000 | minor as u32)
     }
 
-    /// Whether it names a discipline, and not a class, the root or nothing.
+    /// Whether it names a qdisc, and not a class, the root or nothing.
     pub fn is_qdisc(self) -> bool {
         self.minor() == 0 && self.major() != 0 && self != Handle::ROOT
     }

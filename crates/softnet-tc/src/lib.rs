@@ -1,5 +1,5 @@
-//! Traffic control: the qdiscs beyond the FIFOs, the tree of them that a device has, filters, and a
-//! simulator that runs a tree in virtual time.
+//! Traffic control: the qdiscs beyond the FIFOs, the tree of them that a device has, filters, and
+//! a simulator that runs a tree in virtual time.
 //!
 //! A [`QdiscSpec`] is what `tc` would be told: checked parameters, from which
 //! [`instances`](QdiscSpec::instances) are made for the queues of a
@@ -64,7 +64,7 @@ pub use head_drop::PfifoHeadDrop;
 pub use link::{LinkCost, LinkLayer};
 pub use plan::{Node, TreeError, TreeSpec};
 pub use prio::{MAX_BANDS, Prio, PrioSpec};
-pub use spec::{CustomSpec, QdiscEnv, QdiscSpec, SetQdisc, SpecError, TbfSpec};
+pub use spec::{CustomSpec, QdiscEnv, QdiscSpec, SpecError, TbfSpec};
 pub use tbf::Tbf;
 pub use tree::{ClassStats, DeviceTree, Live, LiveTree, Queues, Tree};
 

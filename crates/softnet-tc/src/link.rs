@@ -40,8 +40,8 @@ impl LinkCost {
         }
     }
 
-    /// Bytes charged for a frame. A large frame is charged for each of its wire packets (the kernel
-    /// adds `overhead` once).
+    /// Bytes charged for a frame. A large frame is charged for each of its wire packets (the
+    /// kernel adds `overhead` once).
     #[inline]
     pub fn cost(&self, size: WireSize) -> u64 {
         if self.is_plain() {

@@ -149,8 +149,8 @@ impl TreeSpec {
         self.place(parent, handle, qdisc)
     }
 
-    /// As [`add`](TreeSpec::add), on a class that may have a qdisc: that is removed with all that is
-    /// below it.
+    /// As [`add`](TreeSpec::add), on a class that may have a qdisc: that is removed with all that
+    /// is below it.
     ///
     /// # Errors
     /// As [`add`](TreeSpec::add); nothing is changed then.

@@ -1,9 +1,9 @@
 //! `prio`: bands in strict priority, each a class with a qdisc of its own (tc-prio(8)).
 //!
-//! A packet's band is that of the class which its priority names (`major:minor`, major that of this
-//! qdisc), else of the class that the first matching filter names, else the priority map's for the
-//! low four bits of its priority. A band that does not exist counts as that of priority 0. While a
-//! band holds its packets back (a `tbf`), the bands after it are served.
+//! A packet's band is that of the class which its priority names (`major:minor`, major that of
+//! this qdisc), else of the class that the first matching filter names, else the priority map's
+//! for the low four bits of its priority. A band that does not exist counts as that of priority 0.
+//! While a band holds its packets back (a `tbf`), the bands after it are served.
 
 use super::children::{Child, Children};
 use super::filter::Filters;
@@ -16,8 +16,6 @@ use softnet::time::Time;
 
 /// The most bands (`TCQ_PRIO_BANDS`).
 pub const MAX_BANDS: u16 = 16;
-/// Frames in a band's own queue: the `txqueuelen` of an Ethernet device in Linux.
-const BAND_LIMIT: u32 = 1000;
 
 /// Parameters of `prio`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,6 +53,8 @@ impl PrioSpec {
 #[derive(Debug)]
 pub struct Prio {
     handle: Handle,
+    /// Frames in a band's own queue: the device's `txqueuelen`.
+    band_limit: u32,
     priomap: [u8; 16],
     filters: Filters,
     bands: Children,
@@ -62,18 +62,15 @@ pub struct Prio {
 
 impl Prio {
     /// Empty bands. `spec` has been checked.
-    pub(super) fn new(handle: Handle, spec: &PrioSpec) -> Prio {
+    pub(super) fn new(handle: Handle, spec: &PrioSpec, band_limit: u32) -> Prio {
+        let band = |_| AnyQdisc::Pfifo(Pfifo::new(band_limit));
         Prio {
             handle,
+            band_limit,
             priomap: spec.priomap,
             filters: Filters::default(),
-            bands: Children::new((0..spec.bands).map(|_| Prio::band())),
+            bands: Children::new((0..spec.bands).map(band)),
         }
-    }
-
-    /// What a band is if it is given nothing else.
-    pub(super) fn band() -> AnyQdisc {
-        AnyQdisc::Pfifo(Pfifo::new(BAND_LIMIT))
     }
 
     pub(super) fn children(&self) -> &Children {
@@ -102,7 +99,8 @@ impl Prio {
             homeless = band;
         }
         while self.bands.len() < usize::from(spec.bands) {
-            self.bands.push(Prio::band());
+            let band = Pfifo::new(self.band_limit);
+            self.bands.push(AnyQdisc::Pfifo(band));
         }
         self.enqueue(&mut homeless, cx);
     }

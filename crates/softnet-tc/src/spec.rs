@@ -5,12 +5,11 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use super::{
-    AnyQdisc, Bfifo, Cx, DeviceTree, Handle, LinkCost, Noqueue, Pfifo, PfifoFast, PfifoHeadDrop,
-    Prio, PrioSpec, Qdisc, Tbf, TreeError, TreeSpec,
+    AnyQdisc, Bfifo, DeviceTree, Handle, LinkCost, Noqueue, Pfifo, PfifoFast, PfifoHeadDrop, Prio,
+    PrioSpec, Qdisc, Tbf, TreeError, TreeSpec,
 };
 use softnet::mem::Pool;
-use softnet::time::Time;
-use softnet::tx::{Device, Qdiscs, QueueMap, QueueMapError, TxRing};
+use softnet::tx::{Qdiscs, QueueMap, QueueMapError};
 
 /// A qdisc's kind and parameters.
 ///
@@ -47,33 +46,30 @@ pub enum QdiscSpec {
     Tbf(TbfSpec),
     /// Bands in strict priority.
     Prio(PrioSpec),
-    /// A discipline of one's own.
+    /// A qdisc of one's own.
     Custom(CustomSpec),
-    /// Several disciplines.
+    /// Several qdiscs.
     Tree(TreeSpec),
     /// A class for each transmit queue: queue 0 is `:1` (tc-mq(8)). It has no queue of its own: a
     /// sender goes to the qdisc of the queue that its packets take.
     Mq,
-    /// As `mq`, and each priority has queues of its own (INV-MQ-2, tc-mqprio(8)). The map goes with
-    /// the qdisc (INV-MQ-3).
+    /// As `mq`, and each priority has queues of its own (INV-MQ-2, tc-mqprio(8)). The map goes
+    /// with the qdisc (INV-MQ-3).
     Mqprio(QueueMap),
 }
 
-/// How to make a discipline from outside this crate.
+/// How to make a qdisc from outside this crate.
 #[derive(Clone)]
 pub struct CustomSpec {
     kind: &'static str,
     make: Arc<Make>,
 }
 
-/// What a band has if nothing is attached: the `txqueuelen` of an Ethernet device in Linux.
-const BAND: QdiscSpec = QdiscSpec::Pfifo { limit: 1000 };
-
 type Make = dyn Fn(&QdiscEnv) -> Box<dyn Qdisc> + Send + Sync;
 
 impl CustomSpec {
-    /// A qdisc that is shown as `kind` and made by `make`, once for each class that has it. It must
-    /// be empty when it is made.
+    /// A qdisc that is shown as `kind` and made by `make`, once for each class that has it. It
+    /// must be empty when it is made.
     pub fn new(
         kind: &'static str,
         make: impl Fn(&QdiscEnv) -> Box<dyn Qdisc> + Send + Sync + 'static,
@@ -106,7 +102,7 @@ pub struct TbfSpec {
     pub rate: u64,
     /// Bucket size in bytes, at most 4 GiB.
     pub burst: u64,
-    /// Bytes that may wait. Not used if the class is given a discipline of its own.
+    /// Bytes that may wait. Not used if the class is given a qdisc of its own.
     pub limit: u64,
     /// Peak rate in bytes per second.
     pub peakrate: Option<u64>,
@@ -143,7 +139,7 @@ pub enum SpecError {
         /// How many there are.
         bands: u16,
     },
-    /// A discipline in use is of another kind, or its kind has no parameters.
+    /// A qdisc in use is of another kind, or its kind has no parameters.
     #[error("the qdisc is not a {0} whose parameters could be changed; replace it")]
     Change(&'static str),
     /// A qdisc with a child at each transmit queue, for one queue.
@@ -224,10 +220,12 @@ impl QdiscSpec {
     }
 
     /// What a class has if nothing is attached to it.
-    pub(super) fn default_child(&self) -> QdiscSpec {
+    pub(super) fn default_child(&self, env: &QdiscEnv) -> QdiscSpec {
         match self {
             QdiscSpec::Tbf(tbf) => QdiscSpec::Bfifo { limit: tbf.limit },
-            QdiscSpec::Prio(_) => BAND,
+            QdiscSpec::Prio(_) => QdiscSpec::Pfifo {
+                limit: env.txqueuelen,
+            },
             _ => QdiscSpec::Default,
         }
     }
@@ -302,49 +300,22 @@ impl QdiscSpec {
             QdiscSpec::Noqueue => AnyQdisc::Noqueue(Noqueue::default()),
             QdiscSpec::Pfifo { limit } => AnyQdisc::Pfifo(Pfifo::new(*limit)),
             QdiscSpec::Bfifo { limit } => AnyQdisc::Bfifo(Bfifo::new(*limit)),
-            QdiscSpec::PfifoFast { limit } => AnyQdisc::PfifoFast(Box::new(PfifoFast::new(*limit))),
+            QdiscSpec::PfifoFast { limit } => {
+                AnyQdisc::PfifoFast(Box::new(PfifoFast::new(*limit)))
+            }
             QdiscSpec::PfifoHeadDrop { limit } => {
                 AnyQdisc::PfifoHeadDrop(Box::new(PfifoHeadDrop::new(*limit)))
             }
             QdiscSpec::Tbf(spec) => AnyQdisc::Tbf(Box::new(Tbf::new(spec))),
-            QdiscSpec::Prio(spec) => AnyQdisc::Prio(Box::new(Prio::new(handle, spec))),
+            QdiscSpec::Prio(spec) => {
+                AnyQdisc::Prio(Box::new(Prio::new(handle, spec, env.txqueuelen)))
+            }
             QdiscSpec::Custom(custom) => AnyQdisc::Custom((custom.make)(env)),
             // The others are not made, but stand for one for each queue.
             QdiscSpec::Default | QdiscSpec::Mq | QdiscSpec::Mqprio(_) | QdiscSpec::Tree(_) => {
                 AnyQdisc::PfifoFast(Box::new(PfifoFast::new(env.txqueuelen)))
             }
         }
-    }
-}
-
-/// What a device is told in `tc`'s words while packets flow. Waits for running threads: control path
-/// only, one caller at a time.
-pub trait SetQdisc {
-    /// Gives the device other qdiscs; see [`Device::set_qdiscs`].
-    ///
-    /// # Errors
-    /// If the parameters are wrong; nothing is changed then.
-    fn set_qdisc(&self, spec: &QdiscSpec, now: Time) -> Result<(), SpecError>;
-
-    /// Gives the device's qdiscs other parameters of their kind, keeping statistics and what is
-    /// queued; see [`AnyQdisc::change`].
-    ///
-    /// # Errors
-    /// If the parameters are wrong or of another kind; nothing is changed then.
-    fn change_qdisc(&self, spec: &QdiscSpec, now: Time) -> Result<(), SpecError>;
-}
-
-impl<R: TxRing> SetQdisc for Device<R, AnyQdisc> {
-    fn set_qdisc(&self, spec: &QdiscSpec, now: Time) -> Result<(), SpecError> {
-        self.set_qdiscs(spec.instances(self.queues().len(), self.pool())?, now);
-        Ok(())
-    }
-
-    fn change_qdisc(&self, spec: &QdiscSpec, now: Time) -> Result<(), SpecError> {
-        (0..self.active()).try_for_each(|queue| {
-            let change = |qdisc: &mut AnyQdisc, cx: &mut Cx| qdisc.change(spec, cx);
-            self.with_qdisc(queue, now, change).unwrap_or(Ok(()))
-        })
     }
 }
 

@@ -187,8 +187,9 @@ impl Tbf {
             .map(|packet| self.shaper.price(packet.into()));
         let price = prices.fold(0, u64::saturating_add);
         let (tokens, peak_tokens, wait) = self.shaper.ask(price, cx.now);
-        let passes =
-            price <= self.shaper.max_price && wait == 0 && self.class.try_pass(0, packets, sum, cx);
+        let passes = price <= self.shaper.max_price
+            && wait == 0
+            && self.class.try_pass(0, packets, sum, cx);
         if passes {
             self.shaper.charge((tokens, peak_tokens), price, cx.now);
         }
@@ -205,7 +206,12 @@ impl Tbf {
     /// Sends frames that need not be segmented until `left` is used up, or until one comes up
     /// that must be. The result is why it stopped before that.
     #[inline]
-    fn dequeue_whole(&mut self, left: &mut u64, out: &mut PacketList, cx: &mut Cx) -> Option<Next> {
+    fn dequeue_whole(
+        &mut self,
+        left: &mut u64,
+        out: &mut PacketList,
+        cx: &mut Cx,
+    ) -> Option<Next> {
         let Tbf {
             shaper,
             class,

@@ -1,12 +1,12 @@
 //! The tree of a device: the control path's own object, and the instances that its queues run.
 //!
 //! A change is checked against the tree and allocated first; nothing can fail after that. Then the
-//! owner of each queue applies it, in a time that does not depend on the tree's size. Statistics are
-//! read where the owners write them, so a dump takes no queue from its owner.
+//! owner of each queue applies it, in a time that does not depend on the tree's size. Statistics
+//! are read where the owners write them, so a dump takes no queue from its owner.
 //!
-//! What is queued in a qdisc that is replaced or deleted moves to what is attached there afterwards,
-//! in the order in which it would have left; what does not fit is dropped and counted as
-//! `qdisc_limit`.
+//! What is queued in a qdisc that is replaced or deleted moves to what is attached there
+//! afterwards, in the order in which it would have left; what does not fit is dropped and counted
+//! as `qdisc_limit`.
 
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
@@ -15,8 +15,8 @@ use std::sync::Arc;
 use super::children::ClassCounters;
 use super::filter::Filters;
 use super::{
-    AnyQdisc, Cx, FilterSpec, Handle, Node, Qdisc as _, QdiscEnv, QdiscSpec, QdiscStats, SpecError,
-    TreeError, TreeSpec,
+    AnyQdisc, Cx, FilterSpec, Handle, Node, Qdisc as _, QdiscEnv, QdiscSpec, QdiscStats,
+    SpecError, TreeError, TreeSpec,
 };
 use softnet::mem::PacketList;
 use softnet::time::Time;
@@ -148,6 +148,11 @@ impl DeviceTree {
         Ok((tree, roots))
     }
 
+    /// Another MTU of the device, for the qdiscs that are made from now on.
+    pub fn set_mtu(&mut self, mtu: u32) {
+        self.env.mtu = mtu;
+    }
+
     /// What the tree is made of.
     pub fn spec(&self) -> &TreeSpec {
         &self.spec
@@ -207,7 +212,7 @@ impl DeviceTree {
     }
 
     fn below(&self, node: &Node, f: &mut impl FnMut(ClassStats)) {
-        let default = node.qdisc.default_child().kind();
+        let default = node.qdisc.default_child(&self.env).kind();
         let classes = node.handle.class(1)..=node.handle.class(u16::MAX);
         for (&class, counters) in self.counters.range(classes) {
             self.class(class, default, counters.get(), f);
@@ -324,8 +329,8 @@ impl DeviceTree {
     }
 }
 
-/// A tree and the queues with its instances. Each change is in effect, on all queues, when the call
-/// ends; if it fails, nothing has changed.
+/// A tree and the queues with its instances. Each change is in effect, on all queues, when the
+/// call ends; if it fails, nothing has changed.
 #[derive(Debug)]
 pub struct Live<'a, Q> {
     tree: &'a mut DeviceTree,
@@ -398,8 +403,8 @@ impl<Q: Queues> Live<'_, Q> {
         })
     }
 
-    /// Removes a qdisc and all below it. Its class gets back what it came with, the root the default
-    /// (BUG-PRIO-2).
+    /// Removes a qdisc and all below it. Its class gets back what it came with, the root the
+    /// default (BUG-PRIO-2).
     ///
     /// # Errors
     /// If there is no such qdisc.
@@ -409,8 +414,9 @@ impl<Q: Queues> Live<'_, Q> {
         let Node { parent, .. } = self.tree.spec.delete(handle)?;
         self.tree.unbind(&gone);
         let above = self.tree.spec.node(parent.qdisc());
-        let default = above.map_or(QdiscSpec::Default, |node| node.qdisc.default_child());
-        let fresh = default.make(Handle::NONE, &self.tree.env);
+        let env = &self.tree.env;
+        let default = above.map_or(QdiscSpec::Default, |node| node.qdisc.default_child(env));
+        let fresh = default.make(Handle::NONE, env);
         self.graft(parent, fresh, true)
     }
 

@@ -1,5 +1,6 @@
-//! Random trees under random operations: after each step the lengths at every level are those of what is really inside, and nothing is lost
-//! uncounted (INV-Q-1, INV-Q-2, INV-Q-6, INV-Q-9, INV-Q-10; BUG-TX-18 to BUG-TX-21, BUG-TBF-1, BUG-TBF-4, BUG-PRIO-1, BUG-PRIO-3).
+//! Random trees under random operations: after each step the lengths at every level are those of
+//! what is really inside, and nothing is lost uncounted (INV-Q-1, INV-Q-2, INV-Q-6, INV-Q-9,
+//! INV-Q-10; BUG-TX-18 to BUG-TX-21, BUG-TBF-1, BUG-TBF-4, BUG-PRIO-1, BUG-PRIO-3).
 
 use softnet::mem::PacketList;
 use softnet::time::Time;
@@ -26,7 +27,7 @@ enum Step {
     Filter(prop::sample::Index, u32),
 }
 
-/// A discipline that cannot be looked into, so that what stands above it has to take packets out.
+/// A qdisc that cannot be looked into, so that what stands above it has to take packets out.
 #[derive(Debug)]
 struct Opaque(PfifoHeadDrop);
 
@@ -84,7 +85,8 @@ fn specs() -> impl Strategy<Value = QdiscSpec> {
         1 => (0..20_u32).prop_map(|limit| QdiscSpec::PfifoHeadDrop { limit }),
         1 => (1..9_u32).prop_map(|limit| QdiscSpec::PfifoFast { limit }),
         1 => (1..9_u32).prop_map(|limit| {
-            let make = move |_: &QdiscEnv| Box::new(Opaque(PfifoHeadDrop::new(limit))) as Box<dyn Qdisc>;
+            let opaque = move || Opaque(PfifoHeadDrop::new(limit));
+            let make = move |_: &QdiscEnv| Box::new(opaque()) as Box<dyn Qdisc>;
             QdiscSpec::Custom(CustomSpec::new("opaque", make))
         }),
         3 => tbf,
@@ -104,7 +106,8 @@ fn steps() -> impl Strategy<Value = Step> {
     let index = any::<prop::sample::Index>;
     prop_oneof![
         6 => lists().prop_map(Step::Enqueue),
-        6 => (0_usize..12, 0_u64..20_000_000).prop_map(|(budget, wait)| Step::Dequeue(budget, wait)),
+        6 => (0_usize..12, 0_u64..20_000_000)
+            .prop_map(|(budget, wait)| Step::Dequeue(budget, wait)),
         6 => (index(), specs()).prop_map(|(at, spec)| Step::Add(at, spec)),
         2 => (index(), specs()).prop_map(|(at, spec)| Step::Replace(at, spec)),
         3 => (index(), specs()).prop_map(|(at, spec)| Step::Change(at, spec)),
@@ -264,7 +267,7 @@ impl World {
         assert_eq!(total.packets, self.left - self.left_before);
         assert_eq!(u64::from(self.sequence), self.left + self.lost + total.qlen);
         assert_eq!(self.pool.stats().free as u64 + total.qlen, BUFFERS as u64);
-        // Every level by itself: a discipline holds what its classes hold.
+        // Every level by itself: a qdisc holds what its classes hold.
         let classes = self.tree.classes();
         for class in &classes {
             let below: Vec<_> = classes
@@ -276,7 +279,8 @@ impl World {
                     |f: fn(&QdiscStats) -> u64| below.iter().map(|c| f(&c.stats)).sum::<u64>();
                 let own = class.stats;
                 let below = [sum(|s| s.qlen), sum(|s| s.backlog), sum(|s| s.queued)];
-                // A packet that what stands above has taken out to look at it is in no class any more.
+                // A packet that what stands above has taken out to look at it is in no class any
+                // more.
                 if own.qlen == below[0] + 1 {
                     assert!(
                         own.backlog > below[1] && own.queued == below[2] + 1,
@@ -316,7 +320,9 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 300 }))]
 
     #[test]
-    fn lengths_are_right_at_every_level_after_every_step(steps in proptest::collection::vec(steps(), 1..60)) {
+    fn lengths_are_right_at_every_level_after_every_step(
+        steps in proptest::collection::vec(steps(), 1..60),
+    ) {
         let mut world = World::new();
         for step in steps {
             match step {
@@ -364,7 +370,10 @@ proptest! {
     #[test]
     fn packets_of_one_priority_keep_their_order(
         tree in proptest::collection::vec((any::<prop::sample::Index>(), specs()), 1..6),
-        steps in proptest::collection::vec((1..20_usize, 0..20_usize, 0..9_000_000_u64, 0..16_u32), 1..30),
+        steps in proptest::collection::vec(
+            (1..20_usize, 0..20_usize, 0..9_000_000_u64, 0..16_u32),
+            1..30,
+        ),
     ) {
         let mut world = World::new();
         for (at, spec) in tree {
@@ -382,7 +391,8 @@ proptest! {
         for (count, budget, wait, priority) in steps {
             let first = world.sequence as usize;
             world.enqueue((0..count).map(|n| (60 + 7 * n, (priority + n as u32) & 15)).collect());
-            priorities.extend((0..world.sequence as usize - first).map(|n| (priority + n as u32) & 15));
+            let sent = 0..world.sequence as usize - first;
+            priorities.extend(sent.map(|n| (priority + n as u32) & 15));
             world.now = world.now.plus_nanos(wait);
             let marks = world.dequeue(budget).0;
             check(marks, &priorities);

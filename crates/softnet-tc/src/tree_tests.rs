@@ -53,7 +53,8 @@ impl Bench {
         }
     }
 
-    /// Enqueues packets of one priority and length with these marks; returns how many were dropped meanwhile.
+    /// Enqueues packets of one priority and length with these marks; returns how many were dropped
+    /// meanwhile.
     fn offer(&mut self, marks: impl IntoIterator<Item = u32>, len: usize, priority: u32) -> u64 {
         let before = self.cx.dropped.wire_packets();
         for mark in marks {
@@ -88,8 +89,9 @@ impl Bench {
     }
 }
 
-/// G10 of the kernel: `pfifo_fast` with 8 places a band below a shaper. The first packet leaves at once; what then waits in front is overtaken by what comes later in
-/// a higher band, so looking at a packet must not take it out. The drops show at both.
+/// G10 of the kernel: `pfifo_fast` with 8 places a band below a shaper. The first packet leaves at
+/// once; what then waits in front is overtaken by what comes later in a higher band, so looking at
+/// a packet must not take it out. The drops show at both.
 #[test]
 fn g10_bug_tbf_4_a_peek_does_not_commit() {
     let shaper = tbf(100_000, 1600, 0);
@@ -137,7 +139,8 @@ fn prio_sorts_by_class_in_priority_filter_and_map() {
     bench.offer([1], 100, 2);
     bench.offer([2], 100, 0);
     bench.offer([3], 100, 7);
-    // A class in the priority; one that does not exist goes where priority 0 goes, as does a foreign one (BUG-PF-8).
+    // A class in the priority; one that does not exist goes where priority 0 goes, as does a
+    // foreign one (BUG-PF-8).
     bench.offer([4], 100, handle("1:3").raw());
     bench.offer([5], 100, handle("1:9").raw());
     bench.offer([6], 100, handle("2:3").raw());
@@ -150,7 +153,8 @@ fn prio_sorts_by_class_in_priority_filter_and_map() {
     assert_eq!(bench.class("root").bytes, 801);
 }
 
-/// BUG-PRIO-3, BUG-TX-20: a discipline that cannot tell what is next has it taken out, and keeps the count. What is looked at first leaves first.
+/// BUG-PRIO-3, BUG-TX-20: a qdisc that cannot tell what is next has it taken out, and keeps
+/// the count. What is looked at first leaves first.
 #[test]
 fn a_child_that_cannot_be_looked_into_loses_nothing() {
     #[derive(Debug)]
@@ -182,7 +186,7 @@ fn a_child_that_cannot_be_looked_into_loses_nothing() {
         bench.leave(64, Time::ZERO),
         (vec![0], Next::At(Time(SECOND / 10)))
     );
-    // The shaper looked at packet 1: it has left the discipline below, and is still the shaper's.
+    // The shaper looked at packet 1: it has left the qdisc below, and is still the shaper's.
     for (class, numbers) in [
         ("root", (4, 400, 1)),
         ("1:1", (4, 400, 1)),
@@ -209,7 +213,8 @@ fn a_child_that_cannot_be_looked_into_loses_nothing() {
     assert_eq!(order, [1, 2, 3, 4]);
 }
 
-/// BUG-TBF-1, BUG-TX-19: what is cut or dropped deep in the tree shows in the numbers of everything above, frame by frame and byte by byte.
+/// BUG-TBF-1, BUG-TX-19: what is cut or dropped deep in the tree shows in the numbers of
+/// everything above, frame by frame and byte by byte.
 #[test]
 fn segmentation_below_is_counted_above() {
     let mut bench = Bench::new([
@@ -234,7 +239,8 @@ fn segmentation_below_is_counted_above() {
         header_len: 42,
     }));
     bench.tree.enqueue(&mut large.into(), &mut bench.cx);
-    // 8 of 192 bytes, of which the bucket holds 2 at a time. Out of the class's queue at once, and out of all above as they leave.
+    // 8 of 192 bytes, of which the bucket holds 2 at a time. Out of the class's queue at once, and
+    // out of all above as they leave.
     let check = |bench: &Bench, left: u64| {
         for class in ["root", "1:2"] {
             let stats = bench.class(class);
@@ -254,7 +260,8 @@ fn segmentation_below_is_counted_above() {
     }
 }
 
-/// BUG-PRIO-1, BUG-PRIO-2, BUG-TX-21, INV-Q-10: bands come and go with packets in them, and nothing is lost uncounted.
+/// BUG-PRIO-1, BUG-PRIO-2, BUG-TX-21, INV-Q-10: bands come and go with packets in them, and
+/// nothing is lost uncounted.
 #[test]
 fn bands_are_added_and_removed_with_packets_in_them() {
     let mut bench = Bench::new([
@@ -286,7 +293,7 @@ fn bands_are_added_and_removed_with_packets_in_them() {
         .change(handle("1:"), &four)
         .unwrap();
     assert_eq!(bench.all(), [10, 11, 30, 31, 32, 40, 41, 42]);
-    // A class that loses its discipline keeps a queue, and its packets.
+    // A class that loses its qdisc keeps a queue, and its packets.
     bench.offer([1, 2, 3], 100, name(1));
     assert_eq!(bench.offer([4], 100, name(1)), 1, "its limit is 3");
     bench.tree.edit(&mut bench.cx).delete(handle("5:")).unwrap();

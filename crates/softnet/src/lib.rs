@@ -1,12 +1,12 @@
-//! The core of Softnet, Linux's packet path and traffic control for user space: what a program links
-//! that sends packets from many threads.
+//! The core of Softnet, Linux's packet path and traffic control for user space: what a program
+//! links that sends packets from many threads.
 //!
 //! A [`Packet`](mem::Packet) of a [`Pool`](mem::Pool) is an owned value; dropping it frees it.
 //! [`Device::transmit`](tx::Device::transmit) takes a list of them from any thread. In one
 //! compare-and-swap the sender either becomes the queue's owner or pushes its list for the owner.
-//! The owner enqueues what was pushed to the [`Qdisc`](qdisc::Qdisc), dequeues, and hands batches to
-//! the driver's [`TxRing`](tx::TxRing). No sender waits for another. Every packet that is not sent
-//! has a [`DropReason`](stats::DropReason).
+//! The owner enqueues what was pushed to the [`Qdisc`](qdisc::Qdisc), dequeues, and hands batches
+//! to the driver's [`TxRing`](tx::TxRing). No sender waits for another. Every packet that is not
+//! sent has a [`DropReason`](stats::DropReason).
 //!
 //! ```
 //! use std::time::Duration;
@@ -58,8 +58,8 @@
 //! bridges and ports; `softnet-io` has drivers. What is on the wire is read by [`wire`].
 //!
 //! Nothing here does I/O or reads a clock: every call that depends on time takes `now` ([`time`]).
-//! `unsafe` code is in [`mem`] and [`sync`] only. Codes in comments such as `INV-TX-1` and `BUG-TX-15`
-//! are defined in `docs/invariants.md`.
+//! `unsafe` code is in [`mem`] and [`sync`] only. Codes in comments such as `INV-TX-1` and
+//! `BUG-TX-15` are defined in `docs/invariants.md`.
 
 #![deny(unsafe_code)]
 

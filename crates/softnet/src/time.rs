@@ -1,5 +1,5 @@
-//! Time as a value. Every part that shapes or measures takes `now: Time`; none reads a clock itself.
-//! A [`Clock`] is read once per poll round, by the worker or the sender, and passed down.
+//! Time as a value. Every part that shapes or measures takes `now: Time`; none reads a clock
+//! itself. A [`Clock`] is read once per poll round, by the worker or the sender, and passed down.
 //! A virtual clock makes a whole engine run deterministically.
 
 use std::ops::{Add, AddAssign, Sub};
@@ -53,7 +53,8 @@ impl Sub for Time {
     }
 }
 
-/// Where `now` comes from: the machine's monotonic clock, or a number that a test or simulator advances.
+/// Where `now` comes from: the machine's monotonic clock, or a number that a test or simulator
+/// advances.
 #[derive(Clone, Debug)]
 pub struct Clock(Source);
 

@@ -12,10 +12,11 @@ use super::*;
 use crate::link::{DeviceDrops, Link};
 use crate::rx::SteeringSpec;
 use crate::testing::{CondSleeper, FedQueue, Net, setup, wait};
+use softnet::qdisc::Pfifo;
 use softnet::stats::DropReason;
 use softnet::testing::{Script, ScriptedRing, frame};
 use softnet::wire::EthernetAddress;
-use softnet_tc::TbfSpec;
+use softnet_tc::{CustomSpec, TbfSpec};
 
 const BUFFERS: usize = 2048;
 /// Stations behind ports 0 and 1.
@@ -487,7 +488,18 @@ fn a_changed_mtu_holds_for_what_is_queued() {
     wait("the queue", || queued() == 4);
     link.set(true, 1000);
     wait("the event", || !engine.take_events().is_empty());
-    engine.set_qdisc(port, &QdiscSpec::default()).unwrap();
+    let told = Arc::new(AtomicU32::new(0));
+    let seen = told.clone();
+    let custom = QdiscSpec::Custom(CustomSpec::new("told", move |env| {
+        seen.store(env.mtu, Ordering::Relaxed);
+        Box::new(Pfifo::new(env.txqueuelen))
+    }));
+    engine.set_qdisc(port, &custom).unwrap();
+    assert_eq!(
+        told.load(Ordering::Relaxed),
+        1000,
+        "a qdisc is told the MTU"
+    );
     wait("the rest", || queued() == 0);
     assert_eq!(scripts[0].marks(), [1, 4, 5]);
     let drops = engine.stats().drops();
@@ -497,6 +509,8 @@ fn a_changed_mtu_holds_for_what_is_queued() {
         ..Features::default()
     };
     engine.set_features(port, features).unwrap();
+    engine.set_qdisc(port, &custom).unwrap();
+    assert_eq!(told.load(Ordering::Relaxed), 500);
     receive(&[900, 60]);
     wait("the packets", || scripts[0].marks() == [1, 4, 5, 2]);
     assert!(engine.stop(Duration::ZERO).conservation().holds());

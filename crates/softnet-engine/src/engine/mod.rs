@@ -343,8 +343,11 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
                     let link = known.link.get();
                     let mtu = link.mtu.unwrap_or(known.features.mtu);
                     if mtu != known.features.mtu {
-                        known.features.mtu = mtu;
-                        known.device.set_features(known.features);
+                        let features = Features {
+                            mtu,
+                            ..known.features
+                        };
+                        known.set_features(features);
                     }
                     PortEvent::Link(id, link)
                 }

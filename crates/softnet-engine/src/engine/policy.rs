@@ -78,8 +78,7 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
     pub fn set_features(&self, port: PortId, features: Features) -> Result<(), EngineError> {
         let mut state = self.state();
         let port = self.port_mut(&mut state, port)?;
-        port.features = features;
-        port.device.set_features(features);
+        port.set_features(features);
         Ok(())
     }
 

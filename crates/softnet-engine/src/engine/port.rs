@@ -21,7 +21,7 @@ use crate::Device;
 use crate::link::LinkCell;
 use crate::rx::{Command, Napi, RxQueue};
 use softnet::mem::Pool;
-use softnet::tx::{DeviceConfig, DeviceStats, TxRing};
+use softnet::tx::{DeviceConfig, DeviceStats, Features, TxRing};
 use softnet_tc::{DeviceTree, QdiscEnv};
 
 /// Receive queues to be opened.
@@ -54,7 +54,7 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
             features: setup.features,
             policy: setup.policy.clone(),
         };
-        let env = QdiscEnv::new(&self.pool);
+        let env = self.qdisc_env(setup.features);
         let tree = DeviceTree::new(setup.qdisc, setup.tx.len(), &env);
         let (tree, qdiscs) = tree.inspect_err(|_| state.free_events(&events))?;
         let files = state.watch_rings(&config.name, &setup.tx, &events);
@@ -214,6 +214,14 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         Ok(())
     }
 
+    /// What qdiscs of a port are made for.
+    fn qdisc_env(&self, features: Features) -> QdiscEnv {
+        QdiscEnv {
+            mtu: features.mtu,
+            ..QdiscEnv::new(&self.pool)
+        }
+    }
+
     /// Gives a port another device, with other queues.
     fn resize(
         &self,
@@ -232,7 +240,7 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
             features: port.features,
             policy: port.policy.clone(),
         };
-        let env = QdiscEnv::new(&self.pool);
+        let env = self.qdisc_env(port.features);
         let (tree, qdiscs) = DeviceTree::new(port.tree.spec().clone(), tx.len(), &env)?;
         let map = port.map.clone().filter(|_| qdiscs.map.is_none());
         if let Some(map) = &map {

@@ -75,6 +75,13 @@ pub(super) struct Port<Q, R> {
 }
 
 impl<Q, R: TxRing> Port<Q, R> {
+    /// Other features, for what is sent and for the qdiscs that are made from now on.
+    pub(super) fn set_features(&mut self, features: Features) {
+        self.features = features;
+        self.device.set_features(features);
+        self.tree.set_mtu(features.mtu);
+    }
+
     /// See [`Engine::classes`](super::Engine::classes).
     pub(super) fn classes(&self) -> Vec<ClassStats> {
         let queues = self.device.queues().iter();

@@ -29,8 +29,8 @@ impl ClassTrace {
 pub(super) struct ClassTraces(pub(super) BTreeMap<Handle, ClassTrace>);
 
 impl ClassTraces {
-    /// After one step: `left` is the frame that left, if one did, and `dropped` what was dropped. It
-    /// concerns the classes that count it.
+    /// After one step: `left` is the frame that left, if one did, and `dropped` what was dropped.
+    /// It concerns the classes that count it.
     pub(super) fn step(&mut self, tree: &Tree, left: &PacketList, dropped: &Dropped, now: Time) {
         tree.each_class(|class| {
             let trace = self.0.entry(class.class).or_default();

@@ -101,7 +101,8 @@ impl Random {
 pub struct Arrivals {
     flow: Flow,
     random: Random,
-    /// When the next packet comes, from the start of the flow, in billionths of a byte at its rate.
+    /// When the next packet comes, from the start of the flow, in billionths of a byte at its
+    /// rate.
     at: u128,
     in_burst: u32,
     burst_bytes: u64,
@@ -175,8 +176,8 @@ impl Flow {
         frame[udp..udp + 2].copy_from_slice(&self.source.1.to_be_bytes());
         frame[udp + 2..udp + 4].copy_from_slice(&self.destination.1.to_be_bytes());
         frame[udp + 4..udp + 6].copy_from_slice(&payload.to_be_bytes());
-        let sum =
-            pseudo_header(&source, &destination, 17, u32::from(payload)) + sum_bytes(&frame[udp..]);
+        let sum = pseudo_header(&source, &destination, 17, u32::from(payload))
+            + sum_bytes(&frame[udp..]);
         let sum = match !fold(sum) {
             0 => 0xffff,
             sum => sum,

@@ -1,10 +1,10 @@
-//! A tree of qdiscs in virtual time: packets arrive when the caller says and leave when the tree lets
-//! them. The same arrivals give the same departures, to the nanosecond, on every run.
+//! A tree of qdiscs in virtual time: packets arrive when the caller says and leave when the tree
+//! lets them. The same arrivals give the same departures, to the nanosecond, on every run.
 //!
-//! The [`Simulator`] does what a transmit queue and its worker do: it enqueues each arrival and runs
-//! the queue; what is held back runs again at the time that the tree asked for. Behind the tree is a
-//! link, which takes everything at once, or one packet after the other at a rate. It reads no clock
-//! and starts no thread.
+//! The [`Simulator`] does what a transmit queue and its worker do: it enqueues each arrival and
+//! runs the queue; what is held back runs again at the time that the tree asked for. Behind the
+//! tree is a link, which takes everything at once, or one packet after the other at a rate. It
+//! reads no clock and starts no thread.
 
 mod classes;
 mod flow;
@@ -137,7 +137,10 @@ impl Simulator {
     }
 
     /// Runs the queue as long as something may leave now.
-    fn run<E>(&mut self, depart: &mut impl FnMut(Time, &Packet) -> Result<(), E>) -> Result<(), E> {
+    fn run<E>(
+        &mut self,
+        depart: &mut impl FnMut(Time, &Packet) -> Result<(), E>,
+    ) -> Result<(), E> {
         self.timer = None;
         loop {
             if self.free > self.now {
@@ -157,7 +160,7 @@ impl Simulator {
             match next {
                 Next::Idle => return Ok(()),
                 Next::At(time) => {
-                    // Later than now, whatever a discipline from outside says: time has to go on.
+                    // Later than now, whatever a qdisc from outside says: time has to go on.
                     self.timer = Some(time.max(self.now.plus_nanos(1)).max(self.free));
                     return Ok(());
                 }

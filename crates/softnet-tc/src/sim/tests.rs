@@ -1,4 +1,5 @@
-//! A simulation against what can be worked out by hand, and its flows against another implementation of the headers.
+//! A simulation against what can be worked out by hand, and its flows against another
+//! implementation of the headers.
 
 use std::convert::Infallible;
 
@@ -56,7 +57,8 @@ fn run(mut sim: Simulator, arrivals: Vec<(u64, Packet)>) -> (Vec<(u32, u64)>, Re
     (left, report)
 }
 
-/// G3 of the kernel, at exact times: 80 kbit/s, burst 3000, limit 6000, twelve packets of 1000 bytes at once.
+/// G3 of the kernel, at exact times: 80 kbit/s, burst 3000, limit 6000, twelve packets of 1000
+/// bytes at once.
 #[test]
 fn g3_tbf_in_virtual_time() {
     let pool = pool(64);

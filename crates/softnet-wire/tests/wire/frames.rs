@@ -292,7 +292,14 @@ pub(crate) fn frames(max_payload: usize) -> impl Strategy<Value = Frame> {
         prop_oneof![Just(0), 0..40_usize],
     )
         .prop_map(
-            |((vlans, v6, options, traffic_class, id), transport, ports, seq, payload, padding)| {
+            |(
+                (vlans, v6, options, traffic_class, id),
+                transport,
+                ports,
+                seq,
+                payload,
+                padding,
+            )| {
                 let options = if v6 { options % 4 } else { options };
                 Frame {
                     vlans,

@@ -361,7 +361,10 @@ fn unregistered_threads_may_allocate_and_free() {
             self.0.borrow_mut().clear();
         }
     }
-    thread_local!(static LATE: Late = const { Late(std::cell::RefCell::new(Vec::new()), std::cell::RefCell::new(None)) });
+    use std::cell::RefCell;
+    thread_local!(static LATE: Late = const {
+        Late(RefCell::new(Vec::new()), RefCell::new(None))
+    });
     let pool = small(64);
     for order in [false, true] {
         let theirs = pool.clone();

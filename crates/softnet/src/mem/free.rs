@@ -80,8 +80,8 @@ unsafe fn free_slow(first: Option<NonNull<Header>>) {
         // SAFETY: every header lies in a slab that lives as long as its pool, which outlives the
         // packet.
         let (pool, id) = unsafe { (Slab::of(header).pool, Slab::of(header).id) };
-        // Packets of other pools that turn up meanwhile (segments, shared data): freed at the end of
-        // this step, when we have left this one.
+        // Packets of other pools that turn up meanwhile (segments, shared data): freed at the end
+        // of this step, when we have left this one.
         let mut elsewhere = PacketList::new();
         // SAFETY: `header` keeps the pool alive until it is freed inside.
         next = unsafe {

@@ -96,7 +96,11 @@ impl Header {
     /// # Safety
     /// The caller owns the header, whose `buf` is valid.
     #[inline(always)]
-    pub(crate) unsafe fn reset(header: NonNull<Header>, owner: u16, next: Option<NonNull<Header>>) {
+    pub(crate) unsafe fn reset(
+        header: NonNull<Header>,
+        owner: u16,
+        next: Option<NonNull<Header>>,
+    ) {
         const EMPTY: u16 = (super::SHARED_INFO + super::HEADROOM) as u16;
         // `off`, `seg_len`, `owner`, `queue`.
         let [off, owner] = [EMPTY.to_ne_bytes(), owner.to_ne_bytes()];

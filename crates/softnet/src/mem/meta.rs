@@ -90,7 +90,7 @@ impl Packet {
     }
 
     /// Bytes this frame takes on the wire, without preamble and FCS: its length plus the repeated
-    /// headers of a large frame (`qdisc_pkt_len_init`). Queueing disciplines count and shape
+    /// headers of a large frame (`qdisc_pkt_len_init`). Qdiscs count and shape
     /// these.
     #[inline]
     pub fn wire_len(&self) -> u64 {

@@ -120,7 +120,11 @@ fn act(pool: &Pool, mut mine: PacketList, step: &Step) -> PacketList {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 2 } else { 64 }, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: if cfg!(miri) { 2 } else { 64 },
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     /// INV-BUF-1, INV-BUF-2, INV-BUF-3, INV-BUF-8: after every step each buffer is free in one
     /// place or in use, and at the end all can be allocated, and are different ones.
@@ -160,7 +164,8 @@ proptest! {
         prop_assert_eq!(pool.stats().free, buffers);
         let mut all = PacketList::new();
         prop_assert_eq!(pool.alloc_bulk(buffers, &mut all), buffers);
-        let distinct: std::collections::HashSet<_> = all.iter().map(|p| p.data().as_ptr()).collect();
+        let starts = all.iter().map(|p| p.data().as_ptr());
+        let distinct: std::collections::HashSet<_> = starts.collect();
         prop_assert_eq!(distinct.len(), buffers);
         prop_assert!(pool.alloc().is_err());
     }

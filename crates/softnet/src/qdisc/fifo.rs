@@ -14,8 +14,8 @@ const PREFETCH: usize = 8;
 /// qdisc that it belongs to.
 ///
 /// An array of handles and not a linked list: the thread that dequeues is often not on the CPU of
-/// the one that enqueued, and an array says which header lines are needed next, so that they can be
-/// prefetched.
+/// the one that enqueued, and an array says which header lines are needed next, so that they can
+/// be prefetched.
 #[derive(Debug, Default)]
 pub struct Fifo(VecDeque<Packet>);
 
@@ -87,7 +87,12 @@ impl Fifo {
     }
 
     /// As [`Qdisc::dequeue`].
-    pub fn dequeue(&mut self, budget: usize, out: &mut PacketList, stats: &mut QdiscStats) -> Next {
+    pub fn dequeue(
+        &mut self,
+        budget: usize,
+        out: &mut PacketList,
+        stats: &mut QdiscStats,
+    ) -> Next {
         let end = stats.packets + budget as u64;
         while stats.packets < end {
             match self.pop(stats) {

@@ -1,10 +1,10 @@
-//! Queueing disciplines (qdiscs): which packet leaves next, and when.
+//! Qdiscs: which packet leaves next, and when.
 //!
 //! A qdisc is single-threaded: the [owner of the queue](crate::tx::TxQueue) calls it. It works on
-//! lists, is told the time and reads no clock, allocates nothing for each packet, and frees nothing
-//! itself. Everything that it needs besides packets is in the [`Cx`] of the call. It counts as the
-//! kernel does: packets and bytes as they leave, a large frame as its wire packets and wire bytes;
-//! drops where they happen.
+//! lists, is told the time and reads no clock, allocates nothing for each packet, and frees
+//! nothing itself. Everything that it needs besides packets is in the [`Cx`] of the call. It
+//! counts as the kernel does: packets and bytes as they leave, a large frame as its wire packets
+//! and wire bytes; drops where they happen.
 //!
 //! Here are those that need nothing else: FIFOs, `pfifo_fast` and `noqueue`. Qdiscs with classes,
 //! and the tree of a device, are in the crate `softnet-tc`.
@@ -112,7 +112,7 @@ pub enum Next {
     At(Time),
 }
 
-/// What would leave a discipline next.
+/// What would leave a qdisc next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peek {
     /// A packet of this size, now.
@@ -139,7 +139,7 @@ pub enum Verdict {
     Dropped,
 }
 
-/// A queueing discipline. See the [module](self) for one of one's own.
+/// A qdisc. See the [module](self) for one of one's own.
 pub trait Qdisc: Send + fmt::Debug {
     /// Takes all packets of `packets`, in order; what it refuses goes to [`Cx::dropped`]. Returns
     /// the worst verdict among them (INV-TX-9).

@@ -1,4 +1,5 @@
-//! Why packets die. Every packet that Softnet frees without delivering it is counted under exactly one reason.
+//! Why packets die. Every packet that Softnet frees without delivering it is counted under exactly
+//! one reason.
 
 use std::fmt;
 
@@ -7,7 +8,8 @@ use crate::wire::WireError;
 
 macro_rules! drop_reasons {
     ($($(#[doc = $doc:literal])+ $name:ident = $text:literal,)+) => {
-        /// The reason a packet was dropped. Names follow the kernel's `SKB_DROP_REASON_*` where there is one.
+        /// The reason a packet was dropped. Names follow the kernel's `SKB_DROP_REASON_*` where
+        /// there is one.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[repr(u8)]
         pub enum DropReason { $($(#[doc = $doc])+ $name,)+ }
@@ -31,8 +33,8 @@ drop_reasons! {
     BadHeader = "bad_header",
     /// The frame's virtio-net segmentation fields do not fit the frame.
     BadGso = "bad_gso",
-    /// The frame claims smaller or more wire packets than any honest stack makes: under 8 bytes of TCP payload each, or more than
-    /// 128 datagrams. Counted as one packet.
+    /// The frame claims smaller or more wire packets than any honest stack makes: under 8 bytes of
+    /// TCP payload each, or more than 128 datagrams. Counted as one packet.
     GsoSize = "gso_size",
     /// The frame's virtio-net checksum fields point outside the frame.
     BadChecksumOffload = "bad_csum_offload",
@@ -42,13 +44,13 @@ drop_reasons! {
     NoBuffer = "no_buffer",
     /// The port's queues hold their share of the buffers; the rest is for other ports.
     BufferQuota = "buffer_quota",
-    /// The queueing discipline's limit was reached.
+    /// The qdisc's limit was reached.
     QdiscLimit = "qdisc_limit",
-    /// The queueing discipline can never send it (longer than its bucket).
+    /// The qdisc can never send it (longer than its bucket).
     QdiscOversize = "qdisc_oversize",
     /// Too many packets waited to be adopted (`QDISC_BURST_DROP`).
     QdiscBurst = "qdisc_burst",
-    /// The queue was emptied: device taken down, discipline replaced, engine stopped.
+    /// The queue was emptied: device taken down, qdisc replaced, engine stopped.
     QdiscReset = "qdisc_reset",
     /// Longer than the sending device's MTU and not segmentable.
     Mtu = "mtu",
@@ -60,12 +62,13 @@ drop_reasons! {
     Sameport = "same_port",
     /// The source address may not be used (multicast or zero).
     BadSource = "bad_source",
-    /// A link-local control frame (01:80:C2:00:00:0X) that bridges must not forward (IEEE 802.1D 7.12.6).
+    /// A link-local control frame (01:80:C2:00:00:0X) that bridges must not forward (IEEE 802.1D
+    /// 7.12.6).
     LinkLocal = "link_local",
     /// The backlog of the worker that the packet was for is full (`CPU_BACKLOG`).
     CpuBacklog = "cpu_backlog",
-    /// The backlog of the worker that the packet was for is half full, and the packet's flow had more than half of the latest packets
-    /// (`skb_flow_limit`).
+    /// The backlog of the worker that the packet was for is half full, and the packet's flow had
+    /// more than half of the latest packets (`skb_flow_limit`).
     FlowLimit = "flow_limit",
     /// The port belongs to no bridge, so there is nowhere to send the packet.
     NoForward = "no_forward",

@@ -1,5 +1,6 @@
-//! Packets on their way to be freed. A queueing discipline collects what it drops here; the caller counts and frees it in bulk, after
-//! its own work is done (INV-TX-18: nothing is freed in the middle of a run).
+//! Packets on their way to be freed. A qdisc collects what it drops here; the caller
+//! counts and frees it in bulk, after its own work is done (INV-TX-18: nothing is freed in the
+//! middle of a run).
 
 use super::{DropCounters, DropReason};
 use crate::mem::{Packet, PacketList};

@@ -2,8 +2,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// `N` numbers that one thread at a time (the owner of the thing measured) publishes. Plain stores: no locked instruction.
-/// A reader sees each number whole, but not all from the same moment.
+/// `N` numbers that one thread at a time (the owner of the thing measured) publishes. Plain
+/// stores: no locked instruction. A reader sees each number whole, but not all from the same
+/// moment.
 #[derive(Debug)]
 pub struct Published<const N: usize>([AtomicU64; N]);
 

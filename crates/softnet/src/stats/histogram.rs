@@ -1,7 +1,9 @@
-//! Distributions of times and sizes, in buckets of powers of two, printed as the bar charts of bpftrace's `hist()`.
+//! Distributions of times and sizes, in buckets of powers of two, printed as the bar charts of
+//! bpftrace's `hist()`.
 //!
-//! [`Counts`] is a plain value: merged, asked for percentiles, printed. [`Histogram`] is recorded into by one thread at a time (the one that
-//! runs a queue), [`SharedHistogram`] by any number; both are read at any time and stop nobody. A measurement that would cost more than what it
+//! [`Counts`] is a plain value: merged, asked for percentiles, printed. [`Histogram`] is recorded
+//! into by one thread at a time (the one that runs a queue), [`SharedHistogram`] by any number;
+//! both are read at any time and stop nobody. A measurement that would cost more than what it
 //! measures is taken of one event in [`SAMPLE`]: [`Sampler`], [`sampled`].
 //!
 //! Ordering: everything is Relaxed, as in [`PerCpu`]: a count carries no other data.
@@ -12,8 +14,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::sync::PerCpu;
 
-/// Of so many events one is measured, on average. Two readings of a clock for each would cost a quarter of a transmit call; one in 128 costs less than
-/// 2 % of its instructions.
+/// Of so many events one is measured, on average. Two readings of a clock for each would cost a
+/// quarter of a transmit call; one in 128 costs less than 2 % of its instructions.
 pub const SAMPLE: u32 = 128;
 
 /// Buckets of a histogram with `fine` bits of resolution below the power of two.
@@ -44,8 +46,8 @@ fn range(bucket: usize, fine: u32) -> (u64, u64) {
     (((1 << fine) + within) << shift, 1 << shift)
 }
 
-/// How often values of each size occurred. Each bucket is a power of two, divided into `2^FINE` equal parts: with the default of 0 a value is known
-/// to a factor of 2, with 4 to 6 %.
+/// How often values of each size occurred. Each bucket is a power of two, divided into `2^FINE`
+/// equal parts: with the default of 0 a value is known to a factor of 2, with 4 to 6 %.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Counts<const FINE: u32 = 0>(Box<[u64]>);
 
@@ -87,8 +89,8 @@ impl<const FINE: u32> Counts<FINE> {
         self.0.iter().all(|&n| n == 0)
     }
 
-    /// The middle of the bucket in which the smallest value lies that at least `fraction` (0 to 1) of the values do not exceed; none if
-    /// there are no values.
+    /// The middle of the bucket in which the smallest value lies that at least `fraction` (0 to 1)
+    /// of the values do not exceed; none if there are no values.
     pub fn percentile(&self, fraction: f64) -> Option<f64> {
         let rank = ((fraction * self.total() as f64).ceil() as u64).max(1);
         let mut seen = 0;
@@ -115,7 +117,8 @@ impl<const FINE: u32> Counts<FINE> {
         powers
     }
 
-    /// The buckets from the first to the last that is not empty, as (smallest value, number of values, count).
+    /// The buckets from the first to the last that is not empty, as (smallest value, number of
+    /// values, count).
     pub fn rows(&self) -> impl Iterator<Item = (u64, u64, u64)> + '_ {
         let first = self.0.iter().position(|&n| n != 0).unwrap_or(self.0.len());
         let end = self
@@ -181,7 +184,8 @@ impl<const FINE: u32> fmt::Display for Counts<FINE> {
     }
 }
 
-/// A distribution with one writer at a time, which may be another thread each time if something else orders them (the run state of a queue).
+/// A distribution with one writer at a time, which may be another thread each time if something
+/// else orders them (the run state of a queue).
 #[derive(Debug)]
 pub struct Histogram<const FINE: u32 = 0>(Box<[AtomicU64]>);
 
@@ -192,7 +196,8 @@ impl<const FINE: u32> Default for Histogram<FINE> {
 }
 
 impl<const FINE: u32> Histogram<FINE> {
-    /// Counts one value. One thread at a time; two at once may lose a count, nothing worse. Plain loads and stores: no locked instruction.
+    /// Counts one value. One thread at a time; two at once may lose a count, nothing worse. Plain
+    /// loads and stores: no locked instruction.
     pub fn record(&self, value: u64) {
         let count = &self.0[bucket(value, FINE)];
         let next = count.load(Ordering::Relaxed).wrapping_add(1);
@@ -221,8 +226,8 @@ impl SharedHistogram {
     }
 }
 
-/// Chooses one event in [`SAMPLE`], at irregular distances, so that what occurs regularly is neither always nor never measured.
-/// Costs a decrement and a branch for each event.
+/// Chooses one event in [`SAMPLE`], at irregular distances, so that what occurs regularly is
+/// neither always nor never measured. Costs a decrement and a branch for each event.
 #[derive(Clone, Copy, Debug)]
 pub struct Sampler {
     left: u32,
@@ -246,7 +251,8 @@ impl Sampler {
         }
     }
 
-    /// Whether to measure this event. The first one is measured, then one in [`SAMPLE`] on average.
+    /// Whether to measure this event. The first one is measured, then one in [`SAMPLE`] on
+    /// average.
     #[inline]
     pub fn take(&mut self) -> bool {
         self.left -= 1;
@@ -339,7 +345,10 @@ mod tests {
         }
 
         #[test]
-        fn percentiles_are_nearest_rank_to_the_bucket(mut values in proptest::collection::vec(0..u64::MAX >> 12, 1..200), percent in 0u32..=100) {
+        fn percentiles_are_nearest_rank_to_the_bucket(
+            mut values in proptest::collection::vec(0..u64::MAX >> 12, 1..200),
+            percent in 0u32..=100,
+        ) {
             let mut counts = Counts::<4>::default();
             values.iter().for_each(|&v| counts.record(v));
             values.sort_unstable();

@@ -1,8 +1,10 @@
-//! What an operator sees: counters, drop reasons, histograms. Readable at any rate; a reader never stops or slows a
-//! worker, and no two writers share a cache line where that can be avoided (see [`crate::sync::PerCpu`]).
+//! What an operator sees: counters, drop reasons, histograms. Readable at any rate; a reader never
+//! stops or slows a worker, and no two writers share a cache line where that can be avoided (see
+//! [`crate::sync::PerCpu`]).
 //!
-//! All packet counts are *wire packets*: a large frame (GSO) counts as the segments it stands for, so that segmenting or
-//! merging changes no sum, and at rest **received + copied = sent + dropped + queued**.
+//! All packet counts are *wire packets*: a large frame (GSO) counts as the segments it stands for,
+//! so that segmenting or merging changes no sum, and at rest
+//! **received + copied = sent + dropped + queued**.
 
 mod drop;
 mod dropped;

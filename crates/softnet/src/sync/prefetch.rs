@@ -23,7 +23,11 @@ pub(crate) fn prefetch_for_write<T>(at: *const T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: as above.
     unsafe {
-        std::arch::asm!("prefetchw byte ptr [{at}]", at = in(reg) at.addr(), options(nomem, nostack, preserves_flags));
+        std::arch::asm!(
+            "prefetchw byte ptr [{at}]",
+            at = in(reg) at.addr(),
+            options(nomem, nostack, preserves_flags)
+        );
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
     let _ = at;

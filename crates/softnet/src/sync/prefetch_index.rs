@@ -49,8 +49,9 @@ impl<N: Linked> PrefetchIndex<N> {
         }
     }
 
-    /// Notes the addresses of a chain that is to be pushed on top of `waiting` other nodes. A chain
-    /// that counts for `n` may have fewer nodes (a magazine is one): none beyond `oldest` is read.
+    /// Notes the addresses of a chain that is to be pushed on top of `waiting` other nodes. A
+    /// chain that counts for `n` may have fewer nodes (a magazine is one): none beyond `oldest` is
+    /// read.
     ///
     /// # Safety
     /// The caller owns the nodes from `newest` to `oldest`.

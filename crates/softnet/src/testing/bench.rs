@@ -99,7 +99,12 @@ impl<Q: Qdisc> Bench<Q> {
 
 impl<Q: Qdisc, R: TxRing> Bench<Q, R> {
     /// A device with these rings.
-    pub fn new(config: DeviceConfig, rings: Vec<R>, qdiscs: Qdiscs<Q>, pool: &Pool) -> Bench<Q, R> {
+    pub fn new(
+        config: DeviceConfig,
+        rings: Vec<R>,
+        qdiscs: Qdiscs<Q>,
+        pool: &Pool,
+    ) -> Bench<Q, R> {
         let notifier = Arc::new(Notifier::new(rings.len() + 1, Arc::new(NoWake)));
         let workers: Vec<_> = (1..=rings.len()).map(|n| (notifier.clone(), n)).collect();
         let device = Device::new(config, rings, qdiscs, pool, &workers);

@@ -91,11 +91,11 @@ impl<R: TxRing, Q: Qdisc> Device<R, Q> {
         }
     }
 
-    /// Does something with the qdisc of transmit queue `queue` that needs it for itself: changes its
-    /// parameters while packets flow. Afterwards what may leave now leaves. `None` if there is no
-    /// such queue. Senders go on meanwhile, and their packets wait. `f` must not put another qdisc
-    /// in the place of this one: that is what [`set_qdiscs`](Device::set_qdiscs) is for. Waits for
-    /// the owner: control path only.
+    /// Does something with the qdisc of transmit queue `queue` that needs it for itself: changes
+    /// its parameters while packets flow. Afterwards what may leave now leaves. `None` if there is
+    /// no such queue. Senders go on meanwhile, and their packets wait. `f` must not put another
+    /// qdisc in the place of this one: that is what [`set_qdiscs`](Device::set_qdiscs) is for.
+    /// Waits for the owner: control path only.
     pub fn with_qdisc<T>(
         &self,
         queue: usize,

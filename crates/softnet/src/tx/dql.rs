@@ -2,8 +2,8 @@
 //! the algorithm of the kernel's dynamic queue limits, T. Herbert 2011, Documentation in
 //! `lib/dynamic_queue_limits.c`'s header and "Byte Queue Limits", LWN 454390).
 //!
-//! What lies in the ring has left the discipline: nobody can overtake it, and it waits there for
-//! as long as the ring is deep. So packets stay in the discipline while the ring holds enough to
+//! What lies in the ring has left the qdisc: nobody can overtake it, and it waits there for
+//! as long as the ring is deep. So packets stay in the qdisc while the ring holds enough to
 //! last until the next completion.
 //!
 //! The limit *grows* when the ring ran dry although packets were held back: by what was completed
@@ -258,7 +258,11 @@ mod tests {
         /// never more than queued; the limit within its bounds; an empty ring always takes a
         /// packet.
         #[test]
-        fn inv_tx_14_in_flight_is_bounded_and_never_starved(steps in steps(), min in 0u64..5000, more in 0u64..100_000) {
+        fn inv_tx_14_in_flight_is_bounded_and_never_starved(
+            steps in steps(),
+            min in 0u64..5000,
+            more in 0u64..100_000,
+        ) {
             let bounds = DqlBounds { min, max: min + more };
             let mut now = 0;
             let mut dql = Dql::new(bounds, at(now));
@@ -270,7 +274,8 @@ mod tests {
                         dql.queued(bytes);
                     }
                     Step::Complete(bytes) => {
-                        let (limit, queued, in_flight) = (dql.limit(), dql.queued, dql.in_flight());
+                        let (limit, queued) = (dql.limit(), dql.queued);
+                        let in_flight = dql.in_flight();
                         dql.completed(bytes, at(now));
                         prop_assert_eq!(dql.in_flight(), in_flight.saturating_sub(bytes));
                         prop_assert_eq!(dql.queued, queued);

@@ -7,7 +7,7 @@
 //! half of the smaller pool divided by the number of ports
 //! ([`Device::set_buffer_quota`](super::Device::set_buffer_quota)).
 //!
-//! Who counts: disciplines, each for what it holds, where a packet comes and goes
+//! Who counts: qdiscs, each for what it holds, where a packet comes and goes
 //! (`QdiscStats::memory`); the owner of the queue looks once for each list that it enqueues.
 //! Nothing is counted in two places, and no counter is shared by threads.
 //!
@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::mem::{Packet, PacketList};
 use crate::stats::{DropReason, Dropped};
 
-/// What a frame of a discipline that does not count counts as.
+/// What a frame of a qdisc that does not count counts as.
 pub(super) const SMALL_BUFFER: u64 = 2048;
 /// The longest frame that a driver puts in a small buffer.
 const SMALL_FRAME: u64 = 1792;

@@ -1,6 +1,6 @@
 //! How deep this thread is inside devices without a queue (the kernel's `dev_xmit_recursion`).
 //!
-//! A device with a discipline cannot be entered twice by one thread: whoever sends while he runs
+//! A device with a qdisc cannot be entered twice by one thread: whoever sends while he runs
 //! the queue leaves the packets to himself. Without a queue there is nothing that holds the
 //! packets back, so a stack of such devices, or one whose driver sends through itself, would go
 //! on for ever. What goes deeper than [`XMIT_RECURSION_LIMIT`], or enters a device that the
@@ -14,7 +14,8 @@ use std::cell::Cell;
 pub const XMIT_RECURSION_LIMIT: usize = 8;
 
 thread_local! {
-    static INSIDE: [Cell<usize>; XMIT_RECURSION_LIMIT + 1] = const { [const { Cell::new(0) }; XMIT_RECURSION_LIMIT + 1] };
+    static INSIDE: [Cell<usize>; XMIT_RECURSION_LIMIT + 1] =
+        const { [const { Cell::new(0) }; XMIT_RECURSION_LIMIT + 1] };
     static DEPTH: Cell<usize> = const { Cell::new(0) };
 }
 

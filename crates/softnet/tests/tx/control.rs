@@ -30,17 +30,14 @@ fn a_change_frees_what_waits() {
     bench.send(0..6);
     bench.work(Time::ZERO);
     assert_eq!(bench.marks(0), [0, 1]);
-    bench
-        .device
-        .change_qdisc(&slow(1_000_000_000), Time::ZERO)
-        .unwrap();
+    bench.device.change_qdisc(0, &slow(1_000_000_000)).unwrap();
     // The bucket is full again, and then fills in no time.
     bench.work(Time::ZERO);
     bench.wake(Time(1_000));
     assert_eq!(bench.marks(0), [0, 1, 2, 3, 4, 5]);
     bench.check(6);
     let wrong = QdiscSpec::Pfifo { limit: 1 };
-    assert!(bench.device.change_qdisc(&wrong, Time::ZERO).is_err());
+    assert!(bench.device.change_qdisc(0, &wrong).is_err());
     assert_eq!(bench.device.stats().queues[0].qdisc.packets, 6);
 }
 

@@ -27,11 +27,12 @@ mod stress;
 mod transmit;
 
 use softnet::mem::{Packet, PacketList, Pool};
+use softnet::qdisc::Cx;
 use softnet::testing::{ScriptedRing, config, frame, pool};
 use softnet::time::{Clock, Time};
 use softnet::tx::*;
 use softnet::wire::{Gso, GsoKind};
-use softnet_tc::{AnyQdisc, QdiscSpec, SetQdisc, SpecError, TbfSpec};
+use softnet_tc::{AnyQdisc, QdiscSpec, SpecError, TbfSpec};
 
 type Bench<R = ScriptedRing> = softnet::testing::Bench<AnyQdisc, R>;
 type Standalone<R> = softnet::tx::Standalone<R, AnyQdisc>;
@@ -68,6 +69,26 @@ fn features(features: Features) -> DeviceConfig {
     DeviceConfig {
         features,
         ..config("bench")
+    }
+}
+
+/// What a device is told in `tc`'s words.
+trait SetQdisc {
+    fn set_qdisc(&self, spec: &QdiscSpec, now: Time) -> Result<(), SpecError>;
+    /// Changes the root of one queue.
+    fn change_qdisc(&self, queue: usize, spec: &QdiscSpec) -> Result<(), SpecError>;
+}
+
+impl<R: TxRing> SetQdisc for Device<R, AnyQdisc> {
+    fn set_qdisc(&self, spec: &QdiscSpec, now: Time) -> Result<(), SpecError> {
+        self.set_qdiscs(spec.instances(self.queues().len(), self.pool())?, now);
+        Ok(())
+    }
+
+    fn change_qdisc(&self, queue: usize, spec: &QdiscSpec) -> Result<(), SpecError> {
+        let change = |qdisc: &mut AnyQdisc, cx: &mut Cx| qdisc.change(spec, cx);
+        let result = self.with_qdisc(queue, Time::ZERO, change);
+        result.expect("a queue in use")
     }
 }
 

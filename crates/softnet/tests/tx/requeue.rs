@@ -156,7 +156,7 @@ fn inv_tx_6_the_lists_are_part_of_the_queue() {
         bands: 2,
         priomap: [1; 16],
     });
-    bench.device.change_qdisc(&change, Time::ZERO).unwrap();
+    bench.device.change_qdisc(0, &change).unwrap();
     bench.work(Time::ZERO);
     assert_eq!(bench.device.stats().queued, 10);
     send(40);
