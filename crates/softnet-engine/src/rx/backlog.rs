@@ -9,13 +9,13 @@
 //! [wake](softnet::tx::Notifier::wake) the worker once, at the end of its own round.
 //!
 //! INV-RX-3: the input holds at most `max` packets (the kernel: one more), and so does what the
-//! owner has taken and not yet processed.
+//! owner has taken and not yet processed. A packet that keeps much memory counts as several.
 
 use std::sync::Arc;
 
 use crossbeam_utils::CachePadded;
 
-use softnet::mem::{PacketAdoption, PacketList};
+use softnet::mem::{Packet, PacketAdoption, PacketList};
 use softnet::sync::Passage;
 
 /// Packets that may wait to be taken (the kernel's `net.core.netdev_max_backlog`).
@@ -31,6 +31,15 @@ pub struct Backlog {
     /// Written by the owner, once a batch.
     passage: CachePadded<Passage>,
     max: usize,
+}
+
+/// Memory that counts as one packet, if a packet has more: 1,000 large frames of 66 KiB must not
+/// keep 33,000 small buffers.
+const UNIT: u64 = 8192;
+
+/// What a packet counts as.
+fn weight(packet: &Packet) -> usize {
+    packet.memory().div_ceil(UNIT).max(1) as usize
 }
 
 /// A point in a backlog: behind everything that was pushed when it was asked for.
@@ -64,13 +73,22 @@ impl Backlog {
         let mut refused = PacketList::new();
         let mut free = self.max;
         loop {
-            if packets.len() > free {
+            let (mut count, mut sum) = (0, 0);
+            for packet in packets.iter() {
+                let next = sum + weight(packet);
+                // One that is heavier than all that may wait is let in by an empty list.
+                if next > free && (count > 0 || free < self.max) {
+                    break;
+                }
+                (count, sum) = (count + 1, next);
+            }
+            if count < packets.len() {
                 let mut fits = PacketList::new();
-                packets.split_front(free, &mut fits);
+                packets.split_front(count, &mut fits);
                 packets.append(&mut refused);
                 refused = std::mem::replace(&mut packets, fits);
             }
-            match self.input.push(packets, self.max) {
+            match self.input.push_weighed(packets, sum, self.max) {
                 Ok(_) => return refused,
                 Err(back) => packets = back,
             }
@@ -89,7 +107,7 @@ impl Backlog {
         self.passage.passed(mark.0)
     }
 
-    /// Packets that wait to be taken.
+    /// Packets that wait to be taken; one that keeps much memory counts as several.
     pub fn len(&self) -> usize {
         self.input.len()
     }
@@ -186,6 +204,30 @@ mod tests {
         }
         let all: Vec<u32> = (0..10).chain(40..47).chain(50..53).collect();
         assert_eq!(marks(&out), all);
+    }
+
+    /// INV-RX-3: what waits is limited in memory, too.
+    #[test]
+    fn large_frames_count_for_the_buffers_that_they_hold() {
+        let pool = pool(512);
+        let large = |n| {
+            let mut packet = frame(&pool, 1, 2, 60, n);
+            (0..32).for_each(|_| packet.append_segment(frame(&pool, 1, 2, 60, 0)));
+            packet
+        };
+        let each = weight(&large(0));
+        assert!(each > 1, "{each}");
+        let (backlog, mut owner) = Backlog::new(3 * each);
+        let refused = backlog.push((0..5).map(large).collect());
+        assert_eq!(marks(&refused), [3, 4]);
+        assert_eq!(backlog.push(frame(&pool, 1, 2, 60, 9).into()).len(), 1);
+        let mut out = PacketList::new();
+        owner.poll(9, &mut out);
+        assert_eq!(marks(&out), [0, 1, 2]);
+        // One that is heavier than all that may wait passes an empty backlog, alone.
+        let (backlog, _owner) = Backlog::new(1);
+        assert_eq!(marks(&backlog.push((0..2).map(large).collect())), [1]);
+        assert_eq!(marks(&backlog.push(large(2).into())), [2]);
     }
 
     /// INV-RX-6, INV-RX-2: a poll gives out its quota and no more, and a mark passes when the last

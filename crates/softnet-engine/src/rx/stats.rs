@@ -24,7 +24,7 @@ pub struct WorkerStats {
     pub received_rps: u64,
     /// Frames it could not steer because their flow had too large a part (column 11).
     pub flow_limit: u64,
-    /// Frames in its backlog that it has not taken (column 14).
+    /// Frames in its backlog that it has not taken; large ones count as several (column 14).
     pub input_qlen: u64,
     /// Frames it has taken from its backlog and not processed (column 15).
     pub process_qlen: u64,

@@ -42,12 +42,27 @@ impl PacketAdoption {
     ///
     /// # Errors
     /// With the packets, if the list is not empty and would hold more than `limit` of them.
-    pub fn push(&self, mut packets: PacketList, limit: usize) -> Result<usize, PacketList> {
+    pub fn push(&self, packets: PacketList, limit: usize) -> Result<usize, PacketList> {
+        let count = packets.len();
+        self.push_weighed(packets, count, limit)
+    }
+
+    /// As [`push`](PacketAdoption::push), for packets that count as `weight`, at least their
+    /// number: what waits, and [`len`](PacketAdoption::len), is then a sum of weights.
+    ///
+    /// # Errors
+    /// With the packets, if the list is not empty and would weigh more than `limit`.
+    pub fn push_weighed(
+        &self,
+        mut packets: PacketList,
+        weight: usize,
+        limit: usize,
+    ) -> Result<usize, PacketList> {
         let Some(chain) = newest_first(&mut packets) else {
             return Ok(self.len());
         };
         // SAFETY: the chain is ours, linked from the newest (`head`) to the oldest (`tail`).
-        let pushed = unsafe { self.list.push(chain.head, chain.tail, chain.len, limit) };
+        let pushed = unsafe { self.list.push(chain.head, chain.tail, weight, limit) };
         pushed.ok_or_else(|| {
             // SAFETY: not pushed, so still ours.
             unsafe { give_back(chain, &mut packets) };
