@@ -68,7 +68,8 @@ impl TxRing for TapTx {
     fn xmit(&mut self, packets: &mut PacketList, sent: &mut Sent) -> Xmit {
         if !self.link.is_up() {
             // The kernel would refuse each.
-            let dropped = packets.take().wire_packets();
+            let before = sent.dropped.map_or(0, |(_, n)| n);
+            let dropped = before + packets.take().wire_packets();
             sent.dropped = Some((DropReason::DeviceDown, dropped));
             return Xmit::Complete;
         }

@@ -121,7 +121,7 @@ fn act(pool: &Pool, mut mine: PacketList, step: &Step) -> PacketList {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: if cfg!(miri) { 2 } else { 64 },
+        cases: if cfg!(miri) { 1 } else { 64 },
         failure_persistence: None,
         ..ProptestConfig::default()
     })]
@@ -131,7 +131,7 @@ proptest! {
     #[test]
     fn every_buffer_is_somewhere(
         buffers in 1..300_usize,
-        steps in prop::collection::vec((0..3_usize, step()), 1..if cfg!(miri) { 25 } else { 120 }),
+        steps in prop::collection::vec((0..3_usize, step()), 1..if cfg!(miri) { 12 } else { 120 }),
     ) {
         let pool = small(buffers);
         let mut actors: Vec<_> = (0..3).map(|_| Actor::new()).collect();
@@ -195,7 +195,7 @@ fn soak_with_many_threads_and_random_exits() {
             scope.spawn(move || {
                 let mut seed = slot + 1;
                 let mut lives = 0;
-                while Instant::now() < end && !(cfg!(miri) && lives == 3) {
+                while Instant::now() < end && !(cfg!(miri) && lives == 2) {
                     seed = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x55;
                     lives += 1;
                     // A real thread, whose exit is waited for.
@@ -242,7 +242,7 @@ fn life(pool: &Pool, mail: &[Mutex<PacketList>], mut seed: u64, end: Instant, pa
         );
     };
     let mut mine = PacketList::new();
-    let rounds = random(if cfg!(miri) { 10 } else { 3000 });
+    let rounds = random(if cfg!(miri) { 5 } else { 3000 });
     for round in 0..rounds {
         if round % 64 == 0 && Instant::now() >= end {
             break;

@@ -98,7 +98,7 @@ fn call() -> impl Strategy<Value = Call> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 512 }))]
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 512 }))]
 
     /// Against a model in unbounded numbers: what does not fit is refused and changes nothing, and
     /// headroom, data and tailroom are always the whole buffer.

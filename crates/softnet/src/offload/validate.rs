@@ -45,7 +45,7 @@ impl Features {
     /// [`takes`](Features::takes).
     #[inline]
     pub(crate) fn takes_plain(&self, packet: &Packet) -> bool {
-        packet.is_plain() && packet.len() as u32 <= self.mtu + LINK_HEADER
+        packet.is_plain() && packet.len() as u32 <= self.mtu.saturating_add(LINK_HEADER)
     }
 
     /// Whether the device takes this packet as it is.
@@ -78,7 +78,7 @@ impl Features {
             Some(gso) => u32::from(gso.header_len) + u32::from(gso.size),
             None => packet.len() as u32,
         };
-        longest <= self.mtu + LINK_HEADER
+        longest <= self.mtu.saturating_add(LINK_HEADER)
     }
 }
 

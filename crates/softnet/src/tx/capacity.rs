@@ -35,12 +35,12 @@ impl Capacity {
         if has_capacity() {
             return true;
         }
-        let deadline = Instant::now() + timeout;
+        let start = Instant::now();
         self.waiting.fetch_add(1, Ordering::SeqCst);
         let mut guard = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
         let mut found = has_capacity();
         while !found {
-            let left = deadline.saturating_duration_since(Instant::now());
+            let left = timeout.saturating_sub(start.elapsed());
             if left.is_zero() {
                 break;
             }

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use super::device::{Device, Ingress, Qdiscs, share, uses};
 use super::queue_map::{QueueMap, QueueMapError};
-use super::select::select_queue;
+use super::select::Held;
 use super::{Egress, TxQueue, TxRing};
 use crate::mem::PacketList;
 use crate::offload::Features;
@@ -31,8 +31,9 @@ impl<R: TxRing, Q: Qdisc> Device<R, Q> {
     /// Waits for owners: control path only, one caller at a time.
     ///
     /// # Panics
-    /// If there is not one qdisc for each queue.
+    /// If there is not one qdisc for each queue, or neither one nor all are in use.
     pub fn set_qdiscs(&self, qdiscs: Qdiscs<Q>, now: Time) {
+        qdiscs.check();
         let noqueue = qdiscs.is_noqueue();
         let Qdiscs {
             instances,
@@ -62,8 +63,12 @@ impl<R: TxRing, Q: Qdisc> Device<R, Q> {
         let mut collect = |queue: &TxQueue<R, Q>| {
             let (own, waiting) = queue.evict();
             rings.extend(own);
-            for packet in waiting {
-                shares[select_queue(&packet, active)].1.push_back(packet);
+            for mut packet in waiting {
+                // INV-MQ-2: by the map, if there is one. What moves has no other queue to stay in.
+                let mut held = Held::default();
+                let queue = self.selector.choose(&mut packet, &mut held, |_| true);
+                held.release();
+                shares[queue % active].1.push_back(packet);
             }
         };
         self.queues.iter().for_each(&mut collect);

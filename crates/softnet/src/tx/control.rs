@@ -57,6 +57,8 @@ impl<R: TxRing, Q: Qdisc> Drop for Control<'_, R, Q> {
         };
         let stamps = owner.qdisc.wants_enqueue_time();
         self.queue.stamps.store(stamps, Ordering::Relaxed);
+        owner.settle_reinjected();
+        self.queue.status.stopped_since(owner.rings.refused_since());
         owner.publish(&self.queue.status);
         owner.cx.dropped.settle(&self.queue.drops);
         // The next owner says what is due.
@@ -75,9 +77,7 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
     /// Has the rings that took nothing for `timeout` [restarted](TxRing::restart), and tries them
     /// anew. Waits for the owner: control path only.
     pub(super) fn restart(&self, now: Time, timeout: Duration) {
-        let mut control = self.control();
-        control.rings.restart(now, timeout);
-        self.status.stopped_since(control.rings.refused_since());
+        self.control().rings.restart(now, timeout);
     }
 
     /// Takes rings and everything that waits out of the queue, in the order in which it would have
@@ -87,7 +87,6 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
         let mut waiting = control.take_dequeued();
         control.qdisc.drain(&mut waiting);
         waiting.append(&mut control.owner().take_all());
-        self.status.stopped_since(None);
         (control.rings.take(), waiting)
     }
 
@@ -100,6 +99,7 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
             // The queue may have come back into use since the caller looked.
             if control.rings.is_empty() {
                 control.qdisc.drain(&mut stranded);
+                stranded.append(&mut control.cx.reinject);
                 stranded.append(&mut backlog);
             } else {
                 let limit = self.quota.limit();

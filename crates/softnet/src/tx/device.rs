@@ -58,6 +58,13 @@ impl<Q: Qdisc> Qdiscs<Q> {
         }
     }
 
+    /// Rings are bound to queues one to one, or all to the first.
+    pub(super) fn check(&self) {
+        let count = self.instances.len();
+        let fits = self.active == count || self.active == 1 && count > 0;
+        assert!(fits, "{} of {count} qdiscs in use: one or all", self.active);
+    }
+
     pub(super) fn is_noqueue(&self) -> bool {
         self.instances.first().is_some_and(Qdisc::is_noqueue)
     }
@@ -128,7 +135,7 @@ impl<R: TxRing, Q: Qdisc> Device<R, Q> {
     /// that serves it, and the event by which that worker knows the queue.
     ///
     /// # Panics
-    /// If there is not one qdisc and one worker for each ring.
+    /// If there is not one qdisc and one worker for each ring, or neither one nor all are in use.
     pub fn new(
         config: DeviceConfig,
         rings: Vec<R>,
@@ -139,6 +146,7 @@ impl<R: TxRing, Q: Qdisc> Device<R, Q> {
         let count = rings.len();
         assert_eq!(qdiscs.instances.len(), count, "a qdisc for each ring");
         assert_eq!(workers.len(), count, "a worker for each ring");
+        qdiscs.check();
         let drops = Arc::new(DropCounters::new());
         let active = qdiscs.active;
         let noqueue = qdiscs.is_noqueue();

@@ -121,8 +121,9 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
         self.waker.notify();
         // SeqCst, as the push and the control path's store: one of the two sees the other, so
         // nothing is left to a worker that may be gone.
-        if self.down.load(Ordering::SeqCst) {
-            let _ = self.run_from_worker(RUN_QUOTA, now);
+        if self.down.load(Ordering::SeqCst) && self.run_from_worker(RUN_QUOTA, now).is_some() {
+            // The queue came up again meanwhile: the timer is the worker's.
+            self.waker.notify();
         }
         self.queued(before)
     }

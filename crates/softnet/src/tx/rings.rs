@@ -286,8 +286,9 @@ impl<R: TxRing> Rings<R> {
             if !fresh.is_empty() {
                 slot.requeue(&mut fresh, now);
             }
+            // Each ring says what it dropped, and why.
+            self.count_dropped(dropped);
         }
-        self.count_dropped(dropped);
         self.stopped = self.is_full();
         if self.stopped {
             Xmit::Busy
@@ -303,10 +304,10 @@ impl<R: TxRing> Rings<R> {
             return false;
         }
         let mut more = false;
-        for slot in &mut self.slots {
-            more |= slot.retry(budget, self.noqueue, &mut self.sent, dropped);
+        for ring in 0..self.slots.len() {
+            more |= self.slots[ring].retry(budget, self.noqueue, &mut self.sent, dropped);
+            self.count_dropped(dropped);
         }
-        self.count_dropped(dropped);
         self.stopped = !more && self.is_full();
         more
     }

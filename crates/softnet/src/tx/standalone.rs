@@ -144,9 +144,9 @@ impl<R: TxRing + 'static, Q: Qdisc + 'static> Standalone<R, Q> {
     /// helper. Threads that go on sending lose their packets as
     /// [`DeviceDown`](crate::stats::DropReason::DeviceDown). Blocks for at most about `drain`.
     pub fn stop(self, drain: Duration) {
-        let end = Instant::now() + drain;
+        let start = Instant::now();
         let queues = self.device.queues();
-        while Instant::now() < end && !queues.iter().all(|queue| queue.is_empty()) {
+        while start.elapsed() < drain && !queues.iter().all(|queue| queue.is_empty()) {
             std::thread::sleep(Duration::from_millis(1));
         }
         self.device.deactivate();

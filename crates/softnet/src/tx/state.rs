@@ -130,6 +130,16 @@ impl<R: TxRing, Q: Qdisc> QueueState<R, Q> {
         count
     }
 
+    /// Leaves nothing behind of what the qdisc wants to have enqueued at the root.
+    pub(super) fn settle_reinjected(&mut self) {
+        if self.active {
+            self.reinject();
+        } else {
+            let packets = self.cx.reinject.take();
+            self.cx.dropped.append(packets, DropReason::QdiscReset);
+        }
+    }
+
     /// Sends packets past a qdisc that is empty and need not see them (`TCQ_F_CAN_BYPASS`), and
     /// publishes that. False if that cannot be, or did not end well: [`run`](QueueState::run) does
     /// the rest.
@@ -173,7 +183,8 @@ impl<R: TxRing, Q: Qdisc> QueueState<R, Q> {
         } else {
             self.fit_and_send(packets, usize::MAX, now)
         };
-        if sent == Xmit::Busy || self.cx.dropped.wire_packets() != 0 {
+        let settled = self.cx.dropped.wire_packets() == 0 && self.cx.reinject.is_empty();
+        if sent == Xmit::Busy || !settled {
             return false;
         }
         status.publish_sent(self.left, &self.rings.sent);
@@ -217,7 +228,7 @@ impl<R: TxRing, Q: Qdisc> QueueState<R, Q> {
                 return RunOutcome::More;
             }
             if self.rings.is_stopped() {
-                return RunOutcome::Stopped;
+                return self.stop();
             }
         }
         let now = budget.start;
@@ -227,7 +238,7 @@ impl<R: TxRing, Q: Qdisc> QueueState<R, Q> {
             }
             let capacity = self.rings.capacity(now);
             if capacity == Some(0) {
-                return RunOutcome::Stopped;
+                return self.stop();
             }
             let mut batch = PacketList::new();
             let mut next = Next::Ready;
@@ -251,6 +262,17 @@ impl<R: TxRing, Q: Qdisc> QueueState<R, Q> {
                 Next::Ready => {}
             }
         }
+    }
+
+    /// The driver is full. Without a queue nothing waits for it.
+    #[cold]
+    fn stop(&mut self) -> RunOutcome {
+        if self.rings.noqueue {
+            let mut refused = PacketList::new();
+            self.qdisc.drain(&mut refused);
+            self.cx.dropped.append(refused, DropReason::DriverRefused);
+        }
+        RunOutcome::Stopped
     }
 
     /// Dequeues at most `quota` wire packets (and what the last frame has beyond that), and none
@@ -334,6 +356,7 @@ impl<R: TxRing, Q: Qdisc> QueueState<R, Q> {
     pub(super) fn take_dequeued(&mut self) -> PacketList {
         let mut all = self.rings.take_requeued();
         all.append(&mut self.unfit);
+        all.append(&mut self.cx.reinject);
         all
     }
 

@@ -14,6 +14,8 @@ mod embed;
 #[cfg(not(miri))]
 mod large_frame;
 #[cfg(not(miri))]
+mod lost;
+#[cfg(not(miri))]
 mod mq;
 #[cfg(not(miri))]
 mod quota;
