@@ -193,7 +193,6 @@ impl<Q: RxQueue, R: TxRing> Claim<'_, Q, R> {
         let Some(queue) = &mut self.queue.queue else {
             return Work::default();
         };
-        queue.disarm();
         let mut drops = Drops {
             device: &napi.device,
             packets: 0,
@@ -215,6 +214,14 @@ impl<Q: RxQueue, R: TxRing> Claim<'_, Q, R> {
             packets: wire_packets as usize,
             more: polled.more,
             gone: polled.gone,
+        }
+    }
+
+    /// See [`RxQueue::disarm`]. For the owner alone: it arms the queue before it sleeps, and nobody
+    /// else knows whether it is asleep.
+    pub(super) fn disarm(&mut self) {
+        if let Some(queue) = &mut self.queue.queue {
+            queue.disarm();
         }
     }
 

@@ -29,7 +29,7 @@ pub trait CountDrop {
 ///
 /// A queue with a file is polled when the file is readable, until it is empty. One whose packets
 /// are in memory that it shares with the device suppresses notifications meanwhile: it is
-/// [disarmed](RxQueue::disarm) when it is polled, [looked at](RxQueue::peek) in every round once
+/// [disarmed](RxQueue::disarm) when its worker polls it, [looked at](RxQueue::peek) in every round once
 /// it is empty, and [armed](RxQueue::arm) before the worker sleeps.
 pub trait RxQueue: Send {
     /// Appends received packets to `out` until they stand for `budget` wire packets or more,
@@ -53,7 +53,8 @@ pub trait RxQueue: Send {
     }
 
     /// Notifications are not needed until the queue is [armed](RxQueue::arm). Asked before each
-    /// poll.
+    /// poll of the queue's worker. Another worker may poll the queue once while that one sleeps:
+    /// the queue stays armed then.
     fn disarm(&mut self) {}
 
     /// Whether packets wait, without a system call. `None`: that cannot be told, so the queue is

@@ -62,10 +62,12 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
         slot.scheduled = false;
         let napi = slot.napi.clone();
         let Some(mut claim) = napi.claim() else {
-            // Another worker polls it: it is armed, and its file is still readable, or it is
-            // looked at in the next round.
+            // Another worker polls it, once; it may leave packets, which nothing tells of again.
+            self.schedule(index);
+            self.sleeper.yield_cpu();
             return 0;
         };
+        claim.disarm();
         let mut packets = PacketList::new();
         let mut work = claim.poll(budget, now, &mut packets);
         let mut frames = work.frames;
@@ -199,7 +201,8 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
     /// A TAP device's stack may have replied within the write, and the worker of that port is
     /// woken late if it takes a wake-up from another CPU: if it sleeps, this worker polls the
     /// queue, once. Only when traffic is sparse, and only where the reply has one queue to arrive
-    /// at.
+    /// at. The queue stays armed: what comes later, or is left, is for its worker, which the
+    /// notification wakes.
     fn poll_reply(&mut self, port: u16, now: Time) {
         let view = self.view.clone();
         let Some([napi]) = view.peers.get(usize::from(port)).map(|napis| &napis[..]) else {
