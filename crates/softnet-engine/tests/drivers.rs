@@ -4,7 +4,9 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixDatagram;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
+use std::thread::ThreadId;
 use std::time::Duration;
 
 use softnet::mem::{Packet, PacketList, Pool};
@@ -27,6 +29,16 @@ struct Ring {
     /// Notifications, and the file that they make readable.
     notify: UnixDatagram,
     file: UnixDatagram,
+    /// Told which thread drops the ring.
+    dropped: Mutex<Option<Sender<ThreadId>>>,
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        if let Some(dropped) = self.dropped.get_mut().unwrap() {
+            dropped.send(std::thread::current().id()).unwrap();
+        }
+    }
 }
 
 impl Ring {
@@ -40,6 +52,7 @@ impl Ring {
             late: Mutex::default(),
             notify,
             file,
+            dropped: Mutex::default(),
         })
     }
 
@@ -221,5 +234,95 @@ fn a_queue_without_a_file_is_polled_when_it_says() {
     assert!(rounds() > before);
     assert_eq!(polls(), 1);
     net.wait("it to sleep", || net.engine.stats().workers[0].sleeps > 0);
+    net.stop();
+}
+
+/// A worker that looks ahead polls the queue of a worker that sleeps. The queue stays armed: what
+/// comes later is notified of.
+#[test]
+fn a_queue_that_another_worker_looked_at_stays_armed() {
+    let pool = pool(256);
+    let pollers = vec![Poller::new().unwrap(), Poller::new().unwrap()];
+    let config = EngineConfig {
+        busy_poll: Duration::ZERO,
+        ..EngineConfig::default()
+    };
+    let clock = Clock::monotonic();
+    let engine = Engine::with_config(pollers, pool.clone(), clock, config).unwrap();
+    let rings = [Ring::new(), Ring::new()];
+    let mut ports = Vec::new();
+    for (name, ring) in ["a", "b"].into_iter().zip(&rings) {
+        let (tx, script) = ScriptedRing::new();
+        if name == "b" {
+            // The replies are there when the write ends, and there is no need to tell of them.
+            let (ring, own) = (ring.clone(), pool.clone());
+            script.set_sink(move |_| {
+                let mut packets = ring.packets.lock().unwrap();
+                (0..3).for_each(|_| packets.push_back(frame(&own, 1, 2, 60, 2)));
+            });
+        }
+        let setup = PortSetup {
+            name: name.into(),
+            rx: vec![Queue {
+                ring: ring.clone(),
+                next: None,
+            }],
+            tx: vec![tx],
+            features: Features::default(),
+            qdisc: QdiscSpec::default(),
+            policy: TxPolicy::default(),
+        };
+        ports.push(engine.add_port(setup).unwrap());
+    }
+    engine.add_bridge("br", &ports).unwrap();
+    let wait = |what: &str, condition: &dyn Fn() -> bool| {
+        for _ in 0..10_000 {
+            if condition() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        panic!("waited in vain for {what}: {:?}", engine.stats());
+    };
+    let mut sent = 0;
+    let armed = |ring: &Ring| *ring.armed.lock().unwrap();
+    let looked_ahead = || engine.stats().workers[0].looked_ahead;
+    for _ in 0..20 {
+        wait("the queues to be armed", &|| {
+            rings.iter().all(|ring| armed(ring))
+        });
+        // Long enough for worker 0 to look ahead.
+        std::thread::sleep(Duration::from_millis(2));
+        let before = looked_ahead();
+        assert!(rings[0].deliver(frame(&pool, 2, 1, 60, 1)));
+        wait("the frame to be sent", &|| {
+            !rings[1].packets.lock().unwrap().is_empty() || looked_ahead() > before
+        });
+        // Notified of if the queue is armed, as it must be while its worker sleeps.
+        rings[1].deliver(frame(&pool, 1, 2, 60, 3));
+        sent += 5;
+        wait("all packets", &|| engine.stats().conservation().rx == sent);
+    }
+    assert!(looked_ahead() > 0, "no worker looked ahead");
+    assert!(engine.stop(Duration::ZERO).conservation().holds());
+}
+
+/// A device's last file may take the kernel long to close: no worker does that.
+#[test]
+fn a_replaced_device_is_closed_by_who_replaces_it() {
+    let net = Net::new(&Ring::new(), None, Duration::ZERO);
+    let (sender, dropped) = channel();
+    for _ in 0..20 {
+        let ring = Ring::new();
+        *ring.dropped.lock().unwrap() = Some(sender.clone());
+        let (tx, script) = ScriptedRing::new();
+        let held = ring.clone();
+        script.set_sink(move |_| drop(held.packets.lock().unwrap()));
+        let queue = Queue { ring, next: None };
+        net.engine.replace(net.port, vec![queue], vec![tx]).unwrap();
+        drop(script);
+        net.engine.replace(net.port, vec![], vec![]).unwrap();
+        assert_eq!(dropped.recv().unwrap(), std::thread::current().id());
+    }
     net.stop();
 }

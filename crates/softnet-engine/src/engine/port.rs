@@ -196,7 +196,13 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
             state.unwatch_rings(files);
             return Err(error);
         }
-        state.tell_all(|| Command::RemoveRx(old));
+        if let Some(known) = &mut state.ports[usize::from(port.index)] {
+            std::mem::swap(&mut known.files, &mut files);
+        }
+        state.unwatch_rings(files);
+        // First: the last file of the old device is then closed here, not by a worker, whose other
+        // ports would wait until the kernel has unregistered the interface.
+        state.close(old);
         let down = tx.is_empty();
         if down {
             device.deactivate();
@@ -205,11 +211,6 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         if !down {
             device.activate();
         }
-        if let Some(known) = &mut state.ports[usize::from(port.index)] {
-            std::mem::swap(&mut known.files, &mut files);
-        }
-        state.unwatch_rings(files);
-        state.close(old);
         state.forget_addresses(port.index);
         Ok(())
     }
@@ -406,6 +407,9 @@ impl<Q: RxQueue, R: TxRing> State<Q, R> {
 
     /// Gives up a device that is in no published table any more, and its transmit queues' events.
     /// Returns what it counted, which is final.
+    ///
+    /// Waits for workers that hold the device because an action sends there: each holds it for one
+    /// call of the device, which is down, so it ends at once. Nobody else has a strong reference.
     fn retire(&mut self, mut device: Arc<Device<R>>, events: &[TxEvent]) -> DeviceStats {
         for &(worker, event) in events {
             self.workers[worker].tell(Command::SetTx(event, None));
