@@ -244,6 +244,12 @@ impl Children {
         }
     }
 
+    /// Whether a child asks for the time of the push.
+    pub(super) fn wants_enqueue_time(&self) -> bool {
+        let mut slots = self.slots.iter();
+        slots.any(|child| child.qdisc.wants_enqueue_time())
+    }
+
     pub(super) fn len(&self) -> usize {
         self.slots.len()
     }

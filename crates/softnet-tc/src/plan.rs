@@ -172,7 +172,7 @@ impl TreeSpec {
         qdisc.check()?;
         let node = self.nodes.get_mut(&handle);
         let node = node.ok_or(TreeError::NoQdisc(handle))?;
-        if node.qdisc.kind() != qdisc.kind() || !qdisc.can_change() {
+        if !qdisc.can_change(&node.qdisc) {
             return Err(SpecError::Change(qdisc.kind()));
         }
         let classes = qdisc.classes();

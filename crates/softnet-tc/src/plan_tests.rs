@@ -174,3 +174,24 @@ fn filters_without_a_priority_get_the_kernels() {
     let none_left = spec.add_filter(FilterSpec { prio: 0, ..last });
     assert_eq!(none_left, Err(TreeError::NoPriority(handle("1:")).into()));
 }
+
+/// A change to what is not of the qdisc's own kind is refused, and nothing is changed then.
+#[test]
+fn a_change_that_is_none_changes_nothing() {
+    let prio = QdiscSpec::Prio(PrioSpec::default());
+    let mut tree = TreeSpec::new();
+    let root = tree.add(Handle::ROOT, Handle::NONE, prio).unwrap();
+    let child = QdiscSpec::PfifoFast { limit: 7 };
+    let fast = tree.add(root.class(1), Handle::NONE, child).unwrap();
+    let whole = QdiscSpec::Tree(tree.clone());
+    let custom = CustomSpec::new("pfifo_fast", |_| Box::new(Pfifo::new(1)));
+    let before = tree.clone();
+    for (handle, spec) in [
+        (root, whole),
+        (fast, QdiscSpec::Default),
+        (fast, QdiscSpec::Custom(custom)),
+    ] {
+        assert!(tree.change(handle, spec.clone()).is_err(), "{spec:?}");
+        assert_eq!(tree, before, "{spec:?}");
+    }
+}

@@ -196,6 +196,10 @@ impl Qdisc for Prio {
         self.bands.drain(out);
     }
 
+    fn wants_enqueue_time(&self) -> bool {
+        self.children().wants_enqueue_time()
+    }
+
     fn stats(&self) -> &QdiscStats {
         &self.bands.stats
     }

@@ -241,8 +241,12 @@ impl QdiscSpec {
     }
 
     /// Whether parameters can be changed in use.
-    pub(super) fn can_change(&self) -> bool {
-        !self.is_root_only() && !matches!(self, QdiscSpec::Custom(_))
+    pub(super) fn can_change(&self, before: &QdiscSpec) -> bool {
+        use QdiscSpec::{Custom, Default, PfifoFast, Tree};
+        let same = std::mem::discriminant(self) == std::mem::discriminant(before);
+        let has_parameters =
+            !matches!(self, Default | Tree(_) | Custom(_)) && !self.is_root_only();
+        has_parameters && (same || matches!((before, self), (Default, PfifoFast { .. })))
     }
 
     /// Checks the parameters.

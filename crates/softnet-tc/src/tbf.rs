@@ -377,6 +377,10 @@ impl Qdisc for Tbf {
         self.class.drain(out);
     }
 
+    fn wants_enqueue_time(&self) -> bool {
+        self.children().wants_enqueue_time()
+    }
+
     fn stats(&self) -> &QdiscStats {
         &self.class.stats
     }
