@@ -18,8 +18,10 @@ use netlink_packet_route::address::{
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, SocketFlags, SocketType, netlink};
+use rustix::net::{RecvFlags, SendFlags, SocketFlags, SocketType, netdevice, netlink};
 use softnet_engine::LinkState;
+
+use crate::tap::sys;
 
 /// An IP address with the length of its network's prefix, as in `10.9.0.1/24`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -127,7 +129,7 @@ impl Links {
     /// # Errors
     /// [`LinkError::NotFound`].
     pub fn index(&self, name: &str) -> Result<u32, LinkError> {
-        rustix::net::netdevice::name_to_index(&self.socket, name)
+        netdevice::name_to_index(&self.socket, name)
             .map_err(|_| LinkError::NotFound(name.to_owned()))
     }
 
@@ -260,14 +262,6 @@ impl Links {
         })
     }
 
-    /// Whether the interface is up, and its MTU.
-    ///
-    /// # Errors
-    /// [`LinkError::Refused`] if it is gone.
-    pub fn state(&mut self, index: u32) -> Result<LinkState, LinkError> {
-        Ok(state(&self.get(index, "read the interface's state")?))
-    }
-
     fn get(&mut self, index: u32, what: &str) -> Result<LinkMessage, LinkError> {
         let refused = |source| LinkError::Refused {
             what: what.to_owned(),
@@ -363,18 +357,10 @@ fn socket(flags: SocketFlags, groups: u32) -> Result<OwnedFd, LinkError> {
     open().map_err(|e: Errno| LinkError::Socket(e.into()))
 }
 
-/// What the kernel reports of an interface.
-#[derive(Debug)]
-pub(crate) enum LinkChange {
-    /// Its state now.
-    State(LinkState),
-    /// It is no longer in this namespace.
-    Gone,
-    /// Reports were lost: the socket's buffer was full.
-    Lost,
-}
-
-/// Changes of the interfaces of one network namespace.
+/// Tells that interfaces of one network namespace changed, and what one is like now.
+///
+/// What is reported is not looked at: reports are lost when the buffer is full, older ones are
+/// read after that, and who is privileged in the namespace can send some. The state is asked for.
 #[derive(Debug)]
 pub(crate) struct LinkEvents {
     socket: OwnedFd,
@@ -394,56 +380,35 @@ impl LinkEvents {
         self.socket.as_fd()
     }
 
-    /// The next change of one interface; what concerns others is skipped. `None`: there is no
-    /// more.
-    pub(crate) fn next(&self, index: u32) -> Option<LinkChange> {
-        let mut bytes = [0; 8192];
-        loop {
-            let received = rustix::io::retry_on_intr(|| {
-                rustix::net::recv(&self.socket, &mut bytes[..], RecvFlags::empty())
-            });
-            let n = match received {
-                Ok((n, _)) => n,
-                Err(Errno::NOBUFS) => return Some(LinkChange::Lost),
-                // There is none.
-                Err(_) => return None,
-            };
-            let report = NetlinkMessage::<RouteNetlinkMessage>::deserialize(&bytes[..n]);
-            match report.map(|report| report.payload) {
-                Ok(NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewLink(link)))
-                    if link.header.index == index =>
-                {
-                    return Some(LinkChange::State(state(&link)));
-                }
-                Ok(NetlinkPayload::InnerMessage(RouteNetlinkMessage::DelLink(link)))
-                    if link.header.index == index && !is_of_bridge(&link) =>
-                {
-                    return Some(LinkChange::Gone);
-                }
-                Ok(_) => {}
-                // Not understood, or cut: the state is asked for.
-                Err(_) => return Some(LinkChange::Lost),
+    /// Reads reports, so that the file is readable no longer. After so many it stays readable, for
+    /// the next call: its caller has other work.
+    pub(crate) fn drain(&self) {
+        const REPORTS: usize = 32;
+        for _ in 0..REPORTS {
+            match rustix::net::recv(&self.socket, &mut [0; 1], RecvFlags::empty()) {
+                // The rest of the report is thrown away. `NOBUFS`: some were lost, others wait.
+                Ok(_) | Err(Errno::NOBUFS | Errno::INTR) => {}
+                Err(_) => return,
             }
         }
     }
-}
 
-/// Whether a report is about an interface as a port of a bridge: when it leaves one, the kernel
-/// says that this part of it is deleted.
-fn is_of_bridge(link: &LinkMessage) -> bool {
-    link.header.interface_family == AddressFamily::Bridge
-}
-
-fn state(link: &LinkMessage) -> LinkState {
-    LinkState {
-        up: link.header.flags.contains(LinkFlags::Up),
-        mtu: link
-            .attributes
-            .iter()
-            .find_map(|attribute| match attribute {
-                LinkAttribute::Mtu(mtu) => Some(*mtu),
-                _ => None,
-            }),
+    /// An interface's state now. `None`: it is not in this namespace. Does not wait for the
+    /// kernel's lock of all interfaces, as a netlink request does.
+    pub(crate) fn state(&self, index: u32) -> Option<LinkState> {
+        let socket = self.socket.as_fd();
+        // Again if it was renamed meanwhile, which is reported too.
+        for _ in 0..4 {
+            let name = netdevice::index_to_name_inlined(socket, index).ok()?;
+            let (up, mtu) = (sys::is_up(socket, &name), sys::mtu(socket, &name));
+            if let (Ok(up), Ok(mtu)) = (up, mtu)
+                && netdevice::name_to_index(socket, name.as_str()) == Ok(index)
+            {
+                let mtu = u32::try_from(mtu).ok();
+                return Some(LinkState { up, mtu });
+            }
+        }
+        None
     }
 }
 

@@ -4,13 +4,14 @@
 mod common;
 
 use common::*;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use softnet::mem::PacketList;
 use softnet::stats::DropReason;
 use softnet::time::Time;
 use softnet::tx::Sent;
 use softnet::wire::{Gso, GsoKind};
-use softnet_engine::DeviceDrops;
 use softnet_engine::rx::RxQueue;
+use softnet_engine::{DeviceDrops, Link, LinkState};
 use softnet_io::tap::OpenError;
 use softnet_io::{Buffers, Links, Tap, TapConfig};
 
@@ -319,4 +320,70 @@ fn errors_say_what_is_wrong() {
     let links = netns.run(Links::open).unwrap().unwrap();
     assert!(links.index("t0").is_err());
     assert_eq!(open(&|c| c.name = "t%d".into()).unwrap().name, "t0");
+}
+
+/// When reports are lost, older ones wait to be read; and who is privileged in the namespace can
+/// send reports. Neither tells the state.
+#[test]
+fn lost_and_forged_reports_do_not_change_the_link() {
+    let Some((netns, tap)) = device(|_| (), &buffers()) else {
+        return;
+    };
+    let state = |up, mtu| LinkState { up, mtu: Some(mtu) };
+    assert_eq!(tap.link.state(), state(true, 1500));
+    let (index, events) = (tap.index, tap.link.fd().unwrap());
+    netns.run(|| forge(index)).unwrap();
+    assert_eq!(tap.link.state(), state(true, 1500));
+    let size = 4096;
+    set_option(&events, libc::SOL_SOCKET, libc::SO_RCVBUF, size);
+    let mut links = netns.run(Links::open).unwrap().unwrap();
+    // Each of these says that it is up, and the buffer has no room for the last ones.
+    for mtu in 1300..1400 {
+        links.set_mtu(index, mtu).unwrap();
+    }
+    links.set_up(index, false).unwrap();
+    assert_eq!(tap.link.state(), state(false, 1399));
+    links.set_up(index, true).unwrap();
+    assert_eq!(tap.link.state(), state(true, 1399));
+}
+
+/// However many reports wait, one look reads few; the file stays readable for the next.
+#[test]
+fn a_flood_of_reports_does_not_hold_the_worker() {
+    let Some((netns, tap)) = device(|_| (), &buffers()) else {
+        return;
+    };
+    tap.link.state();
+    let readable = || {
+        let events = tap.link.fd().unwrap();
+        let mut files = [PollFd::from_borrowed_fd(events, PollFlags::IN)];
+        poll(&mut files, Some(&Timespec::default())).unwrap() == 1
+    };
+    assert!(!readable());
+    netns
+        .run(|| (0..40).for_each(|_| forge(tap.index)))
+        .unwrap();
+    tap.link.state();
+    assert!(readable());
+    tap.link.state();
+    assert!(!readable());
+}
+
+/// Says to all who listen in the calling thread's namespace that an interface is down and has
+/// another MTU.
+fn forge(index: u32) {
+    use netlink_packet_core::NetlinkMessage;
+    use netlink_packet_route::RouteNetlinkMessage;
+    use netlink_packet_route::link::{LinkAttribute, LinkMessage};
+    use rustix::net::{AddressFamily, SendFlags, SocketType, netlink, sendto, socket};
+    let mut link = LinkMessage::default();
+    link.header.index = index;
+    link.attributes.push(LinkAttribute::Mtu(1));
+    let mut message = NetlinkMessage::from(RouteNetlinkMessage::NewLink(link));
+    message.finalize();
+    let mut bytes = vec![0; message.buffer_len()];
+    message.serialize(&mut bytes);
+    let socket = socket(AddressFamily::NETLINK, SocketType::RAW, None).unwrap();
+    let all = netlink::SocketAddrNetlink::new(0, 1);
+    sendto(&socket, &bytes, SendFlags::empty(), &all).unwrap();
 }

@@ -2,7 +2,7 @@
 //!
 //! The kernel reports changes on a netlink socket of the interface's namespace, which the worker
 //! of the port's first queue watches. An interface that is moved to another namespace is no longer
-//! followed: it counts as up, and a write tells if it is not.
+//! followed until it comes back: it counts as up, and a write tells if it is not.
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 
 use softnet_engine::{DeviceDrops, Link, LinkState};
 
-use crate::link::{LinkChange, LinkEvents};
+use crate::link::LinkEvents;
 use crate::{LinkError, Links};
 
 /// The interface of a TAP device, in whatever namespace it is.
@@ -21,34 +21,30 @@ pub struct TapLink {
     /// other memory, so access is Relaxed.
     up: AtomicBool,
     events: LinkEvents,
-    latest: Mutex<Latest>,
+    counters: Mutex<Counters>,
 }
 
+/// What the control path asks for. A request may wait for others, so the worker stays away.
 #[derive(Debug)]
-struct Latest {
+struct Counters {
     /// Of the device's namespace.
     links: Links,
     dropped: DeviceDrops,
-    state: LinkState,
-    /// The interface is where it was made.
-    followed: bool,
 }
 
 impl TapLink {
     /// An interface of the calling thread's namespace.
-    pub(super) fn new(mut links: Links, index: u32) -> Result<TapLink, LinkError> {
+    pub(super) fn new(links: Links, index: u32) -> Result<TapLink, LinkError> {
         // First, so that no change is missed.
         let events = LinkEvents::open()?;
-        let state = links.state(index)?;
+        let state = events.state(index).unwrap_or_default();
         Ok(TapLink {
             index,
             up: AtomicBool::new(state.up),
             events,
-            latest: Mutex::new(Latest {
+            counters: Mutex::new(Counters {
                 links,
                 dropped: DeviceDrops::default(),
-                state,
-                followed: true,
             }),
         })
     }
@@ -66,12 +62,13 @@ impl Link for TapLink {
     /// What the kernel could not put on the full queue, and what it took
     /// and did not deliver, for instance while the interface was down.
     fn dropped(&self) -> DeviceDrops {
-        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Ok((rx, tx)) = latest.links.dropped(self.index) {
+        let lock = self.counters.lock();
+        let mut counters = lock.unwrap_or_else(PoisonError::into_inner);
+        if let Ok((rx, tx)) = counters.links.dropped(self.index) {
             // What the interface receives is what is sent here, and the other way round.
-            latest.dropped = DeviceDrops { rx: tx, tx: rx };
+            counters.dropped = DeviceDrops { rx: tx, tx: rx };
         }
-        latest.dropped
+        counters.dropped
     }
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {
@@ -79,22 +76,10 @@ impl Link for TapLink {
     }
 
     fn state(&self) -> LinkState {
-        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
-        while let Some(change) = self.events.next(self.index) {
-            match change {
-                LinkChange::State(state) if latest.followed => latest.state = state,
-                LinkChange::Gone => {
-                    latest.followed = false;
-                    latest.state.up = true;
-                }
-                LinkChange::Lost if latest.followed => {
-                    let now = latest.links.state(self.index);
-                    latest.state = now.unwrap_or(latest.state);
-                }
-                LinkChange::State(_) | LinkChange::Lost => {}
-            }
-        }
-        self.up.store(latest.state.up, Ordering::Relaxed);
-        latest.state
+        // In this order: what changes later is reported again.
+        self.events.drain();
+        let state = self.events.state(self.index).unwrap_or_default();
+        self.up.store(state.up, Ordering::Relaxed);
+        state
     }
 }

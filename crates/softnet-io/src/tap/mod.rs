@@ -11,7 +11,7 @@
 
 mod link;
 mod rx;
-mod sys;
+pub(crate) mod sys;
 mod tx;
 
 use std::io;

@@ -1,4 +1,5 @@
-//! The TUN/TAP driver's ioctls (`linux/if_tun.h`), each as a safe function.
+//! The TUN/TAP driver's ioctls (`linux/if_tun.h`), and those of interfaces (`linux/sockios.h`),
+//! each as a safe function.
 
 #![allow(unsafe_code, reason = "ioctls are typed by hand")]
 
@@ -8,7 +9,8 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use rustix::ioctl::{IntegerSetter, Setter, Updater, ioctl, opcode};
+use rustix::ioctl::{IntegerSetter, Opcode, Setter, Updater, ioctl, opcode};
+use rustix::net::netdevice::InlinedName;
 
 use crate::userns::TUN;
 
@@ -115,4 +117,45 @@ pub(super) fn set_offload(fd: BorrowedFd<'_>, bits: u32) -> Result<(), Errno> {
         );
         ioctl(fd, setter)
     }
+}
+
+/// `struct ifreq` of a question that is answered by a number.
+#[repr(C)]
+struct Query {
+    name: [u8; libc::IFNAMSIZ],
+    /// Flags are a `short`, the MTU an `int`.
+    answer: [u8; 4],
+    rest: [u8; 20],
+}
+
+const _: () = assert!(size_of::<Query>() == size_of::<libc::ifreq>());
+
+/// Asks for a property of the interface `name`, in the namespace of a socket of any kind.
+fn query<const REQUEST: Opcode>(
+    socket: BorrowedFd<'_>,
+    name: &InlinedName,
+) -> Result<[u8; 4], Errno> {
+    let mut query = Query {
+        name: [0; libc::IFNAMSIZ],
+        answer: [0; 4],
+        rest: [0; 20],
+    };
+    let name = name.as_bytes();
+    let to = query.name.get_mut(..name.len()).ok_or(Errno::INVAL)?;
+    to.copy_from_slice(name);
+    // SAFETY: the requests below read and write one `struct ifreq`, whose size and start `Query`
+    // has.
+    unsafe { ioctl(socket, Updater::<REQUEST, Query>::new(&mut query))? };
+    Ok(query.answer)
+}
+
+/// `SIOCGIFFLAGS`: whether an interface is up.
+pub(crate) fn is_up(socket: BorrowedFd<'_>, name: &InlinedName) -> Result<bool, Errno> {
+    let [a, b, ..] = query::<{ libc::SIOCGIFFLAGS as Opcode }>(socket, name)?;
+    Ok(c_int::from(i16::from_ne_bytes([a, b])) & libc::IFF_UP != 0)
+}
+
+/// `SIOCGIFMTU`: an interface's longest IP packet, in bytes.
+pub(crate) fn mtu(socket: BorrowedFd<'_>, name: &InlinedName) -> Result<c_int, Errno> {
+    query::<{ libc::SIOCGIFMTU as Opcode }>(socket, name).map(c_int::from_ne_bytes)
 }
