@@ -10,7 +10,7 @@ impl Pool {
     /// An empty packet with [`HEADROOM`](super::HEADROOM) free bytes in front.
     ///
     /// # Errors
-    /// [`Exhausted`] if no buffer is free anywhere in the pool.
+    /// [`Exhausted`] if no buffer is free anywhere in the pool, caches in use at this moment aside.
     #[inline]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn alloc(&self) -> Result<Packet, Exhausted> {

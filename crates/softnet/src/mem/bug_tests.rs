@@ -9,7 +9,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
-use super::testing::{Area, all_again, elsewhere, list, small, swept};
+use super::testing::{
+    Area, all_again, assert_given_back, assert_swept, elsewhere, in_an_area, list, small,
+};
 use super::*;
 
 /// Something that another thread does, after which it lives on, idle, without ever entering a
@@ -50,17 +52,6 @@ fn content(packet: &Packet) -> Vec<u8> {
 /// Where the packets' buffers lie.
 fn addresses(packets: &PacketList) -> HashSet<usize> {
     packets.iter().map(|p| p.data().as_ptr().addr()).collect()
-}
-
-/// A pool of 512-byte buffers in an area of its own, and how often that was given back.
-fn in_an_area(buffers: usize) -> (Pool, Arc<AtomicUsize>) {
-    let given_back = Arc::default();
-    let config = PoolConfig {
-        buffers,
-        buffer_size: 512,
-    };
-    let area = Area::new(buffers * 512, &given_back);
-    (Pool::with_memory(config, area).unwrap(), given_back)
 }
 
 /// BUG-BUF-1: a wake-up with nothing to poll takes packets in all the same, and so does going to
@@ -118,7 +109,7 @@ fn bug_buf_2_packets_on_their_way_home_refer_to_nothing() {
         let out = frames(&pool, &device);
         let before = pool.stats().free;
         drop(device);
-        assert_eq!(swept(&given_back), 0, "its packets are out");
+        assert_swept(&given_back, 0);
         assert!(pool.prepare_sleep());
         let elsewhere = Idle::after(move || {
             if one_by_one {
@@ -130,7 +121,7 @@ fn bug_buf_2_packets_on_their_way_home_refer_to_nothing() {
         // 6 headers of `pool` wait in a magazine; neither thread does anything any more.
         let waiting = pool.thread_stats()[1].outgoing;
         assert_eq!((waiting, pool.stats().free), (6, before + 6));
-        assert_eq!(swept(&given_back), 1);
+        assert_swept(&given_back, 1);
         drop(elsewhere);
         all_again(&pool);
     }
@@ -189,9 +180,9 @@ fn bug_buf_4_lent_memory_is_given_back_at_once() {
             assert_eq!(theirs.stats().remote_freed, sent);
         });
         drop(pool);
-        assert_eq!(swept(&given_back), 0, "a packet is out");
+        assert_swept(&given_back, 0);
         let freed_last = Idle::after(move || drop(last));
-        assert_eq!(swept(&given_back), 1);
+        assert_swept(&given_back, 1);
         drop((owner, freed, freed_last));
     }
 }
@@ -255,7 +246,7 @@ fn bug_buf_7_a_pool_goes_after_its_last_packet() {
         for worker in workers {
             worker.join().unwrap();
         }
-        assert_eq!(swept(&given_back), round + 1);
+        assert_given_back(&given_back, round + 1);
     }
     all_again(&kept);
 }

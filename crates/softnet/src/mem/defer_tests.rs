@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::thread;
 
 use super::cache::CACHE;
-use super::testing::{Area, all_again, elsewhere, list, small, swept};
+use super::testing::{Area, all_again, assert_swept, elsewhere, list, small};
 use super::*;
 
 /// The sums of the statistics at rest (INV-BUF-1).
@@ -430,7 +430,7 @@ fn the_last_packet_frees_the_pool() {
     drop(far);
     assert_eq!(freed.load(Ordering::Relaxed), 0);
     elsewhere(move || drop(shared));
-    assert_eq!(swept(&freed), 1);
+    assert_swept(&freed, 1);
 }
 
 /// A leak is named by the line that allocated it.

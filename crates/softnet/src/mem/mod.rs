@@ -33,8 +33,8 @@
 //! **Nothing is stranded.** A thread that exits gives back all it held. Magazines in the making
 //! are used before anything is stolen, can be stolen themselves, and are sent before the thread
 //! sleeps ([`Pool::prepare_sleep`]). Before an allocation fails, the remote-free lists and then
-//! the caches of all other threads are searched, except those whose thread is inside the pool at
-//! this very moment.
+//! the caches of all other threads are searched, except those whose thread is inside the pool, or
+//! that another thread searches, at this very moment.
 //!
 //! **Why caches of threads and not of CPUs** (restartable sequences). Measured against each other
 //! (`docs/results/rseq.md`; AMD EPYC, 2 CPUs): allocating and freeing on one CPU takes 2.6 ns
@@ -90,6 +90,8 @@ pub use tracking::Outstanding;
 
 #[cfg(test)]
 mod bug_tests;
+#[cfg(test)]
+mod close_tests;
 #[cfg(test)]
 mod defer_tests;
 #[cfg(test)]

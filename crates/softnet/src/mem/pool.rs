@@ -2,7 +2,7 @@
 
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::arena::{Arena, Memory};
 use super::cache::CACHE;
@@ -55,7 +55,9 @@ pub enum PoolError {
     },
 }
 
-/// The pool had no buffer left. Counted in [`PoolStats::exhausted`](super::PoolStats::exhausted).
+/// The pool had no buffer left but, maybe, in caches that were in use at that moment: by their
+/// thread, or by another one that found no buffer either and searched them. Counted in
+/// [`PoolStats::exhausted`](super::PoolStats::exhausted).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the packet pool is exhausted")]
 pub struct Exhausted;
@@ -105,7 +107,7 @@ impl Pool {
 
     fn build(config: PoolConfig, memory: Option<Box<dyn Memory>>) -> Result<Pool, PoolError> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        close::sweep_all();
+        close::sweep();
         // Registers the process, before threads that would have to be told.
         membarrier::available();
         let arena = Arena::new(config, memory)?;
@@ -156,7 +158,6 @@ pub(super) struct Inner {
     /// Buffers that are collected for an owner before they are sent there; 0: none are.
     pub(super) defer_limit: AtomicUsize,
     pub(super) unregistered: Unregistered,
-    pub(super) closed: AtomicBool,
     pub(super) tracking: Tracking,
 }
 
@@ -176,7 +177,6 @@ impl Inner {
             defer_max: AtomicUsize::new(capacity),
             defer_limit: AtomicUsize::new(batch),
             unregistered: Unregistered::default(),
-            closed: AtomicBool::new(false),
             tracking: Tracking::new(buffers),
         }
     }
@@ -191,9 +191,5 @@ impl Inner {
     #[inline(always)]
     pub(super) fn defer_limit(&self) -> usize {
         self.defer_limit.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Acquire)
     }
 }

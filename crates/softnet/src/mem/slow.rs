@@ -47,23 +47,23 @@ pub(super) unsafe fn enter<R>(pool: NonNull<Inner>, f: impl FnOnce(&SlowPath<'_>
         if thread.is_none() {
             slow.spill(cache.len());
         }
-        (result, slow.wakers.into_inner(), pool.is_closed())
+        (result, slow.wakers.into_inner())
     };
-    let (result, wakers, closed) = if let Some((thread, cache)) = entered {
-        run(Some(thread), &cache)
+    let ((result, wakers), closed) = if let Some((thread, cache)) = entered {
+        (run(Some(thread), &cache), cache.leave())
     } else {
         // SAFETY: alive, and from then on not freed while we are counted. Acquire and Release:
-        // with `Inner::is_complete`.
+        // with `Closed::is_complete`.
         unsafe { (*unregistered).fetch_add(1, Ordering::Acquire) };
         let result = run(None, &Cache::new(0));
         // SAFETY: still counted, so alive; nothing of the pool is used after this.
-        unsafe { (*unregistered).fetch_sub(1, Ordering::Release) };
-        result
+        let before = unsafe { (*unregistered).fetch_sub(1, Ordering::Release) };
+        (result, before & close::CLOSED != 0)
     };
-    wakers.into_iter().for_each(|wake| wake());
     if closed {
-        close::sweep_if_idle();
+        close::sweep();
     }
+    wakers.into_iter().for_each(|wake| wake());
     result
 }
 

@@ -102,6 +102,7 @@ pub(super) fn bump(counter: &AtomicU64, by: u64) {
 /// Unregistered threads: how many are in the pool, and what they did.
 #[derive(Default)]
 pub(super) struct Unregistered {
+    /// And [`CLOSED`](super::close::CLOSED).
     pub(super) inside: AtomicUsize,
     pub(super) counters: Counters,
 }

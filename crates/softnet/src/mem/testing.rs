@@ -4,6 +4,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use super::PacketList;
 use super::arena::Block;
@@ -59,11 +60,31 @@ impl Drop for Area {
     }
 }
 
-/// How often areas were given back until now. A closed pool is taken down by whoever notices that
-/// it can be; another test that closes one at this moment may have to do it.
-pub(super) fn swept(given_back: &AtomicUsize) -> usize {
-    for _ in 0..100 {
-        close::sweep_all();
+/// Areas were given back so often, by whoever noticed that they could be. Waits: another test's
+/// thread may have taken the closed pool out of the list and not have freed it yet.
+pub(super) fn assert_given_back(given_back: &AtomicUsize, times: usize) {
+    for _ in 0..10_000 {
+        if given_back.load(Ordering::Relaxed) >= times {
+            break;
+        }
+        thread::sleep(Duration::from_millis(1));
     }
-    given_back.load(Ordering::Relaxed)
+    assert_eq!(given_back.load(Ordering::Relaxed), times);
+}
+
+/// The same after a sweep.
+pub(super) fn assert_swept(given_back: &AtomicUsize, times: usize) {
+    close::sweep();
+    assert_given_back(given_back, times);
+}
+
+/// A pool of 512-byte buffers in an area of its own, and how often that was given back.
+pub(super) fn in_an_area(buffers: usize) -> (Pool, Arc<AtomicUsize>) {
+    let given_back = Arc::default();
+    let config = PoolConfig {
+        buffers,
+        buffer_size: 512,
+    };
+    let area = Area::new(buffers * 512, &given_back);
+    (Pool::with_memory(config, area).unwrap(), given_back)
 }

@@ -12,10 +12,10 @@ use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use super::Inner;
 use super::cache::Cache;
 use super::slow::SlowPath;
 use super::thread_cache::ThreadCache;
+use super::{Inner, close};
 use crate::sync::OwnerGuard;
 
 /// Entries of the fast table for all pools but the first; a pool uses the one of its number modulo
@@ -73,11 +73,11 @@ pub(super) unsafe fn enter<'a>(id: u64) -> Option<(&'a ThreadCache, OwnerGuard<'
 /// closed or has too many. Must not be called while the thread is in a cache.
 #[cold]
 pub(super) fn register<'a>(pool: &Inner) -> Option<&'a ThreadCache> {
+    if forget_closed() {
+        close::sweep();
+    }
     MINE.try_with(|mine| {
         let mut mine = mine.try_borrow_mut().ok()?;
-        for closed in mine.0.extract_if(.., |cache| cache.lock.is_closed()) {
-            forget(closed.id);
-        }
         let cache = match mine.0.iter().find(|cache| cache.id == pool.id) {
             Some(cache) => cache.clone(),
             None => {
@@ -104,6 +104,17 @@ pub(super) fn register<'a>(pool: &Inner) -> Option<&'a ThreadCache> {
     .flatten()
 }
 
+/// Lets go of the caches of closed pools. Whether there were any: their last packet may have been
+/// freed where nobody looked.
+fn forget_closed() -> bool {
+    let forget_all = |mine: &RefCell<Mine>| {
+        let mut mine = mine.try_borrow_mut().ok()?;
+        let closed = mine.0.extract_if(.., |cache| cache.lock.is_closed());
+        Some(closed.map(|cache| forget(cache.id)).count() > 0)
+    };
+    MINE.try_with(forget_all).ok().flatten().unwrap_or(false)
+}
+
 fn forget(id: u64) {
     TABLE.with(|table| {
         for entry in table.iter().filter(|entry| entry.id.get() == id) {
@@ -120,8 +131,7 @@ impl Drop for Mine {
             // SAFETY: this thread owns it and is not in it: destructors run between, never inside,
             // uses of the pool.
             if let Some(cache) = unsafe { thread.lock.enter() } {
-                // SAFETY: the pool is freed only after it has closed all its thread caches, which
-                // it cannot while we are in one.
+                // SAFETY: the pool is freed only after all its thread caches were seen left.
                 let pool = unsafe { thread.pool.as_ref() };
                 SlowPath::of(pool, Some(&thread), &cache).give_back();
             }
@@ -129,5 +139,6 @@ impl Drop for Mine {
             // Whatever remains, others can take.
             thread.leave();
         }
+        close::sweep();
     }
 }

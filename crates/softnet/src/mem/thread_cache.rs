@@ -98,7 +98,10 @@ impl ThreadCache {
     }
 
     pub(super) fn set_waker(&self, waker: Option<Waker>) {
-        *self.waker.lock().unwrap_or_else(PoisonError::into_inner) = waker;
+        // The old one is dropped when the lock is not held: that is the user's code.
+        let mut current = self.waker.lock().unwrap_or_else(PoisonError::into_inner);
+        let _old = std::mem::replace(&mut *current, waker);
+        drop(current);
     }
 
     pub(super) fn waker(&self) -> Option<Waker> {

@@ -8,7 +8,10 @@
 //! [`heavy`](membarrier::heavy) barrier, so B2 sees B1 or S2 sees S1: at least one of the two
 //! stays out. Only one thief gets past S1 at a time, because it is an atomic exchange that must
 //! find CLAIMED unset; there is only one owner at a time by the contract of
-//! [`enter`](Biased::enter). CLOSED stays set for ever, so after it the owner never enters again.
+//! [`enter`](Biased::enter). CLOSED stays set for ever. By the same two steps, with CLOSED in place
+//! of CLAIMED, a closer that finds `busy` unset after the barrier knows that the owner is out for
+//! ever. An owner that leaves has the steps, too: B3, the light barrier, S2; so it learns that the
+//! lock was closed or the closer sees it gone.
 //!
 //! Ordering of the value: the owner leaves with a Release store to `busy` (B3), which B2
 //! acquires; the thief leaves with a Release change of `state` (S3), which S2 acquires. Nobody
@@ -87,9 +90,20 @@ impl<T> Biased<T> {
         (before & CLAIMED == 0).then(|| Claim { lock: self })
     }
 
-    /// Whether a thief has closed it.
+    /// Keeps the owner out for ever once it has left. If [`is_busy`](Biased::is_busy) is false
+    /// after a [`heavy`](membarrier::heavy), it has.
+    pub(crate) fn close(&self) {
+        self.state.fetch_or(CLOSED, Ordering::Release);
+    }
+
+    /// Whether it was closed.
     pub(crate) fn is_closed(&self) -> bool {
         self.state.load(Ordering::Acquire) & CLOSED != 0
+    }
+
+    /// Whether the owner is in, or was just about to.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.busy.load(Ordering::Acquire) != 0 // B2: pairs with B3
     }
 
     /// The value, which another thread may be using.
@@ -122,6 +136,18 @@ impl<'a, T> OwnerGuard<'a, T> {
             _value: PhantomData,
         }
     }
+
+    /// Goes out. Whether the lock is closed; if not, whoever closes it sees that we are out.
+    pub(crate) fn leave(self) -> bool {
+        let lock = self.lock;
+        drop(self);
+        membarrier::light();
+        if lock.state.load(Ordering::Acquire) == 0 {
+            return false;
+        }
+        fence(Ordering::SeqCst); // where `membarrier` is missing
+        lock.is_closed()
+    }
 }
 
 impl<T> Deref for OwnerGuard<'_, T> {
@@ -151,8 +177,7 @@ impl<'a, T> Claim<'a, T> {
     /// # Safety
     /// [`heavy`](membarrier::heavy) was called after [`Biased::claim`] and returned true.
     pub(crate) unsafe fn enter(self) -> Option<ThiefGuard<'a, T>> {
-        // B2: pairs with B3.
-        if self.lock.busy.load(Ordering::Acquire) != 0 {
+        if self.lock.is_busy() {
             return None;
         }
         Some(ThiefGuard {
@@ -173,13 +198,6 @@ pub(crate) struct ThiefGuard<'a, T> {
     claim: Claim<'a, T>,
     /// As in [`OwnerGuard`].
     _value: PhantomData<*const T>,
-}
-
-impl<T> ThiefGuard<'_, T> {
-    /// Keeps the owner out for ever.
-    pub(crate) fn close(self) {
-        self.claim.lock.state.fetch_or(CLOSED, Ordering::Release);
-    }
 }
 
 impl<T> Deref for ThiefGuard<'_, T> {

@@ -83,37 +83,49 @@ fn two_thieves_take_once() {
     });
 }
 
-/// After `close` the owner never enters again, and what it did before is seen: the pool's end.
+/// After `close` the owner never enters again, and once it is seen out, what it did before is seen.
+/// If it is not, the owner learns of the closing, by leaving or by being turned away: somebody
+/// sweeps.
+fn closing(learns: bool) {
+    let cache = Arc::new(Cache::new(Cell::new(0)));
+    let other = cache.clone();
+    let closer = thread::spawn(move || {
+        other.close();
+        assert!(membarrier::heavy());
+        // SAFETY: the owner is out for ever.
+        (!other.is_busy()).then(|| unsafe { other.peek() }.get())
+    });
+    let (mut entered, mut learned) = (0, false);
+    for _ in 0..2 {
+        // SAFETY: the only owner, in once at a time.
+        if let Some(inside) = unsafe { cache.enter() } {
+            inside.set(inside.get() + 1);
+            entered += 1;
+            if learns {
+                learned |= inside.leave();
+            }
+        } else {
+            learned = true;
+        }
+    }
+    match closer.join().unwrap() {
+        Some(seen) => assert_eq!(seen, entered),
+        None => assert!(learned, "nobody sweeps"),
+    }
+    // SAFETY: as above.
+    assert!(cache.is_closed() && unsafe { cache.enter() }.is_none());
+}
+
 #[test]
 fn a_closed_cache_is_left_alone() {
-    loom::model(|| {
-        let cache = Arc::new(Cache::new(Cell::new(0)));
-        let other = cache.clone();
-        let closer = thread::spawn(move || {
-            let claim = other.claim().expect("the only thief");
-            assert!(membarrier::heavy());
-            // SAFETY: the barrier was executed.
-            let Some(inside) = (unsafe { claim.enter() }) else {
-                return None;
-            };
-            let seen = inside.get();
-            inside.close();
-            Some(seen)
-        });
-        let mut entered = 0;
-        for _ in 0..2 {
-            // SAFETY: the only owner, in once at a time.
-            if let Some(inside) = unsafe { cache.enter() } {
-                inside.set(inside.get() + 1);
-                entered += 1;
-            }
-        }
-        if let Some(seen) = closer.join().unwrap() {
-            assert_eq!(seen, entered);
-            // SAFETY: as above.
-            assert!(cache.is_closed() && unsafe { cache.enter() }.is_none());
-        }
-    });
+    loom::model(|| closing(true));
+}
+
+/// The twin: an owner that does not look when it leaves, and does not come again.
+#[test]
+#[should_panic(expected = "nobody sweeps")]
+fn an_owner_that_does_not_look_misses_the_closing() {
+    loom::model(|| closing(false));
 }
 
 /// Magazines as the depot has them: a popped one is used, which the cells check.
