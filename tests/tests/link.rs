@@ -78,8 +78,8 @@ fn a_changed_mtu_is_seen() {
     lan.stop();
 }
 
-/// An interface that is moved to another namespace is no longer followed: its port counts as up, and
-/// sends to it there.
+/// An interface that is moved to another namespace is no longer followed: its port counts as up,
+/// and sends to it there.
 #[test]
 fn an_interface_that_is_moved_is_sent_to() {
     let Some(lan) = Lan::pair([true, true], 1500) else {

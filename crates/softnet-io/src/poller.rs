@@ -1,5 +1,5 @@
-//! Where a worker sleeps: epoll over the files of its queues, an eventfd to be woken by, timeouts to
-//! the nanosecond.
+//! Where a worker sleeps: epoll over the files of its queues, an eventfd to be woken by, timeouts
+//! to the nanosecond.
 //!
 //! Blocks in [`Sleep::sleep`] only.
 

@@ -40,8 +40,8 @@ use state::{EVENTS, Port, State, WorkerHandle};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EngineConfig {
     /// Packets that may wait in a worker's backlog, 1 to
-    /// [`BACKLOG_LIMIT`](crate::rx::BACKLOG_LIMIT) (the kernel's `net.core.netdev_max_backlog`). One
-    /// counts once for each 8 KiB of buffers that it keeps.
+    /// [`BACKLOG_LIMIT`](crate::rx::BACKLOG_LIMIT) (the kernel's `net.core.netdev_max_backlog`).
+    /// One counts once for each 8 KiB of buffers that it keeps.
     pub max_backlog: usize,
     /// How long an idle worker may busy-poll before it sleeps, while that pays off. Zero: it
     /// sleeps at once.

@@ -12,8 +12,8 @@ use softnet::tx::{Egress, Features, QueueMap, TxRing};
 use softnet_tc::{AnyQdisc, ClassStats, Live, QdiscSpec, SpecError};
 
 impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
-    /// Replaces a port's qdisc, or its whole tree. What is queued moves to the new one, in order; what
-    /// does not fit is dropped and counted.
+    /// Replaces a port's qdisc, or its whole tree. What is queued moves to the new one, in order;
+    /// what does not fit is dropped and counted.
     ///
     /// # Errors
     /// If there is no such port or the parameters are wrong; nothing is changed then.
@@ -47,8 +47,8 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         Ok(f(&mut port.tree.on(queues))?)
     }
 
-    /// A port's qdiscs and classes, each before those below it; none if there is no such port. Reads
-    /// what the queues have published, and takes none from its owner.
+    /// A port's qdiscs and classes, each before those below it; none if there is no such port.
+    /// Reads what the queues have published, and takes none from its owner.
     ///
     /// With a qdisc at each transmit queue, the first is `mq` (or `mqprio`) with the sums of all
     /// queues, and queue 0 is its class `:1`, as in tc.

@@ -29,8 +29,8 @@ pub trait CountDrop {
 ///
 /// A queue with a file is polled when the file is readable, until it is empty. One whose packets
 /// are in memory that it shares with the device suppresses notifications meanwhile: it is
-/// [disarmed](RxQueue::disarm) when its worker polls it, [looked at](RxQueue::peek) in every round once
-/// it is empty, and [armed](RxQueue::arm) before the worker sleeps.
+/// [disarmed](RxQueue::disarm) when its worker polls it, [looked at](RxQueue::peek) in every round
+/// once it is empty, and [armed](RxQueue::arm) before the worker sleeps.
 pub trait RxQueue: Send {
     /// Appends received packets to `out` until they stand for `budget` wire packets or more,
     /// without blocking. Packets come checked: offload metadata fits the frame (see

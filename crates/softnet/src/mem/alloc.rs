@@ -1,8 +1,5 @@
 //! How packets are handed out: from the thread's own cache if it holds any, else on the slow path.
 
-use std::panic::Location;
-use std::ptr::NonNull;
-
 use super::list::Chain;
 use super::{Exhausted, Header, Packet, PacketList, Pool, slow, thread};
 
@@ -12,7 +9,6 @@ impl Pool {
     /// # Errors
     /// [`Exhausted`] if no buffer is free anywhere in the pool, caches in use at this moment aside.
     #[inline]
-    #[cfg_attr(debug_assertions, track_caller)]
     pub fn alloc(&self) -> Result<Packet, Exhausted> {
         // SAFETY: used here only; nothing in a cache allocates.
         if let Some((thread, cache)) = unsafe { thread::enter(self.id) }
@@ -22,7 +18,6 @@ impl Pool {
             // SAFETY: the cache gave this buffer out to us alone.
             return Ok(unsafe {
                 Header::reset(header, thread.index, None);
-                self.allocated(header);
                 Packet::from_raw(header)
             });
         }
@@ -34,7 +29,6 @@ impl Pool {
     /// Appends up to `n` empty packets to `list`; returns how many. Fewer than `n` means that the
     /// pool is exhausted.
     #[inline]
-    #[cfg_attr(debug_assertions, track_caller)]
     pub fn alloc_bulk(&self, n: usize, list: &mut PacketList) -> usize {
         let mut got = 0;
         // SAFETY: as in `alloc`.
@@ -42,7 +36,6 @@ impl Pool {
             && let Some(chain) = cache.take(n, thread.index)
         {
             drop(cache);
-            self.allocated(chain.head);
             // SAFETY: the chain came out of the cache, which gave it to us alone; its packets are
             // empty and linked.
             unsafe { list.append_chain(chain) };
@@ -62,23 +55,8 @@ impl Pool {
     /// list: a list whose address does not escape stays in registers.
     #[cold]
     #[inline(never)]
-    #[cfg_attr(debug_assertions, track_caller)]
     fn alloc_slow(&self, n: usize) -> Option<Chain> {
         // SAFETY: we have a handle; callers are not inside.
-        let chain = unsafe { slow::enter(self.inner.0, |slow| slow.alloc(n)) }?;
-        self.allocated(chain.head);
-        Some(chain)
-    }
-
-    /// Notes who allocated these packets, linked from `first` (debug builds only).
-    #[inline(always)]
-    #[cfg_attr(debug_assertions, track_caller)]
-    fn allocated(&self, first: NonNull<Header>) {
-        if cfg!(debug_assertions) {
-            // SAFETY: just allocated from this pool for our caller.
-            unsafe {
-                self.inner().tracking.allocated(first, Location::caller());
-            }
-        }
+        unsafe { slow::enter(self.inner.0, |slow| slow.alloc(n)) }
     }
 }

@@ -39,16 +39,6 @@ impl Slab {
         // written before the first header is used.
         unsafe { &*slab }
     }
-
-    /// The number of a header in its arena.
-    ///
-    /// # Safety
-    /// As for [`of`](Slab::of).
-    pub(super) unsafe fn index(header: NonNull<Header>) -> usize {
-        // SAFETY: by the caller's promise.
-        let slab = unsafe { Slab::of(header) };
-        slab.first + (header.addr().get() % SLAB) / size_of::<Header>() - 1
-    }
 }
 
 /// Header slabs and buffers of one pool.
@@ -157,7 +147,8 @@ impl Arena {
     /// The number of a header of this arena.
     pub(super) fn index(&self, header: NonNull<Header>) -> usize {
         // SAFETY: every header lies in a slab of its arena, which `self` keeps.
-        unsafe { Slab::index(header) }
+        let slab = unsafe { Slab::of(header) };
+        slab.first + (header.addr().get() % SLAB) / size_of::<Header>() - 1
     }
 
     /// The buffer that belongs to a header of this arena.

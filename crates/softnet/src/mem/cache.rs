@@ -15,11 +15,11 @@ use std::mem::MaybeUninit;
 use std::ptr::{NonNull, null};
 use std::sync::atomic::{AtomicU16, AtomicU64, AtomicUsize, Ordering};
 
+use super::Header;
 use super::arena::Slab;
 use super::list::Chain;
 use super::magazine::{MAGAZINE, Magazine};
 use super::thread_cache::Remote;
-use super::{Header, tracking};
 use crate::sync::prefetch_for_write;
 
 /// Buffers a cache holds at most.
@@ -329,8 +329,6 @@ impl Cache {
             if packet.has_parts() || slab.pool != pool {
                 break;
             }
-            // SAFETY: as above.
-            unsafe { tracking::freed(header) };
             let (link, belongs) = (packet.next, packet.owner);
             let keep = belongs == owner
                 || len < keep_below && {

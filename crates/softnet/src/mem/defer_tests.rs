@@ -433,24 +433,6 @@ fn the_last_packet_frees_the_pool() {
     assert_swept(&freed, 1);
 }
 
-/// A leak is named by the line that allocated it.
-#[test]
-#[cfg(debug_assertions)]
-fn leaks_are_named() {
-    let pool = small(64);
-    let mut kept = PacketList::new();
-    let line = line!() + 1;
-    kept.push_back(pool.alloc().unwrap());
-    pool.alloc_bulk(3, &mut kept);
-    drop(pool.alloc());
-    let report = pool.outstanding();
-    let lines: Vec<_> = report.iter().map(|o| (o.place.line(), o.packets)).collect();
-    assert_eq!(lines, [(line, 1), (line + 1, 3)]);
-    assert!(report[1].to_string().ends_with(": 3 packets") && report[0].place.file() == file!());
-    drop(kept);
-    assert_eq!(pool.outstanding(), []);
-}
-
 /// Many more threads than CPUs, all registered at the same time, each freeing what another
 /// allocated.
 #[test]

@@ -9,7 +9,7 @@ use super::header::{Flags, Header, SharedInfo};
 use super::slow::{self, SlowPath};
 use super::stats::{Event, bump};
 use super::thread_cache::UNOWNED;
-use super::{Packet, PacketList, thread, tracking};
+use super::{Packet, PacketList, thread};
 
 /// Frees a packet whose handle is being dropped. Here only the most frequent case, small enough to
 /// become part of the caller.
@@ -24,7 +24,6 @@ pub(super) fn free_one(header: NonNull<Header>) {
             && packet.owner == thread.index
             && let Some(cache) = thread.lock.enter()
         {
-            tracking::freed(header);
             if cache.push(header) {
                 bump(&thread.freed, 1);
                 return;
@@ -111,10 +110,7 @@ impl SlowPath<'_> {
     /// not shared, and in its own memory.
     unsafe fn free(&self, header: NonNull<Header>) {
         // SAFETY: by the caller's promise.
-        let owner = unsafe {
-            tracking::freed(header);
-            header.as_ref().owner
-        };
+        let owner = unsafe { header.as_ref().owner };
         let (pool, cache) = (self.pool, self.cache);
         let limit = pool.defer_limit();
         let mut defer = false;

@@ -74,7 +74,6 @@ mod slow;
 mod stats;
 mod thread;
 mod thread_cache;
-mod tracking;
 
 pub use adopt::PacketAdoption;
 pub use adoption_queue::{AdoptionQueue, Entry, QueueOwner};
@@ -86,7 +85,6 @@ pub use packet::{HEADROOM, Packet, SHARED_INFO, Segments};
 use pool::Inner;
 pub use pool::{Exhausted, Pool, PoolConfig, PoolError};
 pub use stats::{PoolStats, ThreadStats};
-pub use tracking::Outstanding;
 
 #[cfg(test)]
 mod bug_tests;

@@ -9,7 +9,6 @@ use super::cache::CACHE;
 use super::magazine::{Depot, MAGAZINE};
 use super::stats::Unregistered;
 use super::thread_cache::ThreadCaches;
-use super::tracking::Tracking;
 use super::{HEADROOM, SHARED_INFO, close};
 use crate::sync::membarrier;
 
@@ -158,7 +157,6 @@ pub(super) struct Inner {
     /// Buffers that are collected for an owner before they are sent there; 0: none are.
     pub(super) defer_limit: AtomicUsize,
     pub(super) unregistered: Unregistered,
-    pub(super) tracking: Tracking,
 }
 
 impl Inner {
@@ -177,7 +175,6 @@ impl Inner {
             defer_max: AtomicUsize::new(capacity),
             defer_limit: AtomicUsize::new(batch),
             unregistered: Unregistered::default(),
-            tracking: Tracking::new(buffers),
         }
     }
 
