@@ -11,7 +11,9 @@ use softnet::time::Clock;
 use softnet::tx::{DeviceStats, TxPolicy};
 use softnet::wire::EthernetAddress;
 use softnet_engine::{Engine, EngineStats, PortId, PortSetup};
-use softnet_io::{Buffers, InterfaceAddress, Links, Netns, Poller, PortRx, PortTx, Tap, TapConfig};
+use softnet_io::{
+    Buffers, InterfaceAddress, Links, Netns, Poller, PortRx, PortTx, Tap, TapConfig,
+};
 use softnet_tc::QdiscSpec;
 
 use crate::{counters, skip, wait_for};

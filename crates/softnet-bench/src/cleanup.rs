@@ -92,7 +92,9 @@ impl Drop for Guard {
 
 /// Makes a thing and puts it on the list, as one step as far as signals are concerned. Does not
 /// return if the program is ending.
-pub(crate) fn make<T, E>(make: impl FnOnce() -> Result<(T, Leftover), E>) -> Result<(T, Guard), E> {
+pub(crate) fn make<T, E>(
+    make: impl FnOnce() -> Result<(T, Leftover), E>,
+) -> Result<(T, Guard), E> {
     let mut list = list();
     while list.closed {
         drop(list);
@@ -151,7 +153,8 @@ mod tests {
 
     #[test]
     fn a_guard_removes_and_a_disarmed_one_does_not() {
-        let base = std::env::temp_dir().join(format!("softnet-bench-guard-{}", std::process::id()));
+        let base =
+            std::env::temp_dir().join(format!("softnet-bench-guard-{}", std::process::id()));
         for (name, disarm) in [("kept", true), ("gone", false)] {
             let path = base.join(name);
             let made = make(|| {

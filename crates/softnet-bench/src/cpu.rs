@@ -50,7 +50,8 @@ fn threads<T>(
         .flatten();
     let found = entries.filter_map(|task| {
         // A thread may end meanwhile, and has then no files any more.
-        let read = |file: &str| std::fs::read_to_string(task.path().join(file)).unwrap_or_default();
+        let read =
+            |file: &str| std::fs::read_to_string(task.path().join(file)).unwrap_or_default();
         if read("comm").starts_with(prefix) {
             find(&read(file))
         } else {

@@ -30,7 +30,11 @@ kind = "pfifo"
 limit = 2
 "#;
 
-fn capture(path: &Path, header: PcapHeader, frames: impl IntoIterator<Item = (u64, Vec<u8>, u32)>) {
+fn capture(
+    path: &Path,
+    header: PcapHeader,
+    frames: impl IntoIterator<Item = (u64, Vec<u8>, u32)>,
+) {
     let file = File::create(path).expect("a file");
     let mut writer = PcapWriter::with_header(file, header).expect("a header");
     for (nanos, data, orig_len) in frames {
@@ -280,6 +284,7 @@ fn what_it_complains_about() {
     assert!(complain(&[]).contains("--pcap"));
     assert!(complain(&["--generate", "rate=1mbit"]).contains("`for` is missing"));
     assert!(
-        complain(&["--generate", "rate=1mbit,for=1s", "--link", "0"]).contains("at least one byte")
+        complain(&["--generate", "rate=1mbit,for=1s", "--link", "0"])
+            .contains("at least one byte")
     );
 }

@@ -119,8 +119,11 @@ impl Netns {
     /// # Errors
     /// [`NetnsError::Enter`] without the privilege.
     pub fn enter(&self) -> Result<(), NetnsError> {
-        rustix::thread::move_into_link_name_space(self.fd.as_fd(), Some(LinkNameSpaceType::Network))
-            .map_err(|e| NetnsError::Enter(e.into()))
+        rustix::thread::move_into_link_name_space(
+            self.fd.as_fd(),
+            Some(LinkNameSpaceType::Network),
+        )
+        .map_err(|e| NetnsError::Enter(e.into()))
     }
 }
 

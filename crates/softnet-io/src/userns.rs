@@ -24,7 +24,9 @@ pub enum UsernsError {
         hint: &'static str,
     },
     /// Threads are running already.
-    #[error("a user namespace must be made before the process starts threads, and {0} are running")]
+    #[error(
+        "a user namespace must be made before the process starts threads, and {0} are running"
+    )]
     Threads(usize),
     /// The system does not let this user make a user namespace.
     #[error("the system refuses to make a user namespace ({source}); {hint}")]

@@ -39,7 +39,8 @@ pub(crate) const VARIANTS: &[&str] = &[
     "flume",
 ];
 /// Fields that Softnet is compared by.
-pub(crate) const COMPARE: &[&str] = &["mpps", "wakes_per_ktrans", "sleeps_per_ktrans", "cpu_share"];
+pub(crate) const COMPARE: &[&str] =
+    &["mpps", "wakes_per_ktrans", "sleeps_per_ktrans", "cpu_share"];
 /// Of `--seconds`, what one figure gets.
 const SHARE: f64 = 0.25;
 const FLOWS: &[usize] = &[1, 16, 200];

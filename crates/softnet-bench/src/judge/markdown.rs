@@ -141,7 +141,9 @@ fn bound(goal: &Goal) -> String {
             format!("{words} {value} times that with {}", others.join(", "))
         }
         Against::Nothing(unit, _) => format!("{words} {value} {unit}"),
-        Against::LessThan(variant, unit) => format!("{words} {value} {unit} less than `{variant}`"),
+        Against::LessThan(variant, unit) => {
+            format!("{words} {value} {unit} less than `{variant}`")
+        }
     }
 }
 

@@ -98,7 +98,10 @@ pub(crate) trait InProcess: std::fmt::Debug + Send + Sync {
 
 /// Those of the variants that were asked for: all if `names` is empty. Names of none of them are
 /// passed over: they may be those of another part of the experiment, which checks them.
-pub(crate) fn choose(mut switches: Vec<Box<dyn Switch>>, names: &[String]) -> Vec<Box<dyn Switch>> {
+pub(crate) fn choose(
+    mut switches: Vec<Box<dyn Switch>>,
+    names: &[String],
+) -> Vec<Box<dyn Switch>> {
     switches.retain(|switch| names.is_empty() || names.iter().any(|name| name == switch.name()));
     switches
 }

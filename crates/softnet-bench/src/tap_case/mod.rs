@@ -120,7 +120,11 @@ impl Case {
     ///
     /// # Errors
     /// What ends an experiment.
-    pub(crate) fn rows(self, options: &Options, results: &mut Collector) -> Result<(), BenchError> {
+    pub(crate) fn rows(
+        self,
+        options: &Options,
+        results: &mut Collector,
+    ) -> Result<(), BenchError> {
         if !options.includes("case", self.name())? {
             return Ok(());
         }
@@ -170,7 +174,9 @@ impl Variant for Turn {
                     self.add_clients(clients::short_params(), done, results)
                 })
             }
-            Case::WakeLatency => self.with_site(1, |topology| self.wake_latency(topology, results)),
+            Case::WakeLatency => {
+                self.with_site(1, |topology| self.wake_latency(topology, results))
+            }
         }
     }
 }
@@ -230,7 +236,11 @@ impl Turn {
         Ok(())
     }
 
-    fn wake_latency(&self, topology: &Topology, results: &mut Collector) -> Result<(), BenchError> {
+    fn wake_latency(
+        &self,
+        topology: &Topology,
+        results: &mut Collector,
+    ) -> Result<(), BenchError> {
         let seen = wake::run(topology, self.slice * WAKE_SLICES)?;
         let mut fields = vec![
             ("samples", seen.to_program.len() as f64),

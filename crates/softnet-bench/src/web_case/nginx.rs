@@ -120,5 +120,6 @@ fn make_directory(path: &Path) -> Result<(), BenchError> {
 }
 
 fn write(path: &Path, text: &str) -> Result<(), BenchError> {
-    std::fs::write(path, text).map_err(|e| BenchError::io(format!("writing {}", path.display()), e))
+    std::fs::write(path, text)
+        .map_err(|e| BenchError::io(format!("writing {}", path.display()), e))
 }

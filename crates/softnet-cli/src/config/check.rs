@@ -262,7 +262,9 @@ fn bridge(
             let text = if other == *bridge {
                 format!("port {name:?} is listed twice; remove one")
             } else {
-                format!("port {name:?} is in bridge {other:?} already; a port can be in one bridge")
+                format!(
+                    "port {name:?} is in bridge {other:?} already; a port can be in one bridge"
+                )
             };
             return Err(problem(text));
         }

@@ -91,7 +91,11 @@ pub(super) struct Problem {
 }
 
 impl Problem {
-    pub(super) fn new(span: Range<usize>, key: impl Into<String>, text: impl Into<String>) -> Self {
+    pub(super) fn new(
+        span: Range<usize>,
+        key: impl Into<String>,
+        text: impl Into<String>,
+    ) -> Self {
         Problem {
             span,
             key: key.into(),

@@ -125,7 +125,8 @@ pub(crate) struct BridgeConfig {
 /// Reads and checks a file.
 pub(crate) fn load(path: &Path) -> Result<Config, ConfigError> {
     let file = path.display().to_string();
-    let text = std::fs::read_to_string(path).map_err(|why| ConfigError::unreadable(&file, &why))?;
+    let text =
+        std::fs::read_to_string(path).map_err(|why| ConfigError::unreadable(&file, &why))?;
     parse(&file, &text)
 }
 
@@ -133,14 +134,16 @@ pub(crate) fn load(path: &Path) -> Result<Config, ConfigError> {
 /// them.
 pub(crate) fn load_tree(path: &Path) -> Result<QdiscSpec, ConfigError> {
     let file = path.display().to_string();
-    let text = std::fs::read_to_string(path).map_err(|why| ConfigError::unreadable(&file, &why))?;
+    let text =
+        std::fs::read_to_string(path).map_err(|why| ConfigError::unreadable(&file, &why))?;
     parse_tree(&file, &text)
 }
 
 /// Checks the text of such a file called `file`.
 pub(crate) fn parse_tree(file: &str, text: &str) -> Result<QdiscSpec, ConfigError> {
     let source = Source { file, text };
-    let tables: file::TreeFile = toml::from_str(text).map_err(|error| source.toml_error(&error))?;
+    let tables: file::TreeFile =
+        toml::from_str(text).map_err(|error| source.toml_error(&error))?;
     tree::spec("", &tables.qdisc, &tables.filter, check::MTU_DEFAULT)
         .map_err(|problem| source.error(problem))
 }

@@ -283,7 +283,8 @@ mod tests {
             other => panic!("{text}: {other:?}"),
         };
         assert_eq!(prio(r#"kind = "prio""#), PrioSpec::default());
-        let spec = prio(r#"kind = "prio", bands = 2, priomap = "1 1 1 1 1 1 0 0 1 1 1 1 1 1 1 1""#);
+        let spec =
+            prio(r#"kind = "prio", bands = 2, priomap = "1 1 1 1 1 1 0 0 1 1 1 1 1 1 1 1""#);
         assert_eq!(
             (
                 spec.bands,

@@ -53,7 +53,8 @@ pub(super) struct CaptureReader {
 impl CaptureReader {
     pub(super) fn open(path: &Path) -> Result<CaptureReader, Failure> {
         let open = || {
-            File::open(path).map_err(|error| failure(path, format_args!("cannot be read: {error}")))
+            File::open(path)
+                .map_err(|error| failure(path, format_args!("cannot be read: {error}")))
         };
         let mut magic = [0; 4];
         if std::io::Read::read_exact(&mut open()?, &mut magic).is_ok() && magic == PCAPNG {

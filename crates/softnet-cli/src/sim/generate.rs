@@ -35,7 +35,9 @@ pub(super) fn flow(text: &str) -> Result<Flow, String> {
         let number = |what: &str| format!("{key}: {value:?} is not {what}");
         match key {
             "rate" => flow.rate = units::rate(value).map_err(|error| format!("rate: {error}"))?,
-            "for" => flow.duration = units::time(value).map_err(|error| format!("for: {error}"))?,
+            "for" => {
+                flow.duration = units::time(value).map_err(|error| format!("for: {error}"))?
+            }
             "start" => {
                 flow.start = Time(units::time(value).map_err(|error| format!("start: {error}"))?);
             }

@@ -121,7 +121,8 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     } else {
         output::table(&report, outside)
     };
-    print(&text).map_err(|error| Failure::because(Exit::Failure, "cannot print the result", &error))
+    print(&text)
+        .map_err(|error| Failure::because(Exit::Failure, "cannot print the result", &error))
 }
 
 fn simulate(options: &Options, spec: QdiscSpec) -> Result<(Report, Outside), Failure> {

@@ -312,7 +312,11 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
     /// Spreads receive queues over the workers, from the port's first one on, in place of those
     /// that the port has; who calls this closes those. Waits for the workers' rounds. If a worker
     /// cannot watch one of them, all are closed, and the port has those that it had.
-    fn open(&self, state: &mut State<Q, R>, opening: Opening<'_, Q, R>) -> Result<(), EngineError> {
+    fn open(
+        &self,
+        state: &mut State<Q, R>,
+        opening: Opening<'_, Q, R>,
+    ) -> Result<(), EngineError> {
         let Opening { rx, device, port } = opening;
         let opened = state.next_serial();
         let Some(known) = &mut state.ports[usize::from(port)] else {

@@ -187,7 +187,8 @@ mod tests {
     #[test]
     fn the_bound_is_exact_and_refuses_from_the_end() {
         let pool = pool(64);
-        let list = |range: std::ops::Range<u32>| range.map(|n| frame(&pool, 1, 2, 60, n)).collect();
+        let list =
+            |range: std::ops::Range<u32>| range.map(|n| frame(&pool, 1, 2, 60, n)).collect();
         let (backlog, mut owner) = Backlog::new(10);
         assert_eq!(
             marks(&backlog.push(list(0..25))),

@@ -54,7 +54,8 @@ fn call(
     let (mut vectors, mut messages): ([libc::iovec; BATCH], [libc::mmsghdr; BATCH]) =
         unsafe { std::mem::zeroed() };
     let n = datagrams.len().min(BATCH);
-    for ((datagram, vector), message) in datagrams.iter_mut().zip(&mut vectors).zip(&mut messages) {
+    for ((datagram, vector), message) in datagrams.iter_mut().zip(&mut vectors).zip(&mut messages)
+    {
         vector.iov_base = datagram.as_mut_ptr().cast();
         vector.iov_len = PAYLOAD;
         message.msg_hdr.msg_iov = vector;

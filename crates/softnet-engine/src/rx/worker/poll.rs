@@ -233,7 +233,10 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
 }
 
 /// When a queue without a file is to be polled.
-pub(super) fn next_poll<Q: RxQueue, R: TxRing>(napis: &[Option<Slot<Q, R>>], index: usize) -> Time {
+pub(super) fn next_poll<Q: RxQueue, R: TxRing>(
+    napis: &[Option<Slot<Q, R>>],
+    index: usize,
+) -> Time {
     let slot = napis.get(index).and_then(Option::as_ref);
     slot.map_or(Time::MAX, |slot| slot.next)
 }
