@@ -23,11 +23,10 @@ pub(super) fn free_one(header: NonNull<Header>) {
             && let Some(thread) = thread::find(Slab::of(header).id)
             && packet.owner == thread.index
             && let Some(cache) = thread.lock.enter()
+            && cache.push(header)
         {
-            if cache.push(header) {
-                bump(&thread.freed, 1);
-                return;
-            }
+            bump(&thread.freed, 1);
+            return;
         }
         // No needless write: another CPU, the owner, will write the line next.
         if packet.next.is_some() {
