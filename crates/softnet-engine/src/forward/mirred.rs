@@ -203,7 +203,7 @@ impl<R: TxRing> Mirred<R> {
             }
         });
         if !copies.is_empty() {
-            self.hand_over(device, &target, copies, now);
+            self.deliver(device, &target, copies, now);
         }
     }
 
@@ -224,12 +224,12 @@ impl<R: TxRing> Mirred<R> {
         now: Time,
     ) -> Result<XmitResult, (DropReason, PacketList)> {
         match self.target() {
-            Ok((target, _nested)) => Ok(self.hand_over(device, &target, packets, now)),
+            Ok((target, _nested)) => Ok(self.deliver(device, &target, packets, now)),
             Err(reason) => Err((reason, packets)),
         }
     }
 
-    fn hand_over(
+    fn deliver(
         &self,
         device: &Device<R>,
         target: &Device<R>,

@@ -1,4 +1,4 @@
-//! Actions on the way out: where packets and copies go, and that every loop ends (INV-TX-16,
+//! Actions on egress: where packets and copies go, and that every loop ends (INV-TX-16,
 //! BUG-TX-15, BUG-TX-16).
 
 use std::sync::Arc;

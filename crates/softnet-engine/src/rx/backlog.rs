@@ -16,7 +16,7 @@ use std::sync::Arc;
 use crossbeam_utils::CachePadded;
 
 use softnet::mem::{Packet, PacketAdoption, PacketList};
-use softnet::sync::Passage;
+use softnet::sync::BatchSequence;
 
 /// Packets that may wait to be taken (the kernel's `net.core.netdev_max_backlog`).
 pub const MAX_BACKLOG: usize = 1000;
@@ -29,7 +29,7 @@ pub struct Backlog {
     /// Written by all.
     input: CachePadded<PacketAdoption>,
     /// Written by the owner, once a batch.
-    passage: CachePadded<Passage>,
+    batches: CachePadded<BatchSequence>,
     max: usize,
 }
 
@@ -53,7 +53,7 @@ impl Backlog {
         let max = max.clamp(1, BACKLOG_LIMIT);
         let backlog = Arc::new(Backlog {
             input: CachePadded::new(PacketAdoption::expecting(max)),
-            passage: CachePadded::default(),
+            batches: CachePadded::default(),
             max,
         });
         let owner = BacklogOwner {
@@ -98,13 +98,13 @@ impl Backlog {
 
     /// A mark behind everything that the calling thread has pushed.
     pub fn mark(&self) -> Mark {
-        Mark(self.passage.mark())
+        Mark(self.batches.mark())
     }
 
     /// Whether the owner is done with everything in front of `mark`. May say no for a while after
     /// it is.
     pub fn passed(&self, mark: Mark) -> bool {
-        self.passage.passed(mark.0)
+        self.batches.passed(mark.0)
     }
 
     /// Packets that wait to be taken; one that keeps much memory counts as several.
@@ -145,7 +145,7 @@ impl BacklogOwner {
         // A look costs one more transfer of a line that senders write. Where something was there
         // the last time, it is taken at once.
         if self.process.is_empty() && (self.flowing || !self.backlog.is_empty()) {
-            self.backlog.passage.begin();
+            self.backlog.batches.begin();
             self.process = self.backlog.input.take();
             self.begun = true;
             self.flowing = !self.process.is_empty();
@@ -157,7 +157,7 @@ impl BacklogOwner {
     /// Everything that [`poll`](BacklogOwner::poll) gave out is processed.
     pub fn done(&mut self) {
         if self.begun && self.process.is_empty() {
-            self.backlog.passage.end();
+            self.backlog.batches.end();
             self.begun = false;
         }
     }

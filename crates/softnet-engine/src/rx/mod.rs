@@ -6,7 +6,7 @@ mod command;
 mod flow_limit;
 mod flow_table;
 mod halt_poll;
-mod handover;
+mod hand_off;
 mod napi;
 mod sleep;
 mod source;

@@ -8,6 +8,7 @@
     reason = "the protocols hand out exclusive access that the compiler cannot see"
 )]
 
+mod batch_sequence;
 mod biased;
 mod flow_slot;
 mod index_stack;
@@ -15,7 +16,6 @@ mod llist;
 pub(crate) mod membarrier;
 mod notify;
 mod owned_list;
-mod passage;
 mod per_cpu;
 #[doc(hidden)]
 pub mod preempt;
@@ -25,13 +25,13 @@ mod prefetch_index;
 pub mod primitive;
 mod run_state;
 
+pub use batch_sequence::BatchSequence;
 pub(crate) use biased::{Biased, OwnerGuard, ThiefGuard};
 pub use flow_slot::{FlowPin, FlowSlot};
 pub(crate) use index_stack::IndexStack;
 pub use llist::{AdoptionList, Linked, Pushed};
 pub use notify::Notify;
 pub use owned_list::{ListOwner, OwnedList, Taken};
-pub use passage::Passage;
 pub use per_cpu::PerCpu;
 pub(crate) use prefetch::{prefetch, prefetch_for_write};
 pub use run_state::{RunGuard, RunState};

@@ -12,7 +12,7 @@ use super::*;
 struct Target {
     backlog: AdoptionList<Node>,
     notify: Notify,
-    passage: Passage,
+    batches: BatchSequence,
     /// Wake-ups sent.
     woken: AtomicUsize,
     processed: AtomicUsize,
@@ -23,14 +23,14 @@ impl Target {
         Arc::new(Target {
             backlog: AdoptionList::new(),
             notify: Notify::new(),
-            passage: Passage::starting_at(batches),
+            batches: BatchSequence::starting_at(batches),
             woken: AtomicUsize::new(0),
             processed: AtomicUsize::new(0),
         })
     }
 
     /// What another worker does: hands over, and kicks at the end of its round.
-    fn hand_over(&self, value: usize) {
+    fn hand_off(&self, value: usize) {
         assert!(push(&self.backlog, value, 100));
         if self.notify.notify_published() {
             self.woken.fetch_add(1, Ordering::Relaxed);
@@ -38,7 +38,7 @@ impl Target {
     }
 
     fn process(&self) {
-        self.passage.begin();
+        self.batches.begin();
         let mut taken = 0;
         self.backlog.take_now(|node| {
             // SAFETY: given to us by `take_now`, made by `push` from a box.
@@ -46,7 +46,7 @@ impl Target {
             taken += 1;
         });
         self.processed.fetch_add(taken, Ordering::Relaxed);
-        self.passage.end();
+        self.batches.end();
     }
 }
 
@@ -59,7 +59,7 @@ fn going_to_sleep(look: bool) {
         let threads: Vec<_> = (0..2)
             .map(|value| {
                 let target = target.clone();
-                thread::spawn(move || target.hand_over(value))
+                thread::spawn(move || target.hand_off(value))
             })
             .collect();
         target.process();
@@ -157,7 +157,7 @@ fn moving(mark: fn(&Target) -> u64) {
         assert!(push(&target.backlog, 1, 100));
         let mark = mark(&target);
         let overtaken =
-            target.passage.passed(mark) && target.processed.load(Ordering::Relaxed) == 0;
+            target.batches.passed(mark) && target.processed.load(Ordering::Relaxed) == 0;
         thread.join().unwrap();
         let _ = take(&target.backlog);
         assert!(!overtaken, "overtaken");
@@ -166,7 +166,7 @@ fn moving(mark: fn(&Target) -> u64) {
 
 #[test]
 fn a_flow_moves_only_behind_its_packets() {
-    moving(|target| target.passage.mark());
+    moving(|target| target.batches.mark());
 }
 
 /// The model can fail: the number of the current batch is not enough, for the packet may be in
@@ -174,7 +174,7 @@ fn a_flow_moves_only_behind_its_packets() {
 #[test]
 #[should_panic(expected = "overtaken")]
 fn a_mark_one_lower_lets_a_flow_overtake_itself() {
-    moving(|target| target.passage.mark().wrapping_sub(1));
+    moving(|target| target.batches.mark().wrapping_sub(1));
 }
 
 /// It errs on one side only: when the owner has been round twice more, every mark has passed.
@@ -185,11 +185,11 @@ fn a_mark_passes_at_last() {
         let owner = target.clone();
         let thread = thread::spawn(move || owner.process());
         assert!(push(&target.backlog, 1, 100));
-        let mark = target.passage.mark();
+        let mark = target.batches.mark();
         thread.join().unwrap();
         target.process();
         target.process();
-        assert!(target.passage.passed(mark));
+        assert!(target.batches.passed(mark));
         assert_eq!(target.processed.load(Ordering::Relaxed), 1);
     });
 }

@@ -219,7 +219,7 @@ fn a_run_with_three_senders() {
 
 /// A runner whose quota is used up leaves the run, tells the worker, and nothing is stuck
 /// (INV-TX-12).
-fn hand_over(without: Without) {
+fn leave_to_worker(without: Without) {
     loom::model(move || {
         let queue = Queue::new(false);
         let other = queue.clone();
@@ -238,13 +238,13 @@ fn hand_over(without: Without) {
 
 #[test]
 fn what_a_run_leaves_the_worker_does() {
-    hand_over(WHOLE);
+    leave_to_worker(WHOLE);
 }
 
 #[test]
 #[should_panic(expected = "stuck")]
 fn without_the_event_what_a_run_leaves_is_stuck() {
-    hand_over(Without {
+    leave_to_worker(Without {
         event: true,
         ..WHOLE
     });

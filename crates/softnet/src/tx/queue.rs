@@ -146,7 +146,7 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
                 match owner.take(budget.adoptions) {
                     Some(more) => (*backlog, missed) = more,
                     None => {
-                        self.hand_over(owner);
+                        self.leave_to_worker(owner);
                         return (verdict, Time::MAX);
                     }
                 }
@@ -194,7 +194,7 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
 
     /// Gives the queue up with more packets than this owner may enqueue. The worker goes on.
     #[cold]
-    fn hand_over(&self, owner: QueueOwner<'_, QueueState<R, Q>>) {
+    fn leave_to_worker(&self, owner: QueueOwner<'_, QueueState<R, Q>>) {
         let _ = owner.leave();
         preempt::point();
         self.waker.notify();

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use super::command::{COMMANDS, Command, Event, TxPort, View};
 use super::halt_poll::HaltPoll;
-use super::handover::HandOver;
+use super::hand_off::HandOff;
 use super::stats::{Own, Shared};
 use super::{BacklogOwner, Napi, RxQueue, Sleep};
 use crate::link::Link;
@@ -70,7 +70,7 @@ struct Slot<Q, R> {
 #[derive(Debug)]
 pub(crate) struct Worker<Q, R, S> {
     shared: Arc<Shared>,
-    hand_over: HandOver,
+    hand_off: HandOff,
     backlog: BacklogOwner,
     commands: Receiver<Command<Q, R>>,
     reports: Sender<Event>,
@@ -115,7 +115,7 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
     pub(crate) fn new(parts: Parts<Q, R, S>) -> Self {
         Worker {
             shared: parts.workers[parts.index].clone(),
-            hand_over: HandOver::new(parts.index, parts.workers),
+            hand_off: HandOff::new(parts.index, parts.workers),
             backlog: parts.backlog,
             commands: parts.commands,
             reports: parts.reports,
@@ -328,9 +328,9 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
 
     fn publish(&mut self) {
         let own = &mut self.own;
-        own.flow_limit = self.hand_over.limited;
-        own.handed_over = self.hand_over.handed;
-        own.wakes_sent = self.hand_over.wakes;
+        own.flow_limit = self.hand_off.limited;
+        own.handed_over = self.hand_off.handed;
+        own.wakes_sent = self.hand_off.wakes;
         own.process_qlen = self.backlog.taken() as u64;
         self.shared.publish(own);
     }

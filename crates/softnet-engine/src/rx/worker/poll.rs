@@ -37,7 +37,7 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
             done = (done + packets).min(BUDGET);
             if packets >= WEIGHT / 2 {
                 // Workers that are to be woken must not wait for the threads that run now.
-                self.hand_over.kick();
+                self.hand_off.kick();
                 self.sleeper.yield_cpu();
             }
             if self.poll_list.is_empty() && self.backlog.is_empty() {
@@ -50,7 +50,7 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
                 break;
             }
         }
-        self.hand_over.kick();
+        self.hand_off.kick();
         done
     }
 
@@ -74,7 +74,7 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
         if let Some(steering) = claim.steering() {
             let before = packets.len();
             let drops = napi.device().drops();
-            self.hand_over.steer(steering, &mut packets, drops);
+            self.hand_off.steer(steering, &mut packets, drops);
             frames -= before - packets.len();
         }
         self.own.processed += frames as u64;
@@ -160,7 +160,7 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
     pub(super) fn poll_backlog(&mut self, quota: usize, now: Time) -> usize {
         self.backlog_scheduled = false;
         // Others do not wait for this worker's own work.
-        self.hand_over.kick();
+        self.hand_off.kick();
         let mut done = 0;
         while done < quota {
             let mut packets = PacketList::new();

@@ -16,7 +16,7 @@ use softnet::stats::{DropCounters, DropReason};
 
 /// What one worker steers to the others.
 #[derive(Debug)]
-pub(super) struct HandOver {
+pub(super) struct HandOff {
     me: u16,
     workers: Arc<[Arc<Shared>]>,
     /// By target, empty between two polls.
@@ -36,10 +36,10 @@ pub(super) struct HandOver {
     pub(super) wakes: u64,
 }
 
-impl HandOver {
-    pub(super) fn new(me: usize, workers: Arc<[Arc<Shared>]>) -> HandOver {
+impl HandOff {
+    pub(super) fn new(me: usize, workers: Arc<[Arc<Shared>]>) -> HandOff {
         let count = workers.len();
-        HandOver {
+        HandOff {
             me: me as u16,
             workers,
             lists: (0..count).map(|_| PacketList::new()).collect(),
@@ -133,7 +133,7 @@ impl HandOver {
     }
 }
 
-impl Drop for HandOver {
+impl Drop for HandOff {
     fn drop(&mut self) {
         self.kick();
     }
@@ -158,7 +158,7 @@ mod tests {
     }
 
     struct Bench {
-        hand_over: HandOver,
+        hand_off: HandOff,
         steering: Steering,
         drops: DropCounters,
         owners: Vec<BacklogOwner>,
@@ -182,7 +182,7 @@ mod tests {
             let mut steering = Steering::new(0, Arc::new(FlowTable::new(64, workers)));
             steering.set(&spec(rps));
             Bench {
-                hand_over: HandOver::new(0, shared.clone()),
+                hand_off: HandOff::new(0, shared.clone()),
                 steering,
                 drops: DropCounters::new(),
                 owners,
@@ -200,7 +200,7 @@ mod tests {
                 packet.set_flow_hash(hash);
                 list.push_back(packet);
             }
-            self.hand_over
+            self.hand_off
                 .steer(&mut self.steering, &mut list, &self.drops);
             list.iter().map(|p| p.mark()).collect()
         }
@@ -228,7 +228,7 @@ mod tests {
     fn wake_ups_are_coalesced_and_sent_at_the_end_of_the_round() {
         let mut bench = Bench::new(2, &[1]);
         bench.poll([(1, 0)]);
-        bench.hand_over.kick();
+        bench.hand_off.kick();
         assert_eq!(
             bench.wakes.0.load(Ordering::Relaxed),
             0,
@@ -242,9 +242,9 @@ mod tests {
                 bench.poll([(1, 1)]);
                 bench.poll([(1, 2), (9, 3)]);
                 assert_eq!(wakes.0.load(Ordering::Relaxed), 0, "not yet");
-                bench.hand_over.kick();
+                bench.hand_off.kick();
                 bench.poll([(1, 4)]);
-                bench.hand_over.kick();
+                bench.hand_off.kick();
             },
         );
         assert_eq!(wakes.0.load(Ordering::Relaxed), 1);
@@ -308,10 +308,10 @@ mod tests {
         );
         assert!(limit > 200, "{limit}");
         assert_eq!(bench.shared[1].dropped(), limit + full);
-        assert_eq!(bench.hand_over.limited, limit);
+        assert_eq!(bench.hand_off.limited, limit);
         let worked = bench.work(1);
         assert_eq!(worked.len() as u64 + limit + full, 50 + 450);
-        assert_eq!(bench.hand_over.handed, worked.len() as u64);
+        assert_eq!(bench.hand_off.handed, worked.len() as u64);
         assert!(worked.len() <= 100);
         assert!(worked.iter().filter(|&&m| m >= 1000).is_sorted());
         assert_eq!(bench.pool.stats().free, 1024);

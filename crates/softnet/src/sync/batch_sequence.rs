@@ -1,9 +1,9 @@
 //! Tells whether what was handed over before some moment has been dealt with, without counting
 //! packets.
 //!
-//! The owner of a list takes it whole, batch after batch: *[`begin`](Passage::begin), take, work,
-//! [`end`](Passage::end)*. Who pushes asks for a [`mark`](Passage::mark) after the push, and
-//! later whether the mark has [`passed`](Passage::passed). (The kernel counts packets at both
+//! The owner of a list takes it whole, batch after batch: *[`begin`](BatchSequence::begin), take, work,
+//! [`end`](BatchSequence::end)*. Who pushes asks for a [`mark`](BatchSequence::mark) after the push, and
+//! later whether the mark has [`passed`](BatchSequence::passed). (The kernel counts packets at both
 //! ends of a backlog under its lock, `input_queue_tail` and `input_queue_head`, for the same
 //! purpose; without a lock a count at the tail cannot be had in the order of the pushes.)
 //!
@@ -23,29 +23,29 @@ use super::primitive::{AtomicU64, Ordering, store_load_barrier};
 
 /// Tells whether what was handed over before some moment has been dealt with.
 #[derive(Debug, Default)]
-pub struct Passage {
+pub struct BatchSequence {
     /// Number of the batch that was begun last. Written by the owner.
     begun: AtomicU64,
     /// Number of the batch that has ended last. Written by the owner.
     ended: AtomicU64,
 }
 
-impl Passage {
+impl BatchSequence {
     /// Nothing begun.
-    pub fn new() -> Passage {
-        Passage::starting_at(0)
+    pub fn new() -> BatchSequence {
+        BatchSequence::starting_at(0)
     }
 
     /// As if `batches` batches had come and gone.
-    pub fn starting_at(batches: u64) -> Passage {
-        Passage {
+    pub fn starting_at(batches: u64) -> BatchSequence {
+        BatchSequence {
             begun: AtomicU64::new(batches),
             ended: AtomicU64::new(batches),
         }
     }
 
     /// The owner is about to take a batch. By one thread at a time, which has
-    /// [ended](Passage::end) the batch before.
+    /// [ended](BatchSequence::end) the batch before.
     pub fn begin(&self) {
         let number = self.begun.load(Ordering::Relaxed).wrapping_add(1);
         // W: comes before the take.
