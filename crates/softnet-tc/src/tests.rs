@@ -176,7 +176,7 @@ fn tbf_drops_what_can_never_leave() {
 }
 
 /// A large frame of 8 datagrams of 192 bytes.
-fn large(pool: &Pool) -> Packet {
+pub(super) fn large(pool: &Pool) -> Packet {
     let mut large = pool.alloc().unwrap();
     let payload = 8 * 150;
     let mut bytes = vec![0; 14 + 20 + 8 + payload];

@@ -29,9 +29,9 @@ enum Step {
 
 /// A qdisc that cannot be looked into, so that what stands above it has to take packets out.
 #[derive(Debug)]
-struct Opaque(PfifoHeadDrop);
+pub(super) struct Opaque<Q>(pub(super) Q);
 
-impl Qdisc for Opaque {
+impl<Q: Qdisc> Qdisc for Opaque<Q> {
     fn enqueue(&mut self, packets: &mut PacketList, cx: &mut Cx) -> Verdict {
         self.0.enqueue(packets, cx)
     }

@@ -1,12 +1,12 @@
 //! Trees in virtual time: what the kernel does, and what it once did wrong.
 
+use super::tests::large;
+use super::tree_property_tests::Opaque;
 use super::*;
-use softnet::mem::PacketList;
-use softnet::mem::{Packet, Pool};
+use softnet::mem::{Packet, PacketList, Pool};
 use softnet::stats::{DropCounters, DropReason};
 use softnet::testing::{frame, pool};
 use softnet::time::Time;
-use softnet::wire::{Gso, GsoKind};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -157,22 +157,6 @@ fn prio_sorts_by_class_in_priority_filter_and_map() {
 /// the count. What is looked at first leaves first.
 #[test]
 fn a_child_that_cannot_be_looked_into_loses_nothing() {
-    #[derive(Debug)]
-    struct Opaque(Pfifo);
-    impl Qdisc for Opaque {
-        fn enqueue(&mut self, packets: &mut PacketList, cx: &mut Cx) -> Verdict {
-            self.0.enqueue(packets, cx)
-        }
-        fn dequeue(&mut self, budget: usize, out: &mut PacketList, cx: &mut Cx) -> Next {
-            self.0.dequeue(budget, out, cx)
-        }
-        fn drain(&mut self, out: &mut PacketList) {
-            self.0.drain(out);
-        }
-        fn stats(&self) -> &QdiscStats {
-            self.0.stats()
-        }
-    }
     let opaque = QdiscSpec::Custom(CustomSpec::new("opaque", |_| {
         Box::new(Opaque(Pfifo::new(5)))
     }));
@@ -222,22 +206,7 @@ fn segmentation_below_is_counted_above() {
         ("1:2", "2:", tbf(1_000_000, 500, 0)),
         ("2:1", "3:", QdiscSpec::Pfifo { limit: 6 }),
     ]);
-    let mut large = bench.pool.alloc().unwrap();
-    let payload = 8 * 150;
-    let mut bytes = vec![0; 14 + 20 + 8 + payload];
-    bytes[12..14].copy_from_slice(&[8, 0]);
-    bytes[14] = 0x45;
-    bytes[16..18].copy_from_slice(&((28 + payload) as u16).to_be_bytes());
-    bytes[22..24].copy_from_slice(&[64, 17]);
-    bytes[38..40].copy_from_slice(&((8 + payload) as u16).to_be_bytes());
-    assert!(large.append(&bytes));
-    large.set_gso(Some(Gso {
-        kind: GsoKind::Udp,
-        ecn: false,
-        size: 150,
-        segments: 8,
-        header_len: 42,
-    }));
+    let large = large(&bench.pool);
     bench.tree.enqueue(&mut large.into(), &mut bench.cx);
     // 8 of 192 bytes, of which the bucket holds 2 at a time. Out of the class's queue at once, and
     // out of all above as they leave.

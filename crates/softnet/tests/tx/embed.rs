@@ -11,9 +11,12 @@ use softnet::stats::DropReason;
 use softnet::testing::{large_pool, large_tcp};
 use softnet_tc::CustomSpec;
 
+/// Marks and timestamps, in nanoseconds.
+type Noted = Arc<Mutex<Vec<(u32, u64)>>>;
+
 /// A FIFO that wants the enqueue time, and notes marks and timestamps.
 #[derive(Debug)]
-struct Timed(Pfifo, Arc<Mutex<Vec<(u32, u64)>>>);
+struct Timed(Pfifo, Noted);
 
 impl Qdisc for Timed {
     fn enqueue(&mut self, packets: &mut PacketList, cx: &mut Cx) -> Verdict {
@@ -35,21 +38,26 @@ impl Qdisc for Timed {
     }
 }
 
-/// A qdisc that asks for it sees the time of the push, also of a packet that its owner, which
-/// began earlier, adopts; and the time of the change for what waited when it was installed.
-#[test]
-fn the_enqueue_time_is_that_of_the_push() {
-    let times = Arc::new(Mutex::new(Vec::new()));
+/// Such a FIFO, and what it notes.
+pub(crate) fn timed() -> (QdiscSpec, Noted) {
+    let times = Noted::default();
     let seen = times.clone();
     let timed = CustomSpec::new("timed", move |_| {
         Box::new(Timed(Pfifo::new(1000), seen.clone()))
     });
+    (QdiscSpec::Custom(timed), times)
+}
+
+/// A qdisc that asks for it sees the time of the push, also of a packet that its owner, which
+/// began earlier, adopts; and the time of the change for what waited when it was installed.
+#[test]
+fn the_enqueue_time_is_that_of_the_push() {
+    let (spec, times) = timed();
     let bench = scripted(QdiscSpec::Pfifo { limit: 1000 }, 1);
     bench.set_capacity(1);
     bench.send(0..2);
     bench.send([2]);
     let device = bench.device.clone();
-    let spec = QdiscSpec::Custom(timed);
     device.set_qdisc(&spec, Time(10)).expect("a qdisc");
     assert_eq!(
         *times.lock().unwrap(),

@@ -1,7 +1,6 @@
 //! Packets that could be lost without a count, kept without a limit, or left behind.
 
-use std::sync::{Arc, Mutex};
-
+use super::embed::timed;
 use super::*;
 use softnet::qdisc::{Cx, Next, Noqueue, Pfifo, Qdisc, QdiscStats, Verdict, WireSum};
 use softnet::stats::DropReason;
@@ -160,46 +159,18 @@ fn inv_mq_2_what_waits_goes_to_the_queues_of_its_class() {
     assert!(queued[2] + queued[3] > 0, "{queued:?}");
 }
 
-/// Asks for the time of the push, and notes it.
-#[derive(Debug)]
-struct Stamped(Pfifo, Arc<Mutex<Vec<Time>>>);
-
-impl Qdisc for Stamped {
-    fn enqueue(&mut self, packets: &mut PacketList, cx: &mut Cx) -> Verdict {
-        let stamps = packets.iter().map(|packet| packet.timestamp());
-        self.1.lock().unwrap().extend(stamps);
-        self.0.enqueue(packets, cx)
-    }
-    fn dequeue(&mut self, budget: usize, out: &mut PacketList, cx: &mut Cx) -> Next {
-        self.0.dequeue(budget, out, cx)
-    }
-    fn drain(&mut self, out: &mut PacketList) {
-        self.0.drain(out);
-    }
-    fn wants_enqueue_time(&self) -> bool {
-        true
-    }
-    fn stats(&self) -> &QdiscStats {
-        self.0.stats()
-    }
-}
-
 /// A child's packets carry the time of the push, too, whatever its parents are.
 #[test]
 fn a_child_is_told_the_time_of_the_push() {
-    let stamps = Arc::<Mutex<Vec<Time>>>::default();
-    let noted = stamps.clone();
-    let child = CustomSpec::new("stamped", move |_| {
-        Box::new(Stamped(Pfifo::new(1000), noted.clone()))
-    });
+    let (child, times) = timed();
     let mut tree = TreeSpec::new();
     let prio = QdiscSpec::Prio(PrioSpec::default());
     let root = tree.add(Handle::ROOT, Handle::NONE, prio).unwrap();
     for band in 1..=3 {
-        let child = QdiscSpec::Custom(child.clone());
-        tree.add(root.class(band), Handle::NONE, child).unwrap();
+        tree.add(root.class(band), Handle::NONE, child.clone())
+            .unwrap();
     }
     let bench = scripted(QdiscSpec::Tree(tree), 1);
     bench.send_to(|_| 0, [1, 2], Time(77));
-    assert_eq!(*stamps.lock().unwrap(), [Time(77); 2]);
+    assert_eq!(*times.lock().unwrap(), [(1, 77), (2, 77)]);
 }
