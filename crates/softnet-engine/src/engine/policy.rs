@@ -23,8 +23,9 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
 
     /// Gives the qdisc at a port's root other parameters of its kind.
     ///
-    /// # Errors If there is no such port, or the parameters are wrong or of another kind; nothing
-    /// is changed then.
+    /// # Errors
+    /// If there is no such port, or the parameters are wrong or of another kind; nothing is changed
+    /// then.
     pub fn change_qdisc(&self, port: PortId, qdisc: &QdiscSpec) -> Result<(), EngineError> {
         self.edit_tree(port, |tree| {
             let root = tree.spec().root().map(|root| root.handle);

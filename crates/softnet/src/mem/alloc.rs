@@ -7,7 +7,7 @@ impl Pool {
     /// An empty packet with [`HEADROOM`](super::HEADROOM) free bytes in front.
     ///
     /// # Errors
-    /// [`Exhausted`] if no buffer is free anywhere in the pool, caches in use at this moment aside.
+    /// [`Exhausted`] if no buffer is free anywhere in the pool but in caches that are in use now.
     #[inline]
     pub fn alloc(&self) -> Result<Packet, Exhausted> {
         // SAFETY: used here only; nothing in a cache allocates.
