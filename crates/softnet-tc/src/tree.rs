@@ -416,8 +416,7 @@ impl<Q: Queues> Live<'_, Q> {
         let above = self.tree.spec.node(parent.qdisc());
         let env = &self.tree.env;
         let default = above.map_or(QdiscSpec::Default, |node| node.qdisc.default_child(env));
-        let fresh = default.make(Handle::NONE, env);
-        self.graft(parent, fresh, true)
+        self.graft(parent, |tree| default.make(Handle::NONE, &tree.env), true)
     }
 
     /// Adds a filter; see [`TreeSpec::add_filter`].
@@ -450,23 +449,23 @@ impl<Q: Queues> Live<'_, Q> {
         self.tree.unbind(gone);
         let parent = self.tree.spec.node(handle).map(|node| node.parent);
         let parent = parent.ok_or(TreeError::NoQdisc(handle))?;
-        if parent == Handle::ROOT {
-            let roots = self.tree.roots();
-            self.queues.install(roots);
-        } else {
-            let fresh = self.tree.instance(handle);
-            self.graft(parent, fresh, false)?;
-        }
+        self.graft(parent, |tree| tree.instance(handle), false)?;
         Ok(handle)
     }
 
-    /// Replaces the instance at a class.
-    fn graft(&mut self, class: Handle, fresh: AnyQdisc, default: bool) -> Result<(), SpecError> {
+    /// Replaces the instance at a class by what `make` makes; at the root, all of them.
+    fn graft(
+        &mut self,
+        class: Handle,
+        make: impl FnOnce(&mut DeviceTree) -> AnyQdisc,
+        default: bool,
+    ) -> Result<(), SpecError> {
         if class == Handle::ROOT {
             let roots = self.tree.roots();
             self.queues.install(roots);
             return Ok(());
         }
+        let fresh = make(self.tree);
         let (queue, path) = self.tree.locate(class)?;
         if path.is_empty() {
             self.queues.install_at(queue, fresh);

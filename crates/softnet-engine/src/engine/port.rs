@@ -35,9 +35,9 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
     /// Adds a port and starts polling it. Its queues are spread over the workers. Until it is part
     /// of a bridge, what it receives is dropped. Waits for the workers' rounds.
     ///
-    /// # Errors If the name is taken, the qdisc's parameters are wrong, there are no or too many
-    /// queues, or a worker cannot watch one of them. Nothing is changed then, and the queues are
-    /// closed.
+    /// # Errors
+    /// If the name is taken, the qdisc's parameters are wrong, there are no or too many queues, or
+    /// a worker cannot watch one of them. Nothing is changed then, and the queues are closed.
     pub fn add_port(&self, setup: PortSetup<Q, R>) -> Result<PortId, EngineError> {
         let mut guard = self.state();
         let state = &mut *guard;
@@ -48,17 +48,14 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         let number = state.free_number()?;
         let first = state.next_worker;
         let queues = setup.rx.len().max(setup.tx.len());
-        let events = state.take_events(first, setup.tx.len())?;
         let config = DeviceConfig {
             name: setup.name,
             features: setup.features,
             policy: setup.policy.clone(),
         };
         let env = self.qdisc_env(setup.features);
-        let tree = DeviceTree::new(setup.qdisc, setup.tx.len(), &env);
-        let (tree, qdiscs) = tree.inspect_err(|_| state.free_events(&events))?;
-        let files = state.watch_rings(&config.name, &setup.tx, &events);
-        let files = files.inspect_err(|_| state.free_events(&events))?;
+        let (tree, qdiscs) = DeviceTree::new(setup.qdisc, setup.tx.len(), &env)?;
+        let (events, files) = state.attach(&config.name, &setup.tx, first)?;
         let device = self.make_device(state, config, setup.tx, qdiscs, &events, number);
         let (serial, opened) = (state.next_serial(), state.next_serial());
         let index = usize::from(number);
@@ -92,8 +89,8 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         };
         if let Err(error) = self.open(state, opening) {
             let refused = state.ports[index].take();
-            state.unwatch_rings(refused.map_or_else(Vec::new, |port| port.files));
-            state.free_events(&events);
+            let files = refused.map_or_else(Vec::new, |port| port.files);
+            state.detach(&events, files);
             self.publish(state);
             return Err(error);
         }
@@ -247,9 +244,7 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         if let Some(map) = &map {
             map.check(tx.len())?;
         }
-        let events = state.take_events(first, tx.len())?;
-        let files = state.watch_rings(&config.name, &tx, &events);
-        let mut files = files.inspect_err(|_| state.free_events(&events))?;
+        let (events, mut files) = state.attach(&config.name, &tx, first)?;
         let device = self.make_device(state, config, tx, qdiscs, &events, number);
         if let Some(map) = &map {
             device.set_queue_map(map)?;
@@ -260,8 +255,7 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
             port: number,
         };
         if let Err(error) = self.open(state, opening) {
-            state.unwatch_rings(files);
-            state.free_events(&events);
+            state.detach(&events, files);
             return Err(error);
         }
         state.serve(&device, &events);

@@ -33,6 +33,30 @@ impl<Q, R: TxRing> State<Q, R> {
         Ok(files)
     }
 
+    /// Takes an event for each ring, from worker `first` on, and has the workers watch the rings'
+    /// files: all or none.
+    pub(super) fn attach(
+        &mut self,
+        port: &str,
+        rings: &[R],
+        first: usize,
+    ) -> Result<(Vec<TxEvent>, Vec<Watched>), EngineError> {
+        let events = self.take_events(first, rings.len())?;
+        match self.watch_rings(port, rings, &events) {
+            Ok(files) => Ok((events, files)),
+            Err(error) => {
+                self.free_events(&events);
+                Err(error)
+            }
+        }
+    }
+
+    /// Undoes [`attach`](State::attach).
+    pub(super) fn detach(&mut self, events: &[TxEvent], files: Vec<Watched>) {
+        self.unwatch_rings(files);
+        self.free_events(events);
+    }
+
     fn try_watch(
         &self,
         rings: &[R],
