@@ -1,66 +1,28 @@
-//! The built-in kinds behind one type: dispatched by a match, not by an indirect call. A user's
-//! own kind is boxed.
+//! What is the same for all kinds: the way down to a qdisc, and the calls of the packet path.
 
 use super::children::Children;
-use super::{
-    Bfifo, Cx, Handle, Next, Noqueue, Peek, Pfifo, PfifoFast, PfifoHeadDrop, Prio, Qdisc,
-    QdiscSpec, QdiscStats, SpecError, Tbf, Verdict, WireSum,
-};
+use super::filter::Filters;
+use super::kind::{Custom, Kind, dispatch};
+use super::*;
 use softnet::mem::PacketList;
 use softnet::time::Time;
-
-/// Any qdisc.
-#[derive(Debug)]
-pub enum AnyQdisc {
-    /// No queue at all: a packet that the driver does not take at once is dropped.
-    Noqueue(Noqueue),
-    /// See [`Pfifo`].
-    Pfifo(Pfifo),
-    /// See [`Bfifo`].
-    Bfifo(Bfifo),
-    /// See [`PfifoHeadDrop`].
-    PfifoHeadDrop(Box<PfifoHeadDrop>),
-    /// See [`PfifoFast`].
-    PfifoFast(Box<PfifoFast>),
-    /// See [`Tbf`].
-    Tbf(Box<Tbf>),
-    /// See [`Prio`].
-    Prio(Box<Prio>),
-    /// A qdisc from outside this crate.
-    Custom(Box<dyn Qdisc>),
-}
-
-macro_rules! dispatch {
-    ($self:expr, $q:ident => $call:expr) => {
-        match $self {
-            AnyQdisc::Noqueue($q) => $call,
-            AnyQdisc::Pfifo($q) => $call,
-            AnyQdisc::Bfifo($q) => $call,
-            AnyQdisc::PfifoHeadDrop($q) => $call,
-            AnyQdisc::PfifoFast($q) => $call,
-            AnyQdisc::Tbf($q) => $call,
-            AnyQdisc::Prio($q) => $call,
-            AnyQdisc::Custom($q) => $call,
-        }
-    };
-}
 
 impl AnyQdisc {
     /// The children of a qdisc with classes.
     pub(super) fn children(&self) -> Option<&Children> {
-        match self {
-            AnyQdisc::Tbf(tbf) => Some(tbf.children()),
-            AnyQdisc::Prio(prio) => Some(prio.children()),
-            _ => None,
-        }
+        dispatch!(self, Kind::children)
     }
 
     /// As [`children`](AnyQdisc::children), to change them.
     pub(super) fn children_mut(&mut self) -> Option<&mut Children> {
-        match self {
-            AnyQdisc::Tbf(tbf) => Some(tbf.children_mut()),
-            AnyQdisc::Prio(prio) => Some(prio.children_mut()),
-            _ => None,
+        dispatch!(self, Kind::children_mut)
+    }
+
+    /// Replaces the filters, which it returns. Nothing happens to a kind without filters.
+    pub(super) fn set_filters(&mut self, filters: Filters) -> Filters {
+        match dispatch!(self, Kind::filters_mut) {
+            Some(of_kind) => std::mem::replace(of_kind, filters),
+            None => filters,
         }
     }
 
@@ -98,30 +60,6 @@ impl AnyQdisc {
             let index = parent.find(class.minor())?;
             Some(parent.children_mut()?.graft(index, qdisc, default, cx))
         })?
-    }
-
-    /// Gives a qdisc other parameters of its kind while it is in use, all at once or not at all
-    /// (INV-Q-10). What is queued stays, but for what can never leave any more.
-    ///
-    /// # Errors
-    /// If the parameters are wrong ([`QdiscSpec::check`]) or of another kind, or the kind has
-    /// none.
-    pub fn change(&mut self, spec: &QdiscSpec, cx: &mut Cx) -> Result<(), SpecError> {
-        spec.check()?;
-        match (self, spec) {
-            (AnyQdisc::Pfifo(queue), QdiscSpec::Pfifo { limit }) => queue.set_limit(*limit),
-            (AnyQdisc::Bfifo(queue), QdiscSpec::Bfifo { limit }) => queue.set_limit(*limit),
-            (AnyQdisc::PfifoHeadDrop(queue), QdiscSpec::PfifoHeadDrop { limit }) => {
-                queue.set_limit(*limit);
-            }
-            (AnyQdisc::PfifoFast(queue), QdiscSpec::PfifoFast { limit }) => {
-                queue.resize(*limit, &mut cx.dropped);
-            }
-            (AnyQdisc::Tbf(tbf), QdiscSpec::Tbf(spec)) => tbf.change(spec),
-            (AnyQdisc::Prio(prio), QdiscSpec::Prio(spec)) => prio.change(spec, cx),
-            _ => return Err(SpecError::Change(spec.kind())),
-        }
-        Ok(())
     }
 }
 

@@ -1,6 +1,7 @@
 //! `pfifo_head_drop`: a FIFO limited in packets that drops its oldest for a new one.
 
-use super::{Cx, Fifo, Next, Peek, Qdisc, QdiscStats, Verdict};
+use super::kind::Kind;
+use super::{Cx, Fifo, Handle, Next, Peek, Qdisc, QdiscEnv, QdiscStats, Verdict};
 use softnet::mem::PacketList;
 use softnet::stats::DropReason;
 use softnet::time::Time;
@@ -22,10 +23,18 @@ impl PfifoHeadDrop {
             stats: QdiscStats::default(),
         }
     }
+}
 
-    /// Changes the limit. What is queued stays; from then on each packet that comes replaces the
-    /// oldest.
-    pub fn set_limit(&mut self, limit: u32) {
+impl Kind for PfifoHeadDrop {
+    type Spec = u32;
+    const NAME: &'static str = "pfifo_head_drop";
+
+    fn make(&limit: &u32, _: Handle, _: &QdiscEnv) -> PfifoHeadDrop {
+        PfifoHeadDrop::new(limit)
+    }
+
+    /// What is queued stays; from then on each packet that comes replaces the oldest.
+    fn change(&mut self, &limit: &u32, _: &mut Cx) {
         self.limit = limit;
     }
 }

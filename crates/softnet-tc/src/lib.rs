@@ -48,6 +48,7 @@ mod children;
 mod filter;
 mod handle;
 mod head_drop;
+mod kind;
 mod link;
 mod plan;
 mod prio;
@@ -56,16 +57,16 @@ mod spec;
 mod tbf;
 mod tree;
 
-pub use any::AnyQdisc;
 pub use children::ClassCounters;
 pub use filter::{FilterSpec, Match, Prefix};
 pub use handle::{BadHandle, Handle};
 pub use head_drop::PfifoHeadDrop;
+pub use kind::{AnyQdisc, QdiscSpec};
 pub use link::{LinkCost, LinkLayer};
 pub use plan::{Node, TreeError, TreeSpec};
 pub use prio::{MAX_BANDS, Prio, PrioSpec};
-pub use spec::{CustomSpec, QdiscEnv, QdiscSpec, SpecError, TbfSpec};
-pub use tbf::Tbf;
+pub use spec::{CustomSpec, QdiscEnv, SpecError};
+pub use tbf::{Tbf, TbfSpec};
 pub use tree::{ClassStats, DeviceTree, Live, LiveTree, Queues, Tree};
 
 use softnet::qdisc::{

@@ -205,7 +205,7 @@ impl TreeSpec {
         let FilterSpec { parent, class, .. } = filter;
         let node = self.nodes.get_mut(&parent);
         let node = node.ok_or(TreeError::NoQdisc(parent))?;
-        if !matches!(node.qdisc, QdiscSpec::Prio(_)) {
+        if !node.qdisc.has_filters() {
             return Err(TreeError::NoFilters(parent).into());
         }
         if class.qdisc() != parent || class == Handle::ROOT {

@@ -91,10 +91,15 @@ fn what_can_hang_where() {
     };
     assert_eq!(
         spec.change(handle("8001:"), QdiscSpec::Prio(bad)),
-        Err(SpecError::Priomap { band: 2, bands: 2 })
+        Err(SpecError::parameter(
+            "prio",
+            "priomap",
+            "refers to band 2; this qdisc has bands 0 to 1"
+        ))
     );
-    assert_eq!(prio(17).check(), Err(SpecError::Bands));
-    assert_eq!(prio(1).check(), Err(SpecError::Bands));
+    let bands = SpecError::parameter("prio", "bands", "must be 2 to 16");
+    assert_eq!(prio(17).check(), Err(bands.clone()));
+    assert_eq!(prio(1).check(), Err(bands));
 }
 
 /// BUG-TX-26: a class's packets have to be queued, and classes have no transmit queues.

@@ -7,9 +7,10 @@
 
 use super::children::{Child, Children};
 use super::filter::Filters;
+use super::kind::Kind;
 use super::{
-    AnyQdisc, Cx, Handle, Next, PRIO_TO_BAND, Peek, Pfifo, Qdisc, QdiscStats, SpecError, Verdict,
-    WireSum,
+    AnyQdisc, Cx, Handle, Next, PRIO_TO_BAND, Peek, Pfifo, Qdisc, QdiscEnv, QdiscSpec, QdiscStats,
+    SpecError, Verdict, WireSum,
 };
 use softnet::mem::{Packet, PacketList};
 use softnet::time::Time;
@@ -36,19 +37,6 @@ impl Default for PrioSpec {
     }
 }
 
-impl PrioSpec {
-    pub(super) fn check(&self) -> Result<(), SpecError> {
-        if !(2..=MAX_BANDS).contains(&self.bands) {
-            return Err(SpecError::Bands);
-        }
-        let bands = self.bands;
-        match self.priomap.iter().find(|&&band| u16::from(band) >= bands) {
-            Some(&band) => Err(SpecError::Priomap { band, bands }),
-            None => Ok(()),
-        }
-    }
-}
-
 /// `prio`: bands in strict priority, each a class with a qdisc of its own (tc-prio(8)).
 #[derive(Debug)]
 pub struct Prio {
@@ -60,35 +48,40 @@ pub struct Prio {
     bands: Children,
 }
 
-impl Prio {
-    /// Empty bands. `spec` has been checked.
-    pub(super) fn new(handle: Handle, spec: &PrioSpec, band_limit: u32) -> Prio {
-        let band = |_| AnyQdisc::Pfifo(Pfifo::new(band_limit));
+impl Kind for Prio {
+    type Spec = PrioSpec;
+    const NAME: &'static str = "prio";
+    const HAS_FILTERS: bool = true;
+
+    fn check(&PrioSpec { bands, priomap }: &PrioSpec) -> Result<(), SpecError> {
+        let wrong = |parameter, reason| Err(SpecError::parameter("prio", parameter, reason));
+        if !(2..=MAX_BANDS).contains(&bands) {
+            return wrong("bands", format!("must be 2 to {MAX_BANDS}"));
+        }
+        match priomap.iter().find(|&&band| u16::from(band) >= bands) {
+            Some(band) => {
+                let last = bands - 1;
+                let text = format!("refers to band {band}; this qdisc has bands 0 to {last}");
+                wrong("priomap", text)
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn make(spec: &PrioSpec, handle: Handle, env: &QdiscEnv) -> Prio {
+        let band = |_| Prio::default_child(spec, env).make(Handle::NONE, env);
         Prio {
             handle,
-            band_limit,
+            band_limit: env.txqueuelen,
             priomap: spec.priomap,
             filters: Filters::default(),
             bands: Children::new((0..spec.bands).map(band)),
         }
     }
 
-    pub(super) fn children(&self) -> &Children {
-        &self.bands
-    }
-
-    pub(super) fn children_mut(&mut self) -> &mut Children {
-        &mut self.bands
-    }
-
-    /// Replaces the filters, which it returns.
-    pub(super) fn set_filters(&mut self, filters: Filters) -> Filters {
-        std::mem::replace(&mut self.filters, filters)
-    }
-
-    /// Changes bands and map at once. What is in bands that are no more is classified again; what
-    /// does not fit is dropped and counted (the kernel drops all of it).
-    pub(super) fn change(&mut self, spec: &PrioSpec, cx: &mut Cx) {
+    /// What is in bands that are no more is classified again; what does not fit is dropped and
+    /// counted (the kernel drops all of it).
+    fn change(&mut self, spec: &PrioSpec, cx: &mut Cx) {
         self.priomap = spec.priomap;
         let mut homeless = PacketList::new();
         while self.bands.len() > usize::from(spec.bands) {
@@ -105,6 +98,29 @@ impl Prio {
         self.enqueue(&mut homeless, cx);
     }
 
+    fn classes(spec: &PrioSpec) -> u16 {
+        spec.bands
+    }
+
+    fn default_child(_: &PrioSpec, env: &QdiscEnv) -> QdiscSpec {
+        let limit = env.txqueuelen;
+        QdiscSpec::Pfifo { limit }
+    }
+
+    fn children(&self) -> Option<&Children> {
+        Some(&self.bands)
+    }
+
+    fn children_mut(&mut self) -> Option<&mut Children> {
+        Some(&mut self.bands)
+    }
+
+    fn filters_mut(&mut self) -> Option<&mut Filters> {
+        Some(&mut self.filters)
+    }
+}
+
+impl Prio {
     /// INV-PF-1: the band of a packet; always one that exists.
     fn classify(&self, packet: &Packet) -> usize {
         let named = Handle::from_raw(packet.priority());
@@ -197,7 +213,7 @@ impl Qdisc for Prio {
     }
 
     fn wants_enqueue_time(&self) -> bool {
-        self.children().wants_enqueue_time()
+        self.bands.wants_enqueue_time()
     }
 
     fn stats(&self) -> &QdiscStats {

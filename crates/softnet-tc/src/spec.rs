@@ -1,68 +1,20 @@
 //! Qdiscs as configuration: the parameters of each kind, and how one is made.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
-use super::{
-    AnyQdisc, Bfifo, DeviceTree, Handle, LinkCost, Noqueue, Pfifo, PfifoFast, PfifoHeadDrop, Prio,
-    PrioSpec, Qdisc, Tbf, TreeError, TreeSpec,
-};
+use super::kind::{Custom, Kind, of_kind};
+use super::*;
 use softnet::mem::Pool;
-use softnet::tx::{Qdiscs, QueueMap, QueueMapError};
-
-/// A qdisc's kind and parameters.
-///
-/// A new kind is a file, a variant here and one in [`AnyQdisc`].
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum QdiscSpec {
-    /// What a device gets in the kernel: `pfifo_fast` with a `txqueuelen` of 1000, one at each
-    /// of its transmit queues.
-    #[default]
-    Default,
-    /// Hand each packet to the driver at once; drop what it does not take.
-    Noqueue,
-    /// FIFO of at most `limit` frames.
-    Pfifo {
-        /// Frames.
-        limit: u32,
-    },
-    /// FIFO of at most `limit` bytes.
-    Bfifo {
-        /// Wire bytes.
-        limit: u64,
-    },
-    /// FIFO of at most `limit` frames that drops its oldest.
-    PfifoHeadDrop {
-        /// Frames.
-        limit: u32,
-    },
-    /// Three priority bands of at most `limit` frames each.
-    PfifoFast {
-        /// Frames per band.
-        limit: u32,
-    },
-    /// Token bucket.
-    Tbf(TbfSpec),
-    /// Bands in strict priority.
-    Prio(PrioSpec),
-    /// A qdisc of one's own.
-    Custom(CustomSpec),
-    /// Several qdiscs.
-    Tree(TreeSpec),
-    /// A class for each transmit queue: queue 0 is `:1` (tc-mq(8)). It has no queue of its own: a
-    /// sender goes to the qdisc of the queue that its packets take.
-    Mq,
-    /// As `mq`, and each priority has queues of its own (INV-MQ-2, tc-mqprio(8)). The map goes
-    /// with the qdisc (INV-MQ-3).
-    Mqprio(QueueMap),
-}
+use softnet::tx::{Qdiscs, QueueMapError};
 
 /// How to make a qdisc from outside this crate.
 #[derive(Clone)]
 pub struct CustomSpec {
-    kind: &'static str,
-    make: Arc<Make>,
+    pub(super) kind: &'static str,
+    pub(super) make: Arc<Make>,
 }
 
 type Make = dyn Fn(&QdiscEnv) -> Box<dyn Qdisc> + Send + Sync;
@@ -95,49 +47,18 @@ impl PartialEq for CustomSpec {
 
 impl Eq for CustomSpec {}
 
-/// Parameters of a token bucket, in the units of the kernel's interface.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TbfSpec {
-    /// Bytes per second.
-    pub rate: u64,
-    /// Bucket size in bytes, at most 4 GiB.
-    pub burst: u64,
-    /// Bytes that may wait. Not used if the class is given a qdisc of its own.
-    pub limit: u64,
-    /// Peak rate in bytes per second.
-    pub peakrate: Option<u64>,
-    /// Size of the peak bucket in bytes; used with `peakrate` only.
-    pub mtu: u32,
-    /// What a packet costs beyond its length. Both buckets hold what one packet of their size
-    /// costs.
-    pub link: LinkCost,
-}
-
 /// Parameters that contradict themselves.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 pub enum SpecError {
-    /// `rate` is 0 or too large to count with.
-    #[error("tbf: rate must be between 1 byte/s and 1 Tbyte/s")]
-    Rate,
-    /// `burst` is 0 or more than 4 GiB.
-    #[error("tbf: burst must be between 1 byte and 4 GiB")]
-    Burst,
-    /// `peakrate` is not above `rate`.
-    #[error("tbf: peakrate must be higher than rate")]
-    PeakRate,
-    /// `peakrate` without `mtu`.
-    #[error("tbf: peakrate needs mtu (the size of its bucket, at least one packet)")]
-    PeakMtu,
-    /// `bands` is not 2 to 16.
-    #[error("prio: bands must be 2 to 16")]
-    Bands,
-    /// A priority's band does not exist.
-    #[error("prio: priomap refers to band {band}; this qdisc has bands 0 to {}", .bands - 1)]
-    Priomap {
-        /// The band that does not exist.
-        band: u8,
-        /// How many there are.
-        bands: u16,
+    /// A parameter has a value that it cannot have.
+    #[error("{kind}: {parameter} {reason}")]
+    Parameter {
+        /// The qdisc's kind.
+        kind: &'static str,
+        /// The parameter, as in tc.
+        parameter: &'static str,
+        /// What it must be.
+        reason: Cow<'static, str>,
     },
     /// A qdisc in use is of another kind, or its kind has no parameters.
     #[error("the qdisc is not a {0} whose parameters could be changed; replace it")]
@@ -163,6 +84,21 @@ pub enum SpecError {
     Tree(#[from] TreeError),
 }
 
+impl SpecError {
+    pub(super) fn parameter(
+        kind: &'static str,
+        parameter: &'static str,
+        reason: impl Into<Cow<'static, str>>,
+    ) -> SpecError {
+        let reason = reason.into();
+        SpecError::Parameter {
+            kind,
+            parameter,
+            reason,
+        }
+    }
+}
+
 /// What a qdisc is made for.
 #[derive(Clone, Debug)]
 pub struct QdiscEnv {
@@ -172,20 +108,17 @@ pub struct QdiscEnv {
     pub mtu: u32,
     /// Frames that a queue of the device holds where nothing else is said.
     pub txqueuelen: u32,
-    /// Bytes per second that the device sends, if that is known.
-    pub rate: Option<u64>,
     /// A random number for what an outsider must not guess (flow hashes).
     pub seed: u64,
 }
 
 impl QdiscEnv {
-    /// An Ethernet device as in Linux: an MTU of 1500, a queue of 1000, a rate that is not known.
+    /// An Ethernet device as in Linux: an MTU of 1500, a queue of 1000.
     pub fn new(pool: &Pool) -> QdiscEnv {
         QdiscEnv {
             pool: pool.clone(),
             mtu: 1500,
             txqueuelen: 1000,
-            rate: None,
             seed: RandomState::new().hash_one(()),
         }
     }
@@ -195,39 +128,31 @@ impl QdiscSpec {
     /// The kind's name, as in tc.
     pub fn kind(&self) -> &'static str {
         match self {
-            QdiscSpec::Noqueue => "noqueue",
-            QdiscSpec::Pfifo { .. } => "pfifo",
-            QdiscSpec::Bfifo { .. } => "bfifo",
-            QdiscSpec::Default | QdiscSpec::PfifoFast { .. } => "pfifo_fast",
-            QdiscSpec::PfifoHeadDrop { .. } => "pfifo_head_drop",
-            QdiscSpec::Tbf(_) => "tbf",
-            QdiscSpec::Prio(_) => "prio",
             QdiscSpec::Custom(custom) => custom.kind,
             QdiscSpec::Tree(tree) => tree.kind(),
             QdiscSpec::Mq => "mq",
             QdiscSpec::Mqprio(_) => "mqprio",
+            one => of_kind!(one, NAME, PfifoFast::NAME),
         }
     }
 
     /// The highest number of a class. That of `mq` depends on the device.
     pub fn classes(&self) -> u16 {
-        match self {
-            QdiscSpec::Tbf(_) => 1,
-            QdiscSpec::Prio(prio) => prio.bands,
-            QdiscSpec::Mq | QdiscSpec::Mqprio(_) => u16::MAX,
-            _ => 0,
-        }
+        of_kind!(
+            self,
+            classes(),
+            if self.is_per_queue() { u16::MAX } else { 0 }
+        )
     }
 
     /// What a class has if nothing is attached to it.
     pub(super) fn default_child(&self, env: &QdiscEnv) -> QdiscSpec {
-        match self {
-            QdiscSpec::Tbf(tbf) => QdiscSpec::Bfifo { limit: tbf.limit },
-            QdiscSpec::Prio(_) => QdiscSpec::Pfifo {
-                limit: env.txqueuelen,
-            },
-            _ => QdiscSpec::Default,
-        }
+        of_kind!(self, default_child(env), QdiscSpec::Default)
+    }
+
+    /// Whether filters lead to its classes.
+    pub(super) fn has_filters(&self) -> bool {
+        of_kind!(self, HAS_FILTERS, false)
     }
 
     /// Whether it can be at a device's root only.
@@ -242,11 +167,12 @@ impl QdiscSpec {
 
     /// Whether parameters can be changed in use.
     pub(super) fn can_change(&self, before: &QdiscSpec) -> bool {
-        use QdiscSpec::{Custom, Default, PfifoFast, Tree};
         let same = std::mem::discriminant(self) == std::mem::discriminant(before);
-        let has_parameters =
-            !matches!(self, Default | Tree(_) | Custom(_)) && !self.is_root_only();
-        has_parameters && (same || matches!((before, self), (Default, PfifoFast { .. })))
+        let of_default = matches!(
+            (before, self),
+            (QdiscSpec::Default, QdiscSpec::PfifoFast { .. })
+        );
+        (same || of_default) && of_kind!(self, CAN_CHANGE, false)
     }
 
     /// Checks the parameters.
@@ -254,12 +180,8 @@ impl QdiscSpec {
     /// # Errors
     /// [`SpecError`] names the parameter that is wrong.
     pub fn check(&self) -> Result<(), SpecError> {
-        match self {
-            QdiscSpec::Tbf(tbf) => tbf.check(),
-            QdiscSpec::Prio(prio) => prio.check(),
-            // A tree has been checked as it was put together.
-            _ => Ok(()),
-        }
+        // A tree has been checked as it was put together.
+        of_kind!(self, check(), Ok(()))
     }
 
     /// Checks that a device with so many transmit queues can have it.
@@ -296,46 +218,5 @@ impl QdiscSpec {
             .instances
             .pop()
             .ok_or_else(|| SpecError::OneQueue(self.kind()))
-    }
-
-    /// Makes an empty qdisc with the classes that it comes with. The parameters have been checked.
-    pub(super) fn make(&self, handle: Handle, env: &QdiscEnv) -> AnyQdisc {
-        match self {
-            QdiscSpec::Noqueue => AnyQdisc::Noqueue(Noqueue::default()),
-            QdiscSpec::Pfifo { limit } => AnyQdisc::Pfifo(Pfifo::new(*limit)),
-            QdiscSpec::Bfifo { limit } => AnyQdisc::Bfifo(Bfifo::new(*limit)),
-            QdiscSpec::PfifoFast { limit } => {
-                AnyQdisc::PfifoFast(Box::new(PfifoFast::new(*limit)))
-            }
-            QdiscSpec::PfifoHeadDrop { limit } => {
-                AnyQdisc::PfifoHeadDrop(Box::new(PfifoHeadDrop::new(*limit)))
-            }
-            QdiscSpec::Tbf(spec) => AnyQdisc::Tbf(Box::new(Tbf::new(spec))),
-            QdiscSpec::Prio(spec) => {
-                AnyQdisc::Prio(Box::new(Prio::new(handle, spec, env.txqueuelen)))
-            }
-            QdiscSpec::Custom(custom) => AnyQdisc::Custom((custom.make)(env)),
-            // The others are not made, but stand for one for each queue.
-            QdiscSpec::Default | QdiscSpec::Mq | QdiscSpec::Mqprio(_) | QdiscSpec::Tree(_) => {
-                AnyQdisc::PfifoFast(Box::new(PfifoFast::new(env.txqueuelen)))
-            }
-        }
-    }
-}
-
-impl TbfSpec {
-    fn check(&self) -> Result<(), SpecError> {
-        const MAX_RATE: u64 = 1_000_000_000_000;
-        if !(1..=MAX_RATE).contains(&self.rate) || self.peakrate.is_some_and(|p| p > MAX_RATE) {
-            return Err(SpecError::Rate);
-        }
-        if !(1..=u64::from(u32::MAX)).contains(&self.burst) {
-            return Err(SpecError::Burst);
-        }
-        match self.peakrate {
-            Some(peak) if peak <= self.rate => Err(SpecError::PeakRate),
-            Some(_) if self.mtu == 0 => Err(SpecError::PeakMtu),
-            _ => Ok(()),
-        }
     }
 }

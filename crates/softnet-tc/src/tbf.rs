@@ -13,14 +13,33 @@
 
 use super::bucket::{Bucket, UNIT};
 use super::children::Children;
+use super::kind::Kind;
 use super::{
-    AnyQdisc, Bfifo, Cx, LinkCost, Next, Peek, Qdisc, QdiscStats, TbfSpec, Verdict, WireSize,
-    WireSum,
+    AnyQdisc, Cx, Handle, LinkCost, Next, Peek, Qdisc, QdiscEnv, QdiscSpec, QdiscStats, SpecError,
+    Verdict, WireSize, WireSum,
 };
 use softnet::mem::{Packet, PacketList};
 use softnet::offload::segment;
 use softnet::stats::DropReason;
 use softnet::time::Time;
+
+/// Parameters of a token bucket, in the units of the kernel's interface.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TbfSpec {
+    /// Bytes per second.
+    pub rate: u64,
+    /// Bucket size in bytes, at most 4 GiB.
+    pub burst: u64,
+    /// Bytes that may wait. Not used if the class is given a qdisc of its own.
+    pub limit: u64,
+    /// Peak rate in bytes per second.
+    pub peakrate: Option<u64>,
+    /// Size of the peak bucket in bytes; used with `peakrate` only.
+    pub mtu: u32,
+    /// What a packet costs beyond its length. Both buckets hold what one packet of their size
+    /// costs.
+    pub link: LinkCost,
+}
 
 /// Segments that one step makes at most: buffers that it takes from the pool.
 const CHUNK: u64 = 64;
@@ -147,28 +166,43 @@ pub struct Tbf {
     segmenting: Option<Packet>,
 }
 
-impl Tbf {
-    /// An empty queue with full buckets. `spec` has been [checked](super::QdiscSpec::build).
-    pub(super) fn new(spec: &TbfSpec) -> Tbf {
+impl Kind for Tbf {
+    type Spec = TbfSpec;
+    const NAME: &'static str = "tbf";
+
+    fn check(spec: &TbfSpec) -> Result<(), SpecError> {
+        const MAX_RATE: u64 = 1_000_000_000_000;
+        let wrong = |parameter, reason| Err(SpecError::parameter("tbf", parameter, reason));
+        if !(1..=MAX_RATE).contains(&spec.rate) || spec.peakrate.is_some_and(|p| p > MAX_RATE) {
+            return wrong("rate", "must be between 1 byte/s and 1 Tbyte/s");
+        }
+        if !(1..=u64::from(u32::MAX)).contains(&spec.burst) {
+            return wrong("burst", "must be between 1 byte and 4 GiB");
+        }
+        match spec.peakrate {
+            Some(peak) if peak <= spec.rate => wrong("peakrate", "must be higher than rate"),
+            Some(_) if spec.mtu == 0 => wrong(
+                "mtu",
+                "must be given with peakrate (the size of its bucket, at least one packet)",
+            ),
+            _ => Ok(()),
+        }
+    }
+
+    /// Full buckets.
+    fn make(spec: &TbfSpec, _: Handle, env: &QdiscEnv) -> Tbf {
+        let child = Tbf::default_child(spec, env).make(Handle::NONE, env);
         Tbf {
             shaper: Shaper::new(spec),
-            class: Children::new([AnyQdisc::Bfifo(Bfifo::new(spec.limit))]),
+            class: Children::new([child]),
             segmenting: None,
         }
     }
 
-    pub(super) fn children(&self) -> &Children {
-        &self.class
-    }
-
-    pub(super) fn children_mut(&mut self) -> &mut Children {
-        &mut self.class
-    }
-
-    /// Changes all parameters at once and fills the buckets, as the kernel does. What is queued
-    /// stays; of what the new buckets are too small for, each packet leaves when they are full.
-    /// `limit` is that of the class's own queue, if it still has that.
-    pub(super) fn change(&mut self, spec: &TbfSpec) {
+    /// Fills the buckets, as the kernel does. What is queued stays; of what the new buckets are too
+    /// small for, each packet leaves when they are full. `limit` is that of the class's own queue,
+    /// if it still has that.
+    fn change(&mut self, spec: &TbfSpec, _: &mut Cx) {
         self.shaper = Shaper::new(spec);
         self.class.with(0, |child| {
             if child.is_default()
@@ -179,6 +213,24 @@ impl Tbf {
         });
     }
 
+    fn classes(_: &TbfSpec) -> u16 {
+        1
+    }
+
+    fn default_child(spec: &TbfSpec, _: &QdiscEnv) -> QdiscSpec {
+        QdiscSpec::Bfifo { limit: spec.limit }
+    }
+
+    fn children(&self) -> Option<&Children> {
+        Some(&self.class)
+    }
+
+    fn children_mut(&mut self) -> Option<&mut Children> {
+        Some(&mut self.class)
+    }
+}
+
+impl Tbf {
     /// As [`try_pass`](Qdisc::try_pass), with two buckets and the link's framing.
     #[cold]
     fn try_pass_framed(&mut self, packets: &PacketList, sum: WireSum, cx: &mut Cx) -> bool {
@@ -378,7 +430,7 @@ impl Qdisc for Tbf {
     }
 
     fn wants_enqueue_time(&self) -> bool {
-        self.children().wants_enqueue_time()
+        self.class.wants_enqueue_time()
     }
 
     fn stats(&self) -> &QdiscStats {

@@ -346,11 +346,19 @@ fn bad_parameters_are_named() {
         })
         .check()
     };
-    assert_eq!(check(0, 1, None, 0), Err(SpecError::Rate));
-    assert_eq!(check(1, 0, None, 0), Err(SpecError::Burst));
-    assert_eq!(check(1, 1 << 32, None, 0), Err(SpecError::Burst));
-    assert_eq!(check(10, 1, Some(10), 1), Err(SpecError::PeakRate));
-    assert_eq!(check(10, 1, Some(11), 0), Err(SpecError::PeakMtu));
+    let wrong = |result| match result {
+        Err(SpecError::Parameter {
+            kind: "tbf",
+            parameter,
+            ..
+        }) => parameter,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(wrong(check(0, 1, None, 0)), "rate");
+    assert_eq!(wrong(check(1, 0, None, 0)), "burst");
+    assert_eq!(wrong(check(1, 1 << 32, None, 0)), "burst");
+    assert_eq!(wrong(check(10, 1, Some(10), 1)), "peakrate");
+    assert_eq!(wrong(check(10, 1, Some(11), 0)), "mtu");
     assert_eq!(check(10, 1, Some(11), 1), Ok(()));
 }
 

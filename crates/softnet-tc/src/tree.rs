@@ -266,9 +266,7 @@ impl DeviceTree {
             return QdiscSpec::Default.make(handle, &self.env);
         };
         let mut qdisc = node.qdisc.make(handle, &self.env);
-        if let AnyQdisc::Prio(prio) = &mut qdisc {
-            prio.set_filters(Filters::new(node.filters.iter()));
-        }
+        qdisc.set_filters(Filters::new(node.filters.iter()));
         let below: Vec<(u16, Handle)> = self
             .spec
             .children_of(handle, 1)
@@ -491,10 +489,8 @@ impl<Q: Queues> Live<'_, Q> {
             .ok_or(TreeError::NoQdisc(handle))?;
         let mut filters = Filters::new(node.filters.iter());
         self.each_at(handle, |_, own, _| {
-            if let AnyQdisc::Prio(prio) = own {
-                // The old ones are freed when the queue has been given up.
-                filters = prio.set_filters(std::mem::take(&mut filters));
-            }
+            // The old ones are freed when the queue has been given up.
+            filters = own.set_filters(std::mem::take(&mut filters));
             Ok(())
         })
     }

@@ -60,12 +60,7 @@ pub(super) fn spec(options: &Options<'_>, mtu: u32) -> Result<QdiscSpec, Problem
     };
     spec.check().map_err(|error| {
         let key = match error {
-            SpecError::Rate => "rate",
-            SpecError::Burst => "burst",
-            SpecError::PeakRate => "peakrate",
-            SpecError::PeakMtu => "mtu",
-            SpecError::Bands => "bands",
-            SpecError::Priomap { .. } => "priomap",
+            SpecError::Parameter { parameter, .. } => parameter,
             SpecError::Change(_)
             | SpecError::Tree(_)
             | SpecError::OneQueue(_)

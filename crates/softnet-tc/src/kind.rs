@@ -1,0 +1,253 @@
+//! The kinds of qdisc: what each has to say of itself, and the one list of them.
+//!
+//! A new kind is a file with the qdisc and its [`Kind`], and a line of [`kinds!`].
+
+use super::children::Children;
+use super::filter::Filters;
+use super::{
+    Bfifo, CustomSpec, Cx, Handle, Noqueue, Pfifo, PfifoFast, PfifoHeadDrop, Prio, PrioSpec,
+    Qdisc, QdiscEnv, SpecError, Tbf, TbfSpec, TreeSpec,
+};
+use softnet::tx::QueueMap;
+
+/// A kind of qdisc.
+pub(super) trait Kind: Sized {
+    /// Its parameters.
+    type Spec;
+    /// Its name, as in tc.
+    const NAME: &'static str;
+    /// Whether parameters can be changed in use.
+    const CAN_CHANGE: bool = true;
+    /// Whether filters lead to its classes.
+    const HAS_FILTERS: bool = false;
+
+    /// Checks the parameters.
+    fn check(_: &Self::Spec) -> Result<(), SpecError> {
+        Ok(())
+    }
+
+    /// An empty qdisc with the classes that it comes with. The parameters have been checked.
+    fn make(spec: &Self::Spec, handle: Handle, env: &QdiscEnv) -> Self;
+
+    /// Takes other parameters, which have been checked, all at once. What is queued stays, but for
+    /// what can never leave any more.
+    fn change(&mut self, _: &Self::Spec, _: &mut Cx) {}
+
+    /// How many classes it comes with: 1, 2 and so on.
+    fn classes(_: &Self::Spec) -> u16 {
+        0
+    }
+
+    /// What a class has if nothing is attached to it.
+    fn default_child(_: &Self::Spec, _: &QdiscEnv) -> QdiscSpec {
+        QdiscSpec::Default
+    }
+
+    /// Its children, if it has classes.
+    fn children(&self) -> Option<&Children> {
+        None
+    }
+
+    /// As [`children`](Kind::children), to change them.
+    fn children_mut(&mut self) -> Option<&mut Children> {
+        None
+    }
+
+    /// Its filters, if it has some.
+    fn filters_mut(&mut self) -> Option<&mut Filters> {
+        None
+    }
+}
+
+/// From a line for each kind: the parameters [`QdiscSpec`], the qdiscs [`AnyQdisc`], and the way
+/// from either to the [`Kind`]. `$d` is a dollar sign.
+macro_rules! kinds {
+    ($d:tt $(
+        $(#[$doc:meta])*
+        $name:ident $({ $(#[$field_doc:meta])* $field:ident: $type:ty })?
+            $(($spec:ident: $struct:ty))? => $qdisc:ty;
+    )*) => {
+        /// A qdisc's kind and parameters.
+        #[derive(Clone, Debug, Default, PartialEq, Eq)]
+        pub enum QdiscSpec {
+            /// What a device gets in the kernel: `pfifo_fast` with a `txqueuelen` of 1000, one at
+            /// each of its transmit queues.
+            #[default]
+            Default,
+            /// Several qdiscs.
+            Tree(TreeSpec),
+            /// A class for each transmit queue: queue 0 is `:1` (tc-mq(8)). It has no queue of its
+            /// own: a sender goes to the qdisc of the queue that its packets take.
+            Mq,
+            /// As `mq`, and each priority has queues of its own (INV-MQ-2, tc-mqprio(8)). The map
+            /// goes with the qdisc (INV-MQ-3).
+            Mqprio(QueueMap),
+            $($(#[$doc])* $name $({ $(#[$field_doc])* $field: $type })? $(($struct))?,)*
+        }
+
+        /// Any qdisc. Dispatched by a match, not by an indirect call; a user's own kind is boxed.
+        #[derive(Debug)]
+        pub enum AnyQdisc {
+            $($(#[$doc])* $name($qdisc),)*
+        }
+
+        /// Calls a function of the qdisc's kind.
+        macro_rules! dispatch {
+            ($d self:expr, $d q:ident => $d call:expr) => {
+                match $d self { $(AnyQdisc::$name($d q) => $d call,)* }
+            };
+            ($d self:expr, Kind::$d method:ident) => {
+                match $d self { $(AnyQdisc::$name(q) => <$name as Kind>::$d method(q),)* }
+            };
+        }
+        pub(super) use dispatch;
+
+        /// Calls a function of the parameters' kind with them; `$else` for those that stand for
+        /// one qdisc at each queue, or several.
+        macro_rules! of_kind {
+            ($d self:expr, $d method:ident($d($d arg:expr),*), $d else:expr) => {
+                match $d self {
+                    $(QdiscSpec::$name $({ $field })? $(($spec))? => {
+                        <$name as Kind>::$d method(&($($field)? $($spec)?) $d(, $d arg)*)
+                    })*
+                    _ => $d else,
+                }
+            };
+            ($d self:expr, $d constant:ident, $d else:expr) => {
+                match $d self {
+                    $(QdiscSpec::$name { .. } => <$name as Kind>::$d constant,)*
+                    _ => $d else,
+                }
+            };
+        }
+        pub(super) use of_kind;
+
+        impl QdiscSpec {
+            /// Makes an empty qdisc with the classes that it comes with. The parameters have been
+            /// checked.
+            pub(super) fn make(&self, handle: Handle, env: &QdiscEnv) -> AnyQdisc {
+                match self {
+                    $(QdiscSpec::$name $({ $field })? $(($spec))? => {
+                        let spec = &($($field)? $($spec)?);
+                        AnyQdisc::$name(<$name as Kind>::make(spec, handle, env).into())
+                    })*
+                    // The others are not made, but stand for one for each queue.
+                    _ => QdiscSpec::PfifoFast { limit: env.txqueuelen }.make(handle, env),
+                }
+            }
+        }
+
+        impl AnyQdisc {
+            /// Gives a qdisc other parameters of its kind while it is in use, all at once or not
+            /// at all (INV-Q-10). What is queued stays, but for what can never leave any more.
+            ///
+            /// # Errors
+            /// If the parameters are wrong ([`QdiscSpec::check`]) or of another kind, or the kind
+            /// has none.
+            pub fn change(&mut self, spec: &QdiscSpec, cx: &mut Cx) -> Result<(), SpecError> {
+                spec.check()?;
+                match (self, spec) {
+                    $((AnyQdisc::$name(q), QdiscSpec::$name $({ $field })? $(($spec))?)
+                        if <$name as Kind>::CAN_CHANGE =>
+                    {
+                        <$name as Kind>::change(q, &($($field)? $($spec)?), cx);
+                        Ok(())
+                    })*
+                    _ => Err(SpecError::Change(spec.kind())),
+                }
+            }
+        }
+    };
+}
+
+kinds! { $
+    /// Hand each packet to the driver at once; drop what it does not take.
+    Noqueue => Noqueue;
+    /// FIFO of at most `limit` frames.
+    Pfifo {
+        /// Frames.
+        limit: u32
+    } => Pfifo;
+    /// FIFO of at most `limit` bytes.
+    Bfifo {
+        /// Wire bytes.
+        limit: u64
+    } => Bfifo;
+    /// FIFO of at most `limit` frames that drops its oldest.
+    PfifoHeadDrop {
+        /// Frames.
+        limit: u32
+    } => Box<PfifoHeadDrop>;
+    /// Three priority bands of at most `limit` frames each.
+    PfifoFast {
+        /// Frames per band.
+        limit: u32
+    } => Box<PfifoFast>;
+    /// Token bucket.
+    Tbf(spec: TbfSpec) => Box<Tbf>;
+    /// Bands in strict priority.
+    Prio(spec: PrioSpec) => Box<Prio>;
+    /// A qdisc of one's own, from outside this crate.
+    Custom(spec: CustomSpec) => Custom;
+}
+
+pub(super) type Custom = Box<dyn Qdisc>;
+
+impl Kind for Custom {
+    type Spec = CustomSpec;
+    const NAME: &'static str = "custom";
+    const CAN_CHANGE: bool = false;
+
+    fn make(spec: &CustomSpec, _: Handle, env: &QdiscEnv) -> Custom {
+        (spec.make)(env)
+    }
+}
+
+impl Kind for Noqueue {
+    type Spec = ();
+    const NAME: &'static str = "noqueue";
+    const CAN_CHANGE: bool = false;
+
+    fn make((): &(), _: Handle, _: &QdiscEnv) -> Noqueue {
+        Noqueue::default()
+    }
+}
+
+impl Kind for Pfifo {
+    type Spec = u32;
+    const NAME: &'static str = "pfifo";
+
+    fn make(&limit: &u32, _: Handle, _: &QdiscEnv) -> Pfifo {
+        Pfifo::new(limit)
+    }
+
+    fn change(&mut self, &limit: &u32, _: &mut Cx) {
+        self.set_limit(limit);
+    }
+}
+
+impl Kind for Bfifo {
+    type Spec = u64;
+    const NAME: &'static str = "bfifo";
+
+    fn make(&limit: &u64, _: Handle, _: &QdiscEnv) -> Bfifo {
+        Bfifo::new(limit)
+    }
+
+    fn change(&mut self, &limit: &u64, _: &mut Cx) {
+        self.set_limit(limit);
+    }
+}
+
+impl Kind for PfifoFast {
+    type Spec = u32;
+    const NAME: &'static str = "pfifo_fast";
+
+    fn make(&limit: &u32, _: Handle, _: &QdiscEnv) -> PfifoFast {
+        PfifoFast::new(limit)
+    }
+
+    fn change(&mut self, &limit: &u32, cx: &mut Cx) {
+        self.resize(limit, &mut cx.dropped);
+    }
+}
