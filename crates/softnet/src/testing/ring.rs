@@ -10,7 +10,7 @@ use super::Random;
 use crate::mem::{Packet, PacketList};
 use crate::stats::DropReason;
 use crate::time::Time;
-use crate::tx::{Completes, Sent, TxRing, Xmit};
+use crate::tx::{Sent, TxRing, Xmit};
 
 /// One call of [`xmit`](TxRing::xmit).
 #[derive(Clone, Copy, Debug)]
@@ -30,7 +30,7 @@ pub struct Script {
     calls: Mutex<Vec<Call>>,
     restarts: Mutex<Vec<Time>>,
     in_flight: Mutex<VecDeque<u64>>,
-    completed: AtomicU64,
+    byte_limit: AtomicU64,
     capacity: AtomicUsize,
     refuse: AtomicUsize,
     restart_helps: AtomicBool,
@@ -74,12 +74,23 @@ impl Script {
         *self.sink.lock().unwrap() = Some(Box::new(f));
     }
 
-    /// Completes the first `packets` packets that are in flight (for [`Completes`]).
+    /// The ring has its packets in flight until they are [completed](Script::complete), and takes
+    /// none while they are more than `bytes`.
+    pub fn set_byte_limit(&self, bytes: u64) {
+        self.byte_limit.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Completes the first `packets` packets that are in flight.
     pub fn complete(&self, packets: usize) {
         let mut in_flight = self.in_flight.lock().unwrap();
         let count = packets.min(in_flight.len());
-        let bytes = in_flight.drain(..count).sum();
-        self.completed.fetch_add(bytes, Ordering::Relaxed);
+        in_flight.drain(..count);
+    }
+
+    /// Bytes that the ring takes now, with the one that a packet may go over the limit.
+    fn available(&self) -> Option<u64> {
+        let limit = self.byte_limit.load(Ordering::Relaxed);
+        (limit != u64::MAX).then(|| (limit + 1).saturating_sub(self.in_flight()))
     }
 
     /// Bytes that were sent and not completed.
@@ -137,7 +148,7 @@ impl ScriptedRing {
             calls: Mutex::default(),
             restarts: Mutex::default(),
             in_flight: Mutex::default(),
-            completed: AtomicU64::new(0),
+            byte_limit: AtomicU64::new(u64::MAX),
             capacity: AtomicUsize::new(usize::MAX),
             refuse: AtomicUsize::new(0),
             restart_helps: AtomicBool::new(false),
@@ -173,7 +184,7 @@ impl TxRing for ScriptedRing {
         let offered = packets.len();
         let mut outcome = Xmit::Complete;
         while !packets.is_empty() {
-            if !take_one(&script.capacity) {
+            if script.available() == Some(0) || !take_one(&script.capacity) {
                 outcome = Xmit::Busy;
                 break;
             }
@@ -198,17 +209,15 @@ impl TxRing for ScriptedRing {
         outcome
     }
 
+    fn available(&mut self, _now: Time) -> Option<u64> {
+        self.script.available()
+    }
+
     fn restart(&mut self, now: Time) {
         self.script.restarts.lock().unwrap().push(now);
         if self.script.restart_helps.load(Ordering::Relaxed) {
             self.script.set_capacity(usize::MAX);
         }
-    }
-}
-
-impl Completes for ScriptedRing {
-    fn complete(&mut self, _done: &mut PacketList) -> u64 {
-        self.script.completed.swap(0, Ordering::Relaxed)
     }
 }
 

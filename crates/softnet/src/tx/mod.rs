@@ -10,14 +10,12 @@
 //! `rings`, `ring` (the driver). Beside them `control` and `down` (the control path).
 
 mod budget;
-mod byte_limit;
 mod capacity;
 mod configure;
 mod control;
 mod device;
 mod device_stats;
 mod down;
-mod dql;
 mod egress;
 mod enter;
 mod notifier;
@@ -35,11 +33,9 @@ mod status;
 mod transmit;
 mod waker;
 
-pub use byte_limit::{ByteLimited, Completes};
 pub use device::{Device, DeviceConfig, Ingress, Qdiscs};
 pub use device_stats::{DeviceStats, Distributions};
 pub use down::WATCHDOG_TIMEO;
-pub use dql::{Dql, DqlBounds, HOLD};
 pub use egress::{ActionStats, Egress};
 pub use enter::XmitResult;
 pub use notifier::{Event, Notifier, Wake};

@@ -59,9 +59,11 @@ pub trait TxRing: Send {
     /// back its notification sends it then.
     fn xmit(&mut self, packets: &mut PacketList, sent: &mut Sent) -> Xmit;
 
-    /// How many bytes the ring should be given now; more stays in the qdisc. `Some(0)`: none,
-    /// until the driver wakes the queue. None, as here: no limit, for a driver that is done with
-    /// its packets when `xmit` returns. See [`ByteLimited`](super::ByteLimited).
+    /// How many bytes the ring should be given now; what is beyond them, but for the rest of a
+    /// packet, stays in the qdisc, where it can be overtaken. `Some(0)`: none, until the driver
+    /// wakes the queue. None, as here: no limit, for a driver that is done with its packets when
+    /// `xmit` returns. One that is done with them later frees here, in bulk, what its device has
+    /// completed.
     fn available(&mut self, _now: Time) -> Option<u64> {
         None
     }

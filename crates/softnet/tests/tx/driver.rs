@@ -53,9 +53,8 @@ fn inv_tx_13_the_end_of_each_batch_is_notified() {
 
     // A byte limit ends the batch: of 64 packets 6 go in.
     let (ring, script) = ScriptedRing::new();
-    let bounds = DqlBounds { min: 500, max: 500 };
-    let limited = ByteLimited::new(ring, bounds, Time::ZERO);
-    let bench = with_rings(QdiscSpec::Pfifo { limit: 1000 }, vec![limited]);
+    script.set_byte_limit(500);
+    let bench = with_rings(QdiscSpec::Pfifo { limit: 1000 }, vec![ring]);
     bench.send(0..64);
     assert_eq!((script.sent().len(), notifications(&script)), (6, 1));
 }

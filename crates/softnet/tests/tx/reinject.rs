@@ -112,15 +112,14 @@ fn copies_leave_after_their_originals() {
 /// with and without a byte limit. The owner went round for ever.
 #[test]
 fn inv_tx_12_a_qdisc_that_sends_nothing_is_left() {
-    let bounds = DqlBounds { min: 500, max: 500 };
     for kind in [Kind::Circles, Kind::Lies] {
         for packets in [1, 10] {
             let calls = Arc::default();
             let qdisc = again(kind, &calls);
             send_nothing(&scripted(qdisc.clone(), 1), &calls, packets);
             calls.store(0, Ordering::Relaxed);
-            let (ring, _) = ScriptedRing::new();
-            let ring = ByteLimited::new(ring, bounds, Time::ZERO);
+            let (ring, script) = ScriptedRing::new();
+            script.set_byte_limit(500);
             send_nothing(&with_rings(qdisc, vec![ring]), &calls, packets);
         }
     }

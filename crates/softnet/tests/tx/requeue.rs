@@ -224,13 +224,11 @@ fn inv_tx_12_rings_that_wake_together_share_the_quota() {
     bench.check(400);
 }
 
-/// A driver that completes later is asked for its capacity, and so gets to say what is completed.
+/// A driver that completes later is asked for its capacity, and so gets to free what is completed.
 #[test]
 fn byte_limits_hold_for_each_of_several_rings() {
     let (rings, scripts) = ScriptedRing::many(2);
-    let bounds = DqlBounds { min: 500, max: 500 };
-    let limited = |ring| ByteLimited::new(ring, bounds, Time::ZERO);
-    let rings = rings.into_iter().map(limited).collect();
+    scripts.iter().for_each(|script| script.set_byte_limit(500));
     let bench = with_rings(QdiscSpec::Pfifo { limit: 1000 }, rings);
     bench.send_to(parity, 0..100, Time::ZERO);
     bench.work(Time::ZERO);

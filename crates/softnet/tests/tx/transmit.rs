@@ -111,8 +111,7 @@ fn inv_tx_15_a_flow_that_changes_threads_keeps_its_order() {
 #[test]
 fn inv_tx_14_what_the_ring_need_not_hold_can_be_overtaken() {
     let (ring, script) = ScriptedRing::new();
-    let bounds = DqlBounds { min: 500, max: 500 };
-    let ring = ByteLimited::new(ring, bounds, Time::ZERO);
+    script.set_byte_limit(500);
     let bench = with_rings(QdiscSpec::default(), vec![ring]);
     bench.send(0..50);
     bench.work(Time::ZERO);
