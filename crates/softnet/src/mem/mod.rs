@@ -84,7 +84,7 @@ pub use list::PacketList;
 pub use packet::{HEADROOM, Packet, SHARED_INFO, Segments};
 use pool::Inner;
 pub use pool::{Exhausted, Pool, PoolConfig, PoolError};
-pub use stats::{PoolStats, ThreadStats};
+pub use stats::PoolStats;
 
 #[cfg(test)]
 mod bug_tests;
@@ -102,5 +102,7 @@ mod property_tests;
 mod range_tests;
 #[cfg(test)]
 mod share_tests;
-#[cfg(test)]
+#[cfg(any(test, feature = "testing"))]
 mod testing;
+#[cfg(any(test, feature = "testing"))]
+pub use testing::ThreadStats;

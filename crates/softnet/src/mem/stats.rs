@@ -38,23 +38,6 @@ pub struct PoolStats {
     pub stolen: u64,
 }
 
-/// Statistics of one thread cache: of the thread that owns it and of those that did before.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ThreadStats {
-    /// Buffers allocated here.
-    pub allocated: u64,
-    /// Free buffers ready to be allocated.
-    pub cached: usize,
-    /// Buffers freed here that will be sent to their owners.
-    pub outgoing: usize,
-    /// Buffers in the remote-free list.
-    pub deferred: usize,
-    /// Buffers taken from the remote-free list into the cache.
-    pub drained: u64,
-    /// Buffers freed here that were sent to their owners.
-    pub remote_freed: u64,
-}
-
 /// What happens off the fast path.
 #[derive(Clone, Copy)]
 pub(super) enum Event {
@@ -112,16 +95,16 @@ impl Pool {
     pub fn stats(&self) -> PoolStats {
         let pool = self.inner();
         let (depot, unused) = pool.depot.count(&pool.arena);
-        let of_threads = self.thread_stats();
+        let threads = || pool.threads.iter();
+        let cached = threads().map(|thread| thread.cached());
         PoolStats {
             buffers: pool.arena.len(),
             free: pool.arena.len().saturating_sub(pool.in_use()),
-            cached: of_threads.iter().map(|t| t.cached + t.outgoing).sum(),
-            deferred: of_threads.iter().map(|t| t.deferred).sum(),
+            cached: cached.map(|(ready, outgoing)| ready + outgoing).sum(),
+            deferred: threads().map(|thread| thread.remote.list.len()).sum(),
             depot,
             unused,
-            allocated: of_threads.iter().map(|t| t.allocated).sum::<u64>()
-                + pool.count(Event::Allocated),
+            allocated: pool.allocated(),
             exhausted: pool.count(Event::Exhausted),
             kicks: pool.count(Event::Kick),
             remote_freed: pool.count(Event::RemoteFreed),
@@ -129,22 +112,6 @@ impl Pool {
             depot_ops: pool.count(Event::DepotOp),
             stolen: pool.count(Event::Stolen),
         }
-    }
-
-    /// The statistics of each thread cache, by its number.
-    pub fn thread_stats(&self) -> Vec<ThreadStats> {
-        let each = self.inner().threads.iter().map(|thread| {
-            let (cached, outgoing) = thread.cached();
-            ThreadStats {
-                allocated: thread.allocated(),
-                cached,
-                outgoing,
-                deferred: thread.remote.list.len(),
-                drained: thread.counters.get(Event::Drained),
-                remote_freed: thread.counters.get(Event::RemoteFreed),
-            }
-        });
-        each.collect()
     }
 }
 
@@ -165,8 +132,12 @@ impl Inner {
             + of_threads
                 .map(|t| t.freed.load(Ordering::Acquire))
                 .sum::<u64>();
-        let allocated = self.unregistered.counters.get(Event::Allocated)
-            + self.threads.iter().map(|t| t.allocated()).sum::<u64>();
-        usize::try_from(allocated.saturating_sub(freed)).unwrap_or(usize::MAX)
+        usize::try_from(self.allocated().saturating_sub(freed)).unwrap_or(usize::MAX)
+    }
+
+    /// Buffers allocated so far.
+    fn allocated(&self) -> u64 {
+        let of_threads = self.threads.iter().map(|thread| thread.allocated());
+        self.unregistered.counters.get(Event::Allocated) + of_threads.sum::<u64>()
     }
 }

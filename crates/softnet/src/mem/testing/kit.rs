@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use super::PacketList;
-use super::arena::Block;
-use super::{Memory, Pool, PoolConfig, close};
+use super::super::PacketList;
+use super::super::arena::Block;
+use super::super::{Memory, Pool, PoolConfig, close};
 
-pub(super) fn small(buffers: usize) -> Pool {
+pub(in crate::mem) fn small(buffers: usize) -> Pool {
     Pool::new(PoolConfig {
         buffers,
         buffer_size: 512,
@@ -18,19 +18,19 @@ pub(super) fn small(buffers: usize) -> Pool {
     .unwrap()
 }
 
-pub(super) fn list(pool: &Pool, n: usize) -> PacketList {
+pub(in crate::mem) fn list(pool: &Pool, n: usize) -> PacketList {
     let mut list = PacketList::new();
     assert_eq!(pool.alloc_bulk(n, &mut list), n);
     list
 }
 
 /// Runs `f` on another thread, which has exited when this returns.
-pub(super) fn elsewhere<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> T {
+pub(in crate::mem) fn elsewhere<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> T {
     thread::spawn(f).join().unwrap()
 }
 
 /// Every buffer can be allocated, and each is another one.
-pub(super) fn all_again(pool: &Pool) {
+pub(in crate::mem) fn all_again(pool: &Pool) {
     let n = pool.stats().buffers;
     let all = list(pool, n);
     let distinct: std::collections::HashSet<_> = all.iter().map(|p| p.data().as_ptr()).collect();
@@ -39,7 +39,7 @@ pub(super) fn all_again(pool: &Pool) {
 
 /// Memory that is counted when it is given back.
 #[derive(Debug)]
-pub(super) struct Area(Block, Arc<AtomicUsize>);
+pub(in crate::mem) struct Area(Block, Arc<AtomicUsize>);
 
 // SAFETY: as for the block it holds.
 unsafe impl Memory for Area {
@@ -49,7 +49,7 @@ unsafe impl Memory for Area {
 }
 
 impl Area {
-    pub(super) fn new(bytes: usize, given_back: &Arc<AtomicUsize>) -> Box<Area> {
+    pub(in crate::mem) fn new(bytes: usize, given_back: &Arc<AtomicUsize>) -> Box<Area> {
         Box::new(Area(Block::new(bytes, 4096).unwrap(), given_back.clone()))
     }
 }
@@ -62,7 +62,7 @@ impl Drop for Area {
 
 /// Areas were given back so often, by whoever noticed that they could be. Waits: another test's
 /// thread may have taken the closed pool out of the list and not have freed it yet.
-pub(super) fn assert_given_back(given_back: &AtomicUsize, times: usize) {
+pub(in crate::mem) fn assert_given_back(given_back: &AtomicUsize, times: usize) {
     for _ in 0..10_000 {
         if given_back.load(Ordering::Relaxed) >= times {
             break;
@@ -73,13 +73,13 @@ pub(super) fn assert_given_back(given_back: &AtomicUsize, times: usize) {
 }
 
 /// The same after a sweep.
-pub(super) fn assert_swept(given_back: &AtomicUsize, times: usize) {
+pub(in crate::mem) fn assert_swept(given_back: &AtomicUsize, times: usize) {
     close::sweep();
     assert_given_back(given_back, times);
 }
 
 /// A pool of 512-byte buffers in an area of its own, and how often that was given back.
-pub(super) fn in_an_area(buffers: usize) -> (Pool, Arc<AtomicUsize>) {
+pub(in crate::mem) fn in_an_area(buffers: usize) -> (Pool, Arc<AtomicUsize>) {
     let given_back = Arc::default();
     let config = PoolConfig {
         buffers,
