@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use super::device::{Device, Ingress, Qdiscs, share, uses};
 use super::queue_map::{QueueMap, QueueMapError};
 use super::select::Held;
+use super::state::QueueState;
 use super::{Egress, TxQueue, TxRing};
 use crate::mem::PacketList;
 use crate::offload::Features;
@@ -107,7 +108,9 @@ impl<R: TxRing, Q: Qdisc> Device<R, Q> {
         now: Time,
         f: impl FnOnce(&mut Q, &mut Cx) -> T,
     ) -> Option<T> {
-        Some(self.queues.get(queue)?.with_qdisc(now, f))
+        let mut control = self.queues.get(queue)?.control();
+        let QueueState { qdisc, cx, .. } = &mut *control;
+        Some(f(qdisc, cx.at(now)))
     }
 
     /// Sets how many bytes of buffers the device's queues may hold; what comes beyond that is
@@ -133,7 +136,7 @@ impl<R: TxRing, Q: Qdisc> Device<R, Q> {
         let mut shares = share(rings, wakers, self.active());
         shares.resize_with(self.queues.len(), Vec::new);
         for (queue, rings) in self.queues.iter().zip(shares) {
-            queue.replace_rings(rings);
+            queue.control().replace_rings(rings);
         }
     }
 
@@ -143,7 +146,7 @@ impl<R: TxRing, Q: Qdisc> Device<R, Q> {
     /// packet that does not fit. Waits for owners: control path only.
     pub fn set_features(&self, features: Features) {
         for queue in &self.queues {
-            queue.set_features(features);
+            queue.control().set_features(features);
         }
     }
 

@@ -4,21 +4,19 @@
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use super::enter::stamp;
 use super::queue::TxQueue;
 use super::ring::TxRing;
 use super::state::QueueState;
 use crate::mem::{PacketList, QueueOwner};
-use crate::offload::Features;
-use crate::qdisc::{Cx, Qdisc};
+use crate::qdisc::Qdisc;
 use crate::stats::DropReason;
 use crate::time::Time;
 
 /// A queue that the control path owns. What senders push stays on the adoption list. Ends, also
 /// by a panic, by publishing, freeing, and notifying the worker.
-struct Control<'a, R: TxRing, Q: Qdisc> {
+pub(super) struct Control<'a, R: TxRing, Q: Qdisc> {
     queue: &'a TxQueue<R, Q>,
     /// None only while it is dropped.
     owner: Option<QueueOwner<'a, QueueState<R, Q>>>,
@@ -69,15 +67,9 @@ impl<R: TxRing, Q: Qdisc> Drop for Control<'_, R, Q> {
 }
 
 impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
-    /// Waits for the present owner.
-    fn control(&self) -> Control<'_, R, Q> {
+    /// Waits for the present owner: control path only.
+    pub(super) fn control(&self) -> Control<'_, R, Q> {
         Control::of(self, self.list.begin_slow())
-    }
-
-    /// Has the rings that took nothing for `timeout` [restarted](TxRing::restart), and tries them
-    /// anew. Waits for the owner: control path only.
-    pub(super) fn restart(&self, now: Time, timeout: Duration) {
-        self.control().rings.restart(now, timeout);
     }
 
     /// Takes rings and everything that waits out of the queue, in the order in which it would have
@@ -133,26 +125,6 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
             stamp(&mut moved, now);
         }
         state.offer(&mut moved, now);
-    }
-
-    /// Does something with the qdisc that needs it for itself, and then lets leave what may leave
-    /// now. Waits for the owner: control path only.
-    pub(super) fn with_qdisc<T>(&self, now: Time, f: impl FnOnce(&mut Q, &mut Cx) -> T) -> T {
-        let mut control = self.control();
-        let QueueState { qdisc, cx, .. } = &mut *control;
-        f(qdisc, cx.at(now))
-    }
-
-    /// Replaces the driver's rings, for a device that went or came back. Waits for the owner:
-    /// control path only.
-    pub(super) fn replace_rings(&self, rings: Vec<R>) {
-        self.control().replace_rings(rings);
-    }
-
-    /// Other features from now on; see [`QueueState::set_features`]. Waits for the owner: control
-    /// path only.
-    pub(super) fn set_features(&self, features: Features) {
-        self.control().set_features(features);
     }
 
     /// Takes the queue down (packets are dropped as [`DropReason::DeviceDown`], what is queued as

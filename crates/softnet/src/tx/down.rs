@@ -29,7 +29,7 @@ impl<R: TxRing, Q: Qdisc> Device<R, Q> {
         let stuck = |queue: &&TxQueue<R, Q>| queue.status.is_stuck(now, WATCHDOG_TIMEO);
         let mut restarted = 0;
         for queue in self.queues.iter().filter(stuck) {
-            queue.restart(now, WATCHDOG_TIMEO);
+            queue.control().rings.restart(now, WATCHDOG_TIMEO);
             restarted += 1;
         }
         self.timeouts.fetch_add(restarted as u64, Ordering::Relaxed);
@@ -49,19 +49,15 @@ impl<R: TxRing, Q: Qdisc> Device<R, Q> {
     pub fn deactivate(&self) {
         self.change_uses(uses::DOWN, true);
         self.queues.iter().for_each(|queue| queue.set_active(false));
-        for (index, queue) in self.queues.iter().enumerate() {
+        for queue in &self.queues {
             // What was pushed meanwhile is dropped by whoever runs the queue: its sender, or this
             // thread.
             while !queue.is_empty() {
-                let _ = self.run_inactive(index);
+                // It only drops; no time passes there.
+                let _ = queue.run_from_worker(RUN_QUOTA, Time::ZERO);
                 std::thread::yield_now();
             }
         }
-    }
-
-    /// Runs a queue that is down, which only drops; no time passes there.
-    fn run_inactive(&self, index: usize) -> Option<Time> {
-        self.queues[index].run_from_worker(RUN_QUOTA, Time::ZERO)
     }
 
     /// Takes the device up again. Control path only, one caller at a time.
