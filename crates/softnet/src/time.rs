@@ -2,7 +2,7 @@
 //! itself. A [`Clock`] is read once per poll round, by the worker or the sender, and passed down.
 //! A virtual clock makes a whole engine run deterministically.
 
-use std::ops::{Add, AddAssign, Sub};
+use std::ops::Add;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -37,19 +37,6 @@ impl Add<Duration> for Time {
     type Output = Time;
     fn add(self, d: Duration) -> Time {
         self.plus_nanos(u64::try_from(d.as_nanos()).unwrap_or(u64::MAX))
-    }
-}
-
-impl AddAssign<Duration> for Time {
-    fn add_assign(&mut self, d: Duration) {
-        *self = *self + d;
-    }
-}
-
-impl Sub for Time {
-    type Output = Duration;
-    fn sub(self, earlier: Time) -> Duration {
-        self.since(earlier)
     }
 }
 

@@ -101,33 +101,23 @@ impl From<WireError> for DropReason {
 }
 
 /// Dropped packets by reason. Any thread may add; a reader never stops a writer.
-#[derive(Debug)]
-pub struct DropCounters {
-    per_cpu: PerCpu<{ DropReason::ALL.len() }>,
-}
-
-impl Default for DropCounters {
-    fn default() -> Self {
-        Self::new()
-    }
-}
+#[derive(Debug, Default)]
+pub struct DropCounters(PerCpu<{ DropReason::ALL.len() }>);
 
 impl DropCounters {
     /// All zero.
     pub fn new() -> Self {
-        DropCounters {
-            per_cpu: PerCpu::new(),
-        }
+        Self::default()
     }
 
     /// Counts `packets` wire packets dropped for `reason`.
     pub fn add(&self, reason: DropReason, packets: u64) {
-        self.per_cpu.add(reason as usize, packets);
+        self.0.add(reason as usize, packets);
     }
 
     /// The count for one reason.
     pub fn get(&self, reason: DropReason) -> u64 {
-        self.per_cpu.sum(reason as usize)
+        self.0.sum(reason as usize)
     }
 
     /// All reasons together.

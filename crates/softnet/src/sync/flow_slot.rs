@@ -34,17 +34,13 @@ const VERSION: u64 = 1 << 36;
 pub struct FlowSlot(AtomicU64);
 
 impl Default for FlowSlot {
-    fn default() -> Self {
-        Self::new()
+    /// A slot without a queue: the first sender chooses.
+    fn default() -> FlowSlot {
+        FlowSlot(AtomicU64::new(u64::from(NONE)))
     }
 }
 
 impl FlowSlot {
-    /// A slot without a queue: the first sender chooses.
-    pub fn new() -> FlowSlot {
-        FlowSlot(AtomicU64::new(u64::from(NONE)))
-    }
-
     /// Chooses a queue, `wanted` if it may be: if the slot names none, or names that one, or
     /// names one that does not exist (any more), or one that `is_empty` says holds nothing. Else
     /// the one it names. The choice holds until the pin is dropped: push in between.
@@ -141,7 +137,7 @@ mod tests {
 
     #[test]
     fn a_flow_moves_only_while_its_queue_is_empty_and_unpinned() {
-        let slot = FlowSlot::new();
+        let slot = FlowSlot::default();
         assert_eq!(slot.pin(3, ALL, |_| false).queue(), 3, "the first chooses");
         assert_eq!(slot.pin(5, ALL, |_| false).queue(), 3, "packets wait there");
         let pin = slot.pin(3, ALL, ALL);
@@ -162,7 +158,7 @@ mod tests {
     /// Forgetting while a sender pushes leaves the number of pins right.
     #[test]
     fn forgetting_keeps_the_pins() {
-        let slot = FlowSlot::new();
+        let slot = FlowSlot::default();
         let pin = slot.pin(1, ALL, ALL);
         slot.forget();
         let other = slot.pin(2, ALL, |_| false);
@@ -200,7 +196,7 @@ mod models {
     fn packets_stay_together(step: u64, sends: usize) {
         loom::model(move || {
             let flow = Arc::new(Flow {
-                slot: FlowSlot::new(),
+                slot: FlowSlot::default(),
                 waiting: [AtomicUsize::new(0), AtomicUsize::new(0)],
             });
             // The flow was in queue 0 and has left it.
@@ -238,7 +234,7 @@ mod models {
     fn three_senders_agree() {
         loom::model(|| {
             let flow = Arc::new(Flow {
-                slot: FlowSlot::new(),
+                slot: FlowSlot::default(),
                 waiting: [AtomicUsize::new(0), AtomicUsize::new(0)],
             });
             let threads: Vec<_> = [0, 1]

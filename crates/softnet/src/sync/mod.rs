@@ -37,7 +37,7 @@ pub(crate) use prefetch::{prefetch, prefetch_for_write};
 pub use run_state::{RunGuard, RunState};
 
 #[cfg(test)]
-mod bounds;
+mod bounds_tests;
 #[cfg(all(test, loom))]
 mod models;
 #[cfg(all(test, loom))]

@@ -15,23 +15,15 @@ const NOTIFIED: u8 = 2;
 
 /// A coalesced wake-up: at most one is outstanding for a sleeper, and none is sent to a thread
 /// that is awake.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Notify {
     state: AtomicU8,
-}
-
-impl Default for Notify {
-    fn default() -> Self {
-        Self::new()
-    }
 }
 
 impl Notify {
     /// Awake.
     pub fn new() -> Self {
-        Notify {
-            state: AtomicU8::new(AWAKE),
-        }
+        Self::default()
     }
 
     /// The sleeper is about to sleep: look at every source of events once more after this, then

@@ -1,6 +1,8 @@
 //! For tests of this crate and of others (feature `testing`): drivers, devices, packets, patience.
 
 mod bench;
+#[cfg(not(loom))]
+pub(crate) mod preempt;
 mod ring;
 
 pub use bench::{Bench, Work, config};

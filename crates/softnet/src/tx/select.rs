@@ -204,7 +204,7 @@ impl Selector {
         if uses & (XPS_CPUS | XPS_RXQS) != 0 {
             let flows = self
                 .flows
-                .get_or_init(|| (0..CLASSES * FLOWS).map(|_| FlowSlot::new()).collect());
+                .get_or_init(|| (0..CLASSES * FLOWS).map(|_| FlowSlot::default()).collect());
             flows.iter().for_each(FlowSlot::forget);
         }
         // Release: a sender that reads it sees the rest.
