@@ -4,6 +4,7 @@
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -21,6 +22,8 @@ use crate::rx::{CountDrop, Polled, RxQueue, Sleep};
 #[derive(Clone, Default)]
 pub struct FedQueue {
     feed: Arc<Mutex<Feed>>,
+    /// A worker waits for `feed`, or uses it.
+    polling: Arc<AtomicBool>,
     /// A file that a worker waits for.
     pub file: Option<Arc<OwnedFd>>,
     /// Its port's link.
@@ -40,6 +43,16 @@ impl FedQueue {
     /// What the queue delivers next. No worker polls it as long as the guard lives.
     pub fn feed(&self) -> MutexGuard<'_, Feed> {
         self.feed.lock().unwrap()
+    }
+
+    /// Stalls the worker that polls the queue, as long as the guard lives: it is in the middle of a
+    /// poll when this returns.
+    pub fn stall(&self) -> MutexGuard<'_, Feed> {
+        let feed = self.feed();
+        wait("the worker to stall", || {
+            self.polling.load(Ordering::SeqCst)
+        });
+        feed
     }
 
     /// Whether all other handles of the queue are gone: its worker has closed it.
@@ -62,8 +75,10 @@ impl RxQueue for FedQueue {
         out: &mut PacketList,
         _: &mut dyn CountDrop,
     ) -> Polled {
+        self.polling.store(true, Ordering::SeqCst);
         let mut feed = self.feed();
         feed.packets.split_wire_packets(budget, out);
+        self.polling.store(false, Ordering::SeqCst);
         Polled {
             more: !feed.packets.is_empty(),
             gone: feed.gone,
@@ -258,10 +273,14 @@ impl Net {
 
     /// Waits until nothing is on its way.
     pub fn settle(&self) {
+        for port in 0..self.ports.len() {
+            wait("reception", || self.feed(port).packets.is_empty());
+        }
+        // What was polled is counted when the poll has ended.
+        self.engine.sync();
         wait("rest", || {
             let c = self.engine.stats().conservation();
-            let received = |port| self.feed(port).packets.is_empty();
-            c.holds() && c.queued == 0 && (0..self.ports.len()).all(received)
+            c.holds() && c.queued == 0
         });
     }
 

@@ -199,6 +199,7 @@ fn no_packet_waits_for_a_notification_that_was_suppressed() {
     for busy_poll in [0, 50, 5_000] {
         let net = Net::new(&Ring::new(), None, Duration::from_micros(busy_poll));
         let mut notified = 0;
+        net.wait("the queue to be armed", || *net.ring.armed.lock().unwrap());
         for n in 1..=2_000 {
             if net.ring.deliver(frame(&net.pool, 0, 1, 60, n)) {
                 notified += 1;
@@ -208,7 +209,7 @@ fn no_packet_waits_for_a_notification_that_was_suppressed() {
             }
         }
         net.wait("the last packets", || net.received() == 2_000);
-        assert!(notified > 0 || busy_poll > 0, "it never slept");
+        assert!(notified > 0, "it was armed");
         net.stop();
     }
 }
@@ -236,6 +237,9 @@ fn a_queue_without_a_file_is_polled_when_it_says() {
     net.wait("it to sleep", || net.engine.stats().workers[0].sleeps > 0);
     net.stop();
 }
+
+/// Longer than the sleep after which a worker looks ahead.
+const REST: Duration = Duration::from_millis(1);
 
 /// A worker that looks ahead polls the queue of a worker that sleeps. The queue stays armed: what
 /// comes later is notified of.
@@ -291,8 +295,16 @@ fn a_queue_that_another_worker_looked_at_stays_armed() {
         wait("the queues to be armed", &|| {
             rings.iter().all(|ring| armed(ring))
         });
-        // Long enough for worker 0 to look ahead.
-        std::thread::sleep(Duration::from_millis(2));
+        // Long enough for worker 0 to look ahead, if worker 1 sleeps.
+        let asleep = || {
+            let workers = engine.stats().workers;
+            [workers[0].asleep, workers[1].asleep]
+        };
+        let since = asleep();
+        wait("the workers to sleep", &|| {
+            let slept = asleep().into_iter().zip(since);
+            slept.into_iter().all(|(now, since)| now >= since + REST)
+        });
         let before = looked_ahead();
         assert!(rings[0].deliver(frame(&pool, 2, 1, 60, 1)));
         wait("the frame to be sent", &|| {

@@ -75,9 +75,16 @@ impl Busy {
         let seen = self.marks(1).len();
         std::thread::scope(|scope| {
             scope.spawn(|| {
+                let (mut arrived, mut at) = (0, seen);
                 while !end.load(Ordering::Relaxed) {
-                    // What waits is bounded, so that nothing is dropped for want of a buffer.
-                    if self.pool.stats().free < BUFFERS / 2 {
+                    let marks = self.ports[1].script.sent();
+                    arrived += marks[at..].iter().filter(|sent| sent.0 < LAST).count();
+                    at = marks.len();
+                    drop(marks);
+                    // What waits is bounded, so that nothing is dropped for want of a buffer, and
+                    // within the port's share of them.
+                    let waiting = sent.load(Ordering::Relaxed) as usize - arrived;
+                    if waiting > 64 || self.pool.stats().free < BUFFERS / 2 {
                         std::thread::yield_now();
                         continue;
                     }
@@ -120,7 +127,7 @@ impl Drop for End<'_> {
 /// A tbf that lets hardly anything pass, so that packets are queued.
 fn slow() -> QdiscSpec {
     QdiscSpec::Tbf(TbfSpec {
-        rate: 1000,
+        rate: 1,
         burst: 2000,
         limit: 10_000,
         ..TbfSpec::default()
@@ -273,6 +280,7 @@ fn queues_grow_and_shrink_while_packets_flow() {
         let queues = 2 + 1 + 1 + (ROUNDS - 1) % 4;
         assert_eq!(events.filter(|used| **used).count(), workers + queues);
         drop(state);
+        net.engine.set_qdisc(port, &QdiscSpec::default()).unwrap();
         net.net.stop();
     }
 }
@@ -292,8 +300,7 @@ fn queued_packets_survive_a_replaced_driver() {
     let (rx, tx, scripts) = queues(1);
     net.engine.replace(port, rx, tx).unwrap();
     net.engine.set_qdisc(port, &QdiscSpec::default()).unwrap();
-    net.wait("all of them", || queued() == 0);
-    assert!(scripts[0].marks().len() as u64 >= before - 2);
+    net.wait("all of them", || scripts[0].marks().len() as u64 >= before);
     assert!(scripts[0].marks().is_sorted());
     net.net.stop();
 }
@@ -436,16 +443,24 @@ fn a_link_that_goes_down_is_noted_and_its_addresses_forgotten() {
     receive(1);
     assert_eq!((state(), bridge.fdb().len()), (LinkState::default(), 1));
     let down = link.set(false, 1400);
-    wait("the link to go down", || state() == down);
-    assert_eq!(engine.take_events(), [PortEvent::Link(port, down)]);
+    let event = || {
+        let mut events = Vec::new();
+        wait("an event", || {
+            events = engine.take_events();
+            !events.is_empty()
+        });
+        events
+    };
+    assert_eq!(event(), [PortEvent::Link(port, down)]);
+    assert_eq!(state(), down);
     wait("the addresses to be forgotten", || bridge.fdb().is_empty());
     receive(2);
     assert_eq!(bridge.fdb().len(), 0, "learnt from a link that is down");
     let up = link.set(true, 1400);
-    wait("the link to come up", || state() == up);
+    assert_eq!(event(), [PortEvent::Link(port, up)]);
+    assert_eq!(state(), up);
     receive(3);
     assert_eq!(bridge.fdb().len(), 1);
-    assert_eq!(engine.take_events(), [PortEvent::Link(port, up)]);
     // Another device is up until it says otherwise.
     link.set(false, 1400);
     wait("the link to go down", || !state().up);
@@ -500,10 +515,9 @@ fn a_changed_mtu_holds_for_what_is_queued() {
         1000,
         "a qdisc is told the MTU"
     );
-    wait("the rest", || queued() == 0);
-    assert_eq!(scripts[0].marks(), [1, 4, 5]);
-    let drops = engine.stats().drops();
-    assert_eq!(drops.iter().map(|d| d.1).sum::<u64>(), 2, "{drops:?}");
+    wait("the rest", || scripts[0].marks() == [1, 4, 5]);
+    let dropped = || engine.stats().conservation().dropped;
+    wait("the drops", || dropped() == 2);
     let features = Features {
         mtu: 500,
         ..Features::default()

@@ -244,6 +244,12 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         Ok(engine)
     }
 
+    /// Waits until every worker has ended the round it was in, and published its counters.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn sync(&self) {
+        self.state().sync();
+    }
+
     fn state(&self) -> MutexGuard<'_, State<Q, R>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::*;
 use crate::rx::{CountDrop, Polled, Rfs, SteeringSpec};
 use crate::testing::{CondSleeper, setup, wait};
-use softnet::mem::PacketList;
+use softnet::mem::{PacketList, ThreadStats};
 use softnet::testing::{ScriptedRing, pool};
 use softnet::time::Time;
 
@@ -127,6 +127,7 @@ impl Pools {
 
     /// Until every worker sleeps.
     fn rest(&self) {
+        self.engine.sync();
         let asleep = || {
             let state = self.engine.state();
             let mut workers = state.workers.iter();
@@ -150,20 +151,19 @@ fn buffers_of_a_port_s_own_pool_return_to_a_sleeping_worker() {
     let (mut few, mut many) = (out, PacketList::new());
     few.split_front(128, &mut many);
     drop(many);
-    wait("the buffers to return", || owner().deferred == 0);
+    wait("the buffers to return", || owner().drained == 128);
     net.rest();
     let stats = net.engine.stats().port_pools;
     assert_eq!(stats.len(), 1, "once, whoever uses it");
-    assert_eq!((owner().drained, stats[0].remote_freed), (128, 128));
+    assert_eq!((owner().deferred, stats[0].remote_freed), (0, 128));
     assert_eq!((stats[0].kicks, stats[0].free), (1, 2048 - 72));
     drop(few);
     // A thread sends off what it freed for others when it sleeps.
     assert!(net.large.prepare_sleep());
     let kicks = net.large.stats().kicks;
     assert_eq!((owner().deferred, kicks), (72, 1), "half the bound is 128");
-    net.engine.state().sync();
-    wait("the rest to return", || owner().deferred == 0);
-    assert_eq!(owner().drained, 200);
+    net.engine.sync();
+    wait("the rest to return", || owner().drained == 200);
     assert_eq!(net.engine.stats().port_pools[0].free, 2048);
 }
 
@@ -172,22 +172,20 @@ fn buffers_of_a_port_s_own_pool_return_to_a_sleeping_worker() {
 #[test]
 fn workers_return_each_other_s_buffers_before_they_sleep() {
     let net = Pools::new(2, false);
+    // Worker 0 allocates and worker 1 frees.
     let spec = SteeringSpec {
-        rps: vec![0, 1],
+        rps: vec![1],
         rfs: Rfs::Off,
     };
     net.engine.set_steering(net.ports[0], &spec).unwrap();
     net.receive(&net.large, 200);
-    net.rest();
-    let owners = net.large.thread_stats();
-    assert!(
-        owners.iter().any(|owner| owner.remote_freed > 0),
-        "{owners:?}"
-    );
-    for owner in &owners {
-        assert_eq!(owner.outgoing, 0, "{owners:?}");
-        assert!(owner.deferred < 128, "half the bound");
-    }
+    wait("the buffers to return", || {
+        let owners = net.large.thread_stats();
+        let sum = |f: fn(&ThreadStats) -> u64| owners.iter().map(f).sum::<u64>();
+        let returned = sum(|owner| owner.remote_freed) == 200;
+        // Half the bound.
+        returned && sum(|owner| owner.outgoing as u64) == 0 && sum(|o| o.deferred as u64) < 128
+    });
     assert_eq!(net.large.stats().free, 2048);
 }
 
@@ -201,9 +199,11 @@ fn buffers_return_to_a_worker_that_only_polls() {
     let rest = |stats: EngineStats| stats.workers[0].sleeps;
     let sleeps = rest(net.engine.stats());
     drop(std::mem::take(&mut *net.kept.lock().unwrap()));
-    let owner = || net.large.thread_stats()[0];
-    wait("the buffers to return", || owner().deferred == 0);
-    assert_eq!((owner().drained, net.large.stats().kicks), (128, 0));
+    wait("the buffers to return", || {
+        net.large.thread_stats()[0].drained == 128
+    });
+    assert_eq!(net.large.stats().kicks, 0);
+    net.engine.sync();
     assert_eq!(rest(net.engine.stats()), sleeps);
     net.busy.store(false, Ordering::Relaxed);
     net.rest();

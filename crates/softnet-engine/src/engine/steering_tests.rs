@@ -2,10 +2,9 @@
 //! stalls, changes of the map.
 
 use std::ops::Deref;
-use std::time::Duration;
 
 use super::*;
-use crate::rx::{Rfs, SteeringSpec, WEIGHT};
+use crate::rx::{Rfs, SteeringSpec};
 use crate::testing::{FedQueue, Net};
 use softnet::mem::Packet;
 use softnet::stats::DropReason;
@@ -92,7 +91,7 @@ fn flows_stay_in_order_while_the_map_changes() {
     let (handed, taken) = stats.workers.iter().fold((0, 0), |sum, w| {
         (sum.0 + w.handed_over, sum.1 + w.taken_over)
     });
-    assert!(handed > 1000 && handed == taken, "{handed} {taken}");
+    assert!(handed >= 100 && handed == taken, "{handed} {taken}");
     // `processed` counts where a packet was processed, and only there.
     assert_eq!(stats.workers.iter().map(|w| w.processed).sum::<u64>(), 6001);
 }
@@ -109,23 +108,18 @@ fn a_worker_that_stalls_overflows_and_goes_on() {
         },
     );
     net.steer(&[1]);
-    let stalled = net.feed(1);
+    let stalled = net.ports[1].queue.stall();
     net.receive(0, (0..1000).map(|n| net.packet((n % 150) as u8, n / 150)));
     net.wait("overflow", || net.feed(0).packets.is_empty());
     net.steer_while_stalled(&[0]);
-    std::thread::sleep(Duration::from_millis(5));
-    let waiting = net.engine.stats().workers[1].backlog();
-    assert!(waiting <= 200, "{waiting}");
+    assert_eq!(net.engine.stats().workers[1].backlog(), 100);
     drop(stalled);
     net.settle();
     let arrived = net.assert_order() as u64;
     let stats = net.stop();
     let drops = stats.drops();
     let dropped = stats.conservation().dropped;
-    assert!(
-        dropped >= 800 - WEIGHT as u64 && arrived + dropped == 1000,
-        "{drops:?}"
-    );
+    assert_eq!((arrived, dropped), (100, 900), "{drops:?}");
     assert!(
         drops.iter().all(|(reason, _)| {
             [DropReason::CpuBacklog, DropReason::FlowLimit].contains(reason)
@@ -155,7 +149,7 @@ impl Steered {
 fn only_flows_that_do_not_wait_move_away_from_a_stalled_worker() {
     let net = Steered::new(3, EngineConfig::default());
     net.steer(&[2]);
-    let stalled = net.feed(2);
+    let stalled = net.ports[2].queue.stall();
     net.receive(0, (0..10).map(|n| net.packet(1, n)));
     net.wait("the hand-over", || {
         let stats = net.engine.stats();
@@ -183,7 +177,7 @@ fn only_flows_that_do_not_wait_move_away_from_a_stalled_worker() {
 fn a_device_that_is_replaced_leaves_nothing_in_a_backlog() {
     let net = Steered::new(2, EngineConfig::default());
     net.steer(&[1]);
-    let stalled = net.feed(1);
+    let stalled = net.ports[1].queue.stall();
     net.receive(0, (0..50).map(|n| net.packet(3, n)));
     net.wait("the hand-over", || {
         net.engine.stats().workers[0].handed_over == 50
@@ -197,7 +191,9 @@ fn a_device_that_is_replaced_leaves_nothing_in_a_backlog() {
                 .unwrap();
             engine.stats()
         });
-        std::thread::sleep(Duration::from_millis(20));
+        net.wait("the change to begin", || {
+            net.engine.state.try_lock().is_err()
+        });
         drop(stalled);
         let stats = replaced.join().unwrap();
         assert_eq!((stats.in_backlogs(), stats.workers[1].taken_over), (0, 50));
@@ -217,18 +213,18 @@ fn flows_are_processed_where_their_consumer_runs() {
     net.engine
         .set_steering(net.ports[1].id, &spec(Rfs::Record))
         .unwrap();
+    let taken_over = |worker: usize| {
+        net.engine.sync();
+        net.engine.stats().workers[worker].taken_over
+    };
     net.receive(0, [net.packet(7, 0)]);
     net.wait("the request", || net.marks(1).len() == 1);
-    assert_eq!(
-        net.engine.stats().workers[1].taken_over,
-        0,
-        "nobody listens yet"
-    );
+    assert_eq!(taken_over(1), 0, "nobody listens yet");
     net.receive(1, [frame(&net.pool, 8, SINK, 60, 0)]);
     net.wait("the answer", || net.marks(0).len() == 2);
     net.receive(0, [net.packet(7, 1)]);
     net.wait("the next request", || net.marks(1).len() == 2);
-    assert_eq!(net.engine.stats().workers[1].taken_over, 1);
+    assert_eq!(taken_over(1), 1);
     // A program's own consumer on worker 2.
     let mut packet = net.packet(9, 0);
     let hash = packet.parse().unwrap().flow_hash(packet.data());
@@ -236,7 +232,7 @@ fn flows_are_processed_where_their_consumer_runs() {
     net.engine.flows().record(hash, 2);
     net.receive(0, [packet]);
     net.wait("the last", || net.marks(1).len() == 3);
-    assert_eq!(net.engine.stats().workers[2].taken_over, 1);
+    assert_eq!(taken_over(2), 1);
     net.stop();
 }
 
