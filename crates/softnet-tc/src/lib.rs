@@ -48,6 +48,13 @@ mod children;
 mod filter;
 mod handle;
 mod head_drop;
+#[allow(
+    dead_code,
+    unreachable_pub,
+    unused_imports,
+    reason = "the qdisc on it follows"
+)]
+mod htb;
 mod kind;
 mod link;
 mod plan;

@@ -1,0 +1,221 @@
+//! One class: its two token buckets and what they let it do.
+//!
+//! Tokens are billionths of a byte, so that nanoseconds times bytes per second is exact (see
+//! [`bucket`](crate::bucket)); here they may be negative. A class may send as long as it has no
+//! debt, whatever the packet costs, and is then in debt for it. What a change of the rate
+//! preserves is time, as in the kernel: a full bucket stays full, and a debt is paid at the same
+//! moment.
+
+use crate::LinkCost;
+use crate::bucket::UNIT;
+use softnet::qdisc::WireSize;
+use softnet::time::Time;
+
+use super::spec::HtbClassSpec;
+
+/// Levels of classes, leaves included.
+pub(super) const LEVELS: usize = 8;
+/// Priorities of leaves.
+pub(super) const PRIOS: usize = 8;
+/// No class.
+pub(super) const NONE: u16 = u16::MAX;
+/// The longest time, in nanoseconds, for which a debt is remembered and tokens come.
+const MEMORY: i64 = 60_000_000_000;
+/// No debt is higher: 4.6 GB.
+const MAX_DEBT: i64 = 1 << 62;
+
+/// What a class may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mode {
+    /// Send, and lend to the classes below.
+    CanSend,
+    /// Send if a class above lends to it.
+    MayBorrow,
+    /// Nothing.
+    CannotSend,
+}
+
+/// One of the two buckets.
+#[derive(Clone, Copy, Debug)]
+struct Tokens {
+    /// Bytes per second: token units in a nanosecond.
+    rate: i64,
+    /// Token units when full.
+    capacity: i64,
+    now: i64,
+}
+
+impl Tokens {
+    fn new(rate: u64, bytes: u64) -> Tokens {
+        // Both have been checked.
+        let capacity = (bytes * UNIT) as i64;
+        Tokens {
+            rate: rate as i64,
+            capacity,
+            now: capacity,
+        }
+    }
+
+    /// After so many nanoseconds, were it never full.
+    #[inline]
+    fn after(&self, elapsed: i64) -> i64 {
+        self.now.saturating_add(elapsed.saturating_mul(self.rate))
+    }
+
+    #[inline]
+    fn charge(&mut self, tokens: i64, cost: i64) {
+        let floor = -self.rate.saturating_mul(MEMORY).min(MAX_DEBT);
+        self.now = tokens.min(self.capacity).saturating_sub(cost).max(floor);
+    }
+
+    /// Nanoseconds until a debt is paid.
+    fn wait(&self, debt: i64) -> u64 {
+        debt.unsigned_abs().div_ceil(self.rate.unsigned_abs())
+    }
+
+    /// Takes over the parameters of `new`; tokens stand for the same time as before.
+    fn change(&mut self, new: Tokens) {
+        let same = i128::from(self.now) * i128::from(new.rate) / i128::from(self.rate);
+        let now = same.clamp(-i128::from(MAX_DEBT), i64::MAX.into());
+        *self = Tokens {
+            now: now as i64,
+            ..new
+        };
+    }
+}
+
+/// A class, as the scheduler knows it.
+#[derive(Debug)]
+pub(super) struct Class {
+    /// For what it sends by itself and lends.
+    tokens: Tokens,
+    /// For all that it sends (`ceil`).
+    ceil: Tokens,
+    /// Tokens have been counted up to here.
+    counted: Time,
+    /// When it is looked at again, if it is not [`Mode::CanSend`].
+    pub(super) wakes: u64,
+    /// The class above, or [`NONE`].
+    pub(super) parent: u16,
+    pub(super) minor: u16,
+    /// Classes right below.
+    pub(super) children: u16,
+    /// 0: a leaf. 7: at the root, with classes below.
+    pub(super) level: u8,
+    pub(super) mode: Mode,
+    /// Priorities at which there is something to send: of a leaf at most one, its own.
+    pub(super) active: u8,
+    /// A leaf's, from the next time on that it becomes active.
+    pub(super) prio: u8,
+    /// Whether a packet costs its length.
+    pub(super) plain: bool,
+    pub(super) quantum: i32,
+    /// Bytes that a leaf may send before it is the turn of the next one, at each level from which
+    /// it borrows.
+    pub(super) deficit: [i32; LEVELS],
+    link: LinkCost,
+}
+
+impl Class {
+    /// A leaf with full buckets.
+    pub(super) fn new(minor: u16, parent: u16, spec: &HtbClassSpec, r2q: u32, now: Time) -> Class {
+        Class {
+            tokens: Tokens::new(spec.rate, spec.burst),
+            ceil: Tokens::new(spec.ceil, spec.cburst),
+            counted: now,
+            wakes: 0,
+            parent,
+            minor,
+            children: 0,
+            level: 0,
+            mode: Mode::CanSend,
+            active: 0,
+            prio: spec.prio,
+            plain: spec.link.is_plain(),
+            quantum: spec.quantum(r2q),
+            deficit: [0; LEVELS],
+            link: spec.link,
+        }
+    }
+
+    pub(super) fn change(&mut self, spec: &HtbClassSpec, r2q: u32) {
+        self.tokens.change(Tokens::new(spec.rate, spec.burst));
+        self.ceil.change(Tokens::new(spec.ceil, spec.cburst));
+        self.prio = spec.prio;
+        self.quantum = spec.quantum(r2q);
+        self.plain = spec.link.is_plain();
+        self.link = spec.link;
+    }
+
+    /// A leaf again, with full buckets.
+    pub(super) fn reset(&mut self, now: Time) {
+        self.tokens.now = self.tokens.capacity;
+        self.ceil.now = self.ceil.capacity;
+        self.counted = now;
+        self.level = 0;
+        self.mode = Mode::CanSend;
+        self.deficit = [0; LEVELS];
+    }
+
+    #[inline]
+    fn elapsed(&self, now: Time) -> i64 {
+        let elapsed = now.nanos().saturating_sub(self.counted.nanos());
+        elapsed.min(MEMORY as u64) as i64
+    }
+
+    /// What it may do now, and in how many nanoseconds it may do more.
+    pub(super) fn mode_at(&self, now: Time) -> (Mode, u64) {
+        self.mode_after(self.elapsed(now))
+    }
+
+    #[inline]
+    fn mode_after(&self, elapsed: i64) -> (Mode, u64) {
+        let ceil = self.ceil.after(elapsed);
+        if ceil < 0 {
+            return (Mode::CannotSend, self.ceil.wait(ceil));
+        }
+        let tokens = self.tokens.after(elapsed);
+        if tokens < 0 {
+            return (Mode::MayBorrow, self.tokens.wait(tokens));
+        }
+        (Mode::CanSend, 0)
+    }
+
+    /// Bytes that may be charged before the mode can change, where the class itself pays or is
+    /// lent to. `None`: the first packet may change it.
+    #[inline]
+    pub(super) fn headroom(&self, pays: bool, now: Time) -> Option<u64> {
+        let elapsed = self.elapsed(now);
+        let mut least = self.ceil.after(elapsed).min(self.ceil.capacity);
+        let tokens = self.tokens.after(elapsed);
+        if pays {
+            least = least.min(tokens).min(self.tokens.capacity);
+        } else if tokens >= 0 {
+            return None;
+        }
+        u64::try_from(least).ok().map(|units| units / UNIT)
+    }
+
+    /// Charges what was sent. A class that is lent to pays with its ceil only. Returns the mode
+    /// from now on, as [`mode_at`](Class::mode_at).
+    #[inline]
+    pub(super) fn charge(&mut self, size: WireSize, pays: bool, now: Time) -> (Mode, u64) {
+        let elapsed = self.elapsed(now);
+        let cost = self.link.cost(size).saturating_mul(UNIT);
+        let cost = i64::try_from(cost).unwrap_or(i64::MAX);
+        let tokens = self.tokens.after(elapsed);
+        if pays {
+            self.tokens.charge(tokens, cost);
+        } else {
+            self.tokens.now = tokens;
+        }
+        self.ceil.charge(self.ceil.after(elapsed), cost);
+        self.counted = self.counted.max(now);
+        self.mode_after(0)
+    }
+
+    /// Token units in both buckets, as last counted.
+    pub(super) fn tokens(&self) -> (i64, i64) {
+        (self.tokens.now, self.ceil.now)
+    }
+}

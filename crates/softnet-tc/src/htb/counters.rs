@@ -1,0 +1,73 @@
+//! The statistics that only classes of `htb` have.
+
+use softnet::stats::Published;
+
+use super::HtbClassSpec;
+
+/// Nanoseconds of the ticks in which tc shows tokens.
+const TICK: i128 = 64;
+
+/// What `tc -s class` shows of a class of `htb` beyond its packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HtbClassStats {
+    /// Frames that were sent with tokens of this class: its own ones, and those of classes below.
+    pub lended: u64,
+    /// Frames that were sent with tokens of a class above.
+    pub borrowed: u64,
+    /// Times that the class reached its ceil.
+    pub overlimits: u64,
+    /// Tokens for `rate`, as the time in which they come, in ticks of 64 ns; negative if the
+    /// class is in debt. As of the last packet.
+    pub tokens: i64,
+    /// As `tokens`, for `ceil`.
+    pub ctokens: i64,
+}
+
+/// The statistics of a class beyond those of its packets. The owner of the queue writes them;
+/// any thread may read them, at any rate.
+#[derive(Debug, Default)]
+pub struct HtbCounters(Published<5>);
+
+const LENDED: usize = 0;
+const BORROWED: usize = 1;
+const OVERLIMITS: usize = 2;
+const TOKENS: usize = 3;
+const CEIL_TOKENS: usize = 4;
+
+impl HtbCounters {
+    /// The statistics now, of a class with these parameters. Each is whole, but they need not be
+    /// from the same moment.
+    pub fn get(&self, spec: &HtbClassSpec) -> HtbClassStats {
+        let [lended, borrowed, overlimits, tokens, ceil] = self.0.get();
+        let ticks = |tokens: u64, rate: u64| {
+            let nanos = i128::from(tokens.cast_signed()) / i128::from(rate.max(1));
+            nanos.div_euclid(TICK) as i64
+        };
+        HtbClassStats {
+            lended,
+            borrowed,
+            overlimits,
+            tokens: ticks(tokens, spec.rate),
+            ctokens: ticks(ceil, spec.ceil),
+        }
+    }
+
+    #[inline]
+    pub(super) fn count_sent(&self, lends: bool, borrows: bool, frames: u64) {
+        if lends {
+            self.0.add(LENDED, frames);
+        } else if borrows {
+            self.0.add(BORROWED, frames);
+        }
+    }
+
+    pub(super) fn count_overlimit(&self) {
+        self.0.add(OVERLIMITS, 1);
+    }
+
+    #[inline]
+    pub(super) fn set_tokens(&self, (tokens, ceil): (i64, i64)) {
+        self.0.put(TOKENS, tokens.cast_unsigned());
+        self.0.put(CEIL_TOKENS, ceil.cast_unsigned());
+    }
+}

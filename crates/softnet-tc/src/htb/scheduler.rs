@@ -1,0 +1,367 @@
+//! Which leaf sends next. Knows nothing of packets but their sizes.
+//!
+//! A class that may send by itself is in the row of its level and priority; one that may borrow
+//! is in a row of the class above, its *feed*. So the rows of a level lead down, through feeds,
+//! to the leaves that may send now with what the classes of this level have: leaves with tokens
+//! of their own at level 0, before all that borrow. Within a row leaves send in turn (deficit
+//! round robin). A class that may do less than it could is in the wait queue of its level until
+//! the time at which it may do more.
+//!
+//! INV-Q-7: a leaf is active if and only if it has packets (as [`Htb`](super::Htb) says), and an
+//! inner class if and only if its feeds are not empty. INV-Q-8: a class is in a wait queue if and
+//! only if its mode is not [`Mode::CanSend`].
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use softnet::time::Time;
+
+use super::HtbClassSpec;
+use super::class::{Class, LEVELS, Mode, NONE, PRIOS};
+use super::counters::HtbCounters;
+use super::row::Row;
+
+/// The rows of one level, or the feeds of one class: one for each priority.
+pub(super) type Rows = [Option<Box<Row>>; PRIOS];
+
+/// A level of the hierarchy.
+#[derive(Debug, Default)]
+pub(super) struct Level {
+    pub(super) rows: Rows,
+    /// Bit p: row p is not empty.
+    pub(super) used: u8,
+    /// Classes that wait, by the time at which they may do more.
+    pub(super) waiting: BTreeSet<(u64, u16)>,
+}
+
+/// A class and what is needed of it less often.
+#[derive(Debug)]
+pub(super) struct Slot {
+    pub(super) class: Class,
+    /// Of an inner class.
+    pub(super) feeds: Rows,
+    pub(super) counters: Arc<HtbCounters>,
+}
+
+/// The classes, and whose turn it is.
+#[derive(Debug)]
+pub(super) struct Scheduler {
+    r2q: u32,
+    pub(super) slots: Vec<Option<Slot>>,
+    /// The slot of each minor number, or [`NONE`].
+    by_minor: Vec<u16>,
+    pub(super) levels: [Level; LEVELS],
+    /// The earliest time at which a class of each level may do more.
+    events: [u64; LEVELS],
+    /// Classes for which packets cost more than their length.
+    pub(super) framed: usize,
+    /// Times that a class reached its ceil.
+    pub(super) overlimits: u64,
+}
+
+fn row(rows: &mut Rows, prio: usize) -> &mut Row {
+    rows[prio].get_or_insert_with(|| Box::new(Row::new()))
+}
+
+/// The numbers of the set bits.
+pub(super) fn bits(mut mask: u8) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let bit = (mask != 0).then(|| mask.trailing_zeros() as usize);
+        mask &= mask.wrapping_sub(1);
+        bit
+    })
+}
+
+impl Scheduler {
+    pub(super) fn new(r2q: u32) -> Scheduler {
+        Scheduler {
+            r2q,
+            slots: Vec::new(),
+            by_minor: Vec::new(),
+            levels: Default::default(),
+            events: [u64::MAX; LEVELS],
+            framed: 0,
+            overlimits: 0,
+        }
+    }
+
+    pub(super) fn slot(&mut self, slot: usize) -> &mut Slot {
+        self.slots[slot]
+            .as_mut()
+            .expect("the tree names its classes")
+    }
+
+    pub(super) fn class(&mut self, slot: usize) -> &mut Class {
+        &mut self.slot(slot).class
+    }
+
+    /// The slot of a class.
+    pub(super) fn find(&self, minor: u16) -> Option<usize> {
+        let slot = *self.by_minor.get(usize::from(minor))?;
+        (slot != NONE).then_some(slot.into())
+    }
+
+    /// The level of a class; 0 is a leaf.
+    pub(super) fn level(&self, slot: usize) -> Option<u8> {
+        self.slots.get(slot)?.as_ref().map(|slot| slot.class.level)
+    }
+
+    /// The statistics of a class.
+    pub(super) fn counters(&self, slot: usize) -> Option<&Arc<HtbCounters>> {
+        self.slots.get(slot)?.as_ref().map(|slot| &slot.counters)
+    }
+
+    /// Another divisor for the quanta of classes that are added or changed from now on.
+    pub(super) fn set_r2q(&mut self, r2q: u32) {
+        self.r2q = r2q;
+    }
+
+    /// Adds a leaf. If the class above was a leaf, it is not any more.
+    pub(super) fn add(
+        &mut self,
+        slot: usize,
+        minor: u16,
+        parent: Option<usize>,
+        spec: &HtbClassSpec,
+        now: Time,
+    ) {
+        if let Some(parent) = parent {
+            self.make_inner(parent);
+            self.class(parent).children += 1;
+        }
+        let above = parent.map_or(NONE, |parent| parent as u16);
+        let class = Class::new(minor, above, spec, self.r2q, now);
+        self.framed += usize::from(!class.plain);
+        if self.slots.len() <= slot {
+            self.slots.resize_with(slot + 1, || None);
+        }
+        if self.by_minor.len() <= usize::from(minor) {
+            self.by_minor.resize(usize::from(minor) + 1, NONE);
+        }
+        self.by_minor[usize::from(minor)] = slot as u16;
+        self.slots[slot] = Some(Slot {
+            class,
+            feeds: Rows::default(),
+            counters: Arc::default(),
+        });
+        self.publish(slot);
+    }
+
+    fn make_inner(&mut self, slot: usize) {
+        if self.class(slot).level > 0 {
+            return;
+        }
+        self.deactivate(slot);
+        self.stop_waiting(slot);
+        let class = self.class(slot);
+        class.mode = Mode::CanSend;
+        let above = class.parent;
+        let level = match above {
+            NONE => LEVELS as u8 - 1,
+            above => self.class(above.into()).level.saturating_sub(1),
+        };
+        self.class(slot).level = level;
+    }
+
+    /// Gives a class other parameters. Its mode stays until it is looked at again.
+    pub(super) fn change(&mut self, slot: usize, spec: &HtbClassSpec) {
+        let r2q = self.r2q;
+        let class = self.class(slot);
+        let was = usize::from(!class.plain);
+        class.change(spec, r2q);
+        let is = usize::from(!class.plain);
+        self.framed = self.framed + is - was;
+        self.publish(slot);
+    }
+
+    /// Removes a leaf. If it was the last one of the class above, that is a leaf again.
+    pub(super) fn remove(&mut self, slot: usize, now: Time) {
+        self.deactivate(slot);
+        self.stop_waiting(slot);
+        let Some(gone) = self.slots[slot].take() else {
+            return;
+        };
+        self.by_minor[usize::from(gone.class.minor)] = NONE;
+        self.framed -= usize::from(!gone.class.plain);
+        if gone.class.parent == NONE {
+            return;
+        }
+        let above = usize::from(gone.class.parent);
+        self.class(above).children -= 1;
+        if self.class(above).children == 0 {
+            self.stop_waiting(above);
+            self.slot(above).feeds = Rows::default();
+            self.class(above).reset(now);
+            self.publish(above);
+        }
+    }
+
+    /// Says that a leaf has packets.
+    #[inline]
+    pub(super) fn activate(&mut self, leaf: usize) {
+        let class = self.class(leaf);
+        if class.active == 0 && class.level == 0 {
+            class.active = 1 << class.prio;
+            self.activate_prios(leaf);
+        }
+    }
+
+    /// Says that a leaf has no packets.
+    #[inline]
+    pub(super) fn deactivate(&mut self, leaf: usize) {
+        if self.class(leaf).active != 0 {
+            self.deactivate_prios(leaf);
+            self.class(leaf).active = 0;
+        }
+    }
+
+    /// Puts a class where its mode says, and so those above that had nothing to send before.
+    fn activate_prios(&mut self, slot: usize) {
+        let (mut slot, mut mask) = (slot, self.class(slot).active);
+        while mask != 0 {
+            let &mut Class {
+                mode,
+                parent,
+                minor,
+                level,
+                ..
+            } = self.class(slot);
+            match mode {
+                Mode::CannotSend => return,
+                Mode::CanSend => {
+                    let level = &mut self.levels[usize::from(level)];
+                    level.used |= mask;
+                    bits(mask).for_each(|prio| row(&mut level.rows, prio).insert(minor));
+                    return;
+                }
+                Mode::MayBorrow if parent == NONE => return,
+                Mode::MayBorrow => {}
+            }
+            let above = self.slot(parent.into());
+            for prio in bits(mask) {
+                let feed = row(&mut above.feeds, prio);
+                if !feed.is_empty() {
+                    mask &= !(1 << prio);
+                }
+                feed.insert(minor);
+            }
+            above.class.active |= mask;
+            slot = parent.into();
+        }
+    }
+
+    /// Takes a class from where its mode had put it, and so those above that have nothing to send
+    /// any more.
+    fn deactivate_prios(&mut self, slot: usize) {
+        let (mut slot, mut mask) = (slot, self.class(slot).active);
+        while mask != 0 {
+            let &mut Class {
+                mode,
+                parent,
+                minor,
+                level,
+                ..
+            } = self.class(slot);
+            match mode {
+                Mode::CannotSend => return,
+                Mode::CanSend => {
+                    let level = &mut self.levels[usize::from(level)];
+                    for prio in bits(mask) {
+                        let row = row(&mut level.rows, prio);
+                        row.remove(minor);
+                        if row.is_empty() {
+                            level.used &= !(1 << prio);
+                        }
+                    }
+                    return;
+                }
+                Mode::MayBorrow if parent == NONE => return,
+                Mode::MayBorrow => {}
+            }
+            let above = self.slot(parent.into());
+            for prio in bits(mask) {
+                let feed = row(&mut above.feeds, prio);
+                feed.suspend(minor);
+                if !feed.is_empty() {
+                    mask &= !(1 << prio);
+                }
+            }
+            above.class.active &= !mask;
+            slot = parent.into();
+        }
+    }
+
+    /// Puts a class into another mode.
+    pub(super) fn set_mode(&mut self, slot: usize, mode: Mode) {
+        let class = self.class(slot);
+        let before = class.mode;
+        if mode == before {
+            return;
+        }
+        if mode == Mode::CannotSend {
+            self.slot(slot).counters.count_overlimit();
+            self.overlimits += 1;
+        }
+        if self.class(slot).active == 0 {
+            self.class(slot).mode = mode;
+            return;
+        }
+        self.deactivate_prios(slot);
+        self.class(slot).mode = mode;
+        self.activate_prios(slot);
+    }
+
+    pub(super) fn wait(&mut self, slot: usize, until: u64) {
+        let class = self.class(slot);
+        class.wakes = until;
+        let level = usize::from(class.level);
+        self.levels[level].waiting.insert((until, slot as u16));
+        self.events[level] = self.events[level].min(until);
+    }
+
+    pub(super) fn stop_waiting(&mut self, slot: usize) {
+        let class = self.class(slot);
+        if class.mode != Mode::CanSend {
+            let (level, key) = (usize::from(class.level), (class.wakes, slot as u16));
+            self.levels[level].waiting.remove(&key);
+            // An event may be left that finds nothing to do.
+        }
+    }
+
+    /// Lets the classes of a level whose time has come do more.
+    #[inline]
+    pub(super) fn run_events(&mut self, level: usize, now: Time) {
+        if self.events[level] <= now.nanos() {
+            self.run_due_events(level, now);
+        }
+    }
+
+    fn run_due_events(&mut self, level: usize, now: Time) {
+        while let Some(&(time, slot)) = self.levels[level].waiting.first() {
+            if time > now.nanos() {
+                break;
+            }
+            self.levels[level].waiting.pop_first();
+            let slot = usize::from(slot);
+            let (mode, wait) = self.class(slot).mode_at(now);
+            self.set_mode(slot, mode);
+            if mode != Mode::CanSend {
+                self.wait(slot, now.nanos().saturating_add(wait.max(1)));
+            }
+        }
+        let first = self.levels[level].waiting.first();
+        self.events[level] = first.map_or(u64::MAX, |&(time, _)| time);
+    }
+
+    /// The earliest time at which a class may do more than now; none is later than this.
+    pub(super) fn next_event(&self) -> Time {
+        Time(self.events.into_iter().min().unwrap_or(u64::MAX))
+    }
+
+    fn publish(&mut self, slot: usize) {
+        let Slot {
+            class, counters, ..
+        } = self.slot(slot);
+        counters.set_tokens(class.tokens());
+    }
+}

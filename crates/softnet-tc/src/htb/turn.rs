@@ -1,0 +1,212 @@
+//! Turns: which leaf is served next, how much it may send before anything has to be decided again,
+//! and what it is charged for. What leaves, and in which order, is the same as if each packet
+//! were a turn of its own.
+
+use softnet::qdisc::WireSize;
+use softnet::time::Time;
+
+use super::class::{LEVELS, Mode, NONE};
+use super::row::Row;
+use super::scheduler::{Scheduler, Slot, bits};
+
+/// Where a leaf is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Turn {
+    leaf: usize,
+    level: usize,
+    prio: usize,
+}
+
+/// What a leaf has sent in its turn: at most one packet more than was allowed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sent {
+    pub(super) frames: u64,
+    pub(super) size: WireSize,
+    /// Nothing is queued in the leaf any more.
+    pub(super) emptied: bool,
+}
+
+/// What became of a leaf's turn.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Taken {
+    Sent(Sent),
+    /// It holds its packets back.
+    Held,
+    /// It had none.
+    Empty,
+}
+
+impl Scheduler {
+    /// Serves one leaf that may send now. `take` sends from a leaf: at least one packet, and more
+    /// as long as their bytes together are at most what it is given. False: none may send.
+    pub(super) fn serve(&mut self, now: Time, mut take: impl FnMut(usize, u64) -> Taken) -> bool {
+        for level in 0..LEVELS {
+            self.run_events(level, now);
+            for prio in bits(self.levels[level].used) {
+                if self.serve_row(level, prio, now, &mut take) {
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
+    fn serve_row(
+        &mut self,
+        level: usize,
+        prio: usize,
+        now: Time,
+        take: &mut impl FnMut(usize, u64) -> Taken,
+    ) -> bool {
+        let mut next = self.turn(level, prio);
+        let mut first = next;
+        while let Some(turn) = next {
+            match take(turn.leaf, self.allowance(turn, now)) {
+                Taken::Sent(sent) => {
+                    self.charge(turn, sent, now);
+                    return true;
+                }
+                Taken::Held => {
+                    self.advance(turn);
+                    next = self.turn(level, prio);
+                    if next == first {
+                        return false;
+                    }
+                }
+                Taken::Empty => {
+                    self.deactivate(turn.leaf);
+                    next = self.turn(level, prio);
+                    if first == Some(turn) {
+                        first = next;
+                    }
+                }
+            }
+        }
+        false
+    }
+
+    /// Whose turn it is in a row.
+    fn turn(&mut self, level: usize, prio: usize) -> Option<Turn> {
+        // The row of the level, and the feeds of the classes on the way down.
+        let mut path = [0; LEVELS];
+        let mut depth = 0;
+        loop {
+            let row = self.row_at(level, prio, &path[..depth])?;
+            if let Some(minor) = row.current() {
+                let slot = self.find(minor)?;
+                if self.class(slot).level == 0 {
+                    return Some(Turn {
+                        leaf: slot,
+                        level,
+                        prio,
+                    });
+                }
+                *path.get_mut(depth)? = slot;
+                depth += 1;
+            } else {
+                // The last one has had its turn: the first one's, and the next class above.
+                if !row.rewind() {
+                    return None;
+                }
+                if depth > 0 {
+                    depth -= 1;
+                    self.row_at(level, prio, &path[..depth])?.advance();
+                }
+            }
+        }
+    }
+
+    fn row_at(&mut self, level: usize, prio: usize, path: &[usize]) -> Option<&mut Row> {
+        let rows = match path.last() {
+            None => &mut self.levels[level].rows,
+            Some(&class) => &mut self.slots[class].as_mut()?.feeds,
+        };
+        rows[prio].as_deref_mut()
+    }
+
+    /// Gives the turn to the next leaf.
+    fn advance(&mut self, turn: Turn) {
+        let above = match turn.level {
+            0 => None,
+            _ => Some(usize::from(self.class(turn.leaf).parent)),
+        };
+        if let Some(row) = self.row_at(turn.level, turn.prio, above.as_slice()) {
+            row.advance();
+        }
+    }
+
+    /// The bytes that the leaf may send before anything has to be decided again; the packet with
+    /// which it sends more is the last one. 0: one packet.
+    #[inline]
+    fn allowance(&mut self, turn: Turn, now: Time) -> u64 {
+        if self.framed > 0 {
+            return 0;
+        }
+        let Turn { leaf, level, .. } = turn;
+        let deficit = self.class(leaf).deficit[level];
+        let mut least = u64::try_from(deficit).unwrap_or(0);
+        let mut at = leaf;
+        while least > 0 {
+            let class = self.class(at);
+            let own = usize::from(class.level);
+            if own > level {
+                // The first packet may end a wait, and the next one begin another.
+                if class.mode != Mode::CanSend && class.wakes <= now.nanos() {
+                    return 0;
+                }
+            } else {
+                match class.headroom(own == level, now) {
+                    Some(bytes) => least = least.min(bytes),
+                    None => return 0,
+                }
+            }
+            match class.parent {
+                NONE => break,
+                above => at = above.into(),
+            }
+        }
+        least
+    }
+
+    /// Charges a leaf and those above for what was sent in its turn.
+    fn charge(&mut self, turn: Turn, sent: Sent, now: Time) {
+        let Turn { leaf, level, .. } = turn;
+        let class = self.class(leaf);
+        let deficit = &mut class.deficit[level];
+        let bytes = i32::try_from(sent.size.bytes).unwrap_or(i32::MAX);
+        *deficit = deficit.saturating_sub(bytes);
+        if *deficit < 0 {
+            *deficit = deficit.saturating_add(class.quantum);
+            self.advance(turn);
+        }
+        if sent.emptied {
+            self.deactivate(leaf);
+        }
+        self.charge_path(turn, sent, now);
+    }
+
+    fn charge_path(&mut self, turn: Turn, sent: Sent, now: Time) {
+        let mut at = turn.leaf;
+        loop {
+            let Slot {
+                class, counters, ..
+            } = self.slot(at);
+            let (above, own) = (class.parent, usize::from(class.level));
+            let before = class.mode;
+            let (mode, wait) = class.charge(sent.size, own >= turn.level, now);
+            counters.count_sent(own == turn.level, own < turn.level, sent.frames);
+            counters.set_tokens(class.tokens());
+            if mode != before {
+                self.stop_waiting(at);
+                self.set_mode(at, mode);
+                if mode != Mode::CanSend {
+                    self.wait(at, now.nanos().saturating_add(wait.max(1)));
+                }
+            }
+            if above == NONE {
+                return;
+            }
+            at = above.into();
+        }
+    }
+}
