@@ -3,7 +3,9 @@
 //! Input: the length of the first segment (2 bytes, little-endian), then the frame.
 
 use etherparse::{LinkExtSlice, NetSlice, SlicedPacket, TransportSlice};
-use softnet_wire::{GsoKind, Headers, L4, Network, WireError, ethernet, parse};
+use softnet_wire::{
+    GsoKind, Headers, L4, Network, WireError, checksum, ethernet, parse, set_ce, traffic_class,
+};
 
 /// What both parsers say of a frame: VLAN tags, network layer, traffic class, transport layer.
 pub(crate) type Facts = (u8, Network, u8, L4);
@@ -18,6 +20,7 @@ pub(crate) fn run(input: &[u8]) {
     let whole = checked(frame, frame.len());
     let found = checked(first, frame.len());
     assert!(found.is_err() || found == whole, "{found:?} and {whole:?}");
+    marks(first, found.ok());
     if let (Ok(headers), Some(expected)) = (whole, oracle(frame)) {
         assert!(agree(&headers, expected), "{headers:?} is {expected:?}");
     }
@@ -46,6 +49,34 @@ fn checked(first: &[u8], len: usize) -> Result<Headers, WireError> {
         }
     }
     Ok(headers)
+}
+
+/// Marking changes the congestion bits of an ECN-capable packet and its checksum, nothing else.
+fn marks(first: &[u8], headers: Option<Headers>) {
+    let class = traffic_class(first);
+    let mut marked = first.to_vec();
+    assert_eq!(
+        set_ce(&mut marked),
+        class.is_some_and(|class| class & 3 != 0)
+    );
+    let Some(headers) = headers else {
+        return;
+    };
+    let is_ip = headers.network != Network::Other;
+    assert_eq!(class, is_ip.then_some(headers.traffic_class));
+    let (at, end) = headers.offsets();
+    let capable = headers.traffic_class & 3 != 0;
+    let expected = headers.traffic_class | if capable { 3 } else { 0 };
+    assert_eq!(traffic_class(&marked), is_ip.then_some(expected));
+    if headers.network == Network::V4 {
+        let valid = |frame: &[u8]| checksum(&frame[at..end]) == 0;
+        assert_eq!(valid(&marked), valid(first));
+        marked[at + 10..at + 12].copy_from_slice(&first[at + 10..at + 12]);
+    }
+    if is_ip {
+        marked[at..at + 2].copy_from_slice(&first[at..at + 2]);
+    }
+    assert_eq!(marked, first);
 }
 
 pub(crate) fn facts(headers: &Headers) -> Facts {

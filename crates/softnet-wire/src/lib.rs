@@ -40,6 +40,7 @@
 
 mod address;
 mod checksum;
+mod ecn;
 mod hash;
 mod offload;
 mod parse;
@@ -47,6 +48,7 @@ mod vnet;
 
 pub use address::EthernetAddress;
 pub use checksum::{PartialSum, checksum, fold, pseudo_header, sum_bytes};
+pub use ecn::{set_ce, traffic_class};
 pub use hash::keyed_hash;
 pub use offload::{Checksum, Gso, GsoKind, TCP_MIN_GSO_SIZE, UDP_MAX_SEGMENTS};
 pub use parse::{Headers, L4, Network, ethernet, parse};

@@ -14,9 +14,9 @@ const MAX_VLAN_TAGS: u8 = 4;
 /// IPv6 extension headers a packet may have.
 const MAX_EXTENSION_HEADERS: usize = 8;
 
-mod ethertype {
-    pub(super) const IPV4: u16 = 0x0800;
-    pub(super) const IPV6: u16 = 0x86dd;
+pub(crate) mod ethertype {
+    pub(crate) const IPV4: u16 = 0x0800;
+    pub(crate) const IPV6: u16 = 0x86dd;
     /// IEEE 802.1Q.
     pub(super) const VLAN: u16 = 0x8100;
     /// IEEE 802.1ad.
@@ -169,15 +169,11 @@ pub fn ethernet(data: &[u8]) -> Result<(EthernetAddress, EthernetAddress), WireE
     ))
 }
 
-/// Reads the headers of a frame of `len` bytes, of which `data` is the first segment.
-///
-/// # Errors
-/// [`WireError::Runt`] or [`WireError::BadHeader`].
+/// EtherType behind the VLAN tags, how many there are, and where the network header starts.
 #[inline]
-pub fn parse(data: &[u8], len: usize) -> Result<Headers, WireError> {
-    debug_assert!(data.len() <= len, "a segment is part of its frame");
-    let (destination, source) = ethernet(data)?;
-    let mut ethertype = be16([data[12], data[13]]);
+pub(crate) fn link(data: &[u8]) -> Result<(u16, u8, usize), WireError> {
+    let header: &[u8; ETHERNET_LEN] = array(data, 0).ok_or(WireError::Runt)?;
+    let mut ethertype = be16([header[12], header[13]]);
     let mut at = ETHERNET_LEN;
     let mut vlan_tags = 0;
     while matches!(
@@ -192,6 +188,18 @@ pub fn parse(data: &[u8], len: usize) -> Result<Headers, WireError> {
         ethertype = be16([hi, lo]);
         at += 4;
     }
+    Ok((ethertype, vlan_tags, at))
+}
+
+/// Reads the headers of a frame of `len` bytes, of which `data` is the first segment.
+///
+/// # Errors
+/// [`WireError::Runt`] or [`WireError::BadHeader`].
+#[inline]
+pub fn parse(data: &[u8], len: usize) -> Result<Headers, WireError> {
+    debug_assert!(data.len() <= len, "a segment is part of its frame");
+    let (destination, source) = ethernet(data)?;
+    let (ethertype, vlan_tags, at) = link(data)?;
     let mut headers = Headers {
         destination,
         source,
