@@ -18,6 +18,11 @@ impl AnyQdisc {
         dispatch!(self, Kind::children_mut)
     }
 
+    /// The statistics of the kind, if it has some.
+    pub(super) fn xstats(&self) -> Option<&Xstats> {
+        dispatch!(self, Kind::xstats)
+    }
+
     /// Replaces the filters, which it returns. Nothing happens to a kind without filters.
     pub(super) fn set_filters(&mut self, filters: Filters) -> Filters {
         match dispatch!(self, Kind::filters_mut) {

@@ -5,8 +5,9 @@
 use super::children::Children;
 use super::filter::Filters;
 use super::{
-    Bfifo, CustomSpec, Cx, Handle, Noqueue, Pfifo, PfifoFast, PfifoHeadDrop, Prio, PrioSpec,
-    Qdisc, QdiscEnv, SpecError, Tbf, TbfSpec, TreeSpec,
+    Bfifo, Codel, CodelSpec, CustomSpec, Cx, FqCodel, FqCodelSpec, Handle, Noqueue, Pfifo,
+    PfifoFast, PfifoHeadDrop, Prio, PrioSpec, Qdisc, QdiscEnv, SpecError, Tbf, TbfSpec, TreeSpec,
+    Xstats,
 };
 use softnet::tx::QueueMap;
 
@@ -55,6 +56,11 @@ pub(super) trait Kind: Sized {
 
     /// Its filters, if it has some.
     fn filters_mut(&mut self) -> Option<&mut Filters> {
+        None
+    }
+
+    /// Its own statistics, if it has some.
+    fn xstats(&self) -> Option<&Xstats> {
         None
     }
 }
@@ -187,6 +193,10 @@ kinds! { $
     Tbf(spec: TbfSpec) => Box<Tbf>;
     /// Bands in strict priority.
     Prio(spec: PrioSpec) => Box<Prio>;
+    /// FIFO whose delay is kept low.
+    Codel(spec: CodelSpec) => Box<Codel>;
+    /// Many such queues, one for each flow.
+    FqCodel(spec: FqCodelSpec) => Box<FqCodel>;
     /// A qdisc of one's own, from outside this crate.
     Custom(spec: CustomSpec) => Custom;
 }

@@ -43,9 +43,14 @@
 #![forbid(unsafe_code)]
 
 mod any;
+mod aqm;
 mod bucket;
 mod children;
+mod codel;
+mod drr;
 mod filter;
+mod flow_hash;
+mod fq_codel;
 mod handle;
 mod head_drop;
 #[allow(
@@ -63,9 +68,13 @@ pub mod sim;
 mod spec;
 mod tbf;
 mod tree;
+mod xstats;
 
+pub use aqm::AqmSpec;
 pub use children::ClassCounters;
+pub use codel::{Codel, CodelSpec};
 pub use filter::{FilterSpec, Match, Prefix};
+pub use fq_codel::{FqCodel, FqCodelSpec};
 pub use handle::{BadHandle, Handle};
 pub use head_drop::PfifoHeadDrop;
 pub use kind::{AnyQdisc, QdiscSpec};
@@ -75,6 +84,7 @@ pub use prio::{MAX_BANDS, Prio, PrioSpec};
 pub use spec::{CustomSpec, QdiscEnv, SpecError};
 pub use tbf::{Tbf, TbfSpec};
 pub use tree::{ClassStats, DeviceTree, Live, LiveTree, Queues, Tree};
+pub use xstats::Xstats;
 
 use softnet::qdisc::{
     Bfifo, Cx, Fifo, Next, Noqueue, PRIO_TO_BAND, Peek, Pfifo, PfifoFast, Qdisc, QdiscStats,
@@ -82,7 +92,11 @@ use softnet::qdisc::{
 };
 
 #[cfg(all(test, not(miri)))]
+mod codel_tests;
+#[cfg(all(test, not(miri)))]
 mod filter_tests;
+#[cfg(all(test, not(miri)))]
+mod fq_codel_tests;
 #[cfg(all(test, not(miri)))]
 mod large_tree_tests;
 #[cfg(all(test, not(miri)))]

@@ -172,7 +172,12 @@ impl QdiscSpec {
             (before, self),
             (QdiscSpec::Default, QdiscSpec::PfifoFast { .. })
         );
-        (same || of_default) && of_kind!(self, CAN_CHANGE, false)
+        // Only a new one has another number of flows, as in the kernel.
+        let other_flows = matches!(
+            (before, self),
+            (QdiscSpec::FqCodel(old), QdiscSpec::FqCodel(new)) if old.flows != new.flows
+        );
+        (same || of_default) && !other_flows && of_kind!(self, CAN_CHANGE, false)
     }
 
     /// Checks the parameters.

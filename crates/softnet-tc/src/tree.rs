@@ -16,7 +16,7 @@ use super::children::ClassCounters;
 use super::filter::Filters;
 use super::{
     AnyQdisc, Cx, FilterSpec, Handle, Node, Qdisc as _, QdiscEnv, QdiscSpec, QdiscStats,
-    SpecError, TreeError, TreeSpec,
+    SpecError, TreeError, TreeSpec, Xstats,
 };
 use softnet::mem::PacketList;
 use softnet::time::Time;
@@ -124,6 +124,8 @@ pub struct DeviceTree {
     queues: usize,
     /// Of each class that is not a transmit queue.
     counters: BTreeMap<Handle, Arc<ClassCounters>>,
+    /// Of each qdisc whose kind has some.
+    xstats: BTreeMap<Handle, Xstats>,
 }
 
 impl DeviceTree {
@@ -143,6 +145,7 @@ impl DeviceTree {
             env: env.clone(),
             queues,
             counters: BTreeMap::new(),
+            xstats: BTreeMap::new(),
         };
         let roots = tree.roots();
         Ok((tree, roots))
@@ -171,6 +174,11 @@ impl DeviceTree {
         let mut all = Vec::new();
         self.each_class(queues, &mut |class| all.push(class));
         all
+    }
+
+    /// The statistics that a qdisc has because of its kind, if that has some.
+    pub fn xstats(&self, qdisc: Handle) -> Option<&Xstats> {
+        self.xstats.get(&qdisc)
     }
 
     /// As [`classes`](DeviceTree::classes).
@@ -222,6 +230,7 @@ impl DeviceTree {
     /// Makes the instances for all queues.
     fn roots(&mut self) -> Qdiscs<AnyQdisc> {
         self.counters.clear();
+        self.xstats.clear();
         let root = self
             .spec
             .root()
@@ -282,8 +291,11 @@ impl DeviceTree {
         qdisc
     }
 
-    /// Takes note of where the statistics of a qdisc's classes are.
+    /// Takes note of where the statistics of a qdisc and of its classes are.
     fn bind(&mut self, handle: Handle, qdisc: &AnyQdisc) {
+        if let Some(xstats) = qdisc.xstats() {
+            self.xstats.insert(handle, xstats.clone());
+        }
         let children = qdisc.children().into_iter().flat_map(|c| c.iter());
         for (minor, child) in (1..).zip(children) {
             self.counters
@@ -291,9 +303,10 @@ impl DeviceTree {
         }
     }
 
-    /// Forgets where the statistics of qdiscs' classes are.
+    /// Forgets where the statistics of qdiscs and of their classes are.
     fn unbind(&mut self, gone: &[Handle]) {
         for handle in gone {
+            self.xstats.remove(handle);
             let classes = handle.class(1)..=handle.class(u16::MAX);
             let classes: Vec<Handle> = self.counters.range(classes).map(|(c, _)| *c).collect();
             for class in classes {
@@ -553,6 +566,11 @@ impl Tree {
     /// The root and all classes; see [`DeviceTree::classes`].
     pub fn classes(&self) -> Vec<ClassStats> {
         self.tree.classes(&[*self.root.stats()])
+    }
+
+    /// As [`DeviceTree::xstats`].
+    pub fn xstats(&self, qdisc: Handle) -> Option<&Xstats> {
+        self.tree.xstats(qdisc)
     }
 
     /// As [`classes`](Tree::classes).

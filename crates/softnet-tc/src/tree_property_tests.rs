@@ -5,6 +5,7 @@
 use softnet::mem::PacketList;
 use softnet::time::Time;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use proptest::prelude::*;
 
@@ -79,7 +80,36 @@ fn specs() -> impl Strategy<Value = QdiscSpec> {
             priomap: map.map(|band| band % bands as u8),
         })
     });
+    let aqm = (0..20_000_u64, 0..50_000_u64, any::<bool>());
+    let aqm = aqm.prop_map(|(target, interval, ecn)| AqmSpec {
+        target: Duration::from_micros(target),
+        interval: Duration::from_micros(interval),
+        ecn,
+        ..AqmSpec::default()
+    });
+    let codel = (0..20_u32, aqm.clone())
+        .prop_map(|(limit, aqm)| QdiscSpec::Codel(CodelSpec { limit, aqm }));
+    let fq_codel = (
+        0..20_u32,
+        0..40_000_u32,
+        1..5_u32,
+        0..4000_u32,
+        0..9_u32,
+        aqm,
+    );
+    let fq_codel = fq_codel.prop_map(|(limit, memory_limit, flows, quantum, drop_batch, aqm)| {
+        QdiscSpec::FqCodel(FqCodelSpec {
+            limit,
+            memory_limit,
+            flows,
+            quantum: Some(quantum),
+            drop_batch,
+            aqm,
+        })
+    });
     prop_oneof![
+        1 => codel,
+        2 => fq_codel,
         1 => (0..20_u32).prop_map(|limit| QdiscSpec::Pfifo { limit }),
         1 => (0..4_000_u64).prop_map(|limit| QdiscSpec::Bfifo { limit }),
         1 => (0..20_u32).prop_map(|limit| QdiscSpec::PfifoHeadDrop { limit }),
@@ -133,7 +163,10 @@ struct World {
 impl World {
     fn new() -> World {
         let pool = pool(BUFFERS);
-        let env = QdiscEnv::new(&pool);
+        let env = QdiscEnv {
+            seed: 1,
+            ..QdiscEnv::new(&pool)
+        };
         World {
             tree: Tree::build(TreeSpec::new(), &env).unwrap(),
             cx: Cx::new(&pool),
@@ -180,6 +213,7 @@ impl World {
         for (len, priority) in packets.into_iter().take(room) {
             let mut packet = frame(&self.pool, 1, 2, len, self.sequence);
             packet.set_priority(priority);
+            packet.set_flow_hash(priority);
             self.inside.insert(self.sequence, len as u64);
             self.sequence += 1;
             list.push_back(packet);

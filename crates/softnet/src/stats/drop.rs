@@ -46,6 +46,9 @@ drop_reasons! {
     BufferQuota = "buffer_quota",
     /// The qdisc's limit was reached.
     QdiscLimit = "qdisc_limit",
+    /// The packet had waited too long, and was dropped to slow its sender down (CoDel;
+    /// `QDISC_CONGESTED`).
+    QdiscCongested = "qdisc_congested",
     /// The qdisc can never send it (longer than its bucket).
     QdiscOversize = "qdisc_oversize",
     /// Too many packets waited to be adopted (`QDISC_BURST_DROP`).

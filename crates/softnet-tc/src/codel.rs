@@ -1,0 +1,183 @@
+//! `codel`: a FIFO whose delay is kept low (tc-codel(8), RFC 8289). The algorithm is in
+//! [`aqm`](super::aqm).
+
+use super::aqm::{Aqm, Codel as State, stamp};
+use super::kind::Kind;
+use super::{
+    AqmSpec, Cx, Handle, Next, Peek, Qdisc, QdiscEnv, QdiscStats, Verdict, WireSum, Xstats,
+};
+use softnet::mem::PacketList;
+use softnet::stats::DropReason;
+use softnet::time::Time;
+
+/// Parameters of `codel`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CodelSpec {
+    /// Frames that may wait.
+    pub limit: u32,
+    /// Target, interval and marking.
+    pub aqm: AqmSpec,
+}
+
+impl Default for CodelSpec {
+    /// As in the kernel.
+    fn default() -> CodelSpec {
+        CodelSpec {
+            limit: 1000,
+            aqm: AqmSpec::default(),
+        }
+    }
+}
+
+/// `codel`: a FIFO whose delay is kept low (tc-codel(8)).
+#[derive(Debug)]
+pub struct Codel {
+    limit: u64,
+    aqm: Aqm,
+    state: State,
+    queue: PacketList,
+    stats: QdiscStats,
+    limit_drops: u64,
+    /// Sojourn time of the packet that left last, in nanoseconds.
+    delay: u64,
+    xstats: Xstats,
+}
+
+/// What `tc -s` shows of it. Times are in nanoseconds.
+const XSTATS: [&str; 9] = [
+    "count",
+    "lastcount",
+    "ldelay",
+    "dropping",
+    "drop_next",
+    "maxpacket",
+    "ecn_mark",
+    "drop_overlimit",
+    "ce_mark",
+];
+
+impl Kind for Codel {
+    type Spec = CodelSpec;
+    const NAME: &'static str = "codel";
+
+    fn make(spec: &CodelSpec, _: Handle, env: &QdiscEnv) -> Codel {
+        Codel {
+            limit: spec.limit.into(),
+            aqm: Aqm::new(&spec.aqm, env),
+            state: State::default(),
+            queue: PacketList::new(),
+            stats: QdiscStats::default(),
+            limit_drops: 0,
+            delay: 0,
+            xstats: Xstats::new(&XSTATS),
+        }
+    }
+
+    /// What is over the new limit, the oldest, is dropped.
+    fn change(&mut self, spec: &CodelSpec, cx: &mut Cx) {
+        self.limit = spec.limit.into();
+        self.aqm.change(&spec.aqm);
+        while self.stats.qlen > self.limit
+            && let Some(packet) = self.queue.pop_front()
+        {
+            self.stats.count_dropped(&packet);
+            self.limit_drops += 1;
+            cx.dropped.push(packet, DropReason::QdiscLimit);
+        }
+        self.publish(cx.now);
+    }
+
+    fn xstats(&self) -> Option<&Xstats> {
+        Some(&self.xstats)
+    }
+}
+
+impl Codel {
+    fn publish(&self, now: Time) {
+        let (count, last_count, drop_next) = self.state.state();
+        self.xstats.set([
+            count.into(),
+            last_count.into(),
+            self.delay,
+            drop_next.is_some().into(),
+            drop_next.map_or(0, |time| time.since(now).as_nanos() as u64),
+            self.aqm.max_packet,
+            self.aqm.ecn_marks,
+            self.limit_drops,
+            self.aqm.ce_marks,
+        ]);
+    }
+}
+
+impl Qdisc for Codel {
+    fn enqueue(&mut self, packets: &mut PacketList, cx: &mut Cx) -> Verdict {
+        let mut verdict = Verdict::Queued;
+        while let Some(mut packet) = packets.pop_front() {
+            if self.stats.qlen >= self.limit {
+                self.stats.drops += 1;
+                self.limit_drops += 1;
+                cx.dropped.push(packet, DropReason::QdiscLimit);
+                verdict = Verdict::Dropped;
+                continue;
+            }
+            stamp(&mut packet, cx.now);
+            self.stats.count_queued(&packet);
+            self.queue.push_back(packet);
+        }
+        if verdict == Verdict::Dropped {
+            self.publish(cx.now);
+        }
+        verdict
+    }
+
+    #[inline]
+    fn try_pass(&mut self, packets: &PacketList, sum: WireSum, _: &mut Cx) -> bool {
+        let passes = self.queue.is_empty() && packets.len() as u64 <= self.limit;
+        if passes {
+            self.state.clear();
+            self.stats.count_sent(sum);
+        }
+        passes
+    }
+
+    fn dequeue(&mut self, budget: usize, out: &mut PacketList, cx: &mut Cx) -> Next {
+        let end = self.stats.packets + budget as u64;
+        while self.stats.packets < end {
+            let Codel {
+                state, queue, aqm, ..
+            } = self;
+            let Some(packet) = state.dequeue(queue, aqm, &mut self.stats, cx) else {
+                break;
+            };
+            self.delay = cx.now.nanos().saturating_sub(packet.timestamp().nanos());
+            out.push_back(packet);
+        }
+        self.publish(cx.now);
+        if self.queue.is_empty() {
+            Next::Idle
+        } else {
+            Next::Ready
+        }
+    }
+
+    fn peek(&self, _: Time) -> Peek {
+        if self.queue.is_empty() {
+            Peek::Idle
+        } else {
+            Peek::Unknown
+        }
+    }
+
+    fn drain(&mut self, out: &mut PacketList) {
+        self.stats.count_drained();
+        out.append(&mut self.queue);
+    }
+
+    fn wants_enqueue_time(&self) -> bool {
+        true
+    }
+
+    fn stats(&self) -> &QdiscStats {
+        &self.stats
+    }
+}

@@ -1,0 +1,441 @@
+//! CoDel and `codel` against the pseudo-code of RFC 8289, and the kernel's past bugs.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::kind::Kind;
+use super::*;
+use softnet::mem::{Packet, PacketList, Pool};
+use softnet::stats::DropReason;
+use softnet::testing::{large_tcp, pool};
+use softnet::time::Time;
+use softnet::wire::traffic_class;
+
+pub(super) const MS: u64 = 1_000_000;
+
+/// An IPv4 packet of `len` bytes in Ethernet with this type of service.
+pub(super) fn ip(pool: &Pool, len: usize, tos: u8, mark: u32) -> Packet {
+    let mut bytes = vec![0; len];
+    bytes[12..16].copy_from_slice(&[8, 0, 0x45, tos]);
+    bytes[16..18].copy_from_slice(&((len - 14) as u16).to_be_bytes());
+    bytes[22..24].copy_from_slice(&[64, 253]);
+    let mut packet = pool.alloc().unwrap();
+    assert!(packet.append(&bytes));
+    packet.set_mark(mark);
+    packet
+}
+
+/// A packet of the reference.
+#[derive(Clone, Debug)]
+pub(super) struct Waiting {
+    pub(super) mark: u32,
+    pub(super) bytes: u64,
+    pub(super) time: u64,
+    pub(super) ect: bool,
+}
+
+/// RFC 8289, section 5, line by line, with its names. `bytes` is what the test of `maxpacket_`
+/// looks at. Marks instead of dropping where `ecn` is set, as the kernel does.
+#[derive(Debug, Default)]
+pub(super) struct Rfc8289 {
+    pub(super) queue: VecDeque<Waiting>,
+    target: u64,
+    interval: u64,
+    maxpacket: u64,
+    ecn: bool,
+    first_above_time: u64,
+    drop_next: u64,
+    pub(super) count: u32,
+    lastcount: u32,
+    dropping: bool,
+}
+
+/// What left, whether it was marked, and what was dropped before it.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Left {
+    pub(super) packet: Option<(u32, bool)>,
+    pub(super) dropped: Vec<u32>,
+}
+
+impl Rfc8289 {
+    /// Times are in microseconds.
+    pub(super) fn new(target: u64, interval: u64, ecn: bool) -> Rfc8289 {
+        Rfc8289 {
+            target: target * 1000,
+            interval: interval * 1000,
+            maxpacket: 1514,
+            ecn,
+            ..Rfc8289::default()
+        }
+    }
+
+    /// An empty queue is below the target.
+    pub(super) fn clear(&mut self) {
+        (self.first_above_time, self.dropping) = (0, false);
+    }
+
+    fn control_law(&self, t: u64) -> u64 {
+        // The largest whole number of nanoseconds that is at most interval / sqrt(count).
+        let square = u128::from(self.interval) * u128::from(self.interval);
+        t + (square / u128::from(self.count)).isqrt() as u64
+    }
+
+    fn dodequeue(&mut self, now: u64, bytes: &mut u64) -> (Option<Waiting>, bool) {
+        let Some(p) = self.queue.pop_front() else {
+            self.first_above_time = 0;
+            return (None, false);
+        };
+        *bytes -= p.bytes;
+        let sojourn_time = now - p.time;
+        let mut ok_to_drop = false;
+        if sojourn_time < self.target || *bytes <= self.maxpacket {
+            self.first_above_time = 0;
+        } else if self.first_above_time == 0 {
+            self.first_above_time = now + self.interval;
+        } else if now >= self.first_above_time {
+            ok_to_drop = true;
+        }
+        (Some(p), ok_to_drop)
+    }
+
+    pub(super) fn deque(&mut self, now: u64, bytes: &mut u64) -> Left {
+        let mut left = Left::default();
+        let (mut p, mut ok_to_drop) = self.dodequeue(now, bytes);
+        let mut marked = false;
+        let marks = |p: &Option<Waiting>, ecn: bool| ecn && p.as_ref().is_some_and(|p| p.ect);
+        if self.dropping {
+            if !ok_to_drop {
+                self.dropping = false;
+            }
+            while now >= self.drop_next && self.dropping {
+                self.count += 1;
+                if marks(&p, self.ecn) {
+                    marked = true;
+                    self.drop_next = self.control_law(self.drop_next);
+                    break;
+                }
+                left.dropped.extend(p.map(|p| p.mark));
+                (p, ok_to_drop) = self.dodequeue(now, bytes);
+                if !ok_to_drop {
+                    self.dropping = false;
+                } else {
+                    self.drop_next = self.control_law(self.drop_next);
+                }
+            }
+        } else if ok_to_drop {
+            if marks(&p, self.ecn) {
+                marked = true;
+            } else {
+                left.dropped.extend(p.map(|p| p.mark));
+                (p, _) = self.dodequeue(now, bytes);
+            }
+            self.dropping = true;
+            let delta = self.count.wrapping_sub(self.lastcount);
+            self.count = 1;
+            if delta > 1 && now.saturating_sub(self.drop_next) < 16 * self.interval {
+                self.count = delta;
+            }
+            self.drop_next = self.control_law(now);
+            self.lastcount = self.count;
+        }
+        left.packet = p.map(|p| (p.mark, marked));
+        left
+    }
+}
+
+/// A packet that leaves at once, and what was dropped before it.
+pub(super) fn leave(qdisc: &mut impl Qdisc, cx: &mut Cx) -> Left {
+    let mut out = PacketList::new();
+    qdisc.dequeue(1, &mut out, cx);
+    assert!(out.len() <= 1);
+    let left = Left {
+        packet: out.front().map(|packet| {
+            let class = traffic_class(packet.data());
+            (packet.mark(), class == Some(3))
+        }),
+        dropped: cx.dropped.packets().iter().map(Packet::mark).collect(),
+    };
+    cx.dropped.settle(&softnet::stats::DropCounters::new());
+    left
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Step {
+    /// Packets arrive: bytes, ECN bits, flow.
+    Arrive(Vec<(usize, bool, u32)>),
+    /// Time passes, in microseconds.
+    Wait(u64),
+    /// So many packets leave.
+    Leave(usize),
+}
+
+/// Times in which queues build up and drain.
+pub(super) fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let packet = (60..1_514_usize, any::<bool>(), 0..4_u32);
+    let step = prop_oneof![
+        3 => prop::collection::vec(packet, 1..12).prop_map(Step::Arrive),
+        2 => (0..3_000_u64).prop_map(Step::Wait),
+        1 => (0..60_000_u64).prop_map(Step::Wait),
+        4 => (0..7_usize).prop_map(Step::Leave),
+    ];
+    prop::collection::vec(step, 1..400)
+}
+
+pub(super) fn spec(target: u64, interval: u64, ecn: bool) -> AqmSpec {
+    AqmSpec {
+        target: Duration::from_micros(target),
+        interval: Duration::from_micros(interval),
+        ecn,
+        ..AqmSpec::default()
+    }
+}
+
+proptest! {
+    /// Every packet leaves, is marked or is dropped at the moment that RFC 8289 says.
+    #[test]
+    fn decisions_of_rfc_8289(
+        steps in steps(),
+        target in 1..20_000_u64,
+        interval in 1..100_000_u64,
+        ecn: bool,
+        limit in 1..300_u32,
+    ) {
+        let pool = pool(512);
+        let aqm = spec(target, interval, ecn);
+        let spec = CodelSpec { limit, aqm };
+        let mut codel = Codel::make(&spec, Handle::NONE, &QdiscEnv::new(&pool));
+        let mut cx = Cx::new(&pool);
+        let mut reference = Rfc8289::new(target, interval, ecn);
+        // A packet at time 0 has no time yet.
+        let (mut now, mut bytes, mut mark) = (MS, 0, 0);
+        for step in steps {
+            match step {
+                Step::Wait(micros) => now += micros * 1000,
+                Step::Arrive(packets) => {
+                    for (len, ect, _) in packets {
+                        let mut packet = ip(&pool, len, ect.into(), mark);
+                        packet.set_timestamp(Time(now));
+                        codel.enqueue(&mut packet.into(), cx.at(Time(now)));
+                        if reference.queue.len() < limit as usize {
+                            let waiting = Waiting { mark, bytes: len as u64, time: now, ect };
+                            reference.queue.push_back(waiting);
+                            bytes += len as u64;
+                        }
+                        mark += 1;
+                    }
+                    cx.dropped.settle(&softnet::stats::DropCounters::new());
+                }
+                Step::Leave(packets) => for _ in 0..packets {
+                    let expected = reference.deque(now, &mut bytes);
+                    prop_assert_eq!(leave(&mut codel, cx.at(Time(now))), expected);
+                },
+            }
+            prop_assert_eq!(codel.stats().qlen, reference.queue.len() as u64);
+            prop_assert_eq!(codel.stats().backlog, bytes);
+        }
+    }
+}
+
+fn codel(spec: &CodelSpec, pool: &Pool) -> Codel {
+    Codel::make(spec, Handle::NONE, &QdiscEnv::new(pool))
+}
+
+fn xstat(qdisc: &impl Kind, name: &str) -> u64 {
+    let mut all = qdisc.xstats().unwrap().iter();
+    all.find(|(own, _)| *own == name).unwrap().1
+}
+
+/// A queue of `packets` packets of 1,000 bytes that came at `time`.
+fn fill(codel: &mut Codel, packets: u32, tos: u8, time: u64, cx: &mut Cx) {
+    let pool = cx.pool.clone();
+    let mut list: PacketList = (0..packets)
+        .map(|mark| ip(&pool, 1000, tos, mark))
+        .collect();
+    codel.enqueue(&mut list, cx.at(Time(time)));
+}
+
+/// The distances between drops shrink with the root of their number (RFC 8289 5.6): with an
+/// interval of 100 ms they are 100, 70.7, 57.7 and 50 ms.
+#[test]
+fn drops_come_faster() {
+    let pool = pool(2048);
+    let mut cx = Cx::new(&pool);
+    let mut codel = codel(
+        &CodelSpec {
+            limit: 2000,
+            ..CodelSpec::default()
+        },
+        &pool,
+    );
+    fill(&mut codel, 1500, 0, MS, &mut cx);
+    let mut drops = Vec::new();
+    for time in 10..1_000 {
+        leave(&mut codel, cx.at(Time(time * MS)));
+        if codel.stats().drops > drops.len() as u64 {
+            drops.push(time);
+        }
+    }
+    // The first above the target is at 10 ms, and the first drop an interval later.
+    assert_eq!(drops[..5], [110, 210, 281, 339, 389]);
+    assert_eq!(xstat(&codel, "count"), drops.len() as u64);
+    assert_eq!(
+        (xstat(&codel, "dropping"), xstat(&codel, "maxpacket")),
+        (1, 1000)
+    );
+}
+
+/// ECN-capable packets are marked, with a right checksum, and none is dropped; a frame that is
+/// shared with another queue is copied first.
+#[test]
+fn marks_instead_of_dropping() {
+    let pool = pool(512);
+    let mut cx = Cx::new(&pool);
+    let aqm = AqmSpec {
+        ecn: true,
+        ..AqmSpec::default()
+    };
+    let mut codel = codel(&CodelSpec { limit: 1000, aqm }, &pool);
+    fill(&mut codel, 100, 2, MS, &mut cx);
+    let mut shared = ip(&pool, 1000, 2, 100);
+    let other = shared.share(&pool).unwrap();
+    codel.enqueue(&mut shared.into(), cx.at(Time(MS)));
+    fill(&mut codel, 9, 2, MS, &mut cx);
+    let mut marked = 0;
+    for n in 0..100 {
+        let left = leave(&mut codel, cx.at(Time((10 + n) * MS)));
+        marked += u64::from(left.packet.unwrap().1);
+    }
+    let left = leave(&mut codel, cx.at(Time(5_000 * MS)));
+    assert_eq!(left.packet, Some((100, true)));
+    assert_eq!(
+        traffic_class(other.data()),
+        Some(2),
+        "the other one's data is untouched"
+    );
+    assert_eq!(codel.stats().drops, 0);
+    assert_eq!(xstat(&codel, "ecn_mark"), marked + 1);
+    // It was given back: memory is counted as it was when the packet came.
+    let mut rest = PacketList::new();
+    codel.drain(&mut rest);
+    assert_eq!((rest.len(), codel.stats().memory), (9, 0));
+}
+
+/// `ce_threshold` marks what waited longer, of the traffic classes that are selected.
+#[test]
+fn marks_above_a_threshold() {
+    let pool = pool(64);
+    let mut cx = Cx::new(&pool);
+    let aqm = AqmSpec {
+        ce_threshold: Some(Duration::from_millis(1)),
+        ce_threshold_selector: 1,
+        ce_threshold_mask: 3,
+        ..AqmSpec::default()
+    };
+    let mut codel = codel(&CodelSpec { limit: 10, aqm }, &pool);
+    for (mark, tos) in [(0, 1), (1, 2), (2, 0x41), (3, 0)] {
+        codel.enqueue(&mut ip(&pool, 100, tos, mark).into(), cx.at(Time(MS)));
+    }
+    codel.enqueue(
+        &mut softnet::testing::frame(&pool, 1, 2, 60, 4).into(),
+        cx.at(Time(MS)),
+    );
+    let mut out = PacketList::new();
+    codel.dequeue(1, &mut out, cx.at(Time(2 * MS)));
+    codel.dequeue(9, &mut out, cx.at(Time(2 * MS + 1)));
+    let classes: Vec<_> = out
+        .iter()
+        .map(|packet| traffic_class(packet.data()))
+        .collect();
+    // The first waited exactly as long as is allowed.
+    assert_eq!(classes, [Some(1), Some(2), Some(0x43), Some(0), None]);
+    assert_eq!(xstat(&codel, "ce_mark"), 1);
+}
+
+/// A large frame counts as its wire packets, in one piece.
+#[test]
+fn large_frames_count_as_their_packets() {
+    let pool = softnet::testing::large_pool(8);
+    let mut cx = Cx::new(&pool);
+    let mut codel = codel(&CodelSpec::default(), &pool);
+    let large = large_tcp(&pool, 30_000, 1000, 1);
+    let (bytes, packets) = large.wire();
+    codel.enqueue(&mut large.into(), cx.at(Time(MS)));
+    let stats = *codel.stats();
+    assert_eq!(
+        (stats.qlen, stats.queued, stats.backlog),
+        (1, packets, bytes)
+    );
+    let mut out = PacketList::new();
+    assert_eq!(codel.dequeue(1, &mut out, cx.at(Time(MS))), Next::Idle);
+    assert_eq!((codel.stats().packets, codel.stats().bytes), (30, bytes));
+    assert_eq!(xstat(&codel, "maxpacket"), bytes);
+}
+
+/// BUG-CODEL-5: an MTU of 64 KiB does not switch CoDel off.
+#[test]
+fn bug_codel_5_a_large_mtu_does_not_disable_it() {
+    let pool = pool(64);
+    let mut cx = Cx::new(&pool);
+    let env = QdiscEnv {
+        mtu: 65_536,
+        ..QdiscEnv::new(&pool)
+    };
+    let mut codel = Codel::make(&CodelSpec::default(), Handle::NONE, &env);
+    fill(&mut codel, 40, 0, MS, &mut cx);
+    for n in 0..20 {
+        leave(&mut codel, cx.at(Time((10 + 10 * n) * MS)));
+    }
+    assert!(codel.stats().drops > 0);
+}
+
+/// BUG-TX-18, BUG-TX-19, INV-Q-10: a lower limit drops what is over it, counted once, and a packet
+/// that the parent has looked at stays.
+#[test]
+fn a_lower_limit_drops_the_oldest() {
+    let pool = pool(64);
+    let mut cx = Cx::new(&pool);
+    let tbf = TbfSpec {
+        rate: 1_000_000,
+        burst: 2000,
+        limit: 1,
+        ..TbfSpec::default()
+    };
+    let mut tree = TreeSpec::new();
+    tree.add(Handle::ROOT, "1:".parse().unwrap(), QdiscSpec::Tbf(tbf))
+        .unwrap();
+    let limited = |limit| {
+        QdiscSpec::Codel(CodelSpec {
+            limit,
+            ..CodelSpec::default()
+        })
+    };
+    let codel = tree
+        .add("1:1".parse().unwrap(), "2:".parse().unwrap(), limited(20))
+        .unwrap();
+    let mut tree = Tree::build(tree, &QdiscEnv::new(&pool)).unwrap();
+    let mut list: PacketList = (0..21).map(|mark| ip(&pool, 1000, 0, mark)).collect();
+    tree.enqueue(&mut list, cx.at(Time(MS)));
+    assert_eq!((tree.stats().qlen, cx.dropped.wire_packets()), (20, 1));
+    let mut out = PacketList::new();
+    // Two leave, and tbf has taken a third out to look at it.
+    tree.dequeue(9, &mut out, cx.at(Time(MS)));
+    assert_eq!((out.len(), tree.stats().qlen), (2, 18));
+    tree.edit(cx.at(Time(MS)))
+        .change(codel, &limited(5))
+        .unwrap();
+    assert_eq!((tree.stats().qlen, tree.stats().backlog), (6, 6000));
+    assert_eq!(
+        (tree.stats().drops, cx.dropped.wire_packets()),
+        (1 + 12, 13)
+    );
+    let drops = cx.dropped.counts()[DropReason::QdiscLimit as usize];
+    assert_eq!(drops, 13);
+    tree.dequeue(9, &mut out, cx.at(Time(1_000 * MS)));
+    tree.dequeue(9, &mut out, cx.at(Time(2_000 * MS)));
+    let marks: Vec<u32> = out.iter().map(Packet::mark).collect();
+    assert_eq!(marks[..4], [0, 1, 2, 15]);
+    let xstats: Vec<_> = tree.xstats(codel).unwrap().iter().collect();
+    assert_eq!(xstats[7], ("drop_overlimit", 13));
+}

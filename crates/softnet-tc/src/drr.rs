@@ -1,0 +1,168 @@
+//! Deficit round robin (Shreedhar and Varghese, 1995) among flows in a slice, as RFC 8290 has it:
+//! flows that just got packets are served before the others, once.
+//!
+//! The lists are linked through the flows themselves by `u32` positions, so that nothing is
+//! allocated as flows come and go.
+
+/// The link of a flow that is in no list.
+pub(super) const UNLISTED: u32 = u32::MAX;
+/// The link of the last flow of a list.
+const END: u32 = u32::MAX - 1;
+
+/// A flow as the lists see it.
+pub(super) trait Linked {
+    /// The position of the next flow of the same list; [`UNLISTED`] at first.
+    fn link(&mut self) -> &mut u32;
+
+    /// Bytes that the flow may still send in this round.
+    fn credit(&mut self) -> &mut i32;
+}
+
+/// Where the flows are.
+pub(super) trait Flows {
+    type Flow: Linked;
+    fn at(&mut self, index: u32) -> &mut Self::Flow;
+}
+
+impl<F: Linked> Flows for [F] {
+    type Flow = F;
+    #[inline(always)]
+    fn at(&mut self, index: u32) -> &mut F {
+        &mut self[index as usize]
+    }
+}
+
+/// A first-in, first-out list of flows. A flow is in one list at most.
+#[derive(Debug)]
+struct FlowList {
+    first: u32,
+    last: u32,
+    len: u32,
+}
+
+impl Default for FlowList {
+    fn default() -> FlowList {
+        FlowList {
+            first: END,
+            last: END,
+            len: 0,
+        }
+    }
+}
+
+impl FlowList {
+    #[inline]
+    fn push<F: Flows + ?Sized>(&mut self, flows: &mut F, index: u32) {
+        *flows.at(index).link() = END;
+        if self.first == END {
+            self.first = index;
+        } else {
+            *flows.at(self.last).link() = index;
+        }
+        self.last = index;
+        self.len += 1;
+    }
+
+    /// Takes the first out, which there is.
+    #[inline]
+    fn pop<F: Flows + ?Sized>(&mut self, flows: &mut F) -> u32 {
+        let index = self.first;
+        self.first = std::mem::replace(flows.at(index).link(), UNLISTED);
+        self.len -= 1;
+        index
+    }
+}
+
+/// What became of a flow that was found empty.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Emptied {
+    /// It is served once more: if it had left, its next packet would make it new again, and
+    /// flows in the old list might starve.
+    Kept,
+    /// It is in no list any more.
+    Left,
+}
+
+/// The flows of one round robin: the new ones and the others.
+#[derive(Debug, Default)]
+pub(super) struct RoundRobin {
+    new: FlowList,
+    old: FlowList,
+}
+
+impl RoundRobin {
+    /// Flows in the new and in the old list.
+    pub(super) fn lens(&self) -> (u32, u32) {
+        (self.new.len, self.old.len)
+    }
+
+    /// Whether there is no flow.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.new.len == 0 && self.old.len == 0
+    }
+
+    /// Adds a flow that is in no list and just got its first packet.
+    #[inline]
+    pub(super) fn add_new<F: Flows + ?Sized>(&mut self, flows: &mut F, index: u32) {
+        self.new.push(flows, index);
+    }
+
+    #[inline]
+    fn front(&mut self) -> &mut FlowList {
+        if self.new.len != 0 {
+            &mut self.new
+        } else {
+            &mut self.old
+        }
+    }
+
+    /// The flow that is served next, which stays where it is. A flow that has no credit gets
+    /// `quantum` and goes to the end of the old ones. `None` if there is no flow. A packet of n
+    /// bytes costs n / quantum steps at most.
+    #[inline]
+    pub(super) fn select<F: Flows + ?Sized>(
+        &mut self,
+        flows: &mut F,
+        quantum: i32,
+    ) -> Option<u32> {
+        loop {
+            let list = self.front();
+            let index = list.first;
+            if list.len == 0 {
+                return None;
+            }
+            let credit = flows.at(index).credit();
+            if *credit > 0 {
+                return Some(index);
+            }
+            *credit += quantum;
+            list.pop(flows);
+            self.old.push(flows, index);
+        }
+    }
+
+    /// The selected flow was found empty.
+    #[inline]
+    pub(super) fn empty<F: Flows + ?Sized>(&mut self, flows: &mut F) -> Emptied {
+        let was_new = self.new.len != 0;
+        let index = self.remove(flows);
+        if was_new && self.old.len != 0 {
+            self.old.push(flows, index);
+            Emptied::Kept
+        } else {
+            Emptied::Left
+        }
+    }
+
+    /// Takes the selected flow, which there is, out of its list.
+    #[inline]
+    pub(super) fn remove<F: Flows + ?Sized>(&mut self, flows: &mut F) -> u32 {
+        self.front().pop(flows)
+    }
+
+    /// Takes out any flow, new ones first.
+    pub(super) fn take<F: Flows + ?Sized>(&mut self, flows: &mut F) -> Option<u32> {
+        (!self.is_empty()).then(|| self.remove(flows))
+    }
+}
