@@ -5,7 +5,7 @@ use std::fs::{self, OpenOptions};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
-use softnet::mem::{Pool, PoolConfig};
+use softnet::mem::{Pool, PoolConfig, PoolStats};
 use softnet::stats::DropReason;
 use softnet::time::Clock;
 use softnet::tx::{DeviceStats, TxPolicy};
@@ -222,9 +222,9 @@ impl Lan {
         drops.iter().find(|d| d.0 == reason).map_or(0, |&(_, n)| n)
     }
 
-    /// Buffers that are free in the pool of small ones.
-    pub fn free_buffers(&self) -> usize {
-        self.buffers.small.stats().free
+    /// The counters of the pool of small buffers.
+    pub fn pool(&self) -> PoolStats {
+        self.buffers.small.stats()
     }
 
     /// Waits until no packet is queued anywhere.
@@ -235,10 +235,11 @@ impl Lan {
         });
     }
 
-    /// Waits until the kernel's count of frames agrees with the workers': every frame that a host
-    /// sent was polled.
-    pub fn all_frames_polled(&self) {
-        wait_for("the workers to have polled every frame sent", || {
+    /// Waits until the workers have counted every frame that they read. Frames may still wait in a
+    /// device's ring: a test that sent some waits first for what follows them.
+    pub fn all_reads_counted(&self) {
+        wait_for("the workers to have counted every frame read", || {
+            // The kernel counts a frame when it is read.
             let sent: u64 = self
                 .hosts
                 .iter()

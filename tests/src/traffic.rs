@@ -54,26 +54,44 @@ impl Connection {
     /// Sends `len` bytes from end to end and closes; the bytes must arrive as they are, and no
     /// others.
     pub fn transfer(self, seed: u64, len: usize) {
-        let data = pattern(seed, len);
+        self.send(&pattern(seed, len), |sent| sent >= len);
+    }
+
+    /// Sends until `done`, which is told how many bytes were sent.
+    pub fn transfer_until(self, seed: u64, done: impl Fn(usize) -> bool + Send) {
+        self.send(&pattern(seed, 1 << 20), done);
+    }
+
+    /// Sends `data` again and again until `done`, at least once.
+    fn send(self, data: &[u8], done: impl Fn(usize) -> bool + Send) {
         let Connection { mut from, mut to } = self;
         thread::scope(|scope| {
-            scope.spawn(|| {
-                from.write_all(&data).expect("sending");
+            let sender = scope.spawn(move || {
+                let mut sent = 0;
+                loop {
+                    from.write_all(data).expect("sending");
+                    sent += data.len();
+                    if done(sent) {
+                        break;
+                    }
+                }
                 from.shutdown(std::net::Shutdown::Write).expect("closing");
+                sent
             });
             let (mut buffer, mut at) = (vec![0; 1 << 18], 0);
             loop {
-                let n = to.read(&mut buffer).expect("receiving");
+                // At most to the end of `data`, which begins again there.
+                let expected = &data[at % data.len()..];
+                let most = buffer.len().min(expected.len());
+                let n = to.read(&mut buffer[..most]).expect("receiving");
                 if n == 0 {
                     break;
                 }
-                assert!(
-                    data.get(at..at + n) == Some(&buffer[..n]),
-                    "wrong bytes at {at}"
-                );
+                assert!(buffer[..n] == expected[..n], "wrong bytes at {at}");
                 at += n;
             }
-            assert_eq!(at, len, "the connection ended early");
+            let sent = sender.join().expect("the sender");
+            assert_eq!(at, sent, "the connection ended early");
         });
     }
 }

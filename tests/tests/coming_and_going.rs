@@ -1,5 +1,7 @@
 //! Interfaces that go down, go away and come back while packets flow.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use softnet::stats::DropReason;
 use softnet_engine::{PortEvent, PortId};
 use softnet_tests::traffic::{Connection, Flow};
@@ -108,8 +110,11 @@ fn a_connection_survives_an_outage() {
     };
     let (a, b) = (&lan.hosts[0], &lan.hosts[1]);
     let connection = Connection::open(a, b, false);
+    let up_again = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let transfer = scope.spawn(|| connection.transfer(4, 100 << 20));
+        // It cannot be over before the outage.
+        let done = |sent| sent >= 100 << 20 && up_again.load(Ordering::Relaxed);
+        let transfer = scope.spawn(move || connection.transfer_until(4, done));
         wait_for("the transfer to begin", || lan.port(1).tx_packets > 1000);
         let index = b.index();
         b.links(|links| links.set_up(index, false).expect("taking it down"));
@@ -117,6 +122,7 @@ fn a_connection_survives_an_outage() {
             lan.dropped(1, DropReason::DeviceDown) > 0
         });
         b.links(|links| links.set_up(index, true).expect("taking it up"));
+        up_again.store(true, Ordering::Relaxed);
         transfer.join().expect("the transfer");
     });
     stop(lan);

@@ -39,14 +39,14 @@ fn an_interface_that_is_down_costs_no_writes() {
         let writes = port(&lan, 1).device_drops.tx;
         let before = lan.dropped(1, DropReason::DeviceDown);
         let flooded = lan.port(2).tx_packets;
-        wait_for("packets to be dropped", || {
+        // b is no longer known, so that c sees them.
+        wait_for("packets to be dropped, and flooded", || {
             // The host may say by now that its peer is unreachable.
             let _ = flow.a.send(b"lost");
             lan.dropped(1, DropReason::DeviceDown) >= before + 20
+                && lan.port(2).tx_packets >= flooded + 20
         });
         assert_eq!(port(&lan, 1).device_drops.tx, writes, "frames were written");
-        // b is no longer known.
-        wait_for("the flood", || lan.port(2).tx_packets >= flooded + 20);
         b.links(|links| links.set_up(index, true).expect("taking it up"));
         wait_for("the link to be up", || port(&lan, 1).link.up);
         Flow::open(a, b, false).echo(100);

@@ -115,15 +115,16 @@ fn a_deaf_receiver_does_not_stop_others() {
             Connection::open(a, b, true).transfer(3, 20 << 20);
         });
         let mut n = 0;
-        while !transfer.is_finished() {
+        while n < 100 || !transfer.is_finished() {
             deaf.a.send(&numbered(n)).expect("sending");
             n += 1;
             std::thread::sleep(Duration::from_micros(100));
         }
         transfer.join().expect("the transfer");
-        assert!(n > 20, "the transfer was over too soon");
     });
-    assert!(counters::protocol(b, "Udp", "RcvbufErrors") > 10);
+    wait_for("its host to drop datagrams", || {
+        counters::protocol(b, "Udp", "RcvbufErrors") > 10
+    });
     // What came first is still there.
     receive(&deaf.b, &numbered(0));
     let drops = lan.stop().drops();
@@ -182,7 +183,7 @@ fn a_full_queue_leaves_buffers_for_others() {
         }
         lan.set_qdisc(1, &QdiscSpec::default());
         lan.settle();
-        wait_for("buffers to be freed", || lan.free_buffers() >= 256);
+        wait_for("buffers to be freed", || lan.pool().free >= 256);
         // The first came through.
         receive(&flow.b, &numbered(0));
         receive(&flow.b, &numbered(1));
@@ -230,28 +231,30 @@ fn large_frames_get_through_a_small_pool() {
     assert!(are_for_want_of_buffers(&drops), "{drops:?}");
 }
 
-/// Only a check that the rate is the one asked for, within 5 %; docs/results has the precise
-/// figures.
+/// In any window a port sends at most its rate and its burst, and a connection gets through. That
+/// it sends no less is for virtual time: here, other programs may want the CPU.
 #[test]
 fn a_rate_limit_holds_on_a_real_port() {
     const RATE: u64 = 50_000_000 / 8;
+    const BURST: u64 = 32 << 10;
+    /// What the first reading may lack: packets of a run that has sent and not yet counted.
+    const UNCOUNTED: u64 = 64 * 1514;
     let Some(lan) = Lan::pair([true, true], 1500) else {
         return;
     };
-    // A bucket of 40 ms, so that the scheduler's pauses are made up for.
-    lan.set_qdisc(1, &tbf(RATE, RATE / 25, 1 << 20));
+    lan.set_qdisc(1, &tbf(RATE, BURST, 1 << 20));
     let connection = Connection::open(&lan.hosts[0], &lan.hosts[1], false);
     std::thread::scope(|scope| {
         let transfer = scope.spawn(|| connection.transfer(8, 9_000_000));
-        // The bucket is empty when packets wait.
         wait_for("the queue to fill", || lan.port(1).queued > 40);
+        // Longer than the time between the readings, so that the bound is safe.
         let (start, before) = (Instant::now(), lan.port(1).tx_bytes);
-        std::thread::sleep(Duration::from_secs(1));
-        let bytes = lan.port(1).tx_bytes - before;
-        let rate = bytes as f64 / start.elapsed().as_secs_f64();
-        let error = rate / RATE as f64 - 1.0;
-        assert!(error.abs() < 0.05, "{rate} bytes/s instead of {RATE}");
         transfer.join().expect("the transfer");
+        let bytes = lan.port(1).tx_bytes - before;
+        let most = RATE as f64 * start.elapsed().as_secs_f64();
+        let most = most as u64 + BURST + UNCOUNTED;
+        assert!(bytes <= most, "{bytes} bytes where {most} may be sent");
+        assert!(bytes > 8_000_000, "only {bytes} bytes were limited");
     });
     let drops = lan.stop().drops();
     assert!(

@@ -33,11 +33,11 @@ fn check_json(output: &Output) {
         assert!(0.0 < p50 && p50 <= p99, "{ping}: {stdout}");
     }
     assert_eq!(number("/shaped/rate_mbps"), 100.0);
-    // A starved machine may send less. More than the rate and the bucket is a fault, with a margin
-    // for reading two clocks.
+    // A starved machine sends less. More than the rate and the bucket is a fault, with a margin
+    // for packets that are sent and not yet counted when the measurement begins.
     let measured = number("/shaped/measured_mbps");
     assert!(
-        measured > 10.0 && measured < 110.0,
+        measured > 0.0 && measured < 110.0,
         "{measured} Mb/s: {stdout}"
     );
     assert_eq!(

@@ -35,12 +35,13 @@ fn start(config: &Path, a: &NamedNetns, b: &NamedNetns) -> Running {
     running
 }
 
-/// Connects through the switch. An interface may be there before its address is.
+/// Connects through the switch. An interface may be there before its address is, at either end.
 fn connect(from: &NamedNetns, remote: &SocketAddr) -> TcpStream {
+    use std::io::ErrorKind::{HostUnreachable, NetworkUnreachable};
     let mut connected = None;
     wait_for("a route", || {
         match from.run(|| TcpStream::connect_timeout(remote, PATIENCE)) {
-            Err(e) if e.kind() == std::io::ErrorKind::NetworkUnreachable => false,
+            Err(e) if matches!(e.kind(), NetworkUnreachable | HostUnreachable) => false,
             result => {
                 connected = Some(result.expect("connecting through the switch"));
                 true

@@ -141,10 +141,10 @@ fn as_tc(stats: QdiscStats) -> TcStats {
     }
 }
 
-/// A shaper that, after its burst, lets nothing pass for a while: a byte takes 100 ms.
+/// A shaper that, after its burst, lets nothing pass for a while: a byte takes a second.
 fn shut(burst: u64, limit: u64) -> TbfSpec {
     TbfSpec {
-        rate: 10,
+        rate: 1,
         burst,
         limit,
         ..TbfSpec::default()

@@ -103,7 +103,9 @@ impl Attacker<'_> {
                 arrived.push(seen);
             }
         }
-        // Numbers are published at the end of a run.
+        // The probe was read behind the frame, so the frame counts among the reads. Without this,
+        // the counters might hold as they were before both.
+        self.lan.all_reads_counted();
         wait_for("every packet to be accounted for", || {
             self.lan.engine.stats().conservation().holds()
         });

@@ -51,7 +51,7 @@ fn run(attacks: impl Fn(&Frames<'_>) -> Vec<Attack>) {
         for attack in attacks(&Frames(&lan)) {
             attacker.attack(&attack);
         }
-        lan.all_frames_polled();
+        lan.all_reads_counted();
         still_works(&lan);
         lan.stop();
     }
@@ -122,7 +122,7 @@ fn random_damage_is_survived() {
                 Err(_) => refused += 1,
             }
             if n % 200 == 0 {
-                lan.all_frames_polled();
+                lan.all_reads_counted();
             }
         }
         println!("the kernel took {taken} frames and refused {refused}");
@@ -130,7 +130,7 @@ fn random_damage_is_survived() {
             taken > 1000,
             "the kernel refused nearly everything: {refused}"
         );
-        lan.all_frames_polled();
+        lan.all_reads_counted();
         lan.settle();
         still_works(&lan);
         let drops = lan.stop().drops();
