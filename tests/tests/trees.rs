@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use softnet::qdisc::QdiscStats;
-use softnet_tc::{ClassStats, FilterSpec, Handle, Match, PrioSpec, QdiscSpec, TbfSpec, TreeSpec};
+use softnet_tc::{
+    ClassStats, FilterOp, FilterSpec, Flower, Handle, PrioSpec, QdiscSpec, TbfSpec, TreeSpec,
+};
 use softnet_tests::traffic::{Flow, receive};
 use softnet_tests::{HostConfig, Lan, LanConfig, wait_for};
 
@@ -58,16 +60,13 @@ fn a_filter_leads_past_a_full_queue() {
     let edit = |qdisc: &QdiscSpec, filter: bool| {
         let result = lan.engine.edit_tree(b.port, |tree| {
             if filter {
-                tree.add_filter(FilterSpec {
-                    parent: handle("2:"),
-                    prio: 1,
-                    matches: Match {
-                        protocol: Some(17),
-                        destination_port: Some(port..=port),
-                        ..Match::default()
-                    },
-                    class: handle("2:1"),
-                })?;
+                let flower = Flower {
+                    ip_proto: Some(17),
+                    dst_port: Some(port..=port),
+                    ..Flower::default()
+                };
+                let filter = FilterSpec::new(flower, handle("2:1"));
+                tree.put_filter(FilterOp::Add, filter)?;
             }
             tree.change(handle("1:"), qdisc)
         });

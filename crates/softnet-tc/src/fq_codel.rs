@@ -12,7 +12,7 @@
 
 use super::aqm::{Aqm, Codel, ETHERNET_LEN, stamp};
 use super::drr::{Linked, RoundRobin, UNLISTED};
-use super::filter::Filters;
+use super::filter::{Classified, Filters};
 use super::flow_hash::{flow_hash, keyed};
 use super::kind::Kind;
 use super::{
@@ -210,23 +210,29 @@ impl FqCodel {
     }
 
     /// The flow of a packet.
+    ///
+    /// # Errors
+    /// If a filter drops it.
     #[inline]
-    fn classify(&self, packet: &mut Packet) -> usize {
+    fn classify(&self, packet: &mut Packet) -> Result<usize, DropReason> {
         let named = Handle::from_raw(packet.priority());
-        let class = if named.major() != 0 && named.qdisc() == self.handle {
-            Some(named)
+        let classified = if named.major() != 0 && named.qdisc() == self.handle {
+            Classified::Class(named)
         } else {
             self.filters.classify(packet)
         };
-        if let Some(class) = class
+        if let Classified::Drop(reason) = classified {
+            return Err(reason);
+        }
+        if let Classified::Class(class) = classified
             && let Some(flow) = usize::from(class.minor()).checked_sub(1)
             && flow < self.flows.len()
         {
-            return flow;
+            return Ok(flow);
         }
         let hash = keyed(flow_hash(packet), self.seed);
         // Multiplied and shifted: below the number of flows, without a division.
-        ((u64::from(hash) * self.flows.len() as u64) >> 32) as usize
+        Ok(((u64::from(hash) * self.flows.len() as u64) >> 32) as usize)
     }
 
     /// Queues a packet at the end of its flow.
@@ -309,7 +315,15 @@ impl Qdisc for FqCodel {
     fn enqueue(&mut self, packets: &mut PacketList, cx: &mut Cx) -> Verdict {
         let mut verdict = Verdict::Queued;
         while let Some(mut packet) = packets.pop_front() {
-            let index = self.classify(&mut packet);
+            let index = match self.classify(&mut packet) {
+                Ok(index) => index,
+                Err(reason) => {
+                    self.stats.drops += 1;
+                    cx.dropped.push(packet, reason);
+                    verdict = Verdict::Dropped;
+                    continue;
+                }
+            };
             stamp(&mut packet, cx.now);
             self.push(index, packet);
             if self.enforce_for(index, cx) {
@@ -333,6 +347,7 @@ impl Qdisc for FqCodel {
         let passes = packets.len() == 1
             && self.rounds.is_empty()
             && self.limit > 0
+            && self.filters.is_empty()
             && packets.front().map_or(0, Packet::memory) <= self.memory_limit;
         if passes {
             self.stats.count_sent(sum);

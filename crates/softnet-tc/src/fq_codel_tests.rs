@@ -252,16 +252,11 @@ fn a_packets_flow() {
         QdiscSpec::FqCodel(FqCodelSpec::default()),
     )
     .unwrap();
-    spec.add_filter(FilterSpec {
-        parent: HANDLE,
-        prio: 1,
-        matches: Match {
-            mark: Some((77, u32::MAX)),
-            ..Match::default()
-        },
-        class: HANDLE.class(9),
-    })
-    .unwrap();
+    let filter = FilterSpec {
+        handle: 77,
+        ..FilterSpec::new(FilterKind::Fw { mask: u32::MAX }, HANDLE.class(9))
+    };
+    spec.put_filter(FilterOp::Add, filter).unwrap();
     let mut tree = Tree::build(spec, &QdiscEnv::new(&pool)).unwrap();
     let mut cx = Cx::new(&pool);
     let new_flows = |tree: &Tree| {

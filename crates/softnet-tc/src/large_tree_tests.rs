@@ -58,14 +58,11 @@ fn cost(nodes: usize) -> (u64, usize) {
     counted(&mut |tree| {
         tree.replace(class, Handle::NONE, pfifo(4)).unwrap();
     });
-    let filter = FilterSpec {
-        parent: last,
-        prio: 1,
-        matches: Match::default(),
-        class,
-    };
-    counted(&mut |tree| tree.add_filter(filter.clone()).unwrap());
-    counted(&mut |tree| tree.delete_filters(last, 1).unwrap());
+    let filter = FilterSpec::new(FilterKind::Matchall, class);
+    counted(&mut |tree| {
+        let key = tree.put_filter(FilterOp::Add, filter.clone()).unwrap();
+        tree.delete_filters(last, key).unwrap();
+    });
     counted(&mut |tree| {
         let child = tree.spec().child_of(class).unwrap().handle;
         tree.delete(child).unwrap();

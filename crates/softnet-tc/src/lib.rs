@@ -73,7 +73,10 @@ mod xstats;
 pub use aqm::AqmSpec;
 pub use children::ClassCounters;
 pub use codel::{Codel, CodelSpec};
-pub use filter::{FilterSpec, Match, Prefix};
+pub use filter::{
+    Compare, ETH_P_ALL, ETH_P_IP, ETH_P_IPV6, Ematch, FilterAction, FilterError, FilterKey,
+    FilterKind, FilterList, FilterOp, FilterSpec, Flower, Key, Layer, Prefix, Test, U32, Width,
+};
 pub use fq_codel::{FqCodel, FqCodelSpec};
 pub use handle::{BadHandle, Handle};
 pub use head_drop::PfifoHeadDrop;
@@ -93,8 +96,6 @@ use softnet::qdisc::{
 
 #[cfg(all(test, not(miri)))]
 mod codel_tests;
-#[cfg(all(test, not(miri)))]
-mod filter_tests;
 #[cfg(all(test, not(miri)))]
 mod fq_codel_tests;
 #[cfg(all(test, not(miri)))]

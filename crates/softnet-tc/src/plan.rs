@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{FilterSpec, Handle, QdiscSpec, SpecError};
+use super::{FilterKey, FilterList, FilterOp, FilterSpec, Handle, QdiscSpec, SpecError};
 
 /// Nested qdiscs at most, as in Linux.
 const MAX_DEPTH: usize = 8;
@@ -40,22 +40,8 @@ pub enum TreeError {
     #[error("{0} can only be attached to a device's root")]
     RootOnly(&'static str),
     /// A filter of a qdisc that has none.
-    #[error("{0} has no filters; give them to a prio")]
+    #[error("{0} has no filters; give them to a qdisc with classes")]
     NoFilters(Handle),
-    /// The filter leads to a class of another qdisc.
-    #[error("{class} is not a class of {parent}")]
-    ForeignClass {
-        /// The qdisc with the filter.
-        parent: Handle,
-        /// Where the filter leads.
-        class: Handle,
-    },
-    /// All priorities that are chosen from are in use.
-    #[error("{0} has no priority left to choose; give the filter one")]
-    NoPriority(Handle),
-    /// Nothing to delete.
-    #[error("{0} has no filter of that priority")]
-    NoFilter(Handle),
 }
 
 /// One qdisc of a tree.
@@ -67,8 +53,8 @@ pub struct Node {
     pub handle: Handle,
     /// Its kind and parameters.
     pub qdisc: QdiscSpec,
-    /// Its filters, in the order in which they were added.
-    pub filters: Vec<FilterSpec>,
+    /// Its filters.
+    pub filters: FilterList,
 }
 
 /// A tree of qdiscs and the filters that lead to its classes.
@@ -94,7 +80,7 @@ impl TreeSpec {
 
     /// The filters of all qdiscs.
     pub fn filters(&self) -> impl Iterator<Item = &FilterSpec> {
-        self.nodes().flat_map(|node| &node.filters)
+        self.nodes().flat_map(|node| node.filters.as_slice())
     }
 
     /// The kind of the qdisc at the root.
@@ -196,26 +182,22 @@ impl TreeSpec {
         Ok(node)
     }
 
-    /// Adds a filter behind those of its priority. Its class need not exist (yet); see
-    /// [`FilterSpec::class`].
+    /// Adds or changes a filter; see [`FilterList::put`]. Its class need not exist (yet); see
+    /// [`FilterSpec::class`]. Returns what it is called by.
     ///
     /// # Errors
-    /// If its qdisc does not exist or has no filters, or the class is one of another.
-    pub fn add_filter(&mut self, mut filter: FilterSpec) -> Result<(), SpecError> {
-        let FilterSpec { parent, class, .. } = filter;
-        let node = self.nodes.get_mut(&parent);
-        let node = node.ok_or(TreeError::NoQdisc(parent))?;
+    /// If its qdisc does not exist or has no filters, or as [`FilterList::put`].
+    pub fn put_filter(
+        &mut self,
+        op: FilterOp,
+        filter: FilterSpec,
+    ) -> Result<FilterKey, SpecError> {
+        let node = self.nodes.get_mut(&filter.parent);
+        let node = node.ok_or(TreeError::NoQdisc(filter.parent))?;
         if !node.qdisc.has_filters() {
-            return Err(TreeError::NoFilters(parent).into());
+            return Err(TreeError::NoFilters(filter.parent).into());
         }
-        if class.qdisc() != parent || class == Handle::ROOT {
-            return Err(TreeError::ForeignClass { parent, class }.into());
-        }
-        if filter.prio == 0 {
-            filter.prio = node.choose_prio()?;
-        }
-        node.filters.push(filter);
-        Ok(())
+        Ok(node.filters.put(op, filter)?)
     }
 
     /// The class that a name stands for: the only one of a `tbf` has all of them.
@@ -228,19 +210,14 @@ impl TreeSpec {
         }
     }
 
-    /// Removes the filters of a qdisc that have this priority.
+    /// Removes filters of a qdisc; see [`FilterList::delete`].
     ///
     /// # Errors
-    /// If there is none.
-    pub fn delete_filters(&mut self, parent: Handle, prio: u16) -> Result<(), SpecError> {
-        let missing = TreeError::NoFilter(parent);
-        let node = self.nodes.get_mut(&parent).ok_or_else(|| missing.clone())?;
-        let before = node.filters.len();
-        node.filters.retain(|filter| filter.prio != prio);
-        if node.filters.len() == before {
-            return Err(missing.into());
-        }
-        Ok(())
+    /// If there is no such qdisc, or as [`FilterList::delete`].
+    pub fn delete_filters(&mut self, parent: Handle, which: FilterKey) -> Result<(), SpecError> {
+        let node = self.nodes.get_mut(&parent);
+        let node = node.ok_or(TreeError::NoQdisc(parent))?;
+        Ok(node.filters.delete(which)?)
     }
 
     /// The path to what is attached to `parent`: the classes from the root on.
@@ -289,7 +266,7 @@ impl TreeSpec {
             parent,
             handle,
             qdisc,
-            filters: Vec::new(),
+            filters: FilterList::default(),
         };
         self.nodes.insert(handle, node);
         Ok(handle)
@@ -337,20 +314,6 @@ impl TreeSpec {
     }
 }
 
-impl Node {
-    /// As the kernel (`tcf_auto_prio`): below all that were chosen before.
-    fn choose_prio(&self) -> Result<u16, TreeError> {
-        const FIRST: u16 = 0xC000;
-        const NONE: u16 = 0x8000;
-        let chosen = self.filters.iter().map(|filter| filter.prio);
-        match chosen.filter(|&prio| prio > NONE).min() {
-            None => Ok(FIRST),
-            Some(last) if last > NONE + 1 => Ok(last - 1),
-            Some(_) => Err(TreeError::NoPriority(self.handle)),
-        }
-    }
-}
-
 impl From<QdiscSpec> for TreeSpec {
     /// A tree of this qdisc alone; the default's is empty. Its parameters are not checked yet.
     fn from(qdisc: QdiscSpec) -> TreeSpec {
@@ -364,7 +327,7 @@ impl From<QdiscSpec> for TreeSpec {
                     parent: Handle::ROOT,
                     handle,
                     qdisc: one,
-                    filters: Vec::new(),
+                    filters: FilterList::default(),
                 };
                 tree.attached.insert(Handle::ROOT, handle);
                 tree.nodes.insert(handle, node);

@@ -71,16 +71,29 @@ fn what_can_hang_where() {
     let second = spec.child_of(handle("8001:2")).unwrap().handle;
     spec.delete(second).unwrap();
     assert_eq!(spec.nodes().len(), 1);
-    let filter = |class: &str| FilterSpec {
-        parent: handle("8001:"),
-        prio: 1,
-        matches: Match::default(),
-        class: handle(class),
+    let mut add = |class: &str| {
+        let filter = FilterSpec {
+            parent: handle("8001:"),
+            prio: 1,
+            ..FilterSpec::new(FilterKind::Matchall, handle(class))
+        };
+        spec.put_filter(FilterOp::Add, filter)
     };
-    assert!(spec.add_filter(filter("8001:2")).is_ok());
-    assert!(spec.add_filter(filter("1:1")).is_err());
-    assert!(spec.delete_filters(handle("8001:"), 2).is_err());
-    assert!(spec.delete_filters(handle("8001:"), 1).is_ok());
+    assert!(add("8001:2").is_ok());
+    let (parent, class) = (handle("8001:"), handle("1:1"));
+    assert_eq!(
+        add("1:1"),
+        Err(FilterError::ForeignClass { parent, class }.into())
+    );
+    let mut delete = |prio| {
+        let which = FilterKey {
+            prio,
+            ..FilterKey::default()
+        };
+        spec.delete_filters(parent, which)
+    };
+    assert_eq!(delete(2), Err(FilterError::Missing.into()));
+    assert_eq!(delete(1), Ok(()));
     assert_eq!(
         spec.change(handle("8001:"), fifo()),
         Err(SpecError::Change("pfifo"))
@@ -156,28 +169,6 @@ fn any_class_of_tbf_is_its_only_one() {
         spec.replace(handle("1:3"), handle("3:"), fifo()).unwrap();
         assert_eq!(spec.nodes().len(), 2);
     }
-}
-
-/// `tcf_auto_prio`: 49152, then downwards, so the newest is tried first; a given one above 32768
-/// counts.
-#[test]
-fn filters_without_a_priority_get_the_kernels() {
-    let mut spec = TreeSpec::new();
-    spec.add(Handle::ROOT, handle("1:"), prio(3)).unwrap();
-    for given in [0, 0, 5, 0, 40000, 0, 32769] {
-        spec.add_filter(FilterSpec {
-            parent: handle("1:"),
-            prio: given,
-            matches: Match::default(),
-            class: handle("1:1"),
-        })
-        .unwrap();
-    }
-    let prios: Vec<u16> = spec.filters().map(|filter| filter.prio).collect();
-    assert_eq!(prios, [49152, 49151, 5, 49150, 40000, 39999, 32769]);
-    let last = spec.filters().next().unwrap().clone();
-    let none_left = spec.add_filter(FilterSpec { prio: 0, ..last });
-    assert_eq!(none_left, Err(TreeError::NoPriority(handle("1:")).into()));
 }
 
 /// A change to what is not of the qdisc's own kind is refused, and nothing is changed then.

@@ -6,13 +6,14 @@
 //! While a band holds its packets back (a `tbf`), the bands after it are served.
 
 use super::children::{Child, Children};
-use super::filter::Filters;
+use super::filter::{Classified, Filters};
 use super::kind::Kind;
 use super::{
     AnyQdisc, Cx, Handle, Next, PRIO_TO_BAND, Peek, Pfifo, Qdisc, QdiscEnv, QdiscSpec, QdiscStats,
     SpecError, Verdict, WireSum,
 };
 use softnet::mem::{Packet, PacketList};
+use softnet::stats::DropReason;
 use softnet::time::Time;
 
 /// The most bands (`TCQ_PRIO_BANDS`).
@@ -122,22 +123,26 @@ impl Kind for Prio {
 
 impl Prio {
     /// INV-PF-1: the band of a packet; always one that exists.
-    fn classify(&self, packet: &Packet) -> usize {
+    ///
+    /// # Errors
+    /// If a filter drops it.
+    fn classify(&self, packet: &Packet) -> Result<usize, DropReason> {
         let named = Handle::from_raw(packet.priority());
-        let class = if named.qdisc() == self.handle {
-            Some(named)
+        let classified = if named.qdisc() == self.handle {
+            Classified::Class(named)
         } else {
             self.filters.classify(packet)
         };
         let of_priority = |priority: u32| usize::from(self.priomap[(priority & 15) as usize]);
-        match class {
-            None if named.major() != 0 => of_priority(0),
-            None => of_priority(packet.priority()),
-            Some(class) => match usize::from(class.minor()).checked_sub(1) {
+        Ok(match classified {
+            Classified::Drop(reason) => return Err(reason),
+            Classified::None if named.major() != 0 => of_priority(0),
+            Classified::None => of_priority(packet.priority()),
+            Classified::Class(class) => match usize::from(class.minor()).checked_sub(1) {
                 Some(band) if band < self.bands.len() => band,
                 _ => of_priority(0),
             },
-        }
+        })
     }
 }
 
@@ -148,7 +153,15 @@ impl Qdisc for Prio {
         let mut run = PacketList::new();
         let mut current = 0;
         while let Some(packet) = packets.pop_front() {
-            let band = self.classify(&packet);
+            let band = match self.classify(&packet) {
+                Ok(band) => band,
+                Err(reason) => {
+                    self.bands.stats.drops += 1;
+                    cx.dropped.push(packet, reason);
+                    verdict = Verdict::Dropped;
+                    continue;
+                }
+            };
             if band != current && !run.is_empty() {
                 verdict = verdict.max(self.bands.enqueue(current, &mut run, cx));
             }
@@ -161,18 +174,21 @@ impl Qdisc for Prio {
         verdict
     }
 
-    /// Packets of one band, so that no band is passed over.
+    /// Packets of one band, so that no band is passed over. Filters would count them twice, here
+    /// and in `enqueue`.
     #[inline(never)]
     fn try_pass(&mut self, packets: &PacketList, sum: WireSum, cx: &mut Cx) -> bool {
         let Some(first) = packets.front() else {
             return false;
         };
-        if self.bands.stats.qlen != 0 {
+        if self.bands.stats.qlen != 0 || !self.filters.is_empty() {
             return false;
         }
-        let band = self.classify(first);
+        let Ok(band) = self.classify(first) else {
+            return false;
+        };
         let mut others = packets.iter().skip(1);
-        others.all(|packet| self.classify(packet) == band)
+        others.all(|packet| self.classify(packet) == Ok(band))
             && self.bands.try_pass(band, packets, sum, cx)
     }
 

@@ -79,6 +79,9 @@ pub enum SpecError {
     /// `mqprio`'s queues are not those of the device.
     #[error("mqprio: {0}")]
     Queues(#[from] QueueMapError),
+    /// A filter is wrong.
+    #[error(transparent)]
+    Filter(#[from] FilterError),
     /// The place in the tree is wrong.
     #[error(transparent)]
     Tree(#[from] TreeError),

@@ -13,10 +13,10 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use super::children::ClassCounters;
-use super::filter::Filters;
+use super::filter::{Chains, Filters};
 use super::{
-    AnyQdisc, Cx, FilterSpec, Handle, Node, Qdisc as _, QdiscEnv, QdiscSpec, QdiscStats,
-    SpecError, TreeError, TreeSpec, Xstats,
+    AnyQdisc, Cx, FilterKey, FilterOp, FilterSpec, Handle, Node, Qdisc as _, QdiscEnv, QdiscSpec,
+    QdiscStats, SpecError, TreeError, TreeSpec, Xstats,
 };
 use softnet::mem::PacketList;
 use softnet::time::Time;
@@ -126,6 +126,8 @@ pub struct DeviceTree {
     counters: BTreeMap<Handle, Arc<ClassCounters>>,
     /// Of each qdisc whose kind has some.
     xstats: BTreeMap<Handle, Xstats>,
+    /// Of each qdisc that has some, as its instance has them.
+    filters: BTreeMap<Handle, Filters>,
 }
 
 impl DeviceTree {
@@ -146,6 +148,7 @@ impl DeviceTree {
             queues,
             counters: BTreeMap::new(),
             xstats: BTreeMap::new(),
+            filters: BTreeMap::new(),
         };
         let roots = tree.roots();
         Ok((tree, roots))
@@ -227,10 +230,17 @@ impl DeviceTree {
         }
     }
 
+    /// The filters of all qdiscs, each qdisc's in the order in which they are tried, and how many
+    /// wire packets each has matched. No queue is taken from its owner.
+    pub fn filters(&self) -> impl Iterator<Item = (&FilterSpec, u64)> {
+        self.filters.values().flat_map(|filters| filters.hits())
+    }
+
     /// Makes the instances for all queues.
     fn roots(&mut self) -> Qdiscs<AnyQdisc> {
         self.counters.clear();
         self.xstats.clear();
+        self.filters.clear();
         let root = self
             .spec
             .root()
@@ -275,7 +285,12 @@ impl DeviceTree {
             return QdiscSpec::Default.make(handle, &self.env);
         };
         let mut qdisc = node.qdisc.make(handle, &self.env);
-        qdisc.set_filters(Filters::new(node.filters.iter()));
+        self.filters.remove(&handle);
+        if !node.filters.as_slice().is_empty() {
+            let filters = Filters::new(Chains::new(&node.filters, &Chains::default()));
+            qdisc.set_filters(filters.clone());
+            self.filters.insert(handle, filters);
+        }
         let below: Vec<(u16, Handle)> = self
             .spec
             .children_of(handle, 1)
@@ -311,6 +326,9 @@ impl DeviceTree {
             let classes: Vec<Handle> = self.counters.range(classes).map(|(c, _)| *c).collect();
             for class in classes {
                 self.counters.remove(&class);
+            }
+            if self.spec.node(*handle).is_none() {
+                self.filters.remove(handle);
             }
         }
     }
@@ -430,22 +448,27 @@ impl<Q: Queues> Live<'_, Q> {
         self.graft(parent, |tree| default.make(Handle::NONE, &tree.env), true)
     }
 
-    /// Adds a filter; see [`TreeSpec::add_filter`].
+    /// Adds or changes a filter; see [`TreeSpec::put_filter`].
     ///
     /// # Errors
-    /// As [`TreeSpec::add_filter`].
-    pub fn add_filter(&mut self, filter: FilterSpec) -> Result<(), SpecError> {
+    /// As [`TreeSpec::put_filter`].
+    pub fn put_filter(
+        &mut self,
+        op: FilterOp,
+        filter: FilterSpec,
+    ) -> Result<FilterKey, SpecError> {
         let parent = filter.parent;
-        self.tree.spec.add_filter(filter)?;
-        self.refilter(parent)
+        let key = self.tree.spec.put_filter(op, filter)?;
+        self.refilter(parent)?;
+        Ok(key)
     }
 
     /// Removes filters; see [`TreeSpec::delete_filters`].
     ///
     /// # Errors
     /// As [`TreeSpec::delete_filters`].
-    pub fn delete_filters(&mut self, parent: Handle, prio: u16) -> Result<(), SpecError> {
-        self.tree.spec.delete_filters(parent, prio)?;
+    pub fn delete_filters(&mut self, parent: Handle, which: FilterKey) -> Result<(), SpecError> {
+        self.tree.spec.delete_filters(parent, which)?;
         self.refilter(parent)
     }
 
@@ -500,7 +523,10 @@ impl<Q: Queues> Live<'_, Q> {
             .spec
             .node(handle)
             .ok_or(TreeError::NoQdisc(handle))?;
-        let mut filters = Filters::new(node.filters.iter());
+        let before = self.tree.filters.get(&handle).cloned();
+        let filters = Chains::new(&node.filters, &before.unwrap_or_default());
+        let mut filters = Filters::new(filters);
+        self.tree.filters.insert(handle, filters.clone());
         self.each_at(handle, |_, own, _| {
             // The old ones are freed when the queue has been given up.
             filters = own.set_filters(std::mem::take(&mut filters));
@@ -557,6 +583,11 @@ impl Tree {
     /// What the tree is made of.
     pub fn spec(&self) -> &TreeSpec {
         &self.tree.spec
+    }
+
+    /// The filters and their hits; see [`DeviceTree::filters`].
+    pub fn filters(&self) -> impl Iterator<Item = (&FilterSpec, u64)> {
+        self.tree.filters()
     }
 
     pub(crate) fn env(&self) -> &QdiscEnv {

@@ -264,15 +264,13 @@ impl World {
             }
             Step::Filter(at, mark) => {
                 let class = *at.get(&classes);
-                tree.edit(cx).add_filter(FilterSpec {
-                    parent: class.qdisc(),
+                let filter = FilterSpec {
                     prio: mark as u16,
-                    matches: Match {
-                        mark: Some((mark, 3)),
-                        ..Match::default()
-                    },
-                    class,
-                })
+                    handle: mark & 3,
+                    ..FilterSpec::new(FilterKind::Fw { mask: 3 }, class)
+                };
+                let key = tree.edit(cx).put_filter(FilterOp::Add, filter);
+                key.map(|_| ())
             }
             _ => Ok(()),
         };

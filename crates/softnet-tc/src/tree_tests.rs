@@ -126,15 +126,11 @@ fn g10_bug_tbf_4_a_peek_does_not_commit() {
 fn prio_sorts_by_class_in_priority_filter_and_map() {
     let mut bench = Bench::new([("root", "1:", prio(3))]);
     let filter = FilterSpec {
-        parent: handle("1:"),
-        prio: 1,
-        matches: Match {
-            mark: Some((7, u32::MAX)),
-            ..Match::default()
-        },
-        class: handle("1:1"),
+        handle: 7,
+        ..FilterSpec::new(FilterKind::Fw { mask: u32::MAX }, handle("1:1"))
     };
-    bench.tree.edit(&mut bench.cx).add_filter(filter).unwrap();
+    let mut live = bench.tree.edit(&mut bench.cx);
+    live.put_filter(FilterOp::Add, filter).unwrap();
     // The map: bulk is band 2, best effort 1, control 0.
     bench.offer([1], 100, 2);
     bench.offer([2], 100, 0);
@@ -151,6 +147,50 @@ fn prio_sorts_by_class_in_priority_filter_and_map() {
     assert_eq!(bench.all(), [3, 7, 2, 5, 6, 1, 4, 7]);
     assert_eq!(bench.class("1:3").packets, 3);
     assert_eq!(bench.class("root").bytes, 801);
+}
+
+/// What a filter drops is counted at its qdisc and those above, and what it matched is still known
+/// after a change of the others and of the qdisc.
+#[test]
+fn filters_drop_and_count() {
+    let mut bench = Bench::new([("root", "1:", tbf(1000, 5000, 0)), ("1:1", "2:", prio(3))]);
+    let fw = |mark, minor, action| FilterSpec {
+        prio: 1,
+        handle: mark,
+        action,
+        ..FilterSpec::new(FilterKind::Fw { mask: u32::MAX }, Handle::new(2, minor))
+    };
+    let put = |bench: &mut Bench, filter| {
+        let mut live = bench.tree.edit(&mut bench.cx);
+        live.put_filter(FilterOp::Add, filter).unwrap()
+    };
+    let dropped = put(&mut bench, fw(8, 1, FilterAction::Drop));
+    put(&mut bench, fw(7, 3, FilterAction::Pass));
+    assert_eq!(bench.offer([7, 8, 9, 8], 100, 0), 2);
+    assert_eq!(bench.reasons(), [(DropReason::FilterDrop, 2)]);
+    for class in ["root", "1:1"] {
+        let stats = bench.class(class);
+        assert_eq!((stats.drops, stats.qlen), (2, 2), "{class}");
+    }
+    let hits = |bench: &Bench| {
+        let filters = bench.tree.filters();
+        filters
+            .map(|(filter, hits)| (filter.handle, hits))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(hits(&bench), [(7, 1), (8, 2)]);
+    let Bench { tree, cx, .. } = &mut bench;
+    tree.edit(cx).delete_filters(handle("2:"), dropped).unwrap();
+    tree.edit(cx).change(handle("2:"), &prio(4)).unwrap();
+    put(&mut bench, fw(6, 4, FilterAction::Pass));
+    assert_eq!(bench.offer([6, 7, 8], 100, 0), 0);
+    assert_eq!(hits(&bench), [(6, 1), (7, 2)]);
+    // Another qdisc has none.
+    let Bench { tree, cx, .. } = &mut bench;
+    tree.edit(cx)
+        .replace(handle("1:1"), handle("2:"), prio(3))
+        .unwrap();
+    assert_eq!(hits(&bench), []);
 }
 
 /// BUG-PRIO-3, BUG-TX-20: a qdisc that cannot tell what is next has it taken out, and keeps
@@ -357,13 +397,9 @@ fn a_filter_may_name_a_class_that_comes_later() {
         })
     };
     let mut bench = Bench::new([("root", "1:", map(2))]);
-    let filter = FilterSpec {
-        parent: handle("1:"),
-        prio: 1,
-        matches: Match::default(),
-        class: handle("1:4"),
-    };
-    bench.tree.edit(&mut bench.cx).add_filter(filter).unwrap();
+    let filter = FilterSpec::new(FilterKind::Matchall, handle("1:4"));
+    let mut live = bench.tree.edit(&mut bench.cx);
+    live.put_filter(FilterOp::Add, filter).unwrap();
     bench.offer([1], 100, 0);
     assert_eq!(bench.class("1:2").qlen, 1);
     let Bench { tree, cx, .. } = &mut bench;

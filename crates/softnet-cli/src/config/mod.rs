@@ -6,8 +6,10 @@
 
 mod check;
 mod egress;
+mod ematch;
 mod error;
 mod file;
+mod filter;
 mod options;
 mod policy;
 mod qdisc;

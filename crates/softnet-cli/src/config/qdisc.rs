@@ -62,6 +62,7 @@ pub(super) fn spec(options: &Options<'_>, mtu: u32) -> Result<QdiscSpec, Problem
         let key = match error {
             SpecError::Parameter { parameter, .. } => parameter,
             SpecError::Change(_)
+            | SpecError::Filter(_)
             | SpecError::Tree(_)
             | SpecError::OneQueue(_)
             | SpecError::NoQueue { .. }

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use super::options::EVERYWHERE;
 use super::{Config, parse};
+use super::{filter, options};
 
 /// One entry: `` - `key`: meaning. **Default** `1`. **Error** `0`: what is said ``.
 struct Entry {
@@ -70,6 +70,13 @@ fn entry(item: &str) -> Entry {
 fn file_around(table: &str) -> (String, Vec<(&'static str, &'static str)>, &'static str) {
     let port = "[engine]\nworkers = 2\n[[port]]\nname = \"p\"\ndriver = \"tap\"\n";
     let qdisc = |kind| (port.to_owned() + "[port.qdisc]", vec![("kind", kind)], "");
+    let filter = |kind| {
+        (
+            port.to_owned() + "[[port.filter]]",
+            vec![("kind", kind), ("flowid", "\"1:1\"")],
+            "[[port.qdisc]]\nkind = \"prio\"\nhandle = \"1:\"\n",
+        )
+    };
     match table {
         "[engine]" => ("[engine]".to_owned(), vec![("workers", "2")], ""),
         "[[port]]" => (
@@ -109,11 +116,14 @@ fn file_around(table: &str) -> (String, Vec<(&'static str, &'static str)>, &'sta
             vec![("kind", "\"mq\"")],
             "",
         ),
-        "filter" => (
-            port.to_owned() + "[[port.filter]]",
-            vec![("flowid", "\"1:1\"")],
-            "[[port.qdisc]]\nkind = \"prio\"\nhandle = \"1:\"\n",
-        ),
+        "filter" | "flower" => filter("\"flower\""),
+        "u32" => filter("\"u32\""),
+        "basic" => filter("\"basic\""),
+        "fw" => {
+            let (before, mut own, after) = filter("\"fw\"");
+            own.push(("handle", "1"));
+            (before, own, after)
+        }
         other => panic!("a table that the test does not know: {other}"),
     }
 }
@@ -168,8 +178,13 @@ fn every_key_of_the_parser_is_there() {
     for Section { table, entries } in &sections {
         let written: BTreeSet<&str> = entries.iter().map(|entry| entry.key.as_str()).collect();
         assert_eq!(written.len(), entries.len(), "{table} has a key twice");
-        if table == "qdisc" {
-            assert_eq!(written, EVERYWHERE.iter().copied().collect());
+        let everywhere = match table.as_str() {
+            "qdisc" => options::EVERYWHERE,
+            "filter" => filter::EVERYWHERE,
+            _ => &[],
+        };
+        if !everywhere.is_empty() {
+            assert_eq!(written, everywhere.iter().copied().collect());
             continue;
         }
         let said = read(&file_with(table, "no_such_key", Some("1"))).expect_err(table);
@@ -187,11 +202,16 @@ fn every_key_of_the_parser_is_there() {
         let named = |section: &Section| section.table.trim_matches(['[', ']']) == table;
         assert!(sections.iter().any(named), "{table} is not there");
     }
-    // The kinds of qdiscs.
-    let said = read(&file_with("qdisc", "kind", Some("\"no_such_kind\""))).expect_err("a kind");
-    let (_, kinds) = said.split_once("use ").expect("a list");
-    for kind in kinds.replace(" or ", ", ").split(", ") {
-        let named = |section: &Section| section.table == kind;
-        assert!(sections.iter().any(named), "{kind} is not there");
+    // The kinds of qdiscs and filters; the one without options is told of where they are listed.
+    for of in ["qdisc", "filter"] {
+        let said = read(&file_with(of, "kind", Some("\"no_such_kind\""))).expect_err("a kind");
+        let (_, kinds) = said.split_once("use ").expect("a list");
+        for kind in kinds.replace(" or ", ", ").split(", ") {
+            let named = |section: &Section| section.table == kind;
+            assert!(
+                kind == "matchall" || sections.iter().any(named),
+                "{kind} is not there"
+            );
+        }
     }
 }

@@ -1,23 +1,15 @@
 //! `[[qdisc]]` and `[[filter]]`: a tree of qdiscs, one table for each `tc qdisc add` and `tc
 //! filter add`, in the same words and order.
 
-use std::net::IpAddr;
-use std::ops::RangeInclusive;
-
-use softnet::wire::Network;
-use softnet_tc::{FilterSpec, Handle, Match, Prefix, QdiscSpec, SpecError, TreeError, TreeSpec};
+use softnet_tc::{Handle, QdiscSpec, SpecError, TreeError, TreeSpec};
 use toml::Spanned;
 
 use super::error::Problem;
 use super::file::{OptionTable, Qdiscs};
+use super::filter;
 use super::options::Options;
 use super::qdisc;
 
-/// Keys of a filter.
-const FILTER_KEYS: &[&str] = &[
-    "parent", "prio", "protocol", "src_ip", "dst_ip", "ip_proto", "src_port", "dst_port", "dscp",
-    "mark", "flowid", "classid",
-];
 const HANDLE: &str = "a handle; write a qdisc's like \"1:\" and a class's like \"1:2\"";
 
 /// What a port (or a file with a tree) asks for. `prefix` is the path of the keys, for messages.
@@ -60,7 +52,7 @@ pub(super) fn spec(
             span: table.span(),
             path: &path,
         };
-        add_filter(&mut tree, &options)?;
+        filter::add(&mut tree, &options)?;
     }
     Ok(QdiscSpec::Tree(tree))
 }
@@ -103,126 +95,15 @@ pub(super) fn put(
     Ok(())
 }
 
-/// tc-flower(8)'s words, where there is one: `protocol`, `src_ip`, `dst_ip`, `ip_proto`,
-/// `src_port`, `dst_port`; besides them `dscp` and `mark`. A filter with none of them is for all
-/// packets.
-pub(super) fn add_filter(tree: &mut TreeSpec, options: &Options<'_>) -> Result<(), Problem> {
-    options.only_besides(&[], "filter", FILTER_KEYS)?;
-    let handle = |key| options.parsed(key, HANDLE, |text| text.parse::<Handle>().ok());
-    let class_key = if options.find("classid").is_some() {
-        "classid"
-    } else {
-        "flowid"
-    };
-    let class = handle(class_key)?.ok_or_else(|| {
-        let text = "is missing; add the class that the packets are for, like \"1:2\"";
-        options.problem("flowid", options.span.clone(), text)
-    })?;
-    let filter = FilterSpec {
-        // A filter that does not say so is one of the qdisc that the class belongs to.
-        parent: handle("parent")?.unwrap_or_else(|| class.qdisc()),
-        prio: options
-            .parsed("prio", "a priority from 1 to 65535", |text| {
-                text.parse().ok().filter(|&prio| prio > 0)
-            })?
-            // One is chosen.
-            .unwrap_or_default(),
-        matches: matches(options)?,
-        class,
-    };
-    tree.add_filter(filter).map_err(|error| {
-        let key = match error {
-            SpecError::Tree(TreeError::NoClass(_) | TreeError::ForeignClass { .. }) => class_key,
-            _ if options.find("parent").is_some() => "parent",
-            _ => class_key,
-        };
-        options.problem(key, options.span_of(key), error.to_string())
-    })
-}
-
-fn matches(options: &Options<'_>) -> Result<Match, Problem> {
-    let network = options.parsed(
-        "protocol",
-        "a protocol; use ip, ipv6 or all",
-        |text| match text {
-            "ip" => Some(Some(Network::V4)),
-            "ipv6" => Some(Some(Network::V6)),
-            "all" => Some(None),
-            _ => None,
-        },
-    )?;
-    let address = |key| {
-        options.parsed(
-            key,
-            "an address or range like \"10.0.0.0/8\" or \"fd00::1\"",
-            prefix,
-        )
-    };
-    let port = |key| options.parsed(key, "a port or range like \"53\" or \"5000-5999\"", ports);
-    let (source_port, destination_port) = (port("src_port")?, port("dst_port")?);
-    let protocol = options.parsed(
-        "ip_proto",
-        "an IP protocol; use tcp, udp, icmp, icmpv6 or a number",
-        |text| match text {
-            "tcp" => Some(6),
-            "udp" => Some(17),
-            "icmp" => Some(1),
-            "icmpv6" => Some(58),
-            number => number.parse().ok(),
-        },
-    )?;
-    Ok(Match {
-        network: network.flatten(),
-        source: address("src_ip")?,
-        destination: address("dst_ip")?,
-        protocol,
-        source_port,
-        destination_port,
-        dscp: options.parsed("dscp", "a code point from 0 to 63", |text| {
-            number(text)
-                .and_then(|n| n.try_into().ok())
-                .filter(|&dscp: &u8| dscp < 64)
-        })?,
-        mark: options.parsed(
-            "mark",
-            "a mark like \"7\" or \"0x10/0xf0\"",
-            |text| match text.split_once('/') {
-                None => number(text).map(|mark| (mark, u32::MAX)),
-                Some((mark, mask)) => Some((number(mark)?, number(mask)?)),
-            },
-        )?,
-    })
-}
-
-/// Decimal, or hexadecimal with `0x`.
-fn number(text: &str) -> Option<u32> {
-    match text.strip_prefix("0x") {
-        Some(hex) if !hex.starts_with('+') => u32::from_str_radix(hex, 16).ok(),
-        Some(_) => None,
-        None => text.parse().ok().filter(|_| !text.starts_with('+')),
-    }
-}
-
-fn prefix(text: &str) -> Option<Prefix> {
-    let (address, len) = match text.split_once('/') {
-        Some((address, len)) => (address, Some(number(len)?)),
-        None => (text, None),
-    };
-    let address: IpAddr = address.parse().ok()?;
-    let all = if address.is_ipv4() { 32 } else { 128 };
-    Prefix::new(address, u8::try_from(len.unwrap_or(all)).ok()?)
-}
-
-fn ports(text: &str) -> Option<RangeInclusive<u16>> {
-    let (first, last) = text.split_once('-').unwrap_or((text, text));
-    let range = number(first)?.try_into().ok()?..=number(last)?.try_into().ok()?;
-    (!range.is_empty()).then_some(range)
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::parse_tree;
     use super::*;
+    use softnet_tc::{ETH_P_ALL, ETH_P_IP, Flower, Prefix};
+
+    fn prefix(address: &str, len: u8) -> Option<Prefix> {
+        Prefix::new(address.parse().expect("an address"), len)
+    }
 
     const TREE: &str = r#"
 [[qdisc]]
@@ -275,27 +156,29 @@ classid = "10:2"
         };
         assert_eq!(
             (first.prio, first.class),
-            (1, "10:1".parse().expect("a class"))
+            (1, Some("10:1".parse().expect("a class")))
         );
-        let expected = Match {
-            network: Some(Network::V4),
-            destination: prefix("10.0.0.0/8"),
-            protocol: Some(17),
-            destination_port: Some(50..=60),
-            ..Match::default()
+        let expected = Flower {
+            dst_ip: prefix("10.0.0.0", 8),
+            ip_proto: Some(17),
+            dst_port: Some(50..=60),
+            ..Flower::default()
         };
-        assert_eq!(first.matches, expected);
+        assert_eq!((first.protocol, &first.kind), (ETH_P_IP, &expected.into()));
         assert_eq!(
             (second.prio, second.parent),
             (49152, "10:".parse().expect("a handle"))
         );
-        let expected = Match {
-            source: prefix("fd00::1/128"),
-            dscp: Some(46),
+        let expected = Flower {
+            src_ip: prefix("fd00::1", 128),
+            ip_tos: Some((46 << 2, 0xfc)),
             mark: Some((0x10, 0xf0)),
-            ..Match::default()
+            ..Flower::default()
         };
-        assert_eq!(second.matches, expected);
+        assert_eq!(
+            (second.protocol, &second.kind),
+            (ETH_P_ALL, &expected.into())
+        );
         // One qdisc is what it is in a port.
         let one = parse_tree("x.toml", "qdisc = { kind = \"pfifo\", limit = 3 }");
         assert_eq!(one, Ok(QdiscSpec::Pfifo { limit: 3 }));
@@ -369,17 +252,17 @@ classid = "10:2"
             (
                 "ip_proto = \"udp\"",
                 "kind = \"udp\"",
-                "25:1: key `filter.kind`: is not an option of filter",
+                "25:8: key `filter.kind`: \"udp\" is not a kind of filter",
             ),
             (
                 "ip_proto = \"udp\"",
                 "handle = \"1:\"",
-                "25:1: key `filter.handle`: is not an option of filter",
+                "25:10: key `filter.handle`: \"1:\" is not a handle of flower",
             ),
             (
                 "ip_proto = \"udp\"",
                 "ip_prot = \"udp\"",
-                "25:1: key `filter.ip_prot`: is not an option of filter",
+                "25:1: key `filter.ip_prot`: is not an option of flower",
             ),
             (
                 "prio = 1",

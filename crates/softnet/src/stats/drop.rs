@@ -51,6 +51,10 @@ drop_reasons! {
     QdiscCongested = "qdisc_congested",
     /// The qdisc can never send it (longer than its bucket).
     QdiscOversize = "qdisc_oversize",
+    /// A filter's action said so.
+    FilterDrop = "filter_drop",
+    /// Filters sent it back or to another chain too often (`TC_RECLASSIFY_LOOP`).
+    ReclassifyLoop = "reclassify_loop",
     /// Too many packets waited to be adopted (`QDISC_BURST_DROP`).
     QdiscBurst = "qdisc_burst",
     /// The queue was emptied: device taken down, qdisc replaced, engine stopped.

@@ -1,0 +1,440 @@
+//! `[[filter]]`: a filter of a qdisc, in the words of `tc filter add`.
+
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+
+use softnet_tc::{
+    ETH_P_ALL, ETH_P_IP, ETH_P_IPV6, FilterAction, FilterError, FilterKind, FilterOp, FilterSpec,
+    Flower, Handle, Key, Prefix, SpecError, TreeSpec, U32,
+};
+use toml::Value;
+
+use super::ematch;
+use super::error::Problem;
+use super::options::Options;
+use super::tree::handle;
+
+/// Keys of every kind of filter.
+pub(super) const EVERYWHERE: &[&str] = &[
+    "kind", "parent", "chain", "prio", "protocol", "handle", "flowid", "classid", "action",
+];
+const FLOWER: &[&str] = &[
+    "vlan_id",
+    "vlan_prio",
+    "vlan_ethtype",
+    "src_ip",
+    "dst_ip",
+    "ip_proto",
+    "ip_tos",
+    "dscp",
+    "src_port",
+    "dst_port",
+    "mark",
+];
+
+/// Adds a table's filter to a tree.
+pub(super) fn add(tree: &mut TreeSpec, options: &Options<'_>) -> Result<(), Problem> {
+    let known = |text: &str| {
+        let kinds = ["flower", "u32", "basic", "matchall", "fw"];
+        kinds.into_iter().find(|kind| *kind == text)
+    };
+    let what = "a kind of filter; use flower, u32, basic, matchall or fw";
+    let kind = options.parsed("kind", what, known)?.unwrap_or("flower");
+    let allowed = match kind {
+        "flower" => FLOWER,
+        "u32" => &["match", "mark"],
+        "basic" => &["match"],
+        "fw" => &["handle"],
+        _ => &[],
+    };
+    options.only_besides(EVERYWHERE, kind, allowed)?;
+    let action = action(options)?;
+    let class_key = if options.find("classid").is_some() {
+        "classid"
+    } else {
+        "flowid"
+    };
+    let class = handle(options, class_key)?;
+    let parent = handle(options, "parent")?;
+    // A filter that does not say so is one of the qdisc that the class belongs to.
+    let parent = match (parent, class) {
+        (_, None) if action == FilterAction::Pass => {
+            let text = "is missing; add the class that the packets are for, like \"1:2\"";
+            return Err(options.problem("flowid", options.span.clone(), text));
+        }
+        (Some(parent), _) => parent,
+        (None, Some(class)) => class.qdisc(),
+        (None, None) => {
+            let text = "is missing; add the qdisc whose filter it is, like \"1:\"";
+            return Err(options.problem("parent", options.span.clone(), text));
+        }
+    };
+    let (of_kind, mask) = name(options, kind)?;
+    let what = "a priority from 1 to 65535";
+    let prio = options.parsed("prio", what, |text| {
+        text.parse().ok().filter(|&prio| prio > 0)
+    })?;
+    let what = "a chain from 0 to 268435455";
+    let filter = FilterSpec {
+        chain: options.parsed("chain", what, number)?.unwrap_or_default(),
+        // One is chosen.
+        prio: prio.unwrap_or_default(),
+        protocol: protocol(options, "protocol")?.unwrap_or(ETH_P_ALL),
+        handle: of_kind.unwrap_or_default(),
+        action,
+        parent,
+        class,
+        ..FilterSpec::new(matches(options, kind, mask)?, Handle::NONE)
+    };
+    tree.put_filter(FilterOp::Add, filter).map_err(|error| {
+        let key = match error {
+            SpecError::Filter(FilterError::ForeignClass { .. }) => class_key,
+            SpecError::Filter(FilterError::Chain(_)) => "chain",
+            SpecError::Filter(FilterError::Handle { .. }) => "handle",
+            SpecError::Filter(FilterError::Offset(_)) => "match",
+            SpecError::Filter(_) => "prio",
+            _ if options.find("parent").is_some() => "parent",
+            _ => class_key,
+        };
+        options.problem(key, options.span_of(key), error.to_string())
+    })?;
+    Ok(())
+}
+
+/// The handle, in the form that its kind has, and the mask of `fw`.
+fn name(options: &Options<'_>, kind: &str) -> Result<(Option<u32>, u32), Problem> {
+    let what = format!(
+        "a handle of {kind}; write one like {}",
+        match kind {
+            "u32" => "\"800::801\"",
+            "fw" => "\"7\" or \"0x10/0xf0\", a mark",
+            _ => "\"1\"",
+        }
+    );
+    let read = |text: &str| match kind {
+        "u32" => {
+            let (table, node) = text.split_once("::")?;
+            let hex = |text: &str, most| number(&format!("0x{text}")).filter(|&n| n <= most);
+            let table = match table {
+                "" => 0,
+                table => hex(table, 0xfff)?,
+            };
+            Some((table << 20 | hex(node, 0xfff)?, 0))
+        }
+        "fw" => masked(text, u32::MAX),
+        _ => Some((number(text)?, 0)),
+    };
+    match options.parsed("handle", &what, read)? {
+        Some((handle, mask)) => Ok((Some(handle), mask)),
+        None if kind == "fw" => {
+            let text = "is missing; add the mark that the packets have";
+            Err(options.problem("handle", options.span.clone(), text))
+        }
+        None => Ok((None, 0)),
+    }
+}
+
+fn action(options: &Options<'_>) -> Result<FilterAction, Problem> {
+    let what = "an action; use pass, drop, continue, reclassify or \"goto chain 1\"";
+    let action = options.parsed("action", what, |text| match text {
+        "pass" | "ok" => Some(FilterAction::Pass),
+        "drop" | "shot" => Some(FilterAction::Drop),
+        "continue" => Some(FilterAction::Continue),
+        "reclassify" => Some(FilterAction::Reclassify),
+        goto => Some(FilterAction::Goto(number(
+            goto.strip_prefix("goto chain ")?,
+        )?)),
+    })?;
+    Ok(action.unwrap_or_default())
+}
+
+fn matches(options: &Options<'_>, kind: &str, mask: u32) -> Result<FilterKind, Problem> {
+    Ok(match kind {
+        "matchall" => FilterKind::Matchall,
+        "fw" => FilterKind::Fw { mask },
+        "u32" => FilterKind::U32(U32 {
+            keys: keys(options)?,
+            mark: mark(options)?,
+        }),
+        "basic" => FilterKind::Basic(
+            options
+                .parsed("match", ematch::FORM, ematch::read)?
+                .unwrap_or_default(),
+        ),
+        _ => FilterKind::Flower(flower(options)?),
+    })
+}
+
+/// tc-flower(8)'s words, where there is one; besides them `dscp` and `mark`.
+fn flower(options: &Options<'_>) -> Result<Flower, Problem> {
+    let what = "an address or range like \"10.0.0.0/8\" or \"fd00::1\"";
+    let address = |key| options.parsed(key, what, prefix);
+    let port = |key| options.parsed(key, "a port or range like \"53\" or \"5000-5999\"", ports);
+    let what = "an IP protocol; use tcp, udp, icmp, icmpv6 or a number";
+    let ip_proto = options.parsed("ip_proto", what, |text| match text {
+        "tcp" => Some(6),
+        "udp" => Some(17),
+        "icmp" => Some(1),
+        "icmpv6" => Some(58),
+        number => number.parse().ok(),
+    })?;
+    let up_to = |most| move |text: &str| number(text).filter(|&n| n <= most);
+    let what = "a code point from 0 to 63";
+    let dscp = options.parsed("dscp", what, up_to(63))?;
+    let what = "a byte, or byte and mask, like \"0xb8/0xfc\"";
+    let ip_tos = options.parsed("ip_tos", what, |text| {
+        let (value, mask) = masked(text, 0xff)?;
+        Some((value.try_into().ok()?, mask.try_into().ok()?))
+    })?;
+    if let (Some(_), Some(_)) = (dscp, ip_tos) {
+        let text = "is the same field as ip_tos; remove one of them";
+        return Err(options.problem("dscp", options.span_of("dscp"), text));
+    }
+    let vlan_id = options.parsed("vlan_id", "a VLAN from 0 to 4095", up_to(4095))?;
+    let vlan_prio = options.parsed("vlan_prio", "a priority from 0 to 7", up_to(7))?;
+    Ok(Flower {
+        vlan_id: vlan_id.map(|id| id as u16),
+        vlan_prio: vlan_prio.map(|prio| prio as u8),
+        vlan_ethtype: protocol(options, "vlan_ethtype")?.filter(|&e| e != ETH_P_ALL),
+        src_ip: address("src_ip")?,
+        dst_ip: address("dst_ip")?,
+        ip_proto,
+        ip_tos: dscp.map_or(ip_tos, |dscp| Some(((dscp as u8) << 2, 0xfc))),
+        src_port: port("src_port")?,
+        dst_port: port("dst_port")?,
+        mark: mark(options)?,
+    })
+}
+
+fn mark(options: &Options<'_>) -> Result<Option<(u32, u32)>, Problem> {
+    options.parsed("mark", "a mark like \"7\" or \"0x10/0xf0\"", |text| {
+        masked(text, u32::MAX)
+    })
+}
+
+fn protocol(options: &Options<'_>, key: &str) -> Result<Option<u16>, Problem> {
+    let what = "a protocol; use ip, ipv6, arp, 802.1q, 802.1ad, all or an EtherType like 0x88f7";
+    options.parsed(key, what, |text| match text.to_ascii_lowercase().as_str() {
+        "all" => Some(ETH_P_ALL),
+        "ip" | "ipv4" => Some(ETH_P_IP),
+        "ipv6" => Some(ETH_P_IPV6),
+        "arp" => Some(0x0806),
+        "802.1q" => Some(0x8100),
+        "802.1ad" => Some(0x88a8),
+        hex if hex.starts_with("0x") => number(hex)?.try_into().ok(),
+        _ => None,
+    })
+}
+
+/// The keys of `u32`: a list of texts, or one.
+fn keys(options: &Options<'_>) -> Result<Vec<Key>, Problem> {
+    const FORM: &str = "a key like \"u32 0x0a000000 0xff000000 at 12\"";
+    let Some((_, value)) = options.find("match") else {
+        return Ok(Vec::new());
+    };
+    let texts: &[Value] = match value.get_ref() {
+        Value::Array(texts) => texts,
+        one => std::slice::from_ref(one),
+    };
+    let problem = |text: String| options.problem("match", value.span(), text);
+    let read = |text: &Value| match text {
+        Value::String(text) => {
+            let words: Vec<&str> = text.split_whitespace().collect();
+            key(&words).ok_or_else(|| problem(format!("{text:?} is not {FORM}")))
+        }
+        other => Err(problem(format!("is {}; give {FORM}", other.type_str()))),
+    };
+    texts.iter().map(read).collect()
+}
+
+/// tc-u32(8)'s `u8`, `u16` or `u32`, value and mask, `at` and the offset. The mask is hexadecimal.
+/// tc makes words of shorter keys, too.
+pub(super) fn key(words: &[&str]) -> Option<Key> {
+    let (width, value, mask, at) = match *words {
+        [width, value, mask] => (width, value, mask, "0"),
+        [width, value, mask, "at", at] => (width, value, mask, at),
+        _ => return None,
+    };
+    let bytes = match width {
+        "u8" => 1,
+        "u16" => 2,
+        "u32" => 4,
+        _ => return None,
+    };
+    let most = u32::MAX >> (32 - 8 * bytes);
+    let value = number(value).filter(|&value| value <= most)?;
+    let hex = mask.strip_prefix("0x").unwrap_or(mask);
+    let mask = number(&format!("0x{hex}")).filter(|&mask| mask <= most)?;
+    let at: i32 = at.parse().ok()?;
+    let inside = at.rem_euclid(4);
+    // A key that is not aligned to its size is refused with its offset.
+    if inside % bytes != 0 {
+        return Some(Key { value, mask, at });
+    }
+    let shift = 8 * (4 - bytes - inside);
+    Some(Key {
+        value: value << shift,
+        mask: mask << shift,
+        at: at - inside,
+    })
+}
+
+/// Decimal, or hexadecimal with `0x`.
+pub(super) fn number(text: &str) -> Option<u32> {
+    match text.strip_prefix("0x") {
+        Some(hex) if !hex.starts_with('+') => u32::from_str_radix(hex, 16).ok(),
+        Some(_) => None,
+        None => text.parse().ok().filter(|_| !text.starts_with('+')),
+    }
+}
+
+/// A value and a mask, which is all ones if it is left out.
+fn masked(text: &str, ones: u32) -> Option<(u32, u32)> {
+    match text.split_once('/') {
+        None => Some((number(text)?, ones)),
+        Some((value, mask)) => Some((number(value)?, number(mask)?)),
+    }
+}
+
+fn prefix(text: &str) -> Option<Prefix> {
+    let (address, len) = match text.split_once('/') {
+        Some((address, len)) => (address, Some(number(len)?)),
+        None => (text, None),
+    };
+    let address: IpAddr = address.parse().ok()?;
+    let all = if address.is_ipv4() { 32 } else { 128 };
+    Prefix::new(address, u8::try_from(len.unwrap_or(all)).ok()?)
+}
+
+fn ports(text: &str) -> Option<RangeInclusive<u16>> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    let range = number(first)?.try_into().ok()?..=number(last)?.try_into().ok()?;
+    (!range.is_empty()).then_some(range)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::parse_tree;
+    use super::*;
+    use softnet_tc::{Compare, Ematch, Layer, QdiscSpec, Test, Width};
+
+    /// The filter that a table makes, or what is said of it.
+    fn read(filter: &str) -> Result<FilterSpec, String> {
+        let text = format!("[[qdisc]]\nhandle = \"1:\"\nkind = \"prio\"\n[[filter]]\n{filter}\n");
+        match parse_tree("x.toml", &text) {
+            Ok(QdiscSpec::Tree(tree)) => Ok(tree.filters().next().expect("a filter").clone()),
+            Ok(other) => panic!("{other:?}"),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    fn kind(filter: &str) -> FilterKind {
+        read(&format!("flowid = \"1:1\"\n{filter}"))
+            .expect(filter)
+            .kind
+    }
+
+    /// As tc does (`pack_key`): shorter keys are parts of words.
+    #[test]
+    fn keys_of_u32_are_words() {
+        for (text, value, mask, at) in [
+            ("u32 10 ff at -16", 10, 0xff, -16),
+            ("u16 0x35 0xffff at 22", 0x35, 0xffff, 20),
+            ("u16 0x35 ffff at 20", 0x35_0000, 0xffff_0000, 20),
+            ("u8 17 ff at 9", 17 << 16, 0xff_0000, 8),
+            ("u8 0x45 ff", 0x4500_0000, 0xff00_0000, 0),
+            ("u8 1 ff at -1", 1, 0xff, -4),
+        ] {
+            let expected = U32 {
+                keys: vec![Key { value, mask, at }],
+                mark: None,
+            };
+            let text = format!("kind = \"u32\"\nmatch = \"{text}\"");
+            assert_eq!(kind(&text), FilterKind::U32(expected), "{text}");
+        }
+        let two = kind("kind = \"u32\"\nmatch = [\"u8 1 1\", \"u8 2 2 at 1\"]\nmark = \"1/3\"");
+        let FilterKind::U32(two) = two else {
+            panic!("{two:?}")
+        };
+        assert_eq!((two.keys.len(), two.mark), (2, Some((1, 3))));
+        for (text, part) in [
+            ("u16 1 1 at 21", "cannot be at 21"),
+            ("u32 1 1 at 2", "cannot be at 2"),
+            ("u32 1 1 at -20", "cannot be at -20"),
+            ("u8 256 1 at 0", "is not a key"),
+            ("u8 1 100 at 0", "is not a key"),
+            ("u24 1 1 at 0", "is not a key"),
+            ("u32 1 1 at nexthdr+0", "is not a key"),
+        ] {
+            let text = format!("kind = \"u32\"\nflowid = \"1:1\"\nmatch = \"{text}\"");
+            let said = read(&text).expect_err(part);
+            assert!(said.contains(part), "{said}");
+        }
+    }
+
+    #[test]
+    fn expressions_of_basic() {
+        let text = "kind = \"basic\"\nmatch = \"cmp(u16 at 2 layer transport mask 0xfff eq 53) and \
+                    not u32(u8 1 ff at 3) and meta(priority gt 5) and meta(nf_mark mask 3 lt 2)\"";
+        let test = |negated, test| Ematch { negated, test };
+        let (mask, value) = (0xff, 1);
+        let expected = vec![
+            test(
+                false,
+                Test::Cmp {
+                    width: Width::Two,
+                    at: 2,
+                    layer: Layer::Transport,
+                    mask: 0xfff,
+                    compare: Compare::Eq,
+                    value: 53,
+                },
+            ),
+            test(true, Test::Word(Key { value, mask, at: 0 })),
+            test(false, Test::Priority(Compare::Gt, 5)),
+            test(
+                false,
+                Test::Mark {
+                    mask: 3,
+                    compare: Compare::Lt,
+                    value: 2,
+                },
+            ),
+        ];
+        assert_eq!(kind(text), FilterKind::Basic(expected));
+        assert_eq!(kind("kind = \"basic\""), FilterKind::Basic(Vec::new()));
+    }
+
+    #[test]
+    fn handles_chains_and_actions() {
+        let u32 = read("kind = \"u32\"\nflowid = \"1:2\"\nprio = 5\nhandle = \"800::10\"");
+        assert_eq!(u32.expect("valid").handle, 0x8000_0010);
+        let fw = read("kind = \"fw\"\nhandle = \"0x6/0xff\"\nclassid = \"1:2\"").expect("valid");
+        assert_eq!((fw.handle, fw.kind), (6, FilterKind::Fw { mask: 0xff }));
+        let goto = "kind = \"matchall\"\nparent = \"1:\"\nchain = 3\naction = \"goto chain 7\"";
+        let goto = read(goto).expect("valid");
+        assert_eq!((goto.chain, goto.action), (3, FilterAction::Goto(7)));
+        assert_eq!((goto.class, goto.prio, goto.handle), (None, 49152, 1));
+        for (text, part) in [
+            ("action = \"drop\"", "`filter.parent`: is missing"),
+            ("parent = \"1:\"", "`filter.flowid`: is missing"),
+            (
+                "kind = \"fw\"\nflowid = \"1:1\"",
+                "`filter.handle`: is missing",
+            ),
+            (
+                "kind = \"u32\"\nflowid = \"1:1\"\nhandle = \"801::1\"",
+                "`filter.handle`: 0x80100001 is not a handle that a u32",
+            ),
+            (
+                "flowid = \"1:1\"\naction = \"goto chain 268435456\"",
+                "`filter.chain`: chain 268435456: Specified chain index exceeds upper limit",
+            ),
+            ("kind = \"matchall\"\nmark = 1", "matchall has no options"),
+            ("flowid = \"1:1\"\ndscp = 1\nip_tos = 4", "the same field"),
+        ] {
+            let said = read(text).expect_err(part);
+            assert!(said.contains(part), "{said}");
+        }
+    }
+}

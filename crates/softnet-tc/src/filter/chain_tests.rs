@@ -1,0 +1,160 @@
+//! Which filter decides, what its action does, and what is counted.
+
+use super::*;
+use softnet::mem::Packet;
+use softnet::stats::DropReason;
+use softnet::testing::{frame, pool};
+
+fn class(minor: u16) -> Classified {
+    Classified::Class(Handle::new(1, minor))
+}
+
+/// A filter for all packets of a chain and priority.
+fn all(chain: u32, prio: u16, action: FilterAction) -> FilterSpec {
+    FilterSpec {
+        chain,
+        prio,
+        action,
+        ..FilterSpec::new(FilterKind::Matchall, Handle::new(1, prio))
+    }
+}
+
+fn list(filters: impl IntoIterator<Item = FilterSpec>) -> FilterList {
+    let mut list = FilterList::default();
+    for filter in filters {
+        list.put(FilterOp::Add, filter).unwrap();
+    }
+    list
+}
+
+fn chains(filters: impl IntoIterator<Item = FilterSpec>) -> Chains {
+    Chains::new(&list(filters), &Chains::default())
+}
+
+fn hits(chains: &Chains) -> Vec<u64> {
+    chains.hits().map(|(_, hits)| hits).collect()
+}
+
+#[test]
+fn the_lowest_priority_decides() {
+    let pool = pool(2);
+    let arp = frame(&pool, 1, 2, 60, 0);
+    let ip = FilterSpec {
+        protocol: ETH_P_IP,
+        ..all(0, 1, FilterAction::Pass)
+    };
+    let chains = chains([
+        all(0, 9, FilterAction::Pass),
+        all(0, 2, FilterAction::Pass),
+        ip,
+        all(3, 1, FilterAction::Pass),
+    ]);
+    assert_eq!(chains.classify(&arp), class(2));
+    assert_eq!(hits(&chains), [0, 1, 0, 0]);
+    assert_eq!(Chains::default().classify(&arp), Classified::None);
+}
+
+#[test]
+fn actions_pass_drop_continue_and_restart() {
+    use FilterAction::{Continue, Drop, Goto, Pass, Reclassify};
+    let pool = pool(2);
+    let packet = frame(&pool, 1, 2, 60, 0);
+    let decide = |filters: Vec<FilterSpec>| chains(filters).classify(&packet);
+    let nameless = FilterSpec {
+        class: None,
+        ..all(0, 1, Pass)
+    };
+    assert_eq!(decide(vec![nameless]), Classified::Class(Handle::NONE));
+    let dropped = Classified::Drop(DropReason::FilterDrop);
+    assert_eq!(decide(vec![all(0, 1, Drop), all(0, 2, Pass)]), dropped);
+    assert_eq!(decide(vec![all(0, 1, Continue), all(0, 2, Pass)]), class(2));
+    assert_eq!(decide(vec![all(0, 1, Continue)]), Classified::None);
+    // A chain is left for good.
+    let goto = || vec![all(0, 1, Goto(5)), all(0, 2, Pass)];
+    assert_eq!(decide(goto()), Classified::None);
+    let there = [goto(), vec![all(5, 7, Pass)]].concat();
+    assert_eq!(decide(there), class(7));
+    // Only what is sent there gets to another chain.
+    assert_eq!(decide(vec![all(5, 1, Pass)]), Classified::None);
+    // Round and round: it is tried 17 times.
+    for filters in [
+        vec![all(0, 1, Reclassify)],
+        vec![all(0, 1, Goto(0))],
+        vec![all(0, 1, Goto(1)), all(1, 1, Goto(0))],
+    ] {
+        let chains = chains(filters);
+        let looped = Classified::Drop(DropReason::ReclassifyLoop);
+        assert_eq!(chains.classify(&packet), looped);
+        assert_eq!(hits(&chains).iter().sum::<u64>(), 17);
+    }
+    let straight = |n: u32| {
+        let gotos = (0..n).map(|chain| all(chain, 1, Goto(chain + 1)));
+        let end = all(n, 2, Pass);
+        chains(gotos.chain([end])).classify(&packet)
+    };
+    assert_eq!(straight(16), class(2));
+    assert_eq!(straight(17), Classified::Drop(DropReason::ReclassifyLoop));
+}
+
+/// After `flower` and `matchall`, which look their only match up, the next priority is tried;
+/// after the others the next filter (`tcf_exts_exec` in each).
+#[test]
+fn continue_is_the_kernels_for_each_kind() {
+    let pool = pool(2);
+    let packet = frame(&pool, 1, 2, 60, 5);
+    let decide = |first: FilterKind, second: FilterKind| {
+        let filters = [
+            (first, FilterAction::Continue),
+            (second, FilterAction::Pass),
+        ];
+        let filters = (5..).zip(filters).map(|(handle, (kind, action))| {
+            let handle = if kind.name() == "u32" { 0 } else { handle };
+            FilterSpec {
+                prio: 1,
+                handle,
+                action,
+                ..FilterSpec::new(kind, Handle::new(1, 2))
+            }
+        });
+        let last = all(0, 3, FilterAction::Pass);
+        chains(filters.chain([last])).classify(&packet)
+    };
+    let mark = |mask| Flower {
+        mark: Some((0, mask)),
+        ..Flower::default()
+    };
+    assert_eq!(decide(mark(2).into(), mark(8).into()), class(3));
+    let basic = || FilterKind::Basic(Vec::new());
+    assert_eq!(decide(basic(), basic()), class(2));
+    let u32 = || FilterKind::U32(U32::default());
+    assert_eq!(decide(u32(), u32()), class(2));
+}
+
+/// A swap keeps the counts of the filters that it does not change.
+#[test]
+fn counts_survive_a_swap() {
+    let pool = pool(2);
+    let send = |chains: &Chains, mark| {
+        let packet: Packet = frame(&pool, 1, 2, 60, mark);
+        chains.classify(&packet)
+    };
+    let fw = |handle, minor| FilterSpec {
+        prio: 1,
+        handle,
+        ..FilterSpec::new(FilterKind::Fw { mask: 0xff }, Handle::new(1, minor))
+    };
+    let mut list = list([fw(1, 1), fw(2, 2), fw(3, 3)]);
+    let before = Chains::new(&list, &Chains::default());
+    for mark in [1, 1, 2, 3, 0x103, 4] {
+        send(&before, mark);
+    }
+    assert_eq!(hits(&before), [2, 1, 2]);
+    list.put(FilterOp::Change, fw(2, 9)).unwrap();
+    list.put(FilterOp::Add, fw(4, 4)).unwrap();
+    list.delete(fw(1, 1).key()).unwrap();
+    let after = Chains::new(&list, &before);
+    assert_eq!(hits(&after), [0, 2, 0], "2 is another one now");
+    assert_eq!(send(&after, 3), class(3));
+    assert_eq!(send(&after, 1), Classified::None);
+    assert_eq!(hits(&after), [0, 3, 0]);
+}

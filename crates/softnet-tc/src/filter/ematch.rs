@@ -1,0 +1,142 @@
+//! `basic`: a match by expressions, all of which must hold (tc-basic(8), tc-ematch(8)).
+
+use super::frame::Frame;
+use super::{FilterError, Key};
+use softnet::wire::Network;
+
+/// An expression.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ematch {
+    /// Whether it must not hold (`not`).
+    pub negated: bool,
+    /// What is tested.
+    pub test: Test,
+}
+
+/// What an expression tests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Test {
+    /// A number in the frame, of big-endian bytes (`cmp`). It does not hold where the frame has
+    /// no such layer or ends before.
+    Cmp {
+        /// How many bytes it has.
+        width: Width,
+        /// Bytes from the start of the layer.
+        at: u16,
+        /// Where to count from.
+        layer: Layer,
+        /// Which bits count; 0: all.
+        mask: u32,
+        /// How it compares.
+        compare: Compare,
+        /// To what.
+        value: u32,
+    },
+    /// A word in the frame (`u32`).
+    Word(Key),
+    /// The packet's priority (`meta(priority ...)`).
+    Priority(Compare, u32),
+    /// The packet's mark under a mask (`meta(nf_mark mask ...)`).
+    Mark {
+        /// Which bits count.
+        mask: u32,
+        /// How it compares.
+        compare: Compare,
+        /// To what.
+        value: u32,
+    },
+}
+
+/// Bytes of a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Width {
+    /// One (`u8`).
+    One,
+    /// Two (`u16`).
+    Two,
+    /// Four (`u32`).
+    Four,
+}
+
+/// A layer of the frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layer {
+    /// From the first byte on.
+    Link,
+    /// From the network header on, behind all VLAN tags.
+    Network,
+    /// From the transport header on, behind all options and extension headers.
+    Transport,
+}
+
+/// How a number compares to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compare {
+    /// It is equal.
+    Eq,
+    /// It is less.
+    Lt,
+    /// It is more.
+    Gt,
+}
+
+impl Compare {
+    fn holds(self, number: u32, value: u32) -> bool {
+        match self {
+            Compare::Eq => number == value,
+            Compare::Lt => number < value,
+            Compare::Gt => number > value,
+        }
+    }
+}
+
+impl Ematch {
+    pub(super) fn check(&self) -> Result<(), FilterError> {
+        match &self.test {
+            Test::Word(key) => key.check(),
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn matches(&self, frame: &Frame<'_>) -> bool {
+        let holds = match self.test {
+            Test::Cmp {
+                width,
+                at,
+                layer,
+                mask,
+                compare,
+                value,
+            } => read(frame, layer, at.into(), width).is_some_and(|number| {
+                let mask = if mask == 0 { u32::MAX } else { mask };
+                compare.holds(number & mask, value)
+            }),
+            Test::Word(key) => key.matches(frame),
+            Test::Priority(compare, value) => compare.holds(frame.packet.priority(), value),
+            Test::Mark {
+                mask,
+                compare,
+                value,
+            } => compare.holds(frame.packet.mark() & mask, value),
+        };
+        holds != self.negated
+    }
+}
+
+fn read(frame: &Frame<'_>, layer: Layer, at: usize, width: Width) -> Option<u32> {
+    let start = match layer {
+        Layer::Link => 0,
+        Layer::Network => frame.network()?,
+        Layer::Transport => {
+            let headers = frame.headers()?;
+            let is_ip = headers.network != Network::Other;
+            is_ip.then_some(headers.transport_offset.into())?
+        }
+    };
+    let at = start + at;
+    match width {
+        Width::One => frame.bytes(at).map(|[byte]| byte.into()),
+        Width::Two => frame.bytes(at).map(|b| u16::from_be_bytes(b).into()),
+        Width::Four => frame.bytes(at).map(u32::from_be_bytes),
+    }
+}

@@ -1,0 +1,148 @@
+//! `flower`: a match on the headers' fields (tc-flower(8)).
+
+use std::ops::RangeInclusive;
+
+use super::Prefix;
+use super::frame::Frame;
+use softnet::wire::{L4, Network};
+
+/// What a packet's headers must be like. What is `None` is not looked at.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Flower {
+    /// VLAN identifier of the first tag.
+    pub vlan_id: Option<u16>,
+    /// Priority in the first tag.
+    pub vlan_prio: Option<u8>,
+    /// EtherType behind all tags of a frame that has some.
+    pub vlan_ethtype: Option<u16>,
+    /// Source address.
+    pub src_ip: Option<Prefix>,
+    /// Destination address.
+    pub dst_ip: Option<Prefix>,
+    /// Protocol number behind IPv6 extension headers, or of IPv4.
+    pub ip_proto: Option<u8>,
+    /// `(value, mask)` of type of service or traffic class. A DSCP is its upper six bits.
+    pub ip_tos: Option<(u8, u8)>,
+    /// Source port of TCP or UDP. Fragments have no ports.
+    pub src_port: Option<RangeInclusive<u16>>,
+    /// Destination port of TCP or UDP.
+    pub dst_port: Option<RangeInclusive<u16>>,
+    /// `(value, mask)`: the packet's mark under the mask is the value.
+    pub mark: Option<(u32, u32)>,
+}
+
+impl Flower {
+    pub(super) fn matches(&self, frame: &Frame<'_>) -> bool {
+        let Flower {
+            vlan_id,
+            vlan_prio,
+            vlan_ethtype,
+            src_ip,
+            dst_ip,
+            ip_proto,
+            ip_tos,
+            src_port,
+            dst_port,
+            mark,
+        } = self;
+        if mark.is_some_and(|(value, mask)| (frame.packet.mark() ^ value) & mask != 0) {
+            return false;
+        }
+        if vlan_id.is_some() || vlan_prio.is_some() {
+            let Some(tag) = frame.tag() else {
+                return false;
+            };
+            if vlan_id.is_some_and(|id| tag & 0x0fff != id)
+                || vlan_prio.is_some_and(|prio| tag >> 13 != u16::from(prio))
+            {
+                return false;
+            }
+        }
+        let reads_ports = src_port.is_some() || dst_port.is_some();
+        let reads_addresses = src_ip.is_some() || dst_ip.is_some();
+        let reads_ip = reads_ports || reads_addresses || ip_proto.is_some() || ip_tos.is_some();
+        if !reads_ip && vlan_ethtype.is_none() {
+            return true;
+        }
+        let Some(headers) = frame.headers() else {
+            return false;
+        };
+        if vlan_ethtype.is_some_and(|e| headers.vlan_tags == 0 || headers.ethertype != e) {
+            return false;
+        }
+        if !reads_ip {
+            return true;
+        }
+        if headers.network == Network::Other
+            || ip_proto.is_some_and(|protocol| protocol != headers.protocol)
+            || ip_tos.is_some_and(|(value, mask)| (headers.traffic_class ^ value) & mask != 0)
+        {
+            return false;
+        }
+        if reads_ports {
+            let (L4::Tcp {
+                source,
+                destination,
+            }
+            | L4::Udp {
+                source,
+                destination,
+            }) = headers.transport
+            else {
+                return false;
+            };
+            if src_port.as_ref().is_some_and(|r| !r.contains(&source))
+                || dst_port.as_ref().is_some_and(|r| !r.contains(&destination))
+            {
+                return false;
+            }
+        }
+        if !reads_addresses {
+            return true;
+        }
+        let Some((source, destination)) = headers.addresses(frame.packet.data()) else {
+            return false;
+        };
+        src_ip.is_none_or(|p| p.contains(source)) && dst_ip.is_none_or(|p| p.contains(destination))
+    }
+
+    /// Whether both look at the same bits.
+    pub(super) fn has_mask_of(&self, other: &Flower) -> bool {
+        let family = |prefix: &Prefix| (prefix.is_ipv4(), prefix.len());
+        let is_range = |range: &RangeInclusive<u16>| range.start() != range.end();
+        let mask = |flower: &Flower| {
+            (
+                flower.vlan_id.is_some(),
+                flower.vlan_prio.is_some(),
+                flower.vlan_ethtype.is_some(),
+                flower.src_ip.as_ref().map(family),
+                flower.dst_ip.as_ref().map(family),
+                flower.ip_proto.is_some(),
+                flower.ip_tos.map(|(_, mask)| mask),
+                flower.src_port.as_ref().map(is_range),
+                flower.dst_port.as_ref().map(is_range),
+                flower.mark.map(|(_, mask)| mask),
+            )
+        };
+        mask(self) == mask(other)
+    }
+
+    /// Whether both match the same packets, and look at the same bits.
+    pub(super) fn is_same(&self, other: &Flower) -> bool {
+        let same = |a: Option<Prefix>, b: Option<Prefix>| match (a, b) {
+            (Some(a), Some(b)) => a.is_same(&b),
+            (a, b) => a.is_none() && b.is_none(),
+        };
+        // What the mask leaves out does not count.
+        let key = |flower: &Flower| Flower {
+            src_ip: None,
+            dst_ip: None,
+            ip_tos: flower.ip_tos.map(|(value, mask)| (value & mask, mask)),
+            mark: flower.mark.map(|(value, mask)| (value & mask, mask)),
+            ..flower.clone()
+        };
+        same(self.src_ip, other.src_ip)
+            && same(self.dst_ip, other.dst_ip)
+            && key(self) == key(other)
+    }
+}

@@ -1,0 +1,85 @@
+//! A packet as filters look at it: read once, and only where a filter asks.
+
+use std::cell::OnceCell;
+
+use softnet::mem::Packet;
+use softnet::wire::Headers;
+
+/// Bytes of the two MAC addresses.
+const ADDRESSES: usize = 12;
+/// EtherTypes of VLAN tags.
+const TAGS: [u16; 3] = [0x8100, 0x88a8, 0x9100];
+/// VLAN tags that are looked behind, as in [`softnet::wire::parse`].
+const MAX_TAGS: usize = 4;
+
+/// A packet that is being classified.
+pub(super) struct Frame<'a> {
+    pub(super) packet: &'a Packet,
+    headers: OnceCell<Option<Headers>>,
+}
+
+impl<'a> Frame<'a> {
+    pub(super) fn new(packet: &'a Packet) -> Frame<'a> {
+        Frame {
+            packet,
+            headers: OnceCell::new(),
+        }
+    }
+
+    /// `None` if they are broken.
+    pub(super) fn headers(&self) -> Option<&Headers> {
+        let read = || self.packet.parse().ok();
+        self.headers.get_or_init(read).as_ref()
+    }
+
+    /// The EtherType behind the addresses, which may be that of a tag.
+    pub(super) fn ethertype(&self) -> Option<u16> {
+        self.bytes(ADDRESSES).map(u16::from_be_bytes)
+    }
+
+    /// What is in the first VLAN tag.
+    pub(super) fn tag(&self) -> Option<u16> {
+        let tagged = TAGS.contains(&self.ethertype()?);
+        self.bytes(ADDRESSES + 2)
+            .filter(|_| tagged)
+            .map(u16::from_be_bytes)
+    }
+
+    /// Where the network header starts, behind all tags.
+    pub(super) fn network(&self) -> Option<usize> {
+        let mut at = ADDRESSES;
+        for _ in 0..=MAX_TAGS {
+            let ethertype = u16::from_be_bytes(self.bytes(at)?);
+            if !TAGS.contains(&ethertype) {
+                return Some(at + 2);
+            }
+            at += 4;
+        }
+        None
+    }
+
+    /// So many bytes of the frame; `None` if it is shorter.
+    #[inline]
+    pub(super) fn bytes<const N: usize>(&self, at: usize) -> Option<[u8; N]> {
+        let first = self.packet.data();
+        match first.get(at..).and_then(|rest| rest.first_chunk()) {
+            Some(bytes) => Some(*bytes),
+            None if self.packet.is_chained() => self.chained_bytes(at),
+            None => None,
+        }
+    }
+
+    #[cold]
+    fn chained_bytes<const N: usize>(&self, at: usize) -> Option<[u8; N]> {
+        let mut bytes = [0; N];
+        let (mut skip, mut found) = (at, 0);
+        for segment in self.packet.segments() {
+            let part = segment.get(skip..).unwrap_or_default();
+            skip = skip.saturating_sub(segment.len());
+            let n = part.len().min(N - found);
+            bytes[found..found + n].copy_from_slice(&part[..n]);
+            found += n;
+        }
+        (found == N).then_some(bytes)
+    }
+}

@@ -1,0 +1,162 @@
+//! Filters: which class of a qdisc a packet belongs to (tc-filters(8)).
+//!
+//! A filter has a chain, a priority, a protocol and a handle, as in the kernel. Chain 0 is tried
+//! first, its lowest priority first; the first filter that matches decides, or sends the packet to
+//! another chain. All filters of a priority are of one kind and protocol.
+//!
+//! The kinds: [`Flower`] (tc-flower(8)), [`U32`] (tc-u32(8)), `basic` with [`Ematch`]es
+//! (tc-ematch(8)), `matchall` (tc-matchall(8)) and `fw` (tc-fw(8)).
+//!
+//! The control path keeps a [`FilterList`] at each qdisc. For the packet path it makes [`Chains`]
+//! of it, which never change: the queue's owner swaps them for others as a whole. Hits are counted
+//! there; a filter that a swap does not change keeps its count.
+//!
+//! What differs from the kernel: `u32` has no hash tables but each priority's own (`800:`), no
+//! links and no variable offsets; `fw` needs a handle; `replace` of a `u32` filter takes the new
+//! keys, which the kernel ignores; a match of `flower` on addresses or ports needs no `protocol`,
+//! and `mark` is its own. A frame whose headers [`parse`](softnet::wire::parse) refuses matches no
+//! filter that looks at what is behind the Ethernet header, `u32` excepted.
+
+#[cfg(all(test, not(miri)))]
+mod chain_tests;
+mod chains;
+mod ematch;
+mod error;
+mod flower;
+mod frame;
+mod list;
+#[cfg(all(test, not(miri)))]
+mod list_tests;
+#[cfg(all(test, not(miri)))]
+mod match_tests;
+mod prefix;
+mod u32;
+
+pub(super) use chains::{Chains, Classified};
+pub use ematch::{Compare, Ematch, Layer, Test, Width};
+pub use error::FilterError;
+pub use flower::Flower;
+pub use list::{FilterKey, FilterList, FilterOp};
+pub use prefix::Prefix;
+pub use u32::{Key, U32};
+
+use std::sync::Arc;
+
+use super::Handle;
+
+/// The filters of a qdisc in use: behind one pointer, which its owner swaps.
+pub(super) type Filters = Arc<Chains>;
+
+/// EtherType of IPv4, as the `protocol` of a filter.
+pub const ETH_P_IP: u16 = 0x0800;
+/// EtherType of IPv6.
+pub const ETH_P_IPV6: u16 = 0x86dd;
+/// The `protocol` of a filter for all frames.
+pub const ETH_P_ALL: u16 = 3;
+
+/// A filter of a qdisc.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FilterSpec {
+    /// The qdisc it belongs to.
+    pub parent: Handle,
+    /// Packets start at chain 0; the others they get to by [`FilterAction::Goto`].
+    pub chain: u32,
+    /// Lower ones are tried first. 0: one is chosen as in the kernel, 49152 for the first and one
+    /// less for each one after it, so that the newest is tried first.
+    pub prio: u16,
+    /// The frame's EtherType, which is that of the first tag where there is one; or
+    /// [`ETH_P_ALL`].
+    pub protocol: u16,
+    /// Its number within the priority, which depends on the kind. 0: one is chosen as in the
+    /// kernel. That of `fw` is the mark.
+    pub handle: u32,
+    /// What packets it is for.
+    pub kind: FilterKind,
+    /// The class of `parent` that they go to (tc's `flowid` or `classid`). As long as there is
+    /// no such class, or if it names none, they go where packets of priority 0 go.
+    pub class: Option<Handle>,
+    /// What is done with them besides.
+    pub action: FilterAction,
+}
+
+impl FilterSpec {
+    /// A filter for frames of all protocols in chain 0, of a priority that is chosen.
+    pub fn new(kind: impl Into<FilterKind>, class: Handle) -> FilterSpec {
+        FilterSpec {
+            parent: class.qdisc(),
+            chain: 0,
+            prio: 0,
+            protocol: ETH_P_ALL,
+            handle: 0,
+            kind: kind.into(),
+            class: Some(class),
+            action: FilterAction::Pass,
+        }
+    }
+
+    /// What it is called by.
+    pub fn key(&self) -> FilterKey {
+        FilterKey {
+            chain: self.chain,
+            prio: self.prio,
+            handle: self.handle,
+        }
+    }
+}
+
+/// What packets a filter is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FilterKind {
+    /// Those whose headers are like this. Those of one priority are tried in groups that look at
+    /// the same fields, in the order of the groups' first filters; no two are equal.
+    Flower(Flower),
+    /// Those whose bytes are like this. Those of one priority are tried in the order of their
+    /// handles, which are `800::800`, `800::801` and so on; another priority's start with `801:`.
+    U32(U32),
+    /// Those for which all of this holds. Those of one priority are tried in the order in which
+    /// they were added.
+    Basic(Vec<Ematch>),
+    /// All. There is one to a priority, and its handle is 1.
+    Matchall,
+    /// Those whose mark, under the mask, is the handle. All of one priority have the same mask.
+    Fw {
+        /// Which bits of the mark count.
+        mask: u32,
+    },
+}
+
+impl FilterKind {
+    /// tc's word for it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            FilterKind::Flower(_) => "flower",
+            FilterKind::U32(_) => "u32",
+            FilterKind::Basic(_) => "basic",
+            FilterKind::Matchall => "matchall",
+            FilterKind::Fw { .. } => "fw",
+        }
+    }
+}
+
+impl From<Flower> for FilterKind {
+    fn from(flower: Flower) -> FilterKind {
+        FilterKind::Flower(flower)
+    }
+}
+
+/// What is done with a packet that a filter matches (tc-actions(8)).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FilterAction {
+    /// It goes to the filter's class.
+    #[default]
+    Pass,
+    /// It is dropped.
+    Drop,
+    /// The next filter is tried; after `flower` and `matchall` the next priority's.
+    Continue,
+    /// It is classified again from the start. More than 16 times, together with
+    /// [`Goto`](FilterAction::Goto), and it is dropped.
+    Reclassify,
+    /// It goes on in another chain. It is not classified where that has no filter that matches.
+    Goto(u32),
+}
