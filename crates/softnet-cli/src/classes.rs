@@ -82,6 +82,7 @@ mod tests {
     fn a_line_and_an_object_for_each_qdisc() {
         let class = |class, qdisc, kind, packets| ClassStats {
             class,
+            parent: Handle::NONE,
             qdisc,
             kind,
             stats: QdiscStats {

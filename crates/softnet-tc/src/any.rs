@@ -2,7 +2,7 @@
 
 use super::children::Children;
 use super::filter::Filters;
-use super::kind::{Custom, Kind, dispatch};
+use super::kind::{Kind, dispatch};
 use super::*;
 use softnet::mem::PacketList;
 use softnet::time::Time;
@@ -10,46 +10,42 @@ use softnet::time::Time;
 impl AnyQdisc {
     /// The children of a qdisc with classes.
     pub(super) fn children(&self) -> Option<&Children> {
-        dispatch!(self, Kind::children)
+        dispatch!(self, Kind::children())
     }
 
     /// As [`children`](AnyQdisc::children), to change them.
     pub(super) fn children_mut(&mut self) -> Option<&mut Children> {
-        dispatch!(self, Kind::children_mut)
+        dispatch!(self, Kind::children_mut())
     }
 
     /// The statistics of the kind, if it has some.
     pub(super) fn xstats(&self) -> Option<&Xstats> {
-        dispatch!(self, Kind::xstats)
+        dispatch!(self, Kind::xstats())
     }
 
     /// Replaces the filters, which it returns. Nothing happens to a kind without filters.
     pub(super) fn set_filters(&mut self, filters: Filters) -> Filters {
-        match dispatch!(self, Kind::filters_mut) {
+        match dispatch!(self, Kind::filters_mut()) {
             Some(of_kind) => std::mem::replace(of_kind, filters),
             None => filters,
         }
     }
 
-    /// The position of class `minor` among the children.
-    pub(super) fn find(&self, minor: u16) -> Option<usize> {
-        let index = usize::from(minor).checked_sub(1)?;
-        (index < self.children()?.len()).then_some(index)
-    }
-
     /// Does something with the qdisc at the end of a path of classes. Each qdisc above takes over
-    /// what has changed. `None`: there is no such class.
+    /// what has changed, and is told which child it was: a queue that became empty, or is not any
+    /// more, may be its turn (INV-Q-7). `None`: there is no such class.
     pub(super) fn at<T>(
         &mut self,
         path: &[Handle],
-        f: impl FnOnce(&mut AnyQdisc) -> T,
+        cx: &mut Cx,
+        f: impl FnOnce(&mut AnyQdisc, &mut Cx) -> T,
     ) -> Option<T> {
         let Some((class, rest)) = path.split_first() else {
-            return Some(f(self));
+            return Some(f(self, cx));
         };
-        let index = self.find(class.minor())?;
-        let children = self.children_mut()?;
-        children.with(index, |child| child.qdisc_mut().at(rest, f))
+        self.with_child(class.minor(), cx, |children, slot, cx| {
+            children.with(slot, |child| child.qdisc_mut().at(rest, cx, f))
+        })?
     }
 
     /// Replaces the child at the end of a path; see [`Children::graft`]. Returns the old one.
@@ -61,10 +57,26 @@ impl AnyQdisc {
         cx: &mut Cx,
     ) -> Option<AnyQdisc> {
         let (class, above) = path.split_last()?;
-        self.at(above, |parent| {
-            let index = parent.find(class.minor())?;
-            Some(parent.children_mut()?.graft(index, qdisc, default, cx))
+        self.at(above, cx, |parent, cx| {
+            parent.with_child(class.minor(), cx, |children, slot, cx| {
+                children.graft(slot, qdisc, default, cx)
+            })
         })?
+    }
+
+    /// Changes what is at a class, and tells the kind.
+    pub(super) fn with_child<T>(
+        &mut self,
+        minor: u16,
+        cx: &mut Cx,
+        f: impl FnOnce(&mut Children, usize, &mut Cx) -> T,
+    ) -> Option<T> {
+        let children = self.children_mut()?;
+        let slot = children.find(minor)?;
+        let result = f(children, slot, cx);
+        children.note_changed(slot);
+        dispatch!(self, Kind::child_changed(slot, cx));
+        Some(result)
     }
 }
 

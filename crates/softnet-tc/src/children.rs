@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use super::{AnyQdisc, Cx, Next, Peek, Qdisc, QdiscStats, Verdict, WireSize, WireSum};
+use super::{AnyQdisc, Cx, Next, Noqueue, Peek, Qdisc, QdiscStats, Verdict, WireSize, WireSum};
 use softnet::mem::{Packet, PacketList};
 use softnet::stats::Published;
 use softnet::time::Time;
@@ -72,33 +72,31 @@ impl ClassCounters {
 /// -1 modulo 2^64.
 const MINUS: u64 = u64::MAX;
 
-/// What changed, modulo 2^64.
+/// Each statistic from two.
 #[inline]
-fn delta(before: &QdiscStats, after: &QdiscStats) -> QdiscStats {
+fn zip(a: &QdiscStats, b: &QdiscStats, f: impl Fn(u64, u64) -> u64) -> QdiscStats {
     QdiscStats {
-        bytes: after.bytes.wrapping_sub(before.bytes),
-        packets: after.packets.wrapping_sub(before.packets),
-        drops: after.drops.wrapping_sub(before.drops),
-        overlimits: after.overlimits.wrapping_sub(before.overlimits),
+        bytes: f(a.bytes, b.bytes),
+        packets: f(a.packets, b.packets),
+        drops: f(a.drops, b.drops),
+        overlimits: f(a.overlimits, b.overlimits),
         requeues: 0,
-        qlen: after.qlen.wrapping_sub(before.qlen),
-        backlog: after.backlog.wrapping_sub(before.backlog),
-        queued: after.queued.wrapping_sub(before.queued),
-        memory: after.memory.wrapping_sub(before.memory),
+        qlen: f(a.qlen, b.qlen),
+        backlog: f(a.backlog, b.backlog),
+        queued: f(a.queued, b.queued),
+        memory: f(a.memory, b.memory),
     }
 }
 
-/// Adds what changed in a child. `overlimits` and `requeues` are the parent's own, as in the
-/// kernel.
+/// Adds what changed in a child, modulo 2^64. `overlimits` and `requeues` are the parent's own, as
+/// in the kernel.
 #[inline]
 fn apply(sum: &mut QdiscStats, delta: &QdiscStats) {
-    sum.bytes = sum.bytes.wrapping_add(delta.bytes);
-    sum.packets = sum.packets.wrapping_add(delta.packets);
-    sum.drops = sum.drops.wrapping_add(delta.drops);
-    sum.qlen = sum.qlen.wrapping_add(delta.qlen);
-    sum.backlog = sum.backlog.wrapping_add(delta.backlog);
-    sum.queued = sum.queued.wrapping_add(delta.queued);
-    sum.memory = sum.memory.wrapping_add(delta.memory);
+    *sum = QdiscStats {
+        overlimits: sum.overlimits,
+        requeues: sum.requeues,
+        ..zip(sum, delta, u64::wrapping_add)
+    };
 }
 
 /// A child.
@@ -115,17 +113,21 @@ pub(super) struct Child {
     counters: Arc<ClassCounters>,
     /// The child is the one that its parent came with.
     default: bool,
+    /// It asks for the time of the push.
+    wants_enqueue_time: bool,
 }
 
 impl Child {
-    fn new(qdisc: AnyQdisc) -> Child {
-        Child {
+    /// A class's own qdisc.
+    pub(super) fn new(qdisc: AnyQdisc) -> Box<Child> {
+        Box::new(Child {
             qdisc,
             stash: None,
             stashed: QdiscStats::default(),
             counters: Arc::default(),
             default: true,
-        }
+            wants_enqueue_time: false,
+        })
     }
 
     pub(super) fn qdisc_mut(&mut self) -> &mut AnyQdisc {
@@ -139,6 +141,11 @@ impl Child {
     /// Whether it is the qdisc that the parent came with.
     pub(super) fn is_default(&self) -> bool {
         self.default
+    }
+
+    /// Whether the class has no queue: it has classes below it.
+    pub(super) fn is_inner(&self) -> bool {
+        self.qdisc.is_noqueue()
     }
 
     /// Whether nothing is queued.
@@ -226,56 +233,161 @@ impl Child {
     }
 }
 
-/// The children of one qdisc.
+/// The children of one qdisc, one for each class. A class keeps its slot as long as it exists.
+/// Finding it takes one look into a table: 2 bytes for each number up to the highest one so far.
 #[derive(Debug)]
 pub(super) struct Children {
-    slots: Vec<Child>,
+    /// One allocation for each, so that only pointers move when there are more.
+    #[expect(
+        clippy::vec_box,
+        reason = "a queue's owner must not wait for children to move"
+    )]
+    slots: Vec<Box<Child>>,
+    /// The slot of each minor number, plus one; 0: there is no such class.
+    minors: Vec<u16>,
+    /// Slots whose classes are gone. Their children have no queue.
+    free: Vec<u16>,
+    /// How many children ask for the time of the push.
+    want_enqueue_time: usize,
+    /// A class counts on when it gets another qdisc, as those do that are added one by one.
+    counts_on: bool,
     /// The parent's statistics: what is queued in the children, and what left them or was dropped
     /// there since the parent was made, by those that are gone, too. The parent adds its own.
     pub(super) stats: QdiscStats,
 }
 
 impl Children {
-    /// Children that the parent comes with.
+    /// The children of classes 1, 2 and so on, that the parent comes with.
     pub(super) fn new(qdiscs: impl IntoIterator<Item = AnyQdisc>) -> Children {
+        let mut children = Children {
+            counts_on: false,
+            ..Children::none()
+        };
+        for (minor, qdisc) in (1..).zip(qdiscs) {
+            children.insert(minor, Child::new(qdisc));
+        }
+        children
+    }
+
+    /// Those of a parent whose classes are added.
+    pub(super) fn none() -> Children {
         Children {
-            slots: qdiscs.into_iter().map(Child::new).collect(),
+            slots: Vec::new(),
+            minors: Vec::new(),
+            free: Vec::new(),
+            want_enqueue_time: 0,
+            counts_on: true,
             stats: QdiscStats::default(),
         }
     }
 
+    /// The slot of a class.
+    #[inline]
+    pub(super) fn find(&self, minor: u16) -> Option<usize> {
+        let slot = *self.minors.get(usize::from(minor))?;
+        usize::from(slot).checked_sub(1)
+    }
+
+    /// Adds a class, which there must not be yet. Returns its slot, and the child of a class that
+    /// had the slot before, to be freed.
+    pub(super) fn insert(&mut self, minor: u16, child: Box<Child>) -> (usize, Option<Box<Child>>) {
+        let (slot, old) = match self.free.pop() {
+            Some(slot) => {
+                let old = std::mem::replace(&mut self.slots[usize::from(slot)], child);
+                (slot, Some(old))
+            }
+            None => {
+                self.slots.push(child);
+                // At most as many classes as there are minor numbers but 0.
+                (self.slots.len() as u16 - 1, None)
+            }
+        };
+        let minor = usize::from(minor);
+        if self.minors.len() <= minor {
+            self.minors.resize(minor + 1, 0);
+        }
+        self.minors[minor] = slot + 1;
+        self.note_changed(usize::from(slot));
+        (usize::from(slot), old)
+    }
+
+    /// Removes a class, and what it holds. Returns its qdisc, to be freed.
+    pub(super) fn remove(&mut self, minor: u16, out: &mut PacketList) -> Option<AnyQdisc> {
+        let slot = self.find(minor)?;
+        self.minors[usize::from(minor)] = 0;
+        self.free.push(slot as u16);
+        Some(self.close(slot, out))
+    }
+
+    /// Takes a class's queue away, and what it holds. Returns its qdisc, to be freed.
+    pub(super) fn close(&mut self, slot: usize, out: &mut PacketList) -> AnyQdisc {
+        self.with(slot, |child| child.drain(out));
+        let child = &mut self.slots[slot];
+        child.default = true;
+        let old = std::mem::replace(&mut child.qdisc, AnyQdisc::Noqueue(Noqueue::default()));
+        self.note_changed(slot);
+        old
+    }
+
+    /// A child is another one, or was changed below: it may ask for the time of the push, or not
+    /// any more. There may be too many children to ask them all.
+    pub(super) fn note_changed(&mut self, slot: usize) {
+        let child = &mut self.slots[slot];
+        let wants = child.qdisc.wants_enqueue_time();
+        let wanted = std::mem::replace(&mut child.wants_enqueue_time, wants);
+        self.want_enqueue_time += usize::from(wants);
+        self.want_enqueue_time -= usize::from(wanted);
+    }
+
+    /// Counts what classes below this one have sent, which has no queue of its own.
+    #[cfg_attr(not(test), allow(dead_code))]
+    #[inline]
+    pub(super) fn count_sent(&self, slot: usize, sum: WireSum) {
+        self.slots[slot].counters.count_sent(sum);
+    }
+
     /// Whether a child asks for the time of the push.
     pub(super) fn wants_enqueue_time(&self) -> bool {
-        let mut slots = self.slots.iter();
-        slots.any(|child| child.qdisc.wants_enqueue_time())
+        self.want_enqueue_time > 0
     }
 
+    /// How many classes there are.
     pub(super) fn len(&self) -> usize {
-        self.slots.len()
+        self.slots.len() - self.free.len()
     }
 
-    pub(super) fn get(&self, index: usize) -> Option<&Child> {
-        self.slots.get(index)
+    pub(super) fn get(&self, slot: usize) -> Option<&Child> {
+        self.slots.get(slot).map(|child| &**child)
     }
 
-    pub(super) fn iter(&self) -> std::slice::Iter<'_, Child> {
-        self.slots.iter()
+    /// With the minor numbers of their classes, in that order.
+    pub(super) fn classes(&self) -> impl Iterator<Item = (u16, &Child)> {
+        let slots = (0..=u16::MAX)
+            .zip(&self.minors)
+            .filter(|&(_, &slot)| slot != 0);
+        slots.map(|(minor, &slot)| (minor, &*self.slots[usize::from(slot) - 1]))
+    }
+
+    /// By their slots.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Child> {
+        self.slots.iter().map(|child| &**child)
     }
 
     /// Gives an empty child of a new parent another qdisc.
-    pub(super) fn set(&mut self, index: usize, qdisc: AnyQdisc) {
-        let child = &mut self.slots[index];
+    pub(super) fn set(&mut self, slot: usize, qdisc: AnyQdisc) {
+        let child = &mut self.slots[slot];
         (child.qdisc, child.default) = (qdisc, false);
+        self.note_changed(slot);
     }
 
     /// The only way to change a child. Takes over its statistics afterwards.
     #[inline]
-    pub(super) fn with<T>(&mut self, index: usize, f: impl FnOnce(&mut Child) -> T) -> T {
-        let child = &mut self.slots[index];
+    pub(super) fn with<T>(&mut self, slot: usize, f: impl FnOnce(&mut Child) -> T) -> T {
+        let child = &mut *self.slots[slot];
         let before = *child.qdisc.stats();
         let had_stash = child.stash.is_some();
         let result = f(child);
-        let mut change = delta(&before, child.qdisc.stats());
+        let mut change = zip(child.qdisc.stats(), &before, u64::wrapping_sub);
         if had_stash || child.stash.is_some() {
             apply(&mut change, &std::mem::take(&mut child.stashed));
         }
@@ -288,35 +400,35 @@ impl Children {
     #[inline]
     pub(super) fn enqueue(
         &mut self,
-        index: usize,
+        slot: usize,
         packets: &mut PacketList,
         cx: &mut Cx,
     ) -> Verdict {
-        self.with(index, |child| child.qdisc.enqueue(packets, cx))
+        self.with(slot, |child| child.qdisc.enqueue(packets, cx))
     }
 
     /// Dequeues from one child.
     #[inline]
     pub(super) fn dequeue(
         &mut self,
-        index: usize,
+        slot: usize,
         budget: usize,
         out: &mut PacketList,
         cx: &mut Cx,
     ) -> Next {
-        self.with(index, |child| child.dequeue(budget, out, cx))
+        self.with(slot, |child| child.dequeue(budget, out, cx))
     }
 
     /// As [`Qdisc::try_pass`], through one child. Only what left has changed then.
     #[inline(always)]
     pub(super) fn try_pass(
         &mut self,
-        index: usize,
+        slot: usize,
         packets: &PacketList,
         sum: WireSum,
         cx: &mut Cx,
     ) -> bool {
-        let child = &mut self.slots[index];
+        let child = &mut self.slots[slot];
         let passes = child.stash.is_none() && child.qdisc.try_pass(packets, sum, cx);
         if passes {
             child.counters.count_sent(sum);
@@ -330,39 +442,28 @@ impl Children {
     /// have left; what does not fit is dropped and counted there.
     pub(super) fn graft(
         &mut self,
-        index: usize,
+        slot: usize,
         qdisc: AnyQdisc,
         default: bool,
         cx: &mut Cx,
     ) -> AnyQdisc {
         let mut moved = PacketList::new();
-        self.with(index, |child| child.drain(&mut moved));
-        let child = &mut self.slots[index];
+        self.with(slot, |child| child.drain(&mut moved));
+        let child = &mut self.slots[slot];
         let old = std::mem::replace(&mut child.qdisc, qdisc);
         child.default = default;
-        // A new qdisc counts from nothing.
-        child.counters.reset();
-        self.enqueue(index, &mut moved, cx);
-        old
-    }
-
-    /// Adds a child at the end.
-    pub(super) fn push(&mut self, qdisc: AnyQdisc) {
-        self.slots.push(Child::new(qdisc));
-    }
-
-    /// Takes the last child away, and what it holds out of it.
-    pub(super) fn pop(&mut self, out: &mut PacketList) {
-        if let Some(last) = self.slots.len().checked_sub(1) {
-            self.with(last, |child| child.drain(out));
-            self.slots.pop();
+        if !self.counts_on {
+            child.counters.reset();
         }
+        self.note_changed(slot);
+        self.enqueue(slot, &mut moved, cx);
+        old
     }
 
     /// As [`Qdisc::drain`]: first child first.
     pub(super) fn drain(&mut self, out: &mut PacketList) {
-        for index in 0..self.slots.len() {
-            self.with(index, |child| child.drain(out));
+        for slot in 0..self.slots.len() {
+            self.with(slot, |child| child.drain(out));
         }
     }
 }

@@ -4,11 +4,7 @@
 
 use super::children::Children;
 use super::filter::Filters;
-use super::{
-    Bfifo, Codel, CodelSpec, CustomSpec, Cx, FqCodel, FqCodelSpec, Handle, Noqueue, Pfifo,
-    PfifoFast, PfifoHeadDrop, Prio, PrioSpec, Qdisc, QdiscEnv, SpecError, Tbf, TbfSpec, TreeSpec,
-    Xstats,
-};
+use super::*;
 use softnet::tx::QueueMap;
 
 /// A kind of qdisc.
@@ -34,7 +30,7 @@ pub(super) trait Kind: Sized {
     /// what can never leave any more.
     fn change(&mut self, _: &Self::Spec, _: &mut Cx) {}
 
-    /// How many classes it comes with: 1, 2 and so on.
+    /// How many classes it comes with: 1, 2 and so on. Others are not added to them.
     fn classes(_: &Self::Spec) -> u16 {
         0
     }
@@ -63,6 +59,10 @@ pub(super) trait Kind: Sized {
     fn xstats(&self) -> Option<&Xstats> {
         None
     }
+
+    /// A child's queue may have become empty, or may be so no more, other than by its own enqueue
+    /// and dequeue: by a change of the child or below, or by another child in its place.
+    fn child_changed(&mut self, _: usize, _: &mut Cx) {}
 }
 
 /// From a line for each kind: the parameters [`QdiscSpec`], the qdiscs [`AnyQdisc`], and the way
@@ -71,7 +71,7 @@ macro_rules! kinds {
     ($d:tt $(
         $(#[$doc:meta])*
         $name:ident $({ $(#[$field_doc:meta])* $field:ident: $type:ty })?
-            $(($spec:ident: $struct:ty))? => $qdisc:ty;
+            $(($spec:ident: $struct:ty))? => $qdisc:ty $(, only $cfg:meta)?;
     )*) => {
         /// A qdisc's kind and parameters.
         #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -88,22 +88,25 @@ macro_rules! kinds {
             /// As `mq`, and each priority has queues of its own (INV-MQ-2, tc-mqprio(8)). The map
             /// goes with the qdisc (INV-MQ-3).
             Mqprio(QueueMap),
-            $($(#[$doc])* $name $({ $(#[$field_doc])* $field: $type })? $(($struct))?,)*
+            $($(#[cfg($cfg)])? $(#[$doc])* $name $({ $(#[$field_doc])* $field: $type })? $(($struct))?,)*
         }
 
         /// Any qdisc. Dispatched by a match, not by an indirect call; a user's own kind is boxed.
         #[derive(Debug)]
         pub enum AnyQdisc {
-            $($(#[$doc])* $name($qdisc),)*
+            $($(#[cfg($cfg)])? $(#[$doc])* $name($qdisc),)*
         }
 
         /// Calls a function of the qdisc's kind.
         macro_rules! dispatch {
             ($d self:expr, $d q:ident => $d call:expr) => {
-                match $d self { $(AnyQdisc::$name($d q) => $d call,)* }
+                match $d self { $($(#[cfg($cfg)])? AnyQdisc::$name($d q) => $d call,)* }
             };
-            ($d self:expr, Kind::$d method:ident) => {
-                match $d self { $(AnyQdisc::$name(q) => <$name as Kind>::$d method(q),)* }
+            ($d self:expr, Kind::$d method:ident($d($d arg:expr),*)) => {
+                match $d self {
+                    $($(#[cfg($cfg)])?
+                    AnyQdisc::$name(q) => <$name as Kind>::$d method(q $d(, $d arg)*),)*
+                }
             };
         }
         pub(super) use dispatch;
@@ -113,7 +116,7 @@ macro_rules! kinds {
         macro_rules! of_kind {
             ($d self:expr, $d method:ident($d($d arg:expr),*), $d else:expr) => {
                 match $d self {
-                    $(QdiscSpec::$name $({ $field })? $(($spec))? => {
+                    $($(#[cfg($cfg)])? QdiscSpec::$name $({ $field })? $(($spec))? => {
                         <$name as Kind>::$d method(&($($field)? $($spec)?) $d(, $d arg)*)
                     })*
                     _ => $d else,
@@ -121,7 +124,7 @@ macro_rules! kinds {
             };
             ($d self:expr, $d constant:ident, $d else:expr) => {
                 match $d self {
-                    $(QdiscSpec::$name { .. } => <$name as Kind>::$d constant,)*
+                    $($(#[cfg($cfg)])? QdiscSpec::$name { .. } => <$name as Kind>::$d constant,)*
                     _ => $d else,
                 }
             };
@@ -133,7 +136,7 @@ macro_rules! kinds {
             /// checked.
             pub(super) fn make(&self, handle: Handle, env: &QdiscEnv) -> AnyQdisc {
                 match self {
-                    $(QdiscSpec::$name $({ $field })? $(($spec))? => {
+                    $($(#[cfg($cfg)])? QdiscSpec::$name $({ $field })? $(($spec))? => {
                         let spec = &($($field)? $($spec)?);
                         AnyQdisc::$name(<$name as Kind>::make(spec, handle, env).into())
                     })*
@@ -153,7 +156,7 @@ macro_rules! kinds {
             pub fn change(&mut self, spec: &QdiscSpec, cx: &mut Cx) -> Result<(), SpecError> {
                 spec.check()?;
                 match (self, spec) {
-                    $((AnyQdisc::$name(q), QdiscSpec::$name $({ $field })? $(($spec))?)
+                    $($(#[cfg($cfg)])? (AnyQdisc::$name(q), QdiscSpec::$name $({ $field })? $(($spec))?)
                         if <$name as Kind>::CAN_CHANGE =>
                     {
                         <$name as Kind>::change(q, &($($field)? $($spec)?), cx);
@@ -199,6 +202,8 @@ kinds! { $
     FqCodel(spec: FqCodelSpec) => Box<FqCodel>;
     /// A qdisc of one's own, from outside this crate.
     Custom(spec: CustomSpec) => Custom;
+    /// For tests.
+    RoundRobin => Box<RoundRobin>, only test;
 }
 
 pub(super) type Custom = Box<dyn Qdisc>;

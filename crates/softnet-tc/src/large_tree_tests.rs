@@ -2,6 +2,7 @@
 //! them.
 
 use super::handle::comparisons;
+use super::round_robin_tests::Weight;
 use super::*;
 use softnet::testing::pool;
 use softnet::time::Time;
@@ -68,6 +69,10 @@ fn cost(nodes: usize) -> (u64, usize) {
         tree.delete(child).unwrap();
     });
     counted(&mut |tree| tree.change(last, &prio(15)).unwrap());
+    counted(&mut |tree| {
+        tree.change(Handle::new(Handle::FIRST_CHOSEN, 0), &prio(16))
+            .unwrap()
+    });
     (most, classes)
 }
 
@@ -80,5 +85,51 @@ fn a_change_costs_as_much_in_a_large_tree() {
     assert!(
         many < 3 * few,
         "{few} comparisons among ten, {many} among ten thousand"
+    );
+}
+
+/// The most comparisons of one operation of each sort on a class, among so many, of which each has
+/// up to ten below it.
+fn class_cost(classes: u16) -> u64 {
+    let pool = pool(64);
+    let mut cx = Cx::new(&pool);
+    let root = Handle::new(1, 0);
+    let mut spec = TreeSpec::new();
+    spec.add(Handle::ROOT, root, QdiscSpec::RoundRobin).unwrap();
+    let weight = |weight| ClassSpec::RoundRobin(Weight(weight));
+    for minor in 1..=classes {
+        // 1:1 to 1:9 are at the top, 1:a to 1:13 below 1:1, and so on.
+        let parent = root.class(minor / 10);
+        spec.add_class(parent, root.class(minor), weight(1))
+            .unwrap();
+    }
+    let mut tree = Tree::build(spec, &QdiscEnv::new(&pool)).unwrap();
+    assert_eq!(tree.classes().len(), usize::from(classes) + 1);
+    let mut most = 0;
+    let mut counted = |change: &mut dyn FnMut(&mut LiveTree<'_>)| {
+        let before = comparisons();
+        change(&mut tree.edit(cx.at(Time::ZERO)));
+        most = most.max(comparisons() - before);
+    };
+    let (parent, class) = (root.class(classes / 2), root.class(0xFFF0));
+    let name = Handle::new(0x7000, 0);
+    let pfifo = |limit| QdiscSpec::Pfifo { limit };
+    counted(&mut |tree| tree.add_class(parent, class, weight(1)).unwrap());
+    counted(&mut |tree| tree.change_class(class, &weight(2)).unwrap());
+    counted(&mut |tree| {
+        tree.add(class, name, pfifo(1)).unwrap();
+    });
+    counted(&mut |tree| tree.delete(name).unwrap());
+    counted(&mut |tree| tree.change(root, &QdiscSpec::RoundRobin).unwrap());
+    counted(&mut |tree| tree.delete_class(class).unwrap());
+    most
+}
+
+#[test]
+fn a_class_operation_costs_as_much_among_many() {
+    let (few, many) = (class_cost(10), class_cost(10_000));
+    assert!(
+        many < 4 * few,
+        "{few} comparisons among ten classes, {many} among ten thousand"
     );
 }

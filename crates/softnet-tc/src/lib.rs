@@ -46,6 +46,13 @@ mod any;
 mod aqm;
 mod bucket;
 mod children;
+// Until `class_kinds!` has a kind that is not for tests.
+#[cfg_attr(not(test), allow(dead_code, unused_variables, unreachable_code))]
+mod class;
+#[cfg_attr(not(test), allow(dead_code, unused_variables, unreachable_code))]
+mod class_live;
+#[cfg_attr(not(test), allow(dead_code, unused_variables, unreachable_code))]
+mod class_plan;
 mod codel;
 mod drr;
 mod filter;
@@ -72,6 +79,8 @@ mod xstats;
 
 pub use aqm::AqmSpec;
 pub use children::ClassCounters;
+pub use class::ClassSpec;
+pub use class_plan::ClassNode;
 pub use codel::{Codel, CodelSpec};
 pub use filter::{
     Compare, ETH_P_ALL, ETH_P_IP, ETH_P_IPV6, Ematch, FilterAction, FilterError, FilterKey,
@@ -89,11 +98,16 @@ pub use tbf::{Tbf, TbfSpec};
 pub use tree::{ClassStats, DeviceTree, Live, LiveTree, Queues, Tree};
 pub use xstats::Xstats;
 
+use kind::Custom;
+#[cfg(test)]
+use round_robin_tests::RoundRobin;
 use softnet::qdisc::{
     Bfifo, Cx, Fifo, Next, Noqueue, PRIO_TO_BAND, Peek, Pfifo, PfifoFast, Qdisc, QdiscStats,
     Verdict, WireSize, WireSum,
 };
 
+#[cfg(all(test, not(miri)))]
+mod class_tests;
 #[cfg(all(test, not(miri)))]
 mod codel_tests;
 #[cfg(all(test, not(miri)))]
@@ -102,6 +116,8 @@ mod fq_codel_tests;
 mod large_tree_tests;
 #[cfg(all(test, not(miri)))]
 mod plan_tests;
+#[cfg(test)]
+mod round_robin_tests;
 #[cfg(all(test, not(miri)))]
 mod tests;
 #[cfg(all(test, not(miri)))]

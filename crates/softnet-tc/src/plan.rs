@@ -5,12 +5,14 @@
 //! A change looks at the nodes that it concerns and at those above them, at most eight, and finds
 //! each in logarithmic time: it costs as much in a tree of ten nodes as in one of ten thousand.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::{FilterKey, FilterList, FilterOp, FilterSpec, Handle, QdiscSpec, SpecError};
+use super::{
+    ClassNode, FilterKey, FilterList, FilterOp, FilterSpec, Handle, QdiscSpec, SpecError,
+};
 
-/// Nested qdiscs at most, as in Linux.
-const MAX_DEPTH: usize = 8;
+/// Nested qdiscs at most, and classes of one qdisc above one another, as in Linux.
+pub(super) const MAX_DEPTH: usize = 8;
 
 /// Why a qdisc or filter cannot be where it is asked to be.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -34,8 +36,26 @@ pub enum TreeError {
     #[error("{0} has a qdisc already")]
     Exists(Handle),
     /// Too many above one another.
-    #[error("{0} is too deep; at most {MAX_DEPTH} qdiscs may be nested")]
+    #[error("{0} is too deep; at most {MAX_DEPTH} qdiscs or classes may be nested")]
     TooDeep(Handle),
+    /// It would be above itself.
+    #[error("qdisc parent/child loop detected: {0} would be below itself")]
+    Loop(Handle),
+    /// The class has classes below it.
+    #[error("{0} has classes below it, and no qdisc")]
+    Inner(Handle),
+    /// Classes are not added to a qdisc of this kind.
+    #[error("operation not supported: {0} has no classes that are added or deleted")]
+    NoClasses(&'static str),
+    /// The name is not a class's.
+    #[error("{0} cannot name a class; a class's name is written like \"1:2\"")]
+    BadClass(Handle),
+    /// Two classes of one name.
+    #[error("there is a class {0} already")]
+    ClassExists(Handle),
+    /// Something refers to the class.
+    #[error("class {0} is in use: there are classes below it, or filters that lead to it")]
+    ClassInUse(Handle),
     /// The kind can only be at a device's root (BUG-TX-26).
     #[error("{0} can only be attached to a device's root")]
     RootOnly(&'static str),
@@ -60,9 +80,13 @@ pub struct Node {
 /// A tree of qdiscs and the filters that lead to its classes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TreeSpec {
-    nodes: BTreeMap<Handle, Node>,
+    pub(super) nodes: BTreeMap<Handle, Node>,
     /// The node at each class that has one, and at the root.
-    attached: BTreeMap<Handle, Handle>,
+    pub(super) attached: BTreeMap<Handle, Handle>,
+    /// The classes that were added.
+    pub(super) classes: BTreeMap<Handle, ClassNode>,
+    /// The same behind what they are directly below: a qdisc or a class.
+    pub(super) below: BTreeSet<(Handle, Handle)>,
     /// The last handle that was chosen.
     chosen: u16,
 }
@@ -117,6 +141,18 @@ impl TreeSpec {
             .filter_map(|(_, child)| self.node(*child))
     }
 
+    /// What is attached to classes that a qdisc comes with, and that it does not have any more with
+    /// other parameters.
+    pub(super) fn children_beyond(&self, handle: Handle, qdisc: &QdiscSpec) -> Vec<Handle> {
+        match qdisc.classes().checked_add(1) {
+            Some(first) if !qdisc.adds_classes() => {
+                let gone = self.children_of(handle, first);
+                gone.map(|node| node.handle).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
     /// Attaches a qdisc to the free class `parent`, or the root. A handle that is [`Handle::NONE`]
     /// is chosen. Returns the handle.
     ///
@@ -146,7 +182,15 @@ impl TreeSpec {
         handle: Handle,
         qdisc: QdiscSpec,
     ) -> Result<Handle, SpecError> {
-        self.place(self.class(parent), handle, qdisc)
+        let parent = self.class(parent);
+        if self
+            .path(parent)?
+            .iter()
+            .any(|above| above.qdisc() == handle)
+        {
+            return Err(TreeError::Loop(handle).into());
+        }
+        self.place(parent, handle, qdisc)
     }
 
     /// Gives a qdisc other parameters of its kind. What is attached to classes that are no more is
@@ -156,18 +200,15 @@ impl TreeSpec {
     /// If there is no such qdisc, or the parameters are wrong or of another kind.
     pub fn change(&mut self, handle: Handle, qdisc: QdiscSpec) -> Result<(), SpecError> {
         qdisc.check()?;
-        let node = self.nodes.get_mut(&handle);
-        let node = node.ok_or(TreeError::NoQdisc(handle))?;
+        let node = self.node(handle).ok_or(TreeError::NoQdisc(handle))?;
         if !qdisc.can_change(&node.qdisc) {
             return Err(SpecError::Change(qdisc.kind()));
         }
-        let classes = qdisc.classes();
-        node.qdisc = qdisc;
-        if classes < u16::MAX {
-            let gone = self.children_of(handle, classes + 1);
-            let gone: Vec<Handle> = gone.map(|node| node.handle).collect();
-            gone.into_iter().for_each(|handle| self.cut(handle));
+        let gone = self.children_beyond(handle, &qdisc);
+        if let Some(node) = self.nodes.get_mut(&handle) {
+            node.qdisc = qdisc;
         }
+        gone.into_iter().for_each(|child| self.cut(child));
         Ok(())
     }
 
@@ -227,7 +268,7 @@ impl TreeSpec {
         while at != Handle::ROOT {
             let node = self.node(at.qdisc());
             let node = node.ok_or_else(|| TreeError::NoQdisc(at.qdisc()))?;
-            if !(1..=node.qdisc.classes()).contains(&at.minor()) {
+            if !self.has_class(node, at) {
                 return Err(TreeError::NoClass(at).into());
             }
             path.push(at);
@@ -249,6 +290,9 @@ impl TreeSpec {
             return Err(TreeError::RootOnly(qdisc.kind()).into());
         }
         let path = self.path(parent)?;
+        if self.is_inner(parent) {
+            return Err(TreeError::Inner(parent).into());
+        }
         if path.len() >= MAX_DEPTH {
             return Err(TreeError::TooDeep(parent).into());
         }
@@ -305,9 +349,10 @@ impl TreeSpec {
     }
 
     /// Removes a qdisc and what is below it.
-    fn cut(&mut self, handle: Handle) {
+    pub(super) fn cut(&mut self, handle: Handle) {
         let below: Vec<Handle> = self.children_of(handle, 1).map(|n| n.handle).collect();
         below.into_iter().for_each(|child| self.cut(child));
+        self.forget_classes(handle);
         if let Some(node) = self.nodes.remove(&handle) {
             self.attached.remove(&node.parent);
         }

@@ -85,16 +85,18 @@ impl Kind for Prio {
     fn change(&mut self, spec: &PrioSpec, cx: &mut Cx) {
         self.priomap = spec.priomap;
         let mut homeless = PacketList::new();
-        while self.bands.len() > usize::from(spec.bands) {
-            let mut band = PacketList::new();
-            self.bands.pop(&mut band);
+        // The last first, so that a band's slot is its number when there are more again.
+        for band in (spec.bands..self.bands.len() as u16).rev() {
+            let mut held = PacketList::new();
+            self.bands.remove(band + 1, &mut held);
             // Higher bands leave first, and so stay in front.
-            band.append(&mut homeless);
-            homeless = band;
+            held.append(&mut homeless);
+            homeless = held;
         }
         while self.bands.len() < usize::from(spec.bands) {
             let band = Pfifo::new(self.band_limit);
-            self.bands.push(AnyQdisc::Pfifo(band));
+            let minor = self.bands.len() as u16 + 1;
+            self.bands.insert(minor, Child::new(AnyQdisc::Pfifo(band)));
         }
         self.enqueue(&mut homeless, cx);
     }
@@ -138,10 +140,10 @@ impl Prio {
             Classified::Drop(reason) => return Err(reason),
             Classified::None if named.major() != 0 => of_priority(0),
             Classified::None => of_priority(packet.priority()),
-            Classified::Class(class) => match usize::from(class.minor()).checked_sub(1) {
-                Some(band) if band < self.bands.len() => band,
-                _ => of_priority(0),
-            },
+            Classified::Class(class) => {
+                let band = self.bands.find(class.minor());
+                band.unwrap_or_else(|| of_priority(0))
+            }
         })
     }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
-use super::kind::{Custom, Kind, of_kind};
+use super::kind::{Kind, of_kind};
 use super::*;
 use softnet::mem::Pool;
 use softnet::tx::{Qdiscs, QueueMapError};

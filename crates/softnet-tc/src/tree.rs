@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use super::children::ClassCounters;
+use super::children::{Child, Children, ClassCounters};
 use super::filter::{Chains, Filters};
 use super::{
     AnyQdisc, Cx, FilterKey, FilterOp, FilterSpec, Handle, Node, Qdisc as _, QdiscEnv, QdiscSpec,
@@ -27,9 +27,11 @@ use softnet::tx::{Device, Qdiscs, TxRing};
 pub struct ClassStats {
     /// The class, or [`Handle::ROOT`].
     pub class: Handle,
+    /// The class above it, or its qdisc; [`Handle::NONE`] for the root.
+    pub parent: Handle,
     /// The qdisc that is attached: its handle, or [`Handle::NONE`] if the class came with it.
     pub qdisc: Handle,
-    /// Its kind.
+    /// Its kind; `none` for a class with classes below it.
     pub kind: &'static str,
     /// Its statistics.
     pub stats: QdiscStats,
@@ -119,11 +121,11 @@ impl TreeSpec {
 /// The tree of a device: its qdiscs, classes and filters, with the statistics of all of them.
 #[derive(Debug)]
 pub struct DeviceTree {
-    spec: TreeSpec,
-    env: QdiscEnv,
+    pub(super) spec: TreeSpec,
+    pub(super) env: QdiscEnv,
     queues: usize,
     /// Of each class that is not a transmit queue.
-    counters: BTreeMap<Handle, Arc<ClassCounters>>,
+    pub(super) counters: BTreeMap<Handle, Arc<ClassCounters>>,
     /// Of each qdisc whose kind has some.
     xstats: BTreeMap<Handle, Xstats>,
     /// Of each qdisc that has some, as its instance has them.
@@ -191,6 +193,7 @@ impl DeviceTree {
         let default = if per_queue { "mq" } else { "pfifo_fast" };
         f(ClassStats {
             class: Handle::ROOT,
+            parent: Handle::NONE,
             qdisc: root.map_or(Handle::NONE, |root| root.handle),
             kind: root.map_or(default, |root| root.qdisc.kind()),
             stats: queues.iter().copied().sum(),
@@ -213,8 +216,10 @@ impl DeviceTree {
         f: &mut impl FnMut(ClassStats),
     ) {
         let child = self.spec.child_of(class);
+        let parent = self.spec.class_node(class);
         f(ClassStats {
             class,
+            parent: parent.map_or_else(|| class.qdisc(), |node| node.parent),
             qdisc: child.map_or(Handle::NONE, |child| child.handle),
             kind: child.map_or(default, |child| child.qdisc.kind()),
             stats,
@@ -224,9 +229,22 @@ impl DeviceTree {
 
     fn below(&self, node: &Node, f: &mut impl FnMut(ClassStats)) {
         let default = node.qdisc.default_child(&self.env).kind();
-        let classes = node.handle.class(1)..=node.handle.class(u16::MAX);
-        for (&class, counters) in self.counters.range(classes) {
-            self.class(class, default, counters.get(), f);
+        self.classes_below(node.handle, default, f);
+    }
+
+    /// The classes below a qdisc or class, each before those below it.
+    fn classes_below(&self, above: Handle, default: &'static str, f: &mut impl FnMut(ClassStats)) {
+        for class in self.spec.classes_below(above) {
+            if let Some(counters) = self.counters.get(&class) {
+                let inner = self.spec.is_inner(class);
+                self.class(
+                    class,
+                    if inner { "none" } else { default },
+                    counters.get(),
+                    f,
+                );
+                self.classes_below(class, default, f);
+            }
         }
     }
 
@@ -285,6 +303,7 @@ impl DeviceTree {
             return QdiscSpec::Default.make(handle, &self.env);
         };
         let mut qdisc = node.qdisc.make(handle, &self.env);
+        self.make_classes(node, handle, &mut qdisc, &mut Cx::new(&self.env.pool));
         self.filters.remove(&handle);
         if !node.filters.as_slice().is_empty() {
             let filters = Filters::new(Chains::new(&node.filters, &Chains::default()));
@@ -298,12 +317,31 @@ impl DeviceTree {
             .collect();
         for (minor, child) in below {
             let child = self.instance(child);
-            if let (Some(index), Some(children)) = (qdisc.find(minor), qdisc.children_mut()) {
-                children.set(index, child);
+            if let Some(children) = qdisc.children_mut()
+                && let Some(slot) = children.find(minor)
+            {
+                children.set(slot, child);
             }
         }
         self.bind(handle, &qdisc);
         qdisc
+    }
+
+    /// Adds the classes below `parent`, a qdisc or a class, that it did not come with.
+    fn make_classes(&self, node: &Node, parent: Handle, qdisc: &mut AnyQdisc, cx: &mut Cx) {
+        for class in self.spec.classes_below(parent) {
+            if let Some(added) = self.spec.class_node(class) {
+                let child = self.class_queue(node);
+                qdisc.add_class(class.minor(), parent.minor(), &added.spec, child, cx);
+                self.make_classes(node, class, qdisc, cx);
+            }
+        }
+    }
+
+    /// The queue that a class comes with.
+    pub(super) fn class_queue(&self, node: &Node) -> Box<Child> {
+        let default = node.qdisc.default_child(&self.env);
+        Child::new(default.make(Handle::NONE, &self.env))
     }
 
     /// Takes note of where the statistics of a qdisc and of its classes are.
@@ -311,15 +349,14 @@ impl DeviceTree {
         if let Some(xstats) = qdisc.xstats() {
             self.xstats.insert(handle, xstats.clone());
         }
-        let children = qdisc.children().into_iter().flat_map(|c| c.iter());
-        for (minor, child) in (1..).zip(children) {
+        for (minor, child) in qdisc.children().into_iter().flat_map(Children::classes) {
             self.counters
                 .insert(handle.class(minor), child.counters().clone());
         }
     }
 
     /// Forgets where the statistics of qdiscs and of their classes are.
-    fn unbind(&mut self, gone: &[Handle]) {
+    pub(super) fn unbind(&mut self, gone: &[Handle]) {
         for handle in gone {
             self.xstats.remove(handle);
             let classes = handle.class(1)..=handle.class(u16::MAX);
@@ -334,7 +371,7 @@ impl DeviceTree {
     }
 
     /// What is attached to a class, and all below it.
-    fn attached(&self, class: Handle) -> Vec<Handle> {
+    pub(super) fn attached(&self, class: Handle) -> Vec<Handle> {
         let mut all = Vec::new();
         if let Some(node) = self.spec.child_of(class) {
             self.spec.subtree(node.handle, &mut all);
@@ -362,7 +399,7 @@ impl DeviceTree {
 /// call ends; if it fails, nothing has changed.
 #[derive(Debug)]
 pub struct Live<'a, Q> {
-    tree: &'a mut DeviceTree,
+    pub(super) tree: &'a mut DeviceTree,
     queues: Q,
 }
 
@@ -419,16 +456,20 @@ impl<Q: Queues> Live<'_, Q> {
     /// # Errors
     /// As [`TreeSpec::change`].
     pub fn change(&mut self, handle: Handle, qdisc: &QdiscSpec) -> Result<(), SpecError> {
-        let mut before = Vec::new();
-        self.tree.spec.subtree(handle, &mut before);
+        let mut gone = Vec::new();
+        for child in self.tree.spec.children_beyond(handle, qdisc) {
+            self.tree.spec.subtree(child, &mut gone);
+        }
         self.tree.spec.change(handle, qdisc.clone())?;
-        let DeviceTree { spec, .. } = &*self.tree;
-        before.retain(|&node| node == handle || spec.node(node).is_none());
-        self.tree.unbind(&before);
+        self.tree.unbind(&gone);
         self.each_at(handle, |tree, own, cx| {
-            let result = own.change(qdisc, cx);
-            tree.bind(handle, own);
-            result
+            own.change(qdisc, cx)?;
+            // There are never many classes that it comes with.
+            if !qdisc.adds_classes() {
+                tree.unbind(&[handle]);
+                tree.bind(handle, own);
+            }
+            Ok(())
         })
     }
 
@@ -535,7 +576,7 @@ impl<Q: Queues> Live<'_, Q> {
     }
 
     /// Does something with the instance of a qdisc.
-    fn each_at(
+    pub(super) fn each_at(
         &mut self,
         handle: Handle,
         mut f: impl FnMut(&mut DeviceTree, &mut AnyQdisc, &mut Cx) -> Result<(), SpecError>,
@@ -546,7 +587,7 @@ impl<Q: Queues> Live<'_, Q> {
         let mut result = Err(missing());
         let tree = &mut *self.tree;
         self.queues.with(queue, &mut |root, cx| {
-            let own = root.at(&path, |own| f(tree, own, cx));
+            let own = root.at(&path, cx, |own, cx| f(tree, own, cx));
             result = own.unwrap_or_else(|| Err(missing()));
         });
         result

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
+use super::round_robin_tests::Weight;
 use super::*;
 use softnet::mem::{Packet, Pool};
 use softnet::testing::{frame, pool};
@@ -26,6 +27,10 @@ enum Step {
     Change(prop::sample::Index, QdiscSpec),
     Delete(prop::sample::Index),
     Filter(prop::sample::Index, u32),
+    /// A class of this number and weight, below a class or qdisc.
+    AddClass(prop::sample::Index, u16, usize),
+    ChangeClass(prop::sample::Index, usize),
+    DeleteClass(prop::sample::Index),
 }
 
 /// A qdisc that cannot be looked into, so that what stands above it has to take packets out.
@@ -121,13 +126,17 @@ fn specs() -> impl Strategy<Value = QdiscSpec> {
         }),
         3 => tbf,
         4 => prio,
+        4 => Just(QdiscSpec::RoundRobin),
     ]
 }
 
 /// Lengths and priorities of packets.
 fn lists() -> impl Strategy<Value = Vec<(usize, u32)>> {
+    // Of the first qdiscs whose handles are chosen.
+    let class = (0x8001..0x8006_u16, 0..6_u16);
+    let class = class.prop_map(|(major, minor)| Handle::new(major, minor).raw());
     proptest::collection::vec(
-        (60_usize..1_600, prop_oneof![0..16_u32, any::<u32>()]),
+        (60_usize..1_600, prop_oneof![0..16_u32, any::<u32>(), class]),
         1..12,
     )
 }
@@ -143,6 +152,10 @@ fn steps() -> impl Strategy<Value = Step> {
         3 => (index(), specs()).prop_map(|(at, spec)| Step::Change(at, spec)),
         1 => index().prop_map(Step::Delete),
         1 => (index(), 0..4_u32).prop_map(|(at, mark)| Step::Filter(at, mark)),
+        6 => (index(), 1..6_u16, 0..3_usize)
+            .prop_map(|(at, minor, weight)| Step::AddClass(at, minor, weight)),
+        1 => (index(), 0..3_usize).prop_map(|(at, weight)| Step::ChangeClass(at, weight)),
+        2 => index().prop_map(Step::DeleteClass),
     ]
 }
 
@@ -272,6 +285,19 @@ impl World {
                 let key = tree.edit(cx).put_filter(FilterOp::Add, filter);
                 key.map(|_| ())
             }
+            Step::AddClass(at, minor, weight) => {
+                let parents = [classes, handles].concat();
+                let parent = *at.get(&parents);
+                let weight = ClassSpec::RoundRobin(Weight(weight));
+                let class = parent.qdisc().class(minor);
+                tree.edit(cx.at(*now)).add_class(parent, class, weight)
+            }
+            Step::ChangeClass(at, weight) => {
+                let weight = ClassSpec::RoundRobin(Weight(weight));
+                tree.edit(cx.at(*now))
+                    .change_class(*at.get(&classes), &weight)
+            }
+            Step::DeleteClass(at) => tree.edit(cx.at(*now)).delete_class(*at.get(&classes)),
             _ => Ok(()),
         };
         if result.is_err() {
@@ -325,6 +351,12 @@ impl World {
             if class.stats.qlen == 0 {
                 assert_eq!(class.stats.backlog, 0);
             }
+        }
+        // Each class comes after what is above it.
+        for (index, class) in classes.iter().enumerate().skip(1) {
+            let above = classes[..index].iter();
+            let mut above = above.filter(|c| [c.class, c.qdisc].contains(&class.parent));
+            assert!(above.next().is_some(), "{class:?}");
         }
         // What is configured can be built again.
         let again = Tree::build(self.tree.spec().clone(), &QdiscEnv::new(&self.pool));

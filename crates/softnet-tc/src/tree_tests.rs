@@ -32,14 +32,14 @@ fn prio(bands: u16) -> QdiscSpec {
 }
 
 /// A tree with a clock that stands still, and what it dropped.
-struct Bench {
-    tree: Tree,
-    pool: Pool,
-    cx: Cx,
+pub(super) struct Bench {
+    pub(super) tree: Tree,
+    pub(super) pool: Pool,
+    pub(super) cx: Cx,
 }
 
 impl Bench {
-    fn new<const N: usize>(nodes: [(&str, &str, QdiscSpec); N]) -> Bench {
+    pub(super) fn new<const N: usize>(nodes: [(&str, &str, QdiscSpec); N]) -> Bench {
         let mut spec = TreeSpec::new();
         for (parent, name, qdisc) in nodes {
             spec.add(handle(parent), handle(name), qdisc).unwrap();
@@ -55,7 +55,12 @@ impl Bench {
 
     /// Enqueues packets of one priority and length with these marks; returns how many were dropped
     /// meanwhile.
-    fn offer(&mut self, marks: impl IntoIterator<Item = u32>, len: usize, priority: u32) -> u64 {
+    pub(super) fn offer(
+        &mut self,
+        marks: impl IntoIterator<Item = u32>,
+        len: usize,
+        priority: u32,
+    ) -> u64 {
         let before = self.cx.dropped.wire_packets();
         for mark in marks {
             let mut packet = frame(&self.pool, 1, 2, len, mark);
@@ -65,24 +70,24 @@ impl Bench {
         self.cx.dropped.wire_packets() - before
     }
 
-    fn leave(&mut self, budget: usize, now: Time) -> (Vec<u32>, Next) {
+    pub(super) fn leave(&mut self, budget: usize, now: Time) -> (Vec<u32>, Next) {
         let mut out = PacketList::new();
         let next = self.tree.dequeue(budget, &mut out, self.cx.at(now));
         (out.iter().map(Packet::mark).collect(), next)
     }
 
-    fn all(&mut self) -> Vec<u32> {
+    pub(super) fn all(&mut self) -> Vec<u32> {
         self.leave(usize::MAX >> 1, Time::ZERO).0
     }
 
-    fn class(&self, name: &str) -> QdiscStats {
+    pub(super) fn class(&self, name: &str) -> QdiscStats {
         let name = handle(name);
         let classes = self.tree.classes();
         let class = classes.iter().find(|class| class.class == name);
         class.expect("the class").stats
     }
 
-    fn reasons(&mut self) -> Vec<(DropReason, u64)> {
+    pub(super) fn reasons(&mut self) -> Vec<(DropReason, u64)> {
         let counters = DropCounters::new();
         self.cx.dropped.settle(&counters);
         counters.nonzero()

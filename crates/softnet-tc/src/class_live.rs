@@ -1,0 +1,90 @@
+//! Class operations on a tree with its instances.
+
+use super::class::Left;
+use super::tree::Live;
+use super::{ClassSpec, Handle, Queues, SpecError, TreeError};
+
+impl<Q: Queues> Live<'_, Q> {
+    /// Adds a class below a qdisc or one of its classes; see
+    /// [`TreeSpec::add_class`](super::TreeSpec::add_class). What waits in a class that is no leaf
+    /// any more is enqueued again, or dropped and counted, as its kind does it.
+    ///
+    /// # Errors
+    /// As [`TreeSpec::add_class`](super::TreeSpec::add_class).
+    pub fn add_class(
+        &mut self,
+        parent: Handle,
+        class: Handle,
+        spec: ClassSpec,
+    ) -> Result<(), SpecError> {
+        // What is attached to a qdisc itself is nothing.
+        let gone = self.tree.attached(parent);
+        self.tree.spec.add_class(parent, class, spec.clone())?;
+        self.tree.unbind(&gone);
+        let qdisc = class.qdisc();
+        let node = self.tree.spec.node(qdisc);
+        let child = self
+            .tree
+            .class_queue(node.ok_or(TreeError::NoQdisc(qdisc))?);
+        self.tree.counters.insert(class, child.counters().clone());
+        let mut child = Some(child);
+        self.at_qdisc(qdisc, |own, cx| {
+            own.add_class(class.minor(), parent.minor(), &spec, child.take()?, cx)
+        })
+    }
+
+    /// Gives a class other parameters; see
+    /// [`TreeSpec::change_class`](super::TreeSpec::change_class).
+    ///
+    /// # Errors
+    /// As [`TreeSpec::change_class`](super::TreeSpec::change_class).
+    pub fn change_class(&mut self, class: Handle, spec: &ClassSpec) -> Result<(), SpecError> {
+        self.tree.spec.change_class(class, spec.clone())?;
+        self.at_qdisc(class.qdisc(), |own, cx| {
+            own.change_class(class.minor(), spec, cx);
+            None
+        })
+    }
+
+    /// Deletes a class with what is attached to it; see
+    /// [`TreeSpec::delete_class`](super::TreeSpec::delete_class). What waits there is enqueued
+    /// again, or dropped and counted, as its kind does it.
+    ///
+    /// # Errors
+    /// As [`TreeSpec::delete_class`](super::TreeSpec::delete_class).
+    pub fn delete_class(&mut self, class: Handle) -> Result<(), SpecError> {
+        let gone = self.tree.attached(class);
+        let parent = self.tree.spec.delete_class(class)?.parent;
+        self.tree.unbind(&gone);
+        self.tree.counters.remove(&class);
+        let is_leaf = parent.minor() != 0 && !self.tree.spec.is_inner(parent);
+        let qdisc = class.qdisc();
+        let node = self
+            .tree
+            .spec
+            .node(qdisc)
+            .ok_or(TreeError::NoQdisc(qdisc))?;
+        let default = node.qdisc.default_child(&self.tree.env);
+        let mut queue = is_leaf.then(|| {
+            let queue = default.make(Handle::NONE, &self.tree.env);
+            (parent.minor(), queue)
+        });
+        self.at_qdisc(qdisc, |own, cx| {
+            own.delete_class(class.minor(), queue.take(), cx)
+        })
+    }
+
+    /// Does something with the instance of a qdisc, and frees what that leaves over when the queue
+    /// has been given up.
+    fn at_qdisc(
+        &mut self,
+        qdisc: Handle,
+        mut f: impl FnMut(&mut super::AnyQdisc, &mut super::Cx) -> Option<Left>,
+    ) -> Result<(), SpecError> {
+        let mut left = None;
+        self.each_at(qdisc, |_, own, cx| {
+            left = f(own, cx);
+            Ok(())
+        })
+    }
+}
