@@ -10,6 +10,7 @@
 
 mod batch_sequence;
 mod biased;
+mod capacity;
 mod flow_slot;
 mod index_stack;
 mod llist;
@@ -27,6 +28,7 @@ mod run_state;
 
 pub use batch_sequence::BatchSequence;
 pub(crate) use biased::{Biased, OwnerGuard, ThiefGuard};
+pub(crate) use capacity::Capacity;
 pub use flow_slot::{FlowPin, FlowSlot};
 pub(crate) use index_stack::IndexStack;
 pub use llist::{AdoptionList, Linked, Pushed};
@@ -42,6 +44,10 @@ mod bounds_tests;
 mod models;
 #[cfg(all(test, loom))]
 mod models_backlog;
+#[cfg(all(test, loom))]
+mod models_capacity;
+#[cfg(all(test, loom))]
+mod models_flow_slot;
 #[cfg(all(test, loom))]
 mod models_notifier;
 #[cfg(all(test, loom))]

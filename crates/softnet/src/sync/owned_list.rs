@@ -259,9 +259,10 @@ impl<N: Linked, T> OwnedList<N, T> {
         has(self.word(Ordering::Relaxed), OWNED)
     }
 
-    /// How many nodes wait (at most 65,535 are told apart).
+    /// How many nodes wait (at most 65,535 are told apart). SeqCst, for a caller that goes to sleep
+    /// if there are too many; what the last owner did is seen as done.
     pub fn len(&self) -> usize {
-        count(self.word(Ordering::Relaxed))
+        count(self.word(Ordering::SeqCst))
     }
 
     /// Whether nothing waits and there is no owner. What the last owner did is seen as done.

@@ -4,13 +4,30 @@
 #[cfg(loom)]
 pub use loom::{
     cell::UnsafeCell,
-    sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering, fence},
+    sync::Mutex,
+    sync::atomic::{
+        AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+    },
 };
 
 #[cfg(not(loom))]
-pub use std::sync::atomic::{
-    AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering, fence,
+pub use std::{
+    sync::Mutex,
+    sync::atomic::{
+        AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+    },
+    thread,
 };
+
+/// loom's threads; no time passes in a model.
+#[cfg(loom)]
+pub mod thread {
+    pub use loom::thread::{Thread, current};
+
+    pub fn park_timeout(_: std::time::Duration) {
+        loom::thread::park();
+    }
+}
 
 /// `std`'s cell with loom's interface.
 #[cfg(not(loom))]

@@ -63,6 +63,7 @@ impl<R: TxRing, Q: Qdisc> Drop for Control<'_, R, Q> {
         owner.set_backlog(0);
         let _ = owner.leave();
         self.queue.waker.notify();
+        self.queue.cold.capacity.published();
     }
 }
 

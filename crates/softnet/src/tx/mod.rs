@@ -10,7 +10,6 @@
 //! `rings`, `ring` (the driver). Beside them `control` and `down` (the control path).
 
 mod budget;
-mod capacity;
 mod configure;
 mod control;
 mod device;

@@ -14,7 +14,6 @@ use std::time::Duration;
 use crossbeam_utils::CachePadded;
 
 use super::budget::{Budget, RunOutcome};
-use super::capacity::Capacity;
 use super::policy::TxPolicy;
 use super::quota::Quota;
 use super::ring::TxRing;
@@ -25,7 +24,7 @@ use crate::mem::{AdoptionQueue, PacketList, Pool, QueueOwner};
 use crate::offload::Features;
 use crate::qdisc::{Qdisc, Verdict};
 use crate::stats::DropCounters;
-use crate::sync::preempt;
+use crate::sync::{Capacity, preempt};
 use crate::time::Time;
 
 /// One transmit queue: adoption list, owner, qdisc, requeue lists, driver rings.
@@ -39,7 +38,7 @@ pub struct TxQueue<R, Q> {
     /// What waits to be adopted, and what the owner alone touches.
     pub(super) list: AdoptionQueue<QueueState<R, Q>>,
     pub(super) status: Status,
-    cold: CachePadded<Cold>,
+    pub(super) cold: CachePadded<Cold>,
     // From here on nothing is written while packets flow: every sender reads these lines.
     pub(super) policy: TxPolicy,
     pub(super) drops: Arc<DropCounters>,
@@ -53,11 +52,11 @@ pub struct TxQueue<R, Q> {
 
 /// What is written now and then, by the owner and by senders that wait: on lines of its own.
 #[derive(Debug)]
-struct Cold {
+pub(super) struct Cold {
     /// The time for which the worker has been asked to come back; `u64::MAX` if it has not.
     /// Written by the owner only.
     armed: AtomicU64,
-    capacity: Capacity,
+    pub(super) capacity: Capacity,
 }
 
 /// What a queue is made of, besides qdisc and rings.

@@ -73,6 +73,22 @@ fn room_is_refused_in_time_and_given_when_the_driver_wakes() {
     assert_eq!(script.marks(), (0..10).collect::<Vec<_>>());
 }
 
+/// A queue that the control path empties has capacity, and no worker need say so. (A waiter that is
+/// not told waits for ever.)
+#[test]
+fn a_waiter_is_told_when_the_device_goes_down() {
+    let bench = scripted(QdiscSpec::default(), 1);
+    bench.set_capacity(0);
+    bench.send(0..10);
+    std::thread::scope(|scope| {
+        let queue = &bench.device.queues()[0];
+        let waiter = scope.spawn(|| queue.wait_for_capacity(1, Duration::MAX));
+        std::thread::yield_now();
+        bench.device.deactivate();
+        assert!(waiter.join().unwrap());
+    });
+}
+
 #[test]
 fn what_cannot_leave_in_time_is_dropped_and_counted() {
     let slow = shaped(1, 100, 100_000);

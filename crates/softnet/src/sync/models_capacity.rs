@@ -1,0 +1,85 @@
+//! loom models of senders that wait for capacity, with the list, the owner's way of giving it up
+//! and the waiters as they are shipped. Lost news is a deadlock: in a model a sleep has no end.
+
+use std::time::Duration;
+
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicUsize, Ordering};
+use loom::thread;
+
+use super::models::Node;
+use super::*;
+
+/// A queue that publishes its length as `TxQueue` does: a plain store before it is given up.
+struct Queue {
+    /// The owner's length. Nothing is pushed: what waits is in the qdisc.
+    list: OwnedList<Node, usize>,
+    published: AtomicUsize,
+    capacity: Capacity,
+}
+
+impl Queue {
+    fn new(len: usize) -> Arc<Queue> {
+        Arc::new(Queue {
+            list: OwnedList::new(len, 0),
+            published: AtomicUsize::new(len),
+            capacity: Capacity::default(),
+        })
+    }
+
+    /// An owner that sends so many packets.
+    fn send(&self, packets: usize) {
+        loop {
+            let Some((mut owner, _)) = self.list.try_begin() else {
+                thread::yield_now();
+                continue;
+            };
+            *owner -= packets;
+            self.published.store(*owner, Ordering::Relaxed);
+            assert!(owner.end().is_ok(), "nothing is pushed, nothing missed");
+            return self.capacity.published();
+        }
+    }
+
+    fn wait(&self, limit: usize) -> bool {
+        let waiting = || self.list.len() + self.published.load(Ordering::Relaxed);
+        let patience = Duration::from_secs(3600);
+        self.capacity.wait(patience, || waiting() < limit)
+    }
+}
+
+/// A sender sees the capacity, or is woken for it; by the first owner or the second.
+#[test]
+fn a_waiter_is_told_of_capacity() {
+    loom::model(|| {
+        let queue = Queue::new(2);
+        let owner = queue.clone();
+        let owner = thread::spawn(move || {
+            owner.send(1);
+            owner.send(1);
+        });
+        assert!(queue.wait(1));
+        owner.join().unwrap();
+    });
+}
+
+/// Two senders that come and go beside an owner: it waits for neither, so one of them may have to
+/// wake the other.
+#[test]
+fn waiters_that_come_and_go_take_no_news_from_each_other() {
+    loom::model(|| {
+        let queue = Queue::new(1);
+        let threads = [0, 1].map(|n| {
+            let queue = queue.clone();
+            thread::spawn(move || {
+                if n == 0 {
+                    queue.send(1);
+                } else {
+                    assert!(queue.wait(1));
+                }
+            })
+        });
+        assert!(queue.wait(1));
+        threads.into_iter().for_each(|t| t.join().unwrap());
+    });
+}
