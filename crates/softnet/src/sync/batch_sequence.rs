@@ -1,11 +1,12 @@
 //! Tells whether what was handed over before some moment has been dealt with, without counting
 //! packets.
 //!
-//! The owner of a list takes it whole, batch after batch: *[`begin`](BatchSequence::begin), take, work,
-//! [`end`](BatchSequence::end)*. Who pushes asks for a [`mark`](BatchSequence::mark) after the push, and
-//! later whether the mark has [`passed`](BatchSequence::passed). (The kernel counts packets at both
-//! ends of a backlog under its lock, `input_queue_tail` and `input_queue_head`, for the same
-//! purpose; without a lock a count at the tail cannot be had in the order of the pushes.)
+//! The owner of a list takes it whole, batch after batch: *[`begin`](BatchSequence::begin), take,
+//! work, [`end`](BatchSequence::end)*. Who pushes asks for a [`mark`](BatchSequence::mark) after
+//! the push, and later whether the mark has [`passed`](BatchSequence::passed). (The kernel counts
+//! packets at both ends of a backlog under its lock, `input_queue_tail` and `input_queue_head`,
+//! for the same purpose; without a lock a count at the tail cannot be had in the order of the
+//! pushes.)
 //!
 //! Invariant: if `passed(mark)`, every packet pushed before `mark` was asked for has been worked
 //! on, and what the work wrote is visible. Argument: batches are numbered from 1. `begin` writes

@@ -4,9 +4,10 @@
 use std::sync::Arc as StdArc;
 
 use loom::sync::Arc;
-use loom::sync::atomic::{AtomicUsize, Ordering};
+use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use loom::thread;
 
+use super::RunState;
 use crate::tx::{Event, Notifier, Wake};
 
 const BELL: usize = 0;
@@ -98,4 +99,103 @@ fn a_sleeper_is_woken_though_the_bell_was_set_by_a_thread_that_stands_still() {
         );
         assert!(found || queue.round(), "the wake-up was lost");
     });
+}
+
+/// A receive queue in memory that its device shares, and the worker that owns it: notifications
+/// are suppressed while that polls.
+struct Receive {
+    notifier: Notifier,
+    packets: AtomicUsize,
+    armed: AtomicBool,
+    /// Packets that were polled.
+    queue: RunState<usize>,
+}
+
+/// The owner's bell, by which the device tells of packets.
+const PACKETS: usize = 0;
+/// Wakes the owner for something that it knows of.
+const COMMANDS: usize = 1;
+
+impl Receive {
+    /// The device has a packet.
+    fn deliver(&self) {
+        self.packets.fetch_add(1, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        if self.armed.load(Ordering::SeqCst) {
+            self.notifier.notify(PACKETS);
+        }
+    }
+
+    /// The owner, until it has nothing to do.
+    fn work(&self, comes_again: bool) {
+        let mut scheduled = false;
+        loop {
+            self.notifier.take(|event| scheduled |= event == PACKETS);
+            if !std::mem::take(&mut scheduled) {
+                return;
+            }
+            let Some(mut polled) = self.queue.begin_or_miss() else {
+                scheduled = comes_again;
+                thread::yield_now();
+                continue;
+            };
+            self.armed.store(false, Ordering::SeqCst);
+            *polled += self.packets.swap(0, Ordering::SeqCst);
+            self.armed.store(true, Ordering::SeqCst);
+            fence(Ordering::SeqCst);
+            scheduled |= self.packets.load(Ordering::SeqCst) != 0;
+            scheduled |= polled.end().is_err();
+        }
+    }
+
+    /// Another worker takes one packet; the queue stays armed.
+    fn look_ahead(&self) {
+        let Some(mut polled) = self.queue.try_begin() else {
+            return;
+        };
+        let one = |packets: usize| packets.checked_sub(1);
+        let taken = self
+            .packets
+            .fetch_update(Ordering::SeqCst, Ordering::Relaxed, one);
+        *polled += usize::from(taken.is_ok());
+        if polled.end().is_err() {
+            self.notifier.notify(COMMANDS);
+        }
+    }
+}
+
+/// INV-RX-10: an owner that is turned away by a worker that polls its queue once has not disarmed
+/// it, and nothing tells of what that worker leaves. It comes again.
+fn an_owner_is_turned_away(comes_again: bool) {
+    loom::model(move || {
+        let receive = Arc::new(Receive {
+            notifier: Notifier::new(2, StdArc::new(Count(AtomicUsize::new(0)))),
+            packets: AtomicUsize::new(1),
+            armed: AtomicBool::new(true),
+            queue: RunState::new(0),
+        });
+        receive.notifier.notify(PACKETS);
+        let (device, other) = (receive.clone(), receive.clone());
+        let threads = [
+            thread::spawn(move || device.deliver()),
+            thread::spawn(move || other.look_ahead()),
+        ];
+        receive.work(comes_again);
+        threads.into_iter().for_each(|t| t.join().unwrap());
+        receive.work(comes_again);
+        let polled = receive.queue.try_begin().expect("idle");
+        let left = receive.packets.load(Ordering::Relaxed);
+        assert_eq!((*polled, left), (2, 0), "left behind");
+    });
+}
+
+#[test]
+fn an_owner_that_is_turned_away_comes_again() {
+    an_owner_is_turned_away(true);
+}
+
+#[test]
+#[should_panic(expected = "left behind")]
+fn an_owner_that_is_turned_away_and_waits_leaves_packets() {
+    an_owner_is_turned_away(false);
 }

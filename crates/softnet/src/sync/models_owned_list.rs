@@ -1,40 +1,45 @@
-//! loom models of the [`OwnedList`]: push, adopt, own, missed; hand-over to a worker; stop and
-//! wake; deactivation against a push. The owner's value is plain memory in loom's cell, and so
-//! are the nodes. For each protecting step there is a model without it, which must fail. Run by
-//! `.ci/loom.sh`.
+//! loom models of the [`OwnedList`] with the worker's [`Notifier`] and the driver's [`Event`]:
+//! push, adopt, own, missed; hand-over to a worker; stop and wake; deactivation against a push.
+//! The owner's value is plain memory in loom's cell, and so are the nodes. For each protecting
+//! step there is a model without it, which must fail. Run by `.ci/loom.sh`.
 
 use std::ptr::NonNull;
 
 use loom::sync::Arc;
-use loom::sync::atomic::{AtomicBool, Ordering};
+use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use loom::thread;
 
 use super::models::Node;
-use super::primitive::store_load_barrier;
 use super::*;
+use crate::testing::NoWake;
+use crate::tx::{Event, Notifier};
+
+/// The queue, for its worker.
+const QUEUE: usize = 0;
 
 /// What the runner owns.
 #[derive(Default)]
-struct State {
+pub(super) struct State {
     sent: Vec<usize>,
     waiting: Vec<usize>,
     stopped: bool,
     down: bool,
 }
 
-struct Queue {
-    list: OwnedList<Node, State>,
-    /// The worker's event.
-    event: AtomicBool,
-    woken: AtomicBool,
+pub(super) struct Queue {
+    pub(super) list: OwnedList<Node, State>,
+    notifier: Notifier,
+    woken: Event,
     /// The driver is full after every packet, until it has capacity again.
     narrow: bool,
     capacity: AtomicBool,
+    /// Packets that a model has counted as pushed, and that were not sent yet.
+    pub(super) waiting: Option<AtomicUsize>,
 }
 
 /// Steps that can be left out.
 #[derive(Clone, Copy, Default)]
-struct Without {
+pub(super) struct Without {
     /// The runner gives the run up without looking at what was pushed meanwhile.
     look: bool,
     /// Who leaves something tells the worker.
@@ -45,21 +50,25 @@ struct Without {
 
 impl Queue {
     fn new(narrow: bool) -> Arc<Queue> {
-        Arc::new(Queue {
+        Arc::new(Queue::of(narrow))
+    }
+
+    pub(super) fn of(narrow: bool) -> Queue {
+        Queue {
             list: OwnedList::new(State::default(), 0),
-            event: AtomicBool::new(false),
-            woken: AtomicBool::new(false),
+            notifier: Notifier::new(1, std::sync::Arc::new(NoWake)),
+            woken: Event::default(),
             narrow,
             capacity: AtomicBool::new(true),
-        })
+            waiting: None,
+        }
     }
 
     fn notify(&self) {
-        store_load_barrier();
-        self.event.store(true, Ordering::SeqCst);
+        self.notifier.notify(QUEUE);
     }
 
-    fn transmit(&self, value: usize, without: Without) {
+    pub(super) fn transmit(&self, value: usize, without: Without) {
         let node = NonNull::from(Box::leak(Box::new(Node { next: None, value })));
         loop {
             if let Some((guard, left)) = self.list.try_begin() {
@@ -77,7 +86,7 @@ impl Queue {
         }
     }
 
-    fn serve(
+    pub(super) fn serve(
         &self,
         mut guard: ListOwner<'_, Node, State>,
         mut adopted: Vec<usize>,
@@ -108,7 +117,7 @@ impl Queue {
     /// Sends what waits, as far as the driver takes it.
     fn send(&self, runner: &mut State) {
         if runner.stopped {
-            if !self.woken.swap(false, Ordering::Acquire) {
+            if !self.woken.take() {
                 return;
             }
             runner.stopped = false;
@@ -127,13 +136,15 @@ impl Queue {
             }
             let first = runner.waiting.remove(0);
             runner.sent.push(first);
+            if let Some(waiting) = &self.waiting {
+                waiting.fetch_sub(1, Ordering::Relaxed);
+            }
         }
     }
 
     /// The worker: as long as its event rings.
     fn work(&self, without: Without) {
-        while self.event.swap(false, Ordering::SeqCst) {
-            store_load_barrier();
+        while self.notifier.take(|_| ()) {
             if without.missed {
                 if let Some((guard, left)) = self.list.try_begin() {
                     self.serve(guard, values(left), without);
@@ -145,7 +156,7 @@ impl Queue {
     }
 
     /// What was sent, once nobody is active any more; what waits is stuck.
-    fn sent(&self) -> Vec<usize> {
+    pub(super) fn sent(&self) -> Vec<usize> {
         let (guard, left) = self.list.try_begin().expect("idle");
         assert!(left.is_empty() && guard.waiting.is_empty(), "stuck");
         guard.sent.clone()
@@ -162,7 +173,7 @@ fn values(taken: Taken<'_, Node>) -> Vec<usize> {
     values
 }
 
-const WHOLE: Without = Without {
+pub(super) const WHOLE: Without = Without {
     look: false,
     event: false,
     missed: false,
@@ -261,8 +272,7 @@ fn stop_and_wake(without: Without) {
                 // It was not full, so it has nobody to tell.
                 return;
             }
-            other.woken.store(true, Ordering::Release);
-            other.notify();
+            other.woken.raise(&other.notifier, QUEUE);
             other.work(without);
         });
         queue.transmit(1, without);
@@ -273,7 +283,7 @@ fn stop_and_wake(without: Without) {
         queue.capacity.store(true, Ordering::SeqCst);
         let (guard, left) = queue.list.try_begin().expect("idle");
         assert!(left.is_empty());
-        let told = guard.stopped && queue.woken.load(Ordering::SeqCst);
+        let told = guard.stopped && queue.woken.take();
         assert!(
             !told,
             "stuck: the driver said that it has capacity, and nobody tries"
