@@ -15,7 +15,10 @@ use toml::Spanned;
 
 use super::error::Problem;
 use super::file::{BridgeTable, EngineTable, File, PortTable};
-use super::{BridgeConfig, Config, Driver, PortConfig, Source, egress, policy, receive, tree};
+use super::model::{BridgeConfig, Config, Driver, PortConfig};
+use super::range::{MTU_DEFAULT, number};
+use super::source::Source;
+use super::{egress, policy, receive, tree};
 
 /// Drivers that the format names and this version does not have.
 const LATER_DRIVERS: &[&str] = &["af_packet", "af_xdp", "vhost_user", "pcap"];
@@ -26,9 +29,6 @@ const BUFFERS_DEFAULT: usize = 65_536;
 /// A pool smaller than one poll of one worker would drop on every burst.
 const BUFFERS_MIN: i64 = 256;
 const BUFFERS_MAX: i64 = 16_777_216;
-/// The kernel's own limit (`MAX_TAP_QUEUES`).
-pub(super) const QUEUES_MAX: i64 = 256;
-pub(super) const MTU_DEFAULT: u32 = 1500;
 /// The smallest MTU IPv4 allows (RFC 791), and the longest IP packet.
 const MTU_RANGE: (i64, i64) = (68, 65_521);
 
@@ -274,21 +274,6 @@ fn bridge(
         name: bridge.clone(),
         ports: indices,
     })
-}
-
-pub(super) fn number<T: TryFrom<i64>>(
-    key: &str,
-    value: &Spanned<i64>,
-    (least, most): (i64, i64),
-) -> Result<T, Problem> {
-    let number = *value.get_ref();
-    T::try_from(number)
-        .ok()
-        .filter(|_| (least..=most).contains(&number))
-        .ok_or_else(|| {
-            let text = format!("{number} is out of range; use {least} to {most}");
-            Problem::new(value.span(), key, text)
-        })
 }
 
 /// Names in use. Ports and bridges share one space of names, as interfaces do in Linux.

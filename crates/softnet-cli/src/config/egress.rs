@@ -2,84 +2,16 @@
 //! `xps`, `xps_rxqs`: the lists of `/sys/class/net/DEV/queues/tx-N/`), and actions on what leaves
 //! it (`mirror`, `redirect`: tc-mirred(8)).
 
-use std::fmt;
 use std::ops::Range;
 
-use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
-use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
-use serde::{Deserialize, de};
 use softnet::tx::{MAX_CLASSES, MAX_CPUS, MAX_QUEUES, QueueMap, QueueMapError, TcQueues};
 use softnet_engine::forward::{MirredDir, MirredMode};
 use toml::Spanned;
 
-use super::check::{QUEUES_MAX, number};
 use super::error::Problem;
-use super::file::PortTable;
-use super::{ActionConfig, PortConfig};
-
-/// `queues = 4`, or the ranges of traffic classes: `queues = ["1@0", "3@1"]`.
-#[derive(Debug)]
-pub(super) enum Queues {
-    Number(i64),
-    Ranges(Vec<Spanned<String>>),
-}
-
-impl<'de> Deserialize<'de> for Queues {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Queues, D::Error> {
-        struct Either;
-        impl<'de> Visitor<'de> for Either {
-            type Value = Queues;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a number, or a list of count@offset")
-            }
-
-            fn visit_i64<E: de::Error>(self, number: i64) -> Result<Queues, E> {
-                Ok(Queues::Number(number))
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Queues, A::Error> {
-                Vec::deserialize(SeqAccessDeserializer::new(list)).map(Queues::Ranges)
-            }
-        }
-        deserializer.deserialize_any(Either)
-    }
-}
-
-/// `{ to = "mon", dir = "egress" }`.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct MirredTable {
-    pub(super) to: Spanned<String>,
-    pub(super) dir: Option<Spanned<String>>,
-}
-
-/// One table, or a list of them.
-#[derive(Debug)]
-pub(super) struct Mirreds(Vec<MirredTable>);
-
-impl<'de> Deserialize<'de> for Mirreds {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Mirreds, D::Error> {
-        struct Either;
-        impl<'de> Visitor<'de> for Either {
-            type Value = Mirreds;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a table or a list of tables")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Mirreds, A::Error> {
-                let one = MirredTable::deserialize(MapAccessDeserializer::new(map))?;
-                Ok(Mirreds(vec![one]))
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Mirreds, A::Error> {
-                Vec::deserialize(SeqAccessDeserializer::new(list)).map(Mirreds)
-            }
-        }
-        deserializer.deserialize_any(Either)
-    }
-}
+use super::file::{MirredTable, PortTable, Queues};
+use super::model::{ActionConfig, PortConfig};
+use super::range::{QUEUES_MAX, number};
 
 /// How many queue pairs a port has, and how they are shared out.
 pub(super) fn queues(table: &PortTable) -> Result<(usize, QueueMap), Problem> {

@@ -5,11 +5,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
-use serde::de::{MapAccess, SeqAccess, Visitor};
+use serde::de::{Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
-
-use super::egress::{MirredTable, Mirreds, Queues};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -97,6 +95,70 @@ impl<'de> Deserialize<'de> for Qdiscs {
 
             fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Qdiscs, A::Error> {
                 Vec::deserialize(SeqAccessDeserializer::new(list)).map(Qdiscs::Many)
+            }
+        }
+        deserializer.deserialize_any(Either)
+    }
+}
+
+/// `queues = 4`, or the ranges of traffic classes: `queues = ["1@0", "3@1"]`.
+#[derive(Debug)]
+pub(super) enum Queues {
+    Number(i64),
+    Ranges(Vec<Spanned<String>>),
+}
+
+impl<'de> Deserialize<'de> for Queues {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Queues, D::Error> {
+        struct Either;
+        impl<'de> Visitor<'de> for Either {
+            type Value = Queues;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a number, or a list of count@offset")
+            }
+
+            fn visit_i64<E: Error>(self, number: i64) -> Result<Queues, E> {
+                Ok(Queues::Number(number))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Queues, A::Error> {
+                Vec::deserialize(SeqAccessDeserializer::new(list)).map(Queues::Ranges)
+            }
+        }
+        deserializer.deserialize_any(Either)
+    }
+}
+
+/// `{ to = "mon", dir = "egress" }`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct MirredTable {
+    pub(super) to: Spanned<String>,
+    pub(super) dir: Option<Spanned<String>>,
+}
+
+/// One table, or a list of them.
+#[derive(Debug)]
+pub(super) struct Mirreds(pub(super) Vec<MirredTable>);
+
+impl<'de> Deserialize<'de> for Mirreds {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Mirreds, D::Error> {
+        struct Either;
+        impl<'de> Visitor<'de> for Either {
+            type Value = Mirreds;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a table or a list of tables")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Mirreds, A::Error> {
+                let one = MirredTable::deserialize(MapAccessDeserializer::new(map))?;
+                Ok(Mirreds(vec![one]))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Mirreds, A::Error> {
+                Vec::deserialize(SeqAccessDeserializer::new(list)).map(Mirreds)
             }
         }
         deserializer.deserialize_any(Either)

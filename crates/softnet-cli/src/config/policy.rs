@@ -3,9 +3,9 @@
 
 use softnet::tx::{ServedBy, TxPolicy};
 
-use super::check::number;
 use super::error::Problem;
 use super::file::PortTable;
+use super::range::number;
 
 /// The list on which packets wait counts to 65,535.
 const BURST_MAX: i64 = u16::MAX as i64;

@@ -7,9 +7,9 @@ use std::time::Duration;
 use softnet_engine::EngineConfig;
 use softnet_engine::rx::{BACKLOG_LIMIT, Rfs, SteeringSpec};
 
-use super::check::number;
 use super::error::Problem;
 use super::file::{EngineTable, PortTable};
+use super::range::number;
 use super::units;
 
 /// Longest time that an idle worker may poll before it sleeps: beyond, sleeping costs nothing in

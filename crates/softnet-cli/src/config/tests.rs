@@ -2,6 +2,9 @@
 
 use softnet_tc::TbfSpec;
 
+use softnet::wire::EthernetAddress;
+
+use super::model::BridgeConfig;
 use super::*;
 
 fn error(text: &str) -> String {

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use softnet_tc::{QdiscSpec, TbfSpec};
 
+use super::end::End;
 use super::progress::{Phase, Progress, REFRESH};
 use super::results::{Measured, Shaped, UdpResult};
 use super::topology::Topology;
@@ -14,7 +15,6 @@ use super::traffic::ping::{Pinger, RoundTrips};
 use super::traffic::tcp::Bulk;
 use super::traffic::udp::Stream;
 use super::traffic::{Arrived, Until};
-use super::{End, Options};
 use crate::failure::{Exit, Failure};
 use crate::signals::Stop;
 
@@ -49,12 +49,12 @@ pub(super) struct Measurement<'a> {
 
 impl Measurement<'_> {
     /// All measurements.
-    pub(super) fn run(&self, options: &Options) -> Result<Measured, End> {
-        let total = Duration::from_secs(options.seconds);
+    pub(super) fn run(&self, seconds: u64, started: Instant) -> Result<Measured, End> {
+        let total = Duration::from_secs(seconds);
         let share = |percent: u32| total * percent / 100;
         let mut pinger = Pinger::open(&self.topology.a, &self.topology.b)
             .map_err(End::io("cannot open a ping socket"))?;
-        let start = self.first_ping(&mut pinger, options.started)?;
+        let start = self.first_ping(&mut pinger, started)?;
         let ping = self.idle_ping(&mut pinger, share(SHARE_PING))?;
         let (tcp, ping_under_tcp) = self.tcp(&mut pinger, share(SHARE_TCP))?;
         let flat = self.udp("UDP 64 B, flat out", share(SHARE_FLAT), None)?;
@@ -62,7 +62,7 @@ impl Measurement<'_> {
         let paced = self.udp("UDP 64 B, paced", share(SHARE_PACED), Some(pps.round()))?;
         let shaped = self.shaped(&mut pinger, share(SHARE_SHAPED))?;
         Ok(Measured {
-            seconds: options.seconds,
+            seconds,
             workers: self.topology.workers,
             start,
             via: pinger.via(),

@@ -5,6 +5,7 @@
 //! measurements, [`results`] what is printed. Everything is in this process: there is no name and
 //! no child that could be left behind.
 
+mod end;
 mod host;
 mod measure;
 mod privilege;
@@ -13,12 +14,13 @@ mod results;
 mod topology;
 mod traffic;
 
-use std::io::{self, IsTerminal};
+use std::io::IsTerminal;
 use std::time::Instant;
 
 use crate::failure::{Exit, Failure, chain};
 use crate::report;
 use crate::signals::Stop;
+use end::End;
 use measure::Measurement;
 use progress::Progress;
 use topology::Topology;
@@ -32,22 +34,6 @@ pub(crate) struct Options {
     pub json: bool,
     /// When the process started.
     pub started: Instant,
-}
-
-/// Why the demo ends early.
-#[derive(Debug)]
-pub(crate) enum End {
-    /// A signal asked for it.
-    Interrupted,
-    /// Something failed.
-    Failed(Failure),
-}
-
-impl End {
-    /// A failed system call.
-    fn io(what: &'static str) -> impl FnOnce(io::Error) -> End {
-        move |error| End::Failed(Failure::because(Exit::Failure, what, &error))
-    }
 }
 
 /// Runs the demo.
@@ -67,14 +53,14 @@ fn demonstrate(options: &Options) -> Result<(), End> {
         let text = format!("cannot build the demo's network: {}", chain(&error));
         End::Failed(Failure::new(Exit::Failure, text))
     })?;
-    let terminal = io::stdout().is_terminal() && io::stderr().is_terminal();
+    let terminal = std::io::stdout().is_terminal() && std::io::stderr().is_terminal();
     let progress = Progress::new(terminal && !options.json, options.seconds);
     let measured = Measurement {
         topology: &topology,
         stop: &stop,
         progress: &progress,
     }
-    .run(options);
+    .run(options.seconds, options.started);
     progress.finish();
     // Stopped in any case: devices are gone and counters final before anything is printed.
     let stats = topology.close();

@@ -12,7 +12,7 @@ use softnet::mem::{Packet, Pool};
 use softnet::time::Time;
 use softnet::wire::MAX_FRAME;
 
-use super::Outside;
+use super::outside::Outside;
 use crate::failure::{Exit, Failure};
 use crate::report::note;
 

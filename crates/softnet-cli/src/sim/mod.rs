@@ -5,6 +5,7 @@
 mod capture;
 mod generate;
 mod output;
+mod outside;
 
 use std::iter::Peekable;
 use std::path::PathBuf;
@@ -21,6 +22,7 @@ use crate::failure::{Exit, Failure};
 use crate::report::print;
 
 use capture::{CaptureReader, CaptureWriter};
+use outside::Outside;
 
 pub(crate) const HELP: &str = "The tree file has one [[qdisc]] for each `tc qdisc add` and one \
                                [[filter]] for each `tc filter add`, in tc's words; a port of a \
@@ -101,15 +103,6 @@ fn link_rate(text: &str) -> Result<u64, String> {
         Ok(rate) => Ok(rate),
         Err(error) => Err(error.to_string()),
     }
-}
-
-/// What became of arrivals outside of the tree.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Outside {
-    /// Longer than any frame.
-    too_long: u64,
-    /// No buffer was left.
-    no_buffer: u64,
 }
 
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {

@@ -5,7 +5,7 @@ use softnet::stats::DropReason;
 use softnet_tc::Handle;
 use softnet_tc::sim::Report;
 
-use super::Outside;
+use super::outside::Outside;
 use crate::{classes, report};
 
 /// `12.3 Mbit/s`.

@@ -1,0 +1,105 @@
+//! A checked configuration.
+
+use softnet::tx::{QueueMap, TxPolicy};
+use softnet::wire::EthernetAddress;
+use softnet_engine::EngineConfig;
+use softnet_engine::forward::{MirredDir, MirredMode};
+use softnet_engine::rx::SteeringSpec;
+use softnet_io::InterfaceAddress;
+use softnet_tc::QdiscSpec;
+
+use super::error::Place;
+
+/// A valid configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Config {
+    /// The file's name, for messages.
+    pub file: String,
+    /// Worker threads.
+    pub workers: usize,
+    /// The CPU of each worker; none: wherever the system puts them.
+    pub cpus: Vec<usize>,
+    /// Packet buffers.
+    pub buffers: usize,
+    /// Settings of the engine.
+    pub settings: EngineConfig,
+    /// Ports, names unique.
+    pub ports: Vec<PortConfig>,
+    /// Bridges, names unique.
+    pub bridges: Vec<BridgeConfig>,
+}
+
+impl Config {
+    /// `2 ports, 1 bridge, 4 workers, 65536 buffers`.
+    pub(crate) fn summary(&self) -> String {
+        let count = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
+        [
+            count(self.ports.len(), "port"),
+            count(self.bridges.len(), "bridge"),
+            count(self.workers, "worker"),
+            count(self.buffers, "buffer"),
+        ]
+        .join(", ")
+    }
+}
+
+/// One port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PortConfig {
+    /// Where the port is named in the file.
+    pub place: Place,
+    /// A valid interface name.
+    pub name: String,
+    /// How it is opened.
+    pub driver: Driver,
+    /// Queue pairs.
+    pub queues: usize,
+    /// How they are shared out.
+    pub map: QueueMap,
+    /// What is done with what leaves the port, in order.
+    pub actions: Vec<ActionConfig>,
+    /// How what it receives is shared out to workers.
+    pub steering: SteeringSpec,
+    /// Longest IP packet.
+    pub mtu: u32,
+    /// Qdisc of every transmit queue.
+    pub qdisc: QdiscSpec,
+    /// Who runs the transmit queues, and what they take at once.
+    pub policy: TxPolicy,
+}
+
+/// An action on what leaves a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ActionConfig {
+    /// The packet itself, or a copy.
+    pub mode: MirredMode,
+    /// The side of the target.
+    pub dir: MirredDir,
+    /// Index into [`Config::ports`].
+    pub to: usize,
+}
+
+/// What is behind a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Driver {
+    /// A kernel TAP device, made when the port is opened.
+    Tap {
+        /// Name of the network namespace the device is put into; ours if none.
+        netns: Option<String>,
+        /// The interface's addresses.
+        addresses: Vec<InterfaceAddress>,
+        /// The device's Ethernet address; the kernel's choice if none.
+        mac: Option<EthernetAddress>,
+    },
+    /// Swallows what is sent, receives nothing.
+    Null,
+}
+
+/// One switch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct BridgeConfig {
+    /// Its name.
+    pub name: String,
+    /// Indices into [`Config::ports`].
+    pub ports: Vec<usize>,
+}
