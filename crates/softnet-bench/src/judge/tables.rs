@@ -20,6 +20,7 @@ const fn field(name: &'static str, title: &'static str, unit: f64) -> Field {
 }
 
 /// In this order; fields of the rows that are not here are in the JSON alone.
+#[rustfmt::skip] // A table.
 pub(super) const FIELDS: &[Field] = &[
     field("mpps", "Million packets per second", 1.0),
     field("ns_per_packet", "Nanoseconds per packet", 1.0),
@@ -28,27 +29,11 @@ pub(super) const FIELDS: &[Field] = &[
     field("tcp_gbps", "TCP, Gb/s", 1.0),
     field("gbps", "Gb/s", 1.0),
     field("udp_pps", "Thousand datagrams per second", 1e3),
-    field(
-        "udp_offered_pps",
-        "Offered, thousand datagrams per second",
-        1e3,
-    ),
+    field("udp_offered_pps", "Offered, thousand datagrams per second", 1e3),
     field("offered_mpps", "Offered, million packets per second", 1.0),
-    field(
-        "latency_p50_ns",
-        "Latency from the time a packet was due, 50 %, µs",
-        1e3,
-    ),
-    field(
-        "latency_p999_ns",
-        "Latency from the time a packet was due, 99.9 %, µs",
-        1e3,
-    ),
-    field(
-        "sojourn_p999_ns",
-        "Sojourn from the push to the driver, 99.9 %, µs",
-        1e3,
-    ),
+    field("latency_p50_ns", "Latency from the time a packet was due, 50 %, µs", 1e3),
+    field("latency_p999_ns", "Latency from the time a packet was due, 99.9 %, µs", 1e3),
+    field("sojourn_p999_ns", "Sojourn from the push to the driver, 99.9 %, µs", 1e3),
     field("p50_ns", "The call or transaction, 50 %, µs", 1e3),
     field("p99_ns", "The call or transaction, 99 %, µs", 1e3),
     field("p999_ns", "The call or transaction, 99.9 %, µs", 1e3),
@@ -61,34 +46,14 @@ pub(super) const FIELDS: &[Field] = &[
     field("start_ms", "From start to the first answer, ms", 1.0),
     field("retransmits", "TCP segments sent again", 1.0),
     field("drops", "Packets dropped", 1.0),
-    field(
-        "device_drops",
-        "Packets lost inside the devices between hosts and switch",
-        1.0,
-    ),
-    field(
-        "wait_ms",
-        "Time that senders waited for locks in a turn, all together, ms",
-        1.0,
-    ),
-    field(
-        "wakes_per_ktrans",
-        "Wake-ups sent per thousand transactions",
-        1.0,
-    ),
+    field("device_drops", "Packets lost inside the devices between hosts and switch", 1.0),
+    field("wait_ms", "Time that senders waited for locks in a turn, all together, ms", 1.0),
+    field("wakes_per_ktrans", "Wake-ups sent per thousand transactions", 1.0),
     field("sleeps_per_ktrans", "Sleeps per thousand transactions", 1.0),
     field("wakes_per_packet", "Wake-ups per packet", 1.0),
-    field(
-        "depot_ops_per_packet",
-        "Exchanges with the depot per packet",
-        1.0,
-    ),
+    field("depot_ops_per_packet", "Exchanges with the depot per packet", 1.0),
     field("cpu_s_per_mpkt", "CPU time per packet, µs", 1.0),
-    field(
-        "cpu_us_per_transaction",
-        "CPU time per transaction, µs",
-        1.0,
-    ),
+    field("cpu_us_per_transaction", "CPU time per transaction, µs", 1.0),
     field("cpu_s_per_gbit", "CPU time per gigabit, s", 1.0),
     field("cpu_share", "CPU time, of all CPUs", 1.0),
 ];
