@@ -12,8 +12,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use rustix::process::{Pid, Signal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use crate::peers::hugepages;
-
 /// A thing to remove.
 #[derive(Debug, Clone)]
 pub(crate) enum Leftover {
@@ -24,8 +22,8 @@ pub(crate) enum Leftover {
     Netns(String),
     /// A directory with all that is in it.
     Directory(PathBuf),
-    /// So many pages of 2 MB that were taken from the system.
-    Hugepages(u64),
+    /// So much of something that was taken from the system, and how it is given back.
+    Taken(u64, fn(u64) -> io::Result<()>),
 }
 
 impl Leftover {
@@ -43,8 +41,8 @@ impl Leftover {
             Leftover::Directory(path) => {
                 let _ = std::fs::remove_dir_all(path);
             }
-            Leftover::Hugepages(pages) => {
-                let _ = hugepages::give_back(*pages);
+            Leftover::Taken(amount, give_back) => {
+                let _ = give_back(*amount);
             }
         }
     }

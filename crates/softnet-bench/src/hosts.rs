@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::cleanup::{self, Guard, Leftover};
 use crate::error::BenchError;
+use crate::in_process::InProcess;
 use crate::peers::place::Place;
 use crate::process::{self, Process};
-use crate::switches::InProcess;
 
 /// Host b's address.
 pub(crate) const ADDRESS_B: Ipv4Addr = address(1);

@@ -10,7 +10,7 @@
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use clap::Parser as _;
+use clap::{CommandFactory as _, FromArgMatches as _};
 use serde_json::json;
 
 mod backlog;
@@ -23,6 +23,7 @@ mod defer_free;
 mod error;
 mod experiments;
 mod hosts;
+mod in_process;
 mod interleave;
 mod judge;
 mod machine;
@@ -45,7 +46,8 @@ use error::BenchError;
 use options::Options;
 
 fn main() -> ExitCode {
-    let options = Options::parse();
+    let command = Options::command().after_help(experiments::help());
+    let options = Options::from_arg_matches(&command.get_matches()).unwrap_or_else(|e| e.exit());
     match run(&options) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -71,7 +73,7 @@ fn run(options: &Options) -> Result<(), BenchError> {
     let mut reports = Vec::new();
     for experiment in chosen {
         let mut report = (experiment.run)(options)?;
-        peers::add_versions(&mut report);
+        peers::version::add_to(&mut report);
         report["machine"] = machine.clone();
         report["seconds"] = json!(options.seconds);
         report["rounds"] = json!(options.rounds());

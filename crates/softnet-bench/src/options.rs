@@ -8,7 +8,7 @@ use crate::report::{Param, text};
 
 /// Measure Softnet beside what one would use instead.
 #[derive(Debug, Clone, clap::Parser)]
-#[command(version, about, after_help = crate::experiments::help())]
+#[command(version, about)]
 pub(crate) struct Options {
     /// The experiment to run, or `all`; `report`: judge the results in FILE.
     pub(crate) experiment: String,

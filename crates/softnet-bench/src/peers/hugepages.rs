@@ -22,7 +22,7 @@ impl Hugepages {
         let free = read("free_hugepages")?;
         let made = cleanup::make(|| {
             change(pages as i64)?;
-            Ok::<_, io::Error>(((), Leftover::Hugepages(pages)))
+            Ok::<_, io::Error>(((), Leftover::Taken(pages, give_back)))
         });
         let pages_there = free + pages;
         let ((), guard) = made.ok()?;
@@ -32,7 +32,7 @@ impl Hugepages {
 }
 
 /// Gives pages back to the system; those still in use when their user ends.
-pub(crate) fn give_back(pages: u64) -> io::Result<()> {
+fn give_back(pages: u64) -> io::Result<()> {
     change(-(pages as i64))
 }
 

@@ -6,6 +6,4 @@ pub(crate) mod allocators;
 pub(crate) mod dpdk;
 pub(crate) mod hugepages;
 pub(crate) mod place;
-mod version;
-
-pub(crate) use version::{add_to as add_versions, printed as printed_version};
+pub(crate) mod version;

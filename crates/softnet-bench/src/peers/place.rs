@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::process;
+use crate::{machine, process};
 
 /// A system that has programs.
 #[derive(Debug, Clone)]
@@ -79,6 +79,12 @@ impl Place {
         let mut command = Command::new(words[0]);
         command.args(&words[1..]);
         command
+    }
+
+    /// What a program of the place says when asked for its version.
+    pub(crate) fn version(&self, program: &Path) -> Option<String> {
+        let text = process::output(self.command(program).arg("--version")).ok()?;
+        machine::version(&text)
     }
 
     /// What is missing, for the row that says so.

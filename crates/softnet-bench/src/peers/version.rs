@@ -1,13 +1,11 @@
 //! Which version of a peer was measured.
 
 use std::collections::HashMap;
-use std::path::Path;
 use std::process::Command;
 
 use serde_json::{Value, json};
 
-use super::place::Place;
-use crate::{machine, process, switches};
+use crate::{process, switches};
 
 /// The crates in use, with their versions.
 const LOCK: &str = include_str!("../../../../Cargo.lock");
@@ -62,12 +60,6 @@ fn locked(name: &str) -> Option<String> {
     let (_, rest) = LOCK.split_once(&entry)?;
     let (version, _) = rest.split_once('"')?;
     Some(format!("{name} {version}"))
-}
-
-/// What a program of the place says when asked for its version.
-pub(crate) fn printed(place: &Place, program: &Path) -> Option<String> {
-    let text = process::output(place.command(program).arg("--version")).ok()?;
-    machine::version(&text)
 }
 
 #[cfg(test)]

@@ -12,9 +12,10 @@ use softnet_engine::{Engine, EngineStats, PortSetup};
 use softnet_io::{Buffers, InterfaceAddress, Poller, Tap, TapConfig, TapRx, TapTx};
 use softnet_tc::QdiscSpec;
 
-use super::{InProcess, Switch, Wiring};
+use super::{Switch, Wiring};
 use crate::error::BenchError;
 use crate::hosts::{Host, Topology};
+use crate::in_process::{Counters, InProcess};
 
 /// Packet buffers of 2 KiB, and of 64 KiB: what `softnet run` makes if the file does not say
 /// otherwise.
@@ -38,55 +39,6 @@ struct Embedded {
 impl std::fmt::Debug for Embedded {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Embedded").finish_non_exhaustive()
-    }
-}
-
-/// What the engine has counted so far.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Counters {
-    /// Frames that the workers took in.
-    pub(crate) frames: u64,
-    /// Wire packets sent; a large frame counts as those it stands for.
-    pub(crate) packets: u64,
-    /// Wire packets dropped, for whatever reason.
-    pub(crate) drops: u64,
-    /// Wire packets that workers handed to others.
-    pub(crate) handed_over: u64,
-    /// Wake-ups that threads sent to workers.
-    pub(crate) wakes: u64,
-    /// Times a worker lay down to sleep.
-    pub(crate) sleeps: u64,
-    /// CPU time of the workers, in seconds.
-    pub(crate) cpu_s: f64,
-    /// Of both pools: buffers allocated, exchanges with the depot, buffers sent home, allocations
-    /// refused, wake-ups of sleeping homes, buffers that went to the depot past their home's
-    /// inbox.
-    pub(crate) allocated: u64,
-    pub(crate) depot_ops: u64,
-    pub(crate) remote_freed: u64,
-    pub(crate) exhausted: u64,
-    pub(crate) kicks: u64,
-    pub(crate) bypassed: u64,
-}
-
-impl std::ops::Sub for Counters {
-    type Output = Counters;
-    fn sub(self, before: Counters) -> Counters {
-        Counters {
-            frames: self.frames - before.frames,
-            packets: self.packets - before.packets,
-            drops: self.drops - before.drops,
-            handed_over: self.handed_over - before.handed_over,
-            wakes: self.wakes - before.wakes,
-            sleeps: self.sleeps - before.sleeps,
-            cpu_s: self.cpu_s - before.cpu_s,
-            allocated: self.allocated - before.allocated,
-            depot_ops: self.depot_ops - before.depot_ops,
-            remote_freed: self.remote_freed - before.remote_freed,
-            exhausted: self.exhausted - before.exhausted,
-            kicks: self.kicks - before.kicks,
-            bypassed: self.bypassed - before.bypassed,
-        }
     }
 }
 

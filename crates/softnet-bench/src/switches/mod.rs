@@ -16,7 +16,7 @@ mod softnet;
 mod threads;
 
 pub(crate) use bridge::{KernelBridge, port as bridge_port};
-pub(crate) use embedded::{Counters, EmbeddedSoftnet};
+pub(crate) use embedded::EmbeddedSoftnet;
 pub(crate) use ovs::OpenVswitch;
 pub(crate) use softnet::Softnet;
 pub(crate) use threads::PortThreads;
@@ -79,21 +79,6 @@ pub(crate) trait Switch {
 
     /// Connects the hosts. Interfaces, addresses and packets may take a moment more.
     fn connect(&self, topology: &mut Topology, wiring: Wiring) -> Result<(), BenchError>;
-}
-
-/// A switch within this program. Ends with the value.
-pub(crate) trait InProcess: std::fmt::Debug + Send + Sync {
-    /// Reads the counters; stops nobody.
-    ///
-    /// # Errors
-    /// If the system does not tell what threads use.
-    fn counters(&self) -> Result<Counters, BenchError>;
-
-    /// Ends it.
-    ///
-    /// # Errors
-    /// [`BenchError::Measure`] if a packet is unaccounted for.
-    fn stop(self: Box<Self>) -> Result<(), BenchError>;
 }
 
 /// Those of the variants that were asked for: all if `names` is empty. Names of none of them are

@@ -14,7 +14,6 @@ use super::{Switch, Wiring};
 use crate::error::BenchError;
 use crate::hosts::Topology;
 use crate::peers::place::Place;
-use crate::peers::printed_version;
 use crate::process::{self, Process};
 
 #[derive(Debug, Clone, Copy)]
@@ -52,7 +51,7 @@ impl OpenVswitch {
     /// The version that would be measured.
     pub(crate) fn version(self) -> Option<String> {
         let place = Place::of_peers();
-        printed_version(&place, &self.daemon(&place).ok()?)
+        place.version(&self.daemon(&place).ok()?)
     }
 }
 

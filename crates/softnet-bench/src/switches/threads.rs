@@ -17,11 +17,12 @@ use softnet_engine::rx::{CountDrop, RxQueue, Sleep, WEIGHT};
 use softnet_io::{Buffers, Poller, Tap, TapRx, TapTx};
 use softnet_tc::{AnyQdisc, QdiscEnv, QdiscSpec};
 
-use super::embedded::{self, Counters, DRAIN};
-use super::{InProcess, Switch, Wiring};
+use super::embedded::{self, DRAIN};
+use super::{Switch, Wiring};
 use crate::cpu;
 use crate::error::BenchError;
 use crate::hosts::Topology;
+use crate::in_process::{Counters, InProcess};
 use crate::tx_adopt::Stage;
 
 /// Threads are named so, and counted by it.

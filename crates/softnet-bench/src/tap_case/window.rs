@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use crate::cpu;
 use crate::error::BenchError;
 use crate::hosts::{NamedNetns, Topology};
-use crate::switches::{self, Counters};
+use crate::in_process::Counters;
+use crate::switches;
 
 /// The part of the time that is measured.
 #[derive(Debug, Clone, Copy)]
