@@ -341,3 +341,66 @@ fn the_time_of_the_push_is_asked_for_from_below() {
     bench.add("1:1", "1:3");
     assert!(!wants(&bench));
 }
+
+/// Transmit queues without a device.
+struct Roots<'a>(&'a mut Vec<AnyQdisc>, &'a mut Cx);
+
+impl Queues for Roots<'_> {
+    fn install(&mut self, qdiscs: softnet::tx::Qdiscs<AnyQdisc>) {
+        *self.0 = qdiscs.instances;
+    }
+    fn install_at(&mut self, queue: usize, qdisc: AnyQdisc) {
+        self.0[queue] = qdisc;
+    }
+    fn with(&mut self, queue: usize, f: &mut dyn FnMut(&mut AnyQdisc, &mut Cx)) {
+        f(&mut self.0[queue], self.1);
+    }
+}
+
+/// Below `mq` the operation is for the queue that has the qdisc.
+#[test]
+fn classes_below_a_transmit_queue() {
+    let pool = softnet::testing::pool(8);
+    let mut cx = Cx::new(&pool);
+    let mut spec = TreeSpec::new();
+    for (parent, name, qdisc) in [
+        ("root", "1:", QdiscSpec::Mq),
+        ("1:2", "2:", QdiscSpec::RoundRobin),
+        ("1:3", "3:", QdiscSpec::RoundRobin),
+    ] {
+        spec.add(handle(parent), handle(name), qdisc).unwrap();
+    }
+    let (mut tree, roots) = DeviceTree::new(spec, 3, &QdiscEnv::new(&pool)).unwrap();
+    let mut roots = roots.instances;
+    let classes = |roots: &[AnyQdisc]| {
+        let classes = roots
+            .iter()
+            .map(|root| root.children().map_or(0, |c| c.len()));
+        classes.collect::<Vec<_>>()
+    };
+    let mut live = tree.on(Roots(&mut roots, &mut cx));
+    live.add_class(handle("3:"), handle("3:1"), weight(1))
+        .unwrap();
+    live.add_class(handle("3:1"), handle("3:2"), weight(1))
+        .unwrap();
+    live.add_class(handle("2:"), handle("2:9"), weight(1))
+        .unwrap();
+    assert_eq!(classes(&roots), [0, 1, 2]);
+    let names: Vec<_> = tree.classes(&[QdiscStats::default(); 3]);
+    let names: Vec<_> = names.iter().map(|class| class.class.to_string()).collect();
+    assert_eq!(names, ["root", "1:1", "1:2", "2:9", "1:3", "3:1", "3:2"]);
+    let mut live = tree.on(Roots(&mut roots, &mut cx));
+    live.delete_class(handle("3:2")).unwrap();
+    live.delete_class(handle("2:9")).unwrap();
+    assert_eq!(classes(&roots), [0, 0, 1]);
+    // No class of a transmit queue can be added.
+    let mut live = tree.on(Roots(&mut roots, &mut cx));
+    let added = live.add_class(handle("1:"), handle("1:4"), weight(1));
+    assert_eq!(added, Err(TreeError::NoClasses("mq").into()));
+}
+
+/// As the text of `Children` says.
+#[test]
+fn a_class_takes_300_bytes() {
+    assert!(size_of::<super::children::Child>() + size_of::<ClassCounters>() <= 300);
+}

@@ -66,7 +66,7 @@ pub(super) trait Kind: Sized {
 }
 
 /// From a line for each kind: the parameters [`QdiscSpec`], the qdiscs [`AnyQdisc`], and the way
-/// from either to the [`Kind`]. `$d` is a dollar sign.
+/// from either to the [`Kind`]. `$d` is a dollar sign. A kind of `only test` is there for tests.
 macro_rules! kinds {
     ($d:tt $(
         $(#[$doc:meta])*
@@ -88,7 +88,10 @@ macro_rules! kinds {
             /// As `mq`, and each priority has queues of its own (INV-MQ-2, tc-mqprio(8)). The map
             /// goes with the qdisc (INV-MQ-3).
             Mqprio(QueueMap),
-            $($(#[cfg($cfg)])? $(#[$doc])* $name $({ $(#[$field_doc])* $field: $type })? $(($struct))?,)*
+            $(
+                $(#[cfg($cfg)])? $(#[$doc])*
+                $name $({ $(#[$field_doc])* $field: $type })? $(($struct))?,
+            )*
         }
 
         /// Any qdisc. Dispatched by a match, not by an indirect call; a user's own kind is boxed.
@@ -156,7 +159,8 @@ macro_rules! kinds {
             pub fn change(&mut self, spec: &QdiscSpec, cx: &mut Cx) -> Result<(), SpecError> {
                 spec.check()?;
                 match (self, spec) {
-                    $($(#[cfg($cfg)])? (AnyQdisc::$name(q), QdiscSpec::$name $({ $field })? $(($spec))?)
+                    $($(#[cfg($cfg)])?
+                    (AnyQdisc::$name(q), QdiscSpec::$name $({ $field })? $(($spec))?)
                         if <$name as Kind>::CAN_CHANGE =>
                     {
                         <$name as Kind>::change(q, &($($field)? $($spec)?), cx);
