@@ -2,7 +2,7 @@
 
 use softnet_tc::{Compare, Ematch, Layer, Test, Width};
 
-use super::filter::{key, number};
+use super::words::{key, number};
 
 pub(super) const FORM: &str = "an expression like \"cmp(u16 at 2 layer transport eq 53) and not \
                                meta(priority eq 6)\"; use cmp, u32 and meta";

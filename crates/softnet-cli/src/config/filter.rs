@@ -12,7 +12,7 @@ use toml::Value;
 use super::ematch;
 use super::error::Problem;
 use super::options::Options;
-use super::tree::handle;
+use super::words::{key, number};
 
 /// Keys of every kind of filter.
 pub(super) const EVERYWHERE: &[&str] = &[
@@ -54,8 +54,8 @@ pub(super) fn add(tree: &mut TreeSpec, options: &Options<'_>) -> Result<(), Prob
     } else {
         "flowid"
     };
-    let class = handle(options, class_key)?;
-    let parent = handle(options, "parent")?;
+    let class = options.handle(class_key)?;
+    let parent = options.handle("parent")?;
     // A filter that does not say so is one of the qdisc that the class belongs to.
     let parent = match (parent, class) {
         (_, None) if action == FilterAction::Pass => {
@@ -245,47 +245,6 @@ fn keys(options: &Options<'_>) -> Result<Vec<Key>, Problem> {
         other => Err(problem(format!("is {}; give {FORM}", other.type_str()))),
     };
     texts.iter().map(read).collect()
-}
-
-/// tc-u32(8)'s `u8`, `u16` or `u32`, value and mask, `at` and the offset. The mask is hexadecimal.
-/// tc makes words of shorter keys, too.
-pub(super) fn key(words: &[&str]) -> Option<Key> {
-    let (width, value, mask, at) = match *words {
-        [width, value, mask] => (width, value, mask, "0"),
-        [width, value, mask, "at", at] => (width, value, mask, at),
-        _ => return None,
-    };
-    let bytes = match width {
-        "u8" => 1,
-        "u16" => 2,
-        "u32" => 4,
-        _ => return None,
-    };
-    let most = u32::MAX >> (32 - 8 * bytes);
-    let value = number(value).filter(|&value| value <= most)?;
-    let hex = mask.strip_prefix("0x").unwrap_or(mask);
-    let mask = number(&format!("0x{hex}")).filter(|&mask| mask <= most)?;
-    let at: i32 = at.parse().ok()?;
-    let inside = at.rem_euclid(4);
-    // A key that is not aligned to its size is refused with its offset.
-    if inside % bytes != 0 {
-        return Some(Key { value, mask, at });
-    }
-    let shift = 8 * (4 - bytes - inside);
-    Some(Key {
-        value: value << shift,
-        mask: mask << shift,
-        at: at - inside,
-    })
-}
-
-/// Decimal, or hexadecimal with `0x`.
-pub(super) fn number(text: &str) -> Option<u32> {
-    match text.strip_prefix("0x") {
-        Some(hex) if !hex.starts_with('+') => u32::from_str_radix(hex, 16).ok(),
-        Some(_) => None,
-        None => text.parse().ok().filter(|_| !text.starts_with('+')),
-    }
 }
 
 /// A value and a mask, which is all ones if it is left out.

@@ -19,6 +19,7 @@ mod receive;
 mod source;
 mod tree;
 pub(crate) mod units;
+mod words;
 
 use std::path::Path;
 

@@ -3,6 +3,7 @@
 
 use std::ops::Range;
 
+use softnet_tc::Handle;
 use toml::{Spanned, Value};
 
 use super::error::Problem;
@@ -14,6 +15,8 @@ pub(super) type Read = fn(&str) -> Result<u64, UnitError>;
 
 /// Keys of every kind of qdisc.
 pub(super) const EVERYWHERE: &[&str] = &["kind", "parent", "handle"];
+
+const HANDLE: &str = "a handle; write a qdisc's like \"1:\" and a class's like \"1:2\"";
 
 /// The options of one table.
 pub(super) struct Options<'a> {
@@ -112,6 +115,11 @@ impl Options<'_> {
             self.problem(key, self.span_of(key), text)
         })?;
         Ok(Some(small))
+    }
+
+    /// The handle at a key.
+    pub(super) fn handle(&self, key: &str) -> Result<Option<Handle>, Problem> {
+        self.parsed(key, HANDLE, |text| text.parse().ok())
     }
 
     /// A text or number that can be read as `T`; `what` says what it should be.

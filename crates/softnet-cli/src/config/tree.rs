@@ -10,8 +10,6 @@ use super::filter;
 use super::options::Options;
 use super::qdisc;
 
-const HANDLE: &str = "a handle; write a qdisc's like \"1:\" and a class's like \"1:2\"";
-
 /// What a port (or a file with a tree) asks for. `prefix` is the path of the keys, for messages.
 pub(super) fn spec(
     prefix: &str,
@@ -58,7 +56,7 @@ pub(super) fn spec(
 }
 
 fn add_qdisc(tree: &mut TreeSpec, options: &Options<'_>, mtu: u32) -> Result<(), Problem> {
-    let parent = match handle(options, "parent")? {
+    let parent = match options.handle("parent")? {
         Some(parent) => parent,
         // As the first table's, it goes without saying.
         None if tree.is_empty() => Handle::ROOT,
@@ -70,11 +68,6 @@ fn add_qdisc(tree: &mut TreeSpec, options: &Options<'_>, mtu: u32) -> Result<(),
     put(tree, parent, options, mtu)
 }
 
-/// The handle at a key.
-pub(super) fn handle(options: &Options<'_>, key: &str) -> Result<Option<Handle>, Problem> {
-    options.parsed(key, HANDLE, |text| text.parse().ok())
-}
-
 /// Puts a table's qdisc into a tree.
 pub(super) fn put(
     tree: &mut TreeSpec,
@@ -83,7 +76,7 @@ pub(super) fn put(
     mtu: u32,
 ) -> Result<(), Problem> {
     let spec = qdisc::spec(options, mtu)?;
-    let name = handle(options, "handle")?.unwrap_or(Handle::NONE);
+    let name = options.handle("handle")?.unwrap_or(Handle::NONE);
     tree.add(parent, name, spec).map_err(|error| {
         let key = match error {
             SpecError::Tree(TreeError::Handle(_) | TreeError::InUse(_)) => "handle",
