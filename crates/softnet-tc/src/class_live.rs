@@ -2,7 +2,7 @@
 
 use super::class::Left;
 use super::tree::Live;
-use super::{ClassSpec, Handle, Queues, SpecError, TreeError};
+use super::{AnyQdisc, ClassSpec, Cx, Handle, Queues, SpecError};
 
 impl<Q: Queues> Live<'_, Q> {
     /// Adds a class below a qdisc or one of its classes; see
@@ -22,10 +22,7 @@ impl<Q: Queues> Live<'_, Q> {
         self.tree.spec.add_class(parent, class, spec.clone())?;
         self.tree.unbind(&gone);
         let qdisc = class.qdisc();
-        let node = self.tree.spec.node(qdisc);
-        let child = self
-            .tree
-            .class_queue(node.ok_or(TreeError::NoQdisc(qdisc))?);
+        let child = self.tree.class_queue(self.tree.spec.existing(qdisc)?);
         self.tree.counters.insert(class, child.counters().clone());
         let mut child = Some(child);
         self.at_qdisc(qdisc, |own, cx| {
@@ -59,11 +56,7 @@ impl<Q: Queues> Live<'_, Q> {
         self.tree.counters.remove(&class);
         let is_leaf = parent.minor() != 0 && !self.tree.spec.is_inner(parent);
         let qdisc = class.qdisc();
-        let node = self
-            .tree
-            .spec
-            .node(qdisc)
-            .ok_or(TreeError::NoQdisc(qdisc))?;
+        let node = self.tree.spec.existing(qdisc)?;
         let default = node.qdisc.default_child(&self.tree.env);
         let mut queue = is_leaf.then(|| {
             let queue = default.make(Handle::NONE, &self.tree.env);
@@ -79,7 +72,7 @@ impl<Q: Queues> Live<'_, Q> {
     fn at_qdisc(
         &mut self,
         qdisc: Handle,
-        mut f: impl FnMut(&mut super::AnyQdisc, &mut super::Cx) -> Option<Left>,
+        mut f: impl FnMut(&mut AnyQdisc, &mut Cx) -> Option<Left>,
     ) -> Result<(), SpecError> {
         let mut left = None;
         self.each_at(qdisc, |_, own, cx| {

@@ -52,8 +52,7 @@ impl TreeSpec {
         class: Handle,
         spec: ClassSpec,
     ) -> Result<(), SpecError> {
-        let node = self.node(class.qdisc());
-        let node = node.ok_or_else(|| TreeError::NoQdisc(class.qdisc()))?;
+        let node = self.existing(class.qdisc())?;
         spec.check_for(&node.qdisc)?;
         if class.minor() == 0 || class == Handle::ROOT {
             return Err(TreeError::BadClass(class).into());
@@ -88,8 +87,7 @@ impl TreeSpec {
     /// # Errors
     /// If the parameters are wrong, or there is no such class.
     pub fn change_class(&mut self, class: Handle, spec: ClassSpec) -> Result<(), SpecError> {
-        let node = self.nodes.get(&class.qdisc());
-        let node = node.ok_or_else(|| TreeError::NoQdisc(class.qdisc()))?;
+        let node = self.existing(class.qdisc())?;
         spec.check_for(&node.qdisc)?;
         let changed = self.classes.get_mut(&class);
         changed.ok_or(TreeError::NoClass(class))?.spec = spec;
@@ -101,8 +99,7 @@ impl TreeSpec {
     /// # Errors
     /// If there is no such class, its qdisc came with it, or classes or filters refer to it.
     pub fn delete_class(&mut self, class: Handle) -> Result<ClassNode, SpecError> {
-        let node = self.node(class.qdisc());
-        let node = node.ok_or_else(|| TreeError::NoQdisc(class.qdisc()))?;
+        let node = self.existing(class.qdisc())?;
         if !node.qdisc.adds_classes() {
             return Err(TreeError::NoClasses(node.qdisc.kind()).into());
         }

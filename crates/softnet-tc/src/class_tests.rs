@@ -401,6 +401,6 @@ fn classes_below_a_transmit_queue() {
 
 /// As the text of `Children` says.
 #[test]
-fn a_class_takes_300_bytes() {
-    assert!(size_of::<super::children::Child>() + size_of::<ClassCounters>() <= 300);
+fn a_class_takes_less_than_400_bytes() {
+    assert!(size_of::<super::children::Child>() + size_of::<ClassCounters>() < 400);
 }

@@ -122,6 +122,16 @@ impl TreeSpec {
         self.nodes.get(&handle)
     }
 
+    /// As [`node`](TreeSpec::node), of a qdisc that should be there.
+    pub(super) fn existing(&self, handle: Handle) -> Result<&Node, TreeError> {
+        self.node(handle).ok_or(TreeError::NoQdisc(handle))
+    }
+
+    fn existing_mut(&mut self, handle: Handle) -> Result<&mut Node, TreeError> {
+        let node = self.nodes.get_mut(&handle);
+        node.ok_or(TreeError::NoQdisc(handle))
+    }
+
     /// The qdisc at the root.
     pub fn root(&self) -> Option<&Node> {
         self.child_of(Handle::ROOT)
@@ -200,14 +210,12 @@ impl TreeSpec {
     /// If there is no such qdisc, or the parameters are wrong or of another kind.
     pub fn change(&mut self, handle: Handle, qdisc: QdiscSpec) -> Result<(), SpecError> {
         qdisc.check()?;
-        let node = self.node(handle).ok_or(TreeError::NoQdisc(handle))?;
+        let node = self.existing(handle)?;
         if !qdisc.can_change(&node.qdisc) {
             return Err(SpecError::Change(qdisc.kind()));
         }
         let gone = self.children_beyond(handle, &qdisc);
-        if let Some(node) = self.nodes.get_mut(&handle) {
-            node.qdisc = qdisc;
-        }
+        self.existing_mut(handle)?.qdisc = qdisc;
         gone.into_iter().for_each(|child| self.cut(child));
         Ok(())
     }
@@ -217,8 +225,7 @@ impl TreeSpec {
     /// # Errors
     /// If there is no such qdisc.
     pub fn delete(&mut self, handle: Handle) -> Result<Node, SpecError> {
-        let node = self.node(handle).cloned();
-        let node = node.ok_or(TreeError::NoQdisc(handle))?;
+        let node = self.existing(handle)?.clone();
         self.cut(handle);
         Ok(node)
     }
@@ -233,8 +240,7 @@ impl TreeSpec {
         op: FilterOp,
         filter: FilterSpec,
     ) -> Result<FilterKey, SpecError> {
-        let node = self.nodes.get_mut(&filter.parent);
-        let node = node.ok_or(TreeError::NoQdisc(filter.parent))?;
+        let node = self.existing_mut(filter.parent)?;
         if !node.qdisc.has_filters() {
             return Err(TreeError::NoFilters(filter.parent).into());
         }
@@ -256,9 +262,7 @@ impl TreeSpec {
     /// # Errors
     /// If there is no such qdisc, or as [`FilterList::delete`].
     pub fn delete_filters(&mut self, parent: Handle, which: FilterKey) -> Result<(), SpecError> {
-        let node = self.nodes.get_mut(&parent);
-        let node = node.ok_or(TreeError::NoQdisc(parent))?;
-        Ok(node.filters.delete(which)?)
+        Ok(self.existing_mut(parent)?.filters.delete(which)?)
     }
 
     /// The path to what is attached to `parent`: the classes from the root on.
@@ -266,8 +270,7 @@ impl TreeSpec {
         let mut path = Vec::new();
         let mut at = parent;
         while at != Handle::ROOT {
-            let node = self.node(at.qdisc());
-            let node = node.ok_or_else(|| TreeError::NoQdisc(at.qdisc()))?;
+            let node = self.existing(at.qdisc())?;
             if !self.has_class(node, at) {
                 return Err(TreeError::NoClass(at).into());
             }
