@@ -28,7 +28,7 @@ pub(crate) struct SpinAdopt {
 impl SpinAdopt {
     pub(crate) fn new(qdisc: AnyQdisc, sink: Sink, ticks: Ticks, pool: Pool) -> SpinAdopt {
         SpinAdopt {
-            list: CachePadded::default(),
+            list: CachePadded::new(PacketAdoption::expecting(0)),
             added: CachePadded::default(),
             limit: TxPolicy::default().max_burst,
             linux: Linux::new(qdisc, sink, ticks, pool),

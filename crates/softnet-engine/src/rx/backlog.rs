@@ -13,10 +13,7 @@
 
 use std::sync::Arc;
 
-use crossbeam_utils::CachePadded;
-
 use softnet::mem::{Packet, PacketAdoption, PacketList};
-use softnet::sync::BatchSequence;
 
 /// Packets that may wait to be taken (the kernel's `net.core.netdev_max_backlog`).
 pub const MAX_BACKLOG: usize = 1000;
@@ -26,10 +23,7 @@ pub const BACKLOG_LIMIT: usize = 65_000;
 /// The side of a backlog that everyone sees.
 #[derive(Debug)]
 pub struct Backlog {
-    /// Written by all.
-    input: CachePadded<PacketAdoption>,
-    /// Written by the owner, once a batch.
-    batches: CachePadded<BatchSequence>,
+    input: PacketAdoption,
     max: usize,
 }
 
@@ -52,8 +46,7 @@ impl Backlog {
     pub fn new(max: usize) -> (Arc<Backlog>, BacklogOwner) {
         let max = max.clamp(1, BACKLOG_LIMIT);
         let backlog = Arc::new(Backlog {
-            input: CachePadded::new(PacketAdoption::expecting(max)),
-            batches: CachePadded::default(),
+            input: PacketAdoption::expecting(max),
             max,
         });
         let owner = BacklogOwner {
@@ -98,13 +91,13 @@ impl Backlog {
 
     /// A mark behind everything that the calling thread has pushed.
     pub fn mark(&self) -> Mark {
-        Mark(self.batches.mark())
+        Mark(self.input.mark())
     }
 
     /// Whether the owner is done with everything in front of `mark`. May say no for a while after
     /// it is.
     pub fn passed(&self, mark: Mark) -> bool {
-        self.batches.passed(mark.0)
+        self.input.passed(mark.0)
     }
 
     /// Packets that wait to be taken; one that keeps much memory counts as several.
@@ -145,7 +138,6 @@ impl BacklogOwner {
         // A look costs one more transfer of a line that senders write. Where something was there
         // the last time, it is taken at once.
         if self.process.is_empty() && (self.flowing || !self.backlog.is_empty()) {
-            self.backlog.batches.begin();
             self.process = self.backlog.input.take();
             self.begun = true;
             self.flowing = !self.process.is_empty();
@@ -157,7 +149,7 @@ impl BacklogOwner {
     /// Everything that [`poll`](BacklogOwner::poll) gave out is processed.
     pub fn done(&mut self) {
         if self.begun && self.process.is_empty() {
-            self.backlog.batches.end();
+            self.backlog.input.end_batch();
             self.begun = false;
         }
     }

@@ -1,10 +1,10 @@
-//! Adoption lists of packets: [`AdoptionList`] with owned values at its ends.
+//! Adoption lists of packets: [`BatchList`] with owned values at its ends.
 
 use std::ptr::NonNull;
 
 use super::list::Chain;
 use super::{Header, Packet, PacketList};
-use crate::sync::{AdoptionList, Linked, Taken};
+use crate::sync::{BatchList, Linked, Taken};
 
 // SAFETY: both functions use `Header::next`, which only the list that holds the packet touches.
 unsafe impl Linked for Header {
@@ -19,22 +19,17 @@ unsafe impl Linked for Header {
 }
 
 /// Many threads push lists of packets, one takes them all, in order of the pushes. Nobody waits.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct PacketAdoption {
-    list: AdoptionList<Header>,
+    list: BatchList<Header>,
 }
 
 impl PacketAdoption {
-    /// An empty list, for short ones.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// An empty list, made for a backlog of up to `expected` packets
-    /// (see [`AdoptionList::expecting`]).
+    /// (see [`BatchList::expecting`]).
     pub fn expecting(expected: usize) -> Self {
         PacketAdoption {
-            list: AdoptionList::expecting(expected),
+            list: BatchList::expecting(expected),
         }
     }
 
@@ -80,13 +75,28 @@ impl PacketAdoption {
         self.list.len()
     }
 
-    /// Takes everything, oldest first.
+    /// Takes everything, oldest first, as the next batch; see [`BatchList::take_batch`].
     pub fn take(&self) -> PacketList {
         let mut packets = PacketList::new();
-        // SAFETY: `take_now` gives every node to us.
+        // SAFETY: `take_batch` gives every node to us.
         self.list
-            .take_now(|node| packets.push_front(unsafe { Packet::from_raw(node) }));
+            .take_batch(|node| packets.push_front(unsafe { Packet::from_raw(node) }));
         packets
+    }
+
+    /// See [`BatchList::end_batch`].
+    pub fn end_batch(&self) {
+        self.list.end_batch();
+    }
+
+    /// See [`BatchList::mark`].
+    pub fn mark(&self) -> u64 {
+        self.list.mark()
+    }
+
+    /// See [`BatchList::passed`].
+    pub fn passed(&self, mark: u64) -> bool {
+        self.list.passed(mark)
     }
 }
 

@@ -155,7 +155,7 @@ fn lists_keep_order_and_counts() {
 #[test]
 fn adoption_keeps_the_order_of_pushes_and_gives_back_what_is_too_much() {
     let pool = pool(16, 512);
-    let adoption = PacketAdoption::new();
+    let adoption = PacketAdoption::expecting(0);
     let waiting = adoption.push(numbered(&pool, 0..3), 2);
     assert_eq!(waiting.expect("an empty list takes any chain"), 0);
     let refused = adoption.push(numbered(&pool, 3..5), 4).unwrap_err();

@@ -8,7 +8,7 @@
     reason = "the protocols hand out exclusive access that the compiler cannot see"
 )]
 
-mod batch_sequence;
+mod batch_list;
 mod biased;
 mod capacity;
 mod flow_slot;
@@ -26,7 +26,7 @@ mod prefetch_index;
 pub mod primitive;
 mod run_state;
 
-pub use batch_sequence::BatchSequence;
+pub use batch_list::BatchList;
 pub(crate) use biased::{Biased, OwnerGuard, ThiefGuard};
 pub(crate) use capacity::Capacity;
 pub use flow_slot::{FlowPin, FlowSlot};

@@ -1,77 +1,92 @@
-//! loom models of the receive side: hand-over to a backlog against a worker that goes to sleep
-//! (MC-11), and flows that move from one worker to another (MC-13).
+//! loom models of the receive side, with the types as they are shipped: a push to a backlog
+//! against a worker that goes to sleep (MC-11), and flows that move from one worker to another
+//! (MC-13).
+
+use std::sync::Arc as StdArc;
 
 use loom::sync::Arc;
-use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use loom::thread;
+use loom::sync::atomic::{AtomicUsize, Ordering};
+use loom::thread::{self, JoinHandle};
 
 use super::models::{Node, push, take};
 use super::*;
+use crate::tx::{Notifier, Wake};
 
-/// A worker as others see it: its backlog and its sleep.
+/// Counts wake-ups.
+struct Count(AtomicUsize);
+
+impl Wake for Count {
+    fn wake(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// A worker as others see it: its backlog and its notifier.
 struct Target {
-    backlog: AdoptionList<Node>,
-    notify: Notify,
-    batches: BatchSequence,
-    /// Wake-ups sent.
-    woken: AtomicUsize,
+    backlog: BatchList<Node>,
+    notifier: Notifier,
+    wakes: StdArc<Count>,
     processed: AtomicUsize,
 }
 
 impl Target {
     fn new(batches: u64) -> Arc<Target> {
+        let wakes = StdArc::new(Count(AtomicUsize::new(0)));
         Arc::new(Target {
-            backlog: AdoptionList::new(),
-            notify: Notify::new(),
-            batches: BatchSequence::starting_at(batches),
-            woken: AtomicUsize::new(0),
+            backlog: BatchList::starting_at(batches, 0),
+            notifier: Notifier::new(1, wakes.clone()),
+            wakes,
             processed: AtomicUsize::new(0),
         })
     }
 
-    /// What another worker does: hands over, and kicks at the end of its round.
-    fn hand_off(&self, value: usize) {
-        assert!(push(&self.backlog, value, 100));
-        if self.notify.notify_published() {
-            self.woken.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
+    /// One poll of the backlog.
     fn process(&self) {
-        self.batches.begin();
         let mut taken = 0;
-        self.backlog.take_now(|node| {
-            // SAFETY: given to us by `take_now`, made by `push` from a box.
+        self.backlog.take_batch(|node| {
+            // SAFETY: given to us by `take_batch`, made by `push` from a box.
             drop(unsafe { Box::from_raw(node.as_ptr()) });
             taken += 1;
         });
         self.processed.fetch_add(taken, Ordering::Relaxed);
-        self.batches.end();
+        self.backlog.end_batch();
+    }
+
+    /// Sleeps, if `idle` says so, while `others` do what they do. Panics if it sleeps for ever.
+    fn sleep(&self, idle: impl FnOnce() -> bool, others: Vec<JoinHandle<()>>) {
+        let mut others = Some(others);
+        let mut join = || {
+            let others = others.take().into_iter().flatten();
+            others.for_each(|thread| thread.join().unwrap());
+        };
+        self.notifier.sleep_if(idle, || {
+            join();
+            let woken = self.wakes.0.load(Ordering::Relaxed);
+            let work = !self.backlog.is_empty() || !self.notifier.is_quiet();
+            assert!(!work || woken == 1, "asleep with work");
+        });
+        join();
+        let woken = self.wakes.0.load(Ordering::Relaxed);
+        assert!(woken <= 1, "one wake-up for one sleep");
     }
 }
 
-/// INV-RX-1, INV-RX-4, INV-RX-5: two workers hand over while the target works and lies down. If
-/// it sleeps in the end with packets in its backlog, exactly one wake-up is on its way; if it was
-/// never asleep, none was sent.
-fn going_to_sleep(look: bool) {
+/// INV-RX-1, INV-RX-4, INV-RX-5: two workers push while the target works and goes to sleep. If it
+/// sleeps with packets in its backlog, exactly one wake-up is sent.
+fn going_to_sleep(looks: bool) {
     loom::model(move || {
         let target = Target::new(0);
-        let threads: Vec<_> = (0..2)
-            .map(|value| {
-                let target = target.clone();
-                thread::spawn(move || target.hand_off(value))
+        let senders = (0..2).map(|value| {
+            let target = target.clone();
+            thread::spawn(move || {
+                assert!(push(&target.backlog, value, 100));
+                target.notifier.wake();
             })
-            .collect();
+        });
+        let senders = senders.collect();
         target.process();
-        target.notify.prepare();
-        let asleep = !look || target.backlog.is_empty();
-        threads.into_iter().for_each(|t| t.join().unwrap());
-        let (left, woken) = (
-            take(&target.backlog).len(),
-            target.woken.load(Ordering::Relaxed),
-        );
-        assert!(woken <= 1, "one wake-up for one sleep");
-        assert!(!asleep || left == 0 || woken == 1, "asleep with work");
+        target.sleep(|| !looks || target.backlog.is_empty(), senders);
+        let left = take(&target.backlog).len();
         assert_eq!(target.processed.load(Ordering::Relaxed) + left, 2);
     });
 }
@@ -81,66 +96,57 @@ fn a_backlog_is_never_left_to_a_sleeper() {
     going_to_sleep(true);
 }
 
-/// The model can fail: a worker that lies down without a last look sleeps on packets.
+/// The model can fail: a worker that does not look at its backlog once more sleeps on packets.
 #[test]
 #[should_panic(expected = "asleep with work")]
 fn without_the_last_look_a_worker_sleeps_on_packets() {
     going_to_sleep(false);
 }
 
-/// The model can fail: a sender that kicks before it hands over wakes nobody.
+/// The model can fail: a sender that wakes before it pushes wakes nobody.
 #[test]
 #[should_panic(expected = "asleep with work")]
-fn a_kick_before_the_hand_over_is_lost() {
+fn a_wake_up_before_the_push_is_lost() {
     loom::model(|| {
         let target = Target::new(0);
         let sender = target.clone();
         let thread = thread::spawn(move || {
-            let kicked = sender.notify.notify_published();
+            sender.notifier.wake();
             assert!(push(&sender.backlog, 1, 100));
-            kicked
         });
-        target.notify.prepare();
-        let asleep = target.backlog.is_empty();
-        let woken = thread.join().unwrap();
-        let left = take(&target.backlog).len();
-        assert!(!asleep || left == 0 || woken, "asleep with work");
+        target.sleep(|| target.backlog.is_empty(), vec![thread]);
+        take(&target.backlog);
     });
 }
 
-/// INV-RX-4 with the event of a bell beside the backlog (a claim that was missed): both are
-/// looked at after `prepare`.
+/// INV-RX-4 with an event beside the backlog (a claim that was missed): both are looked at before
+/// the worker sleeps.
 #[test]
 fn a_missed_claim_wakes_the_owner() {
     loom::model(|| {
-        let notify = Arc::new(Notify::new());
-        let bell = Arc::new(AtomicBool::new(false));
+        let target = Target::new(0);
         let queue = Arc::new(RunState::new(0));
         let event = Arc::new(AtomicUsize::new(0));
-        let (notify2, bell2, queue2, event2) =
-            (notify.clone(), bell.clone(), queue.clone(), event.clone());
-        // Another worker polls the queue; if the owner came by meanwhile, it rings for it.
+        let (other, queue2, event2) = (target.clone(), queue.clone(), event.clone());
+        // Another worker polls the queue; if the owner came by meanwhile, it notifies it.
         let thread = thread::spawn(move || {
             let Some(mut guard) = queue2.try_begin() else {
-                return false;
+                return;
             };
             *guard = event2.load(Ordering::Relaxed);
-            if guard.end().is_ok() {
-                return false;
+            if guard.end().is_err() {
+                other.notifier.notify(0);
             }
-            bell2.store(true, Ordering::SeqCst);
-            notify2.notify()
         });
         event.store(1, Ordering::Relaxed);
         if let Some(mut guard) = queue.begin_or_miss() {
             *guard = event.load(Ordering::Relaxed);
             drop(guard.end());
         }
-        notify.prepare();
-        let asleep = !bell.load(Ordering::SeqCst);
-        let woken = thread.join().unwrap();
+        target.sleep(|| true, vec![thread]);
         let seen = queue.try_begin().map(|guard| *guard);
-        assert!(!asleep || woken || seen == Some(1), "the event was lost");
+        let notified = !target.notifier.is_quiet();
+        assert!(notified || seen == Some(1), "the event was lost");
     });
 }
 
@@ -157,7 +163,7 @@ fn moving(mark: fn(&Target) -> u64) {
         assert!(push(&target.backlog, 1, 100));
         let mark = mark(&target);
         let overtaken =
-            target.batches.passed(mark) && target.processed.load(Ordering::Relaxed) == 0;
+            target.backlog.passed(mark) && target.processed.load(Ordering::Relaxed) == 0;
         thread.join().unwrap();
         let _ = take(&target.backlog);
         assert!(!overtaken, "overtaken");
@@ -166,7 +172,7 @@ fn moving(mark: fn(&Target) -> u64) {
 
 #[test]
 fn a_flow_moves_only_behind_its_packets() {
-    moving(|target| target.batches.mark());
+    moving(|target| target.backlog.mark());
 }
 
 /// The model can fail: the number of the current batch is not enough, for the packet may be in
@@ -174,7 +180,7 @@ fn a_flow_moves_only_behind_its_packets() {
 #[test]
 #[should_panic(expected = "overtaken")]
 fn a_mark_one_lower_lets_a_flow_overtake_itself() {
-    moving(|target| target.batches.mark().wrapping_sub(1));
+    moving(|target| target.backlog.mark().wrapping_sub(1));
 }
 
 /// It errs on one side only: when the owner has been round twice more, every mark has passed.
@@ -185,11 +191,11 @@ fn a_mark_passes_at_last() {
         let owner = target.clone();
         let thread = thread::spawn(move || owner.process());
         assert!(push(&target.backlog, 1, 100));
-        let mark = target.batches.mark();
+        let mark = target.backlog.mark();
         thread.join().unwrap();
         target.process();
         target.process();
-        assert!(target.batches.passed(mark));
+        assert!(target.backlog.passed(mark));
         assert_eq!(target.processed.load(Ordering::Relaxed), 1);
     });
 }
