@@ -63,28 +63,48 @@ impl WorkerStats {
     }
 }
 
-/// What the worker itself counts.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Own {
-    pub(super) processed: u64,
-    pub(super) time_squeeze: u64,
-    pub(super) rounds: u64,
-    pub(super) sleeps: u64,
-    pub(super) looked_ahead: u64,
-    pub(super) taken_over: u64,
-    pub(super) process_qlen: u64,
-    pub(super) asleep: u64,
-    pub(super) polling: u64,
-    pub(super) flow_limit: u64,
-    pub(super) handed_over: u64,
-    pub(super) wakes_sent: u64,
-    /// When it was started.
-    pub(super) started: u64,
-    /// Since when it sleeps; 0 if it does not.
-    pub(super) sleeps_since: u64,
+macro_rules! own {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// What the worker itself counts.
+        #[derive(Clone, Copy, Debug, Default)]
+        pub(super) struct Own {
+            $($(#[$doc])* pub(super) $name: u64,)*
+        }
+
+        const OWN: usize = [$(stringify!($name)),*].len();
+
+        impl From<[u64; OWN]> for Own {
+            fn from([$($name),*]: [u64; OWN]) -> Own {
+                Own { $($name),* }
+            }
+        }
+
+        impl From<&Own> for [u64; OWN] {
+            fn from(own: &Own) -> Self {
+                [$(own.$name),*]
+            }
+        }
+    };
 }
 
-const OWN: usize = 14;
+own! {
+    processed,
+    time_squeeze,
+    rounds,
+    sleeps,
+    looked_ahead,
+    taken_over,
+    process_qlen,
+    asleep,
+    polling,
+    flow_limit,
+    handed_over,
+    wakes_sent,
+    /// When it was started.
+    started,
+    /// Since when it sleeps; 0 if it does not.
+    sleeps_since,
+}
 
 /// The part of a worker that others see.
 #[derive(Debug)]
@@ -125,69 +145,38 @@ impl Shared {
 
     /// By the worker itself.
     pub(super) fn publish(&self, own: &Own) {
-        self.own.set([
-            own.processed,
-            own.time_squeeze,
-            own.rounds,
-            own.sleeps,
-            own.looked_ahead,
-            own.taken_over,
-            own.process_qlen,
-            own.asleep,
-            own.polling,
-            own.flow_limit,
-            own.handed_over,
-            own.wakes_sent,
-            own.started,
-            own.sleeps_since,
-        ]);
+        self.own.set(own.into());
     }
 
     pub(crate) fn stats(&self, now: Time) -> WorkerStats {
-        let [
-            processed,
-            time_squeeze,
-            rounds,
-            sleeps,
-            looked_ahead,
-            taken_over,
-            process_qlen,
-            asleep,
-            polling,
-            flow_limit,
-            handed_over,
-            wakes_sent,
-            started,
-            since,
-        ] = self.own.get();
+        let own = Own::from(self.own.get());
         // A sleep that is going on counts.
-        let sleeping = if since == 0 {
-            Duration::ZERO
-        } else {
-            now.since(Time(since))
+        let sleeping = match own.sleeps_since {
+            0 => Duration::ZERO,
+            since => now.since(Time(since)),
+        };
+        let uptime = match own.rounds {
+            0 => Duration::ZERO,
+            _ => now.since(Time(own.started)),
         };
         WorkerStats {
-            processed,
+            processed: own.processed,
             dropped: self.dropped.load(Ordering::Relaxed),
-            time_squeeze,
+            time_squeeze: own.time_squeeze,
             received_rps: self.kicks.load(Ordering::Relaxed),
-            flow_limit,
+            flow_limit: own.flow_limit,
             input_qlen: self.backlog.len() as u64,
-            process_qlen,
-            handed_over,
-            taken_over,
-            rounds,
-            sleeps,
+            process_qlen: own.process_qlen,
+            handed_over: own.handed_over,
+            taken_over: own.taken_over,
+            rounds: own.rounds,
+            sleeps: own.sleeps,
             wakes: self.notifier.wakes(),
-            wakes_sent,
-            looked_ahead,
-            asleep: Duration::from_nanos(asleep) + sleeping,
-            polling: Duration::from_nanos(polling),
-            uptime: if rounds == 0 {
-                Duration::ZERO
-            } else {
-                now.since(Time(started))
-            },
+            wakes_sent: own.wakes_sent,
+            looked_ahead: own.looked_ahead,
+            asleep: Duration::from_nanos(own.asleep) + sleeping,
+            polling: Duration::from_nanos(own.polling),
+            uptime,
         }
     }
 }
