@@ -24,13 +24,6 @@ use softnet::mem::Pool;
 use softnet::tx::{DeviceConfig, DeviceStats, Features, TxRing};
 use softnet_tc::{DeviceTree, QdiscEnv};
 
-/// Receive queues to be opened.
-struct Opening<'a, Q, R> {
-    rx: Vec<Q>,
-    device: &'a Arc<Device<R>>,
-    port: u16,
-}
-
 impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
     /// Adds a port and starts polling it. Its queues are spread over the workers. Until it is part
     /// of a bridge, what it receives is dropped. Waits for the workers' rounds.
@@ -82,12 +75,7 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
             losses: Losses::default(),
             before: DeviceStats::default(),
         });
-        let opening = Opening {
-            rx: setup.rx,
-            device: &device,
-            port: number,
-        };
-        if let Err(error) = self.open(state, opening) {
+        if let Err(error) = self.open(state, number, &device, setup.rx) {
             let refused = state.ports[index].take();
             let files = refused.map_or_else(Vec::new, |port| port.files);
             state.detach(&events, files);
@@ -159,8 +147,7 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         if !known.napis.is_empty() {
             return Err(EngineError::Receives(device.name().to_string()));
         }
-        let port = port.index;
-        self.open(state, Opening { rx, device, port })
+        self.open(state, port.index, device, rx)
     }
 
     /// Gives a port other queues in place of those it has, which are closed. Without transmit
@@ -184,12 +171,7 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         }
         let (device, old) = (known.device.clone(), known.opened);
         let mut files = state.watch_rings(&device.name(), &tx, &known.events)?;
-        let opening = Opening {
-            rx,
-            device: &device,
-            port: port.index,
-        };
-        if let Err(error) = self.open(state, opening) {
+        if let Err(error) = self.open(state, port.index, &device, rx) {
             state.unwatch_rings(files);
             return Err(error);
         }
@@ -249,12 +231,7 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         if let Some(map) = &map {
             device.set_queue_map(map)?;
         }
-        let opening = Opening {
-            rx,
-            device: &device,
-            port: number,
-        };
-        if let Err(error) = self.open(state, opening) {
+        if let Err(error) = self.open(state, number, &device, rx) {
             state.detach(&events, files);
             return Err(error);
         }
@@ -309,9 +286,10 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
     fn open(
         &self,
         state: &mut State<Q, R>,
-        opening: Opening<'_, Q, R>,
+        port: u16,
+        device: &Arc<Device<R>>,
+        rx: Vec<Q>,
     ) -> Result<(), EngineError> {
-        let Opening { rx, device, port } = opening;
         let opened = state.next_serial();
         let Some(known) = &mut state.ports[usize::from(port)] else {
             return Err(EngineError::NoSuchPort);
