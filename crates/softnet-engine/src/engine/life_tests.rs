@@ -453,7 +453,7 @@ fn a_link_that_goes_down_is_noted_and_its_addresses_forgotten() {
     };
     assert_eq!(event(), [PortEvent::Link(port, down)]);
     assert_eq!(state(), down);
-    wait("the addresses to be forgotten", || bridge.fdb().is_empty());
+    wait("the addresses to be forgotten", || bridge.fdb().len() == 0);
     receive(2);
     assert_eq!(bridge.fdb().len(), 0, "learnt from a link that is down");
     let up = link.set(true, 1400);

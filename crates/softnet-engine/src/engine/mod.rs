@@ -22,7 +22,7 @@ use std::time::Duration;
 pub use error::EngineError;
 pub use stats::{Conservation, EngineStats, PortStats};
 
-use crate::forward::{Entry, Forwarder, MirredDir, MirredMode, Tables};
+use crate::forward::{Entry, Forwarder, MirredDir, MirredMode};
 use crate::link::LinkState;
 use crate::rx::{
     Backlog, Command, Event, FlowTable, MAX_BACKLOG, RxQueue, Sleep, View, Worker, WorkerParts,
@@ -294,12 +294,12 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         };
         let ports = state.ports.iter();
         Arc::new(View {
-            forwarder: Forwarder::from(Tables {
+            forwarder: Forwarder {
                 ports: ports.clone().map(|p| p.as_ref().map(entry)).collect(),
                 pool: self.pool.clone(),
                 copied: self.copied.clone(),
                 orphans: self.orphans.clone(),
-            }),
+            },
             peers: ports
                 .map(|p| p.as_ref().map_or_else(Vec::new, |p| p.napis.clone()))
                 .collect(),

@@ -43,7 +43,7 @@ struct Set {
 /// Which port a MAC address was last seen behind. Read and written by all workers at once without
 /// a lock; bounded; entries age.
 #[derive(Debug)]
-pub struct Fdb {
+pub(crate) struct Fdb {
     sets: Box<[CachePadded<Set>]>,
     ageing: u32,
 }
@@ -60,7 +60,7 @@ fn seconds(now: Time) -> u32 {
 impl Fdb {
     /// An empty table for about `capacity` addresses, which forgets after `ageing` (in whole
     /// seconds).
-    pub fn new(capacity: usize, ageing: Duration) -> Fdb {
+    pub(crate) fn new(capacity: usize, ageing: Duration) -> Fdb {
         let sets = capacity.div_ceil(WAYS).next_power_of_two();
         Fdb {
             sets: (0..sets).map(|_| CachePadded::default()).collect(),
@@ -77,7 +77,7 @@ impl Fdb {
     }
 
     /// The port that `address` was last seen behind, unless that is too long ago.
-    pub fn lookup(&self, address: EthernetAddress, now: Time) -> Option<u16> {
+    pub(crate) fn lookup(&self, address: EthernetAddress, now: Time) -> Option<u16> {
         let key = address.to_u64();
         let set = self.set(key);
         for (entry, seen) in set.entries.iter().zip(&set.seen) {
@@ -93,7 +93,7 @@ impl Fdb {
 
     /// Notes that `address` is behind `port`, which is below 65,535. See the module for
     /// what a full set does.
-    pub fn learn(&self, address: EthernetAddress, port: u16, now: Time) {
+    pub(crate) fn learn(&self, address: EthernetAddress, port: u16, now: Time) {
         let (key, now) = (address.to_u64(), seconds(now));
         let word = key << 16 | (u64::from(port) + 1);
         let set = self.set(key);
@@ -146,7 +146,7 @@ impl Fdb {
     }
 
     /// Forgets every address behind `port`.
-    pub fn forget_port(&self, port: u16) {
+    pub(crate) fn forget_port(&self, port: u16) {
         for entry in self.sets.iter().flat_map(|set| &set.entries) {
             let word = entry.load(Ordering::Relaxed);
             if port_of(word) == u64::from(port) + 1 {
@@ -157,16 +157,12 @@ impl Fdb {
     }
 
     /// Addresses in the table, aged ones included.
-    pub fn len(&self) -> usize {
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
         let entries = self.sets.iter().flat_map(|set| &set.entries);
         entries
             .filter(|entry| entry.load(Ordering::Relaxed) != 0)
             .count()
-    }
-
-    /// Whether nothing was learnt.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 }
 

@@ -1,9 +1,14 @@
 //! Takes received packets to the transmit side: asks the port's bridge, groups what goes the same
 //! way, copies what goes several ways.
+//!
+//! A bridge is a learning switch (IEEE 802.1D 7.7 to 7.9, without VLANs and spanning tree): unicast
+//! goes to the port where the address was seen, everything else to all other ports. A port never
+//! gets its own frame back, and control frames for bridges end here.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::{Bridge, Verdict};
+use super::Fdb;
 use crate::Device;
 use crate::link::LinkCell;
 use softnet::mem::{Packet, PacketList, Pool};
@@ -11,6 +16,72 @@ use softnet::stats::{DropCounters, DropReason};
 use softnet::sync::PerCpu;
 use softnet::time::Time;
 use softnet::tx::TxRing;
+
+/// Where a packet goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Out of this port.
+    To(u16),
+    /// Out of every port of the bridge but the one it came from.
+    Flood,
+    /// Nowhere.
+    Drop(DropReason),
+}
+
+/// A learning switch (IEEE 802.1D 7.7 to 7.9, without VLANs and spanning tree). A port never gets
+/// its own frame back; control frames for bridges end here. Shared by all workers.
+#[derive(Debug)]
+pub struct Bridge {
+    name: String,
+    fdb: Fdb,
+}
+
+impl Bridge {
+    /// A bridge that learns about `addresses` addresses and forgets them after `ageing`.
+    pub fn new(name: impl Into<String>, addresses: usize, ageing: Duration) -> Bridge {
+        Bridge {
+            name: name.into(),
+            fdb: Fdb::new(addresses, ageing),
+        }
+    }
+
+    /// The bridge's name.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The addresses it knows.
+    pub(crate) fn fdb(&self) -> &Fdb {
+        &self.fdb
+    }
+
+    /// Learns where the packet came from, if `learn` says so (its port's link is up), and decides
+    /// where it goes.
+    pub fn decide(&self, packet: &Packet, from: u16, now: Time, learn: bool) -> Verdict {
+        let (to, source) = match packet.ethernet() {
+            Ok(addresses) => addresses,
+            Err(reason) => return Verdict::Drop(reason),
+        };
+        if source.is_multicast() || source.0 == [0; 6] {
+            return Verdict::Drop(DropReason::BadSource);
+        }
+        if learn {
+            self.fdb.learn(source, from, now);
+        }
+        if to.is_multicast() {
+            return if to.is_link_local() {
+                Verdict::Drop(DropReason::LinkLocal)
+            } else {
+                Verdict::Flood
+            };
+        }
+        match self.fdb.lookup(to, now) {
+            Some(port) if port == from => Verdict::Drop(DropReason::Sameport),
+            Some(port) => Verdict::To(port),
+            None => Verdict::Flood,
+        }
+    }
+}
 
 /// A bridge with its ports.
 #[derive(Debug)]
@@ -29,7 +100,7 @@ pub(crate) struct Entry<R> {
 
 /// Ports and bridges as they are at one time.
 #[derive(Debug)]
-pub(crate) struct Tables<R> {
+pub(crate) struct Forwarder<R> {
     /// By port number.
     pub(crate) ports: Vec<Option<Entry<R>>>,
     /// Buffers for copies of flooded packets.
@@ -40,32 +111,22 @@ pub(crate) struct Tables<R> {
     pub(crate) orphans: Arc<DropCounters>,
 }
 
-impl<R> Tables<R> {
-    fn drop_orphans(&self, packets: PacketList) {
-        self.orphans
-            .add(DropReason::NoForward, packets.wire_packets());
-    }
-}
-
-/// Forwards by tables.
-#[derive(Debug)]
-pub(crate) struct Forwarder<R> {
-    tables: Tables<R>,
-}
-
-impl<R> From<Tables<R>> for Forwarder<R> {
-    fn from(tables: Tables<R>) -> Self {
-        Forwarder { tables }
-    }
-}
-
-/// Flooded frames from this length on share their data; shorter ones are copied, which costs less
-/// than two threads counting references.
+/// Copies from this length on share their data; shorter ones are copied, which costs less than two
+/// threads counting references.
 const SHARE: usize = 256;
+
+/// A copy of a packet for another device. None if no buffer is left.
+pub(super) fn copy(packet: &mut Packet, pool: &Pool) -> Option<Packet> {
+    if packet.len() < SHARE {
+        packet.copy(pool)
+    } else {
+        packet.share(pool)
+    }
+}
 
 /// Packets for one port, collected until one for another port comes.
 struct Batch<'a, R> {
-    tables: &'a Tables<R>,
+    forwarder: &'a Forwarder<R>,
     to: u16,
     packets: PacketList,
     now: Time,
@@ -85,9 +146,9 @@ impl<R: TxRing> Batch<'_, R> {
             return;
         }
         let packets = self.packets.take();
-        match self.tables.ports.get(usize::from(self.to)) {
-            Some(Some(port)) => drop(port.device.transmit(packets, self.now)),
-            _ => self.tables.drop_orphans(packets),
+        match self.forwarder.device(self.to) {
+            Some(device) => drop(device.transmit(packets, self.now)),
+            None => self.forwarder.drop_orphans(packets),
         }
     }
 }
@@ -111,7 +172,7 @@ impl<R: TxRing> Forwarder<R> {
             return None;
         };
         let mut batch = Batch {
-            tables: &self.tables,
+            forwarder: self,
             to: from,
             packets: PacketList::new(),
             now,
@@ -135,7 +196,7 @@ impl<R: TxRing> Forwarder<R> {
 
 impl<R> Forwarder<R> {
     fn entry(&self, port: u16) -> Option<&Entry<R>> {
-        self.tables.ports.get(usize::from(port))?.as_ref()
+        self.ports.get(usize::from(port))?.as_ref()
     }
 
     /// The device of a port.
@@ -157,7 +218,8 @@ impl<R> Forwarder<R> {
 
     /// Drops packets of a port that was removed.
     pub(crate) fn drop_orphans(&self, packets: PacketList) {
-        self.tables.drop_orphans(packets);
+        self.orphans
+            .add(DropReason::NoForward, packets.wire_packets());
     }
 }
 
@@ -184,16 +246,9 @@ fn flood<R: TxRing>(
                 .for_each(|last| batch.send(port, last));
             return;
         }
-        batch.tables.copied.add(0, wire_packets);
-        let pool = &batch.tables.pool;
-        let copy = packet.as_mut().and_then(|p| {
-            if p.len() < SHARE {
-                p.copy(pool)
-            } else {
-                p.share(pool)
-            }
-        });
-        match copy {
+        batch.forwarder.copied.add(0, wire_packets);
+        let pool = &batch.forwarder.pool;
+        match packet.as_mut().and_then(|packet| copy(packet, pool)) {
             Some(copy) => batch.send(port, copy),
             None => source.drops().add(DropReason::NoBuffer, wire_packets),
         }

@@ -21,8 +21,9 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
+use super::forwarder::copy;
 use crate::Device;
-use softnet::mem::{Packet, PacketList};
+use softnet::mem::PacketList;
 use softnet::stats::DropReason;
 use softnet::time::Time;
 use softnet::tx::{ActionStats, Egress, TxRing, XmitResult};
@@ -32,9 +33,6 @@ use softnet_tc::AnyQdisc;
 pub const MIRRED_NEST_LIMIT: usize = 4;
 /// Times a packet may go through a backlog by mirred (`MIRRED_DEFER_LIMIT`).
 pub const MIRRED_DEFER_LIMIT: u8 = 3;
-
-/// Copies from this length on share their data; see [`Forwarder`](super::Forwarder).
-const SHARE: usize = 256;
 
 thread_local! {
     /// Devices that this thread is sending to by mirred.
@@ -194,7 +192,7 @@ impl<R: TxRing> Mirred<R> {
             if self.dir == MirredDir::Ingress && packet.deferred() >= MIRRED_DEFER_LIMIT {
                 return self.over(wire_packets);
             }
-            match copy(packet, device) {
+            match copy(packet, device.pool()) {
                 Some(copy) => {
                     device.count_copied(wire_packets);
                     copies.push_back(copy);
@@ -262,14 +260,5 @@ impl<R: TxRing> Mirred<R> {
             n if n == offered => XmitResult::Drop,
             _ => XmitResult::Congestion,
         }
-    }
-}
-
-/// A copy of a packet for another device. None if no buffer is left.
-fn copy<R: TxRing>(packet: &mut Packet, device: &Device<R>) -> Option<Packet> {
-    if packet.len() < SHARE {
-        packet.copy(device.pool())
-    } else {
-        packet.share(device.pool())
     }
 }
