@@ -9,12 +9,13 @@
 //!
 //! Invariant: if `passed(mark)`, every node pushed before `mark` was asked for has been worked on,
 //! and what the work wrote is visible. Argument: batches are numbered from 1. `take_batch` writes
-//! the number before the take. Push (P), the look at the number in `mark` (L), the write of the
-//! number (W) and the take (T) are all SeqCst, so they have one order. If L reads number n, L
-//! comes before W of n + 1, so P does too, and so P comes before T of n + 1: the node is in batch
-//! n + 1 or an earlier one. `mark` returns n + 1, and it has passed when that batch has ended. It
-//! errs on one side only: a node of batch n whose mark is n + 1 has passed when the next batch has
-//! ended. `end_batch` (E, Release) pairs with the look in `passed` (Acquire).
+//! the number (W) before the take (T), a swap of the word that a push (P) changes by a
+//! compare-and-swap. One of T and P comes first in that word's order. If T of batch n + 1 does, P
+//! acquires what T released, so the look at the number in `mark` (L), after P, reads n + 1 or more.
+//! So if L reads n, P comes before that T: the node is in batch n + 1 or an earlier one. `mark`
+//! returns n + 1, and it has passed when that batch has ended. It errs on one side only: a node of
+//! batch n whose mark is n + 1 has passed when the next batch has ended. `end_batch` (E, Release)
+//! pairs with the look in `passed` (Acquire).
 //!
 //! Numbers wrap: a mark is compared by the sign of the difference, which is right for 2^63
 //! batches.
@@ -31,7 +32,7 @@ use std::ptr::NonNull;
 use crossbeam_utils::CachePadded;
 
 use super::llist::{AdoptionList, Linked};
-use super::primitive::{AtomicU64, Ordering, store_load_barrier};
+use super::primitive::{AtomicU64, Ordering};
 
 /// An adoption list that its owner takes batch after batch.
 pub struct BatchList<N: Linked> {
@@ -77,9 +78,8 @@ impl<N: Linked> BatchList<N> {
     pub fn take_batch(&self, visit: impl FnMut(NonNull<N>)) {
         let begun = &self.batches.begun;
         let number = begun.load(Ordering::Relaxed).wrapping_add(1);
-        // W: comes before the take.
-        begun.store(number, Ordering::SeqCst);
-        store_load_barrier();
+        // W: published by the take.
+        begun.store(number, Ordering::Relaxed);
         self.list.take_now(visit);
     }
 
@@ -92,9 +92,8 @@ impl<N: Linked> BatchList<N> {
 
     /// A mark behind everything that the caller has pushed so far.
     pub fn mark(&self) -> u64 {
-        store_load_barrier();
-        // L: comes after the push.
-        let begun = self.batches.begun.load(Ordering::SeqCst);
+        // L: comes after the push, which acquires.
+        let begun = self.batches.begun.load(Ordering::Relaxed);
         begun.wrapping_add(1)
     }
 
