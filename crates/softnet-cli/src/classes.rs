@@ -94,6 +94,7 @@ mod tests {
                 backlog: 200,
                 ..QdiscStats::default()
             },
+            htb: None,
         };
         let root = Handle::new(1, 0);
         let stats = EngineStats {

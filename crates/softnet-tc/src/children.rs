@@ -10,6 +10,7 @@
 
 use std::sync::Arc;
 
+use super::htb::HtbCounters;
 use super::{AnyQdisc, Cx, Next, Noqueue, Peek, Qdisc, QdiscStats, Verdict, WireSize, WireSum};
 use softnet::mem::{Packet, PacketList};
 use softnet::stats::Published;
@@ -18,7 +19,11 @@ use softnet::time::Time;
 /// The statistics of a class, which are those of the qdisc on it. The owner of the queue writes
 /// them as they change; any thread may read them, at any rate.
 #[derive(Debug, Default)]
-pub struct ClassCounters(Published<8>);
+pub struct ClassCounters {
+    stats: Published<8>,
+    /// Of a class of `htb`.
+    pub(super) htb: HtbCounters,
+}
 
 impl ClassCounters {
     /// The statistics now. Each is whole, but they need not be from the same moment.
@@ -32,7 +37,7 @@ impl ClassCounters {
             backlog,
             queued,
             memory,
-        ] = self.0.get();
+        ] = self.stats.get();
         QdiscStats {
             bytes,
             packets,
@@ -47,25 +52,25 @@ impl ClassCounters {
     }
 
     fn reset(&self) {
-        self.0.set([0; 8]);
+        self.stats.set([0; 8]);
     }
 
     #[inline]
-    fn count_sent(&self, sum: WireSum) {
-        self.0.add(0, sum.bytes);
-        self.0.add(1, sum.packets);
+    pub(super) fn count_sent(&self, sum: WireSum) {
+        self.stats.add(0, sum.bytes);
+        self.stats.add(1, sum.packets);
     }
 
     #[inline]
     fn add(&self, delta: &QdiscStats) {
-        self.0.add(0, delta.bytes);
-        self.0.add(1, delta.packets);
-        self.0.add(2, delta.drops);
-        self.0.add(3, delta.overlimits);
-        self.0.add(4, delta.qlen);
-        self.0.add(5, delta.backlog);
-        self.0.add(6, delta.queued);
-        self.0.add(7, delta.memory);
+        self.stats.add(0, delta.bytes);
+        self.stats.add(1, delta.packets);
+        self.stats.add(2, delta.drops);
+        self.stats.add(3, delta.overlimits);
+        self.stats.add(4, delta.qlen);
+        self.stats.add(5, delta.backlog);
+        self.stats.add(6, delta.queued);
+        self.stats.add(7, delta.memory);
     }
 }
 
@@ -339,13 +344,6 @@ impl Children {
         let wanted = std::mem::replace(&mut child.wants_enqueue_time, wants);
         self.want_enqueue_time += usize::from(wants);
         self.want_enqueue_time -= usize::from(wanted);
-    }
-
-    /// Counts what classes below this one have sent, which has no queue of its own.
-    #[cfg_attr(not(test), allow(dead_code))]
-    #[inline]
-    pub(super) fn count_sent(&self, slot: usize, sum: WireSum) {
-        self.slots[slot].counters.count_sent(sum);
     }
 
     /// Whether a child asks for the time of the push.

@@ -21,12 +21,13 @@ pub(super) trait ClassKind: Kind {
     /// Checks the parameters.
     fn check_class(class: &Self::Class) -> Result<(), SpecError>;
 
-    /// There is a class at `slot`, a leaf that is empty, below the class at `parent`, if it is not
-    /// the qdisc's own. If that was a leaf, it is none any more; `moved` is what it held, to be
-    /// enqueued again or dropped.
+    /// There is a class `minor` at `slot`, a leaf that is empty, below the class at `parent`, if it
+    /// is not the qdisc's own. If that was a leaf, it is none any more; `moved` is what it held, to
+    /// be enqueued again or dropped.
     fn add_class(
         &mut self,
         slot: usize,
+        minor: u16,
         parent: Option<usize>,
         class: &Self::Class,
         moved: &mut PacketList,
@@ -78,6 +79,7 @@ macro_rules! class_kinds {
             fn class_added(
                 &mut self,
                 slot: usize,
+                minor: u16,
                 parent: Option<usize>,
                 class: &ClassSpec,
                 moved: &mut PacketList,
@@ -85,7 +87,7 @@ macro_rules! class_kinds {
             ) {
                 match (self, class) {
                     $($(#[cfg($cfg)])? (AnyQdisc::$name(q), ClassSpec::$name($class)) => {
-                        q.add_class(slot, parent, $class, moved, cx);
+                        q.add_class(slot, minor, parent, $class, moved, cx);
                     })*
                     _ => {}
                 }
@@ -111,6 +113,8 @@ macro_rules! class_kinds {
 }
 
 class_kinds! {
+    /// Rates, bursts and a priority.
+    Htb(class: HtbClassSpec);
     /// For tests.
     RoundRobin(class: round_robin_tests::Weight), only test;
 }
@@ -141,7 +145,7 @@ impl AnyQdisc {
             closed = Some(children.close(parent, &mut moved));
         }
         let (slot, old) = children.insert(minor, child);
-        self.class_added(slot, parent, class, &mut moved, cx);
+        self.class_added(slot, minor, parent, class, &mut moved, cx);
         Some((old, closed))
     }
 

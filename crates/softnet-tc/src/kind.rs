@@ -204,6 +204,8 @@ kinds! { $
     Codel(spec: CodelSpec) => Box<Codel>;
     /// Many such queues, one for each flow.
     FqCodel(spec: FqCodelSpec) => Box<FqCodel>;
+    /// Classes with rates of their own that borrow from each other.
+    Htb(spec: HtbSpec) => Box<Htb>;
     /// A qdisc of one's own, from outside this crate.
     Custom(spec: CustomSpec) => Custom;
     /// For tests.

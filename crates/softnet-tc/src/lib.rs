@@ -46,12 +46,8 @@ mod any;
 mod aqm;
 mod bucket;
 mod children;
-// Until `class_kinds!` has a kind that is not for tests.
-#[cfg_attr(not(test), allow(dead_code, unused_variables, unreachable_code))]
 mod class;
-#[cfg_attr(not(test), allow(dead_code, unused_variables, unreachable_code))]
 mod class_live;
-#[cfg_attr(not(test), allow(dead_code, unused_variables, unreachable_code))]
 mod class_plan;
 mod codel;
 mod drr;
@@ -60,12 +56,6 @@ mod flow_hash;
 mod fq_codel;
 mod handle;
 mod head_drop;
-#[allow(
-    dead_code,
-    unreachable_pub,
-    unused_imports,
-    reason = "the qdisc on it follows"
-)]
 mod htb;
 mod kind;
 mod link;
@@ -89,6 +79,7 @@ pub use filter::{
 pub use fq_codel::{FqCodel, FqCodelSpec};
 pub use handle::{BadHandle, Handle};
 pub use head_drop::PfifoHeadDrop;
+pub use htb::{Htb, HtbClassSpec, HtbClassStats, HtbSpec};
 pub use kind::{AnyQdisc, QdiscSpec};
 pub use link::{LinkCost, LinkLayer};
 pub use plan::{Node, TreeError, TreeSpec};

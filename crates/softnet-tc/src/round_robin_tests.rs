@@ -105,6 +105,7 @@ impl ClassKind for RoundRobin {
     fn add_class(
         &mut self,
         slot: usize,
+        _: u16,
         parent: Option<usize>,
         &Weight(weight): &Weight,
         moved: &mut PacketList,
@@ -172,7 +173,8 @@ impl Qdisc for RoundRobin {
                 (after.bytes - before.bytes, after.packets - before.packets);
             let mut above = self.parents[slot];
             while let Some(parent) = above {
-                self.children.count_sent(parent, sum);
+                let counters = self.children.get(parent).unwrap().counters();
+                counters.count_sent(sum);
                 above = self.parents[parent];
             }
             self.active.rotate_left(1);

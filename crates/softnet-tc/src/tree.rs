@@ -15,8 +15,8 @@ use std::sync::Arc;
 use super::children::{Child, Children, ClassCounters};
 use super::filter::{Chains, Filters};
 use super::{
-    AnyQdisc, Cx, FilterKey, FilterOp, FilterSpec, Handle, Node, Qdisc as _, QdiscEnv, QdiscSpec,
-    QdiscStats, SpecError, TreeError, TreeSpec, Xstats,
+    AnyQdisc, ClassSpec, Cx, FilterKey, FilterOp, FilterSpec, Handle, HtbClassStats, Node,
+    Qdisc as _, QdiscEnv, QdiscSpec, QdiscStats, SpecError, TreeError, TreeSpec, Xstats,
 };
 use softnet::mem::PacketList;
 use softnet::time::Time;
@@ -35,6 +35,8 @@ pub struct ClassStats {
     pub kind: &'static str,
     /// Its statistics.
     pub stats: QdiscStats,
+    /// Those of a class of `htb`.
+    pub htb: Option<HtbClassStats>,
 }
 
 /// Where the instances of a tree are. Each call ends when the change is in effect.
@@ -197,6 +199,7 @@ impl DeviceTree {
             qdisc: root.map_or(Handle::NONE, |root| root.handle),
             kind: root.map_or(default, |root| root.qdisc.kind()),
             stats: queues.iter().copied().sum(),
+            htb: None,
         });
         if !per_queue {
             root.into_iter().for_each(|root| self.below(root, f));
@@ -217,12 +220,17 @@ impl DeviceTree {
     ) {
         let child = self.spec.child_of(class);
         let parent = self.spec.class_node(class);
+        let htb = match (parent.map(|node| &node.spec), self.counters.get(&class)) {
+            (Some(ClassSpec::Htb(spec)), Some(counters)) => Some(counters.htb.get(spec)),
+            _ => None,
+        };
         f(ClassStats {
             class,
             parent: parent.map_or_else(|| class.qdisc(), |node| node.parent),
             qdisc: child.map_or(Handle::NONE, |child| child.handle),
             kind: child.map_or(default, |child| child.qdisc.kind()),
             stats,
+            htb,
         });
         child.into_iter().for_each(|child| self.below(child, f));
     }

@@ -27,10 +27,26 @@ enum Step {
     Change(prop::sample::Index, QdiscSpec),
     Delete(prop::sample::Index),
     Filter(prop::sample::Index, u32),
-    /// A class of this number and weight, below a class or qdisc.
-    AddClass(prop::sample::Index, u16, usize),
-    ChangeClass(prop::sample::Index, usize),
+    /// A class of this number, below a class or qdisc.
+    AddClass(prop::sample::Index, u16, Class),
+    ChangeClass(prop::sample::Index, Class),
     DeleteClass(prop::sample::Index),
+}
+
+/// A class of either kind that has some.
+#[derive(Clone, Debug)]
+struct Class {
+    weight: usize,
+    htb: HtbClassSpec,
+}
+
+impl Class {
+    fn of(self, tree: &TreeSpec, qdisc: Handle) -> ClassSpec {
+        match tree.node(qdisc).map(|node| &node.qdisc) {
+            Some(QdiscSpec::Htb(_)) => ClassSpec::Htb(self.htb),
+            _ => ClassSpec::RoundRobin(Weight(self.weight)),
+        }
+    }
 }
 
 /// A qdisc that cannot be looked into, so that what stands above it has to take packets out.
@@ -127,7 +143,36 @@ fn specs() -> impl Strategy<Value = QdiscSpec> {
         3 => tbf,
         4 => prio,
         4 => Just(QdiscSpec::RoundRobin),
+        4 => (0..6_u16, 0..9_u32).prop_map(|(default, direct)| QdiscSpec::Htb(HtbSpec {
+            default,
+            direct_qlen: Some(direct),
+            ..HtbSpec::default()
+        })),
     ]
+}
+
+fn class() -> impl Strategy<Value = Class> {
+    let rates = (0..1_000_000_u64, 1_u64..1_000_000);
+    let bursts = (0_u64..3_000, 0_u64..3_000);
+    let rest = (0..9_u8, prop::option::of(0..4_000_u32), 0..90_u16);
+    let fields = (0..3_usize, rates, bursts, rest);
+    fields.prop_map(|(weight, (rate, ceil), (burst, cburst), rest)| {
+        let (prio, quantum, overhead) = rest;
+        let htb = HtbClassSpec {
+            rate,
+            ceil,
+            burst,
+            cburst,
+            prio,
+            quantum,
+            link: LinkCost {
+                // Most often none.
+                overhead: overhead.saturating_sub(60),
+                ..LinkCost::default()
+            },
+        };
+        Class { weight, htb }
+    })
 }
 
 /// Lengths and priorities of packets.
@@ -152,9 +197,9 @@ fn steps() -> impl Strategy<Value = Step> {
         3 => (index(), specs()).prop_map(|(at, spec)| Step::Change(at, spec)),
         1 => index().prop_map(Step::Delete),
         1 => (index(), 0..4_u32).prop_map(|(at, mark)| Step::Filter(at, mark)),
-        6 => (index(), 1..6_u16, 0..3_usize)
-            .prop_map(|(at, minor, weight)| Step::AddClass(at, minor, weight)),
-        1 => (index(), 0..3_usize).prop_map(|(at, weight)| Step::ChangeClass(at, weight)),
+        6 => (index(), 1..6_u16, class())
+            .prop_map(|(at, minor, class)| Step::AddClass(at, minor, class)),
+        1 => (index(), class()).prop_map(|(at, class)| Step::ChangeClass(at, class)),
         2 => index().prop_map(Step::DeleteClass),
     ]
 }
@@ -285,17 +330,17 @@ impl World {
                 let key = tree.edit(cx).put_filter(FilterOp::Add, filter);
                 key.map(|_| ())
             }
-            Step::AddClass(at, minor, weight) => {
+            Step::AddClass(at, minor, class) => {
                 let parents = [classes, handles].concat();
                 let parent = *at.get(&parents);
-                let weight = ClassSpec::RoundRobin(Weight(weight));
+                let spec = class.of(&spec, parent.qdisc());
                 let class = parent.qdisc().class(minor);
-                tree.edit(cx.at(*now)).add_class(parent, class, weight)
+                tree.edit(cx.at(*now)).add_class(parent, class, spec)
             }
-            Step::ChangeClass(at, weight) => {
-                let weight = ClassSpec::RoundRobin(Weight(weight));
-                tree.edit(cx.at(*now))
-                    .change_class(*at.get(&classes), &weight)
+            Step::ChangeClass(at, class) => {
+                let at = *at.get(&classes);
+                let class = class.of(&spec, at.qdisc());
+                tree.edit(cx.at(*now)).change_class(at, &class)
             }
             Step::DeleteClass(at) => tree.edit(cx.at(*now)).delete_class(*at.get(&classes)),
             _ => Ok(()),
@@ -337,9 +382,12 @@ impl World {
                     |f: fn(&QdiscStats) -> u64| below.iter().map(|c| f(&c.stats)).sum::<u64>();
                 let own = class.stats;
                 let below = [sum(|s| s.qlen), sum(|s| s.backlog), sum(|s| s.queued)];
-                // A packet that what stands above has taken out to look at it is in no class any
-                // more.
-                if own.qlen == below[0] + 1 {
+                // Direct packets of an htb are in no class. A packet that what stands above has
+                // taken out to look at it is in no class any more.
+                if class.kind == "htb" {
+                    let own = [own.qlen, own.backlog, own.queued];
+                    assert!(own.iter().zip(below).all(|(own, below)| *own >= below));
+                } else if own.qlen == below[0] + 1 {
                     assert!(
                         own.backlog > below[1] && own.queued == below[2] + 1,
                         "{class:?}"
@@ -407,12 +455,20 @@ proptest! {
     #[test]
     fn to_pass_is_to_enqueue_and_dequeue(
         tree in proptest::collection::vec((any::<prop::sample::Index>(), specs()), 1..4),
+        classes in proptest::collection::vec(
+            (any::<prop::sample::Index>(), 1..6_u16, class()),
+            0..6,
+        ),
         steps in proptest::collection::vec((lists(), 0..20_usize, 0..90_000_000_u64), 1..30),
     ) {
         let (mut passes, mut queues) = (World::new(), World::new());
         for (at, spec) in tree {
             passes.structure(Step::Add(at, spec.clone()));
             queues.structure(Step::Add(at, spec));
+        }
+        for (at, minor, class) in classes {
+            passes.structure(Step::AddClass(at, minor, class.clone()));
+            queues.structure(Step::AddClass(at, minor, class));
         }
         for (packets, budget, wait) in steps {
             queues.enqueue(packets.clone());

@@ -214,6 +214,18 @@ impl Class {
         self.mode_after(0)
     }
 
+    /// Counts what a leaf sends in its turn at a level. True: its turn is over.
+    #[inline]
+    pub(super) fn count_turn(&mut self, level: usize, bytes: u64) -> bool {
+        let deficit = &mut self.deficit[level];
+        *deficit = deficit.saturating_sub(i32::try_from(bytes).unwrap_or(i32::MAX));
+        let over = *deficit < 0;
+        if over {
+            *deficit = deficit.saturating_add(self.quantum);
+        }
+        over
+    }
+
     /// Token units in both buckets, as last counted.
     pub(super) fn tokens(&self) -> (i64, i64) {
         (self.tokens.now, self.ceil.now)

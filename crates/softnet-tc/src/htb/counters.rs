@@ -26,7 +26,7 @@ pub struct HtbClassStats {
 /// The statistics of a class beyond those of its packets. The owner of the queue writes them;
 /// any thread may read them, at any rate.
 #[derive(Debug, Default)]
-pub struct HtbCounters(Published<5>);
+pub(crate) struct HtbCounters(Published<5>);
 
 const LENDED: usize = 0;
 const BORROWED: usize = 1;
@@ -37,7 +37,7 @@ const CEIL_TOKENS: usize = 4;
 impl HtbCounters {
     /// The statistics now, of a class with these parameters. Each is whole, but they need not be
     /// from the same moment.
-    pub fn get(&self, spec: &HtbClassSpec) -> HtbClassStats {
+    pub(crate) fn get(&self, spec: &HtbClassSpec) -> HtbClassStats {
         let [lended, borrowed, overlimits, tokens, ceil] = self.0.get();
         let ticks = |tokens: u64, rate: u64| {
             let nanos = i128::from(tokens.cast_signed()) / i128::from(rate.max(1));

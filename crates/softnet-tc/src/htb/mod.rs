@@ -1,17 +1,323 @@
-//! `htb`: classes with a rate of their own that lend to each other what they do not use
-//! (tc-htb(8)).
+//! `htb`: classes with rates of their own that borrow from each other (tc-htb(8)).
+//!
+//! A leaf has a qdisc with packets. It sends with tokens for its `rate`, and else borrows those of
+//! the nearest class above that has some, up to its `ceil`. Leaves with tokens of their own are
+//! served first, then those that borrow, from lower levels first; among equals those of the lowest
+//! `prio`, in turn. [`scheduler`] and [`turn`] say which leaf that is, [`class`] what it may do.
+//!
+//! A packet goes to the leaf that its priority names (`major:minor`), else to the one of the first
+//! filter that matches, else to the default class. What leads nowhere, and what has the qdisc's
+//! own handle as priority or class, is *direct*: a queue of its own that is served before all
+//! classes and never waits.
+//!
+//! What differs from the kernel: filters are those of the qdisc, not of its inner classes; a large
+//! frame is charged the overhead of each of its packets; tokens are not rounded; a debt is at most
+//! 4.6 GB, as well as a minute.
 
 mod class;
 mod counters;
+mod kind;
 mod row;
 mod scheduler;
 mod spec;
 mod turn;
 
-pub use counters::{HtbClassStats, HtbCounters};
+pub use counters::HtbClassStats;
+pub(super) use counters::HtbCounters;
 pub use spec::{HtbClassSpec, HtbSpec};
 
+use super::children::{Child, Children};
+use super::filter::{Classified, Filters};
+use super::{Cx, Fifo, Handle, Next, Peek, Qdisc, QdiscStats, Verdict, WireSize, WireSum, Xstats};
+use scheduler::Scheduler;
+use softnet::mem::{Packet, PacketList};
+use softnet::stats::DropReason;
+use softnet::time::Time;
+use turn::{Sent, Taken};
+
+/// Where a packet goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum To {
+    Direct,
+    Leaf(usize),
+}
+
+/// `htb`: classes with rates of their own that borrow from each other (tc-htb(8)).
+#[derive(Debug)]
+pub struct Htb {
+    handle: Handle,
+    default: u16,
+    direct_limit: u32,
+    direct: Fifo,
+    direct_packets: u64,
+    xstats: Xstats,
+    filters: Filters,
+    /// Which leaf is next. It knows the classes by the slots of their children.
+    scheduler: Scheduler,
+    classes: Children,
+}
+
+impl Htb {
+    /// Where a packet goes.
+    ///
+    /// # Errors
+    /// If a filter drops it.
+    fn classify(&self, packet: &Packet) -> Result<To, DropReason> {
+        let named = Handle::from_raw(packet.priority());
+        if named == self.handle {
+            return Ok(To::Direct);
+        }
+        let mut class = None;
+        if named.qdisc() == self.handle {
+            class = self.scheduler.find(named.minor());
+        }
+        if class.is_none() {
+            class = match self.filters.classify(packet) {
+                Classified::Drop(reason) => return Err(reason),
+                Classified::Class(direct) if direct == self.handle => return Ok(To::Direct),
+                Classified::Class(named) => self.scheduler.find(named.minor()),
+                Classified::None => None,
+            };
+        }
+        let leaf = self
+            .leaf(class)
+            .or_else(|| self.leaf(self.scheduler.find(self.default)));
+        Ok(leaf.map_or(To::Direct, To::Leaf))
+    }
+
+    /// The class, if it is a leaf.
+    fn leaf(&self, class: Option<usize>) -> Option<usize> {
+        class.filter(|&slot| self.scheduler.level(slot) == Some(0))
+    }
+
+    fn put(&mut self, to: To, packets: &mut PacketList, cx: &mut Cx) -> Verdict {
+        let To::Leaf(leaf) = to else {
+            return self.put_direct(packets, cx);
+        };
+        let verdict = self.classes.enqueue(leaf, packets, cx);
+        if verdict == Verdict::Queued || !self.is_empty(leaf) {
+            self.scheduler.activate(leaf);
+        }
+        verdict
+    }
+
+    fn put_direct(&mut self, packets: &mut PacketList, cx: &mut Cx) -> Verdict {
+        let mut verdict = Verdict::Queued;
+        while let Some(packet) = packets.pop_front() {
+            if self.direct.len() < self.direct_limit as usize {
+                self.count_direct(1);
+                self.direct.push(packet, &mut self.classes.stats);
+            } else {
+                self.classes.stats.drops += 1;
+                cx.dropped.push(packet, DropReason::QdiscLimit);
+                verdict = Verdict::Dropped;
+            }
+        }
+        verdict
+    }
+
+    fn count_direct(&mut self, frames: u64) {
+        self.direct_packets += frames;
+        self.xstats.set([self.direct_packets]);
+    }
+
+    fn is_empty(&self, leaf: usize) -> bool {
+        self.classes.get(leaf).is_none_or(Child::is_empty)
+    }
+
+    /// Serves one leaf. False: none may send, or none has anything that it lets go.
+    fn serve(
+        &mut self,
+        left: &mut u64,
+        held: &mut Time,
+        out: &mut PacketList,
+        cx: &mut Cx,
+    ) -> bool {
+        let Htb {
+            scheduler, classes, ..
+        } = self;
+        let (now, before) = (cx.now, scheduler.overlimits);
+        let mut sum = WireSum::default();
+        let served = scheduler.serve(now, |leaf, allowed| {
+            let (taken, next) =
+                classes.with(leaf, |child| take(child, allowed, *left, &mut sum, out, cx));
+            if let Next::At(time) = next {
+                *held = time.min(*held);
+            }
+            taken
+        });
+        classes.stats.overlimits += scheduler.overlimits - before;
+        *left = left.saturating_sub(sum.packets);
+        served
+    }
+}
+
+/// Takes packets of one leaf as long as their bytes are at most `allowed`, and one more, or until
+/// they stand for `left` wire packets.
+fn take(
+    child: &mut Child,
+    allowed: u64,
+    left: u64,
+    sum: &mut WireSum,
+    out: &mut PacketList,
+    cx: &mut Cx,
+) -> (Taken, Next) {
+    let mut frames = 0;
+    let mut last = None;
+    let mut next = Next::Ready;
+    while !child.is_empty() && (frames == 0 || sum.bytes <= allowed && sum.packets < left) {
+        let mut one = PacketList::new();
+        next = child.dequeue(1, &mut one, cx);
+        let Some(packet) = one.front() else { break };
+        sum.add(packet);
+        last = Some(WireSize::from(packet));
+        frames += 1;
+        out.append(&mut one);
+    }
+    let taken = match last {
+        None if child.is_empty() => Taken::Empty,
+        None => Taken::Held,
+        Some(size) => Taken::Sent(Sent {
+            frames,
+            size: if frames == 1 {
+                size
+            } else {
+                WireSize {
+                    packets: sum.packets,
+                    bytes: sum.bytes,
+                    each: sum.bytes,
+                }
+            },
+            emptied: child.is_empty(),
+        }),
+    };
+    // Says that more is ready, and returns nothing: try again, but not at once.
+    if frames == 0 && next == Next::Ready {
+        next = Next::At(cx.now.plus_nanos(1));
+    }
+    (taken, next)
+}
+
+impl Qdisc for Htb {
+    fn enqueue(&mut self, packets: &mut PacketList, cx: &mut Cx) -> Verdict {
+        let mut verdict = Verdict::Queued;
+        // Consecutive packets of one class stay one list.
+        let mut run = PacketList::new();
+        let mut current = To::Direct;
+        while let Some(packet) = packets.pop_front() {
+            let to = match self.classify(&packet) {
+                Ok(to) => to,
+                Err(reason) => {
+                    self.classes.stats.drops += 1;
+                    cx.dropped.push(packet, reason);
+                    verdict = Verdict::Dropped;
+                    continue;
+                }
+            };
+            if to != current && !run.is_empty() {
+                verdict = verdict.max(self.put(current, &mut run, cx));
+            }
+            current = to;
+            run.push_back(packet);
+        }
+        if !run.is_empty() {
+            verdict = verdict.max(self.put(current, &mut run, cx));
+        }
+        verdict
+    }
+
+    /// Packets of one leaf that has the tokens for all of them, or direct ones. Filters would
+    /// count them twice, here and in `enqueue`.
+    #[inline(never)]
+    fn try_pass(&mut self, packets: &PacketList, sum: WireSum, cx: &mut Cx) -> bool {
+        let Some(first) = packets.front() else {
+            return false;
+        };
+        if self.classes.stats.qlen != 0 || !self.filters.is_empty() {
+            return false;
+        }
+        let Ok(to) = self.classify(first) else {
+            return false;
+        };
+        let mut others = packets.iter().skip(1);
+        if !others.all(|packet| self.classify(packet) == Ok(to)) {
+            return false;
+        }
+        let To::Leaf(leaf) = to else {
+            let passes = packets.len() <= self.direct_limit as usize;
+            if passes {
+                self.count_direct(packets.len() as u64);
+                self.classes.stats.count_sent(sum);
+            }
+            return passes;
+        };
+        if !self.scheduler.passes(leaf, packets.len(), sum, cx.now)
+            || !self.classes.try_pass(leaf, packets, sum, cx)
+        {
+            return false;
+        }
+        let before = self.scheduler.overlimits;
+        let sizes = packets.iter().map(WireSize::from);
+        self.scheduler.pass(leaf, sizes, cx.now);
+        self.classes.stats.overlimits += self.scheduler.overlimits - before;
+        true
+    }
+
+    fn dequeue(&mut self, budget: usize, out: &mut PacketList, cx: &mut Cx) -> Next {
+        let mut left = budget as u64;
+        while left > 0 {
+            let Some(packet) = self.direct.pop(&mut self.classes.stats) else {
+                break;
+            };
+            left = left.saturating_sub(packet.wire_packets());
+            out.push_back(packet);
+        }
+        while self.classes.stats.qlen > 0 {
+            if left == 0 {
+                return Next::Ready;
+            }
+            let mut held = Time::MAX;
+            if !self.serve(&mut left, &mut held, out, cx) {
+                return Next::At(held.min(self.scheduler.next_event()));
+            }
+        }
+        Next::Idle
+    }
+
+    /// Which leaf is next shows only when it is taken.
+    fn peek(&self, now: Time) -> Peek {
+        if let known @ Peek::Packet(_) = self.direct.peek() {
+            return known;
+        }
+        if self.classes.stats.qlen == 0 {
+            return Peek::Idle;
+        }
+        match self.scheduler.next_event() {
+            time if time > now && self.scheduler.is_blocked() => Peek::At(time),
+            _ => Peek::Unknown,
+        }
+    }
+
+    fn drain(&mut self, out: &mut PacketList) {
+        self.direct.drain(out, &mut self.classes.stats);
+        self.classes.drain(out);
+        self.scheduler.deactivate_all();
+    }
+
+    fn wants_enqueue_time(&self) -> bool {
+        self.classes.wants_enqueue_time()
+    }
+
+    fn stats(&self) -> &QdiscStats {
+        &self.classes.stats
+    }
+}
+
+#[cfg(all(test, not(miri)))]
+mod scheduler_property_tests;
 #[cfg(all(test, not(miri)))]
 mod scheduler_tests;
 #[cfg(all(test, not(miri)))]
 mod test_world;
+#[cfg(all(test, not(miri)))]
+mod tests;

@@ -18,8 +18,8 @@ use softnet::time::Time;
 
 use super::HtbClassSpec;
 use super::class::{Class, LEVELS, Mode, NONE, PRIOS};
-use super::counters::HtbCounters;
 use super::row::Row;
+use crate::children::ClassCounters;
 
 /// The rows of one level, or the feeds of one class: one for each priority.
 pub(super) type Rows = [Option<Box<Row>>; PRIOS];
@@ -40,7 +40,7 @@ pub(super) struct Slot {
     pub(super) class: Class,
     /// Of an inner class.
     pub(super) feeds: Rows,
-    pub(super) counters: Arc<HtbCounters>,
+    pub(super) counters: Arc<ClassCounters>,
 }
 
 /// The classes, and whose turn it is.
@@ -106,16 +106,6 @@ impl Scheduler {
         self.slots.get(slot)?.as_ref().map(|slot| slot.class.level)
     }
 
-    /// The statistics of a class.
-    pub(super) fn counters(&self, slot: usize) -> Option<&Arc<HtbCounters>> {
-        self.slots.get(slot)?.as_ref().map(|slot| &slot.counters)
-    }
-
-    /// Another divisor for the quanta of classes that are added or changed from now on.
-    pub(super) fn set_r2q(&mut self, r2q: u32) {
-        self.r2q = r2q;
-    }
-
     /// Adds a leaf. If the class above was a leaf, it is not any more.
     pub(super) fn add(
         &mut self,
@@ -123,6 +113,7 @@ impl Scheduler {
         minor: u16,
         parent: Option<usize>,
         spec: &HtbClassSpec,
+        counters: Arc<ClassCounters>,
         now: Time,
     ) {
         if let Some(parent) = parent {
@@ -142,7 +133,7 @@ impl Scheduler {
         self.slots[slot] = Some(Slot {
             class,
             feeds: Rows::default(),
-            counters: Arc::default(),
+            counters,
         });
         self.publish(slot);
     }
@@ -212,6 +203,15 @@ impl Scheduler {
         if self.class(leaf).active != 0 {
             self.deactivate_prios(leaf);
             self.class(leaf).active = 0;
+        }
+    }
+
+    /// Says that no leaf has packets.
+    pub(super) fn deactivate_all(&mut self) {
+        for slot in 0..self.slots.len() {
+            if self.level(slot) == Some(0) {
+                self.deactivate(slot);
+            }
         }
     }
 
@@ -299,7 +299,7 @@ impl Scheduler {
             return;
         }
         if mode == Mode::CannotSend {
-            self.slot(slot).counters.count_overlimit();
+            self.slot(slot).counters.htb.count_overlimit();
             self.overlimits += 1;
         }
         if self.class(slot).active == 0 {
@@ -353,6 +353,11 @@ impl Scheduler {
         self.events[level] = first.map_or(u64::MAX, |&(time, _)| time);
     }
 
+    /// Whether no leaf may send before the next event.
+    pub(super) fn is_blocked(&self) -> bool {
+        self.levels.iter().all(|level| level.used == 0)
+    }
+
     /// The earliest time at which a class may do more than now; none is later than this.
     pub(super) fn next_event(&self) -> Time {
         Time(self.events.into_iter().min().unwrap_or(u64::MAX))
@@ -362,6 +367,6 @@ impl Scheduler {
         let Slot {
             class, counters, ..
         } = self.slot(slot);
-        counters.set_tokens(class.tokens());
+        counters.htb.set_tokens(class.tokens());
     }
 }

@@ -94,3 +94,81 @@ impl HtbClassSpec {
         Ok(())
     }
 }
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn impossible_parameters_are_refused() {
+        let good = HtbClassSpec::new(1000);
+        let cases = [
+            (
+                "rate",
+                HtbClassSpec {
+                    rate: 0,
+                    ..good.clone()
+                },
+            ),
+            (
+                "rate",
+                HtbClassSpec {
+                    rate: u64::MAX,
+                    ..good.clone()
+                },
+            ),
+            (
+                "ceil",
+                HtbClassSpec {
+                    ceil: 0,
+                    ..good.clone()
+                },
+            ),
+            (
+                "burst",
+                HtbClassSpec {
+                    burst: 1 << 32,
+                    ..good.clone()
+                },
+            ),
+            (
+                "cburst",
+                HtbClassSpec {
+                    cburst: 1 << 32,
+                    ..good.clone()
+                },
+            ),
+            (
+                "prio",
+                HtbClassSpec {
+                    prio: 8,
+                    ..good.clone()
+                },
+            ),
+        ];
+        for (parameter, class) in cases {
+            let text = class.check().unwrap_err().to_string();
+            assert!(text.contains("htb") && text.contains(parameter), "{text}");
+        }
+    }
+
+    /// The default quantum is bounded.
+    #[test]
+    fn a_quantum_is_chosen() {
+        for (rate, quantum, expected) in [
+            (1000, None, 1000),
+            (50_000, None, 5000),
+            (1_000_000_000, None, 200_000),
+            (1000, Some(64), 64),
+            (1000, Some(u32::MAX), i32::MAX),
+            (1000, Some(0), 1000),
+        ] {
+            let spec = HtbClassSpec {
+                quantum,
+                ..HtbClassSpec::new(rate)
+            };
+            assert_eq!(spec.quantum(10), expected);
+        }
+        assert_eq!(HtbClassSpec::new(50_000).quantum(0), 50_000);
+    }
+}

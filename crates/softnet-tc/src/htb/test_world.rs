@@ -1,6 +1,7 @@
 //! Classes with packets that are sizes only, in virtual time, to test the scheduler alone.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use softnet::qdisc::WireSize;
 use softnet::time::Time;
@@ -9,6 +10,7 @@ use super::class::{LEVELS, Mode, NONE};
 use super::scheduler::Scheduler;
 use super::turn::{Sent, Taken};
 use super::{HtbClassSpec, HtbClassStats};
+use crate::children::ClassCounters;
 
 pub(super) const MS: u64 = 1_000_000;
 pub(super) const SECOND: u64 = 1_000 * MS;
@@ -26,6 +28,7 @@ pub(super) struct Departure {
 /// Classes with packets that are sizes only.
 pub(super) struct World {
     pub(super) scheduler: Scheduler,
+    pub(super) counters: BTreeMap<u16, Arc<ClassCounters>>,
     pub(super) specs: BTreeMap<u16, HtbClassSpec>,
     pub(super) parents: BTreeMap<u16, Option<u16>>,
     pub(super) queues: Vec<VecDeque<u64>>,
@@ -39,6 +42,7 @@ impl World {
     pub(super) fn new() -> World {
         World {
             scheduler: Scheduler::new(10),
+            counters: BTreeMap::new(),
             specs: BTreeMap::new(),
             parents: BTreeMap::new(),
             queues: Vec::new(),
@@ -62,7 +66,10 @@ impl World {
         self.queues
             .resize_with(self.queues.len().max(slot + 1), VecDeque::new);
         self.queues[slot].clear();
-        self.scheduler.add(slot, minor, above, &spec, self.now);
+        let counters = Arc::<ClassCounters>::default();
+        self.counters.insert(minor, counters.clone());
+        self.scheduler
+            .add(slot, minor, above, &spec, counters, self.now);
         self.specs.insert(minor, spec);
         self.parents.insert(minor, parent);
     }
@@ -92,8 +99,7 @@ impl World {
     }
 
     pub(super) fn stats(&self, minor: u16) -> HtbClassStats {
-        let counters = self.scheduler.counters(self.slot(minor));
-        counters.expect("the class").get(&self.specs[&minor])
+        self.counters[&minor].htb.get(&self.specs[&minor])
     }
 
     pub(super) fn lent(&self) -> Vec<(u16, u64)> {

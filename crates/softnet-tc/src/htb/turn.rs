@@ -2,7 +2,7 @@
 //! and what it is charged for. What leaves, and in which order, is the same as if each packet
 //! were a turn of its own.
 
-use softnet::qdisc::WireSize;
+use softnet::qdisc::{WireSize, WireSum};
 use softnet::time::Time;
 
 use super::class::{LEVELS, Mode, NONE};
@@ -139,14 +139,23 @@ impl Scheduler {
     /// which it sends more is the last one. 0: one packet.
     #[inline]
     fn allowance(&mut self, turn: Turn, now: Time) -> u64 {
+        let deficit = self.class(turn.leaf).deficit[turn.level];
+        match u64::try_from(deficit) {
+            Ok(bytes @ 1..) => bytes.min(self.headroom(turn.leaf, turn.level, now)),
+            _ => 0,
+        }
+    }
+
+    /// The bytes that a leaf may send with the tokens of a level before any mode can change. 0: it
+    /// may change with the first packet.
+    #[inline]
+    fn headroom(&mut self, leaf: usize, level: usize, now: Time) -> u64 {
         if self.framed > 0 {
             return 0;
         }
-        let Turn { leaf, level, .. } = turn;
-        let deficit = self.class(leaf).deficit[level];
-        let mut least = u64::try_from(deficit).unwrap_or(0);
+        let mut least = u64::MAX;
         let mut at = leaf;
-        while least > 0 {
+        loop {
             let class = self.class(at);
             let own = usize::from(class.level);
             if own > level {
@@ -161,27 +170,63 @@ impl Scheduler {
                 }
             }
             match class.parent {
-                NONE => break,
+                NONE => return least,
                 above => at = above.into(),
             }
         }
-        least
     }
 
     /// Charges a leaf and those above for what was sent in its turn.
     fn charge(&mut self, turn: Turn, sent: Sent, now: Time) {
         let Turn { leaf, level, .. } = turn;
-        let class = self.class(leaf);
-        let deficit = &mut class.deficit[level];
-        let bytes = i32::try_from(sent.size.bytes).unwrap_or(i32::MAX);
-        *deficit = deficit.saturating_sub(bytes);
-        if *deficit < 0 {
-            *deficit = deficit.saturating_add(class.quantum);
+        if self.class(leaf).count_turn(level, sent.size.bytes) {
             self.advance(turn);
         }
         if sent.emptied {
             self.deactivate(leaf);
         }
+        self.charge_path(turn, sent, now);
+    }
+
+    /// Whether a leaf may send so many packets now, one after the other, if nothing else is
+    /// queued.
+    pub(super) fn passes(&mut self, leaf: usize, frames: usize, sum: WireSum, now: Time) -> bool {
+        self.run_events(0, now);
+        if self.class(leaf).mode != Mode::CanSend {
+            return false;
+        }
+        frames == 1 || self.headroom(leaf, 0, now) >= sum.bytes
+    }
+
+    /// Charges a leaf that [passes](Scheduler::passes) packets of these sizes.
+    pub(super) fn pass(&mut self, leaf: usize, sizes: impl Iterator<Item = WireSize>, now: Time) {
+        let class = self.class(leaf);
+        let prio = usize::from(class.prio);
+        let mut sent = Sent {
+            frames: 0,
+            size: WireSize {
+                packets: 0,
+                bytes: 0,
+                each: 0,
+            },
+            emptied: true,
+        };
+        for size in sizes {
+            class.count_turn(0, size.bytes);
+            let (packets, bytes) = (sent.size.packets, sent.size.bytes);
+            sent.frames += 1;
+            sent.size = WireSize {
+                packets: packets + size.packets,
+                bytes: bytes + size.bytes,
+                // Used with one packet only, where framing counts.
+                each: size.each,
+            };
+        }
+        let turn = Turn {
+            leaf,
+            level: 0,
+            prio,
+        };
         self.charge_path(turn, sent, now);
     }
 
@@ -194,8 +239,15 @@ impl Scheduler {
             let (above, own) = (class.parent, usize::from(class.level));
             let before = class.mode;
             let (mode, wait) = class.charge(sent.size, own >= turn.level, now);
-            counters.count_sent(own == turn.level, own < turn.level, sent.frames);
-            counters.set_tokens(class.tokens());
+            let htb = &counters.htb;
+            htb.count_sent(own == turn.level, own < turn.level, sent.frames);
+            htb.set_tokens(class.tokens());
+            if own > 0 {
+                counters.count_sent(WireSum {
+                    packets: sent.size.packets,
+                    bytes: sent.size.bytes,
+                });
+            }
             if mode != before {
                 self.stop_waiting(at);
                 self.set_mode(at, mode);

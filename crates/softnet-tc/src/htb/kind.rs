@@ -1,0 +1,103 @@
+//! `htb` as a kind of qdisc, and its classes as they come and go.
+
+use super::scheduler::Scheduler;
+use super::{Htb, HtbClassSpec, HtbSpec};
+use crate::children::Children;
+use crate::class::ClassKind;
+use crate::filter::Filters;
+use crate::kind::Kind;
+use crate::{Cx, Fifo, Handle, QdiscEnv, QdiscSpec, SpecError, Xstats};
+use softnet::mem::PacketList;
+use softnet::stats::DropReason;
+
+impl Kind for Htb {
+    type Spec = HtbSpec;
+    const NAME: &'static str = "htb";
+    const CAN_CHANGE: bool = false;
+    const HAS_FILTERS: bool = true;
+
+    fn make(spec: &HtbSpec, handle: Handle, env: &QdiscEnv) -> Htb {
+        Htb {
+            handle,
+            default: spec.default,
+            direct_limit: spec.direct_qlen.unwrap_or(env.txqueuelen),
+            direct: Fifo::default(),
+            direct_packets: 0,
+            xstats: Xstats::new(&["direct_packets_stat"]),
+            filters: Filters::default(),
+            scheduler: Scheduler::new(spec.r2q),
+            classes: Children::none(),
+        }
+    }
+
+    fn default_child(_: &HtbSpec, env: &QdiscEnv) -> QdiscSpec {
+        let limit = env.txqueuelen;
+        QdiscSpec::Pfifo { limit }
+    }
+
+    fn children(&self) -> Option<&Children> {
+        Some(&self.classes)
+    }
+
+    fn children_mut(&mut self) -> Option<&mut Children> {
+        Some(&mut self.classes)
+    }
+
+    fn filters_mut(&mut self) -> Option<&mut Filters> {
+        Some(&mut self.filters)
+    }
+
+    fn xstats(&self) -> Option<&Xstats> {
+        Some(&self.xstats)
+    }
+
+    fn child_changed(&mut self, slot: usize, _: &mut Cx) {
+        if self.is_empty(slot) {
+            self.scheduler.deactivate(slot);
+        } else {
+            self.scheduler.activate(slot);
+        }
+    }
+}
+
+impl ClassKind for Htb {
+    type Class = HtbClassSpec;
+
+    fn check_class(class: &HtbClassSpec) -> Result<(), SpecError> {
+        class.check()
+    }
+
+    fn add_class(
+        &mut self,
+        slot: usize,
+        minor: u16,
+        parent: Option<usize>,
+        class: &HtbClassSpec,
+        moved: &mut PacketList,
+        cx: &mut Cx,
+    ) {
+        if let Some(child) = self.classes.get(slot) {
+            let counters = child.counters().clone();
+            self.scheduler
+                .add(slot, minor, parent, class, counters, cx.now);
+        }
+        self.purge(moved, cx);
+    }
+
+    fn change_class(&mut self, slot: usize, class: &HtbClassSpec, _: &mut Cx) {
+        self.scheduler.change(slot, class);
+    }
+
+    fn delete_class(&mut self, slot: usize, moved: &mut PacketList, cx: &mut Cx) {
+        self.scheduler.remove(slot, cx.now);
+        self.purge(moved, cx);
+    }
+}
+
+impl Htb {
+    /// Drops what was queued in a class that is no leaf any more, as the kernel does.
+    fn purge(&mut self, packets: &mut PacketList, cx: &mut Cx) {
+        self.classes.stats.drops += packets.len() as u64;
+        cx.dropped.append(packets.take(), DropReason::QdiscReset);
+    }
+}
