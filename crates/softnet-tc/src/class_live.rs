@@ -1,8 +1,7 @@
 //! Class operations on a tree with its instances.
 
 use super::class::Left;
-use super::tree::Live;
-use super::{AnyQdisc, ClassSpec, Cx, Handle, Queues, SpecError};
+use super::{AnyQdisc, ClassSpec, Cx, Handle, Live, Queues, SpecError};
 
 impl<Q: Queues> Live<'_, Q> {
     /// Adds a class below a qdisc or one of its classes; see

@@ -1,0 +1,333 @@
+//! Changes of a tree that is in use.
+//!
+//! A change is checked against the tree and allocated first; nothing can fail after that. Then the
+//! owner of each queue applies it, in a time that does not depend on the tree's size.
+//!
+//! What is queued in a qdisc that is replaced or deleted moves to what is attached there
+//! afterwards, in the order in which it would have left; what does not fit is dropped and counted
+//! as `qdisc_limit`.
+
+use std::ops::{Deref, DerefMut};
+
+use super::filter::{Chains, Filters};
+use super::*;
+use softnet::mem::PacketList;
+use softnet::time::Time;
+use softnet::tx::{Device, Qdiscs, TxRing};
+
+/// Where the instances of a tree are. Each call ends when the change is in effect.
+pub trait Queues {
+    /// Gives all queues other qdiscs. What is queued moves.
+    fn install(&mut self, qdiscs: Qdiscs<AnyQdisc>);
+
+    /// Gives one queue another qdisc. What is queued moves.
+    fn install_at(&mut self, queue: usize, qdisc: AnyQdisc);
+
+    /// Calls `f`, once, as the owner of a queue.
+    fn with(&mut self, queue: usize, f: &mut dyn FnMut(&mut AnyQdisc, &mut Cx));
+}
+
+/// A device at a time.
+impl<R: TxRing> Queues for (&Device<R, AnyQdisc>, Time) {
+    fn install(&mut self, qdiscs: Qdiscs<AnyQdisc>) {
+        self.0.set_qdiscs(qdiscs, self.1);
+    }
+
+    fn install_at(&mut self, queue: usize, qdisc: AnyQdisc) {
+        self.0.set_qdisc_at(queue, qdisc, self.1);
+    }
+
+    fn with(&mut self, queue: usize, f: &mut dyn FnMut(&mut AnyQdisc, &mut Cx)) {
+        self.0.with_qdisc(queue, self.1, f);
+    }
+}
+
+/// One queue without a device.
+impl Queues for (&mut AnyQdisc, &mut Cx) {
+    fn install(&mut self, qdiscs: Qdiscs<AnyQdisc>) {
+        if let Some(qdisc) = qdiscs.instances.into_iter().next() {
+            self.install_at(0, qdisc);
+        }
+    }
+
+    fn install_at(&mut self, _: usize, qdisc: AnyQdisc) {
+        let mut moved = PacketList::new();
+        self.0.drain(&mut moved);
+        *self.0 = qdisc;
+        self.0.enqueue(&mut moved, self.1);
+    }
+
+    fn with(&mut self, _: usize, f: &mut dyn FnMut(&mut AnyQdisc, &mut Cx)) {
+        f(self.0, self.1);
+    }
+}
+
+impl DeviceTree {
+    /// The tree together with its instances, to change both. `queues` must be what has the
+    /// instances.
+    pub fn on<Q: Queues>(&mut self, queues: Q) -> Live<'_, Q> {
+        Live { tree: self, queues }
+    }
+}
+
+/// A tree and the queues with its instances. Each change is in effect, on all queues, when the
+/// call ends; if it fails, nothing has changed.
+#[derive(Debug)]
+pub struct Live<'a, Q> {
+    pub(super) tree: &'a mut DeviceTree,
+    queues: Q,
+}
+
+impl<Q: Queues> Live<'_, Q> {
+    /// What the tree is made of.
+    pub fn spec(&self) -> &TreeSpec {
+        &self.tree.spec
+    }
+
+    /// Puts another tree in the place of this one.
+    ///
+    /// # Errors
+    /// As [`DeviceTree::new`].
+    pub fn set(&mut self, spec: impl Into<TreeSpec>) -> Result<(), SpecError> {
+        let (tree, roots) = DeviceTree::new(spec, self.tree.queues, &self.tree.env)?;
+        *self.tree = tree;
+        self.queues.install(roots);
+        Ok(())
+    }
+
+    /// Attaches a qdisc to a free class or the root; see [`TreeSpec::add`].
+    ///
+    /// # Errors
+    /// As [`TreeSpec::add`].
+    pub fn add(
+        &mut self,
+        parent: Handle,
+        handle: Handle,
+        qdisc: QdiscSpec,
+    ) -> Result<Handle, SpecError> {
+        self.check(parent, &qdisc)?;
+        let handle = self.tree.spec.add(parent, handle, qdisc)?;
+        self.put(handle, &[])
+    }
+
+    /// Attaches a qdisc where another may be; see [`TreeSpec::replace`].
+    ///
+    /// # Errors
+    /// As [`TreeSpec::replace`].
+    pub fn replace(
+        &mut self,
+        parent: Handle,
+        handle: Handle,
+        qdisc: QdiscSpec,
+    ) -> Result<Handle, SpecError> {
+        self.check(parent, &qdisc)?;
+        let gone = self.tree.attached(self.tree.spec.class(parent));
+        let handle = self.tree.spec.replace(parent, handle, qdisc)?;
+        self.put(handle, &gone)
+    }
+
+    /// Gives a qdisc other parameters of its kind; see [`AnyQdisc::change`].
+    ///
+    /// # Errors
+    /// As [`TreeSpec::change`].
+    pub fn change(&mut self, handle: Handle, qdisc: &QdiscSpec) -> Result<(), SpecError> {
+        let mut gone = Vec::new();
+        for child in self.tree.spec.children_beyond(handle, qdisc) {
+            self.tree.spec.subtree(child, &mut gone);
+        }
+        self.tree.spec.change(handle, qdisc.clone())?;
+        self.tree.unbind(&gone);
+        self.each_at(handle, |tree, own, cx| {
+            own.change(qdisc, cx)?;
+            // There are never many classes that it comes with.
+            if !qdisc.adds_classes() {
+                tree.unbind(&[handle]);
+                tree.bind(handle, own);
+            }
+            Ok(())
+        })
+    }
+
+    /// Removes a qdisc and all below it. Its class gets back what it came with, the root the
+    /// default (BUG-PRIO-2).
+    ///
+    /// # Errors
+    /// If there is no such qdisc.
+    pub fn delete(&mut self, handle: Handle) -> Result<(), SpecError> {
+        let mut gone = Vec::new();
+        self.tree.spec.subtree(handle, &mut gone);
+        let Node { parent, .. } = self.tree.spec.delete(handle)?;
+        self.tree.unbind(&gone);
+        let above = self.tree.spec.node(parent.qdisc());
+        let env = &self.tree.env;
+        let default = above.map_or(QdiscSpec::Default, |node| node.qdisc.default_child(env));
+        self.graft(parent, |tree| default.make(Handle::NONE, &tree.env), true)
+    }
+
+    /// Adds or changes a filter; see [`TreeSpec::put_filter`].
+    ///
+    /// # Errors
+    /// As [`TreeSpec::put_filter`].
+    pub fn put_filter(
+        &mut self,
+        op: FilterOp,
+        filter: FilterSpec,
+    ) -> Result<FilterKey, SpecError> {
+        let parent = filter.parent;
+        let key = self.tree.spec.put_filter(op, filter)?;
+        self.refilter(parent)?;
+        Ok(key)
+    }
+
+    /// Removes filters; see [`TreeSpec::delete_filters`].
+    ///
+    /// # Errors
+    /// As [`TreeSpec::delete_filters`].
+    pub fn delete_filters(&mut self, parent: Handle, which: FilterKey) -> Result<(), SpecError> {
+        self.tree.spec.delete_filters(parent, which)?;
+        self.refilter(parent)
+    }
+
+    /// Checks what depends on the device's queues.
+    fn check(&self, parent: Handle, qdisc: &QdiscSpec) -> Result<(), SpecError> {
+        qdisc.check_for(self.tree.queues)?;
+        self.tree.spec.check_class(parent, self.tree.queues)
+    }
+
+    /// Gives the queues the instance of a qdisc that has come into the tree.
+    fn put(&mut self, handle: Handle, gone: &[Handle]) -> Result<Handle, SpecError> {
+        self.tree.unbind(gone);
+        let parent = self.tree.spec.existing(handle)?.parent;
+        self.graft(parent, |tree| tree.instance(handle), false)?;
+        Ok(handle)
+    }
+
+    /// Replaces the instance at a class by what `make` makes; at the root, all of them.
+    fn graft(
+        &mut self,
+        class: Handle,
+        make: impl FnOnce(&mut DeviceTree) -> AnyQdisc,
+        default: bool,
+    ) -> Result<(), SpecError> {
+        if class == Handle::ROOT {
+            let roots = self.tree.roots();
+            self.queues.install(roots);
+            return Ok(());
+        }
+        let fresh = make(self.tree);
+        let (queue, path) = self.tree.locate(class)?;
+        if path.is_empty() {
+            self.queues.install_at(queue, fresh);
+            return Ok(());
+        }
+        let mut fresh = Some(fresh);
+        // Freed when the queue has been given up.
+        let mut old = None;
+        self.queues.with(queue, &mut |root, cx| {
+            let fresh = fresh.take();
+            old = fresh.and_then(|fresh| root.graft(&path, fresh, default, cx));
+        });
+        old.map(drop)
+            .ok_or_else(|| TreeError::NoClass(class).into())
+    }
+
+    /// Gives the instance of a qdisc the filters that it has in the tree.
+    fn refilter(&mut self, handle: Handle) -> Result<(), SpecError> {
+        let node = self.tree.spec.existing(handle)?;
+        let before = self.tree.filters.get(&handle).cloned();
+        let filters = Chains::new(&node.filters, &before.unwrap_or_default());
+        let mut filters = Filters::new(filters);
+        self.tree.filters.insert(handle, filters.clone());
+        self.each_at(handle, |_, own, _| {
+            // The old ones are freed when the queue has been given up.
+            filters = own.set_filters(std::mem::take(&mut filters));
+            Ok(())
+        })
+    }
+
+    /// Does something with the instance of a qdisc.
+    pub(super) fn each_at(
+        &mut self,
+        handle: Handle,
+        mut f: impl FnMut(&mut DeviceTree, &mut AnyQdisc, &mut Cx) -> Result<(), SpecError>,
+    ) -> Result<(), SpecError> {
+        let parent = self.tree.spec.existing(handle)?.parent;
+        let (queue, path) = self.tree.locate(parent)?;
+        let mut result = None;
+        let tree = &mut *self.tree;
+        self.queues.with(queue, &mut |root, cx| {
+            result = root.at(&path, cx, |own, cx| f(tree, own, cx));
+        });
+        result.unwrap_or_else(|| Err(TreeError::NoQdisc(handle).into()))
+    }
+}
+
+/// A [`Tree`] that is being changed.
+pub type LiveTree<'a> = Live<'a, (&'a mut AnyQdisc, &'a mut Cx)>;
+
+/// A tree with its only instance, for programs without a device: a simulator, a test. What it
+/// dereferences to is the qdisc at its root.
+#[derive(Debug)]
+pub struct Tree {
+    tree: DeviceTree,
+    root: AnyQdisc,
+}
+
+impl Tree {
+    /// The tree, empty of packets.
+    ///
+    /// # Errors
+    /// As [`DeviceTree::new`].
+    pub fn build(spec: impl Into<TreeSpec>, env: &QdiscEnv) -> Result<Tree, SpecError> {
+        let (tree, mut roots) = DeviceTree::new(spec, 1, env)?;
+        let root = roots.instances.pop().ok_or(SpecError::OneQueue("mq"))?;
+        Ok(Tree { tree, root })
+    }
+
+    /// To change the tree.
+    pub fn edit<'a>(&'a mut self, cx: &'a mut Cx) -> LiveTree<'a> {
+        self.tree.on((&mut self.root, cx))
+    }
+
+    /// What the tree is made of.
+    pub fn spec(&self) -> &TreeSpec {
+        &self.tree.spec
+    }
+
+    /// The filters and their hits; see [`DeviceTree::filters`].
+    pub fn filters(&self) -> impl Iterator<Item = (&FilterSpec, u64)> {
+        self.tree.filters()
+    }
+
+    pub(crate) fn env(&self) -> &QdiscEnv {
+        &self.tree.env
+    }
+
+    /// The root and all classes; see [`DeviceTree::classes`].
+    pub fn classes(&self) -> Vec<ClassStats> {
+        self.tree.classes(&[*self.root.stats()])
+    }
+
+    /// As [`DeviceTree::xstats`].
+    pub fn xstats(&self, qdisc: Handle) -> Option<&Xstats> {
+        self.tree.xstats(qdisc)
+    }
+
+    /// As [`classes`](Tree::classes).
+    pub(crate) fn each_class(&self, mut f: impl FnMut(ClassStats)) {
+        self.tree.each_class(&[*self.root.stats()], &mut f);
+    }
+}
+
+impl Deref for Tree {
+    type Target = AnyQdisc;
+    fn deref(&self) -> &AnyQdisc {
+        &self.root
+    }
+}
+
+impl DerefMut for Tree {
+    fn deref_mut(&mut self) -> &mut AnyQdisc {
+        &mut self.root
+    }
+}
