@@ -108,98 +108,69 @@ impl Fifo {
     }
 }
 
-/// What limits a plain FIFO.
-trait Limit: Send + std::fmt::Debug {
-    fn admits(&self, queue: &Fifo, stats: &QdiscStats, packet: &Packet) -> bool;
-
-    /// Whether an empty queue admits all of them.
-    fn admits_all(&self, packets: &PacketList, sum: WireSum) -> bool;
-}
-
-/// Packets (frames).
+/// A FIFO with a limit, in bytes on the wire or in packets (frames); see [`Pfifo`] and [`Bfifo`].
 #[derive(Debug)]
-pub struct Frames(u32);
-
-/// Bytes on the wire.
-#[derive(Debug)]
-pub struct Bytes(u64);
-
-impl Limit for Frames {
-    fn admits(&self, queue: &Fifo, _: &QdiscStats, _: &Packet) -> bool {
-        queue.len() < self.0 as usize
-    }
-
-    #[inline]
-    fn admits_all(&self, packets: &PacketList, _: WireSum) -> bool {
-        packets.len() <= self.0 as usize
-    }
-}
-
-impl Limit for Bytes {
-    fn admits(&self, _: &Fifo, stats: &QdiscStats, packet: &Packet) -> bool {
-        // Both are far below 2^63 (BUG-TX-28 was a 32-bit sum).
-        stats.backlog + packet.wire_len() <= self.0
-    }
-
-    #[inline]
-    fn admits_all(&self, _: &PacketList, sum: WireSum) -> bool {
-        sum.bytes <= self.0
-    }
-}
-
-/// A FIFO with a limit; see [`Pfifo`] and [`Bfifo`].
-#[derive(Debug)]
-pub struct LimitedFifo<L> {
+pub struct LimitedFifo<const BYTES: bool> {
     queue: Fifo,
-    limit: L,
+    limit: u64,
     stats: QdiscStats,
 }
 
 /// FIFO limited in packets. A limit of 0 drops everything.
-pub type Pfifo = LimitedFifo<Frames>;
+pub type Pfifo = LimitedFifo<false>;
 /// FIFO limited in bytes.
-pub type Bfifo = LimitedFifo<Bytes>;
+pub type Bfifo = LimitedFifo<true>;
 
 impl Pfifo {
     /// An empty queue for at most `limit` frames.
     pub fn new(limit: u32) -> Pfifo {
-        LimitedFifo::limited(Frames(limit))
+        LimitedFifo::limited(limit.into())
     }
 
     /// Changes the limit. What is queued stays, as in the kernel; the limit holds for what comes.
     pub fn set_limit(&mut self, limit: u32) {
-        self.limit = Frames(limit);
+        self.limit = limit.into();
     }
 }
 
 impl Bfifo {
     /// An empty queue for at most `limit` wire bytes.
     pub fn new(limit: u64) -> Bfifo {
-        LimitedFifo::limited(Bytes(limit))
+        LimitedFifo::limited(limit)
     }
 
     /// Changes the limit. What is queued stays, as in the kernel; the limit holds for what comes.
     pub fn set_limit(&mut self, limit: u64) {
-        self.limit = Bytes(limit);
+        self.limit = limit;
     }
 }
 
-impl<L> LimitedFifo<L> {
-    fn limited(limit: L) -> LimitedFifo<L> {
+impl<const BYTES: bool> LimitedFifo<BYTES> {
+    fn limited(limit: u64) -> Self {
         LimitedFifo {
             queue: Fifo::default(),
             limit,
             stats: QdiscStats::default(),
         }
     }
+
+    /// Whether there is space for so much more.
+    #[inline]
+    fn admits(&self, frames: usize, bytes: u64) -> bool {
+        // The sums are far below 2^63 (BUG-TX-28 was a 32-bit sum).
+        if BYTES {
+            self.stats.backlog + bytes <= self.limit
+        } else {
+            (self.queue.len() + frames) as u64 <= self.limit
+        }
+    }
 }
 
-#[allow(private_bounds, reason = "the two limits above are the only ones")]
-impl<L: Limit> Qdisc for LimitedFifo<L> {
+impl<const BYTES: bool> Qdisc for LimitedFifo<BYTES> {
     fn enqueue(&mut self, packets: &mut PacketList, cx: &mut Cx) -> Verdict {
         let mut verdict = Verdict::Queued;
         while let Some(packet) = packets.pop_front() {
-            if self.limit.admits(&self.queue, &self.stats, &packet) {
+            if self.admits(1, packet.wire_len()) {
                 self.queue.push(packet, &mut self.stats);
             } else {
                 self.stats.drops += 1;
@@ -212,7 +183,7 @@ impl<L: Limit> Qdisc for LimitedFifo<L> {
 
     #[inline]
     fn try_pass(&mut self, packets: &PacketList, sum: WireSum, _: &mut Cx) -> bool {
-        let passes = self.queue.is_empty() && self.limit.admits_all(packets, sum);
+        let passes = self.queue.is_empty() && self.admits(packets.len(), sum.bytes);
         if passes {
             self.stats.count_sent(sum);
         }

@@ -3,28 +3,50 @@
 use super::WireSum;
 use crate::mem::Packet;
 
-/// Statistics of a qdisc, named as `tc -s` names them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct QdiscStats {
+macro_rules! qdisc_stats {
+    ($($(#[doc = $doc:literal])+ $field:ident,)+) => {
+        /// Statistics of a qdisc, named as `tc -s` names them.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct QdiscStats { $($(#[doc = $doc])+ pub $field: u64,)+ }
+
+        impl QdiscStats {
+            /// How many numbers there are.
+            pub(crate) const WORDS: usize = [$(stringify!($field)),+].len();
+
+            /// All numbers, in their order here.
+            #[inline]
+            pub(crate) fn words(&self) -> [u64; Self::WORDS] {
+                [$(self.$field),+]
+            }
+
+            /// From all numbers.
+            pub(crate) fn from_words([$($field),+]: [u64; Self::WORDS]) -> QdiscStats {
+                QdiscStats { $($field),+ }
+            }
+        }
+    };
+}
+
+qdisc_stats! {
     /// Wire bytes that left.
-    pub bytes: u64,
+    bytes,
     /// Wire packets that left.
-    pub packets: u64,
+    packets,
     /// Frames refused.
-    pub drops: u64,
+    drops,
     /// Times that a packet had to wait for its rate.
-    pub overlimits: u64,
+    overlimits,
     /// Frames that the driver gave back.
-    pub requeues: u64,
+    requeues,
     /// Frames queued.
-    pub qlen: u64,
+    qlen,
     /// Wire bytes queued.
-    pub backlog: u64,
+    backlog,
     /// Wire packets queued (not shown by tc; closes the conservation sum).
-    pub queued: u64,
+    queued,
     /// Bytes of the buffers that hold what is queued (not shown by tc). A qdisc from outside this
     /// crate may leave it 0: then its frames count as one small buffer each.
-    pub memory: u64,
+    memory,
 }
 
 impl QdiscStats {
@@ -90,16 +112,10 @@ impl QdiscStats {
 
 impl std::iter::Sum for QdiscStats {
     fn sum<I: Iterator<Item = QdiscStats>>(all: I) -> QdiscStats {
-        all.fold(QdiscStats::default(), |sum, one| QdiscStats {
-            bytes: sum.bytes + one.bytes,
-            packets: sum.packets + one.packets,
-            drops: sum.drops + one.drops,
-            overlimits: sum.overlimits + one.overlimits,
-            requeues: sum.requeues + one.requeues,
-            qlen: sum.qlen + one.qlen,
-            backlog: sum.backlog + one.backlog,
-            queued: sum.queued + one.queued,
-            memory: sum.memory + one.memory,
-        })
+        let mut sum = [0; QdiscStats::WORDS];
+        for one in all {
+            sum.iter_mut().zip(one.words()).for_each(|(s, n)| *s += n);
+        }
+        QdiscStats::from_words(sum)
     }
 }

@@ -25,12 +25,10 @@ pub struct QueueStats {
     pub tx_bytes: u64,
 }
 
-/// Positions among the published counters.
+/// Positions among the published numbers of the qdisc.
 const BYTES: usize = 0;
 const PACKETS: usize = 1;
 const QLEN: usize = 5;
-const TX_PACKETS: usize = 8;
-const TX_BYTES: usize = 9;
 
 /// No ring is full.
 const RUNNING: u64 = u64::MAX;
@@ -38,8 +36,16 @@ const RUNNING: u64 = u64::MAX;
 /// What a queue shows.
 #[derive(Debug)]
 pub(super) struct Status {
-    counters: CachePadded<Published<11>>,
+    counters: CachePadded<Counters>,
     rare: CachePadded<Rare>,
+}
+
+/// Written by every run.
+#[derive(Debug, Default)]
+struct Counters {
+    qdisc: Published<{ QdiscStats::WORDS }>,
+    /// Wire packets and bytes handed to the device.
+    sent: Published<2>,
 }
 
 /// Written rarely.
@@ -68,57 +74,22 @@ impl Default for Status {
 impl Status {
     /// Publishes all counters.
     pub(super) fn publish(&self, q: &QdiscStats, sent: &Sent) {
-        self.counters.set([
-            q.bytes,
-            q.packets,
-            q.drops,
-            q.overlimits,
-            q.requeues,
-            q.qlen,
-            q.backlog,
-            q.queued,
-            sent.packets,
-            sent.bytes,
-            q.memory,
-        ]);
+        self.counters.qdisc.set(q.words());
+        self.counters.sent.set([sent.packets, sent.bytes]);
     }
 
     /// Publishes the only counters that change when packets pass an empty qdisc.
     #[inline]
     pub(super) fn publish_sent(&self, left: WireSum, sent: &Sent) {
-        let counters = &self.counters;
-        counters.put(BYTES, left.bytes);
-        counters.put(PACKETS, left.packets);
-        counters.put(TX_PACKETS, sent.packets);
-        counters.put(TX_BYTES, sent.bytes);
+        self.counters.qdisc.put(BYTES, left.bytes);
+        self.counters.qdisc.put(PACKETS, left.packets);
+        self.counters.sent.set([sent.packets, sent.bytes]);
     }
 
     pub(super) fn stats(&self) -> QueueStats {
-        let [
-            bytes,
-            packets,
-            drops,
-            overlimits,
-            requeues,
-            qlen,
-            backlog,
-            queued,
-            tx_packets,
-            tx_bytes,
-            memory,
-        ] = self.counters.get();
+        let [tx_packets, tx_bytes] = self.counters.sent.get();
         QueueStats {
-            qdisc: QdiscStats {
-                bytes,
-                packets,
-                drops,
-                overlimits,
-                requeues,
-                qlen,
-                backlog,
-                queued,
-                memory,
-            },
+            qdisc: QdiscStats::from_words(self.counters.qdisc.get()),
             tx_packets,
             tx_bytes,
         }
@@ -126,7 +97,7 @@ impl Status {
 
     /// Frames queued, requeued ones included.
     pub(super) fn qlen(&self) -> usize {
-        self.counters.get_one(QLEN) as usize
+        self.counters.qdisc.get_one(QLEN) as usize
     }
 
     /// Since when a ring has been full that has taken nothing since (BUG-TX-23: one that takes
