@@ -47,6 +47,7 @@ mod aqm;
 mod bucket;
 mod children;
 mod class;
+mod class_counters;
 mod class_live;
 mod class_plan;
 mod codel;
@@ -69,8 +70,8 @@ mod tree;
 mod xstats;
 
 pub use aqm::AqmSpec;
-pub use children::ClassCounters;
 pub use class::ClassSpec;
+pub use class_counters::ClassCounters;
 pub use class_plan::ClassNode;
 pub use codel::{Codel, CodelSpec};
 pub use filter::{

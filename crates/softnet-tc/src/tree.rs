@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::children::{Child, Children, ClassCounters};
+use super::children::{Child, Children};
 use super::filter::{Chains, Filters};
 use super::*;
 use softnet::tx::Qdiscs;

@@ -19,7 +19,7 @@ use softnet::time::Time;
 use super::HtbClassSpec;
 use super::class::{Class, LEVELS, Mode, NONE, PRIOS};
 use super::row::Row;
-use crate::children::ClassCounters;
+use crate::ClassCounters;
 
 /// The rows of one level, or the feeds of one class: one for each priority.
 pub(super) type Rows = [Option<Box<Row>>; PRIOS];

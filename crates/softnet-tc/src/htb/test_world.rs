@@ -10,7 +10,7 @@ use super::class::{LEVELS, Mode, NONE};
 use super::scheduler::Scheduler;
 use super::turn::{Sent, Taken};
 use super::{HtbClassSpec, HtbClassStats};
-use crate::children::ClassCounters;
+use crate::ClassCounters;
 
 pub(super) const MS: u64 = 1_000_000;
 pub(super) const SECOND: u64 = 1_000 * MS;
