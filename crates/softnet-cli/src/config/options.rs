@@ -122,6 +122,21 @@ impl Options<'_> {
         self.parsed(key, HANDLE, |text| text.parse().ok())
     }
 
+    /// `true` or `false`.
+    pub(super) fn flag(&self, key: &str) -> Result<Option<bool>, Problem> {
+        match self
+            .find(key)
+            .map(|(_, value)| (value.get_ref(), value.span()))
+        {
+            None => Ok(None),
+            Some((Value::Boolean(flag), _)) => Ok(Some(*flag)),
+            Some((other, span)) => {
+                let text = format!("is {}; write true or false", other.type_str());
+                Err(self.problem(key, span, text))
+            }
+        }
+    }
+
     /// A text or number that can be read as `T`; `what` says what it should be.
     pub(super) fn parsed<T>(
         &self,

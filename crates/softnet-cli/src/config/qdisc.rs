@@ -1,7 +1,12 @@
 //! `qdisc = { kind = "tbf", rate = "100mbit", … }`: tc's option names and units, to a
 //! [`QdiscSpec`].
 
-use softnet_tc::{LinkCost, LinkLayer, MAX_BANDS, PrioSpec, QdiscSpec, SpecError, TbfSpec};
+use std::time::Duration;
+
+use softnet_tc::{
+    AqmSpec, CodelSpec, FqCodelSpec, LinkCost, LinkLayer, MAX_BANDS, PrioSpec, QdiscSpec,
+    SpecError, TbfSpec,
+};
 use toml::Value;
 
 use super::error::Problem;
@@ -14,7 +19,8 @@ const TXQUEUELEN: u32 = 1000;
 const ETHERNET_HEADER: u64 = 14;
 
 /// The kinds, for messages.
-const KINDS: &str = "noqueue, pfifo, bfifo, pfifo_head_drop, pfifo_fast, prio, tbf or mq";
+const KINDS: &str =
+    "noqueue, pfifo, bfifo, pfifo_head_drop, pfifo_fast, prio, tbf, codel, fq_codel or mq";
 
 /// Reads a qdisc for a device with this MTU.
 pub(super) fn spec(options: &Options<'_>, mtu: u32) -> Result<QdiscSpec, Problem> {
@@ -53,6 +59,8 @@ pub(super) fn spec(options: &Options<'_>, mtu: u32) -> Result<QdiscSpec, Problem
         }
         "prio" => prio(options)?,
         "tbf" => tbf(options)?,
+        "codel" => codel(options)?,
+        "fq_codel" => fq_codel(options)?,
         _ => {
             let text = format!("{name:?} is not a qdisc of this version; use {KINDS}");
             return Err(options.problem("kind", kind.span(), text));
@@ -176,6 +184,77 @@ fn tbf(options: &Options<'_>) -> Result<QdiscSpec, Problem> {
         mtu: mtu.unwrap_or_default(),
         link: link_cost(options)?,
     }))
+}
+
+/// tc-codel(8).
+fn codel(options: &Options<'_>) -> Result<QdiscSpec, Problem> {
+    options.only("codel", &[&["limit"], &AQM[..]].concat())?;
+    let default = CodelSpec::default();
+    Ok(QdiscSpec::Codel(CodelSpec {
+        limit: options
+            .small("limit", units::size)?
+            .unwrap_or(default.limit),
+        aqm: aqm(options, default.aqm)?,
+    }))
+}
+
+/// tc-fq_codel(8).
+fn fq_codel(options: &Options<'_>) -> Result<QdiscSpec, Problem> {
+    let own = ["limit", "flows", "quantum", "memory_limit", "drop_batch"];
+    options.only("fq_codel", &[&own[..], &AQM[..]].concat())?;
+    let default = FqCodelSpec::default();
+    let number = |key| options.small(key, units::size);
+    Ok(QdiscSpec::FqCodel(FqCodelSpec {
+        limit: number("limit")?.unwrap_or(default.limit),
+        memory_limit: number("memory_limit")?.unwrap_or(default.memory_limit),
+        flows: number("flows")?.unwrap_or(default.flows),
+        quantum: number("quantum")?,
+        drop_batch: number("drop_batch")?.unwrap_or(default.drop_batch),
+        aqm: aqm(options, default.aqm)?,
+    }))
+}
+
+/// Options of CoDel in either kind.
+const AQM: [&str; 5] = [
+    "target",
+    "interval",
+    "ecn",
+    "ce_threshold",
+    "ce_threshold_selector",
+];
+
+fn aqm(options: &Options<'_>, default: AqmSpec) -> Result<AqmSpec, Problem> {
+    let time = |key| {
+        let time = options.quantity(key, units::time)?;
+        Ok(time.map(Duration::from_nanos))
+    };
+    let ce_threshold = time("ce_threshold")?;
+    let selector = options.parsed(
+        "ce_threshold_selector",
+        "a traffic class and a mask, like \"0x01/0x03\"",
+        |text| {
+            let byte = |text: &str| match text.strip_prefix("0x") {
+                Some(digits) => u8::from_str_radix(digits, 16).ok(),
+                None => text.parse().ok(),
+            };
+            let (value, mask) = text.split_once('/')?;
+            Some((byte(value)?, byte(mask)?))
+        },
+    )?;
+    if selector.is_some() && ce_threshold.is_none() {
+        let key = "ce_threshold_selector";
+        let text = "has no effect without ce_threshold; remove it or add ce_threshold";
+        return Err(options.problem(key, options.span_of(key), text));
+    }
+    let (ce_threshold_selector, ce_threshold_mask) = selector.unwrap_or_default();
+    Ok(AqmSpec {
+        target: time("target")?.unwrap_or(default.target),
+        interval: time("interval")?.unwrap_or(default.interval),
+        ecn: options.flag("ecn")?.unwrap_or(default.ecn),
+        ce_threshold,
+        ce_threshold_selector,
+        ce_threshold_mask,
+    })
 }
 
 /// tc-stab(8)'s words as tbf has them: `overhead`, `mpu` and `linklayer`.
@@ -303,6 +382,43 @@ mod tests {
             linklayer: LinkLayer::Atm,
         };
         assert_eq!(spec.link, link);
+    }
+
+    #[test]
+    fn codel_and_fq_codel() {
+        assert_eq!(
+            read(r#"kind = "codel""#),
+            Ok(QdiscSpec::Codel(CodelSpec::default()))
+        );
+        let all = concat!(
+            r#"limit = 7, target = "3ms", interval = 50000, ecn = false, "#,
+            r#"ce_threshold = "500us", ce_threshold_selector = "0x1/3""#
+        );
+        let aqm = AqmSpec {
+            target: Duration::from_millis(3),
+            interval: Duration::from_millis(50),
+            ecn: false,
+            ce_threshold: Some(Duration::from_micros(500)),
+            ce_threshold_selector: 1,
+            ce_threshold_mask: 3,
+        };
+        let codel = CodelSpec {
+            limit: 7,
+            aqm: aqm.clone(),
+        };
+        let text = format!(r#"kind = "codel", {all}"#);
+        assert_eq!(read(&text), Ok(QdiscSpec::Codel(codel)));
+        let more = r#"flows = 64, quantum = 300, memory_limit = "4m", drop_batch = 8"#;
+        let fq_codel = FqCodelSpec {
+            limit: 7,
+            memory_limit: 4 << 20,
+            flows: 64,
+            quantum: Some(300),
+            drop_batch: 8,
+            aqm,
+        };
+        let text = format!(r#"kind = "fq_codel", {all}, {more}"#);
+        assert_eq!(read(&text), Ok(QdiscSpec::FqCodel(fq_codel)));
     }
 
     #[test]

@@ -102,6 +102,8 @@ fn file_around(table: &str) -> (String, Vec<(&'static str, &'static str)>, &'sta
         "pfifo_head_drop" => qdisc("\"pfifo_head_drop\""),
         "bfifo" => qdisc("\"bfifo\""),
         "prio" => qdisc("\"prio\""),
+        "codel" => qdisc("\"codel\""),
+        "fq_codel" => qdisc("\"fq_codel\""),
         "tbf" => {
             let (before, mut own, after) = qdisc("\"tbf\"");
             own.extend([
