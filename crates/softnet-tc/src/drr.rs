@@ -108,6 +108,12 @@ impl RoundRobin {
         self.new.push(flows, index);
     }
 
+    /// Adds a flow that is in no list and comes back.
+    #[inline]
+    pub(super) fn add_old<F: Flows + ?Sized>(&mut self, flows: &mut F, index: u32) {
+        self.old.push(flows, index);
+    }
+
     #[inline]
     fn front(&mut self) -> &mut FlowList {
         if self.new.len != 0 {

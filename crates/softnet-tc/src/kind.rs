@@ -206,6 +206,8 @@ kinds! { $
     FqCodel(spec: FqCodelSpec) => Box<FqCodel>;
     /// Classes with rates of their own that borrow from each other.
     Htb(spec: HtbSpec) => Box<Htb>;
+    /// A queue for each flow, served in turn and paced.
+    Fq(spec: FqSpec) => Box<Fq>;
     /// A qdisc of one's own, from outside this crate.
     Custom(spec: CustomSpec) => Custom;
     /// For tests.

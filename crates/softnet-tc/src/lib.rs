@@ -54,6 +54,7 @@ mod codel;
 mod drr;
 mod filter;
 mod flow_hash;
+mod fq;
 mod fq_codel;
 mod handle;
 mod head_drop;
@@ -78,6 +79,7 @@ pub use filter::{
     Compare, ETH_P_ALL, ETH_P_IP, ETH_P_IPV6, Ematch, FilterAction, FilterError, FilterKey,
     FilterKind, FilterList, FilterOp, FilterSpec, Flower, Key, Layer, Prefix, Test, U32, Width,
 };
+pub use fq::{Fq, FqSpec};
 pub use fq_codel::{FqCodel, FqCodelSpec};
 pub use handle::{BadHandle, Handle};
 pub use head_drop::PfifoHeadDrop;
@@ -106,6 +108,8 @@ mod class_tests;
 mod codel_tests;
 #[cfg(all(test, not(miri)))]
 mod fq_codel_tests;
+#[cfg(all(test, not(miri)))]
+mod fq_tests;
 #[cfg(all(test, not(miri)))]
 mod large_tree_tests;
 #[cfg(all(test, not(miri)))]

@@ -128,8 +128,34 @@ fn specs() -> impl Strategy<Value = QdiscSpec> {
             aqm,
         })
     });
+    let fq = (
+        (0..12_u32, 0..6_u32, 0..4000_u32, 0..9000_u32),
+        prop_oneof![Just(0), Just(3), Just(u32::MAX)],
+        prop::option::of(prop_oneof![1_000..200_000_u64, any::<u64>()]),
+        (0..40_u64, any::<bool>(), 0..100_u64, any::<bool>()),
+        any::<[u8; 16]>(),
+    );
+    let fq = fq.prop_map(|(sizes, orphan_mask, maxrate, times, priomap)| {
+        let (limit, flow_limit, quantum, initial_quantum) = sizes;
+        let (horizon, horizon_drop, slack, pacing) = times;
+        QdiscSpec::Fq(FqSpec {
+            limit,
+            flow_limit,
+            quantum: Some(quantum),
+            initial_quantum: Some(initial_quantum),
+            orphan_mask,
+            maxrate: maxrate.map(|rate| rate.max(1)),
+            pacing,
+            horizon: Duration::from_millis(horizon),
+            horizon_drop,
+            timer_slack: Duration::from_micros(slack),
+            priomap: priomap.map(|band| band % 3),
+            ..FqSpec::default()
+        })
+    });
     prop_oneof![
         1 => codel,
+        3 => fq,
         2 => fq_codel,
         1 => (0..20_u32).prop_map(|limit| QdiscSpec::Pfifo { limit }),
         1 => (0..4_000_u64).prop_map(|limit| QdiscSpec::Bfifo { limit }),
@@ -272,6 +298,10 @@ impl World {
             let mut packet = frame(&self.pool, 1, 2, len, self.sequence);
             packet.set_priority(priority);
             packet.set_flow_hash(priority);
+            if priority > 1 << 31 {
+                // A departure time, up to 60 ms from now.
+                packet.set_timestamp(self.now.plus_nanos(u64::from(priority % 60_000_000)));
+            }
             self.inside.insert(self.sequence, len as u64);
             self.sequence += 1;
             list.push_back(packet);

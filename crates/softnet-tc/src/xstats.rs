@@ -6,7 +6,7 @@ use std::sync::Arc;
 use softnet::stats::Published;
 
 /// The most statistics that a kind has.
-const MAX: usize = 16;
+const MAX: usize = 20;
 
 /// Statistics with tc's names. The owner of the queue writes them at the end of a call, where they
 /// have changed; any thread may read them, at any rate.

@@ -49,6 +49,11 @@ drop_reasons! {
     /// The packet had waited too long, and was dropped to slow its sender down (CoDel;
     /// `QDISC_CONGESTED`).
     QdiscCongested = "qdisc_congested",
+    /// The packet's flow has as many packets as a flow may have, or no flow is left for it
+    /// (`FQ_FLOW_LIMIT`).
+    FqFlowLimit = "fq_flow_limit",
+    /// The packet's departure time is too far in the future (`FQ_HORIZON_LIMIT`).
+    FqHorizonLimit = "fq_horizon_limit",
     /// The qdisc can never send it (longer than its bucket).
     QdiscOversize = "qdisc_oversize",
     /// A filter's action said so.

@@ -1,0 +1,484 @@
+//! `fq`: a queue for each flow, served in turn, and not before its time (tc-fq(8)).
+//!
+//! **Flows.** A packet's flow is its flow hash under `orphan_mask`; its band is that of its
+//! priority. Bands take turns by weight, the flows of a band by [deficit round
+//! robin](super::drr), those that just got packets first. A flow counts as of the band of its
+//! latest packet.
+//!
+//! **Time.** A packet's [timestamp](Packet::timestamp) that is later than now is its departure
+//! time, noted by a program that embeds the queue (below a qdisc that notes the time of the push
+//! it is lost). Packets of a flow always leave in the order in which they came: one with an
+//! earlier time waits for those in front of it. (The kernel sorts them.) With `maxrate` a flow
+//! is paced: a quantum at a time, or each packet where the rate is low. A flow whose first packet
+//! is not due is out of its band's turns, in a heap by time.
+//!
+//! **Limits** are by band and by flow. A call takes at most as many flows out of the heap as
+//! packets are asked for, and the table of flows moves a few of them for each new one, so that no
+//! call's work grows with the number of flows.
+
+mod spec;
+mod table;
+#[cfg(all(test, not(miri)))]
+mod table_tests;
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::time::Duration;
+
+pub use spec::FqSpec;
+use spec::{BANDS, QUANTUM};
+use table::{Flow, FlowTable, State, ticks};
+
+use super::aqm::{ETHERNET_LEN, mark_ce};
+use super::drr::{Emptied, Flows, RoundRobin};
+use super::flow_hash::flow_hash;
+use super::kind::Kind;
+use super::{Cx, Handle, Next, Peek, Qdisc, QdiscEnv, QdiscStats, SpecError, Verdict, Xstats};
+use softnet::mem::{Packet, PacketList};
+use softnet::stats::DropReason;
+use softnet::time::Time;
+
+const SECOND: u64 = 1_000_000_000;
+
+/// The flows of a band that take turns.
+#[derive(Debug, Default)]
+pub(super) struct Band {
+    rounds: RoundRobin,
+    /// Bytes that it may still send in its turn.
+    credit: i64,
+    weight: i64,
+    /// Frames in it.
+    pub(super) len: u64,
+    drops: u64,
+}
+
+/// What is counted beside [`QdiscStats`].
+#[derive(Debug, Default)]
+struct Counters {
+    throttled: u64,
+    /// Moving average of how late a throttled flow is noticed, in nanoseconds.
+    latency: u64,
+    ce_marks: u64,
+    flow_limit: u64,
+    too_long: u64,
+    no_flow: u64,
+    horizon_drops: u64,
+    horizon_caps: u64,
+}
+
+/// `fq`: a queue for each flow, served in turn, and not before its time (tc-fq(8)).
+#[derive(Debug)]
+pub struct Fq {
+    spec: FqSpec,
+    /// Bytes of a frame of the device's MTU.
+    frame: u32,
+    seed: u64,
+    quantum: i32,
+    initial_quantum: i32,
+    refill_ticks: u32,
+    flows: FlowTable,
+    pub(super) bands: [Band; BANDS],
+    /// The band whose turn it is.
+    turn: usize,
+    /// Throttled flows, each once, by the time at which its first packet is due.
+    timers: BinaryHeap<Reverse<(Time, u32)>>,
+    /// Frames of each priority, so that a change of the map is a change of sums.
+    priorities: [u64; 16],
+    listed: u64,
+    stats: QdiscStats,
+    counters: Counters,
+    xstats: Xstats,
+}
+
+/// What `tc -s` shows of it. Times are in nanoseconds.
+const XSTATS: [&str; 19] = [
+    "flows",
+    "inactive_flows",
+    "throttled_flows",
+    "next_packet_delay",
+    "gc",
+    "throttled",
+    "latency",
+    "ce_mark",
+    "flows_plimit",
+    "pkts_too_long",
+    "alloc_errors",
+    "horizon_drops",
+    "horizon_caps",
+    "band0_drops",
+    "band1_drops",
+    "band2_drops",
+    "band0_pkts",
+    "band1_pkts",
+    "band2_pkts",
+];
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl Kind for Fq {
+    type Spec = FqSpec;
+    const NAME: &'static str = "fq";
+
+    fn check(spec: &FqSpec) -> Result<(), SpecError> {
+        spec.check()
+    }
+
+    fn make(spec: &FqSpec, _: Handle, env: &QdiscEnv) -> Fq {
+        let mut fq = Fq {
+            spec: spec.clone(),
+            frame: env.mtu.saturating_add(ETHERNET_LEN),
+            seed: env.seed,
+            quantum: 0,
+            initial_quantum: 0,
+            refill_ticks: 0,
+            flows: FlowTable::new(env.seed),
+            bands: Default::default(),
+            turn: 0,
+            timers: BinaryHeap::new(),
+            priorities: [0; 16],
+            listed: 0,
+            stats: QdiscStats::default(),
+            counters: Counters::default(),
+            xstats: Xstats::new(&XSTATS),
+        };
+        fq.set(spec);
+        fq
+    }
+
+    /// The limits hold for what comes, as those of `pfifo`. With another mask all that waits finds
+    /// its flow anew.
+    fn change(&mut self, spec: &FqSpec, cx: &mut Cx) {
+        let mut moved = PacketList::new();
+        if spec.orphan_mask != self.spec.orphan_mask {
+            self.drain(&mut moved);
+            self.flows = FlowTable::new(self.seed);
+        }
+        self.set(spec);
+        self.enqueue(&mut moved, cx);
+        self.publish(cx.now);
+    }
+
+    fn xstats(&self) -> Option<&Xstats> {
+        Some(&self.xstats)
+    }
+}
+
+impl Fq {
+    fn set(&mut self, spec: &FqSpec) {
+        self.spec = spec.clone();
+        let frames = |n| self.frame.saturating_mul(n);
+        let quantum = spec.quantum.unwrap_or_else(|| frames(2));
+        let initial = spec.initial_quantum.unwrap_or_else(|| frames(10));
+        self.quantum = quantum.clamp(*QUANTUM.start(), *QUANTUM.end()) as i32;
+        self.initial_quantum = i32::try_from(initial).unwrap_or(i32::MAX);
+        self.refill_ticks = ticks(nanos(spec.refill_delay));
+        for (band, weight) in self.bands.iter_mut().zip(spec.weights) {
+            band.weight = weight.into();
+            band.len = 0;
+        }
+        for (frames, &band) in self.priorities.iter().zip(&spec.priomap) {
+            self.bands[usize::from(band)].len += frames;
+        }
+    }
+
+    fn publish(&self, now: Time) {
+        let Counters {
+            throttled,
+            latency,
+            ce_marks,
+            flow_limit,
+            too_long,
+            no_flow,
+            horizon_drops,
+            horizon_caps,
+        } = self.counters;
+        let (flows, waiting) = (u64::from(self.flows.len()), self.timers.len() as u64);
+        let next = self.timers.peek();
+        let delay = next.map_or(0, |Reverse((time, _))| nanos(time.since(now)));
+        let [high, medium, low] = &self.bands;
+        self.xstats.set([
+            flows,
+            flows - self.listed - waiting,
+            waiting,
+            delay,
+            self.flows.collected,
+            throttled,
+            latency,
+            ce_marks,
+            flow_limit,
+            too_long,
+            no_flow,
+            horizon_drops,
+            horizon_caps,
+            high.drops,
+            medium.drops,
+            low.drops,
+            high.len,
+            medium.len,
+            low.len,
+        ]);
+    }
+
+    /// Notes when a packet is to leave. False: too late to wait for.
+    #[inline]
+    fn set_time(&mut self, packet: &mut Packet, now: Time) -> bool {
+        if packet.timestamp() <= now {
+            // Due since it came, for `ce_threshold`.
+            packet.set_timestamp(now);
+            return true;
+        }
+        self.check_horizon(packet, now)
+    }
+
+    #[cold]
+    fn check_horizon(&mut self, packet: &mut Packet, now: Time) -> bool {
+        let horizon = now + self.spec.horizon;
+        if packet.timestamp() <= horizon {
+            return true;
+        }
+        if self.spec.horizon_drop {
+            self.counters.horizon_drops += 1;
+            return false;
+        }
+        self.counters.horizon_caps += 1;
+        packet.set_timestamp(horizon);
+        true
+    }
+
+    /// Queues a packet, or says why not.
+    #[inline]
+    fn push(&mut self, mut packet: Packet, now: Time) -> Result<(), (Packet, DropReason)> {
+        let priority = (packet.priority() & 15) as usize;
+        let band = self.spec.priomap[priority];
+        if self.bands[usize::from(band)].len >= self.spec.limit.into() {
+            self.bands[usize::from(band)].drops += 1;
+            return Err((packet, DropReason::QdiscLimit));
+        }
+        if !self.set_time(&mut packet, now) {
+            return Err((packet, DropReason::FqHorizonLimit));
+        }
+        let key = flow_hash(&mut packet) & self.spec.orphan_mask;
+        let Some(index) = self.flows.find_or_add(key, self.initial_quantum, now) else {
+            self.counters.no_flow += 1;
+            return Err((packet, DropReason::FqFlowLimit));
+        };
+        let flow = self.flows.at(index);
+        if flow.packets.len() >= self.spec.flow_limit as usize {
+            self.counters.flow_limit += 1;
+            return Err((packet, DropReason::FqFlowLimit));
+        }
+        flow.band = band;
+        self.stats.count_queued(&packet);
+        flow.packets.push_back(packet);
+        self.priorities[priority] += 1;
+        self.bands[usize::from(band)].len += 1;
+        if flow.state == State::Idle {
+            flow.state = State::Listed;
+            if flow.idle_ticks(now) > self.refill_ticks {
+                flow.credit = flow.credit.max(self.quantum);
+            }
+            self.listed += 1;
+            let rounds = &mut self.bands[usize::from(band)].rounds;
+            rounds.add_new(&mut self.flows, index);
+        }
+        Ok(())
+    }
+
+    /// Brings throttled flows back that are due, at most so many.
+    fn release(&mut self, most: usize, now: Time) {
+        for n in 0..most {
+            let Some(&Reverse((time, index))) = self.timers.peek() else {
+                return;
+            };
+            if time > now {
+                return;
+            }
+            if n == 0 {
+                let latency = &mut self.counters.latency;
+                *latency = *latency - *latency / 8 + nanos(now.since(time)) / 8;
+            }
+            self.timers.pop();
+            let flow = self.flows.at(index);
+            flow.state = State::Listed;
+            let band = usize::from(flow.band);
+            self.listed += 1;
+            self.bands[band].rounds.add_old(&mut self.flows, index);
+        }
+    }
+
+    /// The band that sends next: it has flows, and credit.
+    #[inline]
+    fn select_band(&mut self) -> Option<usize> {
+        if self.listed == 0 {
+            return None;
+        }
+        loop {
+            let band = &self.bands[self.turn];
+            if band.credit > 0 && !band.rounds.is_empty() {
+                return Some(self.turn);
+            }
+            self.turn = (self.turn + 1) % BANDS;
+            let band = &mut self.bands[self.turn];
+            band.credit = (band.credit + band.weight).min(band.weight);
+        }
+    }
+
+    /// The next packet, of the flow whose turn it is. `None` if that has none that is due.
+    #[inline]
+    fn pop(&mut self, band: usize, cx: &Cx) -> Option<Packet> {
+        let Fq {
+            flows,
+            bands,
+            timers,
+            counters,
+            ..
+        } = self;
+        let rounds = &mut bands[band].rounds;
+        let index = rounds.select(flows, self.quantum)?;
+        let flow = flows.at(index);
+        let Some(first) = flow.packets.front() else {
+            if rounds.empty(flows) == Emptied::Left {
+                self.listed -= 1;
+                flows.at(index).set_idle(cx.now);
+            }
+            return None;
+        };
+        let due = first.timestamp().max(flow.time_next);
+        if due > cx.now {
+            rounds.remove(flows);
+            self.listed -= 1;
+            let flow = flows.at(index);
+            flow.state = State::Throttled;
+            flow.time_next = due;
+            timers.push(Reverse((due, index)));
+            counters.throttled += 1;
+            return None;
+        }
+        let mut packet = flow.packets.pop_front()?;
+        let bytes = packet.wire_len();
+        self.stats.count_dequeued(&packet);
+        let late = |threshold| cx.now.since(due) > threshold;
+        if self.spec.ce_threshold.is_some_and(late) {
+            counters.ce_marks += u64::from(mark_ce(&mut packet, &cx.pool));
+        }
+        let cost = i32::try_from(bytes).unwrap_or(i32::MAX);
+        flow.credit = flow.credit.saturating_sub(cost);
+        bands[band].credit -= i64::from(cost);
+        let priority = (packet.priority() & 15) as usize;
+        self.priorities[priority] -= 1;
+        bands[usize::from(self.spec.priomap[priority])].len -= 1;
+        if let Some(rate) = self.spec.maxrate
+            && self.spec.pacing
+        {
+            let low = rate <= self.spec.low_rate_threshold;
+            pace(flow, bytes, rate, low, self.quantum, cx.now, counters);
+        }
+        Some(packet)
+    }
+
+    /// When the next packet may leave, if none may now.
+    fn next(&self, now: Time) -> Next {
+        match self.timers.peek() {
+            _ if self.stats.qlen == 0 => Next::Idle,
+            Some(&Reverse((time, _))) if self.listed == 0 && time > now => {
+                Next::At(time + self.spec.timer_slack)
+            }
+            _ => Next::Ready,
+        }
+    }
+}
+
+/// Says when the next packet of a flow may leave, after one of `bytes`.
+fn pace(
+    flow: &mut Flow,
+    bytes: u64,
+    rate: u64,
+    low: bool,
+    quantum: i32,
+    now: Time,
+    counters: &mut Counters,
+) {
+    let mut bytes = bytes;
+    if low {
+        flow.credit = 0;
+    } else if flow.credit > 0 {
+        return;
+    } else {
+        bytes = bytes.max(quantum as u64);
+    }
+    let mut delay = bytes.saturating_mul(SECOND) / rate;
+    if delay > SECOND {
+        delay = SECOND;
+        counters.too_long += 1;
+    }
+    if flow.time_next != Time::ZERO {
+        // It left late: make up for it, by half of the delay at most.
+        let late = nanos(now.since(flow.time_next));
+        delay -= late.min(delay / 2);
+    }
+    flow.time_next = now.plus_nanos(delay);
+}
+
+impl Qdisc for Fq {
+    fn enqueue(&mut self, packets: &mut PacketList, cx: &mut Cx) -> Verdict {
+        let mut verdict = Verdict::Queued;
+        while let Some(packet) = packets.pop_front() {
+            if let Err((packet, reason)) = self.push(packet, cx.now) {
+                self.stats.drops += 1;
+                cx.dropped.push(packet, reason);
+                verdict = Verdict::Dropped;
+            }
+        }
+        self.publish(cx.now);
+        verdict
+    }
+
+    fn dequeue(&mut self, budget: usize, out: &mut PacketList, cx: &mut Cx) -> Next {
+        self.release(budget, cx.now);
+        let end = self.stats.packets + budget as u64;
+        while self.stats.packets < end
+            && let Some(band) = self.select_band()
+        {
+            if let Some(packet) = self.pop(band, cx) {
+                out.push_back(packet);
+            }
+        }
+        self.publish(cx.now);
+        self.next(cx.now)
+    }
+
+    fn peek(&self, _: Time) -> Peek {
+        if self.stats.qlen == 0 {
+            Peek::Idle
+        } else {
+            Peek::Unknown
+        }
+    }
+
+    /// Flow by flow: those that take turns, then the throttled ones by their times.
+    fn drain(&mut self, out: &mut PacketList) {
+        for band in &mut self.bands {
+            while let Some(index) = band.rounds.take(&mut self.flows) {
+                let flow = self.flows.at(index);
+                out.append(&mut flow.packets);
+                flow.state = State::Idle;
+            }
+            // BUG-FQ-2: the frames of a band are gone, too.
+            (band.len, band.credit) = (0, 0);
+        }
+        while let Some(Reverse((_, index))) = self.timers.pop() {
+            let flow = self.flows.at(index);
+            out.append(&mut flow.packets);
+            flow.state = State::Idle;
+        }
+        (self.priorities, self.listed) = ([0; 16], 0);
+        self.stats.count_drained();
+        self.publish(Time::ZERO);
+    }
+
+    fn stats(&self) -> &QdiscStats {
+        &self.stats
+    }
+}
