@@ -1,6 +1,6 @@
 //! The tree of a device: the control path's own object, and how the instances that its queues run
-//! are made of it. Statistics are read where the owners of the queues write them, so a dump takes no
-//! queue from its owner.
+//! are made of it. Statistics are read where the owners of the queues write them, so a dump takes
+//! no queue from its owner.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
