@@ -1,6 +1,7 @@
 //! The running kernel as an oracle: frames through one of its qdiscs on a TAP device, what comes
 //! out in which order, and what `tc -s` counts.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::process::Command;
@@ -33,6 +34,58 @@ pub struct TcStats {
     pub backlog: u64,
     /// Packets queued.
     pub qlen: u64,
+}
+
+/// Numbers that `tc -s class` shows of one class of `htb`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TcClass {
+    /// Bytes sent.
+    pub bytes: u64,
+    /// Packets sent.
+    pub packets: u64,
+    /// Packets dropped.
+    pub drops: u64,
+    /// Times that it reached its ceil.
+    pub overlimits: u64,
+    /// Packets queued.
+    pub qlen: u64,
+    /// Packets sent with its tokens.
+    pub lended: u64,
+    /// Packets sent with those of a class above.
+    pub borrowed: u64,
+    /// In ticks of 64 ns.
+    pub tokens: i64,
+    /// As `tokens`, for the ceil.
+    pub ctokens: i64,
+}
+
+impl TcClass {
+    /// Reads a class's name and its numbers: `1:10 parent 1:1 ... Sent 0 bytes 0 pkt (dropped 0,
+    /// overlimits 0 requeues 0) backlog 0b 0p requeues 0 lended: 0 borrowed: 0 giants: 0 tokens: 0
+    /// ctokens: 0`. There is no JSON of it, and bytes queued are rounded.
+    fn parse(text: &str) -> (String, TcClass) {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let number = |name: &str, skip: usize| {
+            let at = words.iter().rposition(|word| *word == name);
+            let word = at.and_then(|at| words.get(at + skip)).unwrap_or(&"");
+            let digits = word.trim_matches(|c: char| !c.is_ascii_digit() && c != '-');
+            let number = digits.parse::<i64>();
+            number.unwrap_or_else(|_| panic!("{name} in {text}"))
+        };
+        let count = |name, skip| number(name, skip).cast_unsigned();
+        let class = TcClass {
+            bytes: count("Sent", 1),
+            packets: count("Sent", 3),
+            drops: count("(dropped", 1),
+            overlimits: count("overlimits", 1),
+            qlen: count("backlog", 2),
+            lended: count("lended:", 1),
+            borrowed: count("borrowed:", 1),
+            tokens: number("tokens:", 1),
+            ctokens: number("ctokens:", 1),
+        };
+        (words[0].to_owned(), class)
+    }
 }
 
 /// A TAP device with a qdisc of the kernel's, in a namespace of its own. What the kernel sends is
@@ -115,11 +168,20 @@ impl KernelQdisc {
 
     /// Runs `tc` with these words.
     pub fn tc(&self, words: &str) -> String {
+        self.try_tc(words)
+            .unwrap_or_else(|errors| panic!("tc {words}: {errors}"))
+    }
+
+    /// As [`tc`](KernelQdisc::tc); what it says if it fails.
+    pub fn try_tc(&self, words: &str) -> Result<String, String> {
         let run = || Command::new("tc").args(words.split_whitespace()).output();
         let output = self.netns.run(run).expect("the namespace").expect("tc");
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "tc {words}: {errors}");
-        String::from_utf8_lossy(&output.stdout).into_owned()
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        if output.status.success() {
+            Ok(text(&output.stdout))
+        } else {
+            Err(text(&output.stderr))
+        }
     }
 
     /// Gives the device a fresh qdisc `1:`, with this kind and options.
@@ -131,15 +193,15 @@ impl KernelQdisc {
 
     /// Whether the kernel has the token bucket; says that the test is skipped if not.
     pub fn has_tbf(&self) -> bool {
-        let words = "qdisc replace dev x0 root handle fffe: tbf rate 1mbit burst 2000 limit 2000";
-        let run = || {
-            let words = words.split_whitespace();
-            Command::new("tc").args(words).output()
-        };
-        let output = self.netns.run(run).expect("the namespace").expect("tc");
-        let has = output.status.success();
+        self.has("tbf rate 1mbit burst 2000 limit 2000")
+    }
+
+    /// Whether the kernel has a qdisc; says that the test is skipped if not.
+    pub fn has(&self, kind: &str) -> bool {
+        let words = format!("qdisc replace dev x0 root handle fffe: {kind}");
+        let has = self.try_tc(&words).is_ok();
         if !has {
-            skip("the kernel has no tbf");
+            skip(&format!("the kernel has no {kind}"));
         }
         has
     }
@@ -220,6 +282,13 @@ impl KernelQdisc {
                 qlen: number(qdisc, "qlen"),
             })
             .collect()
+    }
+
+    /// The numbers of all classes of `htb`.
+    pub fn classes(&self) -> BTreeMap<String, TcClass> {
+        let text = self.tc("-s class show dev x0");
+        let classes = text.split("class htb ").skip(1);
+        classes.map(TcClass::parse).collect()
     }
 
     /// Frames that the device itself dropped.

@@ -7,6 +7,8 @@
 
 mod device;
 mod gated;
+mod htb;
+mod htb_pair;
 mod times;
 
 use std::convert::Infallible;
@@ -46,16 +48,20 @@ struct Ours {
 
 impl Ours {
     fn new(nodes: &[(&str, &str, QdiscSpec)]) -> Ours {
-        let pool = Pool::new(PoolConfig {
-            buffers: 1024,
-            buffer_size: 2048,
-        })
-        .expect("a pool");
         let mut spec = TreeSpec::new();
         for (parent, name, qdisc) in nodes {
             spec.add(handle(parent), handle(name), qdisc.clone())
                 .expect("a qdisc");
         }
+        Ours::of(spec)
+    }
+
+    fn of(spec: TreeSpec) -> Ours {
+        let pool = Pool::new(PoolConfig {
+            buffers: 1024,
+            buffer_size: 2048,
+        })
+        .expect("a pool");
         let env = QdiscEnv::new(&pool);
         let tree = Tree::build(spec, &env).expect("a tree");
         Ours {

@@ -17,10 +17,10 @@ pub struct HtbClassStats {
     /// Times that the class reached its ceil.
     pub overlimits: u64,
     /// Tokens for `rate`, as the time in which they come, in ticks of 64 ns; negative if the
-    /// class is in debt. As of the last packet.
-    pub tokens: i64,
+    /// class is in debt. As of the last packet. At most 32 bits, as in the kernel's interface.
+    pub tokens: i32,
     /// As `tokens`, for `ceil`.
-    pub ctokens: i64,
+    pub ctokens: i32,
 }
 
 /// The statistics of a class beyond those of its packets. The owner of the queue writes them;
@@ -41,7 +41,8 @@ impl HtbCounters {
         let [lended, borrowed, overlimits, tokens, ceil] = self.0.get();
         let ticks = |tokens: u64, rate: u64| {
             let nanos = i128::from(tokens.cast_signed()) / i128::from(rate.max(1));
-            nanos.div_euclid(TICK) as i64
+            let ticks = nanos.div_euclid(TICK);
+            ticks.clamp(i32::MIN.into(), i32::MAX.into()) as i32
         };
         HtbClassStats {
             lended,

@@ -29,7 +29,10 @@ fn g4_overdraft_by_one_packet() {
     let HtbClassStats {
         tokens, ctokens, ..
     } = world.stats(0x10);
-    assert_eq!((tokens * 64, ctokens * 64), (-200_000_000, -50_000_000));
+    assert_eq!(
+        (i64::from(tokens) * 64, i64::from(ctokens) * 64),
+        (-200_000_000, -50_000_000)
+    );
     world.run(SECOND);
     let times: Vec<u64> = world.sent.iter().map(|d| d.time / MS).collect();
     assert_eq!(times, [0, 0, 0, 100, 200, 300, 400, 500]);
@@ -170,10 +173,10 @@ fn a_change_of_the_rate_preserves_time() {
     world.fill(1, 1000, 20);
     world.send(usize::MAX);
     assert_eq!(world.sent.len(), 4 + 11);
-    assert_eq!(world.stats(1).tokens * 64, -(SECOND as i64) / 2);
+    assert_eq!(i64::from(world.stats(1).tokens) * 64, -(SECOND as i64) / 2);
     // The debt of half a second is paid after half a second, at any rate.
     world.change(1, spec(500, 500, 10_000, 10_000));
-    assert_eq!(world.stats(1).tokens * 64, -(SECOND as i64) / 2);
+    assert_eq!(i64::from(world.stats(1).tokens) * 64, -(SECOND as i64) / 2);
     world.run(SECOND / 2 - 1);
     assert_eq!(world.sent.len(), 15);
     world.run(SECOND / 2);
@@ -248,7 +251,7 @@ fn extreme_parameters_count() {
     world.run(SECOND);
     assert_eq!(world.sent_by(2), 50 * u64::from(u32::MAX));
     // A debt is forgotten after a minute.
-    assert_eq!(world.stats(3).tokens * 64, -60 * SECOND as i64);
+    assert_eq!(i64::from(world.stats(3).tokens) * 64, -60 * SECOND as i64);
     world.run(61 * SECOND);
     assert_eq!(world.sent_by(3), 2 * u64::from(u32::MAX));
     world.now = Time(u64::MAX - 1);
