@@ -386,6 +386,7 @@ fn order(filters: &[FilterSpec], chain: u32) -> Vec<usize> {
                 };
                 filters.iter().position(alike).expect("itself at least")
             }
+            FilterKind::Basic(_) => usize::MAX - i,
             _ => 0,
         };
         (filter.prio, place)

@@ -21,7 +21,7 @@ fn one(text: &str) -> Option<Ematch> {
     let words: Vec<&str> = inner.split_whitespace().collect();
     let test = match name.trim_end() {
         "cmp" => cmp(&words)?,
-        "u32" => Test::Word(key(&words)?),
+        "u32" => Test::Word(key(&words, number)?),
         "meta" => meta(&words)?,
         _ => return None,
     };

@@ -12,7 +12,7 @@ use toml::Value;
 use super::ematch;
 use super::error::Problem;
 use super::options::Options;
-use super::words::{key, number};
+use super::words::{hex, key, number};
 
 /// Keys of every kind of filter.
 pub(super) const EVERYWHERE: &[&str] = &[
@@ -114,12 +114,12 @@ fn name(options: &Options<'_>, kind: &str) -> Result<(Option<u32>, u32), Problem
     let read = |text: &str| match kind {
         "u32" => {
             let (table, node) = text.split_once("::")?;
-            let hex = |text: &str, most| number(&format!("0x{text}")).filter(|&n| n <= most);
+            let short = |text: &str| hex(text).filter(|&n| n <= 0xfff);
             let table = match table {
                 "" => 0,
-                table => hex(table, 0xfff)?,
+                table => short(table)?,
             };
-            Some((table << 20 | hex(node, 0xfff)?, 0))
+            Some((table << 20 | short(node)?, 0))
         }
         "fw" => masked(text, u32::MAX),
         _ => Some((number(text)?, 0)),
@@ -240,7 +240,7 @@ fn keys(options: &Options<'_>) -> Result<Vec<Key>, Problem> {
     let read = |text: &Value| match text {
         Value::String(text) => {
             let words: Vec<&str> = text.split_whitespace().collect();
-            key(&words).ok_or_else(|| problem(format!("{text:?} is not {FORM}")))
+            key(&words, hex).ok_or_else(|| problem(format!("{text:?} is not {FORM}")))
         }
         other => Err(problem(format!("is {}; give {FORM}", other.type_str()))),
     };
@@ -334,7 +334,7 @@ mod tests {
     #[test]
     fn expressions_of_basic() {
         let text = "kind = \"basic\"\nmatch = \"cmp(u16 at 2 layer transport mask 0xfff eq 53) and \
-                    not u32(u8 1 ff at 3) and meta(priority gt 5) and meta(nf_mark mask 3 lt 2)\"";
+                    not u32(u8 1 0xff at 3) and meta(priority gt 5) and meta(nf_mark mask 3 lt 2)\"";
         let test = |negated, test| Ematch { negated, test };
         let (mask, value) = (0xff, 1);
         let expected = vec![

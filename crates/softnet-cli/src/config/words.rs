@@ -2,9 +2,10 @@
 
 use softnet_tc::Key;
 
-/// tc-u32(8)'s `u8`, `u16` or `u32`, value and mask, `at` and the offset. The mask is hexadecimal.
-/// tc makes words of shorter keys, too.
-pub(super) fn key(words: &[&str]) -> Option<Key> {
+/// tc-u32(8)'s `u8`, `u16` or `u32`, value and mask, `at` and the offset. tc makes words of
+/// shorter keys, too. `read_mask` reads the mask, which is hexadecimal in a filter ([`hex`]), and
+/// not in an expression ([`number`]).
+pub(super) fn key(words: &[&str], read_mask: fn(&str) -> Option<u32>) -> Option<Key> {
     let (width, value, mask, at) = match *words {
         [width, value, mask] => (width, value, mask, "0"),
         [width, value, mask, "at", at] => (width, value, mask, at),
@@ -18,8 +19,7 @@ pub(super) fn key(words: &[&str]) -> Option<Key> {
     };
     let most = u32::MAX >> (32 - 8 * bytes);
     let value = number(value).filter(|&value| value <= most)?;
-    let hex = mask.strip_prefix("0x").unwrap_or(mask);
-    let mask = number(&format!("0x{hex}")).filter(|&mask| mask <= most)?;
+    let mask = read_mask(mask).filter(|&mask| mask <= most)?;
     let at: i32 = at.parse().ok()?;
     let inside = at.rem_euclid(4);
     // A key that is not aligned to its size is refused with its offset.
@@ -41,4 +41,9 @@ pub(super) fn number(text: &str) -> Option<u32> {
         Some(_) => None,
         None => text.parse().ok().filter(|_| !text.starts_with('+')),
     }
+}
+
+/// Hexadecimal, with or without `0x`.
+pub(super) fn hex(text: &str) -> Option<u32> {
+    number(&format!("0x{}", text.strip_prefix("0x").unwrap_or(text)))
 }

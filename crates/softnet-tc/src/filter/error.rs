@@ -1,6 +1,7 @@
 use super::super::Handle;
 
-/// Why a filter cannot be as it is asked to be. Where the kernel has a text for it, that comes first.
+/// Why a filter cannot be as it is asked to be. Where the kernel has a text for it, the message
+/// has that, too.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FilterError {
     /// The filter leads to a class of another qdisc.
@@ -26,10 +27,7 @@ pub enum FilterError {
         kind: &'static str,
     },
     /// All filters of a priority are for one protocol (`EINVAL`).
-    #[error(
-        "prio {0}: Filter with specified priority/protocol not found; its filters are for \
-         another protocol: choose another prio"
-    )]
+    #[error("prio {0}: Protocol mismatch for filter with specified priority; choose another prio")]
     Protocol(u16),
     /// One of this handle, or one that matches the same (`EEXIST`).
     #[error("prio {0}: Filter already exists; replace or delete it, or choose another prio")]
@@ -38,7 +36,7 @@ pub enum FilterError {
     #[error("there is no filter of that chain, prio and handle")]
     Missing,
     /// All priorities that are chosen from are in use (`ENOSPC`).
-    #[error("no priority is left to choose; give the filter one")]
+    #[error("Lowest ID from auto-alloc range already in use; give the filter a prio")]
     NoPriority,
     /// The kind has no such handle, or none left (`EINVAL`, `ENOSPC`).
     #[error("0x{handle:x} is not a handle that a {kind} filter of prio {prio} can have")]

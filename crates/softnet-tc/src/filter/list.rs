@@ -232,10 +232,14 @@ impl FilterList {
                 Some(others.partition_point(|f| f.handle < filter.handle))
             }
             FilterKind::Flower(new) => {
-                let alike = |f: &FilterSpec| matches!(&f.kind, FilterKind::Flower(other) if new.has_mask_of(other));
+                let alike = |f: &FilterSpec| match &f.kind {
+                    FilterKind::Flower(other) => new.has_mask_of(other),
+                    _ => false,
+                };
                 others.iter().rposition(alike).map(|last| last + 1)
             }
-            FilterKind::Basic(_) | FilterKind::Matchall => None,
+            // The newest first (`basic_change`).
+            FilterKind::Basic(_) | FilterKind::Matchall => Some(0),
         };
         let at = own.start + offset.unwrap_or(others.len());
         self.filters.insert(at, filter);

@@ -113,8 +113,7 @@ pub enum FilterKind {
     /// Those whose bytes are like this. Those of one priority are tried in the order of their
     /// handles, which are `800::800`, `800::801` and so on; another priority's start with `801:`.
     U32(U32),
-    /// Those for which all of this holds. Those of one priority are tried in the order in which
-    /// they were added.
+    /// Those for which all of this holds. The newest of one priority is tried first.
     Basic(Vec<Ematch>),
     /// All. There is one to a priority, and its handle is 1.
     Matchall,
