@@ -124,15 +124,18 @@ impl RoundRobin {
     }
 
     /// The flow that is served next, which stays where it is. A flow that has no credit gets
-    /// `quantum` and goes to the end of the old ones. `None` if there is no flow. A packet of n
-    /// bytes costs n / quantum steps at most.
+    /// `quantum` and goes to the end of the old ones. `None` if there is no flow. However much
+    /// flows owe, each is visited a few times at most.
     #[inline]
     pub(super) fn select<F: Flows + ?Sized>(
         &mut self,
         flows: &mut F,
         quantum: i32,
     ) -> Option<u32> {
+        // Of the old flows: how many were visited, and the highest credit among them.
+        let (mut visited, mut highest) = (0, i32::MIN);
         loop {
+            let was_new = self.new.len != 0;
             let list = self.front();
             let index = list.first;
             if list.len == 0 {
@@ -143,8 +146,31 @@ impl RoundRobin {
                 return Some(index);
             }
             *credit += quantum;
+            if !was_new {
+                highest = highest.max(*credit);
+                visited += 1;
+            }
             list.pop(flows);
             self.old.push(flows, index);
+            if visited == self.old.len && highest <= 0 {
+                self.skip_rounds(flows, quantum, highest);
+            }
+        }
+    }
+
+    /// All flows are old, and none has more than `highest`, which is 0 or less: lets the rounds
+    /// pass at once in which none would be served. A whole round does not change their order.
+    #[cold]
+    fn skip_rounds<F: Flows + ?Sized>(&mut self, flows: &mut F, quantum: i32, highest: i32) {
+        let quantum = i64::from(quantum);
+        let rounds = -i64::from(highest) / quantum + 1;
+        let mut index = self.old.first;
+        for _ in 0..self.old.len {
+            let flow = flows.at(index);
+            let credit = flow.credit();
+            // It fits: the highest is at most `quantum` then.
+            *credit = (i64::from(*credit) + rounds * quantum) as i32;
+            index = *flow.link();
         }
     }
 

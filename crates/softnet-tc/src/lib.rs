@@ -107,6 +107,8 @@ mod class_tests;
 #[cfg(all(test, not(miri)))]
 mod codel_tests;
 #[cfg(all(test, not(miri)))]
+mod drr_tests;
+#[cfg(all(test, not(miri)))]
 mod fq_codel_tests;
 #[cfg(all(test, not(miri)))]
 mod fq_tests;
