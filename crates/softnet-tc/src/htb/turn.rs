@@ -1,6 +1,9 @@
 //! Turns: which leaf is served next, how much it may send before anything has to be decided again,
 //! and what it is charged for. What leaves, and in which order, is the same as if each packet
 //! were a turn of its own.
+//!
+//! A leaf sends a packet in each of its turns, even while it still owes bytes, as in the kernel.
+//! If its packets are longer than its quantum, it gets more than its share, and owes ever more.
 
 use softnet::qdisc::{WireSize, WireSum};
 use softnet::time::Time;
