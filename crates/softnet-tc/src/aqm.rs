@@ -8,10 +8,14 @@
 //! Times are exact nanoseconds, and so is the control law. (The kernel counts 1,024 ns and
 //! approximates the root by one Newton step for each drop, which makes the second distance
 //! `interval / 2`.)
+//!
+//! At most [`DROPS_PER_PACKET`] packets are dropped before one leaves. What is due beyond that,
+//! after a link that stood still for seconds, is dropped before the next ones. (In RFC 8289 and
+//! in the kernel one call drops all of it.)
 
 use std::time::Duration;
 
-use super::{Cx, QdiscEnv, QdiscStats, WireSum};
+use super::{Cx, QdiscEnv, QdiscStats, SpecError, WireSum};
 use softnet::mem::{Packet, PacketList, Pool};
 use softnet::stats::DropReason;
 use softnet::time::Time;
@@ -22,7 +26,7 @@ use softnet::wire::{set_ce, traffic_class};
 pub struct AqmSpec {
     /// The sojourn time that is accepted for good.
     pub target: Duration,
-    /// The time in which a burst must have drained: about the longest round trip.
+    /// The time in which a burst must have drained: about the longest round trip. At least 1 µs.
     pub interval: Duration,
     /// Marks ECN-capable packets where others are dropped.
     pub ecn: bool,
@@ -49,6 +53,16 @@ impl Default for AqmSpec {
     }
 }
 
+impl AqmSpec {
+    pub(super) fn check(&self, kind: &'static str) -> Result<(), SpecError> {
+        if self.interval < Duration::from_micros(1) {
+            let reason = "must be at least 1 us";
+            return Err(SpecError::parameter(kind, "interval", reason));
+        }
+        Ok(())
+    }
+}
+
 /// Parameters and statistics of all CoDel queues of a qdisc.
 #[derive(Debug)]
 pub(super) struct Aqm {
@@ -57,6 +71,10 @@ pub(super) struct Aqm {
     interval: u64,
     /// Wire bytes that a queue may hold whatever its sojourn time: one packet.
     mtu: u64,
+    /// The latest time of a call.
+    now: Time,
+    /// Packets that may be dropped before one leaves.
+    may_drop: u32,
     /// Wire bytes of the longest frame that was taken out.
     pub(super) max_packet: u64,
     /// Packets that were marked instead of dropped.
@@ -68,6 +86,9 @@ pub(super) struct Aqm {
 /// A packet of 9,000 bytes in Ethernet. A device with a larger MTU (64 KiB on a loopback) would
 /// almost never hold more than one packet (BUG-CODEL-5).
 const MAX_MTU: u64 = 9_014;
+/// Packets that are dropped before one leaves, at most, so that a call's cost is bounded by what
+/// it is asked for.
+pub(super) const DROPS_PER_PACKET: u32 = 16;
 /// Bytes of an Ethernet header.
 pub(super) const ETHERNET_LEN: u32 = 14;
 
@@ -78,6 +99,8 @@ impl Aqm {
             target: 0,
             interval: 0,
             mtu: (u64::from(env.mtu) + u64::from(ETHERNET_LEN)).min(MAX_MTU),
+            now: Time::ZERO,
+            may_drop: 0,
             max_packet: 0,
             ecn_marks: 0,
             ce_marks: 0,
@@ -91,6 +114,30 @@ impl Aqm {
         self.spec = spec.clone();
         self.target = nanos(spec.target);
         self.interval = nanos(spec.interval);
+    }
+
+    /// Packets are going to be taken out. A sender may have read its clock long before it became
+    /// the queue's owner: time does not go back for that.
+    #[inline]
+    pub(super) fn begin(&mut self, now: Time) {
+        self.now = self.now.max(now);
+        self.may_drop = DROPS_PER_PACKET;
+    }
+
+    /// How long a packet has waited, in nanoseconds.
+    #[inline]
+    pub(super) fn sojourn(&self, packet: &Packet) -> u64 {
+        self.now.nanos().saturating_sub(packet.timestamp().nanos())
+    }
+
+    /// Whether packets that come now, the oldest first, have already waited longer than
+    /// `ce_threshold` for the queue's owner.
+    #[inline]
+    pub(super) fn come_late(&self, packets: &PacketList, now: Time) -> bool {
+        self.spec.ce_threshold.is_some_and(|threshold| {
+            let first = packets.front();
+            first.is_some_and(|packet| now.since(packet.timestamp()) > threshold)
+        })
     }
 
     /// Marks a packet that is dropped otherwise.
@@ -108,7 +155,7 @@ impl Aqm {
         };
         let (mask, selector) = (self.spec.ce_threshold_mask, self.spec.ce_threshold_selector);
         let chosen = |class: u8| class & mask == selector;
-        if cx.now.since(packet.timestamp()) > threshold
+        if self.now.since(packet.timestamp()) > threshold
             && (mask == 0 || traffic_class(packet.data()).is_some_and(chosen))
         {
             self.ce_marks += u64::from(mark_ce(packet, &cx.pool));
@@ -150,10 +197,9 @@ impl Codel {
         (self.count, self.last_count, drop_next)
     }
 
-    /// Takes note that packets were dropped for the queue's length (RFC 8290 4.1).
-    pub(super) fn count_drops(&mut self, drops: u64) {
-        let drops = u32::try_from(drops).unwrap_or(u32::MAX);
-        self.count = self.count.saturating_add(drops);
+    /// Takes note that a packet was dropped for the queue's length (RFC 8290 4.1).
+    pub(super) fn count_drop(&mut self) {
+        self.count = self.count.saturating_add(1);
     }
 
     /// Takes note that nothing waits.
@@ -173,12 +219,13 @@ impl Codel {
         stats: &mut QdiscStats,
         cx: &mut Cx,
     ) -> Option<Packet> {
-        let (mut packet, over) = self.take(queue, aqm, stats, cx.now);
+        let (mut packet, over) = self.take(queue, aqm, stats);
         if over {
             packet = self.drop_from(packet?, queue, aqm, stats, cx);
         }
         let mut packet = packet?;
         aqm.mark_late(&mut packet, cx);
+        aqm.may_drop = DROPS_PER_PACKET;
         let (bytes, packets) = packet.wire();
         stats.count_sent(WireSum { packets, bytes });
         Some(packet)
@@ -191,7 +238,6 @@ impl Codel {
         queue: &mut PacketList,
         aqm: &mut Aqm,
         stats: &mut QdiscStats,
-        now: Time,
     ) -> (Option<Packet>, bool) {
         let Some(packet) = queue.pop_front() else {
             self.first_above = BELOW;
@@ -199,16 +245,17 @@ impl Codel {
         };
         stats.count_removed(&packet);
         aqm.max_packet = aqm.max_packet.max(packet.wire_len());
-        let sojourn = now.nanos().saturating_sub(packet.timestamp().nanos());
-        if sojourn < aqm.target || stats.backlog <= aqm.mtu {
+        if aqm.sojourn(&packet) < aqm.target || stats.backlog <= aqm.mtu {
             self.first_above = BELOW;
             return (Some(packet), false);
         }
         if self.first_above == BELOW {
-            self.first_above = now.plus_nanos(aqm.interval);
+            let end = aqm.now.plus_nanos(aqm.interval);
+            // An endless interval does not end.
+            self.first_above = end.min(Time(DROPPING.0 - 1));
             return (Some(packet), false);
         }
-        let over = self.first_above == DROPPING || self.first_above <= now;
+        let over = self.first_above == DROPPING || self.first_above <= aqm.now;
         (Some(packet), over)
     }
 
@@ -223,7 +270,10 @@ impl Codel {
         stats: &mut QdiscStats,
         cx: &mut Cx,
     ) -> Option<Packet> {
-        let now = cx.now;
+        if aqm.may_drop == 0 {
+            return Some(packet);
+        }
+        let now = aqm.now;
         if self.first_above != DROPPING {
             let marked = aqm.mark(&mut packet, &cx.pool);
             // Not long after the last time: begin with the rate of drops that was right then.
@@ -239,7 +289,7 @@ impl Codel {
             }
             return self.drop_one(packet, queue, aqm, stats, cx).0;
         }
-        while now >= self.drop_next {
+        while now >= self.drop_next && aqm.may_drop > 0 {
             self.count = self.count.saturating_add(1);
             if aqm.mark(&mut packet, &cx.pool) {
                 self.drop_next = self.control_law(self.drop_next, aqm);
@@ -265,15 +315,16 @@ impl Codel {
         cx: &mut Cx,
     ) -> (Option<Packet>, bool) {
         stats.drops += 1;
+        aqm.may_drop -= 1;
         cx.dropped.push(packet, DropReason::QdiscCongested);
-        self.take(queue, aqm, stats, cx.now)
+        self.take(queue, aqm, stats)
     }
 
-    /// `interval / sqrt(count)` later (RFC 8289 5.6).
+    /// `interval / sqrt(count)` later (RFC 8289 5.6), and never at the same time.
     fn control_law(&self, from: Time, aqm: &Aqm) -> Time {
         // Square root and division are exact to the last of 53 bits, on every machine.
         let distance = aqm.interval as f64 / f64::from(self.count).sqrt();
-        from.plus_nanos(distance as u64)
+        from.plus_nanos((distance as u64).max(1))
     }
 }
 

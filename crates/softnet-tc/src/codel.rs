@@ -4,7 +4,8 @@
 use super::aqm::{Aqm, Codel as State, stamp};
 use super::kind::Kind;
 use super::{
-    AqmSpec, Cx, Handle, Next, Peek, Qdisc, QdiscEnv, QdiscStats, Verdict, WireSum, Xstats,
+    AqmSpec, Cx, Handle, Next, Peek, Qdisc, QdiscEnv, QdiscStats, SpecError, Verdict, WireSum,
+    Xstats,
 };
 use softnet::mem::PacketList;
 use softnet::stats::DropReason;
@@ -13,7 +14,8 @@ use softnet::time::Time;
 /// Parameters of `codel`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CodelSpec {
-    /// Frames that may wait.
+    /// Frames that may wait. One that the parent has taken out to look at it (`tbf`, `htb`) is
+    /// the parent's.
     pub limit: u32,
     /// Target, interval and marking.
     pub aqm: AqmSpec,
@@ -60,6 +62,10 @@ impl Kind for Codel {
     type Spec = CodelSpec;
     const NAME: &'static str = "codel";
 
+    fn check(spec: &CodelSpec) -> Result<(), SpecError> {
+        spec.aqm.check("codel")
+    }
+
     fn make(spec: &CodelSpec, _: Handle, env: &QdiscEnv) -> Codel {
         Codel {
             limit: spec.limit.into(),
@@ -83,6 +89,10 @@ impl Kind for Codel {
             self.stats.count_dropped(&packet);
             self.limit_drops += 1;
             cx.dropped.push(packet, DropReason::QdiscLimit);
+        }
+        if self.queue.is_empty() {
+            // Nothing waits, so nothing has waited too long (BUG-CODEL-2).
+            self.state.clear();
         }
         self.publish(cx.now);
     }
@@ -131,8 +141,10 @@ impl Qdisc for Codel {
     }
 
     #[inline]
-    fn try_pass(&mut self, packets: &PacketList, sum: WireSum, _: &mut Cx) -> bool {
-        let passes = self.queue.is_empty() && packets.len() as u64 <= self.limit;
+    fn try_pass(&mut self, packets: &PacketList, sum: WireSum, cx: &mut Cx) -> bool {
+        let passes = self.queue.is_empty()
+            && packets.len() as u64 <= self.limit
+            && !self.aqm.come_late(packets, cx.now);
         if passes {
             self.state.clear();
             self.stats.count_sent(sum);
@@ -141,6 +153,7 @@ impl Qdisc for Codel {
     }
 
     fn dequeue(&mut self, budget: usize, out: &mut PacketList, cx: &mut Cx) -> Next {
+        self.aqm.begin(cx.now);
         let end = self.stats.packets + budget as u64;
         while self.stats.packets < end {
             let Codel {
@@ -149,7 +162,7 @@ impl Qdisc for Codel {
             let Some(packet) = state.dequeue(queue, aqm, &mut self.stats, cx) else {
                 break;
             };
-            self.delay = cx.now.nanos().saturating_sub(packet.timestamp().nanos());
+            self.delay = self.aqm.sojourn(&packet);
             out.push_back(packet);
         }
         self.publish(cx.now);
@@ -171,6 +184,7 @@ impl Qdisc for Codel {
     fn drain(&mut self, out: &mut PacketList) {
         self.stats.count_drained();
         out.append(&mut self.queue);
+        self.state = State::default();
     }
 
     fn wants_enqueue_time(&self) -> bool {

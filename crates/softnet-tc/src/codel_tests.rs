@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
+use super::aqm::DROPS_PER_PACKET;
 use super::kind::Kind;
 use super::*;
 use softnet::mem::{Packet, PacketList, Pool};
@@ -37,7 +38,8 @@ pub(super) struct Waiting {
 }
 
 /// RFC 8289, section 5, line by line, with its names. `bytes` is what the test of `maxpacket_`
-/// looks at. Marks instead of dropping where `ecn` is set, as the kernel does.
+/// looks at. Marks instead of dropping where `ecn` is set, as the kernel does, and stops at the
+/// number of drops that are allowed before a packet leaves.
 #[derive(Debug, Default)]
 pub(super) struct Rfc8289 {
     pub(super) queue: VecDeque<Waiting>,
@@ -100,7 +102,7 @@ impl Rfc8289 {
         (Some(p), ok_to_drop)
     }
 
-    pub(super) fn deque(&mut self, now: u64, bytes: &mut u64) -> Left {
+    pub(super) fn deque(&mut self, now: u64, bytes: &mut u64, may_drop: &mut u32) -> Left {
         let mut left = Left::default();
         let (mut p, mut ok_to_drop) = self.dodequeue(now, bytes);
         let mut marked = false;
@@ -109,7 +111,7 @@ impl Rfc8289 {
             if !ok_to_drop {
                 self.dropping = false;
             }
-            while now >= self.drop_next && self.dropping {
+            while now >= self.drop_next && self.dropping && *may_drop > 0 {
                 self.count += 1;
                 if marks(&p, self.ecn) {
                     marked = true;
@@ -117,6 +119,7 @@ impl Rfc8289 {
                     break;
                 }
                 left.dropped.extend(p.map(|p| p.mark));
+                *may_drop -= 1;
                 (p, ok_to_drop) = self.dodequeue(now, bytes);
                 if !ok_to_drop {
                     self.dropping = false;
@@ -124,11 +127,12 @@ impl Rfc8289 {
                     self.drop_next = self.control_law(self.drop_next);
                 }
             }
-        } else if ok_to_drop {
+        } else if ok_to_drop && *may_drop > 0 {
             if marks(&p, self.ecn) {
                 marked = true;
             } else {
                 left.dropped.extend(p.map(|p| p.mark));
+                *may_drop -= 1;
                 (p, _) = self.dodequeue(now, bytes);
             }
             self.dropping = true;
@@ -228,7 +232,8 @@ proptest! {
                     cx.dropped.settle(&softnet::stats::DropCounters::new());
                 }
                 Step::Leave(packets) => for _ in 0..packets {
-                    let expected = reference.deque(now, &mut bytes);
+                    let mut may_drop = DROPS_PER_PACKET;
+                    let expected = reference.deque(now, &mut bytes, &mut may_drop);
                     prop_assert_eq!(leave(&mut codel, cx.at(Time(now))), expected);
                 },
             }
@@ -390,8 +395,8 @@ fn bug_codel_5_a_large_mtu_does_not_disable_it() {
     assert!(codel.stats().drops > 0);
 }
 
-/// BUG-TX-18, BUG-TX-19, INV-Q-10: a lower limit drops what is over it, counted once, and a packet
-/// that the parent has looked at stays.
+/// BUG-TX-18, BUG-TX-19, INV-Q-10: a lower limit drops what is over it, counted once. A packet
+/// that the parent has taken out to look at is the parent's, and stays.
 #[test]
 fn a_lower_limit_drops_the_oldest() {
     let pool = pool(64);
@@ -425,6 +430,7 @@ fn a_lower_limit_drops_the_oldest() {
     tree.edit(cx.at(Time(MS)))
         .change(codel, &limited(5))
         .unwrap();
+    // Five in codel, and the one in tbf.
     assert_eq!((tree.stats().qlen, tree.stats().backlog), (6, 6000));
     assert_eq!(
         (tree.stats().drops, cx.dropped.wire_packets()),
@@ -438,4 +444,177 @@ fn a_lower_limit_drops_the_oldest() {
     assert_eq!(marks[..4], [0, 1, 2, 15]);
     let xstats: Vec<_> = tree.xstats(codel).unwrap().iter().collect();
     assert_eq!(xstats[7], ("drop_overlimit", 13));
+}
+
+/// A queue of 3,000 packets that is being dropped from at `10 * MS` and later.
+fn dropping(codel: &mut Codel, cx: &mut Cx) {
+    fill(codel, 3_000, 0, MS, cx);
+    leave(codel, cx.at(Time(10 * MS)));
+    leave(codel, cx.at(Time(110 * MS)));
+    assert_eq!(xstat(codel, "dropping"), 1);
+}
+
+fn long(pool: &Pool) -> Codel {
+    let spec = CodelSpec {
+        limit: 4_000,
+        ..CodelSpec::default()
+    };
+    codel(&spec, pool)
+}
+
+/// BUG-CODEL-2: a queue that was emptied while it was being dropped from (the device went down, or
+/// the limit was 0 for a while) starts afresh.
+#[test]
+fn bug_codel_2_an_emptied_queue_starts_afresh() {
+    for drained in [true, false] {
+        let pool = pool(4096);
+        let mut cx = Cx::new(&pool);
+        let mut codel = long(&pool);
+        dropping(&mut codel, &mut cx);
+        for time in 200..1_200 {
+            leave(&mut codel, cx.at(Time(time * MS)));
+        }
+        if drained {
+            codel.drain(&mut PacketList::new());
+        } else {
+            for limit in [0, 4_000] {
+                let spec = CodelSpec {
+                    limit,
+                    ..CodelSpec::default()
+                };
+                codel.change(&spec, cx.at(Time(1_200 * MS)));
+            }
+            cx.dropped.settle(&softnet::stats::DropCounters::new());
+        }
+        let before = codel.stats().drops;
+        fill(&mut codel, 1_000, 0, 61_000 * MS, &mut cx);
+        for _ in 0..1_000 {
+            leave(&mut codel, cx.at(Time(61_006 * MS)));
+        }
+        assert_eq!(codel.stats().drops, before, "drained: {drained}");
+    }
+}
+
+/// A sender that was preempted after it had read its clock does not end the dropping: what it
+/// takes out has waited as long as others have seen.
+#[test]
+fn time_does_not_go_back() {
+    let pool = pool(4096);
+    let mut cx = Cx::new(&pool);
+    let mut codel = long(&pool);
+    dropping(&mut codel, &mut cx);
+    leave(&mut codel, cx.at(Time(2 * MS)));
+    assert_eq!(
+        (xstat(&codel, "dropping"), xstat(&codel, "ldelay")),
+        (1, 109 * MS)
+    );
+    // The next drop is when it was due.
+    leave(&mut codel, cx.at(Time(209 * MS)));
+    assert_eq!(codel.stats().drops, 1);
+    leave(&mut codel, cx.at(Time(210 * MS)));
+    assert_eq!(codel.stats().drops, 2);
+}
+
+/// INV-TX-12: after a link stood still for ten seconds, thousands of drops are due. Each packet
+/// that leaves pays for some of them, until none is due any more.
+#[test]
+fn inv_tx_12_drops_of_a_call_are_bounded() {
+    let pool = pool(4096);
+    let mut cx = Cx::new(&pool);
+    let mut codel = long(&pool);
+    dropping(&mut codel, &mut cx);
+    let now = Time(10_000 * MS);
+    let mut drops = Vec::new();
+    loop {
+        let left = leave(&mut codel, cx.at(now));
+        assert!(left.packet.is_some());
+        drops.push(left.dropped.len());
+        if xstat(&codel, "drop_next") > 0 {
+            break;
+        }
+    }
+    let (last, others) = drops.split_last().unwrap();
+    assert!(
+        others
+            .iter()
+            .all(|&drops| drops == DROPS_PER_PACKET as usize)
+    );
+    assert!(*last <= DROPS_PER_PACKET as usize);
+    // In 98.9 intervals; n distances take 2 * sqrt(n) - 1.46 of them.
+    let sum: usize = drops.iter().sum();
+    assert!((2_500..2_530).contains(&sum), "{sum}");
+    assert_eq!(leave(&mut codel, cx.at(now)).dropped, []);
+}
+
+/// An interval without end never ends; one that is too short to count in is refused.
+#[test]
+fn extreme_intervals() {
+    let of = |interval| AqmSpec {
+        interval,
+        ..AqmSpec::default()
+    };
+    for interval in [Duration::ZERO, Duration::from_nanos(999)] {
+        let aqm = of(interval);
+        let spec = CodelSpec {
+            limit: 1,
+            aqm: aqm.clone(),
+        };
+        assert!(QdiscSpec::Codel(spec).check().is_err());
+        let spec = FqCodelSpec {
+            aqm,
+            ..FqCodelSpec::default()
+        };
+        assert!(QdiscSpec::FqCodel(spec).check().is_err());
+    }
+    let pool = pool(64);
+    let mut cx = Cx::new(&pool);
+    let spec = CodelSpec {
+        limit: 50,
+        aqm: of(Duration::MAX),
+    };
+    assert!(QdiscSpec::Codel(spec.clone()).check().is_ok());
+    let mut codel = codel(&spec, &pool);
+    fill(&mut codel, 50, 0, MS, &mut cx);
+    for second in 1..=50 {
+        leave(&mut codel, cx.at(Time(second * 1_000 * MS)));
+    }
+    assert_eq!((codel.stats().packets, codel.stats().drops), (50, 0));
+}
+
+/// A packet that waited for the queue's owner longer than `ce_threshold` does not pass unmarked,
+/// though nothing else is queued.
+#[test]
+fn what_comes_late_is_marked() {
+    fn check(mut qdisc: impl Qdisc, pool: &Pool) {
+        let mut cx = Cx::new(pool);
+        for (age, passes) in [(MS, true), (MS + 1, false)] {
+            let mut packet = ip(pool, 1000, 1, 0);
+            packet.set_timestamp(Time(MS));
+            let mut list = PacketList::from(packet);
+            let mut sum = WireSum::default();
+            sum.add(list.front().unwrap());
+            let cx = cx.at(Time(MS + age));
+            assert_eq!(qdisc.try_pass(&list, sum, cx), passes);
+            if !passes {
+                qdisc.enqueue(&mut list, cx);
+                assert_eq!(leave(&mut qdisc, cx).packet, Some((0, true)));
+            }
+        }
+    }
+    let pool = pool(8);
+    let env = QdiscEnv::new(&pool);
+    let aqm = AqmSpec {
+        ce_threshold: Some(Duration::from_millis(1)),
+        ..AqmSpec::default()
+    };
+    let spec = CodelSpec {
+        limit: 10,
+        aqm: aqm.clone(),
+    };
+    check(Codel::make(&spec, Handle::NONE, &env), &pool);
+    let spec = FqCodelSpec {
+        aqm,
+        ..FqCodelSpec::default()
+    };
+    check(FqCodel::make(&spec, Handle::NONE, &env), &pool);
 }

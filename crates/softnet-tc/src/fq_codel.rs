@@ -30,7 +30,8 @@ const MAX_QUANTUM: u32 = 1 << 20;
 /// Parameters of `fq_codel`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FqCodelSpec {
-    /// Frames that may wait.
+    /// Frames that may wait. One that the parent has taken out to look at it (`tbf`, `htb`) is
+    /// the parent's.
     pub limit: u32,
     /// Bytes of buffers that may wait.
     pub memory_limit: u32,
@@ -104,6 +105,9 @@ pub struct FqCodel {
     limit_drops: u64,
     memory_drops: u64,
     xstats: Xstats,
+    /// How often all flows were looked at.
+    #[cfg(test)]
+    pub(super) searches: u32,
 }
 
 /// What `tc -s` shows of it.
@@ -132,7 +136,7 @@ impl Kind for FqCodel {
         if spec.quantum.is_some_and(|quantum| quantum > MAX_QUANTUM) {
             return wrong("quantum", format!("must be at most {MAX_QUANTUM}"));
         }
-        Ok(())
+        spec.aqm.check("fq_codel")
     }
 
     fn make(spec: &FqCodelSpec, handle: Handle, env: &QdiscEnv) -> FqCodel {
@@ -161,6 +165,8 @@ impl Kind for FqCodel {
             limit_drops: 0,
             memory_drops: 0,
             xstats: Xstats::new(&XSTATS),
+            #[cfg(test)]
+            searches: 0,
         };
         qdisc.set(spec);
         qdisc
@@ -170,7 +176,7 @@ impl Kind for FqCodel {
     /// bytes.
     fn change(&mut self, spec: &FqCodelSpec, cx: &mut Cx) {
         self.set(spec);
-        self.enforce(cx);
+        self.shrink(cx);
         self.publish();
     }
 
@@ -249,48 +255,87 @@ impl FqCodel {
         }
     }
 
+    #[inline]
+    fn is_over_memory(&self) -> bool {
+        self.stats.memory > self.memory_limit
+    }
+
+    /// Whether there is more than the limits allow.
+    #[inline]
+    fn is_over(&self) -> bool {
+        self.stats.qlen > self.limit || self.is_over_memory() && self.stats.qlen > 0
+    }
+
     /// Drops packets until the limits hold (INV-Q-6). Returns whether a given flow lost some.
     #[inline]
     fn enforce_for(&mut self, flow: usize, cx: &mut Cx) -> bool {
         let mut hit = false;
-        loop {
-            let over_memory = self.stats.memory > self.memory_limit;
-            if self.stats.qlen <= self.limit && !over_memory || self.stats.qlen == 0 {
-                return hit;
+        while self.is_over() {
+            hit |= self.drop_fattest(cx) == flow;
+        }
+        hit
+    }
+
+    /// As [`enforce_for`](FqCodel::enforce_for), where the limits may be much lower than what is
+    /// queued. Each pass over the flows halves the largest one's bytes.
+    fn shrink(&mut self, cx: &mut Cx) {
+        while self.is_over() {
+            let half = self.largest() / 2;
+            for index in 0..self.flows.len() {
+                // At 0 those without a byte lose theirs, too.
+                while self.is_over() && (half == 0 || self.backlogs[index] > half) {
+                    let over_memory = self.is_over_memory();
+                    if !self.drop_first(index, over_memory, cx) {
+                        break;
+                    }
+                }
             }
-            hit |= self.drop_fattest(over_memory, cx) == flow;
         }
     }
 
-    fn enforce(&mut self, cx: &mut Cx) {
-        self.enforce_for(usize::MAX, cx);
-    }
-
-    /// Drops the oldest packets of the flow with most bytes (RFC 8290 4.1.3), which it returns.
-    #[cold]
-    fn drop_fattest(&mut self, over_memory: bool, cx: &mut Cx) -> usize {
-        let largest = self.backlogs.iter().copied().max().unwrap_or(0);
-        // A flow of frames without a byte is one, too.
-        let is_largest =
-            |&at: &usize| self.backlogs[at] == largest && !self.flows[at].packets.is_empty();
-        let index = (0..self.flows.len()).find(is_largest).unwrap_or(0);
-        let (flow, backlog) = (&mut self.flows[index], &mut self.backlogs[index]);
-        let mut drops = 0;
-        while (drops == 0 || drops < self.drop_batch && *backlog > largest.div_ceil(2))
-            && let Some(packet) = flow.packets.pop_front()
+    /// Wire bytes of the flow with most of them.
+    fn largest(&mut self) -> u64 {
+        #[cfg(test)]
         {
-            *backlog -= packet.wire_len();
-            self.stats.count_dropped(&packet);
-            cx.dropped.push(packet, DropReason::QdiscLimit);
-            drops += 1;
+            self.searches += 1;
         }
-        flow.codel.count_drops(drops);
+        self.backlogs.iter().copied().max().unwrap_or(0)
+    }
+
+    /// Drops the oldest packet of a flow, if there is one.
+    fn drop_first(&mut self, index: usize, over_memory: bool, cx: &mut Cx) -> bool {
+        let flow = &mut self.flows[index];
+        let Some(packet) = flow.packets.pop_front() else {
+            return false;
+        };
+        self.backlogs[index] -= packet.wire_len();
+        self.stats.count_dropped(&packet);
+        cx.dropped.push(packet, DropReason::QdiscLimit);
+        self.limit_drops += 1;
+        self.memory_drops += u64::from(over_memory);
+        flow.codel.count_drop();
         if flow.packets.is_empty() {
             // Nothing waits, so nothing has waited too long (BUG-CODEL-2).
             flow.codel.clear();
         }
-        self.limit_drops += drops;
-        self.memory_drops += if over_memory { drops } else { 0 };
+        true
+    }
+
+    /// Drops the oldest packets of the flow with most bytes (RFC 8290 4.1.3), which it returns.
+    #[cold]
+    fn drop_fattest(&mut self, cx: &mut Cx) -> usize {
+        let over_memory = self.is_over_memory();
+        let largest = self.largest();
+        // A flow of frames without a byte is one, too.
+        let is_largest =
+            |&at: &usize| self.backlogs[at] == largest && !self.flows[at].packets.is_empty();
+        let index = (0..self.flows.len()).find(is_largest).unwrap_or(0);
+        let mut drops = 0;
+        while (drops == 0 || drops < self.drop_batch && self.backlogs[index] > largest.div_ceil(2))
+            && self.drop_first(index, over_memory, cx)
+        {
+            drops += 1;
+        }
         index
     }
 
@@ -343,11 +388,12 @@ impl Qdisc for FqCodel {
     /// One packet alone, so that flows take their turns. When no flow is listed, none has CoDel
     /// state or credit that the packet would change (BUG-CODEL-2).
     #[inline]
-    fn try_pass(&mut self, packets: &PacketList, sum: WireSum, _: &mut Cx) -> bool {
+    fn try_pass(&mut self, packets: &PacketList, sum: WireSum, cx: &mut Cx) -> bool {
         let passes = packets.len() == 1
             && self.rounds.is_empty()
             && self.limit > 0
             && self.filters.is_empty()
+            && !self.aqm.come_late(packets, cx.now)
             && packets.front().map_or(0, Packet::memory) <= self.memory_limit;
         if passes {
             self.stats.count_sent(sum);
@@ -356,6 +402,7 @@ impl Qdisc for FqCodel {
     }
 
     fn dequeue(&mut self, budget: usize, out: &mut PacketList, cx: &mut Cx) -> Next {
+        self.aqm.begin(cx.now);
         let end = self.stats.packets + budget as u64;
         while self.stats.packets < end
             && let Some(index) = self.rounds.select(&mut *self.flows, self.quantum)
@@ -391,7 +438,7 @@ impl Qdisc for FqCodel {
         while let Some(index) = self.rounds.take(&mut *self.flows) {
             let flow = &mut self.flows[index as usize];
             out.append(&mut flow.packets);
-            flow.codel.clear();
+            flow.codel = Codel::default();
             self.backlogs[index as usize] = 0;
         }
         self.stats.count_drained();

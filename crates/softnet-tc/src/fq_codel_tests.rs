@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
+use super::aqm::DROPS_PER_PACKET;
 use super::codel_tests::{Left, MS, Rfc8289, Step, Waiting, ip, leave, spec, steps};
 use super::kind::Kind;
 use super::sim::{SimLink, Simulator, Sojourn};
@@ -78,6 +79,7 @@ impl Rfc8290 {
 
     fn dequeue(&mut self, now: u64) -> Left {
         let mut dropped = Vec::new();
+        let mut may_drop = DROPS_PER_PACKET;
         loop {
             let from_new = !self.new.is_empty();
             let list = if from_new {
@@ -100,7 +102,7 @@ impl Rfc8290 {
             let queued = |flow: &Rfc8289| flow.queue.iter().map(|p| p.bytes).sum::<u64>();
             let lens: u64 = queued(&self.flows[flow]);
             let sizes: VecDeque<Waiting> = self.flows[flow].queue.clone();
-            let mut left = self.flows[flow].deque(now, &mut self.bytes);
+            let mut left = self.flows[flow].deque(now, &mut self.bytes, &mut may_drop);
             dropped.append(&mut left.dropped);
             assert_eq!(before - self.bytes, lens - queued(&self.flows[flow]));
             let Some((mark, _)) = left.packet else {
@@ -610,4 +612,112 @@ fn large_frames_pay_for_all_their_packets() {
     // 15,810 bytes are eleven quanta of 1,514: about as many packets of the other flow.
     let between = order.iter().skip(1).take_while(|&&mark| mark == 2).count();
     assert!((14..=17).contains(&between), "{order:?}");
+}
+
+/// BUG-CODEL-2: so does a flow that lost its packets because the device went down.
+#[test]
+fn bug_codel_2_a_drained_flow_starts_afresh() {
+    let pool = pool(4096);
+    let mut cx = Cx::new(&pool);
+    let mut qdisc = fq_codel(&FqCodelSpec::default(), &pool);
+    let fill = |qdisc: &mut FqCodel, cx: &mut Cx| {
+        let mut list: PacketList = (0..1000).map(|_| of_flow(&pool, 1000, 0, 0)).collect();
+        qdisc.enqueue(&mut list, cx);
+    };
+    fill(&mut qdisc, cx.at(Time(MS)));
+    for time in 10..500 {
+        leave(&mut qdisc, cx.at(Time(time * MS)));
+    }
+    let drops = qdisc.stats().drops;
+    assert!(drops > 3);
+    qdisc.drain(&mut PacketList::new());
+    fill(&mut qdisc, cx.at(Time(600 * MS)));
+    // Dropping begins with one packet an interval, as if it had never been.
+    for time in [610, 710] {
+        leave(&mut qdisc, cx.at(Time(time * MS)));
+    }
+    assert_eq!(qdisc.stats().drops, drops + 1);
+    for time in [809, 810] {
+        leave(&mut qdisc, cx.at(Time(time * MS)));
+    }
+    assert_eq!(qdisc.stats().drops, drops + 2);
+}
+
+/// INV-TX-12: the bound is for all flows together, some of which lose all their packets.
+#[test]
+fn inv_tx_12_drops_of_a_call_are_bounded() {
+    let pool = pool(8192);
+    let mut cx = Cx::new(&pool);
+    let mut qdisc = fq_codel(&FqCodelSpec::default(), &pool);
+    let round = |packets: u32, qdisc: &mut FqCodel, cx: &mut Cx| {
+        for flow in 0..500 {
+            let mut list: PacketList = (0..packets)
+                .map(|_| of_flow(&pool, 1000, flow, flow))
+                .collect();
+            qdisc.enqueue(&mut list, cx);
+        }
+    };
+    // Two packets of each flow leave, an interval apart, so that each is dropped from.
+    round(12, &mut qdisc, cx.at(Time(MS)));
+    let mut out = PacketList::new();
+    qdisc.dequeue(1_500, &mut out, cx.at(Time(10 * MS)));
+    qdisc.dequeue(1_000, &mut out, cx.at(Time(110 * MS)));
+    assert_eq!(qdisc.stats().drops, 500);
+    cx.dropped.settle(&softnet::stats::DropCounters::new());
+    let now = Time(10_000 * MS);
+    while qdisc.stats().qlen > 0 {
+        let left = leave(&mut qdisc, cx.at(now));
+        assert!(left.dropped.len() <= DROPS_PER_PACKET as usize);
+        assert!(left.packet.is_some());
+    }
+    assert!(qdisc.stats().drops > 2_000);
+}
+
+/// A much lower limit costs a few looks at all flows, not one for each packet.
+#[test]
+fn a_change_searches_once_for_many_drops() {
+    let pool = pool(8192);
+    let mut cx = Cx::new(&pool);
+    let spec = FqCodelSpec {
+        flows: 8192,
+        ..FqCodelSpec::default()
+    };
+    let mut qdisc = fq_codel(&spec, &pool);
+    let mut list: PacketList = (0..8000)
+        .map(|flow| of_flow(&pool, 100, flow, flow))
+        .collect();
+    qdisc.enqueue(&mut list, cx.at(Time(MS)));
+    let one = FqCodelSpec { limit: 1, ..spec };
+    qdisc.change(&one, cx.at(Time(MS)));
+    assert_eq!((qdisc.stats().qlen, qdisc.stats().drops), (1, 7999));
+    assert_eq!(xstat(&qdisc, "drop_overlimit"), 7999);
+    assert!(qdisc.searches <= 2, "{}", qdisc.searches);
+}
+
+/// A lower limit is at the expense of the flows with most bytes; frames without a byte go, too.
+#[test]
+fn a_change_spares_thin_flows() {
+    let pool = pool(512);
+    let mut cx = Cx::new(&pool);
+    let mut qdisc = fq_codel(&FqCodelSpec::default(), &pool);
+    let mut list: PacketList = (0..10)
+        .map(|flow| of_flow(&pool, 100, flow, flow))
+        .collect();
+    list.extend((0..200).map(|_| of_flow(&pool, 1000, 10, 10)));
+    list.extend((0..100).map(|_| of_flow(&pool, 1000, 11, 11)));
+    qdisc.enqueue(&mut list, cx.at(Time(MS)));
+    let limited = |limit| FqCodelSpec {
+        limit,
+        ..FqCodelSpec::default()
+    };
+    qdisc.change(&limited(50), cx.at(Time(MS)));
+    let mut out = PacketList::new();
+    qdisc.dequeue(50, &mut out, cx.at(Time(MS)));
+    let of = |flow| marks(&out).iter().filter(|&&mark| mark == flow).count();
+    assert_eq!((out.len(), (0..10).map(of).sum::<usize>()), (50, 10));
+    assert!(of(10).abs_diff(of(11)) <= 10, "{} {}", of(10), of(11));
+    let mut empty: PacketList = (0..20).map(|_| pool.alloc().unwrap()).collect();
+    qdisc.enqueue(&mut empty, cx.at(Time(MS)));
+    qdisc.change(&limited(0), cx.at(Time(MS)));
+    assert_eq!(qdisc.stats().qlen, 0);
 }

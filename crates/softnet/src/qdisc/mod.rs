@@ -155,7 +155,8 @@ pub trait Qdisc: Send + fmt::Debug {
     }
 
     /// Appends frames to `out` until they stand for `budget` wire packets or more. Stops earlier
-    /// only if nothing more may leave now.
+    /// only if nothing more may leave now. Only what leaves is charged, so few are dropped before
+    /// each.
     fn dequeue(&mut self, budget: usize, out: &mut PacketList, cx: &mut Cx) -> Next;
 
     /// What [`dequeue`](Qdisc::dequeue) at this time would return first. Changes nothing, and so

@@ -38,9 +38,10 @@ impl From<Verdict> for XmitResult {
 
 impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
     /// Sends `packets` through the qdisc. Never waits for another thread. What a call may cost:
-    /// it sends at most [`RUN_QUOTA`] wire packets, its own or others'; it enqueues (or, where
-    /// the device is down, drops) at most [`max_burst`](super::TxPolicy::max_burst) packets of
-    /// others, or one list of theirs that is longer; and it yields the CPU at most twice, if
+    /// it sends at most [`RUN_QUOTA`] wire packets, its own or others', before each of which the
+    /// qdisc may drop some ([`Qdisc::dequeue`]; `codel` 16); it enqueues (or, where the device is
+    /// down, drops) at most [`max_burst`](super::TxPolicy::max_burst) packets of others, or one
+    /// list of theirs that is longer; and it yields the CPU at most twice, if
     /// [`yields`](super::TxPolicy::yields): once where the list is full, once where much is due.
     #[inline(never)]
     pub fn transmit(&self, mut packets: PacketList, now: Time) -> XmitResult {
