@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 use softnet_engine::{EngineStats, PortStats};
-use softnet_tc::{ClassStats, Handle};
+use softnet_tc::{ClassStats, Handle, HtbClassStats};
 
 use crate::report;
 
@@ -49,7 +49,57 @@ pub(crate) fn table(stats: &EngineStats) -> String {
     if rows.len() == 1 {
         return String::new();
     }
-    report::table(&rows, &[0, 1, 2])
+    let classes = stats.ports.iter().flat_map(|port| {
+        let classes = port.classes.iter();
+        classes.map(|class| (port.name.clone(), class.class, class.htb))
+    });
+    report::table(&rows, &[0, 1, 2]) + &htb_table("port", classes)
+}
+
+/// A line for each class of `htb`; nothing if there is none. The first column says where it is.
+pub(crate) fn htb_table(
+    place: &str,
+    classes: impl Iterator<Item = (String, Handle, Option<HtbClassStats>)>,
+) -> String {
+    let head = [
+        place,
+        "htb class",
+        "lended",
+        "borrowed",
+        "overlimits",
+        "tokens",
+        "ctokens",
+    ];
+    let mut rows = vec![head.map(str::to_owned)];
+    rows.extend(classes.filter_map(|(place, class, htb)| {
+        let htb = htb?;
+        Some([
+            place,
+            class.to_string(),
+            htb.lended.to_string(),
+            htb.borrowed.to_string(),
+            htb.overlimits.to_string(),
+            htb.tokens.to_string(),
+            htb.ctokens.to_string(),
+        ])
+    }));
+    if rows.len() == 1 {
+        return String::new();
+    }
+    report::table(&rows, &[0, 1])
+}
+
+/// What a class of `htb` counts besides; `null` for others.
+pub(crate) fn htb_json(htb: Option<HtbClassStats>) -> Value {
+    htb.map_or(Value::Null, |htb| {
+        json!({
+            "lended": htb.lended,
+            "borrowed": htb.borrowed,
+            "overlimits": htb.overlimits,
+            "tokens": htb.tokens,
+            "ctokens": htb.ctokens,
+        })
+    })
 }
 
 /// The same for one port, as an array.
@@ -67,6 +117,7 @@ pub(crate) fn json(port: &PortStats) -> Value {
             "requeues": s.requeues,
             "qlen": s.qlen,
             "backlog": s.backlog,
+            "htb": htb_json(class.htb),
         })
     };
     port.classes.iter().map(class).collect()
@@ -94,7 +145,13 @@ mod tests {
                 backlog: 200,
                 ..QdiscStats::default()
             },
-            htb: None,
+            htb: (kind == "none").then_some(HtbClassStats {
+                lended: 3,
+                borrowed: 4,
+                overlimits: 5,
+                tokens: -6,
+                ctokens: 7,
+            }),
         };
         let root = Handle::new(1, 0);
         let stats = EngineStats {
@@ -103,6 +160,7 @@ mod tests {
                 classes: vec![
                     class(Handle::ROOT, root, "prio", 1234),
                     class(root.class(2), Handle::NONE, "pfifo", 5),
+                    class(root.class(1), Handle::NONE, "none", 6),
                 ],
                 ..PortStats::default()
             }],
@@ -115,13 +173,21 @@ mod tests {
              web   root   prio 1:          1234      123400        3           7         0  200b \
              2p\n\
              web   1:2    pfifo               5         500        3           7         0  200b \
-             2p\n"
+             2p\n\
+             web   1:1    none                6         600        3           7         0  200b \
+             2p\n\
+             port  htb class  lended  borrowed  overlimits  tokens  ctokens\n\
+             web   1:1             3         4           5      -6        7\n"
         );
         assert_eq!(table(&EngineStats::default()), "");
         let json = json(&stats.ports[0]);
         assert_eq!(
             (&json[0]["class"], &json[0]["qdisc"]),
             (&"root".into(), &"1:".into())
+        );
+        assert_eq!(
+            (&json[1]["htb"], &json[2]["htb"]["borrowed"]),
+            (&Value::Null, &4.into())
         );
         assert_eq!(
             (&json[1]["qdisc"], &json[1]["packets"], &json[1]["backlog"]),

@@ -105,18 +105,20 @@ fn port(source: &Source<'_>, table: &PortTable) -> Result<PortConfig, Problem> {
     };
     let qdisc = match &table.qdisc {
         Some(qdiscs) => {
-            let spec = tree::spec("port.", qdiscs, &table.filter, mtu)?;
+            let spec = tree::spec("port.", qdiscs, &table.class, &table.filter, mtu)?;
             let check = spec.check_for(queues);
             check.map_err(|e| Problem::new(qdiscs.span(), "port.qdisc", e.to_string()))?;
             spec
         }
-        None => match table.filter.first() {
-            None => QdiscSpec::default(),
-            Some(filter) => {
+        None => {
+            let class = table.class.first().map(|class| (class, "port.class"));
+            let filter = table.filter.first().map(|filter| (filter, "port.filter"));
+            if let Some((first, key)) = class.or(filter) {
                 let text = "there is no qdisc that it could belong to; add one";
-                return Err(Problem::new(filter.span(), "port.filter", text));
+                return Err(Problem::new(first.span(), key, text));
             }
-        },
+            QdiscSpec::default()
+        }
     };
     let name = table.name.get_ref().clone();
     let place = source.place(table.name.span().start);

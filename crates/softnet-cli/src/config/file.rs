@@ -56,6 +56,8 @@ pub(super) struct PortTable {
     pub(super) served_by: Option<Spanned<String>>,
     pub(super) burst: Option<Spanned<i64>>,
     #[serde(default)]
+    pub(super) class: Vec<Spanned<OptionTable>>,
+    #[serde(default)]
     pub(super) filter: Vec<Spanned<OptionTable>>,
 }
 
@@ -64,6 +66,8 @@ pub(super) struct PortTable {
 #[serde(deny_unknown_fields)]
 pub(super) struct TreeFile {
     pub(super) qdisc: Spanned<Qdiscs>,
+    #[serde(default)]
+    pub(super) class: Vec<Spanned<OptionTable>>,
     #[serde(default)]
     pub(super) filter: Vec<Spanned<OptionTable>>,
 }

@@ -10,6 +10,7 @@ mod ematch;
 mod error;
 mod file;
 mod filter;
+mod htb;
 mod model;
 mod options;
 mod policy;
@@ -51,8 +52,14 @@ pub(crate) fn parse_tree(file: &str, text: &str) -> Result<QdiscSpec, ConfigErro
     let source = Source { file, text };
     let tables: file::TreeFile =
         toml::from_str(text).map_err(|error| source.toml_error(&error))?;
-    tree::spec("", &tables.qdisc, &tables.filter, range::MTU_DEFAULT)
-        .map_err(|problem| source.error(problem))
+    tree::spec(
+        "",
+        &tables.qdisc,
+        &tables.class,
+        &tables.filter,
+        range::MTU_DEFAULT,
+    )
+    .map_err(|problem| source.error(problem))
 }
 
 /// Checks the text of a file called `file`.

@@ -27,7 +27,15 @@ pub(super) struct Options<'a> {
     pub(super) path: &'a str,
 }
 
-impl Options<'_> {
+impl<'a> Options<'a> {
+    pub(super) fn of(table: &'a Spanned<OptionTable>, path: &'a str) -> Options<'a> {
+        Options {
+            table: table.get_ref(),
+            span: table.span(),
+            path,
+        }
+    }
+
     pub(super) fn find(&self, key: &str) -> Option<(&Spanned<String>, &Spanned<Value>)> {
         self.table.iter().find(|(name, _)| name.get_ref() == key)
     }

@@ -10,6 +10,7 @@ use softnet_tc::{
 use toml::Value;
 
 use super::error::Problem;
+use super::htb;
 use super::options::Options;
 use super::units;
 
@@ -20,7 +21,7 @@ const ETHERNET_HEADER: u64 = 14;
 
 /// The kinds, for messages.
 const KINDS: &str =
-    "noqueue, pfifo, bfifo, pfifo_head_drop, pfifo_fast, prio, tbf, codel, fq_codel or mq";
+    "noqueue, pfifo, bfifo, pfifo_head_drop, pfifo_fast, prio, tbf, htb, codel, fq_codel or mq";
 
 /// Reads a qdisc for a device with this MTU.
 pub(super) fn spec(options: &Options<'_>, mtu: u32) -> Result<QdiscSpec, Problem> {
@@ -59,6 +60,7 @@ pub(super) fn spec(options: &Options<'_>, mtu: u32) -> Result<QdiscSpec, Problem
         }
         "prio" => prio(options)?,
         "tbf" => tbf(options)?,
+        "htb" => htb::spec(options)?,
         "codel" => codel(options)?,
         "fq_codel" => fq_codel(options)?,
         _ => {

@@ -113,6 +113,12 @@ fn file_around(table: &str) -> (String, Vec<(&'static str, &'static str)>, &'sta
             ]);
             (before, own, after)
         }
+        "htb" => qdisc("\"htb\""),
+        "class" => (
+            port.to_owned() + "[[port.qdisc]]\nkind = \"htb\"\nhandle = \"1:\"\n[[port.class]]",
+            vec![("classid", "\"1:10\""), ("rate", "\"1mbit\"")],
+            "",
+        ),
         "mq" => (
             port.to_owned() + "queues = 2\n[port.qdisc]",
             vec![("kind", "\"mq\"")],

@@ -61,11 +61,11 @@ impl Source<'_> {
 /// Where a key of the other kind of file belongs.
 fn elsewhere(key: &str, known: &str) -> &'static str {
     match (key, known) {
-        ("qdisc" | "filter", "engine, port, bridge") => {
-            " (qdiscs and filters belong to a port: [[port.qdisc]], [[port.filter]]; by \
-             themselves they are a tree for `softnet sim`)"
+        ("qdisc" | "class" | "filter", "engine, port, bridge") => {
+            " (qdiscs, classes and filters belong to a port: [[port.qdisc]], [[port.class]], \
+             [[port.filter]]; by themselves they are a tree for `softnet sim`)"
         }
-        ("engine" | "port" | "bridge", "qdisc, filter") => {
+        ("engine" | "port" | "bridge", "qdisc, class, filter") => {
             " (this is to be a tree of qdiscs; a configuration with ports is for `softnet run`)"
         }
         _ => "",

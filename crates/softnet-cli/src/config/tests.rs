@@ -118,7 +118,7 @@ fn unknown_missing_and_mistyped_keys() {
         format!(
             "x.toml:4:3: key `port.colour`: {known}name, driver, netns, address, queues, num_tc, \
              map, xps, xps_rxqs, rps, rfs, mirror, redirect, mtu, mac, qdisc, served_by, burst, \
-             filter"
+             class, filter"
         )
     );
     assert_eq!(
@@ -153,13 +153,22 @@ fn unknown_missing_and_mistyped_keys() {
         ),
         (
             "[[qdisc]]\nkind = \"prio\"\n",
-            "x.toml:1:3: key `qdisc`: is unknown; known here: engine, port, bridge (qdiscs and \
-             filters belong to a port: \
-             [[port.qdisc]], [[port.filter]]; by themselves they are a tree for `softnet sim`)",
+            "x.toml:1:3: key `qdisc`: is unknown; known here: engine, port, bridge (qdiscs, \
+             classes and filters belong to a port: [[port.qdisc]], [[port.class]], \
+             [[port.filter]]; by themselves they are a tree for `softnet sim`)",
         ),
     ] {
         assert_eq!(error(text), expected);
     }
+}
+
+#[test]
+fn a_file_with_ports_is_no_tree() {
+    let text = "[[port]]\nname = \"a\"\n";
+    let error = parse_tree("x.toml", text).expect_err(text).to_string();
+    let expected = "x.toml:1:3: key `port`: is unknown; known here: qdisc, class, filter (this is \
+                    to be a tree of qdiscs; a configuration with ports is for `softnet run`)";
+    assert_eq!(error, expected);
 }
 
 #[test]

@@ -7,6 +7,7 @@ use toml::Spanned;
 use super::error::Problem;
 use super::file::{OptionTable, Qdiscs};
 use super::filter;
+use super::htb;
 use super::options::Options;
 use super::qdisc;
 
@@ -14,6 +15,7 @@ use super::qdisc;
 pub(super) fn spec(
     prefix: &str,
     qdiscs: &Spanned<Qdiscs>,
+    classes: &[Spanned<OptionTable>],
     filters: &[Spanned<OptionTable>],
     mtu: u32,
 ) -> Result<QdiscSpec, Problem> {
@@ -27,6 +29,7 @@ pub(super) fn spec(
         Qdiscs::One(table) => {
             let options = options(table, qdiscs.span());
             if filters.is_empty()
+                && classes.is_empty()
                 && options.find("handle").is_none()
                 && options.find("parent").is_none()
             {
@@ -40,8 +43,17 @@ pub(super) fn spec(
             .collect(),
     };
     let mut tree = TreeSpec::new();
+    let class_path = format!("{prefix}class");
+    let mut classes = classes.iter().peekable();
+    // In the order of the file: a class is there for the qdiscs and classes after it.
     for options in &tables {
+        while let Some(class) = classes.next_if(|c| c.span().start < options.span.start) {
+            htb::add_class(&mut tree, &Options::of(class, &class_path))?;
+        }
         add_qdisc(&mut tree, options, mtu)?;
+    }
+    for class in classes {
+        htb::add_class(&mut tree, &Options::of(class, &class_path))?;
     }
     let path = format!("{prefix}filter");
     for table in filters {

@@ -88,7 +88,10 @@ pub(super) fn table(report: &Report, outside: Outside) -> String {
             report::drops(&class.drops),
         ]);
     }
-    let text = report::table(&rows, &[0, 1, 10]);
+    let place = |class: Handle| class.qdisc().to_string();
+    let htb = report.classes.iter();
+    let htb = htb.map(|class| (place(class.class), class.class, class.htb));
+    let text = report::table(&rows, &[0, 1, 10]) + &classes::htb_table("qdisc", htb);
     let root = report.root();
     let drops = all_drops(report, outside);
     text + &format!(
@@ -127,6 +130,7 @@ pub(super) fn json(report: &Report, outside: Outside) -> String {
                 "backlog": class.stats.backlog,
                 "drops": class.stats.drops,
                 "overlimits": class.stats.overlimits,
+                "htb": classes::htb_json(class.htb),
                 "drop_reasons": reasons(&class.drops),
                 "sojourn_ns": {
                     "frames": s.frames, "mean": s.mean, "p50": s.p50, "p90": s.p90,

@@ -1,7 +1,7 @@
 //! What a simulation found, for each class and in all.
 
 use super::classes::{ClassTrace, ClassTraces};
-use crate::{ClassStats, Handle, QdiscStats, Tree};
+use crate::{ClassStats, Handle, HtbClassStats, QdiscStats, Tree};
 use softnet::stats::DropReason;
 
 /// How long frames stayed, in nanoseconds. Percentiles are frames' own times (nearest rank), not
@@ -60,6 +60,8 @@ pub struct ClassReport {
     pub kind: &'static str,
     /// Its numbers.
     pub stats: QdiscStats,
+    /// Those of a class of `htb`.
+    pub htb: Option<HtbClassStats>,
     /// Mean rate over the whole simulation, in bits per second.
     pub rate: u64,
     /// Wire packets dropped in it or below, by reason.
@@ -96,6 +98,7 @@ impl Report {
                 class: class.class,
                 qdisc: class.qdisc,
                 kind: class.kind,
+                htb: class.htb,
                 stats: class.stats,
                 rate: bits.checked_div(u128::from(span)).unwrap_or(0) as u64,
                 drops: trace.map_or_else(Vec::new, ClassTrace::drops),

@@ -1,0 +1,253 @@
+//! tc-htb(8): the qdisc's options, and those of a class, which is a table of its own for each `tc
+//! class add`.
+
+use softnet_tc::{ClassSpec, Handle, HtbClassSpec, HtbSpec, QdiscSpec, SpecError, TreeSpec};
+use toml::Value;
+
+use super::error::Problem;
+use super::options::Options;
+use super::{qdisc, units};
+
+/// `default`, `r2q` and `direct_qlen`.
+pub(super) fn spec(options: &Options<'_>) -> Result<QdiscSpec, Problem> {
+    options.only("htb", &["default", "r2q", "direct_qlen"])?;
+    let default = HtbSpec::default();
+    let r2q = options.parsed("r2q", "a number from 1 on", |text| {
+        text.parse().ok().filter(|&r2q| r2q > 0)
+    })?;
+    let direct_qlen = options.parsed("direct_qlen", "a number of packets", |t| t.parse().ok())?;
+    Ok(QdiscSpec::Htb(HtbSpec {
+        default: minor(options)?.unwrap_or(default.default),
+        r2q: r2q.unwrap_or(default.r2q),
+        direct_qlen,
+    }))
+}
+
+/// The default class. As a text it is hexadecimal, as in tc.
+fn minor(options: &Options<'_>) -> Result<Option<u16>, Problem> {
+    if let Some((_, value)) = options.find("default")
+        && let &Value::Integer(number) = value.get_ref()
+    {
+        let number = u16::try_from(number).map_err(|_| {
+            let text = format!("{number} is out of range; use 0 to 65535 (0xffff)");
+            options.problem("default", value.span(), text)
+        })?;
+        return Ok(Some(number));
+    }
+    let what = "the number of a class, like \"10\" for \"1:10\", or 0x10";
+    options.parsed("default", what, |text| {
+        let digits = text.strip_prefix("0x").unwrap_or(text);
+        let hex = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+        u16::from_str_radix(digits, 16).ok().filter(|_| hex)
+    })
+}
+
+/// Adds a table's class to a tree.
+pub(super) fn add_class(tree: &mut TreeSpec, options: &Options<'_>) -> Result<(), Problem> {
+    let keys = [
+        "classid",
+        "parent",
+        "rate",
+        "ceil",
+        "burst",
+        "cburst",
+        "prio",
+        "quantum",
+        "overhead",
+        "mpu",
+        "linklayer",
+    ];
+    options.only_besides(&[], "class", &keys)?;
+    let name = options.handle("classid")?.ok_or_else(|| {
+        let text = "is missing; add the class's name, like \"1:10\"";
+        options.problem("classid", options.span.clone(), text)
+    })?;
+    let parent = options.handle("parent")?.unwrap_or_else(|| name.qdisc());
+    let rate = options.required("rate", units::rate, "the class's own rate, like \"10mbit\"")?;
+    let ceil = options.quantity("ceil", units::rate)?.unwrap_or(rate);
+    let burst = options.quantity("burst", units::size)?;
+    let cburst = options.quantity("cburst", units::size)?;
+    let prio = options.parsed("prio", "a priority from 0 to 7", |text| {
+        text.parse().ok().filter(|&prio| prio < 8)
+    })?;
+    let quantum = options.small("quantum", units::size)?;
+    let class = HtbClassSpec {
+        rate,
+        ceil,
+        burst: burst.unwrap_or_else(|| HtbClassSpec::default_burst(rate)),
+        cburst: cburst.unwrap_or_else(|| HtbClassSpec::default_burst(ceil)),
+        prio: prio.unwrap_or_default(),
+        quantum,
+        link: qdisc::link_cost(options)?,
+    };
+    put(tree, options, parent, name, class)
+}
+
+fn put(
+    tree: &mut TreeSpec,
+    options: &Options<'_>,
+    parent: Handle,
+    name: Handle,
+    class: HtbClassSpec,
+) -> Result<(), Problem> {
+    use softnet_tc::TreeError::{Loop, NoClass, TooDeep};
+    tree.add_class(parent, name, ClassSpec::Htb(class))
+        .map_err(|error| {
+            let key = match &error {
+                SpecError::Parameter { parameter, .. } => parameter,
+                SpecError::Tree(Loop(_) | NoClass(_) | TooDeep(_))
+                    if options.find("parent").is_some() =>
+                {
+                    "parent"
+                }
+                _ => "classid",
+            };
+            options.problem(key, options.span_of(key), error.to_string())
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::parse_tree;
+    use super::*;
+
+    const TREE: &str = r#"
+[[qdisc]]
+handle = "1:"
+kind = "htb"
+default = 0x20
+
+[[class]]
+classid = "1:1"
+rate = "10mbit"
+
+[[class]]
+parent = "1:1"
+classid = "1:20"
+rate = "1mbit"
+ceil = "10mbit"
+burst = "15k"
+cburst = 2000
+prio = 3
+quantum = 1514
+overhead = 24
+mpu = 84
+
+[[qdisc]]
+parent = "1:20"
+kind = "pfifo"
+limit = 5
+
+[[class]]
+parent = "1:1"
+classid = "1:30"
+rate = "5gbps"
+linklayer = "atm"
+
+[[filter]]
+flowid = "1:30"
+"#;
+
+    fn read(text: &str) -> TreeSpec {
+        match parse_tree("x.toml", text) {
+            Ok(QdiscSpec::Tree(tree)) => tree,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn classes_as_tc_adds_them() {
+        let tree = read(TREE);
+        let class = |name: &str| {
+            let node = tree.class_node(name.parse().expect("a name"));
+            let node = node.expect("the class");
+            let ClassSpec::Htb(class) = &node.spec;
+            (node.parent.to_string(), class.clone())
+        };
+        assert_eq!(
+            class("1:1"),
+            ("1:".to_owned(), HtbClassSpec::new(1_250_000))
+        );
+        let (parent, leaf) = class("1:20");
+        assert_eq!(
+            (parent.as_str(), leaf.rate, leaf.ceil),
+            ("1:1", 125_000, 1_250_000)
+        );
+        assert_eq!((leaf.burst, leaf.cburst), (15_360, 2000));
+        assert_eq!((leaf.prio, leaf.quantum), (3, Some(1514)));
+        assert_eq!((leaf.link.overhead, leaf.link.mpu), (24, 84));
+        // A nanosecond's worth beyond tc's 1600 bytes.
+        assert_eq!(class("1:30").1.burst, 1605);
+        let root = tree.root().expect("a root");
+        let expected = HtbSpec {
+            default: 0x20,
+            ..HtbSpec::default()
+        };
+        assert_eq!(root.qdisc, QdiscSpec::Htb(expected));
+        for (text, default) in [("\"20\"", 0x20), ("\"0xffff\"", 0xffff), ("16", 16)] {
+            let tree = read(&format!(
+                "[[qdisc]]\nhandle = \"1:\"\nkind = \"htb\"\ndefault = {text}"
+            ));
+            let root = tree.root().expect("a root");
+            assert!(matches!(&root.qdisc, QdiscSpec::Htb(htb) if htb.default == default));
+        }
+    }
+
+    #[test]
+    fn problems_name_the_key() {
+        for (wrong, right, problem) in [
+            (
+                "default = 0x20",
+                "default = \"x\"",
+                "qdisc.default`: \"x\" is not the number",
+            ),
+            (
+                "default = 0x20",
+                "default = 65536",
+                "qdisc.default`: 65536 is out of range",
+            ),
+            (
+                "default = 0x20",
+                "r2q = 0",
+                "qdisc.r2q`: \"0\" is not a number from 1 on",
+            ),
+            ("rate = \"1mbit\"", "", "class.rate`: is missing"),
+            (
+                "rate = \"1mbit\"",
+                "rate = 0",
+                "class.rate`: htb: rate must be",
+            ),
+            (
+                "prio = 3",
+                "prio = 8",
+                "class.prio`: \"8\" is not a priority",
+            ),
+            (
+                "prio = 3",
+                "kind = \"htb\"",
+                "class.kind`: is not an option of class",
+            ),
+            (
+                "\"1:30\"\nrate",
+                "\"1:20\"\nrate",
+                "class.classid`: there is a class 1:20",
+            ),
+            (
+                "\"1:30\"\nrate",
+                "\"2:3\"\nrate",
+                "class.classid`: there is no qdisc 2:",
+            ),
+            (
+                "parent = \"1:1\"",
+                "parent = \"1:7\"",
+                "class.parent`: there is no class 1:7",
+            ),
+            ("classid = \"1:20\"\n", "", "class.classid`: is missing"),
+        ] {
+            assert!(TREE.contains(wrong), "{wrong}");
+            let text = TREE.replacen(wrong, right, 1);
+            let error = parse_tree("x.toml", &text).expect_err(right).to_string();
+            assert!(error.contains(problem), "{right}: {error}");
+        }
+    }
+}
