@@ -50,19 +50,23 @@ enum Command {
     ///
     /// Makes two hosts (unnamed network namespaces) joined by a switch, and measures TCP, UDP and
     /// pings between them with ordinary sockets, first through a plain port, then through one
-    /// shaped to 100 Mb/s. Works as root, and unprivileged where user namespaces are allowed.
+    /// shaped to 100 Mb/s, then through a slow link with a long queue (bufferbloat) and with
+    /// fq_codel. Works as root, and unprivileged where user namespaces are allowed.
     /// Leaves nothing behind.
     #[command(after_help = EXIT_CODES)]
     Demo {
         /// Seconds of measuring in all
         #[arg(
-            long, value_name = "N", default_value_t = 10,
+            long, value_name = "N", default_value_t = 15,
             value_parser = clap::value_parser!(u64).range(1..=86_400)
         )]
         seconds: u64,
         /// Print one JSON object instead of a table
         #[arg(long)]
         json: bool,
+        /// Draw the pings under load, too, as an SVG picture
+        #[arg(long, value_name = "FILE")]
+        plot: Option<PathBuf>,
     },
     /// Run a tree of queueing disciplines (qdiscs) in virtual time
     ///
@@ -80,9 +84,14 @@ pub(crate) fn run(started: Instant) -> ExitCode {
             load(&config).and_then(|config| daemon::run(&config, json))
         }
         Command::Check { config } => load(&config).and_then(|config| check(&config)),
-        Command::Demo { seconds, json } => demo::run(&demo::Options {
+        Command::Demo {
             seconds,
             json,
+            plot,
+        } => demo::run(&demo::Options {
+            seconds,
+            json,
+            plot,
             started,
         }),
         Command::Sim(options) => sim::run(&options),

@@ -25,7 +25,14 @@ fn check_json(output: &Output) {
     for path in ["/tcp_gbps", "/udp_pps", "/udp_paced/pps", "/start_ms"] {
         assert!(number(path) > 0.0, "{path}: {stdout}");
     }
-    for ping in ["/ping_us", "/loaded_ping_us", "/shaped/loaded_ping_us"] {
+    assert_eq!(number("/bufferbloat/rate_mbps"), 50.0);
+    for ping in [
+        "/ping_us",
+        "/loaded_ping_us",
+        "/shaped/loaded_ping_us",
+        "/bufferbloat/pfifo",
+        "/bufferbloat/fq_codel",
+    ] {
         let (p50, p99) = (
             number(&format!("{ping}/p50")),
             number(&format!("{ping}/p99")),
@@ -78,7 +85,13 @@ fn the_table() {
     if !may_make_networks() {
         return;
     }
-    let output = Running::start(softnet().args(["demo", "--seconds", "1"])).finish();
+    let scratch = Scratch::new("plot");
+    let file = scratch.path("bloat.svg");
+    let mut command = softnet();
+    command
+        .args(["demo", "--seconds", "2", "--plot"])
+        .arg(&file);
+    let output = Running::start(&mut command).finish();
     let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
     assert_eq!(output.status.code(), Some(0), "{stderr}");
     assert_eq!(stderr, "", "no progress where no terminal is");
@@ -89,6 +102,10 @@ fn the_table() {
         "p50",
         "p99",
         "asked 100.00 Mb/s",
+        "pfifo limit 1000",
+        "fq_codel  ",
+        "█",
+        "0.4 s",
         " = sent ",
     ] {
         assert!(stdout.contains(part), "{part}: {stdout}");
@@ -97,6 +114,29 @@ fn the_table() {
         !stdout.contains('\u{1b}'),
         "no terminal control where no terminal is"
     );
+    let picture = std::fs::read_to_string(&file).expect("the picture");
+    assert!(picture.starts_with("<svg ") && picture.ends_with("</svg>\n"));
+    assert_eq!(picture.matches("<polyline ").count(), 2, "{picture}");
+}
+
+#[test]
+fn a_picture_that_cannot_be_written_is_an_error_behind_the_results() {
+    if !may_make_networks() {
+        return;
+    }
+    let arguments = [
+        "demo",
+        "--seconds",
+        "1",
+        "--json",
+        "--plot",
+        "/nowhere/x.svg",
+    ];
+    let output = Running::start(softnet().args(arguments)).finish();
+    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("cannot write /nowhere/x.svg: "), "{stderr}");
+    assert_eq!(stdout.matches('\n').count(), 1, "{stdout}");
 }
 
 #[test]

@@ -288,3 +288,52 @@ fn what_it_complains_about() {
             .contains("at least one byte")
     );
 }
+
+/// The demo's bufferbloat, in virtual time: how long each packet of a thin flow takes beside one
+/// that fills the queue in front of 50 Mb/s.
+#[test]
+fn a_thin_flow_waits_in_a_fifo_and_not_in_fq_codel() {
+    const PERIOD: Duration = Duration::from_millis(10);
+    let scratch = Scratch::new("sim-bloat");
+    let thin = |leaf: &str| -> Vec<Duration> {
+        let tree = format!(
+            "[[qdisc]]\nhandle = \"1:\"\nkind = \"htb\"\ndefault = 1\n\n\
+             [[class]]\nclassid = \"1:1\"\nrate = \"50mbit\"\n\n\
+             [[qdisc]]\nparent = \"1:1\"\n{leaf}\n"
+        );
+        let tree = scratch.file("bloat.toml", &tree);
+        let out = scratch.path("bloat.pcap");
+        let mut command = softnet();
+        command.arg("sim").arg("--tree").arg(&tree).arg("--out");
+        command.arg(&out);
+        // In a second 10 Mb/s too much: 826 frames.
+        for flow in [
+            "rate=60mbit,for=1s,size=1514,dport=5001",
+            "rate=80kbit,for=1s,size=100,dport=7",
+        ] {
+            command.args(["--generate", flow]);
+        }
+        let result = command.output().expect("softnet");
+        assert!(result.status.success(), "{}", text(&result.stderr));
+        let mut reader = PcapReader::new(File::open(&out).expect("the capture")).expect("pcap");
+        let mut times = Vec::new();
+        while let Some(raw) = reader.next_raw_packet() {
+            let raw = raw.expect("a frame");
+            if raw.orig_len == 100 {
+                let left = Duration::new(raw.ts_sec.into(), raw.ts_frac);
+                times.push(left - PERIOD * times.len() as u32);
+            }
+        }
+        assert_eq!(times.len(), 100, "none of the thin flow is dropped");
+        times.sort_unstable();
+        times
+    };
+    let (fifo, fair) = (
+        thin("kind = \"pfifo\"\nlimit = 1000"),
+        thin("kind = \"fq_codel\""),
+    );
+    let ms = Duration::from_millis;
+    println!("pfifo {:?}, fq_codel {:?}", fifo[50], fair[50]);
+    assert!(fifo[50] > ms(80) && fifo[99] > ms(180), "{fifo:?}");
+    assert!(fair[50] < ms(1) && fair[99] < ms(2), "{fair:?}");
+}

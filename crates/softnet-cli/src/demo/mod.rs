@@ -8,13 +8,16 @@
 mod end;
 mod host;
 mod measure;
+mod plot;
 mod privilege;
 mod progress;
 mod results;
+mod svg;
 mod topology;
 mod traffic;
 
 use std::io::IsTerminal;
+use std::path::PathBuf;
 use std::time::Instant;
 
 use crate::failure::{Exit, Failure, chain};
@@ -32,6 +35,8 @@ pub(crate) struct Options {
     pub seconds: u64,
     /// One JSON object instead of a table.
     pub json: bool,
+    /// File for a picture.
+    pub plot: Option<PathBuf>,
     /// When the process started.
     pub started: Instant,
 }
@@ -71,6 +76,12 @@ fn demonstrate(options: &Options) -> Result<(), End> {
         results.table()
     };
     report::print(&text).map_err(End::io("cannot print the results"))?;
+    if let Some(file) = &options.plot {
+        std::fs::write(file, results.svg()).map_err(|error| {
+            let what = format!("cannot write {}", file.display());
+            End::Failed(Failure::because(Exit::Failure, &what, &error))
+        })?;
+    }
     results
         .verdict()
         .map_err(|why| End::Failed(Failure::new(Exit::Failure, why)))

@@ -9,7 +9,9 @@ use softnet_engine::{Conservation, EngineStats};
 
 use super::traffic::ping::{RoundTrips, Via};
 use super::traffic::tcp::Transfer;
+use super::traffic::trace::Trace;
 use super::traffic::udp::Count;
+use super::{plot, svg};
 use crate::report;
 
 /// One stream of datagrams.
@@ -49,6 +51,35 @@ impl Shaped {
     }
 }
 
+/// Pings beside bulk TCP through a slow link.
+#[derive(Clone, Debug)]
+pub(super) struct Bufferbloat {
+    /// Bytes per second.
+    pub(super) rate: u64,
+    /// The time of a phase.
+    pub(super) length: Duration,
+    pub(super) pfifo: Bloat,
+    pub(super) fq_codel: Bloat,
+}
+
+/// Those with one qdisc.
+#[derive(Clone, Debug)]
+pub(super) struct Bloat {
+    /// Without those at the beginning, when TCP was still slow.
+    pub(super) ping: RoundTrips,
+    pub(super) trace: Trace,
+}
+
+impl Bufferbloat {
+    /// The traces with their names.
+    pub(super) fn traces(&self) -> [(&'static str, &Trace); 2] {
+        [
+            ("pfifo", &self.pfifo.trace),
+            ("fq_codel", &self.fq_codel.trace),
+        ]
+    }
+}
+
 /// What the measurements came to.
 #[derive(Clone, Debug)]
 pub(super) struct Measured {
@@ -63,6 +94,7 @@ pub(super) struct Measured {
     pub(super) flat: UdpResult,
     pub(super) paced: UdpResult,
     pub(super) shaped: Shaped,
+    pub(super) bufferbloat: Bufferbloat,
 }
 
 impl Measured {
@@ -121,6 +153,11 @@ impl Results {
                 "measured_mbps": rounded(m.shaped.measured_mbps(), 3),
                 "loaded_ping_us": ping_json(&m.shaped.ping),
             },
+            "bufferbloat": {
+                "rate_mbps": m.bufferbloat.rate as f64 * 8.0 / 1e6,
+                "pfifo": ping_json(&m.bufferbloat.pfifo.ping),
+                "fq_codel": ping_json(&m.bufferbloat.fq_codel.ping),
+            },
             "conservation": {
                 "rx": c.rx,
                 "copied": c.copied,
@@ -134,10 +171,16 @@ impl Results {
         format!("{object}\n")
     }
 
+    /// The pings of the bufferbloat as an SVG picture.
+    pub(super) fn svg(&self) -> String {
+        let b = &self.measured.bufferbloat;
+        svg::draw("Ping beside bulk TCP at 50 Mb/s", &b.traces(), b.length)
+    }
+
     /// The summary.
     pub(super) fn table(&self) -> String {
         let m = &self.measured;
-        let s = &m.shaped;
+        let (s, b) = (&m.shaped, &m.bufferbloat);
         let error = (s.measured_mbps() / s.asked_mbps() - 1.0) * 100.0;
         let workers = if m.workers == 1 {
             "1 worker"
@@ -169,6 +212,11 @@ impl Results {
             ),
             row("ping, beside TCP", &ping_text(&s.ping)),
             String::new(),
+            "bufferbloat: ping beside bulk TCP (htb rate 50mbit burst 32k)".to_owned(),
+            row("pfifo limit 1000", &ping_text(&b.pfifo.ping)),
+            row("fq_codel", &ping_text(&b.fq_codel.ping)),
+            String::new(),
+            plot::draw(&b.traces(), b.length),
             "packets".to_owned(),
             format!("  {}", report::conservation(&self.conservation)),
             format!(

@@ -5,6 +5,7 @@
 mod mmsg;
 pub(crate) mod ping;
 pub(crate) mod tcp;
+pub(crate) mod trace;
 pub(crate) mod udp;
 
 use std::io;

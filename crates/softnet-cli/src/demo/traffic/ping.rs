@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, ipproto};
 
 use super::{Until, is_timeout, limit_blocking};
@@ -18,7 +19,7 @@ use crate::demo::host::Host;
 /// Bytes of an echo request: ICMP's header and ping(8)'s 56 bytes of payload.
 const ECHO: usize = 8 + 56;
 /// After this an answer counts as lost.
-const LOST: Duration = Duration::from_secs(1);
+pub(super) const LOST: Duration = Duration::from_secs(1);
 
 /// What carries the echo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,13 +45,14 @@ impl fmt::Display for Via {
 /// One end of the echo, and for UDP the other.
 #[derive(Debug)]
 pub(crate) struct Pinger {
-    socket: OwnedFd,
+    pub(super) socket: OwnedFd,
     via: Via,
     /// The far end that answers UDP.
     echo: Option<Arc<UdpSocket>>,
     /// Sets our echoes apart from others'.
     ident: u16,
-    sequence: u16,
+    /// Of the last request.
+    pub(super) sequence: u16,
 }
 
 /// Round trips.
@@ -63,6 +65,12 @@ pub(crate) struct RoundTrips {
 }
 
 impl RoundTrips {
+    /// In any order.
+    pub(super) fn new(mut times: Vec<Duration>, lost: u64) -> RoundTrips {
+        times.sort_unstable();
+        RoundTrips { times, lost }
+    }
+
     /// The time that `percent` of the answers needed at most; none without answers.
     pub(crate) fn percentile(&self, percent: usize) -> Option<Duration> {
         let rank = (self.times.len() * percent).div_ceil(100).max(1);
@@ -125,13 +133,21 @@ impl Pinger {
         interval: Duration,
         mut each: impl FnMut(Duration),
     ) -> io::Result<RoundTrips> {
+        self.with_echo(|pinger| pinger.ping(until, interval, &mut each))
+    }
+
+    /// Runs `f` while somebody answers at the far end.
+    pub(super) fn with_echo<T>(
+        &mut self,
+        f: impl FnOnce(&mut Self) -> io::Result<T>,
+    ) -> io::Result<T> {
         let done = AtomicBool::new(false);
         let echo = self.echo.clone();
         std::thread::scope(|scope| {
             let answering = echo
                 .as_ref()
                 .map(|echo| scope.spawn(|| answer(echo, &done)));
-            let result = self.ping(until, interval, &mut each);
+            let result = f(self);
             done.store(true, Ordering::Relaxed);
             let answered = answering.map_or(Ok(()), |thread| {
                 thread
@@ -149,52 +165,65 @@ impl Pinger {
         interval: Duration,
         each: &mut impl FnMut(Duration),
     ) -> io::Result<RoundTrips> {
-        let mut trips = RoundTrips::default();
+        let (mut times, mut lost) = (Vec::new(), 0);
         while !until.is_over() {
             match self.once(until)? {
                 Some(time) => {
-                    trips.times.push(time);
+                    times.push(time);
                     each(time);
                 }
                 // Cut short: neither answered nor lost.
                 None if until.stopped() => break,
-                None => trips.lost += 1,
+                None => lost += 1,
             }
             until.sleep(interval);
         }
-        trips.times.sort_unstable();
-        Ok(trips)
+        Ok(RoundTrips::new(times, lost))
     }
 
     /// One echo; `None` if no answer came in time.
     pub(crate) fn once(&mut self, until: &Until) -> io::Result<Option<Duration>> {
-        self.sequence = self.sequence.wrapping_add(1);
-        let request = request(self.ident, self.sequence);
         let start = Instant::now();
-        match rustix::net::send(&self.socket, &request, SendFlags::empty()) {
-            Ok(_) => {}
-            // The interface's queue is full, or the neighbour did not answer yet: a lost ping.
-            Err(e) if is_timeout(&e.into()) || e == rustix::io::Errno::NOBUFS => return Ok(None),
-            Err(rustix::io::Errno::HOSTUNREACH) => return Ok(None),
-            Err(e) => return Err(e.into()),
+        if !self.send()? {
+            return Ok(None);
         }
-        let mut buffer = [0; 256];
         while start.elapsed() < LOST && !until.stopped() {
-            match rustix::net::recv(&self.socket, &mut buffer[..], RecvFlags::empty()) {
-                Ok((n, _)) if self.is_answer(&buffer[..n]) => return Ok(Some(start.elapsed())),
-                Ok(_) => {}
-                Err(e) if is_timeout(&e.into()) => {}
-                Err(rustix::io::Errno::HOSTUNREACH | rustix::io::Errno::CONNREFUSED) => {
-                    return Ok(None);
+            match self.receive(RecvFlags::empty()) {
+                Ok(Some(sequence)) if sequence == self.sequence => {
+                    return Ok(Some(start.elapsed()));
                 }
+                Ok(_) => {}
+                Err(e) if is_unreachable(e) => return Ok(None),
                 Err(e) => return Err(e.into()),
             }
         }
         Ok(None)
     }
 
-    /// Whether this is the answer to the last request.
-    fn is_answer(&self, bytes: &[u8]) -> bool {
+    /// Sends a request. False: the interface's queue is full, or the neighbour did not answer yet.
+    pub(super) fn send(&mut self) -> io::Result<bool> {
+        self.sequence = self.sequence.wrapping_add(1);
+        let request = request(self.ident, self.sequence);
+        match rustix::net::send(&self.socket, &request, SendFlags::empty()) {
+            Ok(_) => Ok(true),
+            Err(e) if is_timeout(&e.into()) || e == Errno::NOBUFS => Ok(false),
+            Err(Errno::HOSTUNREACH) => Ok(false),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// The number of an answer, if there is one.
+    pub(super) fn receive(&self, flags: RecvFlags) -> Result<Option<u16>, Errno> {
+        let mut buffer = [0; 256];
+        match rustix::net::recv(&self.socket, &mut buffer[..], flags) {
+            Ok((n, _)) => Ok(self.answered(&buffer[..n])),
+            Err(e) if is_timeout(&e.into()) => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// The number of the request that this is the answer to.
+    fn answered(&self, bytes: &[u8]) -> Option<u16> {
         let (message, kind) = match self.via {
             // A raw socket gets the IP header too; its length is in the first byte, in words.
             Via::IcmpRaw => {
@@ -209,10 +238,14 @@ impl Pinger {
         // A ping socket's identifier is the kernel's choice, and the kernel filters by it.
         let ident =
             message.get(4..6) == Some(&self.ident.to_be_bytes()) || self.via == Via::IcmpPing;
-        ident
-            && message.first() == Some(&kind)
-            && message.get(6..8) == Some(&self.sequence.to_be_bytes())
+        let sequence = message.get(6..8)?.try_into().ok()?;
+        (ident && message.first() == Some(&kind)).then(|| u16::from_be_bytes(sequence))
     }
+}
+
+/// Whether nobody is there to answer.
+pub(super) fn is_unreachable(error: Errno) -> bool {
+    matches!(error, Errno::HOSTUNREACH | Errno::CONNREFUSED)
 }
 
 const ECHO_REQUEST: u8 = 8;

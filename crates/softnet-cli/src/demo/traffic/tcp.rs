@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::sockopt::set_socket_linger;
+use rustix::net::sockopt::{set_socket_linger, set_tcp_congestion};
 
 use super::{Arrived, Until, is_timeout, limit_blocking};
 use crate::demo::host::Host;
@@ -63,6 +63,13 @@ impl Bulk {
             set_socket_linger(stream, Some(Duration::ZERO))?;
         }
         Ok(Bulk { sender, receiver })
+    }
+
+    /// Begins as fast as it can until a packet is lost (Reno). Linux's default leaves slow start
+    /// when round trips take longer (HyStart), and on so short a path needs minutes to fill a long
+    /// queue again.
+    pub(crate) fn fill_queues(&self) -> io::Result<()> {
+        Ok(set_tcp_congestion(&self.sender, "reno")?)
     }
 
     /// Sends as fast as the connection takes it. Meant for a thread of its own beside

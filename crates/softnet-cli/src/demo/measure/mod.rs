@@ -1,20 +1,23 @@
 //! The sequence of measurements. Each opens its sockets, runs for its share of the time on threads
 //! of its own, and closes them.
 
+mod bufferbloat;
+
+use std::error::Error;
 use std::io;
 use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use softnet_tc::{QdiscSpec, TbfSpec};
 
-use super::end::End;
-use super::progress::{Phase, Progress, REFRESH};
-use super::results::{Measured, Shaped, UdpResult};
-use super::topology::Topology;
-use super::traffic::ping::{Pinger, RoundTrips};
-use super::traffic::tcp::Bulk;
-use super::traffic::udp::Stream;
-use super::traffic::{Arrived, Until};
+use crate::demo::end::End;
+use crate::demo::progress::{Phase, Progress, REFRESH};
+use crate::demo::results::{Measured, Shaped, UdpResult};
+use crate::demo::topology::Topology;
+use crate::demo::traffic::ping::{Pinger, RoundTrips};
+use crate::demo::traffic::tcp::{Bulk, Transfer};
+use crate::demo::traffic::udp::Stream;
+use crate::demo::traffic::{Arrived, Until};
 use crate::failure::{Exit, Failure};
 use crate::signals::Stop;
 
@@ -32,11 +35,12 @@ const PACED_SHARE: f64 = 0.5;
 /// A receiver waits so long for the last packets.
 const LATE: Duration = Duration::from_millis(100);
 /// Shares of the measuring time, in percent. Together 100.
-const SHARE_PING: u32 = 10;
-const SHARE_TCP: u32 = 25;
-const SHARE_FLAT: u32 = 15;
-const SHARE_PACED: u32 = 15;
-const SHARE_SHAPED: u32 = 35;
+const SHARE_PING: u32 = 6;
+const SHARE_TCP: u32 = 16;
+const SHARE_FLAT: u32 = 9;
+const SHARE_PACED: u32 = 9;
+const SHARE_SHAPED: u32 = 20;
+const SHARE_BLOAT: u32 = 40;
 /// Share of the shaped time that TCP has to find the rate before it is measured.
 const SHARE_RAMP: u32 = 20;
 
@@ -61,6 +65,7 @@ impl Measurement<'_> {
         let pps = (flat.count.pps() * PACED_SHARE).max(1000.0);
         let paced = self.udp("UDP 64 B, paced", share(SHARE_PACED), Some(pps.round()))?;
         let shaped = self.shaped(&mut pinger, share(SHARE_SHAPED))?;
+        let bufferbloat = self.bufferbloat(&mut pinger, share(SHARE_BLOAT))?;
         Ok(Measured {
             seconds,
             workers: self.topology.workers,
@@ -72,6 +77,7 @@ impl Measurement<'_> {
             flat,
             paced,
             shaped,
+            bufferbloat,
         })
     }
 
@@ -105,11 +111,7 @@ impl Measurement<'_> {
         self.done(trips, "cannot ping")
     }
 
-    fn tcp(
-        &self,
-        pinger: &mut Pinger,
-        length: Duration,
-    ) -> Result<(super::traffic::tcp::Transfer, RoundTrips), End> {
+    fn tcp(&self, pinger: &mut Pinger, length: Duration) -> Result<(Transfer, RoundTrips), End> {
         let bulk =
             Bulk::open(&self.topology.a, &self.topology.b).map_err(End::io("cannot connect"))?;
         let until = self.until(length);
@@ -162,13 +164,8 @@ impl Measurement<'_> {
             mtu: 0,
             link: Default::default(),
         };
-        self.topology.shape(&QdiscSpec::Tbf(tbf)).map_err(|error| {
-            End::Failed(Failure::because(
-                Exit::Failure,
-                "cannot shape the port",
-                &error,
-            ))
-        })?;
+        let shaped = self.topology.shape(&QdiscSpec::Tbf(tbf));
+        shaped.map_err(|error| failed("cannot shape the port", &error))?;
         let bulk =
             Bulk::open(&self.topology.a, &self.topology.b).map_err(End::io("cannot connect"))?;
         let arrived = Arrived::default();
@@ -225,6 +222,10 @@ impl Measurement<'_> {
             Ok(())
         }
     }
+}
+
+fn failed(what: &'static str, error: &dyn Error) -> End {
+    End::Failed(Failure::because(Exit::Failure, what, error))
 }
 
 /// Shows what arrives until it is time.
