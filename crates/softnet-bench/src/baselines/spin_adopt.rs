@@ -1,6 +1,7 @@
 //! Baseline `spin-adopt`: a user-space port of the kernel's locked transmit path since 6.19. A
 //! sender pushes on a list; the one that found it empty waits for the root lock and queues the
-//! whole list. A sender that finds others there counts itself first, in a counter that bounds the list.
+//! whole list. A sender that finds others there counts itself first, in a counter that bounds the
+//! list.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -334,7 +334,8 @@ mod tests {
     #[test]
     fn expressions_of_basic() {
         let text = "kind = \"basic\"\nmatch = \"cmp(u16 at 2 layer transport mask 0xfff eq 53) and \
-                    not u32(u8 1 0xff at 3) and meta(priority gt 5) and meta(nf_mark mask 3 lt 2)\"";
+                    not u32(u8 1 0xff at 3) and meta(priority gt 5) and \
+                    meta(nf_mark mask 3 lt 2)\"";
         let test = |negated, test| Ematch { negated, test };
         let (mask, value) = (0xff, 1);
         let expected = vec![

@@ -6,7 +6,7 @@ use toml::Value;
 
 use super::error::Problem;
 use super::options::Options;
-use super::{qdisc, units};
+use super::units;
 
 /// `default`, `r2q` and `direct_qlen`.
 pub(super) fn spec(options: &Options<'_>) -> Result<QdiscSpec, Problem> {
@@ -78,7 +78,7 @@ pub(super) fn add_class(tree: &mut TreeSpec, options: &Options<'_>) -> Result<()
         cburst: cburst.unwrap_or_else(|| HtbClassSpec::default_burst(ceil)),
         prio: prio.unwrap_or_default(),
         quantum,
-        link: qdisc::link_cost(options)?,
+        link: options.link_cost()?,
     };
     put(tree, options, parent, name, class)
 }

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use softnet_tc::Handle;
+use softnet_tc::{Handle, LinkCost, LinkLayer};
 use toml::{Spanned, Value};
 
 use super::error::Problem;
@@ -123,6 +123,26 @@ impl<'a> Options<'a> {
             self.problem(key, self.span_of(key), text)
         })?;
         Ok(Some(small))
+    }
+
+    /// tc-stab(8)'s words as tbf has them: `overhead`, `mpu` and `linklayer`.
+    pub(super) fn link_cost(&self) -> Result<LinkCost, Problem> {
+        let bytes =
+            |key| self.parsed(key, "a number of bytes from 0 to 65535", |t| t.parse().ok());
+        let linklayer = self.parsed(
+            "linklayer",
+            "a link layer; use ethernet, atm or adsl",
+            |text| match text {
+                "ethernet" => Some(LinkLayer::Ethernet),
+                "atm" | "adsl" => Some(LinkLayer::Atm),
+                _ => None,
+            },
+        )?;
+        Ok(LinkCost {
+            overhead: bytes("overhead")?.unwrap_or_default(),
+            mpu: bytes("mpu")?.unwrap_or_default(),
+            linklayer: linklayer.unwrap_or_default(),
+        })
     }
 
     /// The handle at a key.

@@ -4,8 +4,7 @@
 use std::time::Duration;
 
 use softnet_tc::{
-    AqmSpec, CodelSpec, FqCodelSpec, LinkCost, LinkLayer, MAX_BANDS, PrioSpec, QdiscSpec,
-    SpecError, TbfSpec,
+    AqmSpec, CodelSpec, FqCodelSpec, MAX_BANDS, PrioSpec, QdiscSpec, SpecError, TbfSpec,
 };
 use toml::Value;
 
@@ -184,7 +183,7 @@ fn tbf(options: &Options<'_>) -> Result<QdiscSpec, Problem> {
         limit,
         peakrate,
         mtu: mtu.unwrap_or_default(),
-        link: link_cost(options)?,
+        link: options.link_cost()?,
     }))
 }
 
@@ -259,27 +258,10 @@ fn aqm(options: &Options<'_>, default: AqmSpec) -> Result<AqmSpec, Problem> {
     })
 }
 
-/// tc-stab(8)'s words as tbf has them: `overhead`, `mpu` and `linklayer`.
-pub(super) fn link_cost(options: &Options<'_>) -> Result<LinkCost, Problem> {
-    let bytes = |key| options.parsed(key, "a number of bytes from 0 to 65535", |t| t.parse().ok());
-    let linklayer = options.parsed(
-        "linklayer",
-        "a link layer; use ethernet, atm or adsl",
-        |text| match text {
-            "ethernet" => Some(LinkLayer::Ethernet),
-            "atm" | "adsl" => Some(LinkLayer::Atm),
-            _ => None,
-        },
-    )?;
-    Ok(LinkCost {
-        overhead: bytes("overhead")?.unwrap_or_default(),
-        mpu: bytes("mpu")?.unwrap_or_default(),
-        linklayer: linklayer.unwrap_or_default(),
-    })
-}
-
 #[cfg(test)]
 mod tests {
+    use softnet_tc::{LinkCost, LinkLayer};
+
     use super::*;
 
     fn read(text: &str) -> Result<QdiscSpec, Problem> {

@@ -97,7 +97,9 @@ mod tests {
             &[("pfifo", &long), ("fq_codel", &short)],
             Duration::from_secs(3),
         );
-        let expected = "    200 ms ┤█                             ┤
+        let axis = "─".repeat(WIDTH);
+        let expected = format!(
+            "    200 ms ┤█                             ┤
            │█                             │
            │█                             │
            │█                             │
@@ -105,9 +107,10 @@ mod tests {
            │█         █                   │
            │█         █                  █│
          0 ┤█         █                  █┤               ▁
-           └──────────────────────────────┴──────────────────────────────
+           └{axis}┴{axis}
            0         pfifo          3.0 s 0        fq_codel        3.0 s
-";
+"
+        );
         assert_eq!(text, expected, "\n{text}");
     }
 
