@@ -12,8 +12,12 @@
 //! - `kernel`: the kernel's own qdisc, by UDP sockets over veth: a whole stack more, so beside the
 //!   others, not against them.
 //!
+//! Beside them, qdiscs with a queue for each flow, by the number of [flows].
+//!
 //! The load and its checks are those of `tx-adopt`: what was sent was delivered or dropped, and
 //! all buffers are back, after every turn.
+
+mod flows;
 
 use std::time::Duration;
 
@@ -247,6 +251,22 @@ pub(crate) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
                 kind,
                 case,
                 plan,
+                ticks: ticks.clone(),
+            }));
+        }
+        interleave(options.rounds(), &mut variants, results)?;
+    }
+    for case in flows::CASES {
+        if !only.allows(&case.params()) {
+            continue;
+        }
+        let chosen = flows::NAMES.into_iter().filter(|name| options.wants(name));
+        let mut variants: Vec<Box<dyn Variant>> = Vec::new();
+        for name in chosen {
+            variants.push(Box::new(flows::Turn {
+                name,
+                case,
+                time: slice.max(SHORTEST),
                 ticks: ticks.clone(),
             }));
         }
