@@ -433,6 +433,18 @@ fn packets_leave_at_their_time() {
     assert_eq!(fq.stats().qlen, 0);
 }
 
+/// A sender that read the clock before another one enqueued takes the other's packets along: they
+/// have no departure time to wait for.
+#[test]
+fn an_older_reading_of_the_clock_holds_nothing_up() {
+    let pool = pool(8);
+    let mut cx = Cx::new(&pool);
+    let mut fq = fq(&FqSpec::default(), &pool);
+    fq.enqueue(&mut of_flow(&pool, 100, 1, 0).into(), cx.at(Time(2 * MS)));
+    assert_eq!(leave(&mut fq, MS, &mut cx), Some(0));
+    assert_eq!(xstat(&fq, "throttled"), 0);
+}
+
 /// A time beyond the horizon: dropped, or brought to the horizon.
 #[test]
 fn the_horizon() {

@@ -85,6 +85,9 @@ pub struct Fq {
     /// Frames of each priority, so that a change of the map is a change of sums.
     priorities: [u64; 16],
     listed: u64,
+    /// The latest time of a call. Senders read the clock before they wait for the queue, so that
+    /// one may come with an older reading; what came without a departure time does not wait then.
+    now: Time,
     stats: QdiscStats,
     counters: Counters,
     xstats: Xstats,
@@ -139,6 +142,7 @@ impl Kind for Fq {
             timers: BinaryHeap::new(),
             priorities: [0; 16],
             listed: 0,
+            now: Time::ZERO,
             stats: QdiscStats::default(),
             counters: Counters::default(),
             xstats: Xstats::new(&XSTATS),
@@ -157,7 +161,6 @@ impl Kind for Fq {
         }
         self.set(spec);
         self.enqueue(&mut moved, cx);
-        self.publish(cx.now);
     }
 
     fn xstats(&self) -> Option<&Xstats> {
@@ -328,6 +331,7 @@ impl Fq {
     /// The next packet, of the flow whose turn it is. `None` if that has none that is due.
     #[inline]
     fn pop(&mut self, band: usize, cx: &Cx) -> Option<Packet> {
+        let now = self.now;
         let Fq {
             flows,
             bands,
@@ -341,12 +345,12 @@ impl Fq {
         let Some(first) = flow.packets.front() else {
             if rounds.empty(flows) == Emptied::Left {
                 self.listed -= 1;
-                flows.at(index).set_idle(cx.now);
+                flows.at(index).set_idle(now);
             }
             return None;
         };
         let due = first.timestamp().max(flow.time_next);
-        if due > cx.now {
+        if due > now {
             rounds.remove(flows);
             self.listed -= 1;
             let flow = flows.at(index);
@@ -359,7 +363,7 @@ impl Fq {
         let mut packet = flow.packets.pop_front()?;
         let bytes = packet.wire_len();
         self.stats.count_dequeued(&packet);
-        let late = |threshold| cx.now.since(due) > threshold;
+        let late = |threshold| now.since(due) > threshold;
         if self.spec.ce_threshold.is_some_and(late) {
             counters.ce_marks += u64::from(mark_ce(&mut packet, &cx.pool));
         }
@@ -373,7 +377,7 @@ impl Fq {
             && self.spec.pacing
         {
             let low = rate <= self.spec.low_rate_threshold;
-            pace(flow, bytes, rate, low, self.quantum, cx.now, counters);
+            pace(flow, bytes, rate, low, self.quantum, now, counters);
         }
         Some(packet)
     }
@@ -424,19 +428,21 @@ fn pace(
 impl Qdisc for Fq {
     fn enqueue(&mut self, packets: &mut PacketList, cx: &mut Cx) -> Verdict {
         let mut verdict = Verdict::Queued;
+        self.now = self.now.max(cx.now);
         while let Some(packet) = packets.pop_front() {
-            if let Err((packet, reason)) = self.push(packet, cx.now) {
+            if let Err((packet, reason)) = self.push(packet, self.now) {
                 self.stats.drops += 1;
                 cx.dropped.push(packet, reason);
                 verdict = Verdict::Dropped;
             }
         }
-        self.publish(cx.now);
+        self.publish(self.now);
         verdict
     }
 
     fn dequeue(&mut self, budget: usize, out: &mut PacketList, cx: &mut Cx) -> Next {
-        self.release(budget, cx.now);
+        self.now = self.now.max(cx.now);
+        self.release(budget, self.now);
         let end = self.stats.packets + budget as u64;
         while self.stats.packets < end
             && let Some(band) = self.select_band()
@@ -445,8 +451,8 @@ impl Qdisc for Fq {
                 out.push_back(packet);
             }
         }
-        self.publish(cx.now);
-        self.next(cx.now)
+        self.publish(self.now);
+        self.next(self.now)
     }
 
     fn peek(&self, _: Time) -> Peek {
