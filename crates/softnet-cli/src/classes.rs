@@ -1,9 +1,11 @@
 //! The qdiscs and classes of every port, for people and for programs: the numbers of `tc -s
 //! qdisc show` and `tc -s class show`.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 use softnet_engine::{EngineStats, PortStats};
-use softnet_tc::{ClassStats, Handle, HtbClassStats};
+use softnet_tc::{ClassStats, Handle, HtbClassStats, Xstats};
 
 use crate::report;
 
@@ -53,7 +55,23 @@ pub(crate) fn table(stats: &EngineStats) -> String {
         let classes = port.classes.iter();
         classes.map(|class| (port.name.clone(), class.class, class.htb))
     });
-    report::table(&rows, &[0, 1, 2]) + &htb_table("port", classes)
+    let mut text = report::table(&rows, &[0, 1, 2]) + &htb_table("port", classes);
+    for port in &stats.ports {
+        for class in &port.classes {
+            let name = format!("{} {}", port.name, name(class.kind, class.qdisc));
+            text += &xstats(&name, class.xstats.iter().flat_map(Xstats::iter));
+        }
+    }
+    text
+}
+
+/// A line with what only qdiscs of one kind have. None if there is nothing.
+pub(crate) fn xstats(qdisc: &str, values: impl Iterator<Item = (&'static str, u64)>) -> String {
+    let values: Vec<String> = values.map(|(name, n)| format!("{name} {n}")).collect();
+    if values.is_empty() {
+        return String::new();
+    }
+    format!("{qdisc}: {}\n", values.join(" "))
 }
 
 /// A line for each class of `htb`; nothing if there is none. The first column says where it is.
@@ -118,6 +136,7 @@ pub(crate) fn json(port: &PortStats) -> Value {
             "qlen": s.qlen,
             "backlog": s.backlog,
             "htb": htb_json(class.htb),
+            "xstats": class.xstats.iter().flat_map(Xstats::iter).collect::<BTreeMap<_, _>>(),
         })
     };
     port.classes.iter().map(class).collect()
@@ -152,6 +171,7 @@ mod tests {
                 tokens: -6,
                 ctokens: 7,
             }),
+            xstats: None,
         };
         let root = Handle::new(1, 0);
         let stats = EngineStats {

@@ -25,6 +25,8 @@ pub struct ClassStats {
     pub stats: QdiscStats,
     /// Those of a class of `htb`.
     pub htb: Option<HtbClassStats>,
+    /// Those that the qdisc has because of its kind.
+    pub xstats: Option<Xstats>,
 }
 
 impl TreeSpec {
@@ -135,6 +137,7 @@ impl DeviceTree {
             kind: root.map_or(default, |root| root.qdisc.kind()),
             stats: queues.iter().copied().sum(),
             htb: None,
+            xstats: root.and_then(|root| self.xstats(root.handle)).cloned(),
         });
         if !per_queue {
             root.into_iter().for_each(|root| self.below(root, f));
@@ -166,6 +169,7 @@ impl DeviceTree {
             kind: child.map_or(default, |child| child.qdisc.kind()),
             stats,
             htb,
+            xstats: child.and_then(|child| self.xstats(child.handle)).cloned(),
         });
         child.into_iter().for_each(|child| self.below(child, f));
     }

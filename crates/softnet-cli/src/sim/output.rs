@@ -1,5 +1,7 @@
 //! What a simulation found, as a table and as JSON.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 use softnet::stats::DropReason;
 use softnet_tc::Handle;
@@ -91,7 +93,11 @@ pub(super) fn table(report: &Report, outside: Outside) -> String {
     let place = |class: Handle| class.qdisc().to_string();
     let htb = report.classes.iter();
     let htb = htb.map(|class| (place(class.class), class.class, class.htb));
-    let text = report::table(&rows, &[0, 1, 10]) + &classes::htb_table("qdisc", htb);
+    let mut text = report::table(&rows, &[0, 1, 10]) + &classes::htb_table("qdisc", htb);
+    for class in &report.classes {
+        let name = classes::name(class.kind, class.qdisc);
+        text += &classes::xstats(&name, class.xstats.iter().copied());
+    }
     let root = report.root();
     let drops = all_drops(report, outside);
     text + &format!(
@@ -132,6 +138,7 @@ pub(super) fn json(report: &Report, outside: Outside) -> String {
                 "overlimits": class.stats.overlimits,
                 "htb": classes::htb_json(class.htb),
                 "drop_reasons": reasons(&class.drops),
+                "xstats": class.xstats.iter().copied().collect::<BTreeMap<_, _>>(),
                 "sojourn_ns": {
                     "frames": s.frames, "mean": s.mean, "p50": s.p50, "p90": s.p90,
                     "p99": s.p99, "p999": s.p999, "max": s.max,

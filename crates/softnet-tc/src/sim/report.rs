@@ -1,7 +1,7 @@
 //! What a simulation found, for each class and in all.
 
 use super::classes::{ClassTrace, ClassTraces};
-use crate::{ClassStats, Handle, HtbClassStats, QdiscStats, Tree};
+use crate::{ClassStats, Handle, HtbClassStats, QdiscStats, Tree, Xstats};
 use softnet::stats::DropReason;
 
 /// How long frames stayed, in nanoseconds. Percentiles are frames' own times (nearest rank), not
@@ -68,6 +68,8 @@ pub struct ClassReport {
     pub drops: Vec<(DropReason, u64)>,
     /// From arrival to departure.
     pub sojourn: Sojourn,
+    /// What only qdiscs of its kind have, with tc's names.
+    pub xstats: Vec<(&'static str, u64)>,
 }
 
 /// What a simulation found.
@@ -103,6 +105,7 @@ impl Report {
                 rate: bits.checked_div(u128::from(span)).unwrap_or(0) as u64,
                 drops: trace.map_or_else(Vec::new, ClassTrace::drops),
                 sojourn: Sojourn::of(trace.map_or(&[], |trace| &trace.sojourns)),
+                xstats: class.xstats.iter().flat_map(Xstats::iter).collect(),
             }
         };
         Report {
