@@ -1,10 +1,11 @@
 //! `qdisc = { kind = "tbf", rate = "100mbit", … }`: tc's option names and units, to a
 //! [`QdiscSpec`].
 
+use std::str::FromStr;
 use std::time::Duration;
 
 use softnet_tc::{
-    AqmSpec, CodelSpec, FqCodelSpec, MAX_BANDS, PrioSpec, QdiscSpec, SpecError, TbfSpec,
+    AqmSpec, CodelSpec, FqCodelSpec, FqSpec, MAX_BANDS, PrioSpec, QdiscSpec, SpecError, TbfSpec,
 };
 use toml::Value;
 
@@ -19,8 +20,10 @@ const TXQUEUELEN: u32 = 1000;
 const ETHERNET_HEADER: u64 = 14;
 
 /// The kinds, for messages.
-const KINDS: &str =
-    "noqueue, pfifo, bfifo, pfifo_head_drop, pfifo_fast, prio, tbf, htb, codel, fq_codel or mq";
+const KINDS: &str = concat!(
+    "noqueue, pfifo, bfifo, pfifo_head_drop, pfifo_fast, prio, tbf, htb, codel, fq_codel, ",
+    "fq or mq"
+);
 
 /// Reads a qdisc for a device with this MTU.
 pub(super) fn spec(options: &Options<'_>, mtu: u32) -> Result<QdiscSpec, Problem> {
@@ -62,6 +65,7 @@ pub(super) fn spec(options: &Options<'_>, mtu: u32) -> Result<QdiscSpec, Problem
         "htb" => htb::spec(options)?,
         "codel" => codel(options)?,
         "fq_codel" => fq_codel(options)?,
+        "fq" => fq(options)?,
         _ => {
             let text = format!("{name:?} is not a qdisc of this version; use {KINDS}");
             return Err(options.problem("kind", kind.span(), text));
@@ -90,7 +94,7 @@ fn prio(options: &Options<'_>) -> Result<QdiscSpec, Problem> {
         text.parse().ok().filter(|n| (2..=MAX_BANDS).contains(n))
     })?;
     let bands = bands.unwrap_or(default.bands);
-    let Some((_, map)) = options.find("priomap") else {
+    let Some(priomap) = priomap(options)? else {
         let priomap = default.priomap;
         if bands < default.bands {
             let text = format!(
@@ -102,7 +106,27 @@ fn prio(options: &Options<'_>) -> Result<QdiscSpec, Problem> {
         }
         return Ok(QdiscSpec::Prio(PrioSpec { bands, priomap }));
     };
-    let numbers: Option<Vec<u8>> = match map.get_ref() {
+    Ok(QdiscSpec::Prio(PrioSpec { bands, priomap }))
+}
+
+fn priomap(options: &Options<'_>) -> Result<Option<[u8; 16]>, Problem> {
+    numbers(
+        options,
+        "priomap",
+        "16 bands, one for each priority; write it like \"1 2 2 2 1 2 0 0 1 1 1 1 1 1 1 1\"",
+    )
+}
+
+/// A list of numbers, or a text with them.
+fn numbers<T: FromStr + TryFrom<i64>, const N: usize>(
+    options: &Options<'_>,
+    key: &str,
+    what: &str,
+) -> Result<Option<[T; N]>, Problem> {
+    let Some((_, list)) = options.find(key) else {
+        return Ok(None);
+    };
+    let numbers: Option<Vec<T>> = match list.get_ref() {
         Value::String(text) => text.split_whitespace().map(|n| n.parse().ok()).collect(),
         Value::Array(list) => {
             let number = |value: &Value| value.as_integer().and_then(|n| n.try_into().ok());
@@ -110,12 +134,13 @@ fn prio(options: &Options<'_>) -> Result<QdiscSpec, Problem> {
         }
         _ => None,
     };
-    let priomap = numbers.and_then(|numbers| numbers.try_into().ok()).ok_or_else(|| {
-        let text = "is not a list of 16 bands, one for each priority; write it like \"1 2 2 2 1 2 \
-                    0 0 1 1 1 1 1 1 1 1\"";
-        options.problem("priomap", map.span(), text)
-    })?;
-    Ok(QdiscSpec::Prio(PrioSpec { bands, priomap }))
+    match numbers.and_then(|numbers| numbers.try_into().ok()) {
+        Some(numbers) => Ok(Some(numbers)),
+        None => {
+            let text = format!("is not a list of {what}");
+            Err(options.problem(key, list.span(), text))
+        }
+    }
 }
 
 /// tc-tbf(8): `rate`, `burst`, one of `limit` and `latency`, `peakrate` with `mtu`, and what a
@@ -215,6 +240,67 @@ fn fq_codel(options: &Options<'_>) -> Result<QdiscSpec, Problem> {
     }))
 }
 
+/// tc-fq(8).
+fn fq(options: &Options<'_>) -> Result<QdiscSpec, Problem> {
+    options.only(
+        "fq",
+        &[
+            "limit",
+            "flow_limit",
+            "quantum",
+            "initial_quantum",
+            "orphan_mask",
+            "refill_delay",
+            "pacing",
+            "maxrate",
+            "low_rate_threshold",
+            "timer_slack",
+            "horizon",
+            "horizon_drop",
+            "ce_threshold",
+            "priomap",
+            "weights",
+        ],
+    )?;
+    let default = FqSpec::default();
+    let number = |key| options.small(key, units::size);
+    let orphan_mask = options.parsed(
+        "orphan_mask",
+        "a mask of 32 bits, like \"0x3ff\"",
+        |text| match text.strip_prefix("0x") {
+            Some(digits) => u32::from_str_radix(digits, 16).ok(),
+            None => text.parse().ok(),
+        },
+    )?;
+    let weights = "3 numbers of bytes, one for each band; write it like \"589824 196608 65536\"";
+    Ok(QdiscSpec::Fq(FqSpec {
+        limit: number("limit")?.unwrap_or(default.limit),
+        flow_limit: number("flow_limit")?.unwrap_or(default.flow_limit),
+        quantum: number("quantum")?,
+        initial_quantum: number("initial_quantum")?,
+        orphan_mask: orphan_mask.unwrap_or(default.orphan_mask),
+        refill_delay: time(options, "refill_delay")?.unwrap_or(default.refill_delay),
+        pacing: options.flag("pacing")?.unwrap_or(default.pacing),
+        maxrate: options.quantity("maxrate", units::rate)?,
+        low_rate_threshold: options
+            .quantity("low_rate_threshold", units::rate)?
+            .unwrap_or(default.low_rate_threshold),
+        timer_slack: time(options, "timer_slack")?.unwrap_or(default.timer_slack),
+        horizon: time(options, "horizon")?.unwrap_or(default.horizon),
+        horizon_drop: options
+            .flag("horizon_drop")?
+            .unwrap_or(default.horizon_drop),
+        ce_threshold: time(options, "ce_threshold")?,
+        priomap: priomap(options)?.unwrap_or(default.priomap),
+        weights: numbers(options, "weights", weights)?.unwrap_or(default.weights),
+    }))
+}
+
+fn time(options: &Options<'_>, key: &str) -> Result<Option<Duration>, Problem> {
+    let time = options.quantity(key, units::time)?;
+    Ok(time.map(Duration::from_nanos))
+}
+
 /// Options of CoDel in either kind.
 const AQM: [&str; 5] = [
     "target",
@@ -225,10 +311,7 @@ const AQM: [&str; 5] = [
 ];
 
 fn aqm(options: &Options<'_>, default: AqmSpec) -> Result<AqmSpec, Problem> {
-    let time = |key| {
-        let time = options.quantity(key, units::time)?;
-        Ok(time.map(Duration::from_nanos))
-    };
+    let time = |key| time(options, key);
     let ce_threshold = time("ce_threshold")?;
     let selector = options.parsed(
         "ce_threshold_selector",
@@ -403,6 +486,38 @@ mod tests {
         };
         let text = format!(r#"kind = "fq_codel", {all}, {more}"#);
         assert_eq!(read(&text), Ok(QdiscSpec::FqCodel(fq_codel)));
+    }
+
+    #[test]
+    fn fq() {
+        assert_eq!(read(r#"kind = "fq""#), Ok(QdiscSpec::Fq(FqSpec::default())));
+        let text = concat!(
+            r#"kind = "fq", limit = 7, flow_limit = 8, quantum = "3k", initial_quantum = 9000, "#,
+            r#"orphan_mask = "0xff", refill_delay = "1ms", pacing = false, maxrate = "8mbit", "#,
+            r#"low_rate_threshold = "80kbit", timer_slack = 20, horizon = "2s", "#,
+            r#"horizon_drop = false, ce_threshold = "3ms", "#,
+            r#"priomap = "0 1 2 0 0 0 0 0 0 0 0 0 0 0 0 0", weights = [20000, 30000, 40000]"#
+        );
+        let mut priomap = [0; 16];
+        (priomap[1], priomap[2]) = (1, 2);
+        let spec = FqSpec {
+            limit: 7,
+            flow_limit: 8,
+            quantum: Some(3072),
+            initial_quantum: Some(9000),
+            orphan_mask: 255,
+            refill_delay: Duration::from_millis(1),
+            pacing: false,
+            maxrate: Some(1_000_000),
+            low_rate_threshold: 10_000,
+            timer_slack: Duration::from_micros(20),
+            horizon: Duration::from_secs(2),
+            horizon_drop: false,
+            ce_threshold: Some(Duration::from_millis(3)),
+            priomap,
+            weights: [20_000, 30_000, 40_000],
+        };
+        assert_eq!(read(text), Ok(QdiscSpec::Fq(spec)));
     }
 
     #[test]

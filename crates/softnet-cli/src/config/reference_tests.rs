@@ -104,6 +104,7 @@ fn file_around(table: &str) -> (String, Vec<(&'static str, &'static str)>, &'sta
         "prio" => qdisc("\"prio\""),
         "codel" => qdisc("\"codel\""),
         "fq_codel" => qdisc("\"fq_codel\""),
+        "fq" => qdisc("\"fq\""),
         "tbf" => {
             let (before, mut own, after) = qdisc("\"tbf\"");
             own.extend([
