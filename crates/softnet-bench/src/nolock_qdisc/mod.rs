@@ -2,7 +2,8 @@
 //! (the kernel's `pktgen` with `xmit_mode queue_xmit`), 64 bytes each, one in a call.
 //!
 //! `pfifo_fast` at the root and below `mq`, where each sender uses one of the queues; `tbf`, which
-//! never limits here, and `prio` at the root. What differs is how a sender gets at the qdisc:
+//! never limits here, `prio`, `fq` and `fq_codel` at the root. What differs is how a sender gets at
+//! the qdisc:
 //!
 //! - `softnet`: the default policy;
 //! - `rings`: the kernel's `pfifo_fast` without a lock, ported: senders fill its rings themselves;
@@ -23,7 +24,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use softnet::tx::ServedBy;
-use softnet_tc::{PrioSpec, QdiscSpec, TbfSpec};
+use softnet_tc::{AqmSpec, FqCodelSpec, FqSpec, PrioSpec, QdiscSpec, TbfSpec};
 
 use crate::error::BenchError;
 use crate::interleave::{Variant, interleave};
@@ -98,6 +99,8 @@ enum Qdisc {
     PfifoFast,
     Tbf,
     Prio,
+    Fq,
+    FqCodel,
 }
 
 impl Qdisc {
@@ -106,6 +109,8 @@ impl Qdisc {
             Qdisc::PfifoFast => "pfifo_fast",
             Qdisc::Tbf => "tbf",
             Qdisc::Prio => "prio",
+            Qdisc::Fq => "fq",
+            Qdisc::FqCodel => "fq_codel",
         }
     }
 
@@ -124,6 +129,20 @@ impl Qdisc {
                 link: Default::default(),
             }),
             Qdisc::Prio => QdiscSpec::Prio(PrioSpec::default()),
+            Qdisc::Fq => QdiscSpec::Fq(FqSpec {
+                limit: packets as u32,
+                flow_limit: packets as u32,
+                ..FqSpec::default()
+            }),
+            Qdisc::FqCodel => QdiscSpec::FqCodel(FqCodelSpec {
+                limit: packets as u32,
+                memory_limit: u32::MAX,
+                aqm: AqmSpec {
+                    target: Duration::from_secs(60),
+                    ..AqmSpec::default()
+                },
+                ..FqCodelSpec::default()
+            }),
         }
     }
 
@@ -173,6 +192,8 @@ fn cases(threads: &[usize]) -> Vec<Case> {
         QUEUES.iter().for_each(|&n| add(Qdisc::PfifoFast, Some(n)));
         add(Qdisc::Tbf, None);
         add(Qdisc::Prio, None);
+        add(Qdisc::Fq, None);
+        add(Qdisc::FqCodel, None);
     }
     cases
 }
@@ -305,7 +326,8 @@ pub(crate) fn scaling(report: &mut Value) {
 /// The parameters of all rows.
 #[cfg(test)]
 pub(crate) fn measured() -> Vec<Vec<Param>> {
-    cases(&[]).iter().map(Case::params).collect()
+    let flows = flows::CASES.iter().map(flows::Case::params);
+    cases(&[]).iter().map(Case::params).chain(flows).collect()
 }
 
 #[cfg(test)]
