@@ -9,7 +9,7 @@ use softnet::mem::{Packet, PoolConfig};
 use softnet::qdisc::{Cx, Qdisc};
 use softnet::stats::{DropCounters, DropReason};
 use softnet::time::Time;
-use softnet::wire::{L4, Network, parse};
+use softnet::wire::{L4, Network, dissect};
 use softnet_tc::{
     Compare, Ematch, FilterAction, FilterKind, FilterOp, FilterSpec, Flower, Handle, Key, Layer,
     Prefix, PrioSpec, QdiscEnv, QdiscSpec, Test, Tree, TreeSpec, U32, Width,
@@ -434,6 +434,11 @@ impl View<'_> {
         )
     }
 
+    /// What headers are looked for in.
+    fn readable(&self) -> &[u8] {
+        &self.frame[..self.first.max(512).min(self.frame.len())]
+    }
+
     fn is_tag(&self, at: usize) -> bool {
         matches!(self.be(at, 2), Some(0x8100 | 0x88a8 | 0x9100))
     }
@@ -505,9 +510,9 @@ fn ematch(test: &Test, view: &View<'_>) -> bool {
             let start = match layer {
                 Layer::Link => Some(0),
                 Layer::Network => view.network(),
-                Layer::Transport => parse(&view.frame[..view.first], view.frame.len())
+                Layer::Transport => dissect(view.readable(), view.frame.len())
                     .ok()
-                    .filter(|headers| headers.network != Network::Other)
+                    .filter(|headers| headers.transport != L4::None)
                     .map(|headers| headers.offsets().1),
             };
             let bytes = match width {
@@ -523,7 +528,7 @@ fn ematch(test: &Test, view: &View<'_>) -> bool {
 }
 
 fn flower_matches(flower: &Flower, view: &View<'_>) -> bool {
-    let headers = parse(&view.frame[..view.first], view.frame.len()).ok();
+    let headers = dissect(view.readable(), view.frame.len()).ok();
     let tag = view.be(14, 2).filter(|_| view.is_tag(12));
     let addresses = headers.and_then(|h| h.addresses(view.frame));
     let ports = match headers.map(|headers| headers.transport) {

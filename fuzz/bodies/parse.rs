@@ -4,7 +4,8 @@
 
 use etherparse::{LinkExtSlice, NetSlice, SlicedPacket, TransportSlice};
 use softnet_wire::{
-    GsoKind, Headers, L4, Network, WireError, checksum, ethernet, parse, set_ce, traffic_class,
+    GsoKind, Headers, L4, Network, WireError, checksum, dissect, ethernet, parse, set_ce,
+    traffic_class,
 };
 
 /// What both parsers say of a frame: VLAN tags, network layer, traffic class, transport layer.
@@ -21,6 +22,8 @@ pub(crate) fn run(input: &[u8]) {
     let found = checked(first, frame.len());
     assert!(found.is_err() || found == whole, "{found:?} and {whole:?}");
     marks(first, found.ok());
+    readable(frame, whole.ok());
+    readable(first, found.ok());
     if let (Ok(headers), Some(expected)) = (whole, oracle(frame)) {
         assert!(agree(&headers, expected), "{headers:?} is {expected:?}");
     }
@@ -49,6 +52,32 @@ fn checked(first: &[u8], len: usize) -> Result<Headers, WireError> {
         }
     }
     Ok(headers)
+}
+
+/// What is read of frames with bad headers: whatever is behind it, an IP header is looked at.
+fn readable(first: &[u8], headers: Option<Headers>) {
+    let found = dissect(first, first.len().max(60));
+    let Ok(found) = found else {
+        assert_eq!(headers, None);
+        return;
+    };
+    let at = usize::from(found.network_offset);
+    let ip = &first[at..];
+    let (network, source) = match found.ethertype {
+        0x0800 if ip.len() >= 20 => (Network::V4, &ip[12..16]),
+        0x86dd if ip.len() >= 40 => (Network::V6, &ip[8..24]),
+        _ => (Network::Other, &[][..]),
+    };
+    assert_eq!(found.network, network);
+    let read = found.addresses(first).map(|(source, _)| source);
+    match read {
+        Some(std::net::IpAddr::V4(read)) => assert_eq!(read.octets(), source),
+        Some(std::net::IpAddr::V6(read)) => assert_eq!(read.octets(), source),
+        None => assert!(source.is_empty()),
+    }
+    if network == Network::V4 {
+        assert_eq!((found.traffic_class, found.protocol), (ip[1], ip[9]));
+    }
 }
 
 /// Marking changes the congestion bits of an ECN-capable packet and its checksum, nothing else.

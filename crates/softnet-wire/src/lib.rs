@@ -51,7 +51,7 @@ pub use checksum::{PartialSum, checksum, fold, pseudo_header, sum_bytes};
 pub use ecn::{set_ce, traffic_class};
 pub use hash::keyed_hash;
 pub use offload::{Checksum, Gso, GsoKind, TCP_MIN_GSO_SIZE, UDP_MAX_SEGMENTS};
-pub use parse::{Headers, L4, Network, ethernet, parse};
+pub use parse::{Headers, L4, Network, dissect, ethernet, parse};
 pub use vnet::{Offload, VNET_HDR_LEN, VnetHeader};
 
 /// The longest frame: an IP packet of 65,535 bytes behind an Ethernet header with two VLAN tags.

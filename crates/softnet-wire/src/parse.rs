@@ -84,11 +84,11 @@ pub enum L4 {
     Fragment,
     /// Another protocol above IP; see [`Headers::protocol`].
     Other,
-    /// The frame is not IP.
+    /// The frame is not IP, or [`dissect`] did not get that far.
     None,
 }
 
-/// What [`parse`] found. Offsets are in bytes from the start of the frame.
+/// What [`parse`] or [`dissect`] found. Offsets are in bytes from the start of the frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Headers {
     /// Destination MAC address.
@@ -151,6 +151,13 @@ impl Headers {
     }
 }
 
+/// Source and destination port of TCP or UDP.
+#[inline]
+fn ports(data: &[u8], at: usize) -> Option<(u16, u16)> {
+    let [a, b, c, d] = *array(data, at)?;
+    Some((be16([a, b]), be16([c, d])))
+}
+
 fn be16(bytes: [u8; 2]) -> u16 {
     u16::from_be_bytes(bytes)
 }
@@ -197,6 +204,26 @@ pub(crate) fn link(data: &[u8]) -> Result<(u16, u8, usize), WireError> {
 /// [`WireError::Runt`] or [`WireError::BadHeader`].
 #[inline]
 pub fn parse(data: &[u8], len: usize) -> Result<Headers, WireError> {
+    match read(data, len)? {
+        (headers, true) => Ok(headers),
+        (_, false) => Err(WireError::BadHeader),
+    }
+}
+
+/// As [`parse`] where that succeeds. Where an IP header, or one behind it, is bad, this has what
+/// could be read up to there, as the kernel's flow dissector has: addresses, traffic class and
+/// protocol as soon as the fixed part of the IP header is there, ports as soon as those are.
+/// Lengths and the transport are not to be relied on then; [`L4::None`] if it was not reached.
+///
+/// # Errors
+/// [`WireError::Runt`], or [`WireError::BadHeader`] for VLAN tags.
+pub fn dissect(data: &[u8], len: usize) -> Result<Headers, WireError> {
+    read(data, len).map(|(headers, _)| headers)
+}
+
+/// The headers as far as they are readable, and whether all are good.
+#[inline(always)]
+fn read(data: &[u8], len: usize) -> Result<(Headers, bool), WireError> {
     debug_assert!(data.len() <= len, "a segment is part of its frame");
     let (destination, source) = ethernet(data)?;
     let (ethertype, vlan_tags, at) = link(data)?;
@@ -219,10 +246,7 @@ pub fn parse(data: &[u8], len: usize) -> Result<Headers, WireError> {
         ethertype::IPV6 => headers.parse_ipv6(data, at),
         _ => Some(()),
     };
-    match parsed {
-        Some(()) => Ok(headers),
-        None => Err(WireError::BadHeader),
-    }
+    Ok((headers, parsed.is_some()))
 }
 
 impl Headers {
@@ -233,6 +257,9 @@ impl Headers {
         let header_len = usize::from(h[0] & 0x0f) * 4;
         let total_len = usize::from(be16([h[2], h[3]]));
         let end = at + total_len;
+        self.network = Network::V4;
+        self.traffic_class = h[1];
+        self.protocol = h[9];
         if h[0] >> 4 != 4
             || header_len < 20
             || total_len < header_len
@@ -240,10 +267,7 @@ impl Headers {
         {
             return None;
         }
-        self.network = Network::V4;
         self.network_end = end as u32;
-        self.traffic_class = h[1];
-        self.protocol = h[9];
         // More fragments, or not the first.
         let fragment = be16([h[6], h[7]]) & 0x3fff != 0;
         self.parse_transport(data, at + header_len, fragment)
@@ -255,13 +279,13 @@ impl Headers {
     fn parse_ipv6(&mut self, data: &[u8], at: usize) -> Option<()> {
         let h: &[u8; 40] = array(data, at)?;
         let end = at + 40 + usize::from(be16([h[4], h[5]]));
+        self.network = Network::V6;
+        self.traffic_class = h[0] << 4 | h[1] >> 4;
+        self.protocol = h[6];
         if h[0] >> 4 != 6 || end > self.network_end as usize {
             return None;
         }
-        self.network = Network::V6;
         self.network_end = end as u32;
-        self.traffic_class = h[0] << 4 | h[1] >> 4;
-        self.protocol = h[6];
         if matches!(h[6], protocol::TCP | protocol::UDP) {
             return self.parse_transport(data, at + 40, false);
         }
@@ -281,10 +305,10 @@ impl Headers {
             } else {
                 8 + 8 * usize::from(h[1])
             };
+            self.protocol = h[0];
             if at > inside {
                 return None;
             }
-            self.protocol = h[0];
             // Offset not 0, or more to come. Otherwise an atomic fragment (RFC 6946): a whole
             // packet.
             if fragment && be16([h[2], h[3]]) & 0xfff9 != 0 {
@@ -303,40 +327,42 @@ impl Headers {
         self.transport_offset = at as u16;
         let data = &data[..inside];
         let mut header_len = 0;
-        self.transport = match (self.protocol, self.network) {
-            _ if fragment => L4::Fragment,
+        match (self.protocol, self.network) {
+            _ if fragment => self.transport = L4::Fragment,
             (protocol::TCP, _) => {
                 // RFC 9293 3.1.
+                let (source, destination) = ports(data, at)?;
+                self.transport = L4::Tcp {
+                    source,
+                    destination,
+                };
                 let h: &[u8; 20] = array(data, at)?;
                 header_len = usize::from(h[12] >> 4) * 4;
                 if header_len < 20 || at + header_len > inside {
                     return None;
                 }
-                L4::Tcp {
-                    source: be16([h[0], h[1]]),
-                    destination: be16([h[2], h[3]]),
-                }
             }
             (protocol::UDP, _) => {
                 // RFC 768. The length may be less than what IP carries (UDP options), never more.
+                let (source, destination) = ports(data, at)?;
+                self.transport = L4::Udp {
+                    source,
+                    destination,
+                };
                 let h: &[u8; 8] = array(data, at)?;
                 header_len = 8;
                 let len = usize::from(be16([h[4], h[5]]));
                 if len < 8 || at + len > self.network_end as usize {
                     return None;
                 }
-                L4::Udp {
-                    source: be16([h[0], h[1]]),
-                    destination: be16([h[2], h[3]]),
-                }
             }
             (protocol::ICMP, Network::V4) | (protocol::ICMPV6, Network::V6) => {
+                self.transport = L4::Icmp;
                 array::<8>(data, at)?;
                 header_len = 8;
-                L4::Icmp
             }
-            _ => L4::Other,
-        };
+            _ => self.transport = L4::Other,
+        }
         self.header_len = (at + header_len) as u16;
         Some(())
     }

@@ -2,7 +2,7 @@
 
 use super::frame::Frame;
 use super::{FilterError, Key};
-use softnet::wire::Network;
+use softnet::wire::L4;
 
 /// An expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -129,8 +129,8 @@ fn read(frame: &Frame<'_>, layer: Layer, at: usize, width: Width) -> Option<u32>
         Layer::Network => frame.network()?,
         Layer::Transport => {
             let headers = frame.headers()?;
-            let is_ip = headers.network != Network::Other;
-            is_ip.then_some(headers.transport_offset.into())?
+            let reached = headers.transport != L4::None;
+            reached.then_some(headers.transport_offset.into())?
         }
     };
     let at = start + at;

@@ -100,7 +100,7 @@ impl Flower {
         if !reads_addresses {
             return true;
         }
-        let Some((source, destination)) = headers.addresses(frame.packet.data()) else {
+        let Some((source, destination)) = frame.addresses() else {
             return false;
         };
         src_ip.is_none_or(|p| p.contains(source)) && dst_ip.is_none_or(|p| p.contains(destination))

@@ -1,9 +1,10 @@
 //! A packet as filters look at it: read once, and only where a filter asks.
 
 use std::cell::OnceCell;
+use std::net::IpAddr;
 
 use softnet::mem::Packet;
-use softnet::wire::Headers;
+use softnet::wire::{self, Headers, Network};
 
 /// Bytes of the two MAC addresses.
 const ADDRESSES: usize = 12;
@@ -11,6 +12,9 @@ const ADDRESSES: usize = 12;
 const TAGS: [u16; 3] = [0x8100, 0x88a8, 0x9100];
 /// VLAN tags that are looked behind, as in [`softnet::wire::parse`].
 const MAX_TAGS: usize = 4;
+/// Bytes in which the headers of a frame in several segments are looked for, if its first segment
+/// does not have them.
+const MAX_HEADERS: usize = 512;
 
 /// A packet that is being classified.
 pub(super) struct Frame<'a> {
@@ -26,10 +30,39 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// `None` if they are broken.
+    /// As far as they are readable: no packet escapes a filter because something behind is bad.
+    /// `None` if what is in front of the network header is.
     pub(super) fn headers(&self) -> Option<&Headers> {
-        let read = || self.packet.parse().ok();
+        let read = || self.packet.parse().ok().or_else(|| self.dissect());
         self.headers.get_or_init(read).as_ref()
+    }
+
+    #[cold]
+    fn dissect(&self) -> Option<Headers> {
+        let (first, len) = (self.packet.data(), self.packet.len());
+        if !self.packet.is_chained() || first.len() >= MAX_HEADERS {
+            return wire::dissect(first, len).ok();
+        }
+        let mut bytes = [0; MAX_HEADERS];
+        let found = self.copy(0, &mut bytes);
+        wire::dissect(&bytes[..found], len).ok()
+    }
+
+    /// Source and destination address of an IP packet.
+    pub(super) fn addresses(&self) -> Option<(IpAddr, IpAddr)> {
+        let headers = self.headers()?;
+        let at = usize::from(headers.network_offset);
+        Some(match headers.network {
+            Network::V4 => (
+                self.bytes::<4>(at + 12)?.into(),
+                self.bytes::<4>(at + 16)?.into(),
+            ),
+            Network::V6 => (
+                self.bytes::<16>(at + 8)?.into(),
+                self.bytes::<16>(at + 24)?.into(),
+            ),
+            Network::Other => return None,
+        })
     }
 
     /// The EtherType behind the addresses, which may be that of a tag.
@@ -72,14 +105,19 @@ impl<'a> Frame<'a> {
     #[cold]
     fn chained_bytes<const N: usize>(&self, at: usize) -> Option<[u8; N]> {
         let mut bytes = [0; N];
+        (self.copy(at, &mut bytes) == N).then_some(bytes)
+    }
+
+    /// Copies bytes from all segments. Returns how many there were.
+    fn copy(&self, at: usize, bytes: &mut [u8]) -> usize {
         let (mut skip, mut found) = (at, 0);
         for segment in self.packet.segments() {
             let part = segment.get(skip..).unwrap_or_default();
             skip = skip.saturating_sub(segment.len());
-            let n = part.len().min(N - found);
+            let n = part.len().min(bytes.len() - found);
             bytes[found..found + n].copy_from_slice(&part[..n]);
             found += n;
         }
-        (found == N).then_some(bytes)
+        found
     }
 }

@@ -292,12 +292,109 @@ fn extension_headers_are_looked_behind() {
     };
     for (kind, expected) in [
         (FilterKind::Flower(port), [1, 0, 0]),
-        (FilterKind::Flower(udp), [1, 1, 0]),
+        // As the kernel, which reads the number in a header that is too long.
+        (FilterKind::Flower(udp), [1, 1, 1]),
         // This one looks at bytes only.
         (FilterKind::U32(word), [0, 1, 0]),
     ] {
         let hits = all.map(|packet| u8::from(matches(&kind, ETH_P_IPV6, packet)));
         assert_eq!(hits, expected, "{kind:?}");
+    }
+}
+
+/// Nothing escapes a filter because of what is behind the fields that it looks at: not by a bad
+/// transport header, not by more extension headers than are read, not by being in pieces.
+#[test]
+fn a_bad_header_hides_none_in_front_of_it() {
+    let pool = pool(32);
+    let udp = |len: u8| {
+        [
+            0, 1, 0, 53, 0, len, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+        ]
+    };
+    let mut tcp = ports(1, 53);
+    tcp[12] = 0x40;
+    let v4 = |protocol, l4: &[u8]| [&IP, &ipv4(0xb8, 7, protocol, 0)[..], l4].concat();
+    let mut long = v4(17, &udp(20));
+    long[5] = 200;
+    let mut version = v4(17, &udp(20));
+    version[2] = 0x65;
+    // To 192.168.7.9 with ports, and without.
+    let with_ports = [
+        v4(17, &udp(7)),
+        v4(17, &udp(21)),
+        v4(6, &tcp),
+        v4(17, &udp(20)[..4]),
+    ];
+    let without = [long, version, v4(17, &udp(20)[..3]), v4(1, &[8, 0, 0, 0])];
+    let whole = |bytes: &Vec<u8>| packet(&pool, &[bytes]);
+    let flower = |dst_ip, protocol, dst_port| {
+        FilterKind::Flower(Flower {
+            dst_ip,
+            ip_proto: Some(protocol),
+            ip_tos: Some((0xb8, 0xff)),
+            dst_port,
+            ..Flower::default()
+        })
+    };
+    let dst = || prefix("192.168.7.9", 32);
+    for (bytes, has_ports) in [(&with_ports[..], true), (&without[..], false)] {
+        for bytes in bytes {
+            let protocol = bytes[11];
+            // Its length is that of the bytes.
+            let mut bytes = bytes.clone();
+            if bytes[5] == 40 {
+                bytes[5] = bytes.len() as u8 - 2;
+            }
+            let packet = whole(&bytes);
+            assert!(packet.parse().is_err(), "{bytes:?}");
+            let kind = flower(dst(), protocol, None);
+            assert!(matches(&kind, ETH_P_ALL, &packet), "{bytes:?}");
+            let kind = flower(dst(), protocol, Some(53..=53));
+            assert_eq!(matches(&kind, ETH_P_ALL, &packet), has_ports, "{bytes:?}");
+            let compare = Compare::Eq;
+            let port = Test::Cmp {
+                width: Width::Two,
+                at: 2,
+                layer: Layer::Transport,
+                mask: 0,
+                compare,
+                value: 53,
+            };
+            let negated = false;
+            let kind = FilterKind::Basic(vec![Ematch {
+                negated,
+                test: port,
+            }]);
+            assert_eq!(matches(&kind, ETH_P_ALL, &packet), has_ports, "{bytes:?}");
+        }
+    }
+    // Nine extension headers, then UDP.
+    let mut hops = [0, 0, 0, 0, 0, 0, 0, 0].repeat(9);
+    hops[64] = 17;
+    let many = packet(&pool, &[&IPV6, &ipv6(0, &hops), &udp(20)]);
+    assert!(many.parse().is_err());
+    let dst6 = || prefix("2001::", 16);
+    assert!(matches(&flower(dst6(), 17, None), ETH_P_ALL, &many));
+    assert!(!matches(
+        &flower(dst6(), 17, Some(53..=53)),
+        ETH_P_ALL,
+        &many
+    ));
+    // Cut anywhere.
+    let bytes = [
+        &[2, 0, 0, 0, 0, 0xB, 2, 0, 0, 0, 0, 0xA],
+        &v4(17, &udp(20))[..],
+    ]
+    .concat();
+    for cut in 1..bytes.len() {
+        let mut packet = pool.alloc().unwrap();
+        assert!(packet.append(&bytes[..cut]));
+        let mut rest = pool.alloc().unwrap();
+        assert!(rest.append(&bytes[cut..]));
+        packet.append_segment(rest);
+        let kind = flower(dst(), 17, Some(53..=53));
+        assert!(matches(&kind, ETH_P_ALL, &packet), "{cut}");
     }
 }
 
