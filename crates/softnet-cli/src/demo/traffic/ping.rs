@@ -19,7 +19,7 @@ use crate::demo::host::Host;
 /// Bytes of an echo request: ICMP's header and ping(8)'s 56 bytes of payload.
 const ECHO: usize = 8 + 56;
 /// After this an answer counts as lost.
-pub(super) const LOST: Duration = Duration::from_secs(1);
+const LOST: Duration = Duration::from_secs(1);
 
 /// What carries the echo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

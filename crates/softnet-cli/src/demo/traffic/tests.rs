@@ -135,3 +135,22 @@ fn udp_echo_stands_in_for_icmp() {
         .expect("pinging");
     assert!(trips.answers() > 0 && trips.lost == 0, "{trips:?}");
 }
+
+#[test]
+fn pings_of_a_trace_do_not_wait_for_answers() {
+    let Some(host) = loopback() else { return };
+    let icmp = ping::Pinger::open(&host, &host).expect("socket");
+    let udp = ping::Pinger::open_udp(&host, &host).expect("sockets");
+    for mut pinger in [icmp, udp] {
+        let mut seen = 0;
+        let (until, interval) = (until(Duration::from_millis(100)), Duration::from_millis(2));
+        let trace = pinger.trace(&until, interval, |_| seen += 1);
+        let trace = trace.expect("pinging");
+        let trips = trace.round_trips(Duration::ZERO);
+        assert!(seen > 0 && trips.lost == 0, "{trips:?}");
+        assert_eq!((trips.answers(), trace.points.len()), (seen, seen));
+        let first = trace.points[0].at;
+        let later = trace.round_trips(first + Duration::from_nanos(1));
+        assert_eq!(later.answers(), seen - 1, "the first does not count");
+    }
+}

@@ -8,8 +8,11 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::RecvFlags;
 
-use super::ping::{LOST, Pinger, RoundTrips, is_unreachable};
+use super::ping::{Pinger, RoundTrips, is_unreachable};
 use super::{TICK, Until, is_timeout};
+
+/// After this an answer counts as lost: long queues are what is looked at.
+const LOST: Duration = Duration::from_secs(2);
 
 /// An answered ping.
 #[derive(Clone, Copy, Debug)]
