@@ -23,6 +23,7 @@ mod defer_free;
 mod error;
 mod experiments;
 mod hosts;
+mod htb_tree;
 mod in_process;
 mod interleave;
 mod judge;

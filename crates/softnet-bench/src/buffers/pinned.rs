@@ -64,7 +64,7 @@ pub(crate) fn pin_others(cpu: usize) -> Result<(), BenchError> {
 }
 
 /// Runs `measure` on a thread of its own that is bound to `cpu`.
-fn on_cpu<T: Send>(
+pub(crate) fn on_cpu<T: Send>(
     cpu: usize,
     measure: impl FnOnce() -> Result<T, BenchError> + Send,
 ) -> Result<T, BenchError> {
@@ -81,7 +81,7 @@ fn on_cpu<T: Send>(
 
 /// Repeats `stride`, which handles as many packets as it returns, for `time`, after a quarter of
 /// that to warm up.
-fn repeat(
+pub(crate) fn repeat(
     time: Duration,
     counts: impl Fn() -> Counts,
     mut stride: impl FnMut() -> Result<usize, BenchError>,

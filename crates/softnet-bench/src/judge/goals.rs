@@ -64,6 +64,11 @@ const WEB: (&str, &[&str]) = ("case", &["web"]);
 const TO_64: (&str, &[&str]) = ("threads", &["1", "2", "8", "64"]);
 const EIGHT: (&str, &[&str]) = ("threads", &["8"]);
 const TWO: (&str, &[&str]) = ("threads", &["2"]);
+const HTB: (&str, &[&str]) = ("qdisc", &["htb"]);
+const ONE_CORE: (&str, &[&str]) = ("case", &["one-core"]);
+const WAITING: (&str, &[&str]) = ("waiting", &["0", "2"]);
+const COPY: (&str, &[&str]) = ("case", &["copy"]);
+const SHAPE: (&str, &[&str]) = ("threads", &["2", "240"]);
 const WORK: (&str, &[&str]) = ("service_ns", &["0", "1000"]);
 
 /// A goal of [`GOALS`].
@@ -135,6 +140,19 @@ pub(super) const GOALS: &[Goal] = &[
         "10,000 of 100,000 flows against 100"),
     goal("nolock-qdisc", "mpps", Nothing("million packets/s", 1.0), AtLeast(15.0),
         &[("case", &["flows"]), ("qdisc", &["fq_codel"]), ("flows", &["1024"])], "one core"),
+    goal("nolock-qdisc", "mpps", Variant("dpdk-sched"), AtLeast(1.5),
+        &[ONE_CORE, HTB, ("classes", &["1024"]), WAITING], "1024 classes against 1024 pipes"),
+    goal("nolock-qdisc", "mpps", Variant("dpdk-sched"), AtLeast(2.0),
+        &[ONE_CORE, HTB, ("classes", &["10"]), WAITING], "10 classes against 10 pipes"),
+    goal("nolock-qdisc", "mpps", Variant("mutex"), AtLeast(1.5),
+        &[("case", &["htb"]), TWO, HTB, ("classes", &["10", "1024"]), ("bulk", &["1", "32"])],
+        "two senders into one queue"),
+    goal("nolock-qdisc", "mpps", Variant("busylock"), AtLeast(1.8), &[COPY, SHAPE],
+        "16 to 29 million packets/s in the report"),
+    goal("nolock-qdisc", "p50_ns", Variant("busylock"), AtMost(1.0 / 16.0), &[COPY, SHAPE],
+        "of the call; 8 to 16 µs, then 256 to 512 ns in the report"),
+    goal("nolock-qdisc", "p999_ns", Variant("busylock"), AtMost(0.5), &[COPY, SHAPE],
+        "of the call"),
     goal("nolock-qdisc", "rps", Variant("ovs"), AtLeast(3.0),
         &[WEB, CONNECTIONS], ""),
     goal("nolock-qdisc", "rps", Variant("kernel-bridge"), AtLeast(0.7),
@@ -199,12 +217,13 @@ mod tests {
     fn every_cell_that_nolock_goals_are_about_is_measured() {
         let mut results = Collector::default();
         for params in nolock_qdisc::measured() {
-            for variant in [WHOSE, "locked", "rings"] {
-                results.add(variant, &params, &[("mpps", 1.0)]);
+            for variant in [WHOSE, "locked", "rings", "mutex", "busylock", "dpdk-sched"] {
+                let fields = ["mpps", "p50_ns", "p999_ns"].map(|name| (name, 1.0));
+                results.add(variant, &params, &fields);
             }
         }
         let results = Results::parse(&results.report("nolock-qdisc", &[])).expect("a report");
-        let own = |goal: &&Goal| goal.experiment == "nolock-qdisc" && goal.metric == "mpps";
+        let own = |goal: &&Goal| goal.experiment == "nolock-qdisc" && goal.metric != "rps";
         for goal in GOALS.iter().filter(own) {
             let verdict = Verdict::of(goal, &results);
             let figures = verdict.cells.iter().map(|cell| &cell.figure);

@@ -13,12 +13,16 @@
 //! - `kernel`: the kernel's own qdisc, by UDP sockets over veth: a whole stack more, so beside the
 //!   others, not against them.
 //!
-//! Beside them, qdiscs with a queue for each flow, by the number of [flows].
+//! Beside them, qdiscs with a queue for each flow, by the number of [flows]; two more shapes of
+//! [senders]; and [one core](one_core) alone with an `htb`.
 //!
 //! The load and its checks are those of `tx-adopt`: what was sent was delivered or dropped, and
 //! all buffers are back, after every turn.
 
+mod dpdk_sched;
 mod flows;
+mod one_core;
+mod senders;
 
 use std::time::Duration;
 
@@ -244,7 +248,13 @@ impl Variant for Turn {
 
 /// The names of all variants.
 pub(crate) fn variants() -> Vec<&'static str> {
-    KINDS.iter().map(|kind| kind.name()).collect()
+    let mut names: Vec<_> = KINDS.iter().map(|kind| kind.name()).collect();
+    for name in senders::variants().chain(one_core::VARIANTS) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names
 }
 
 /// Measures.
@@ -263,6 +273,7 @@ pub(crate) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
             bulk: 1,
             offered: None,
             frame: FRAME,
+            classes: 0,
             time: slice.max(least),
         };
         let chosen = |kind: &Kind| kind.takes(&case) && options.wants(kind.name());
@@ -293,7 +304,8 @@ pub(crate) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
         }
         interleave(options.rounds(), &mut variants, results)?;
     }
-    Ok(())
+    senders::rows(options, results)?;
+    one_core::rows(options, results)
 }
 
 /// Adds what queues below `mq` give over one at the root:
@@ -327,7 +339,10 @@ pub(crate) fn scaling(report: &mut Value) {
 #[cfg(test)]
 pub(crate) fn measured() -> Vec<Vec<Param>> {
     let flows = flows::CASES.iter().map(flows::Case::params);
-    cases(&[]).iter().map(Case::params).chain(flows).collect()
+    let pktgen = cases(&[]);
+    let pktgen = pktgen.iter().map(Case::params);
+    let others = senders::measured().into_iter().chain(one_core::measured());
+    pktgen.chain(flows).chain(others).collect()
 }
 
 #[cfg(test)]
@@ -350,6 +365,7 @@ mod tests {
                         bulk: 1,
                         offered: None,
                         frame: FRAME,
+                        classes: 0,
                         time: Duration::from_millis(5),
                     },
                     ticks: ticks.clone(),

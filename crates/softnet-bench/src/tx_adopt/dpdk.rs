@@ -110,6 +110,7 @@ mod tests {
                 bulk: 4,
                 offered: None,
                 frame: FRAME,
+                classes: 0,
                 time: Duration::from_millis(10),
             };
             match measure(sync, Driver::Copy, &plan) {

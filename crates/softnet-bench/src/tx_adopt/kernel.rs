@@ -15,7 +15,8 @@ use super::load::{Outcome, Plan, cpu};
 use super::ticks::Ticks;
 use crate::error::BenchError;
 use crate::hosts::Topology;
-use crate::switch::mmsg::Batch;
+use crate::htb_tree::priority;
+use crate::switch::mmsg::{Batch, set_priority};
 
 /// The root qdiscs, by `tc`'s words. The limits are far above what the device does.
 pub(crate) const QDISCS: [(&str, &[&str]); 3] = [
@@ -48,7 +49,7 @@ pub(crate) struct Veth {
 
 impl Veth {
     /// Makes them, with `commands` for `tc` carried out.
-    pub(crate) fn new(commands: &[&str], ticks: Ticks) -> Result<Veth, BenchError> {
+    pub(crate) fn new<S: AsRef<str>>(commands: &[S], ticks: Ticks) -> Result<Veth, BenchError> {
         let topology = Topology::new()?;
         let (a, b) = (topology.a(), topology.b());
         a.ip("link add a0 type veth peer name b0")?;
@@ -57,11 +58,13 @@ impl Veth {
         a.ip("link set a0 txqueuelen 1000 up")?;
         b.ip("link set b0 up")?;
         a.ip("neigh add 10.9.0.2 lladdr 02:00:00:00:00:99 dev a0")?;
-        for command in commands {
-            // A kernel without the qdisc says so here.
-            a.tc(command)
-                .map_err(|e| BenchError::Unavailable(e.to_string()))?;
-        }
+        let lines: Vec<&str> = commands.iter().map(AsRef::as_ref).collect();
+        let file = topology.directory.path().join("tc");
+        std::fs::write(&file, lines.join("\n") + "\n")
+            .map_err(|e| BenchError::io(format!("writing {}", file.display()), e))?;
+        // A kernel without the qdisc says so here.
+        a.tc(&format!("-batch {}", file.display()))
+            .map_err(|e| BenchError::Unavailable(e.to_string()))?;
         Ok(Veth { topology, ticks })
     }
 
@@ -78,22 +81,28 @@ impl Veth {
 
     /// Sends.
     pub(crate) fn measure(&self, plan: &Plan) -> Result<Outcome, BenchError> {
-        let mut sockets = Vec::new();
-        for _ in 0..plan.threads {
+        // Of each thread one, or one for each of its classes.
+        let mut sockets: Vec<Vec<UdpSocket>> = Vec::new();
+        sockets.resize_with(plan.threads, Vec::new);
+        for number in 0..plan.threads.max(plan.classes.into()) {
             let socket = self.topology.a().run(|| {
                 let failed = |e| BenchError::io("opening a UDP socket", e);
                 let socket = UdpSocket::bind("0.0.0.0:0").map_err(failed)?;
                 socket.connect(TARGET).map_err(failed)?;
+                if plan.classes > 0 {
+                    let class = priority(number as u16 % plan.classes);
+                    set_priority(&socket, class).map_err(failed)?;
+                }
                 Ok(socket)
             })?;
-            sockets.push(socket);
+            sockets[number % plan.threads].push(socket);
         }
         let phase = AtomicU8::new(WARMING);
         std::thread::scope(|scope| {
             let phase = &phase;
             let senders: Vec<_> = sockets
                 .into_iter()
-                .map(|socket| scope.spawn(move || self.send(&socket, plan, phase)))
+                .map(|sockets| scope.spawn(move || self.send(&sockets, plan, phase)))
                 .collect();
             std::thread::sleep((plan.time / 8).max(Duration::from_millis(20)));
             let before = self.counters();
@@ -132,7 +141,7 @@ impl Veth {
     /// measured.
     fn send(
         &self,
-        socket: &UdpSocket,
+        sockets: &[UdpSocket],
         plan: &Plan,
         phase: &AtomicU8,
     ) -> Result<(Counts<4>, u64), BenchError> {
@@ -140,10 +149,10 @@ impl Veth {
         let mut batch = Batch::new(plan.frame - HEADERS);
         let mut histogram = Counts::default();
         let mut refused = 0;
-        loop {
+        for socket in sockets.iter().cycle() {
             let phase = phase.load(Ordering::Relaxed);
             if phase == STOP {
-                return Ok((histogram, refused));
+                break;
             }
             let start = self.ticks.nanos();
             let sent = match batch.send(socket, bulk) {
@@ -158,6 +167,7 @@ impl Veth {
                 refused += u64::from(sent < bulk);
             }
         }
+        Ok((histogram, refused))
     }
 }
 
@@ -196,6 +206,7 @@ mod tests {
                 bulk: 1,
                 offered: None,
                 frame: FRAME,
+                classes: 0,
                 time: Duration::from_millis(20),
             };
             let outcome = Veth::new(commands, Ticks::new()).and_then(|veth| veth.measure(&plan));

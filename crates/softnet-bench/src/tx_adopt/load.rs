@@ -12,6 +12,7 @@ use softnet::time::Time;
 use super::path::{Delivery, Path, TIMED};
 use super::ticks::Ticks;
 use crate::error::BenchError;
+use crate::htb_tree::priority;
 use crate::random::Random;
 
 /// Packets that a thread may have in flight: between its call and the driver.
@@ -44,6 +45,8 @@ pub(crate) struct Plan {
     pub(crate) offered: Option<f64>,
     /// Bytes of a packet.
     pub(crate) frame: usize,
+    /// Classes of [`htb_tree`](crate::htb_tree) that the packets are for, in turn; 0: none.
+    pub(crate) classes: u16,
     pub(crate) time: Duration,
 }
 
@@ -205,6 +208,7 @@ fn run<P: Path>(
     // Packets refused, and packets delivered when that was looked at last.
     let (mut refused, mut returned) = (0, 0);
     let mut random = Random::new(number as u32 + 1);
+    let mut class = (random.below(plan.classes.into())) as u16;
     let mut now = ticks.now();
     let mut countdown = random.below(2 * SAMPLE);
     let mut pace = plan
@@ -255,8 +259,12 @@ fn run<P: Path>(
             continue;
         };
         let flow = number as u32 * FLOWS + (sender.sent as u32 / 64) % FLOWS;
-        let fill = |packet: &mut Packet| {
+        let mut fill = |packet: &mut Packet| {
             packet.extend(plan.frame);
+            if plan.classes > 0 {
+                packet.set_priority(priority(class));
+                class = (class + 1) % plan.classes;
+            }
             packet.set_flow_hash(flow);
             packet.set_port(number as u16);
         };

@@ -35,11 +35,11 @@ pub(crate) mod rows;
 mod ticks;
 pub(crate) mod variants;
 
-pub(crate) use path::{Driver, Path, Sink, Stage};
+use path::Qdisc;
+pub(crate) use path::{Driver, FRAME, Path, Sink, Stage};
 pub(crate) use ticks::Ticks;
 
 use load::{Outcome, Plan};
-use path::{FRAME, Qdisc};
 use variants::{Local, Setup};
 
 /// Numbers of threads, unless the command line names others.
@@ -328,6 +328,7 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
             bulk: case.bulk,
             offered: None,
             frame: FRAME,
+            classes: 0,
             time: slice.max(least),
         };
         if let Some(load) = case.load {
@@ -434,6 +435,7 @@ mod tests {
                         bulk,
                         offered,
                         frame: FRAME,
+                        classes: 0,
                         time: Duration::from_millis(20),
                     };
                     let case = Case {
