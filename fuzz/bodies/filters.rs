@@ -443,24 +443,24 @@ impl View<'_> {
         matches!(self.be(at, 2), Some(0x8100 | 0x88a8 | 0x9100))
     }
 
-    fn network(&self) -> Option<usize> {
-        let tags = (0..).take_while(|tag| self.is_tag(12 + 4 * tag)).count();
-        let at = 14 + 4 * tags;
-        (tags <= 4 && self.be(at - 2, 2).is_some()).then_some(at)
+    /// A number in the frame without its first tag, behind two zeros.
+    fn untagged(&self, at: usize, bytes: usize) -> Option<u32> {
+        let mut frame = vec![0, 0];
+        frame.extend(self.frame);
+        self.be(12, 2)?;
+        if self.is_tag(12) {
+            frame.drain(14..18.min(frame.len()));
+        }
+        let bytes = frame.get(at..at + bytes)?;
+        Some(
+            bytes
+                .iter()
+                .fold(0, |number, byte| number << 8 | u32::from(*byte)),
+        )
     }
 
     fn key(&self, key: &Key) -> bool {
-        let word = self.network().and_then(|network| {
-            if key.at >= 0 {
-                return self.be(network + key.at as usize, 4);
-            }
-            let mut link = vec![0, 0];
-            link.extend(&self.frame[..12]);
-            link.extend(&self.frame[network - 2..network]);
-            let at = (16 + key.at) as usize;
-            let word: [u8; 4] = link[at..at + 4].try_into().expect("4 bytes");
-            Some(u32::from_be_bytes(word))
-        });
+        let word = self.untagged((16 + key.at) as usize, 4);
         word.is_some_and(|word| word & key.mask == key.value & key.mask)
     }
 
@@ -507,20 +507,20 @@ fn ematch(test: &Test, view: &View<'_>) -> bool {
             compare,
             value,
         } => {
-            let start = match layer {
-                Layer::Link => Some(0),
-                Layer::Network => view.network(),
-                Layer::Transport => dissect(view.readable(), view.frame.len())
-                    .ok()
-                    .filter(|headers| headers.transport != L4::None)
-                    .map(|headers| headers.offsets().1),
-            };
             let bytes = match width {
                 Width::One => 1,
                 Width::Two => 2,
                 Width::Four => 4,
             };
-            let number = start.and_then(|start| view.be(start + usize::from(at), bytes));
+            let at = usize::from(at);
+            let number = match layer {
+                Layer::Link => view.untagged(2 + at, bytes),
+                Layer::Network => view.untagged(16 + at, bytes),
+                Layer::Transport => dissect(view.readable(), view.frame.len())
+                    .ok()
+                    .filter(|headers| headers.transport != L4::None)
+                    .and_then(|headers| view.be(headers.offsets().1 + at, bytes)),
+            };
             let mask = if mask == 0 { u32::MAX } else { mask };
             number.is_some_and(|number| compares(number & mask, compare, value))
         }

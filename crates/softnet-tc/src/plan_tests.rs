@@ -92,7 +92,7 @@ fn what_can_hang_where() {
         };
         spec.delete_filters(parent, which)
     };
-    assert_eq!(delete(2), Err(FilterError::Missing.into()));
+    assert_eq!(delete(2), Err(FilterError::NoPrio.into()));
     assert_eq!(delete(1), Ok(()));
     assert_eq!(
         spec.change(handle("8001:"), fifo()),

@@ -90,7 +90,7 @@ pub(super) fn add(tree: &mut TreeSpec, options: &Options<'_>) -> Result<(), Prob
         let key = match error {
             SpecError::Filter(FilterError::ForeignClass { .. }) => class_key,
             SpecError::Filter(FilterError::Chain(_)) => "chain",
-            SpecError::Filter(FilterError::Handle { .. }) => "handle",
+            SpecError::Filter(FilterError::Handle { .. } | FilterError::Table(_)) => "handle",
             SpecError::Filter(FilterError::Offset(_)) => "match",
             SpecError::Filter(_) => "prio",
             _ if options.find("parent").is_some() => "parent",
@@ -384,7 +384,7 @@ mod tests {
             ),
             (
                 "kind = \"u32\"\nflowid = \"1:1\"\nhandle = \"801::1\"",
-                "`filter.handle`: 0x80100001 is not a handle that a u32",
+                "`filter.handle`: 0x80100001: Handle specified hash table address mismatch",
             ),
             (
                 "flowid = \"1:1\"\naction = \"goto chain 268435456\"",

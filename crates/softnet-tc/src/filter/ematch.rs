@@ -1,6 +1,6 @@
 //! `basic`: a match by expressions, all of which must hold (tc-basic(8), tc-ematch(8)).
 
-use super::frame::Frame;
+use super::frame::{ETHERNET, Frame};
 use super::{FilterError, Key};
 use softnet::wire::L4;
 
@@ -61,9 +61,9 @@ pub enum Width {
 /// A layer of the frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layer {
-    /// From the first byte on.
+    /// From the first byte on, without the first VLAN tag.
     Link,
-    /// From the network header on, behind all VLAN tags.
+    /// From behind the Ethernet header on, which is counted without its first VLAN tag.
     Network,
     /// From the transport header on, behind all options and extension headers.
     Transport,
@@ -107,7 +107,7 @@ impl Ematch {
                 mask,
                 compare,
                 value,
-            } => read(frame, layer, at.into(), width).is_some_and(|number| {
+            } => read(frame, layer, at, width).is_some_and(|number| {
                 let mask = if mask == 0 { u32::MAX } else { mask };
                 compare.holds(number & mask, value)
             }),
@@ -123,20 +123,23 @@ impl Ematch {
     }
 }
 
-fn read(frame: &Frame<'_>, layer: Layer, at: usize, width: Width) -> Option<u32> {
-    let start = match layer {
-        Layer::Link => 0,
-        Layer::Network => frame.network()?,
+fn read(frame: &Frame<'_>, layer: Layer, at: u16, width: Width) -> Option<u32> {
+    match width {
+        Width::One => number(frame, layer, at).map(|[byte]| byte.into()),
+        Width::Two => number(frame, layer, at).map(|b| u16::from_be_bytes(b).into()),
+        Width::Four => number(frame, layer, at).map(u32::from_be_bytes),
+    }
+}
+
+fn number<const N: usize>(frame: &Frame<'_>, layer: Layer, at: u16) -> Option<[u8; N]> {
+    match layer {
+        Layer::Link => frame.untagged(at.into()),
+        Layer::Network => frame.untagged(ETHERNET + i64::from(at)),
         Layer::Transport => {
             let headers = frame.headers()?;
             let reached = headers.transport != L4::None;
-            reached.then_some(headers.transport_offset.into())?
+            let start = usize::from(headers.transport_offset);
+            reached.then(|| frame.bytes(start + usize::from(at)))?
         }
-    };
-    let at = start + at;
-    match width {
-        Width::One => frame.bytes(at).map(|[byte]| byte.into()),
-        Width::Two => frame.bytes(at).map(|b| u16::from_be_bytes(b).into()),
-        Width::Four => frame.bytes(at).map(u32::from_be_bytes),
     }
 }

@@ -32,8 +32,17 @@ pub enum FilterError {
     /// One of this handle, or one that matches the same (`EEXIST`).
     #[error("prio {0}: Filter already exists; replace or delete it, or choose another prio")]
     Exists(u16),
-    /// Nothing to change or to delete (`ENOENT`).
-    #[error("there is no filter of that chain, prio and handle")]
+    /// Nothing to change (`ENOENT`).
+    #[error(
+        "there is no such filter to change: Need both RTM_NEWTFILTER and NLM_F_CREATE to create a \
+         new filter"
+    )]
+    Create,
+    /// Nothing to delete (`ENOENT`).
+    #[error("Filter with specified priority/protocol not found")]
+    NoPrio,
+    /// Nothing to delete in the priority (`ENOENT`).
+    #[error("Specified filter handle not found")]
     Missing,
     /// All priorities that are chosen from are in use (`ENOSPC`).
     #[error("Lowest ID from auto-alloc range already in use; give the filter a prio")]
@@ -48,6 +57,9 @@ pub enum FilterError {
         /// Its priority.
         prio: u16,
     },
+    /// A `u32` handle names another table than that of its priority (`EINVAL`).
+    #[error("0x{0:x}: Handle specified hash table address mismatch; leave the table out")]
+    Table(u32),
     /// All `fw` filters of a priority have one mask (`EINVAL`).
     #[error("prio {prio}: its fw filters have the mask 0x{mask:x}; choose another prio")]
     Mask {

@@ -10,11 +10,13 @@ use softnet::wire::{self, Headers, Network};
 const ADDRESSES: usize = 12;
 /// EtherTypes of VLAN tags.
 const TAGS: [u16; 3] = [0x8100, 0x88a8, 0x9100];
-/// VLAN tags that are looked behind, as in [`softnet::wire::parse`].
-const MAX_TAGS: usize = 4;
 /// Bytes in which the headers of a frame in several segments are looked for, if its first segment
 /// does not have them.
 const MAX_HEADERS: usize = 512;
+/// Bytes of a VLAN tag.
+const TAG: usize = 4;
+/// Bytes of an Ethernet header without tags.
+pub(super) const ETHERNET: i64 = 14;
 
 /// A packet that is being classified.
 pub(super) struct Frame<'a> {
@@ -78,17 +80,26 @@ impl<'a> Frame<'a> {
             .map(u16::from_be_bytes)
     }
 
-    /// Where the network header starts, behind all tags.
-    pub(super) fn network(&self) -> Option<usize> {
-        let mut at = ADDRESSES;
-        for _ in 0..=MAX_TAGS {
-            let ethertype = u16::from_be_bytes(self.bytes(at)?);
-            if !TAGS.contains(&ethertype) {
-                return Some(at + 2);
+    /// Bytes of the frame without its first tag, which the kernel keeps beside the packet until
+    /// it is sent. Those in front of it are zeros.
+    #[inline]
+    pub(super) fn untagged<const N: usize>(&self, at: i64) -> Option<[u8; N]> {
+        let tagged = TAGS.contains(&self.ethertype()?);
+        let skip = if tagged { TAG } else { 0 };
+        match usize::try_from(at) {
+            Ok(at) if at >= ADDRESSES => self.bytes(at + skip),
+            _ => {
+                let mut bytes = [0; N];
+                for (at, byte) in (at..).zip(&mut bytes) {
+                    [*byte] = match usize::try_from(at) {
+                        Ok(at) if at >= ADDRESSES => self.bytes(at + skip)?,
+                        Ok(at) => self.bytes(at)?,
+                        Err(_) => [0],
+                    };
+                }
+                Some(bytes)
             }
-            at += 4;
         }
-        None
     }
 
     /// So many bytes of the frame; `None` if it is shorter.

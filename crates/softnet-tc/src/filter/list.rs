@@ -71,7 +71,7 @@ impl FilterList {
         filter.check()?;
         if filter.prio == 0 {
             if op == FilterOp::Change {
-                return Err(FilterError::Missing);
+                return Err(FilterError::Create);
             }
             filter.prio = self.choose_prio(filter.chain)?;
         }
@@ -79,7 +79,7 @@ impl FilterList {
         let own = self.range(filter.chain, prio);
         let first = self.filters[own.clone()].first();
         if first.is_none() && op == FilterOp::Change {
-            return Err(FilterError::Missing);
+            return Err(FilterError::Create);
         }
         if let Some(first) = first {
             if first.protocol != filter.protocol {
@@ -99,7 +99,7 @@ impl FilterList {
         let old = own.clone().find(|&at| same(&self.filters[at]));
         match (op, old) {
             (FilterOp::Add, Some(_)) => return Err(FilterError::Exists(prio)),
-            (FilterOp::Change, None) => return Err(FilterError::Missing),
+            (FilterOp::Change, None) => return Err(FilterError::Create),
             _ => {}
         }
         self.check_beside(&filter, &own, old)?;
@@ -127,6 +127,9 @@ impl FilterList {
         if prio == 0 && handle == 0 {
             self.filters.retain(|filter| filter.chain != chain);
             return Ok(());
+        }
+        if self.range(chain, prio).is_empty() {
+            return Err(FilterError::NoPrio);
         }
         let before = self.filters.len();
         self.filters
@@ -166,7 +169,8 @@ impl FilterList {
         after.next().unwrap_or(LAST_TABLE)
     }
 
-    /// Checks a filter against those of its priority; `old` is the one that it replaces.
+    /// Checks a filter against those of its priority; `old` is the one that it replaces. As in the
+    /// kernel one that replaces another may match what a third does; the first then decides.
     fn check_beside(
         &self,
         filter: &FilterSpec,
@@ -179,7 +183,7 @@ impl FilterList {
                 // There is one, which cannot be changed (`mall_change`).
                 (FilterKind::Matchall, _) => return Err(FilterError::Exists(prio)),
                 (FilterKind::Flower(new), FilterKind::Flower(other))
-                    if old != Some(at) && new.is_same(other) =>
+                    if old.is_none() && new.is_same(other) =>
                 {
                     return Err(FilterError::Exists(prio));
                 }
@@ -289,7 +293,10 @@ impl FilterSpec {
             FilterKind::Fw { .. } if handle == 0 => Err(self.bad_handle()),
             FilterKind::U32(_) => {
                 let (of, bucket, node) = (handle >> 20, handle >> 12 & 0xFF, handle & NODE);
-                if of != 0 && (of != table || node == 0) || bucket != 0 {
+                if of != 0 && of != table {
+                    return Err(FilterError::Table(handle));
+                }
+                if of != 0 && node == 0 || bucket != 0 {
                     return Err(self.bad_handle());
                 }
                 Ok(table << 20 | node)

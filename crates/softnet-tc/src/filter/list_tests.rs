@@ -75,7 +75,9 @@ fn handles_that_are_chosen_are_the_kernels() {
     assert_eq!(add(0, 5, 0x8000_0010, u32()), Ok(0x8000_0010));
     assert_eq!(add(0, 5, 0x11, u32()), Ok(0x8000_0011));
     assert_eq!(add(0, 5, 0x11, u32()), Err(FilterError::Exists(5)));
-    for handle in [0x8010_0010, 0x8000_0000, 0x8000_1010] {
+    let other = add(0, 5, 0x8010_0010, u32());
+    assert_eq!(other, Err(FilterError::Table(0x8010_0010)));
+    for handle in [0x8000_0000, 0x8000_1010] {
         let error = add(0, 5, handle, u32()).unwrap_err();
         assert!(
             matches!(error, FilterError::Handle { .. }),
@@ -169,7 +171,7 @@ fn one_priority_has_one_kind_and_protocol() {
         &|f| (f.handle, f.prio) = (1, 0),
     ];
     for change in change {
-        assert_eq!(put(FilterOp::Change, change), FilterError::Missing);
+        assert_eq!(put(FilterOp::Change, change), FilterError::Create);
     }
     let chain = put(FilterOp::Add, &|f| f.chain = 1 << 28);
     assert_eq!(chain, FilterError::Chain(1 << 28));
@@ -216,9 +218,10 @@ fn replace_change_and_delete() {
     // The kernel's matchall cannot be replaced (`mall_change`).
     let again = list.put(FilterOp::Replace, matchall);
     assert_eq!(again, Err(FilterError::Exists(6)));
-    for missing in [key(0, 6, 1), key(2, 6, 2), key(2, 5, 0), key(0, 0, 1)] {
-        assert_eq!(list.delete(missing), Err(FilterError::Missing));
+    for missing in [key(0, 6, 1), key(2, 5, 0), key(0, 0, 1)] {
+        assert_eq!(list.delete(missing), Err(FilterError::NoPrio));
     }
+    assert_eq!(list.delete(key(2, 6, 2)), Err(FilterError::Missing));
     assert_eq!(list.delete(key(0, 5, 3)), Ok(()));
     assert_eq!(keys(&list), [(0, 5, 1), (2, 6, 1)]);
     assert_eq!(list.delete(key(0, 5, 0)), Ok(()));

@@ -1,7 +1,7 @@
 //! `u32`: a match on words of the frame (tc-u32(8)).
 
 use super::FilterError;
-use super::frame::Frame;
+use super::frame::{ETHERNET, Frame};
 
 /// A word that must be there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,9 +10,9 @@ pub struct Key {
     pub value: u32,
     /// Which bits count.
     pub mask: u32,
-    /// Where it is: bytes from the start of the network header, a multiple of 4. `-16`, `-12`,
-    /// `-8` and `-4` are the words that end there in an Ethernet header without VLAN tags; the
-    /// first of them has the destination's first two bytes.
+    /// Where it is: bytes behind the Ethernet header, which is counted without its first VLAN tag;
+    /// a multiple of 4. `-16` to `-4` are in that header: the word at `-16` has the destination's
+    /// first two bytes in its end.
     pub at: i32,
 }
 
@@ -32,27 +32,8 @@ impl Key {
     }
 
     pub(super) fn matches(&self, frame: &Frame<'_>) -> bool {
-        let word = match usize::try_from(self.at) {
-            Ok(at) => frame
-                .network()
-                .and_then(|network| frame.bytes(network + at)),
-            Err(_) => link_word(frame, self.at),
-        };
+        let word = frame.untagged(ETHERNET + i64::from(self.at));
         word.is_some_and(|word| (u32::from_be_bytes(word) ^ self.value) & self.mask == 0)
-    }
-}
-
-/// A word of the Ethernet header. A frame that is only now given its tags has none there in the
-/// kernel, and so it looks here.
-fn link_word(frame: &Frame<'_>, at: i32) -> Option<[u8; 4]> {
-    let [a, b, c, d, e, f, g, h, i, j, k, l] = frame.bytes(0)?;
-    let [m, n] = frame.bytes(frame.network()?.checked_sub(2)?)?;
-    match at {
-        -16 => Some([0, 0, a, b]),
-        -12 => Some([c, d, e, f]),
-        -8 => Some([g, h, i, j]),
-        -4 => Some([k, l, m, n]),
-        _ => None,
     }
 }
 
