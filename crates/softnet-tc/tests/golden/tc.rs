@@ -1,0 +1,346 @@
+//! tc's command lines, as far as the recordings have them.
+
+use std::time::Duration;
+
+use softnet::tx::{QueueMap, TcQueues};
+use softnet_tc::{
+    AqmSpec, CodelSpec, FilterAction, FilterKey, FilterKind, FilterOp, FilterSpec, Flower,
+    FqCodelSpec, FqSpec, Handle, Prefix, PrioSpec, QdiscSpec, TbfSpec, U32,
+};
+
+use super::ematch;
+use super::words::{hex, key, number};
+
+/// What is to be done.
+pub(crate) enum Command {
+    AddQdisc(Handle, Handle, QdiscSpec),
+    ChangeQdisc(Handle, QdiscSpec),
+    Filter(FilterOp, FilterSpec),
+    DeleteFilters(Handle, FilterKey),
+}
+
+/// The words that are left.
+struct Words<'a>(&'a [&'a str]);
+
+impl<'a> Words<'a> {
+    fn next(&mut self) -> Option<&'a str> {
+        let (first, rest) = self.0.split_first()?;
+        self.0 = rest;
+        Some(first)
+    }
+
+    /// The word behind a name.
+    fn of(&mut self) -> &'a str {
+        self.next().expect("a value")
+    }
+
+    fn handle(&mut self) -> Handle {
+        match self.of() {
+            minor if minor.starts_with(':') => format!("0{minor}").parse(),
+            text => text.parse(),
+        }
+        .expect("a handle")
+    }
+
+    fn number(&mut self) -> u32 {
+        number(self.of()).expect("a number")
+    }
+
+    fn map(&mut self) -> [u8; 16] {
+        std::array::from_fn(|_| self.number() as u8)
+    }
+
+    fn accept(&mut self, word: &str) -> bool {
+        let found = self.0.first() == Some(&word);
+        if found {
+            self.next();
+        }
+        found
+    }
+}
+
+/// A command without its `tc`.
+pub(crate) fn command(line: &str) -> Command {
+    // Expressions are in quotes.
+    let (line, quoted) = match line.split_once('\'') {
+        Some((before, rest)) => {
+            let (quoted, after) = rest.split_once('\'').expect("both quotes");
+            (format!("{before} {after}"), quoted)
+        }
+        None => (line.to_owned(), ""),
+    };
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let mut words = Words(&words);
+    match (words.of(), words.of()) {
+        ("qdisc", verb) => qdisc(verb, &mut words),
+        ("filter", verb) => filter(verb, &mut words, quoted),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn qdisc(verb: &str, words: &mut Words<'_>) -> Command {
+    let (mut parent, mut handle) = (Handle::ROOT, Handle::NONE);
+    let spec = loop {
+        match words.of() {
+            "root" => {}
+            "parent" => parent = words.handle(),
+            "handle" => handle = words.handle(),
+            kind => break spec(kind, words),
+        }
+    };
+    assert!(words.0.is_empty(), "{:?}", words.0);
+    match verb {
+        "add" => Command::AddQdisc(parent, handle, spec),
+        "change" => Command::ChangeQdisc(handle, spec),
+        other => panic!("{other}"),
+    }
+}
+
+fn seconds(text: &str) -> Duration {
+    let number = text.strip_suffix('s').and_then(|n| n.parse().ok());
+    Duration::from_secs(number.expect("seconds"))
+}
+
+fn spec(kind: &str, words: &mut Words<'_>) -> QdiscSpec {
+    match kind {
+        "pfifo" => {
+            assert!(words.accept("limit"));
+            let limit = words.number();
+            QdiscSpec::Pfifo { limit }
+        }
+        "tbf" => {
+            let mut tbf = TbfSpec::default();
+            while let Some(name) = words.next() {
+                match (name, words.of()) {
+                    ("rate", "64bit") => tbf.rate = 8,
+                    ("rate", "10gbit") => tbf.rate = 1_250_000_000,
+                    ("burst", "10mb") => tbf.burst = 10 << 20,
+                    ("burst", bytes) => tbf.burst = bytes.parse().expect("bytes"),
+                    ("limit", bytes) => tbf.limit = bytes.parse().expect("bytes"),
+                    other => panic!("{other:?}"),
+                }
+            }
+            QdiscSpec::Tbf(tbf)
+        }
+        "prio" => {
+            let mut prio = PrioSpec::default();
+            while let Some(name) = words.next() {
+                match name {
+                    "bands" => prio.bands = words.number() as u16,
+                    "priomap" => prio.priomap = words.map(),
+                    other => panic!("{other}"),
+                }
+            }
+            QdiscSpec::Prio(prio)
+        }
+        "mqprio" => {
+            let mut map = QueueMap::default();
+            while let Some(name) = words.next() {
+                match name {
+                    "map" => map.prio_tc_map = words.map(),
+                    "queues" => {
+                        while let Some((count, offset)) =
+                            words.0.first().and_then(|queues| queues.split_once('@'))
+                        {
+                            let (count, offset) = (count.parse(), offset.parse());
+                            map.classes.push(TcQueues {
+                                count: count.expect("a number"),
+                                offset: offset.expect("a number"),
+                            });
+                            words.next();
+                        }
+                    }
+                    "num_tc" | "hw" => _ = words.number(),
+                    other => panic!("{other}"),
+                }
+            }
+            QdiscSpec::Mqprio(map)
+        }
+        "codel" => {
+            let mut codel = CodelSpec::default();
+            while let Some(name) = words.next() {
+                match name {
+                    "limit" => codel.limit = words.number(),
+                    other => aqm(&mut codel.aqm, other, words),
+                }
+            }
+            QdiscSpec::Codel(codel)
+        }
+        "fq_codel" => {
+            let mut fq_codel = FqCodelSpec::default();
+            while let Some(name) = words.next() {
+                match name {
+                    "limit" => fq_codel.limit = words.number(),
+                    "flows" => fq_codel.flows = words.number(),
+                    "quantum" => fq_codel.quantum = Some(words.number()),
+                    "drop_batch" => fq_codel.drop_batch = words.number(),
+                    other => aqm(&mut fq_codel.aqm, other, words),
+                }
+            }
+            QdiscSpec::FqCodel(fq_codel)
+        }
+        "fq" => {
+            let mut fq = FqSpec::default();
+            while let Some(name) = words.next() {
+                match name {
+                    "limit" => fq.limit = words.number(),
+                    "flow_limit" => fq.flow_limit = words.number(),
+                    "quantum" => fq.quantum = Some(words.number()),
+                    "initial_quantum" => fq.initial_quantum = Some(words.number()),
+                    "nopacing" => fq.pacing = false,
+                    other => panic!("{other}"),
+                }
+            }
+            QdiscSpec::Fq(fq)
+        }
+        other => panic!("{other}"),
+    }
+}
+
+fn aqm(aqm: &mut AqmSpec, name: &str, words: &mut Words<'_>) {
+    match name {
+        "target" => aqm.target = seconds(words.of()),
+        "interval" => aqm.interval = seconds(words.of()),
+        "noecn" => aqm.ecn = false,
+        other => panic!("{other}"),
+    }
+}
+
+/// The EtherType of a protocol.
+pub(crate) fn ethertype(name: &str) -> u16 {
+    match name.to_ascii_lowercase().as_str() {
+        "all" => 3,
+        "ip" => 0x0800,
+        "ipv6" => 0x86dd,
+        "arp" => 0x0806,
+        "802.1q" => 0x8100,
+        "802.1ad" => 0x88a8,
+        other => panic!("{other}"),
+    }
+}
+
+/// A `u32` handle like `800::801`; else a number.
+pub(crate) fn filter_handle(text: &str) -> u32 {
+    match text.split_once("::") {
+        Some((table, node)) => {
+            let table = if table.is_empty() {
+                Some(0)
+            } else {
+                hex(table)
+            };
+            table.expect("a table") << 20 | hex(node).expect("a node")
+        }
+        None => number(text.split('/').next().expect("a text")).expect("a number"),
+    }
+}
+
+fn masked(text: &str, ones: u32) -> (u32, u32) {
+    let number = |text| number(text).expect("a number");
+    match text.split_once('/') {
+        Some((value, mask)) => (number(value), number(mask)),
+        None => (number(text), ones),
+    }
+}
+
+fn filter(verb: &str, words: &mut Words<'_>, quoted: &str) -> Command {
+    let mut filter = FilterSpec {
+        class: None,
+        ..FilterSpec::new(FilterKind::Matchall, Handle::NONE)
+    };
+    let mut handle = "0";
+    let kind = loop {
+        match words.next().unwrap_or_default() {
+            "parent" => filter.parent = words.handle(),
+            "chain" => filter.chain = words.number(),
+            "prio" => filter.prio = words.number() as u16,
+            "protocol" => filter.protocol = ethertype(words.of()),
+            "handle" => handle = words.of(),
+            kind => break kind,
+        }
+    };
+    filter.handle = filter_handle(handle);
+    if verb == "del" {
+        return Command::DeleteFilters(filter.parent, filter.key());
+    }
+    let (mut flower, mut u32) = (Flower::default(), U32::default());
+    let mut expressions = Vec::new();
+    while let Some(name) = words.next() {
+        match name {
+            "flowid" => filter.class = Some(words.handle()),
+            "action" => {
+                filter.action = match words.of() {
+                    "pass" => FilterAction::Pass,
+                    "drop" => FilterAction::Drop,
+                    "continue" => FilterAction::Continue,
+                    "reclassify" => FilterAction::Reclassify,
+                    "goto" if words.accept("chain") => FilterAction::Goto(words.number()),
+                    other => panic!("{other}"),
+                }
+            }
+            "match" if kind == "basic" => {
+                expressions = ematch::read(quoted).expect("expressions");
+            }
+            "match" if words.accept("mark") => {
+                u32.mark = Some((words.number(), hex(words.of()).expect("a mask")));
+            }
+            "match" => {
+                let (key_words, rest) = words.0.split_at(5);
+                u32.keys.push(key(key_words, hex).expect("a key"));
+                words.0 = rest;
+            }
+            _ => field(&mut flower, name, words.of()),
+        }
+    }
+    filter.kind = match kind {
+        "flower" => flower.into(),
+        "u32" => FilterKind::U32(u32),
+        "basic" => FilterKind::Basic(expressions),
+        "matchall" => FilterKind::Matchall,
+        "fw" => FilterKind::Fw {
+            mask: masked(handle, u32::MAX).1,
+        },
+        other => panic!("{other}"),
+    };
+    let op = match verb {
+        "add" => FilterOp::Add,
+        "replace" => FilterOp::Replace,
+        "change" => FilterOp::Change,
+        other => panic!("{other}"),
+    };
+    Command::Filter(op, filter)
+}
+
+fn field(flower: &mut Flower, name: &str, value: &str) {
+    let port = |text: &str| text.parse::<u16>().expect("a port");
+    let ports = || match value.split_once('-') {
+        Some((first, last)) => Some(port(first)..=port(last)),
+        None => Some(port(value)..=port(value)),
+    };
+    let prefix = || {
+        let (address, len) = value.split_once('/').unwrap_or((value, "32"));
+        let address = address.parse().expect("an address");
+        Prefix::new(address, len.parse().expect("a length"))
+    };
+    match name {
+        "ip_proto" => {
+            flower.ip_proto = Some(match value {
+                "tcp" => 6,
+                "udp" => 17,
+                "icmp" => 1,
+                other => panic!("{other}"),
+            });
+        }
+        "ip_tos" => {
+            let (tos, mask) = masked(value, 0xff);
+            flower.ip_tos = Some((tos as u8, mask as u8));
+        }
+        "src_port" => flower.src_port = ports(),
+        "dst_port" => flower.dst_port = ports(),
+        "src_ip" => flower.src_ip = prefix(),
+        "dst_ip" => flower.dst_ip = prefix(),
+        "vlan_id" => flower.vlan_id = Some(port(value)),
+        "vlan_prio" => flower.vlan_prio = Some(port(value) as u8),
+        "vlan_ethtype" => flower.vlan_ethtype = Some(ethertype(value)),
+        other => panic!("{other}"),
+    }
+}

@@ -1,0 +1,537 @@
+#!/usr/bin/env python3
+"""Records what Linux does with known packets, for crates/softnet-tc/tests/golden.
+
+Usage: SOFTNET_QEMU_KERNEL=PROGRAM record.py FOLDER
+
+PROGRAM runs a shell script in a virtual machine and prints its console. It puts the files that the
+variable ADD names into the machine's root folder, has iproute2 there as `tc7` and `ip7`, and loads
+a module with `mod NAME`. FOLDER gets a file for each scenario: commands, packets and what came of
+them.
+
+The qdiscs hang below a token bucket that is empty, so that packets wait until it is refilled. One
+more packet then starts the queue, since a change alone does not.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+MODULES = """sch_tbf sch_prio sch_codel sch_fq sch_fq_codel sch_mqprio_lib sch_mqprio cls_u32
+cls_flower cls_basic cls_matchall cls_fw em_cmp em_u32 em_meta act_gact
+act_vlan act_skbedit sch_ingress dummy""".split()
+BUCKET = "burst 1600 limit 1000000"
+
+
+def ip4(last=1, to=2, proto=17, sport=1000, dport=53, tos=0, frag=0, tags=b"", size=100):
+    """An IPv4 packet of `size` bytes from 10.0.0.`last` to 10.0.0.`to`."""
+    length = size - 14 - len(tags)
+    payload = b"" if proto not in (6, 17) else bytes()
+    transport = sport.to_bytes(2, "big") + dport.to_bytes(2, "big")
+    if proto == 17:
+        transport += (length - 20).to_bytes(2, "big") + b"\0\0"
+    else:
+        transport += b"\0\0\0\1\0\0\0\0\x50\x10\1\0\0\0\0\0"
+    header = bytes([0x45, tos]) + length.to_bytes(2, "big") + b"\0\1" + frag.to_bytes(2, "big")
+    header += bytes([64, proto, 0, 0, 10, 0, 0, last, 10, 0, 0, to])
+    return link(tags + b"\x08\0" + header + transport + payload, size)
+
+
+def ip6(last=1, to=2, proto=17, extension=b"", sport=1000, dport=53, tos=0, tags=b"", size=120):
+    """An IPv6 packet from fd00::`last` to fd00::`to`; `proto` is that of the first header."""
+    length = size - 14 - len(tags) - 40
+    transport = sport.to_bytes(2, "big") + dport.to_bytes(2, "big")
+    transport += (length - len(extension)).to_bytes(2, "big") + b"\0\0"
+    header = bytes([0x60 | tos >> 4, tos << 4 & 0xF0, 0, 0]) + length.to_bytes(2, "big")
+    header += bytes([proto, 64]) + b"\xfd" + bytes(14) + bytes([last]) + b"\xfd" + bytes(14)
+    return link(tags + b"\x86\xdd" + header + bytes([to]) + extension + transport, size)
+
+
+def link(rest, size=100):
+    frame = b"\2\0\0\0\0\x0b\2\0\0\0\0\x0a" + rest
+    return frame + bytes(size - len(frame))
+
+
+def is_tag(frame, at):
+    return frame[at : at + 2] in (b"\x81\0", b"\x88\xa8") and (at == 12 or is_tag(frame, 12))
+
+
+class Scenario:
+    """A device with qdiscs, and what is done with it."""
+
+    def __init__(self, name, *, queues=1, txqueuelen=1000):
+        self.device, self.number, self.tags = name, 0, {}
+        self.lines = [
+            f"! ip7 link add {name} numtxqueues {queues} type dummy",
+            f"! echo 1 >/proc/sys/net/ipv6/conf/{name}/disable_ipv6",
+            f"! ip7 link set {name} txqueuelen {txqueuelen} arp off up",
+            name,
+        ]
+
+    def tc(self, command):
+        what, verb, rest = command.split(" ", 2)
+        self.lines.append(f"! tc7 {what} {verb} dev {self.device} {rest}")
+
+    def hold(self, verb="add"):
+        """A bucket as root, and packets that empty it."""
+        root = "root " if verb == "add" else ""
+        self.tc(f"qdisc {verb} {root}handle 1: tbf rate 64bit {BUCKET}")
+        for size in (1514, 60, 20):
+            self.send(link(b"\x88\xb5", size))
+
+    def send(self, frame, priority=0, mark=0, times=1):
+        for _ in range(times):
+            numbered = (frame[:-2] + self.number.to_bytes(2, "big")).hex()
+            tags = b"".join(frame[at : at + 4] for at in (12, 16) if is_tag(frame, at))
+            if tags:
+                self.lines.append(f"tagged {len(tags)} {self.mark_of(tags)} {numbered}")
+            else:
+                self.lines.append(f"send {priority} {mark} {numbered}")
+            self.number += 1
+
+    def mark_of(self, tags):
+        """The mark by which a frame is given these tags, as a driver or a VLAN device does."""
+        if tags in self.tags:
+            return self.tags[tags]
+        mark = self.tags[tags] = 1000 + len(self.tags)
+        if len(self.tags) == 1:
+            self.lines.append(f"! tc7 qdisc add dev {self.device} clsact")
+        actions = ""
+        for at in reversed(range(0, len(tags), 4)):
+            value = int.from_bytes(tags[at + 2 : at + 4], "big")
+            tpid = "802.1Q" if tags[at] == 0x81 else "802.1ad"
+            actions += f"action vlan push protocol {tpid} id {value & 4095} "
+            actions += f"priority {value >> 13} pipe "
+        self.lines.append(
+            f"! tc7 filter add dev {self.device} egress prio 1 protocol all handle {mark} fw "
+            f"{actions} action skbedit mark 0"
+        )
+        return mark
+
+    def release(self, priority=0, frame=None):
+        self.tc("qdisc change handle 1: tbf rate 10gbit burst 10mb limit 1000000")
+        self.send(frame or link(b"\x88\xb5"), priority)
+
+    def show(self, *what):
+        self.lines.append("out")
+        for what in what or ("qdisc", "class"):
+            # tc's JSON of ematches is none.
+            form, of = (" -j", "") if what != "filter" else ("", " parent 2:")
+            self.lines.append(f"! tc7 -s{form} {what} show dev {self.device}{of}")
+
+
+def handle(text):
+    major, minor = text.split(":")
+    return int(major or "0", 16) << 16 | int(minor or "0", 16)
+
+
+def prio():
+    one = Scenario("prio", txqueuelen=4)
+    one.hold()
+    one.tc("qdisc add parent 1:1 handle 2: prio bands 4 priomap 1 2 2 2 1 2 0 0 1 3 3 3 1 1 1 1")
+    one.tc("qdisc add parent 2:4 handle 3: pfifo limit 2")
+    for priority in [*range(18), handle("2:1"), handle("2:4"), handle("2:5"), handle("5:1"), 9]:
+        one.send(ip4(size=100 + priority % 64), priority)
+    one.show()
+    one.tc("qdisc change handle 2: prio bands 4 priomap 3 2 1 0 1 2 0 0 1 3 3 3 1 1 1 1")
+    for priority in range(4):
+        one.send(ip4(), priority)
+    one.release(6)
+    one.show()
+    return one
+
+
+def filters(name, commands, packets):
+    one = Scenario(name)
+    one.hold()
+    one.tc("qdisc add parent 1:1 handle 2: prio bands 16 priomap 14 15" + " 13" * 14)
+    for command in commands:
+        one.tc(f"filter {command.replace(' ', ' parent 2: ', 1)}")
+    for packet in packets:
+        one.send(*packet) if isinstance(packet, tuple) else one.send(packet)
+    one.release(1)
+    one.show("qdisc", "class", *(["filter"] if name != "restarts" else []))
+    return one
+
+
+def handles():
+    """What becomes of filters that are changed, replaced and deleted."""
+    one = Scenario("handles")
+    one.hold()
+    one.tc("qdisc add parent 1:1 handle 2: prio bands 16")
+    for command in [
+        "add prio 5 protocol ip u32 match u8 1 ff at 9 flowid 2:1",
+        "add prio 5 protocol ip u32 match u8 2 ff at 9 flowid 2:1",
+        "add prio 5 protocol ip u32 match u8 3 ff at 9 flowid 2:1",
+        "add prio 6 protocol ip u32 match u8 4 ff at 9 flowid 2:1",
+        "del prio 5 protocol ip handle 800::801 u32",
+        "add prio 5 protocol ip u32 match u8 5 ff at 9 flowid 2:1",
+        "del prio 6",
+        "add prio 7 protocol ip u32 match u8 6 ff at 9 flowid 2:1",
+        "add prio 9 protocol ip flower ip_proto tcp flowid 2:1",
+        "add prio 9 protocol ip flower ip_proto udp flowid 2:1",
+        "add prio 9 protocol ip flower ip_proto icmp flowid 2:1",
+        "del prio 9 protocol ip handle 2 flower",
+        "change prio 9 protocol ip handle 1 flower ip_proto udp flowid 2:2",
+        "replace prio 9 protocol ip handle 7 flower ip_proto tcp flowid 2:2",
+        "replace prio 9 protocol ip handle 7 flower ip_proto udp flowid 2:2",
+        "add prio 9 protocol ip flower ip_tos 4 flowid 2:3",
+        "add prio 10 protocol ip basic flowid 2:1",
+        "add prio 10 protocol ip basic flowid 2:2",
+        "del prio 10 protocol ip handle 1 basic",
+        "add prio 10 protocol ip basic flowid 2:3",
+        "del prio 10 protocol ip handle 5 basic",
+        "del prio 11",
+        "add chain 3 prio 1 protocol ip matchall flowid 2:1",
+        "add chain 4 prio 1 protocol ip matchall flowid 2:1",
+        "del chain 3",
+        "del chain 5",
+        "add prio 20 protocol ip handle 6 fw flowid 2:1",
+        "change prio 20 protocol ip handle 6 fw flowid 2:2",
+        "add prio 20 protocol ip fw flowid 2:2",
+        "del prio 7",
+        "del prio 5",
+        "add prio 5 protocol ip u32 match u8 7 ff at 9 flowid 2:1",
+    ]:
+        one.tc(f"filter {command.replace(' ', ' parent 2: ', 1)}")
+    one.show("filter")
+    return one
+
+
+def tag(id, prio=0, tpid=0x8100):
+    return tpid.to_bytes(2, "big") + (prio << 13 | id).to_bytes(2, "big")
+
+
+HOP = b"\x2b\0\0\0\0\0\0\0"
+ROUTING = b"\x11\0\0\0\0\0\0\0"
+PACKETS = [
+    ip4(),
+    ip4(last=7, to=9, dport=80),
+    ip4(proto=6, sport=443, dport=50000),
+    ip4(proto=6, dport=80, tos=0xB8),
+    ip4(tos=0xB8, dport=5060),
+    ip4(tos=0x20, to=130),
+    ip4(frag=0x2000),
+    ip4(frag=0x0010),
+    ip4(proto=1),
+    ip6(),
+    ip6(to=9, dport=80, tos=0xB8),
+    ip6(proto=0, extension=HOP + ROUTING),
+    ip6(proto=44, extension=b"\x11\0\0\1\0\0\0\0"),
+    ip6(proto=44, extension=b"\x11\0\0\x50\0\0\0\0"),
+    ip4(tags=tag(5, 3)),
+    ip4(tags=tag(6), dport=80),
+    ip6(tags=tag(5)),
+    ip4(tags=tag(7, 1, 0x88A8) + tag(5, 3)),
+    link(b"\x08\x06\0\1\x08\0\6\4\0\1"),
+    link(b"\x81\0\0\5\x08\x06\0\1\x08\0\6\4\0\1"),
+    (ip4(), 0, 5),
+    (ip4(), 0, 0x15),
+    (ip4(dport=80), 3, 0xFF),
+    (ip4(dport=81), 6, 1),
+]
+
+
+def all_filters():
+    yield filters(
+        "flower",
+        [
+            "add prio 4 protocol ip flower ip_proto tcp dst_port 80 flowid 2:1",
+            "add prio 4 protocol ip flower ip_proto udp dst_port 5000-6000 flowid 2:2",
+            "add prio 4 protocol ip flower ip_tos 0xb8/0xfc flowid 2:3",
+            "add prio 4 protocol ip flower ip_proto tcp src_port 443 action continue",
+            "add prio 5 protocol ip flower dst_ip 10.0.0.128/25 flowid 2:4",
+            "add prio 5 protocol ip flower src_ip 10.0.0.7 dst_ip 10.0.0.8/30 flowid 2:5",
+            "add prio 6 protocol ip flower ip_proto icmp flowid 2:6",
+            "add prio 7 protocol ipv6 flower ip_proto udp dst_port 80 flowid 2:7",
+            "add prio 7 protocol ipv6 flower ip_proto udp dst_port 53 flowid 2:8",
+            "add prio 7 protocol ipv6 flower ip_proto udp flowid 2:9",
+            "add prio 9 protocol ip flower ip_proto udp dst_port 53 flowid 2:a",
+            "add prio 9 protocol ip handle 9 flower ip_proto udp flowid 2:b",
+            "add prio 9 protocol ip flower ip_proto tcp flowid 2:c",
+            "add protocol arp flower flowid 2:d",
+            "add protocol ipv6 flower flowid 2:2",
+            # Refused.
+            "add prio 9 protocol ip flower ip_proto tcp flowid 2:1",
+            "add prio 9 protocol ipv6 flower ip_proto tcp flowid 2:1",
+            "add prio 9 protocol ip matchall flowid 2:1",
+            "add prio 9 protocol ip handle 9 flower ip_proto icmp flowid 2:1",
+            "change prio 9 protocol ip handle 8 flower ip_proto icmp flowid 2:1",
+        ],
+        PACKETS,
+    )
+    yield filters(
+        "vlan",
+        [
+            "add prio 1 protocol 802.1q flower vlan_id 5 vlan_prio 3 flowid 2:1",
+            "add prio 2 protocol 802.1q flower vlan_id 5 vlan_ethtype arp flowid 2:2",
+            "add prio 3 protocol 802.1q flower vlan_ethtype ip ip_proto udp dst_port 80 flowid 2:3",
+            "add prio 4 protocol 802.1q flower vlan_ethtype ipv6 flowid 2:4",
+            "add prio 5 protocol 802.1ad flower vlan_id 7 flowid 2:5",
+            "add prio 6 protocol ip matchall flowid 2:6",
+            "add prio 7 protocol ipv6 matchall flowid 2:7",
+            "add prio 8 protocol 802.1q matchall flowid 2:8",
+        ],
+        PACKETS,
+    )
+    yield filters(
+        "u32",
+        [
+            "add prio 5 protocol ip u32 match u32 0x0a000082 ffffffff at 16 flowid 2:1",
+            "add prio 5 protocol ip u32 match u8 0xb8 fc at 1 match u8 6 ff at 9 flowid 2:2",
+            "add prio 5 protocol ip u32 match u16 5060 ffff at 22 flowid 2:3",
+            "add prio 5 protocol ip handle 800::10 u32 match u8 1 ff at 9 flowid 2:4",
+            "add prio 5 protocol ip handle ::11 u32 match u16 0x2000 2000 at 6 flowid 2:5",
+            "add prio 6 protocol ip u32 match mark 5 0xf match u16 53 ffff at 22 flowid 2:6",
+            "add prio 7 protocol ipv6 u32 match u8 44 ff at 6 action continue",
+            "add prio 7 protocol ipv6 u32 match u32 0 f0000000 at 40 flowid 2:7",
+            "add prio 8 protocol 802.1q u32 match u8 17 ff at 9 flowid 2:8",
+            "add prio 3 protocol 802.1ad u32 match u8 0x45 ff at 0 flowid 2:9",
+            "add prio 9 protocol all u32 match u16 0x0806 ffff at -2 flowid 2:a",
+            "add prio 9 protocol all u32 match u16 0x0200 ff00 at -14 "
+            "match u32 0x0000000b ffffffff at -12 match u16 80 ffff at 22 flowid 2:b",
+            "add prio 10 protocol all u32 match u32 0 0 at 96 flowid 2:c",
+            # Refused.
+            "add prio 5 protocol ip handle 800::10 u32 match u32 0 0 at 0 flowid 2:4",
+            "add prio 5 protocol ip handle 801::20 u32 match u32 0 0 at 0 flowid 2:4",
+        ],
+        PACKETS,
+    )
+    yield filters(
+        "basic",
+        [
+            "add prio 1 protocol ip basic match "
+            "'cmp(u16 at 2 layer transport eq 5060) and cmp(u8 at 1 layer network mask 0xfc gt 4)' "
+            "flowid 2:1",
+            "add prio 1 protocol ip basic match "
+            "'u32(u8 6 0xff at 9) and not cmp(u16 at 2 layer 2 eq 80)' flowid 2:2",
+            "add prio 1 protocol ip basic match 'cmp(u8 at 9 eq 1)' flowid 2:7",
+            "add prio 2 protocol ip basic match 'meta(priority eq 3)' flowid 2:3",
+            "add prio 2 protocol ip basic match 'meta(nf_mark mask 0xf eq 5)' action continue",
+            "add prio 2 protocol ip basic match 'meta(nf_mark gt 4)' flowid 2:4",
+            "add prio 3 protocol all basic match 'cmp(u16 at 12 layer link lt 0x0807)' flowid 2:5",
+            "add prio 4 protocol all basic flowid 2:6",
+        ],
+        PACKETS,
+    )
+    yield filters(
+        "actions",
+        [
+            "add prio 1 protocol all handle 5/0xf fw action continue",
+            "add prio 1 protocol all handle 0xf/0xf fw flowid 2:1",
+            "add prio 1 protocol all handle 1/0xf fw action drop",
+            "add prio 2 protocol ipv6 matchall action goto chain 7",
+            "add chain 7 prio 3 protocol ipv6 flower ip_proto udp dst_port 80 flowid 2:2",
+            "add chain 7 prio 4 protocol ipv6 flower ip_proto udp action goto chain 8",
+            "add chain 9 prio 1 protocol all matchall flowid 2:9",
+            "add prio 3 protocol arp matchall action reclassify",
+            "add prio 4 protocol 802.1q matchall action pass",
+            "add prio 5 protocol 802.1ad matchall action drop",
+            "add prio 6 protocol ip handle 21 fw flowid 2:3",
+            "add protocol ip flower dst_ip 10.0.0.9 flowid 2:4",
+            "add protocol ip flower dst_ip 10.0.0.8/30 flowid 2:5",
+            "add prio 32769 protocol ip flower ip_proto tcp flowid 2:6",
+            "add protocol ip flower ip_tos 0x20 flowid 2:7",
+            # Refused: no priority is left; other mask; one of that handle; only one matchall.
+            "add protocol ip flower ip_tos 0x20 flowid 2:7",
+            "add prio 1 protocol all handle 2/0xff fw flowid 2:1",
+            "add prio 6 protocol ip handle 21 fw flowid 2:4",
+            "replace prio 2 protocol ipv6 handle 1 matchall flowid 2:4",
+            "add chain 268435456 protocol ip matchall flowid 2:7",
+        ],
+        PACKETS,
+    )
+    loops = ["add prio 1 protocol arp matchall action goto chain 1"]
+    loops += ["add prio 2 protocol ip matchall action goto chain 2"]
+    for chain in range(1, 17):
+        goto = f"matchall action goto chain {chain + 1}"
+        loops.append(f"add chain {chain} prio 1 protocol all {goto}")
+    loops += ["add chain 17 prio 1 protocol all matchall flowid 2:9"]
+    yield filters("restarts", loops, [PACKETS[0], PACKETS[18]])
+
+
+def mqprio():
+    one = Scenario("mqprio", queues=4)
+    one.tc(
+        "qdisc add root handle 1: mqprio num_tc 3 map 0 1 2 2 1 0 0 0 0 0 0 0 0 0 0 2 "
+        "queues 1@0 1@1 2@2 hw 0"
+    )
+    for priority in range(18):
+        one.send(ip4(sport=1000 + priority), priority, times=priority + 1)
+    one.show("class")
+    return one
+
+
+def fq_codel():
+    one = Scenario("fq_codel")
+    one.hold()
+    one.tc(
+        "qdisc add parent 1:1 handle 2: fq_codel limit 40 flows 16 quantum 300 drop_batch 4 noecn "
+        "target 100s interval 200s"
+    )
+    flow = lambda n: handle(f"2:{n:x}")
+    # The bucket looks at the first one.
+    one.send(ip4(), flow(16))
+    for size, n, times in [(500, 1, 6), (100, 2, 6), (1000, 3, 2), (300, 4, 3), (1500, 5, 1)]:
+        one.send(ip4(size=min(size, 1514)), flow(n), times=times)
+    # Over the limit: the flow with most bytes loses.
+    one.send(ip4(size=800), flow(6), times=26)
+    one.send(ip4(size=120), flow(7), times=3)
+    one.show("qdisc")
+    one.release(flow(2))
+    one.show("qdisc")
+    return one
+
+
+def fq():
+    one = Scenario("fq")
+    one.hold()
+    one.tc(
+        "qdisc add parent 1:1 handle 2: fq limit 20 flow_limit 8 quantum 600 initial_quantum 900 "
+        "nopacing"
+    )
+
+    def send(port, priority=0, size=100, times=1):
+        one.send(ip4(sport=port, size=size), priority, times=times)
+
+    # The first of these is the one that the bucket looks at, the others are the eight that may pass
+    # the flows by.
+    send(9, 6, times=9)
+    # A new flow's first turn is in the first band (`fq_enqueue`), so these are in their order.
+    for port, priority in [(4, 6), (1, 0), (2, 0), (3, 0), (6, 0), (5, 1)]:
+        send(port, priority)
+    one.release(1)
+    one.show("qdisc")
+    # And now each flow has a band.
+    one.hold("change")
+    send(9, 6, 60, 9)
+    send(1, 0, 500, 14)
+    send(2, 0, 100, 12)
+    send(3, 0, 1200, 3)
+    send(5, 1, 400, 6)
+    send(4, 6, 300, 4)
+    send(6, 0, 200, 8)
+    one.show("qdisc")
+    # One that the flow's limit drops.
+    one.release(0, ip4(sport=1))
+    one.show("qdisc")
+    return one
+
+
+def codel():
+    one = Scenario("codel")
+    one.hold()
+    one.tc("qdisc add parent 1:1 handle 2: codel limit 5 target 100s interval 200s")
+    one.send(ip4(), times=8)
+    one.show("qdisc")
+    one.release()
+    one.show("qdisc")
+    return one
+
+
+def lines_of(kind, text):
+    """tc's JSON as a line for each object, with what both sides count alike."""
+    for item in json.loads(text):
+        name = item.get("handle")
+        words = [kind, item.get("kind", item.get("class", "")), name]
+        item.update(item.get("stats", {}))
+        if "packets" not in item:
+            continue
+        for key in ("packets", "bytes", "drops", "overlimits", "backlog", "qlen"):
+            words.append(f"{key} {item[key]}")
+        for key, value in item.items():
+            if key in XSTATS:
+                words.append(f"{key} {value}")
+        yield " ".join(map(str, words))
+
+
+XSTATS = set(
+    """maxpacket drop_overlimit new_flow_count ecn_mark new_flows_len old_flows_len
+    flows_plimit""".split()
+)
+
+
+def write(folder, version, name, lines):
+    """Turns a scenario's console into a recording."""
+    out = [f"# {version}"]
+    left = []
+    lines = iter(lines)
+    show = None
+    for line in lines:
+        words = r"filter protocol (\S+) pref (\d+) (\S+) chain (\d+) (?:handle|fh) (\S+)"
+        listed = re.match(words, line)
+        if listed and "::" in listed[5] or listed and listed[3] != "u32":
+            out.append("filter protocol {} prio {} {} chain {} handle {}".format(*listed.groups()))
+        elif line.startswith("! tc7 -s -j "):
+            show = line.split()[4]
+        elif show and line.startswith("["):
+            out += lines_of(show, line)
+            show = None
+        elif line.startswith("! tc7 ") and not re.search("clsact|egress|show", line):
+            out.append(line[2:].replace("tc7", "tc").replace(f" dev {name}", ""))
+        elif line.startswith("! ip7 link set"):
+            out.append("txqueuelen " + re.search(r"txqueuelen (\d+)", line)[1])
+        elif line.startswith("left "):
+            left.append(line[5:])
+        elif line == "out":
+            out.append("out")
+        elif line.startswith("Error: ") or line == "failed":
+            out.append(line)
+        elif line == "dropped":
+            out.append(line)
+        elif re.match("send |tagged ", line):
+            what, priority, mark, frame = line.split()
+            if what == "tagged":
+                priority = mark = 0
+            # The rest is zeros and the number, which is that of the line.
+            start = re.sub("(00)+$", "", frame[:-4])
+            out.append(f"send {priority} {mark} {len(frame) // 2} {start}")
+        elif not re.match(rf"! |filter |\s|{name}$|RTNETLINK|We have an error|\s*$", line):
+            out.append(f"? {line}")
+        if out[-1].startswith("out") and line.startswith("left "):
+            out[-1] += " " + left.pop()
+    with open(os.path.join(folder, name + ".txt"), "w") as file:
+        file.write("\n".join(out) + "\n")
+
+
+def main():
+    folder = sys.argv[1]
+    program = os.environ["SOFTNET_QEMU_KERNEL"].split()
+    scenarios = [prio(), *all_filters(), handles(), mqprio(), fq_codel(), fq(), codel()]
+    with tempfile.TemporaryDirectory() as temporary:
+        sender = os.path.join(temporary, "sender")
+        subprocess.run(["gcc", "-static", "-O1", "-o", sender, HERE + "/send.c"], check=True)
+        commands = os.path.join(temporary, "commands")
+        with open(commands, "w") as file:
+            for scenario in scenarios:
+                scenario.lines.append(f"! echo == of {scenario.device}")
+                file.write("\n".join(scenario.lines) + "\n")
+        script = os.path.join(temporary, "script")
+        with open(script, "w") as file:
+            file.write("".join(f"mod {module}\n" for module in MODULES))
+            # What tc looks up in a file.
+            file.write("mkdir -p /etc/iproute2\n")
+            file.write("printf '1 cmp\\n3 u32\\n4 meta\\n' >/etc/iproute2/ematch_map\n")
+            file.write("echo $(uname -sr), $(tc7 -V)\n/sender < /commands 2>&1\n")
+        first, script = program[0], [script]
+        console = subprocess.run(
+            [first, *script, *program[1:]],
+            env={**os.environ, "ADD": f"{sender} {commands}"},
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+        ).stdout.splitlines()
+    version = next(line for line in console if line.startswith("Linux "))
+    lines = []
+    for line in console[console.index(version) + 1 :]:
+        if line.startswith("== of "):
+            write(folder, version, line[6:], lines)
+            lines = []
+        elif not line.startswith("! echo == of"):
+            lines.append(line)
+
+
+main()
