@@ -6,11 +6,10 @@
 //! latest packet.
 //!
 //! **Time.** A packet's [timestamp](Packet::timestamp) that is later than now is its departure
-//! time, noted by a program that embeds the queue (below a qdisc that notes the time of the push
-//! it is lost). Packets of a flow always leave in the order in which they came: one with an
-//! earlier time waits for those in front of it. (The kernel sorts them.) With `maxrate` a flow
-//! is paced: a quantum at a time, or each packet where the rate is low. A flow whose first packet
-//! is not due is out of its band's turns, in a heap by time.
+//! time, noted by a program that embeds the queue. Packets of a flow always leave in the order in
+//! which they came: one with an earlier time waits for those in front of it. (The kernel sorts
+//! them.) With `maxrate` a flow is paced: a quantum at a time, or each packet where the rate is
+//! low. A flow whose first packet is not due is out of its band's turns, in a heap by time.
 //!
 //! **Limits** are by band and by flow. A call takes at most as many flows out of the heap as
 //! packets are asked for, and the table of flows moves a few of them for each new one, so that no

@@ -225,7 +225,7 @@ impl Packet {
         self.header_mut().port = port;
     }
 
-    /// When the packet reached the stage that holds it.
+    /// When the packet reached the stage that holds it, or, later than now, when it is to depart.
     pub fn timestamp(&self) -> Time {
         Time(self.header().tstamp)
     }

@@ -48,6 +48,19 @@ pub(crate) fn timed() -> (QdiscSpec, Noted) {
     (QdiscSpec::Custom(timed), times)
 }
 
+/// A departure time, which a program has noted, is not lost to the time of the push.
+#[test]
+fn a_departure_time_stays() {
+    let (spec, times) = timed();
+    let bench = scripted(spec, 1);
+    let mut later = bench.packet(0, 1);
+    later.set_timestamp(Time(90));
+    let mut packets = PacketList::from(later);
+    packets.push_back(bench.packet(0, 2));
+    bench.device.transmit(packets, Time(50));
+    assert_eq!(*times.lock().unwrap(), [(1, 90), (2, 50)]);
+}
+
 /// A qdisc that asks for it sees the time of the push, also of a packet that its owner, which
 /// began earlier, adopts; and the time of the change for what waited when it was installed.
 #[test]
