@@ -10,9 +10,9 @@
 //! own handle as priority or class, is *direct*: a queue of its own that is served before all
 //! classes and never waits.
 //!
-//! What differs from the kernel: filters are those of the qdisc, not of its inner classes; a large
-//! frame is charged the overhead of each of its packets; tokens are not rounded; a debt is at most
-//! 4.6 GB, as well as a minute.
+//! What differs from the kernel: filters are those of the qdisc, not of its inner classes
+//! (BUG-HTB-4); a large frame is charged the overhead of each of its packets; tokens are not
+//! rounded; a debt is at most 4.6 GB, as well as a minute.
 
 mod class;
 mod counters;
