@@ -49,10 +49,13 @@ pub(super) fn add(tree: &mut TreeSpec, options: &Options<'_>) -> Result<(), Prob
     };
     options.only_besides(EVERYWHERE, kind, allowed)?;
     let action = action(options)?;
-    let class_key = if options.find("classid").is_some() {
-        "classid"
-    } else {
-        "flowid"
+    let class_key = match (options.find("classid"), options.find("flowid")) {
+        (Some((_, value)), Some(_)) => {
+            let text = "is the same as flowid; remove one of them";
+            return Err(options.problem("classid", value.span(), text));
+        }
+        (Some(_), None) => "classid",
+        (None, _) => "flowid",
     };
     let class = options.handle(class_key)?;
     let parent = options.handle("parent")?;
@@ -392,6 +395,10 @@ mod tests {
             ),
             ("kind = \"matchall\"\nmark = 1", "matchall has no options"),
             ("flowid = \"1:1\"\ndscp = 1\nip_tos = 4", "the same field"),
+            (
+                "flowid = \"1:1\"\nclassid = \"1:2\"",
+                "`filter.classid`: is the same as flowid",
+            ),
         ] {
             let said = read(text).expect_err(part);
             assert!(said.contains(part), "{said}");
