@@ -113,7 +113,7 @@ impl Input<'_> {
         Flower {
             vlan_id: self.maybe(|i| u16::from(i.below(3))),
             vlan_prio: self.maybe(|i| i.below(2)),
-            vlan_ethtype: self.maybe(|i| PROTOCOLS[1 + usize::from(i.below(2))]),
+            vlan_ethtype: self.maybe(|i| PROTOCOLS[1 + usize::from(i.below(3))]),
             src_ip: self.maybe(Input::prefix),
             dst_ip: self.maybe(Input::prefix),
             ip_proto: self.maybe(|i| [6, 17, 1, 44][usize::from(i.below(4))]),
@@ -529,7 +529,7 @@ fn ematch(test: &Test, view: &View<'_>) -> bool {
 
 fn flower_matches(flower: &Flower, view: &View<'_>) -> bool {
     let headers = dissect(view.readable(), view.frame.len()).ok();
-    let tag = view.be(14, 2).filter(|_| view.is_tag(12));
+    let tag = view.be(14, 4).filter(|_| view.is_tag(12));
     let addresses = headers.and_then(|h| h.addresses(view.frame));
     let ports = match headers.map(|headers| headers.transport) {
         Some(
@@ -545,18 +545,17 @@ fn flower_matches(flower: &Flower, view: &View<'_>) -> bool {
         _ => None,
     };
     let ip = headers.filter(|headers| headers.network != Network::Other);
-    let tagged = headers.filter(|headers| headers.vlan_tags > 0);
     let holds = [
         flower.mark.map(|mark| view.mark(mark)),
         flower
             .vlan_id
-            .map(|id| tag.is_some_and(|tag| tag % 4096 == id.into())),
+            .map(|id| tag.is_some_and(|tag| tag >> 16 & 0xfff == id.into())),
         flower
             .vlan_prio
-            .map(|prio| tag.is_some_and(|tag| tag / 8192 == prio.into())),
+            .map(|prio| tag.is_some_and(|tag| tag >> 29 == prio.into())),
         flower
             .vlan_ethtype
-            .map(|e| tagged.is_some_and(|h| h.ethertype == e)),
+            .map(|e| tag.is_some_and(|tag| tag & 0xffff == e.into())),
         flower.ip_proto.map(|p| ip.is_some_and(|h| h.protocol == p)),
         flower.ip_tos.map(|(value, mask)| {
             ip.is_some_and(|headers| headers.traffic_class & mask == value & mask)

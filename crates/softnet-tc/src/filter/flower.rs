@@ -13,7 +13,7 @@ pub struct Flower {
     pub vlan_id: Option<u16>,
     /// Priority in the first tag.
     pub vlan_prio: Option<u8>,
-    /// EtherType behind all tags of a frame that has some.
+    /// EtherType behind the first tag, which may be another tag's.
     pub vlan_ethtype: Option<u16>,
     /// Source address.
     pub src_ip: Option<Prefix>,
@@ -48,12 +48,13 @@ impl Flower {
         if mark.is_some_and(|(value, mask)| (frame.packet.mark() ^ value) & mask != 0) {
             return false;
         }
-        if vlan_id.is_some() || vlan_prio.is_some() {
-            let Some(tag) = frame.tag() else {
+        if vlan_id.is_some() || vlan_prio.is_some() || vlan_ethtype.is_some() {
+            let Some((tag, ethertype)) = frame.tag() else {
                 return false;
             };
             if vlan_id.is_some_and(|id| tag & 0x0fff != id)
                 || vlan_prio.is_some_and(|prio| tag >> 13 != u16::from(prio))
+                || vlan_ethtype.is_some_and(|behind| ethertype != behind)
             {
                 return false;
             }
@@ -61,18 +62,12 @@ impl Flower {
         let reads_ports = src_port.is_some() || dst_port.is_some();
         let reads_addresses = src_ip.is_some() || dst_ip.is_some();
         let reads_ip = reads_ports || reads_addresses || ip_proto.is_some() || ip_tos.is_some();
-        if !reads_ip && vlan_ethtype.is_none() {
+        if !reads_ip {
             return true;
         }
         let Some(headers) = frame.headers() else {
             return false;
         };
-        if vlan_ethtype.is_some_and(|e| headers.vlan_tags == 0 || headers.ethertype != e) {
-            return false;
-        }
-        if !reads_ip {
-            return true;
-        }
         if headers.network == Network::Other
             || ip_proto.is_some_and(|protocol| protocol != headers.protocol)
             || ip_tos.is_some_and(|(value, mask)| (headers.traffic_class ^ value) & mask != 0)

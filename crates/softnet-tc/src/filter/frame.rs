@@ -72,12 +72,11 @@ impl<'a> Frame<'a> {
         self.bytes(ADDRESSES).map(u16::from_be_bytes)
     }
 
-    /// What is in the first VLAN tag.
-    pub(super) fn tag(&self) -> Option<u16> {
+    /// What is in the first VLAN tag, and the EtherType behind it.
+    pub(super) fn tag(&self) -> Option<(u16, u16)> {
         let tagged = TAGS.contains(&self.ethertype()?);
-        self.bytes(ADDRESSES + 2)
-            .filter(|_| tagged)
-            .map(u16::from_be_bytes)
+        let [a, b, c, d] = self.bytes(ADDRESSES + 2).filter(|_| tagged)?;
+        Some((u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])))
     }
 
     /// Bytes of the frame without its first tag, which the kernel keeps beside the packet until

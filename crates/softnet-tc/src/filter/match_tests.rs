@@ -251,7 +251,17 @@ fn vlan_tags_are_looked_at_and_behind() {
                 vlan_ethtype: Some(ETH_P_IP),
                 ..any()
             },
-            [0, 1, 1, 0],
+            [0, 1, 0, 0],
+        ),
+        // That of the second tag.
+        (
+            ETH_P_ALL,
+            Flower {
+                vlan_ethtype: Some(0x8100),
+                dst_ip: prefix("192.168.7.9", 32),
+                ..any()
+            },
+            [0, 0, 1, 0],
         ),
     ] {
         let kind = FilterKind::Flower(flower);
