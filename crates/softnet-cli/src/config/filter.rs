@@ -1,37 +1,20 @@
 //! `[[filter]]`: a filter of a qdisc, in the words of `tc filter add`.
 
-use std::net::IpAddr;
-use std::ops::RangeInclusive;
-
 use softnet_tc::{
     ETH_P_ALL, ETH_P_IP, ETH_P_IPV6, FilterAction, FilterError, FilterKind, FilterOp, FilterSpec,
-    Flower, Handle, Key, Prefix, SpecError, TreeSpec, U32,
+    Handle, Key, SpecError, TreeSpec, U32,
 };
 use toml::Value;
 
-use super::ematch;
 use super::error::Problem;
 use super::options::Options;
 use super::words::{hex, key, number};
+use super::{ematch, flower};
 
 /// Keys of every kind of filter.
 pub(super) const EVERYWHERE: &[&str] = &[
     "kind", "parent", "chain", "prio", "protocol", "handle", "flowid", "classid", "action",
 ];
-const FLOWER: &[&str] = &[
-    "vlan_id",
-    "vlan_prio",
-    "vlan_ethtype",
-    "src_ip",
-    "dst_ip",
-    "ip_proto",
-    "ip_tos",
-    "dscp",
-    "src_port",
-    "dst_port",
-    "mark",
-];
-
 /// Adds a table's filter to a tree.
 pub(super) fn add(tree: &mut TreeSpec, options: &Options<'_>) -> Result<(), Problem> {
     let known = |text: &str| {
@@ -41,7 +24,7 @@ pub(super) fn add(tree: &mut TreeSpec, options: &Options<'_>) -> Result<(), Prob
     let what = "a kind of filter; use flower, u32, basic, matchall or fw";
     let kind = options.parsed("kind", what, known)?.unwrap_or("flower");
     let allowed = match kind {
-        "flower" => FLOWER,
+        "flower" => flower::KEYS,
         "u32" => &["match", "mark"],
         "basic" => &["match"],
         "fw" => &["handle"],
@@ -77,17 +60,18 @@ pub(super) fn add(tree: &mut TreeSpec, options: &Options<'_>) -> Result<(), Prob
     let prio = options.parsed("prio", what, |text| {
         text.parse().ok().filter(|&prio| prio > 0)
     })?;
+    let protocol = protocol(options, "protocol")?.unwrap_or(ETH_P_ALL);
     let what = "a chain from 0 to 268435455";
     let filter = FilterSpec {
         chain: options.parsed("chain", what, number)?.unwrap_or_default(),
         // One is chosen.
         prio: prio.unwrap_or_default(),
-        protocol: protocol(options, "protocol")?.unwrap_or(ETH_P_ALL),
+        protocol,
         handle: of_kind.unwrap_or_default(),
         action,
         parent,
         class,
-        ..FilterSpec::new(matches(options, kind, mask)?, Handle::NONE)
+        ..FilterSpec::new(matches(options, kind, mask, protocol)?, Handle::NONE)
     };
     tree.put_filter(FilterOp::Add, filter).map_err(|error| {
         let key = match error {
@@ -151,7 +135,12 @@ fn action(options: &Options<'_>) -> Result<FilterAction, Problem> {
     Ok(action.unwrap_or_default())
 }
 
-fn matches(options: &Options<'_>, kind: &str, mask: u32) -> Result<FilterKind, Problem> {
+fn matches(
+    options: &Options<'_>,
+    kind: &str,
+    mask: u32,
+    protocol: u16,
+) -> Result<FilterKind, Problem> {
     Ok(match kind {
         "matchall" => FilterKind::Matchall,
         "fw" => FilterKind::Fw { mask },
@@ -164,58 +153,18 @@ fn matches(options: &Options<'_>, kind: &str, mask: u32) -> Result<FilterKind, P
                 .parsed("match", ematch::FORM, ematch::read)?
                 .unwrap_or_default(),
         ),
-        _ => FilterKind::Flower(flower(options)?),
+        _ => FilterKind::Flower(flower::read(options, protocol)?),
     })
 }
 
-/// tc-flower(8)'s words, where there is one; besides them `dscp` and `mark`.
-fn flower(options: &Options<'_>) -> Result<Flower, Problem> {
-    let what = "an address or range like \"10.0.0.0/8\" or \"fd00::1\"";
-    let address = |key| options.parsed(key, what, prefix);
-    let port = |key| options.parsed(key, "a port or range like \"53\" or \"5000-5999\"", ports);
-    let what = "an IP protocol; use tcp, udp, icmp, icmpv6 or a number";
-    let ip_proto = options.parsed("ip_proto", what, |text| match text {
-        "tcp" => Some(6),
-        "udp" => Some(17),
-        "icmp" => Some(1),
-        "icmpv6" => Some(58),
-        number => number.parse().ok(),
-    })?;
-    let up_to = |most| move |text: &str| number(text).filter(|&n| n <= most);
-    let what = "a code point from 0 to 63";
-    let dscp = options.parsed("dscp", what, up_to(63))?;
-    let what = "a byte, or byte and mask, like \"0xb8/0xfc\"";
-    let ip_tos = options.parsed("ip_tos", what, |text| {
-        let (value, mask) = masked(text, 0xff)?;
-        Some((value.try_into().ok()?, mask.try_into().ok()?))
-    })?;
-    if let (Some(_), Some(_)) = (dscp, ip_tos) {
-        let text = "is the same field as ip_tos; remove one of them";
-        return Err(options.problem("dscp", options.span_of("dscp"), text));
-    }
-    let vlan_id = options.parsed("vlan_id", "a VLAN from 0 to 4095", up_to(4095))?;
-    let vlan_prio = options.parsed("vlan_prio", "a priority from 0 to 7", up_to(7))?;
-    Ok(Flower {
-        vlan_id: vlan_id.map(|id| id as u16),
-        vlan_prio: vlan_prio.map(|prio| prio as u8),
-        vlan_ethtype: protocol(options, "vlan_ethtype")?.filter(|&e| e != ETH_P_ALL),
-        src_ip: address("src_ip")?,
-        dst_ip: address("dst_ip")?,
-        ip_proto,
-        ip_tos: dscp.map_or(ip_tos, |dscp| Some(((dscp as u8) << 2, 0xfc))),
-        src_port: port("src_port")?,
-        dst_port: port("dst_port")?,
-        mark: mark(options)?,
-    })
-}
-
-fn mark(options: &Options<'_>) -> Result<Option<(u32, u32)>, Problem> {
+pub(super) fn mark(options: &Options<'_>) -> Result<Option<(u32, u32)>, Problem> {
     options.parsed("mark", "a mark like \"7\" or \"0x10/0xf0\"", |text| {
         masked(text, u32::MAX)
     })
 }
 
-fn protocol(options: &Options<'_>, key: &str) -> Result<Option<u16>, Problem> {
+/// An EtherType. TOML's integers have lost whether they were hexadecimal.
+pub(super) fn protocol(options: &Options<'_>, key: &str) -> Result<Option<u16>, Problem> {
     let what = "a protocol; use ip, ipv6, arp, 802.1q, 802.1ad, all or an EtherType like 0x88f7";
     options.parsed(key, what, |text| match text.to_ascii_lowercase().as_str() {
         "all" => Some(ETH_P_ALL),
@@ -224,8 +173,7 @@ fn protocol(options: &Options<'_>, key: &str) -> Result<Option<u16>, Problem> {
         "arp" => Some(0x0806),
         "802.1q" => Some(0x8100),
         "802.1ad" => Some(0x88a8),
-        hex if hex.starts_with("0x") => number(hex)?.try_into().ok(),
-        _ => None,
+        ethertype => number(ethertype)?.try_into().ok(),
     })
 }
 
@@ -251,37 +199,21 @@ fn keys(options: &Options<'_>) -> Result<Vec<Key>, Problem> {
 }
 
 /// A value and a mask, which is all ones if it is left out.
-fn masked(text: &str, ones: u32) -> Option<(u32, u32)> {
+pub(super) fn masked(text: &str, ones: u32) -> Option<(u32, u32)> {
     match text.split_once('/') {
         None => Some((number(text)?, ones)),
         Some((value, mask)) => Some((number(value)?, number(mask)?)),
     }
 }
 
-fn prefix(text: &str) -> Option<Prefix> {
-    let (address, len) = match text.split_once('/') {
-        Some((address, len)) => (address, Some(number(len)?)),
-        None => (text, None),
-    };
-    let address: IpAddr = address.parse().ok()?;
-    let all = if address.is_ipv4() { 32 } else { 128 };
-    Prefix::new(address, u8::try_from(len.unwrap_or(all)).ok()?)
-}
-
-fn ports(text: &str) -> Option<RangeInclusive<u16>> {
-    let (first, last) = text.split_once('-').unwrap_or((text, text));
-    let range = number(first)?.try_into().ok()?..=number(last)?.try_into().ok()?;
-    (!range.is_empty()).then_some(range)
-}
-
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::super::parse_tree;
     use super::*;
     use softnet_tc::{Compare, Ematch, Layer, QdiscSpec, Test, Width};
 
     /// The filter that a table makes, or what is said of it.
-    fn read(filter: &str) -> Result<FilterSpec, String> {
+    pub(in super::super) fn read(filter: &str) -> Result<FilterSpec, String> {
         let text = format!("[[qdisc]]\nhandle = \"1:\"\nkind = \"prio\"\n[[filter]]\n{filter}\n");
         match parse_tree("x.toml", &text) {
             Ok(QdiscSpec::Tree(tree)) => Ok(tree.filters().next().expect("a filter").clone()),

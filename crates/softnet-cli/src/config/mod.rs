@@ -10,6 +10,7 @@ mod ematch;
 mod error;
 mod file;
 mod filter;
+mod flower;
 mod htb;
 mod model;
 mod options;

@@ -1,0 +1,188 @@
+//! `flower`: a filter by the headers' fields, in the words of tc-flower(8) where there is one;
+//! besides them `dscp` and `mark`.
+
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+
+use softnet_tc::{ETH_P_ALL, ETH_P_IP, ETH_P_IPV6, Flower, Prefix};
+
+use super::error::Problem;
+use super::filter::{mark, masked, protocol};
+use super::options::Options;
+use super::words::number;
+
+pub(super) const KEYS: &[&str] = &[
+    "vlan_id",
+    "vlan_prio",
+    "vlan_ethtype",
+    "src_ip",
+    "dst_ip",
+    "ip_proto",
+    "ip_tos",
+    "dscp",
+    "src_port",
+    "dst_port",
+    "mark",
+];
+
+/// What a filter's table says of the headers of frames of a protocol.
+pub(super) fn read(options: &Options<'_>, outer: u16) -> Result<Flower, Problem> {
+    let what = "an address or range like \"10.0.0.0/8\" or \"fd00::1\"";
+    let address = |key| options.parsed(key, what, prefix);
+    let port = |key| options.parsed(key, "a port or range like \"53\" or \"5000-5999\"", ports);
+    let what = "an IP protocol; use tcp, udp, icmp, icmpv6 or a number";
+    let ip_proto = options.parsed("ip_proto", what, |text| match text {
+        "tcp" => Some(6),
+        "udp" => Some(17),
+        "icmp" => Some(1),
+        "icmpv6" => Some(58),
+        number => number.parse().ok(),
+    })?;
+    let up_to = |most| move |text: &str| number(text).filter(|&n| n <= most);
+    let what = "a code point from 0 to 63";
+    let dscp = options.parsed("dscp", what, up_to(63))?;
+    let what = "a byte, or byte and mask, like \"0xb8/0xfc\"";
+    let ip_tos = options.parsed("ip_tos", what, |text| {
+        let (value, mask) = masked(text, 0xff)?;
+        Some((value.try_into().ok()?, mask.try_into().ok()?))
+    })?;
+    if let (Some(_), Some(_)) = (dscp, ip_tos) {
+        let text = "is the same field as ip_tos; remove one of them";
+        return Err(options.problem("dscp", options.span_of("dscp"), text));
+    }
+    let vlan_id = options.parsed("vlan_id", "a VLAN from 0 to 4095", up_to(4095))?;
+    let vlan_prio = options.parsed("vlan_prio", "a priority from 0 to 7", up_to(7))?;
+    let flower = Flower {
+        vlan_id: vlan_id.map(|id| id as u16),
+        vlan_prio: vlan_prio.map(|prio| prio as u8),
+        vlan_ethtype: protocol(options, "vlan_ethtype")?,
+        src_ip: address("src_ip")?,
+        dst_ip: address("dst_ip")?,
+        ip_proto,
+        ip_tos: dscp.map_or(ip_tos, |dscp| Some(((dscp as u8) << 2, 0xfc))),
+        src_port: port("src_port")?,
+        dst_port: port("dst_port")?,
+        mark: mark(options)?,
+    };
+    check(options, outer, &flower)?;
+    Ok(flower)
+}
+
+/// Refuses what no frame has together, as tc does.
+fn check(options: &Options<'_>, outer: u16, flower: &Flower) -> Result<(), Problem> {
+    let wrong = |key: &str, text: &str| Err(options.problem(key, options.span_of(key), text));
+    let given = |keys: &[&'static str]| {
+        let mut given = keys.iter().filter(|key| options.find(key).is_some());
+        given.next().copied()
+    };
+    if flower.vlan_ethtype == Some(ETH_P_ALL) {
+        return wrong("vlan_ethtype", "cannot be all; remove it");
+    }
+    // Behind a tag there may be anything.
+    let known = |e: &u16| ![ETH_P_ALL, 0x8100, 0x88a8, 0x9100].contains(e);
+    let outer = Some(outer).filter(known);
+    if let (Some(_), Some(key)) = (outer, given(&["vlan_id", "vlan_prio", "vlan_ethtype"])) {
+        return wrong(key, "is of a VLAN tag; make protocol 802.1q or 802.1ad");
+    }
+    let network = outer.or_else(|| flower.vlan_ethtype.filter(known));
+    let of_ip = [
+        "src_ip", "dst_ip", "ip_proto", "ip_tos", "dscp", "src_port", "dst_port",
+    ];
+    let is_ip = |ethertype| [ETH_P_IP, ETH_P_IPV6].contains(&ethertype);
+    if network.is_some_and(|network| !is_ip(network))
+        && let Some(key) = given(&of_ip)
+    {
+        return wrong(key, "is of IP, and the protocol is not; remove one of them");
+    }
+    let mut is_ipv4 = network.map(|network| network == ETH_P_IP);
+    for (key, prefix) in [("src_ip", flower.src_ip), ("dst_ip", flower.dst_ip)] {
+        let Some(prefix) = prefix else { continue };
+        match (prefix.is_ipv4(), is_ipv4) {
+            (true, Some(false)) => return wrong(key, "is of IPv4 in a filter of IPv6"),
+            (false, Some(true)) => return wrong(key, "is of IPv6 in a filter of IPv4"),
+            (of, _) => is_ipv4 = Some(of),
+        }
+    }
+    if flower.ip_proto.is_some_and(|p| p != 6 && p != 17)
+        && let Some(key) = given(&["src_port", "dst_port"])
+    {
+        return wrong(key, "is of TCP and UDP; make ip_proto tcp or udp");
+    }
+    Ok(())
+}
+
+fn prefix(text: &str) -> Option<Prefix> {
+    let (address, len) = match text.split_once('/') {
+        Some((address, len)) => (address, Some(number(len)?)),
+        None => (text, None),
+    };
+    let address: IpAddr = address.parse().ok()?;
+    let all = if address.is_ipv4() { 32 } else { 128 };
+    Prefix::new(address, u8::try_from(len.unwrap_or(all)).ok()?)
+}
+
+fn ports(text: &str) -> Option<RangeInclusive<u16>> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    let range = number(first)?.try_into().ok()?..=number(last)?.try_into().ok()?;
+    (!range.is_empty()).then_some(range)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::filter::tests::read;
+
+    /// As tc refuses them: no frame could match.
+    #[test]
+    fn contradictions_are_refused() {
+        for (filter, problem) in [
+            ("vlan_ethtype = \"all\"", "vlan_ethtype`: cannot be all"),
+            (
+                "protocol = \"ip\"\nvlan_id = 3",
+                "vlan_id`: is of a VLAN tag",
+            ),
+            (
+                "protocol = \"arp\"\ndst_ip = \"10.0.0.1\"",
+                "dst_ip`: is of IP, and",
+            ),
+            ("vlan_ethtype = \"arp\"\ndscp = 1", "dscp`: is of IP, and"),
+            (
+                "protocol = \"ipv6\"\ndst_ip = \"10.0.0.1\"",
+                "dst_ip`: is of IPv4 in a filter of IPv6",
+            ),
+            (
+                "vlan_ethtype = \"ip\"\nsrc_ip = \"fd00::1\"",
+                "src_ip`: is of IPv6 in a filter of IPv4",
+            ),
+            (
+                "src_ip = \"fd00::1\"\ndst_ip = \"10.0.0.1\"",
+                "dst_ip`: is of IPv4 in a filter of IPv6",
+            ),
+            (
+                "ip_proto = \"icmp\"\nsrc_port = 53",
+                "src_port`: is of TCP and UDP",
+            ),
+        ] {
+            let said = read(&format!("flowid = \"1:1\"\n{filter}")).expect_err(filter);
+            assert!(said.contains(problem), "{filter}: {said}");
+        }
+        for filter in [
+            "protocol = \"802.1q\"\nvlan_id = 3\ndst_ip = \"10.0.0.1\"",
+            "protocol = \"802.1ad\"\nvlan_ethtype = \"802.1q\"\nsrc_port = 53",
+            "vlan_ethtype = \"ipv6\"\ndst_ip = \"fd00::1\"",
+            "src_ip = \"10.0.0.2\"\ndst_ip = \"10.0.0.1\"\nip_proto = \"udp\"\ndst_port = 53",
+        ] {
+            read(&format!("flowid = \"1:1\"\n{filter}")).expect(filter);
+        }
+    }
+
+    /// A number, whether quoted or not.
+    #[test]
+    fn a_protocol_may_be_a_number() {
+        for text in ["0x88f7", "\"0x88f7\"", "35063"] {
+            let filter = read(&format!("flowid = \"1:1\"\nprotocol = {text}"));
+            assert_eq!(filter.expect(text).protocol, 0x88f7);
+        }
+        let said = read("flowid = \"1:1\"\nprotocol = 0x10000").expect_err("too many bits");
+        assert!(said.contains("is not a protocol"), "{said}");
+    }
+}
