@@ -67,16 +67,15 @@ pub(super) fn add_class(tree: &mut TreeSpec, options: &Options<'_>) -> Result<()
     let ceil = options.quantity("ceil", units::rate)?.unwrap_or(rate);
     let burst = options.quantity("burst", units::size)?;
     let cburst = options.quantity("cburst", units::size)?;
-    let prio = options.parsed("prio", "a priority from 0 to 7", |text| {
-        text.parse().ok().filter(|&prio| prio < 8)
-    })?;
+    let prio = options.parsed("prio", "a number from 0 on", |text| text.parse().ok())?;
     let quantum = options.small("quantum", units::size)?;
     let class = HtbClassSpec {
         rate,
         ceil,
         burst: burst.unwrap_or_else(|| HtbClassSpec::default_burst(rate)),
         cburst: cburst.unwrap_or_else(|| HtbClassSpec::default_burst(ceil)),
-        prio: prio.unwrap_or_default(),
+        // The kernel's lowest.
+        prio: prio.map_or(0, |prio: u32| prio.min(7) as u8),
         quantum,
         link: options.link_cost()?,
     };
@@ -219,8 +218,8 @@ flowid = "1:30"
             ),
             (
                 "prio = 3",
-                "prio = 8",
-                "class.prio`: \"8\" is not a priority",
+                "prio = -1",
+                "class.prio`: \"-1\" is not a number from 0 on",
             ),
             (
                 "prio = 3",

@@ -130,7 +130,7 @@ impl Class {
             level: 0,
             mode: Mode::CanSend,
             active: 0,
-            prio: spec.prio,
+            prio: spec.prio(),
             plain: spec.link.is_plain(),
             quantum: spec.quantum(r2q),
             deficit: [0; LEVELS],
@@ -141,8 +141,11 @@ impl Class {
     pub(super) fn change(&mut self, spec: &HtbClassSpec, r2q: u32) {
         self.tokens.change(Tokens::new(spec.rate, spec.burst));
         self.ceil.change(Tokens::new(spec.ceil, spec.cburst));
-        self.prio = spec.prio;
-        self.quantum = spec.quantum(r2q);
+        // What only leaves use stays as it was for when it is one again (`htb_change_class`).
+        if self.level == 0 {
+            self.prio = spec.prio();
+            self.quantum = spec.quantum(r2q);
+        }
         self.plain = spec.link.is_plain();
         self.link = spec.link;
     }
@@ -229,5 +232,31 @@ impl Class {
     /// Token units in both buckets, as last counted.
     pub(super) fn tokens(&self) -> (i64, i64) {
         (self.tokens.now, self.ceil.now)
+    }
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+
+    /// As in the kernel, where a class without leaves below is at level 0.
+    #[test]
+    fn a_change_sets_prio_and_quantum_of_a_leaf_only() {
+        let spec = |prio, quantum| HtbClassSpec {
+            prio,
+            quantum: Some(quantum),
+            ..HtbClassSpec::new(1000)
+        };
+        let mut class = Class::new(1, NONE, &spec(3, 3000), 10, Time::ZERO);
+        class.level = 1;
+        class.change(&spec(5, 5000), 10);
+        assert_eq!((class.prio, class.quantum), (3, 3000));
+        class.reset(Time::ZERO);
+        assert_eq!((class.prio, class.quantum), (3, 3000));
+        class.change(&spec(5, 5000), 10);
+        assert_eq!((class.prio, class.quantum), (5, 5000));
+        // The lowest priority there is.
+        class.change(&spec(200, 5000), 10);
+        assert_eq!(class.prio, 7);
     }
 }

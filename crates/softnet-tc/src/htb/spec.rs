@@ -35,7 +35,7 @@ pub struct HtbClassSpec {
     pub burst: u64,
     /// Bytes that it may send at once, at most 4 GiB.
     pub cburst: u64,
-    /// 0 is served first. Used with leaves only.
+    /// 0 is served first; above 7 is as 7. Used with leaves only.
     pub prio: u8,
     /// Bytes that a leaf sends before it is the turn of the next one; `rate / r2q`, but 1000 to
     /// 200,000, if not given.
@@ -64,6 +64,11 @@ impl HtbClassSpec {
         1600 + rate / 1_000_000_000
     }
 
+    /// The priority of a leaf.
+    pub(super) fn prio(&self) -> u8 {
+        self.prio.min(7)
+    }
+
     /// The quantum of a leaf.
     pub(super) fn quantum(&self, r2q: u32) -> i32 {
         let default = || (self.rate / u64::from(r2q.max(1))).clamp(1000, 200_000) as u32;
@@ -87,9 +92,6 @@ impl HtbClassSpec {
         }
         if self.cburst > u32::MAX.into() {
             return wrong("cburst", "must be at most 4 GiB");
-        }
-        if self.prio > 7 {
-            return wrong("prio", "must be 0 to 7");
         }
         Ok(())
     }
@@ -135,13 +137,6 @@ mod tests {
                 "cburst",
                 HtbClassSpec {
                     cburst: 1 << 32,
-                    ..good.clone()
-                },
-            ),
-            (
-                "prio",
-                HtbClassSpec {
-                    prio: 8,
                     ..good.clone()
                 },
             ),
