@@ -1,10 +1,9 @@
 //! The filters of one qdisc as the packet path runs them.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::frame::Frame;
-use super::{ETH_P_ALL, FilterAction, FilterKey, FilterKind, FilterList, FilterSpec};
+use super::{ETH_P_ALL, FilterAction, FilterKind, FilterList, FilterSpec};
 use crate::Handle;
 use softnet::mem::Packet;
 use softnet::stats::{DropReason, Published};
@@ -56,25 +55,33 @@ enum Outcome {
 }
 
 impl Chains {
-    /// The filters of a list, with the counts of those that are in `before`, too.
+    /// The filters of a list, with the counts of those that are in `before`, too. A change of the
+    /// list leaves those that it does not touch in their order.
     pub(crate) fn new(list: &FilterList, before: &Chains) -> Chains {
-        let known: BTreeMap<FilterKey, &Filter> =
-            before.filters().map(|f| (f.spec.key(), f)).collect();
-        let filter = |spec: &FilterSpec| {
-            let known = known.get(&spec.key()).filter(|old| old.spec == *spec);
+        let mut rest = before.filters();
+        let mut filter = |spec: &FilterSpec| {
+            let mut ahead = rest.clone();
+            let known = ahead.find(|old| old.spec.key() == spec.key());
+            if known.is_some() {
+                rest = ahead;
+            }
+            let known = known.filter(|old| old.spec == *spec);
             Filter {
                 spec: spec.clone(),
                 next: None,
                 hits: known.map(|old| old.hits.clone()).unwrap_or_default(),
             }
         };
-        let prio = |same: &[FilterSpec]| Prio {
+        let mut prio = |same: &[FilterSpec]| Prio {
             protocol: same[0].protocol,
-            filters: same.iter().map(filter).collect(),
+            filters: same.iter().map(&mut filter).collect(),
         };
         let chain = |same: &[FilterSpec]| Chain {
             number: same[0].chain,
-            prios: same.chunk_by(|a, b| a.prio == b.prio).map(prio).collect(),
+            prios: same
+                .chunk_by(|a, b| a.prio == b.prio)
+                .map(&mut prio)
+                .collect(),
         };
         let all = list.as_slice().chunk_by(|a, b| a.chain == b.chain);
         let mut chains = Chains(all.map(chain).collect());
@@ -103,7 +110,7 @@ impl Chains {
             .map(|filter| (&filter.spec, filter.hits.get_one(0)))
     }
 
-    fn filters(&self) -> impl Iterator<Item = &Filter> {
+    fn filters(&self) -> impl Iterator<Item = &Filter> + Clone {
         let prios = self.0.iter().flat_map(|chain| &chain.prios);
         prios.flat_map(|prio| &prio.filters)
     }

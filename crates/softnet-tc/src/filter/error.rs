@@ -47,6 +47,9 @@ pub enum FilterError {
     /// All priorities that are chosen from are in use (`ENOSPC`).
     #[error("Lowest ID from auto-alloc range already in use; give the filter a prio")]
     NoPriority,
+    /// Each priority with `u32` filters has a hash table, of 2047 (`ENOSPC`).
+    #[error("all 2047 hash tables of u32 are in use; put filters of one protocol into one prio")]
+    NoTable,
     /// The kind has no such handle, or none left (`EINVAL`, `ENOSPC`).
     #[error("0x{handle:x} is not a handle that a {kind} filter of prio {prio} can have")]
     Handle {

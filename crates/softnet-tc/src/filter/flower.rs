@@ -129,15 +129,17 @@ impl Flower {
             (a, b) => a.is_none() && b.is_none(),
         };
         // What the mask leaves out does not count.
-        let key = |flower: &Flower| Flower {
-            src_ip: None,
-            dst_ip: None,
-            ip_tos: flower.ip_tos.map(|(value, mask)| (value & mask, mask)),
-            mark: flower.mark.map(|(value, mask)| (value & mask, mask)),
-            ..flower.clone()
+        let fields = |flower: &Flower| {
+            (
+                (flower.vlan_id, flower.vlan_prio, flower.vlan_ethtype),
+                flower.ip_proto,
+                flower.ip_tos.map(|(value, mask)| (value & mask, mask)),
+                flower.mark.map(|(value, mask)| (value & mask, mask)),
+            )
         };
         same(self.src_ip, other.src_ip)
             && same(self.dst_ip, other.dst_ip)
-            && key(self) == key(other)
+            && (&self.src_port, &self.dst_port) == (&other.src_port, &other.dst_port)
+            && fields(self) == fields(other)
     }
 }

@@ -91,7 +91,7 @@ impl FilterList {
             }
         }
         let table = match filter.kind {
-            FilterKind::U32(_) => self.table(&own),
+            FilterKind::U32(_) => self.table(&own).ok_or(FilterError::NoTable)?,
             _ => 0,
         };
         filter.handle = filter.full_handle(table)?;
@@ -150,10 +150,10 @@ impl FilterList {
         }
     }
 
-    /// The table of a priority with `u32` filters.
-    fn table(&self, own: &Range<usize>) -> u32 {
+    /// The table of a priority with `u32` filters, if there is one left for it.
+    fn table(&self, own: &Range<usize>) -> Option<u32> {
         if let Some(first) = self.filters[own.clone()].first() {
-            return first.handle >> 20;
+            return Some(first.handle >> 20);
         }
         let tables = || {
             let u32s = self.filters.iter();
@@ -161,12 +161,15 @@ impl FilterList {
             u32s.map(|f| f.handle >> 20)
         };
         if tables().next().is_none() {
-            return FIRST_TABLE;
+            return Some(FIRST_TABLE);
         }
         let after = (self.last_table + 1..=LAST_TABLE).chain(FIRST_TABLE + 1..=LAST_TABLE);
-        let mut after = after.filter(|table| tables().all(|t| t != *table));
-        // There are fewer priorities than tables where each has a filter of at least 100 bytes.
-        after.next().unwrap_or(LAST_TABLE)
+        let mut used = [false; (LAST_TABLE - FIRST_TABLE) as usize + 1];
+        for table in tables() {
+            used[(table - FIRST_TABLE) as usize] = true;
+        }
+        let mut free = after.filter(|table| !used[(table - FIRST_TABLE) as usize]);
+        free.next()
     }
 
     /// Checks a filter against those of its priority; `old` is the one that it replaces. As in the
@@ -203,16 +206,26 @@ impl FilterList {
         own: &Range<usize>,
         table: u32,
     ) -> Result<u32, FilterError> {
-        let mut used: Vec<u32> = self.filters[own.clone()].iter().map(|f| f.handle).collect();
-        used.sort_unstable();
-        let free = |handle: &u32| used.binary_search(handle).is_err();
+        let own = &self.filters[own.clone()];
+        // Of one more than there are, one is free.
+        let free = |first: u32, last: u32| {
+            let mut used = vec![false; own.len() + 1];
+            for filter in own {
+                let at = filter.handle.checked_sub(first);
+                if let Some(used) = at.and_then(|at| used.get_mut(at as usize)) {
+                    *used = true;
+                }
+            }
+            let at = used.iter().position(|used| !used)? as u32;
+            first.checked_add(at).filter(|&handle| handle <= last)
+        };
         let chosen = match filter.kind {
             FilterKind::U32(_) => {
                 let base = table << 20;
-                let mut nodes = (FIRST_NODE..=NODE).chain(1..FIRST_NODE);
-                nodes.find(|node| free(&(base | node))).map(|n| base | n)
+                free(base | FIRST_NODE, base | NODE)
+                    .or_else(|| free(base | 1, base | (FIRST_NODE - 1)))
             }
-            _ => (1..=i32::MAX as u32).find(free),
+            _ => free(1, i32::MAX as u32),
         };
         chosen.ok_or_else(|| filter.bad_handle())
     }

@@ -52,6 +52,52 @@ fn priorities_that_are_chosen_are_the_kernels() {
     assert_eq!(prios, [order, vec![49152]].concat());
 }
 
+/// A hash table for each priority, of 2047.
+#[test]
+fn u32_has_as_many_priorities_as_tables() {
+    let mut list = FilterList::default();
+    let u32 = |prio| FilterSpec {
+        prio,
+        ..filter(FilterKind::U32(U32::default()))
+    };
+    for prio in 1..=2047 {
+        let key = list.put(FilterOp::Add, u32(prio)).unwrap();
+        assert_eq!(key.handle >> 20, 0x7ff + u32::from(prio));
+    }
+    let before = list.clone();
+    let none_left = list.put(FilterOp::Add, u32(2048));
+    assert_eq!(none_left, Err(FilterError::NoTable));
+    assert_eq!(list, before);
+    // One more in a priority that has a table; a new priority gets the table that is free.
+    assert_eq!(
+        list.put(FilterOp::Add, u32(2047)).unwrap().handle,
+        0xffe0_0801
+    );
+    list.delete(key(0, 7, 0)).unwrap();
+    assert_eq!(
+        list.put(FilterOp::Add, u32(2048)).unwrap().handle,
+        0x8060_0800
+    );
+}
+
+/// 0x800 to 0xfff, then 1 to 0x7ff, then no more.
+#[test]
+fn u32_has_4095_nodes_to_a_table() {
+    let mut list = FilterList::default();
+    let u32 = || FilterSpec {
+        prio: 1,
+        ..filter(FilterKind::U32(U32::default()))
+    };
+    for node in (0x800..=0xfff).chain(1..0x800) {
+        let key = list.put(FilterOp::Add, u32()).unwrap();
+        assert_eq!(key.handle, 0x8000_0000 | node);
+    }
+    let none_left = list.put(FilterOp::Add, u32());
+    assert!(matches!(none_left, Err(FilterError::Handle { .. })));
+    list.delete(key(0, 1, 0x8000_0005)).unwrap();
+    assert_eq!(list.put(FilterOp::Add, u32()).unwrap().handle, 0x8000_0005);
+}
+
 #[test]
 fn handles_that_are_chosen_are_the_kernels() {
     let mut list = FilterList::default();
