@@ -64,8 +64,12 @@ impl Tokens {
 
     #[inline]
     fn charge(&mut self, tokens: i64, cost: i64) {
-        let floor = -self.rate.saturating_mul(MEMORY).min(MAX_DEBT);
-        self.now = tokens.min(self.capacity).saturating_sub(cost).max(floor);
+        self.now = tokens.min(self.capacity).saturating_sub(cost);
+        if self.now < 0 {
+            self.now = self
+                .now
+                .max(-self.rate.saturating_mul(MEMORY).min(MAX_DEBT));
+        }
     }
 
     /// Nanoseconds until a debt is paid.

@@ -33,7 +33,7 @@ use scheduler::Scheduler;
 use softnet::mem::{Packet, PacketList};
 use softnet::stats::DropReason;
 use softnet::time::Time;
-use turn::{Sent, Taken};
+use turn::{Allowance, Sent, Taken};
 
 /// Where a packet goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,9 +138,10 @@ impl Htb {
         } = self;
         let (now, before) = (cx.now, scheduler.overlimits);
         let mut sum = WireSum::default();
-        let served = scheduler.serve(now, |leaf, allowed| {
-            let (taken, next) =
-                classes.with(leaf, |child| take(child, allowed, *left, &mut sum, out, cx));
+        let served = scheduler.serve(now, |leaf, allowance| {
+            let (taken, next) = classes.with(leaf, |child| {
+                take(child, allowance, *left, &mut sum, out, cx)
+            });
             if let Next::At(time) = next {
                 *held = time.min(*held);
             }
@@ -152,11 +153,11 @@ impl Htb {
     }
 }
 
-/// Takes packets of one leaf as long as their bytes are at most `allowed`, and one more, or until
-/// they stand for `left` wire packets.
+/// Takes packets of one leaf as long as their bytes are at most what is allowed, and one more, or
+/// until they stand for `left` wire packets.
 fn take(
     child: &mut Child,
-    allowed: u64,
+    allowance: Allowance<'_>,
     left: u64,
     sum: &mut WireSum,
     out: &mut PacketList,
@@ -165,7 +166,11 @@ fn take(
     let mut frames = 0;
     let mut last = None;
     let mut next = Next::Ready;
-    while !child.is_empty() && (frames == 0 || sum.bytes <= allowed && sum.packets < left) {
+    let mut allowed = None;
+    while !child.is_empty() && sum.packets < left {
+        if frames > 0 && sum.bytes > *allowed.get_or_insert_with(|| allowance.bytes()) {
+            break;
+        }
         let mut one = PacketList::new();
         next = child.dequeue(1, &mut one, cx);
         let Some(packet) = one.front() else { break };

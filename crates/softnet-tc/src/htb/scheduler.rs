@@ -38,8 +38,8 @@ pub(super) struct Level {
 #[derive(Debug)]
 pub(super) struct Slot {
     pub(super) class: Class,
-    /// Of an inner class.
-    pub(super) feeds: Rows,
+    /// Of an inner class, from the first time on that a class below borrows.
+    pub(super) feeds: Option<Box<Rows>>,
     pub(super) counters: Arc<ClassCounters>,
 }
 
@@ -132,7 +132,7 @@ impl Scheduler {
         self.by_minor[usize::from(minor)] = slot as u16;
         self.slots[slot] = Some(Slot {
             class,
-            feeds: Rows::default(),
+            feeds: None,
             counters,
         });
         self.publish(slot);
@@ -181,7 +181,7 @@ impl Scheduler {
         self.class(above).children -= 1;
         if self.class(above).children == 0 {
             self.stop_waiting(above);
-            self.slot(above).feeds = Rows::default();
+            self.slot(above).feeds = None;
             self.class(above).reset(now);
             self.publish(above);
         }
@@ -191,8 +191,16 @@ impl Scheduler {
     #[inline]
     pub(super) fn activate(&mut self, leaf: usize) {
         let class = self.class(leaf);
-        if class.active == 0 && class.level == 0 {
-            class.active = 1 << class.prio;
+        if class.active != 0 || class.level != 0 {
+            return;
+        }
+        class.active = 1 << class.prio;
+        // What is usual, without what follows from borrowing.
+        if class.mode == Mode::CanSend {
+            let (prio, minor, mask) = (usize::from(class.prio), class.minor, class.active);
+            self.levels[0].used |= mask;
+            row(&mut self.levels[0].rows, prio).insert(minor);
+        } else {
             self.activate_prios(leaf);
         }
     }
@@ -239,7 +247,7 @@ impl Scheduler {
             }
             let above = self.slot(parent.into());
             for prio in bits(mask) {
-                let feed = row(&mut above.feeds, prio);
+                let feed = row(above.feeds.get_or_insert_default(), prio);
                 if !feed.is_empty() {
                     mask &= !(1 << prio);
                 }
@@ -280,7 +288,7 @@ impl Scheduler {
             }
             let above = self.slot(parent.into());
             for prio in bits(mask) {
-                let feed = row(&mut above.feeds, prio);
+                let feed = row(above.feeds.get_or_insert_default(), prio);
                 feed.suspend(minor);
                 if !feed.is_empty() {
                     mask &= !(1 << prio);

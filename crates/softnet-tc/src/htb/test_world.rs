@@ -119,7 +119,8 @@ impl World {
                 runs,
                 ..
             } = self;
-            let served = scheduler.serve(*now, |slot, allowed| {
+            let served = scheduler.serve(*now, |slot, allowance| {
+                let allowed = allowance.bytes();
                 let queue = &mut queues[slot];
                 let mut bytes = 0;
                 while let Some(packet) = queue.pop_front() {
@@ -218,12 +219,14 @@ impl World {
                 let in_row = rows[prio].as_ref().is_some_and(|r| r.contains(minor));
                 assert_eq!(in_row, active && mode == Mode::CanSend, "{minor:x}");
                 if parent != NONE {
-                    let feeds = &scheduler.slot(parent.into()).feeds;
-                    let in_feed = feeds[prio].as_ref().is_some_and(|r| r.contains(minor));
+                    let feeds = scheduler.slot(parent.into()).feeds.as_ref();
+                    let feed = feeds.and_then(|feeds| feeds[prio].as_ref());
+                    let in_feed = feed.is_some_and(|row| row.contains(minor));
                     assert_eq!(in_feed, active && mode == Mode::MayBorrow, "{minor:x}");
                 }
-                let feeds = &scheduler.slot(slot).feeds;
-                let fed = feeds[prio].as_ref().is_some_and(|row| !row.is_empty());
+                let feeds = scheduler.slot(slot).feeds.as_ref();
+                let feed = feeds.and_then(|feeds| feeds[prio].as_ref());
+                let fed = feed.is_some_and(|row| !row.is_empty());
                 assert!(level == 0 || fed == active, "{minor:x}");
             }
         }

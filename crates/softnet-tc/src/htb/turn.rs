@@ -39,10 +39,36 @@ pub(super) enum Taken {
     Empty,
 }
 
+/// How much a leaf may send in its turn. It is worked out only for a leaf with several packets.
+#[derive(Clone, Copy)]
+pub(super) struct Allowance<'a> {
+    scheduler: &'a Scheduler,
+    turn: Turn,
+    now: Time,
+}
+
+impl Allowance<'_> {
+    /// The bytes that the leaf may send before anything has to be decided again; the packet with
+    /// which it sends more is the last one. 0: one packet.
+    pub(super) fn bytes(self) -> u64 {
+        let Turn { leaf, level, .. } = self.turn;
+        let slot = self.scheduler.slots[leaf].as_ref();
+        match slot.map(|slot| u64::try_from(slot.class.deficit[level])) {
+            Some(Ok(bytes @ 1..)) => bytes.min(self.scheduler.headroom(leaf, level, self.now)),
+            _ => 0,
+        }
+    }
+}
+
 impl Scheduler {
     /// Serves one leaf that may send now. `take` sends from a leaf: at least one packet, and more
-    /// as long as their bytes together are at most what it is given. False: none may send.
-    pub(super) fn serve(&mut self, now: Time, mut take: impl FnMut(usize, u64) -> Taken) -> bool {
+    /// as long as their bytes together are at most what the [`Allowance`] says. False: none may
+    /// send.
+    pub(super) fn serve(
+        &mut self,
+        now: Time,
+        mut take: impl FnMut(usize, Allowance<'_>) -> Taken,
+    ) -> bool {
         for level in 0..LEVELS {
             self.run_events(level, now);
             for prio in bits(self.levels[level].used) {
@@ -59,12 +85,17 @@ impl Scheduler {
         level: usize,
         prio: usize,
         now: Time,
-        take: &mut impl FnMut(usize, u64) -> Taken,
+        take: &mut impl FnMut(usize, Allowance<'_>) -> Taken,
     ) -> bool {
         let mut next = self.turn(level, prio);
         let mut first = next;
         while let Some(turn) = next {
-            match take(turn.leaf, self.allowance(turn, now)) {
+            let allowance = Allowance {
+                scheduler: self,
+                turn,
+                now,
+            };
+            match take(turn.leaf, allowance) {
                 Taken::Sent(sent) => {
                     self.charge(turn, sent, now);
                     return true;
@@ -122,7 +153,7 @@ impl Scheduler {
     fn row_at(&mut self, level: usize, prio: usize, path: &[usize]) -> Option<&mut Row> {
         let rows = match path.last() {
             None => &mut self.levels[level].rows,
-            Some(&class) => &mut self.slots[class].as_mut()?.feeds,
+            Some(&class) => self.slots[class].as_mut()?.feeds.as_deref_mut()?,
         };
         rows[prio].as_deref_mut()
     }
@@ -138,28 +169,19 @@ impl Scheduler {
         }
     }
 
-    /// The bytes that the leaf may send before anything has to be decided again; the packet with
-    /// which it sends more is the last one. 0: one packet.
-    #[inline]
-    fn allowance(&mut self, turn: Turn, now: Time) -> u64 {
-        let deficit = self.class(turn.leaf).deficit[turn.level];
-        match u64::try_from(deficit) {
-            Ok(bytes @ 1..) => bytes.min(self.headroom(turn.leaf, turn.level, now)),
-            _ => 0,
-        }
-    }
-
     /// The bytes that a leaf may send with the tokens of a level before any mode can change. 0: it
     /// may change with the first packet.
     #[inline]
-    fn headroom(&mut self, leaf: usize, level: usize, now: Time) -> u64 {
+    fn headroom(&self, leaf: usize, level: usize, now: Time) -> u64 {
         if self.framed > 0 {
             return 0;
         }
         let mut least = u64::MAX;
         let mut at = leaf;
         loop {
-            let class = self.class(at);
+            let Some(Slot { class, .. }) = &self.slots[at] else {
+                return 0;
+            };
             let own = usize::from(class.level);
             if own > level {
                 // The first packet may end a wait, and the next one begin another.
