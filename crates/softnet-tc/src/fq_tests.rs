@@ -520,6 +520,23 @@ fn bug_fq_2_an_emptied_queue_is_empty() {
             (0, 0)
         );
     }
+    // Nor does the time of a packet that is gone hold up what comes: of a flow that was throttled,
+    // and of one that was about to be.
+    for flow in [1, 2] {
+        let mut packet = of_flow(&pool, 100, flow, 0);
+        packet.set_timestamp(Time(9 * SECOND));
+        fq.enqueue(&mut packet.into(), cx.at(Time(3 * MS)));
+        if flow == 1 {
+            assert_eq!(leave(&mut fq, 3 * MS, &mut cx), None);
+            assert_eq!(xstat(&fq, "throttled_flows"), 1);
+        }
+    }
+    fq.drain(&mut PacketList::new());
+    for flow in [1, 2] {
+        let mut list = of_flow(&pool, 100, flow, flow).into();
+        fq.enqueue(&mut list, cx.at(Time(4 * MS)));
+        assert_eq!(leave(&mut fq, 4 * MS, &mut cx), Some(flow));
+    }
 }
 
 /// BUG-FQ-3, BUG-FQ-4: no quantum overflows a credit, and no weight or quantum is too small for a

@@ -462,21 +462,24 @@ impl Qdisc for Fq {
         }
     }
 
-    /// Flow by flow: those that take turns, then the throttled ones by their times.
+    /// Flow by flow: those that take turns, then the throttled ones by their times. What comes
+    /// after that does not wait for the time of a packet that is gone.
     fn drain(&mut self, out: &mut PacketList) {
+        let now = self.now;
+        let mut empty = |flow: &mut Flow| {
+            out.append(&mut flow.packets);
+            flow.time_next = Time::ZERO;
+            flow.set_idle(now);
+        };
         for band in &mut self.bands {
             while let Some(index) = band.rounds.take(&mut self.flows) {
-                let flow = self.flows.at(index);
-                out.append(&mut flow.packets);
-                flow.state = State::Idle;
+                empty(self.flows.at(index));
             }
             // BUG-FQ-2: the frames of a band are gone, too.
             (band.len, band.credit) = (0, 0);
         }
         while let Some(Reverse((_, index))) = self.timers.pop() {
-            let flow = self.flows.at(index);
-            out.append(&mut flow.packets);
-            flow.state = State::Idle;
+            empty(self.flows.at(index));
         }
         (self.priorities, self.listed) = ([0; 16], 0);
         self.stats.count_drained();
