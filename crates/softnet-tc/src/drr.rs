@@ -76,10 +76,10 @@ impl FlowList {
 /// What became of a flow that was found empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Emptied {
-    /// It is served once more: if it had left, its next packet would make it new again, and
-    /// flows in the old list might starve.
+    /// It is to be served once more, as an old one: if it left, its next packet would make it new
+    /// again, and flows in the old list might starve.
     Kept,
-    /// It is in no list any more.
+    /// It leaves.
     Left,
 }
 
@@ -132,6 +132,18 @@ impl RoundRobin {
         flows: &mut F,
         quantum: i32,
     ) -> Option<u32> {
+        self.select_if(flows, quantum, |_| true)
+    }
+
+    /// As [`select`](RoundRobin::select), but a flow that has no credit and is not to stay here is
+    /// returned as it is, for the caller to [remove](RoundRobin::remove).
+    #[inline]
+    pub(super) fn select_if<F: Flows + ?Sized>(
+        &mut self,
+        flows: &mut F,
+        quantum: i32,
+        stays: impl Fn(&F::Flow) -> bool,
+    ) -> Option<u32> {
         // Of the old flows: how many were visited, and the highest credit among them.
         let (mut visited, mut highest) = (0, i32::MIN);
         loop {
@@ -141,10 +153,11 @@ impl RoundRobin {
             if list.len == 0 {
                 return None;
             }
-            let credit = flows.at(index).credit();
-            if *credit > 0 {
+            let flow = flows.at(index);
+            if *flow.credit() > 0 || !stays(flow) {
                 return Some(index);
             }
+            let credit = flow.credit();
             *credit += quantum;
             if !was_new {
                 highest = highest.max(*credit);
@@ -174,13 +187,12 @@ impl RoundRobin {
         }
     }
 
-    /// The selected flow was found empty.
+    /// The selected flow was found empty: takes it out of its list.
     #[inline]
     pub(super) fn empty<F: Flows + ?Sized>(&mut self, flows: &mut F) -> Emptied {
         let was_new = self.new.len != 0;
-        let index = self.remove(flows);
+        self.remove(flows);
         if was_new && self.old.len != 0 {
-            self.old.push(flows, index);
             Emptied::Kept
         } else {
             Emptied::Left

@@ -11,7 +11,7 @@
 //! half of its bytes or `drop_batch` packets at once, so that the search for it is paid rarely.
 
 use super::aqm::{Aqm, Codel, ETHERNET_LEN, stamp};
-use super::drr::{Linked, RoundRobin, UNLISTED};
+use super::drr::{Emptied, Linked, RoundRobin, UNLISTED};
 use super::filter::{Classified, Filters};
 use super::flow_hash::{flow_hash, keyed};
 use super::kind::Kind;
@@ -410,7 +410,9 @@ impl Qdisc for FqCodel {
             match self.pop(index as usize, cx) {
                 Some(packet) => out.push_back(packet),
                 None => {
-                    self.rounds.empty(&mut *self.flows);
+                    if self.rounds.empty(&mut *self.flows) == Emptied::Kept {
+                        self.rounds.add_old(&mut *self.flows, index);
+                    }
                 }
             }
         }

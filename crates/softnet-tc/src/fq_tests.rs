@@ -168,13 +168,13 @@ impl Model {
             if flow.credit <= 0 {
                 flow.credit += quantum;
                 list.pop_front();
-                self.old[turn].push_back(key);
+                self.old[flow.band].push_back(key);
                 continue;
             }
             let Some(&(mark, bytes, time, _)) = flow.packets.front() else {
                 list.pop_front();
                 if is_new && !self.old[turn].is_empty() {
-                    self.old[turn].push_back(key);
+                    self.old[flow.band].push_back(key);
                 } else {
                     flow.idle_since = Some(now);
                 }
@@ -345,6 +345,38 @@ fn bands_share_by_weight() {
         // The last round is not over.
         assert!((got - 1.0).abs() < 0.003, "{sent:?}");
     }
+}
+
+/// A flow that always has packets goes to the band of its latest packet, with that band's weight:
+/// it does not stay where its first packet brought it.
+#[test]
+fn a_backlogged_flow_changes_band() {
+    let pool = pool(1024);
+    let mut cx = Cx::new(&pool);
+    let mut fq = fq(&FqSpec::default(), &pool);
+    let packet = |flow: u32, priority| {
+        let mut packet = of_flow(&pool, 1000, flow, flow);
+        packet.set_priority(priority);
+        packet
+    };
+    // Flow 1 begins in band 0; its other packets are of band 2. Flow 2 is of band 1.
+    let priorities = [0, 2, 0];
+    fq.enqueue(&mut packet(1, 7).into(), cx.at(Time(MS)));
+    for _ in 0..50 {
+        for flow in [1, 2] {
+            let mut list = packet(flow, priorities[flow as usize]).into();
+            fq.enqueue(&mut list, cx.at(Time(MS)));
+        }
+    }
+    let mut sent = [0_u64; 3];
+    for _ in 0..200_000 {
+        let flow = leave(&mut fq, MS, &mut cx).unwrap();
+        sent[flow as usize] += 1;
+        let mut list = packet(flow, priorities[flow as usize]).into();
+        fq.enqueue(&mut list, cx.at(Time(MS)));
+    }
+    // The weights are 3 to 1.
+    assert!(sent[1].abs_diff(50_000) < 500, "{sent:?}");
 }
 
 /// Flows are held to `maxrate`, each by itself, exactly in the long run; at a low rate packet by

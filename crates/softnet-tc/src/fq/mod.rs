@@ -2,8 +2,8 @@
 //!
 //! **Flows.** A packet's flow is its flow hash under `orphan_mask`; its band is that of its
 //! priority. Bands take turns by weight, the flows of a band by [deficit round
-//! robin](super::drr), those that just got packets first. A flow counts as of the band of its
-//! latest packet.
+//! robin](super::drr), those that just got packets first. A flow is of the band of its latest
+//! packet, and goes there as its turn ends.
 //!
 //! **Time.** A packet's [timestamp](Packet::timestamp) that is later than now is its departure
 //! time, noted by a program that embeds the queue. Packets of a flow always leave in the order in
@@ -339,10 +339,20 @@ impl Fq {
             ..
         } = self;
         let rounds = &mut bands[band].rounds;
-        let index = rounds.select(flows, self.quantum)?;
+        let stays = |flow: &Flow| usize::from(flow.band) == band;
+        let index = rounds.select_if(flows, self.quantum, stays)?;
         let flow = flows.at(index);
+        let own = usize::from(flow.band);
+        if flow.credit <= 0 {
+            flow.credit += self.quantum;
+            rounds.remove(flows);
+            bands[own].rounds.add_old(flows, index);
+            return None;
+        }
         let Some(first) = flow.packets.front() else {
-            if rounds.empty(flows) == Emptied::Left {
+            if rounds.empty(flows) == Emptied::Kept {
+                bands[own].rounds.add_old(flows, index);
+            } else {
                 self.listed -= 1;
                 flows.at(index).set_idle(now);
             }
