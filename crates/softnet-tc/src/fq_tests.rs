@@ -279,7 +279,7 @@ proptest! {
                     let mut packet = of_flow(&pool, bytes, flow, mark);
                     packet.set_priority(priority);
                     if delay > 0 {
-                        packet.set_timestamp(Time(now + delay));
+                        packet.set_departure_time(Time(now + delay));
                     }
                     let verdict = fq.enqueue(&mut packet.into(), cx.at(Time(now)));
                     cx.dropped.settle(&softnet::stats::DropCounters::new());
@@ -444,7 +444,7 @@ fn packets_leave_at_their_time() {
     let mut fq = fq(&FqSpec::default(), &pool);
     for (mark, flow, time) in [(0, 1, 5), (1, 2, 0), (2, 1, 3), (3, 1, 9), (4, 2, 7)] {
         let mut packet = of_flow(&pool, 100, flow, mark);
-        packet.set_timestamp(Time(time * MS));
+        packet.set_departure_time(Time(time * MS));
         fq.enqueue(&mut packet.into(), cx.at(Time(MS)));
     }
     let left = run(&mut fq, MS, SECOND, &mut cx);
@@ -477,6 +477,27 @@ fn an_older_reading_of_the_clock_holds_nothing_up() {
     assert_eq!(xstat(&fq, "throttled"), 0);
 }
 
+/// What another thread noted on a packet's arrival is no departure time, though that thread read
+/// the clock later: with no horizon at all, nothing is dropped.
+#[test]
+fn a_later_arrival_is_no_departure_time() {
+    let pool = pool(8);
+    let mut cx = Cx::new(&pool);
+    let spec = FqSpec {
+        horizon: Duration::ZERO,
+        ..FqSpec::default()
+    };
+    let mut fq = fq(&spec, &pool);
+    let mut packet = of_flow(&pool, 100, 1, 0);
+    packet.set_timestamp(Time(MS + 500));
+    assert_eq!(
+        fq.enqueue(&mut packet.into(), cx.at(Time(MS))),
+        Verdict::Queued
+    );
+    assert_eq!(leave(&mut fq, MS, &mut cx), Some(0));
+    assert_eq!(xstat(&fq, "throttled"), 0);
+}
+
 /// A time beyond the horizon: dropped, or brought to the horizon.
 #[test]
 fn the_horizon() {
@@ -492,7 +513,7 @@ fn the_horizon() {
         let mut fq = fq(&spec, &pool);
         for (mark, time) in [(0, SECOND + MS), (1, SECOND + MS + 1)] {
             let mut packet = of_flow(&pool, 100, mark, mark);
-            packet.set_timestamp(Time(time));
+            packet.set_departure_time(Time(time));
             fq.enqueue(&mut packet.into(), cx.at(Time(MS)));
         }
         let left = run(&mut fq, MS, 2 * SECOND, &mut cx);
@@ -512,7 +533,7 @@ fn bug_fq_1_nothing_overtakes_a_due_flow() {
     let mut cx = Cx::new(&pool);
     let mut fq = fq(&FqSpec::default(), &pool);
     let mut packet = of_flow(&pool, 100, 1, 0);
-    packet.set_timestamp(Time(2 * MS));
+    packet.set_departure_time(Time(2 * MS));
     fq.enqueue(&mut packet.into(), cx.at(Time(MS)));
     assert_eq!(leave(&mut fq, MS, &mut cx), None);
     let mut late = PacketList::from(of_flow(&pool, 100, 1, 1));
@@ -536,7 +557,7 @@ fn bug_fq_2_an_emptied_queue_is_empty() {
     for round in 1..3 {
         for mark in 0..14 {
             let mut packet = of_flow(&pool, 100, mark % 3, mark);
-            packet.set_timestamp(Time(u64::from(mark % 2) * 9 * MS));
+            packet.set_departure_time(Time(u64::from(mark % 2) * 9 * MS));
             fq.enqueue(&mut packet.into(), cx.at(Time(round * MS)));
         }
         assert_eq!(
@@ -556,7 +577,7 @@ fn bug_fq_2_an_emptied_queue_is_empty() {
     // and of one that was about to be.
     for flow in [1, 2] {
         let mut packet = of_flow(&pool, 100, flow, 0);
-        packet.set_timestamp(Time(9 * SECOND));
+        packet.set_departure_time(Time(9 * SECOND));
         fq.enqueue(&mut packet.into(), cx.at(Time(3 * MS)));
         if flow == 1 {
             assert_eq!(leave(&mut fq, 3 * MS, &mut cx), None);
@@ -679,7 +700,7 @@ fn late_packets_are_marked() {
     for (mark, time) in [(0, 0), (1, 2), (2, 0), (3, 0)] {
         let mut packet = ip(&pool, 100, if mark == 2 { 0 } else { 1 }, mark);
         packet.set_flow_hash(mark);
-        packet.set_timestamp(Time(time * MS));
+        packet.set_departure_time(Time(time * MS));
         fq.enqueue(&mut packet.into(), cx.at(Time(MS)));
     }
     let mut out = PacketList::new();
@@ -751,7 +772,7 @@ fn a_call_takes_a_bounded_number_of_flows_from_the_heap() {
     let mut fq = fq(&spec, &pool);
     for flow in 0..400 {
         let mut packet = of_flow(&pool, 60, flow, flow);
-        packet.set_timestamp(Time(2 * MS));
+        packet.set_departure_time(Time(2 * MS));
         fq.enqueue(&mut packet.into(), cx.at(Time(MS)));
     }
     let mut out = PacketList::new();

@@ -300,7 +300,7 @@ impl World {
             packet.set_flow_hash(priority);
             if priority > 1 << 31 {
                 // A departure time, up to 60 ms from now.
-                packet.set_timestamp(self.now.plus_nanos(u64::from(priority % 60_000_000)));
+                packet.set_departure_time(self.now.plus_nanos(u64::from(priority % 60_000_000)));
             }
             self.inside.insert(self.sequence, len as u64);
             self.sequence += 1;

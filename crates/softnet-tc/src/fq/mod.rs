@@ -5,10 +5,10 @@
 //! robin](super::drr), those that just got packets first. A flow is of the band of its latest
 //! packet, and goes there as its turn ends.
 //!
-//! **Time.** A packet's [timestamp](Packet::timestamp) that is later than now is its departure
-//! time, noted by a program that embeds the queue. Packets of a flow always leave in the order in
-//! which they came: one with an earlier time waits for those in front of it. (The kernel sorts
-//! them.) With `maxrate` a flow is paced: a quantum at a time, or each packet where the rate is
+//! **Time.** A packet with a [departure time](Packet::departure_time), which a program that embeds
+//! the queue sets, does not leave before it. Packets of a flow always leave in the order in which
+//! they came: one with an earlier time waits for those in front of it. (The kernel sorts them.)
+//! With `maxrate` a flow is paced: a quantum at a time, or each packet where the rate is
 //! low. A flow whose first packet is not due is out of its band's turns, in a heap by time.
 //!
 //! **Limits** are by band and by flow. A call takes at most as many flows out of the heap as
@@ -226,18 +226,20 @@ impl Fq {
     /// Notes when a packet is to leave. False: too late to wait for.
     #[inline]
     fn set_time(&mut self, packet: &mut Packet, now: Time) -> bool {
-        if packet.timestamp() <= now {
-            // Due since it came, for `ce_threshold`.
-            packet.set_timestamp(now);
-            return true;
+        match packet.departure_time() {
+            Some(time) if time > now => self.check_horizon(packet, time, now),
+            _ => {
+                // Due since it came, for `ce_threshold`.
+                packet.set_timestamp(now);
+                true
+            }
         }
-        self.check_horizon(packet, now)
     }
 
     #[cold]
-    fn check_horizon(&mut self, packet: &mut Packet, now: Time) -> bool {
+    fn check_horizon(&mut self, packet: &mut Packet, time: Time, now: Time) -> bool {
         let horizon = now + self.spec.horizon;
-        if packet.timestamp() <= horizon {
+        if time <= horizon {
             return true;
         }
         if self.spec.horizon_drop {
@@ -245,7 +247,7 @@ impl Fq {
             return false;
         }
         self.counters.horizon_caps += 1;
-        packet.set_timestamp(horizon);
+        packet.set_departure_time(horizon);
         true
     }
 

@@ -25,6 +25,8 @@ impl Flags {
     /// The data is, or was, shared with other packets: [`SharedInfo::holders`] and
     /// [`SharedInfo::origin`] are valid.
     pub(crate) const SHARED: u8 = 16;
+    /// `tstamp` is when the packet is to depart.
+    pub(crate) const DEPARTS: u8 = 32;
     /// Bits that describe the buffer rather than the frame.
     const OF_BUFFER: u8 = Self::CHAINED | Self::SHARED;
 
@@ -51,7 +53,7 @@ pub(crate) struct Header {
     pub(crate) next: Option<NonNull<Header>>,
     /// Start of the buffer that holds the data.
     pub(crate) buf: NonNull<u8>,
-    /// Nanoseconds; when the packet arrived at the stage that holds it.
+    /// Nanoseconds; when the packet arrived at the stage that holds it, or is to depart.
     pub(crate) tstamp: u64,
     /// Bytes of the frame, all segments.
     pub(crate) total_len: u32,

@@ -225,14 +225,36 @@ impl Packet {
         self.header_mut().port = port;
     }
 
-    /// When the packet reached the stage that holds it, or, later than now, when it is to depart.
+    /// When the packet reached the stage that holds it, or its
+    /// [departure time](Packet::departure_time). The threads that note it may have read the clock
+    /// later than the one that reads it.
+    #[inline]
     pub fn timestamp(&self) -> Time {
         Time(self.header().tstamp)
     }
 
-    /// Sets the timestamp.
+    /// Notes when the packet reached the stage that holds it. It has no departure time then.
+    #[inline]
     pub fn set_timestamp(&mut self, time: Time) {
-        self.header_mut().tstamp = time.0;
+        let h = self.header_mut();
+        h.tstamp = time.0;
+        h.flags.clear(Flags::DEPARTS);
+    }
+
+    /// When the packet is to depart, if somebody said so: `fq` keeps it until then. (The kernel's
+    /// `skb->tstamp`, as `SO_TXTIME` sets it.)
+    #[inline]
+    pub fn departure_time(&self) -> Option<Time> {
+        let h = self.header();
+        h.flags.has(Flags::DEPARTS).then_some(Time(h.tstamp))
+    }
+
+    /// Says when the packet is to depart, instead of when it arrived.
+    #[inline]
+    pub fn set_departure_time(&mut self, time: Time) {
+        let h = self.header_mut();
+        h.tstamp = time.0;
+        h.flags.set(Flags::DEPARTS);
     }
 
     /// Times that an action sent the packet through a backlog.

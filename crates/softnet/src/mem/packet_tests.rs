@@ -106,6 +106,28 @@ fn a_fresh_packet_has_nothing_of_the_last_user() {
     assert_eq!((p.timestamp(), p.queue(), p.gso()), (Time(0), None, None));
 }
 
+/// A departure time is told apart from the time of an arrival, however late that is. Copies have
+/// it, too; a fresh packet has none.
+#[test]
+fn a_departure_time_is_no_arrival() {
+    let pool = pool(2, 512);
+    let mut p = pool.alloc().unwrap();
+    p.set_timestamp(Time(u64::MAX));
+    assert_eq!(p.departure_time(), None);
+    p.set_departure_time(Time(5));
+    assert_eq!(
+        (p.departure_time(), p.timestamp()),
+        (Some(Time(5)), Time(5))
+    );
+    let mut copy = pool.alloc().unwrap();
+    copy.copy_metadata(&p);
+    assert_eq!(copy.departure_time(), Some(Time(5)));
+    p.set_timestamp(Time(6));
+    assert_eq!((p.departure_time(), p.timestamp()), (None, Time(6)));
+    drop((p, copy));
+    assert_eq!(pool.alloc().unwrap().departure_time(), None);
+}
+
 fn numbered(pool: &Pool, numbers: impl IntoIterator<Item = u32>) -> PacketList {
     numbers
         .into_iter()

@@ -270,7 +270,7 @@ fn metadata_goes_to_every_wire_packet() {
     packet.set_flow_hash(8);
     packet.set_queue(Some(9));
     packet.set_port(10);
-    packet.set_timestamp(Time(11));
+    packet.set_departure_time(Time(11));
     let mut out = PacketList::new();
     segment(packet, usize::MAX, &pool(3, 2048), &mut out).unwrap();
     assert_eq!(out.len(), 3);
@@ -281,9 +281,9 @@ fn metadata_goes_to_every_wire_packet() {
             p.flow_hash(),
             p.queue(),
             p.port(),
-            p.timestamp(),
+            p.departure_time(),
         );
-        assert_eq!(numbers, (6, 7, Some(8), Some(9), 10, Time(11)));
+        assert_eq!(numbers, (6, 7, Some(8), Some(9), 10, Some(Time(11))));
         assert_eq!((p.gso(), p.checksum(), p.is_chained()), (None, None, false));
         assert_eq!(p.wire_packets(), 1);
     }

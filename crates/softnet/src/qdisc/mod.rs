@@ -173,7 +173,8 @@ pub trait Qdisc: Send + fmt::Debug {
     /// Whether [`Packet::timestamp`](crate::mem::Packet::timestamp) is to be the time at which the
     /// packet was sent to this queue, by a sender that may not be the owner, for sojourn times and
     /// AQM. Asked when the qdisc is installed or changed. What was sent before then has an earlier
-    /// time, or none ([`Time::ZERO`]); a departure time later than the push stays.
+    /// time, or none ([`Time::ZERO`]). A [departure time](crate::mem::Packet::departure_time)
+    /// stays.
     fn wants_enqueue_time(&self) -> bool {
         false
     }

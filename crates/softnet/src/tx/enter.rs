@@ -157,8 +157,12 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
     }
 }
 
-/// Notes when packets were pushed. A later time is one at which a packet is to depart, and stays.
+/// Notes when packets were pushed. A departure time stays.
 #[cold]
 pub(super) fn stamp(packets: &mut PacketList, now: Time) {
-    packets.for_each_mut(|packet| packet.set_timestamp(packet.timestamp().max(now)));
+    packets.for_each_mut(|packet| {
+        if packet.departure_time().is_none() {
+            packet.set_timestamp(now);
+        }
+    });
 }

@@ -48,17 +48,21 @@ pub(crate) fn timed() -> (QdiscSpec, Noted) {
     (QdiscSpec::Custom(timed), times)
 }
 
-/// A departure time, which a program has noted, is not lost to the time of the push.
+/// A departure time, which a program has noted, is not lost to the time of the push. The time of
+/// an arrival is, also where the thread that noted it read the clock later.
 #[test]
 fn a_departure_time_stays() {
     let (spec, times) = timed();
     let bench = scripted(spec, 1);
     let mut later = bench.packet(0, 1);
-    later.set_timestamp(Time(90));
+    later.set_departure_time(Time(90));
     let mut packets = PacketList::from(later);
     packets.push_back(bench.packet(0, 2));
+    let mut arrived = bench.packet(0, 3);
+    arrived.set_timestamp(Time(60));
+    packets.push_back(arrived);
     bench.device.transmit(packets, Time(50));
-    assert_eq!(*times.lock().unwrap(), [(1, 90), (2, 50)]);
+    assert_eq!(*times.lock().unwrap(), [(1, 90), (2, 50), (3, 50)]);
 }
 
 /// A qdisc that asks for it sees the time of the push, also of a packet that its owner, which
