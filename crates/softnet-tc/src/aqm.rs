@@ -329,10 +329,11 @@ impl Codel {
 }
 
 /// Gives a packet that its sender did not stamp the time of its enqueue: one that was on its way
-/// when the qdisc was installed, or comes from a program without a device.
+/// when the qdisc was installed, comes from a program without a device, or has a departure time.
+/// (A push that is later than `now` stays: its sender read the clock after the queue's owner.)
 #[inline]
 pub(super) fn stamp(packet: &mut Packet, now: Time) {
-    if packet.timestamp() == Time::ZERO {
+    if packet.timestamp() == Time::ZERO || packet.departure_time().is_some() {
         packet.set_timestamp(now);
     }
 }

@@ -581,6 +581,37 @@ fn extreme_intervals() {
     assert_eq!((codel.stats().packets, codel.stats().drops), (50, 0));
 }
 
+/// CoDel does not wait for departure times, nor does it take them for arrivals: packets that have
+/// one, and come from an `fq` that was replaced, are measured from when they came.
+#[test]
+fn departure_times_do_not_hide_sojourns() {
+    fn check(mut qdisc: impl Qdisc, pool: &Pool) {
+        let mut cx = Cx::new(pool);
+        let env = &QdiscEnv::new(pool);
+        let mut fq = Fq::make(&FqSpec::default(), Handle::NONE, env);
+        for mark in 0..100 {
+            let mut packet = ip(pool, 1000, 0, mark);
+            packet.set_departure_time(Time(5_000 * MS));
+            fq.enqueue(&mut packet.into(), cx.at(Time(MS)));
+        }
+        let mut moved = PacketList::new();
+        fq.drain(&mut moved);
+        qdisc.enqueue(&mut moved, cx.at(Time(2 * MS)));
+        let mut out = PacketList::new();
+        for n in 0..50 {
+            qdisc.dequeue(1, &mut out, cx.at(Time((20 + 10 * n) * MS)));
+        }
+        assert!(qdisc.stats().drops > 0);
+    }
+    let pool = &pool(256);
+    let env = &QdiscEnv::new(pool);
+    check(Codel::make(&CodelSpec::default(), Handle::NONE, env), pool);
+    check(
+        FqCodel::make(&FqCodelSpec::default(), Handle::NONE, env),
+        pool,
+    );
+}
+
 /// A packet that waited for the queue's owner longer than `ce_threshold` does not pass unmarked,
 /// though nothing else is queued.
 #[test]
