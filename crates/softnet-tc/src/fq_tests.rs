@@ -760,6 +760,37 @@ fn parameters_change_under_load() {
     assert_eq!(cx.dropped.wire_packets(), 0);
 }
 
+/// Another mask, with limits below what waits: what was accepted stays.
+#[test]
+fn another_mask_drops_nothing() {
+    let pool = pool(64);
+    let mut cx = Cx::new(&pool);
+    let mut fq = fq(&FqSpec::default(), &pool);
+    for n in 0..40 {
+        let mut packet = of_flow(&pool, 100, n % 8, n);
+        if n % 3 == 0 {
+            // Beyond the new horizon.
+            packet.set_departure_time(Time(3 * SECOND));
+        }
+        fq.enqueue(&mut packet.into(), cx.at(Time(MS)));
+    }
+    let spec = FqSpec {
+        limit: 10,
+        flow_limit: 2,
+        horizon: Duration::from_secs(1),
+        orphan_mask: 1,
+        ..FqSpec::default()
+    };
+    fq.change(&spec, cx.at(Time(2 * MS)));
+    assert_eq!((fq.stats().qlen, fq.stats().drops), (40, 0));
+    assert_eq!(xstat(&fq, "flows"), 2);
+    assert_eq!(run(&mut fq, 2 * MS, 9 * SECOND, &mut cx).len(), 40);
+    let mut late = of_flow(&pool, 100, 1, 40);
+    late.set_departure_time(Time(30 * SECOND));
+    fq.enqueue(&mut late.into(), cx.at(Time(9 * SECOND)));
+    assert_eq!(fq.stats().drops, 1, "the new horizon");
+}
+
 /// However many flows are due at once, a call brings back as many as packets are asked for.
 #[test]
 fn a_call_takes_a_bounded_number_of_flows_from_the_heap() {

@@ -12,8 +12,10 @@
 //! low. A flow whose first packet is not due is out of its band's turns, in a heap by time.
 //!
 //! **Limits** are by band and by flow. A call takes at most as many flows out of the heap as
-//! packets are asked for, and the table of flows moves a few of them for each new one, so that no
-//! call's work grows with the number of flows.
+//! packets are asked for, and the table of flows moves a few of them for each new one. Into the
+//! heap a call puts all flows that it comes upon and that are not due, each once for a packet;
+//! those that have no credit are passed over, each a few times. Other than by these two a call's
+//! work does not grow with the number of flows.
 
 mod spec;
 mod table;
@@ -151,15 +153,25 @@ impl Kind for Fq {
     }
 
     /// The limits hold for what comes, as those of `pfifo`. With another mask all that waits finds
-    /// its flow anew.
+    /// its flow anew; what flows have sent before is forgotten, as it may have been several's.
     fn change(&mut self, spec: &FqSpec, cx: &mut Cx) {
+        self.now = self.now.max(cx.now);
         let mut moved = PacketList::new();
         if spec.orphan_mask != self.spec.orphan_mask {
             self.drain(&mut moved);
             self.flows = FlowTable::new(self.seed);
         }
         self.set(spec);
-        self.enqueue(&mut moved, cx);
+        while let Some(mut packet) = moved.pop_front() {
+            match self.flow_of(&mut packet, self.now) {
+                Some(index) => self.append(index, packet, self.now),
+                None => {
+                    self.stats.drops += 1;
+                    cx.dropped.push(packet, DropReason::FqFlowLimit);
+                }
+            }
+        }
+        self.publish(self.now);
     }
 
     fn xstats(&self) -> Option<&Xstats> {
@@ -254,8 +266,7 @@ impl Fq {
     /// Queues a packet, or says why not.
     #[inline]
     fn push(&mut self, mut packet: Packet, now: Time) -> Result<(), (Packet, DropReason)> {
-        let priority = (packet.priority() & 15) as usize;
-        let band = self.spec.priomap[priority];
+        let band = self.spec.priomap[(packet.priority() & 15) as usize];
         if self.bands[usize::from(band)].len >= self.spec.limit.into() {
             self.bands[usize::from(band)].drops += 1;
             return Err((packet, DropReason::QdiscLimit));
@@ -263,16 +274,32 @@ impl Fq {
         if !self.set_time(&mut packet, now) {
             return Err((packet, DropReason::FqHorizonLimit));
         }
-        let key = flow_hash(&mut packet) & self.spec.orphan_mask;
-        let Some(index) = self.flows.find_or_add(key, self.initial_quantum, now) else {
-            self.counters.no_flow += 1;
+        let Some(index) = self.flow_of(&mut packet, now) else {
             return Err((packet, DropReason::FqFlowLimit));
         };
-        let flow = self.flows.at(index);
-        if flow.packets.len() >= self.spec.flow_limit as usize {
+        if self.flows.at(index).packets.len() >= self.spec.flow_limit as usize {
             self.counters.flow_limit += 1;
             return Err((packet, DropReason::FqFlowLimit));
         }
+        self.append(index, packet, now);
+        Ok(())
+    }
+
+    /// The flow of a packet. `None`: there are too many.
+    #[inline]
+    fn flow_of(&mut self, packet: &mut Packet, now: Time) -> Option<u32> {
+        let key = flow_hash(packet) & self.spec.orphan_mask;
+        let index = self.flows.find_or_add(key, self.initial_quantum, now);
+        self.counters.no_flow += u64::from(index.is_none());
+        index
+    }
+
+    /// Queues a packet at the end of a flow.
+    #[inline]
+    fn append(&mut self, index: u32, packet: Packet, now: Time) {
+        let priority = (packet.priority() & 15) as usize;
+        let band = self.spec.priomap[priority];
+        let flow = self.flows.at(index);
         flow.band = band;
         self.stats.count_queued(&packet);
         flow.packets.push_back(packet);
@@ -287,7 +314,6 @@ impl Fq {
             let rounds = &mut self.bands[usize::from(band)].rounds;
             rounds.add_new(&mut self.flows, index);
         }
-        Ok(())
     }
 
     /// Brings throttled flows back that are due, at most so many.
