@@ -30,7 +30,8 @@ pub struct FqSpec {
     pub refill_delay: Duration,
     /// Whether flows are held to `maxrate`.
     pub pacing: bool,
-    /// The most bytes per second of each flow.
+    /// The most bytes per second of each flow. None is held back for more than a second, so that
+    /// one is faster whose packets, or quantum, take longer at this rate.
     pub maxrate: Option<u64>,
     /// At this rate and below, in bytes per second, every packet is paced by itself; above, a
     /// quantum at a time.
