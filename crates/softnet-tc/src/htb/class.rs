@@ -62,7 +62,15 @@ impl Tokens {
         self.now.saturating_add(elapsed.saturating_mul(self.rate))
     }
 
+    /// What is left after so many nanoseconds and a cost. `None`: a debt, or numbers that are out
+    /// of range.
     #[inline]
+    fn left(&self, elapsed: i64, cost: i64) -> Option<i64> {
+        let tokens = self.now.checked_add(elapsed.checked_mul(self.rate)?)?;
+        let left = tokens.min(self.capacity).checked_sub(cost)?;
+        (left >= 0).then_some(left)
+    }
+
     fn charge(&mut self, tokens: i64, cost: i64) {
         self.now = tokens.min(self.capacity).saturating_sub(cost);
         if self.now < 0 {
@@ -208,8 +216,26 @@ impl Class {
     #[inline]
     pub(super) fn charge(&mut self, size: WireSize, pays: bool, now: Time) -> (Mode, u64) {
         let elapsed = self.elapsed(now);
-        let cost = self.link.cost(size).saturating_mul(UNIT);
-        let cost = i64::try_from(cost).unwrap_or(i64::MAX);
+        let bytes = if self.plain {
+            size.bytes
+        } else {
+            self.link.cost(size)
+        };
+        let cost = i64::try_from(bytes.saturating_mul(UNIT)).unwrap_or(i64::MAX);
+        self.counted = self.counted.max(now);
+        // What is usual: it pays, and has tokens left.
+        if pays
+            && let Some(tokens) = self.tokens.left(elapsed, cost)
+            && let Some(ceil) = self.ceil.left(elapsed, cost)
+        {
+            (self.tokens.now, self.ceil.now) = (tokens, ceil);
+            return (Mode::CanSend, 0);
+        }
+        self.charge_into_debt(elapsed, cost, pays)
+    }
+
+    #[inline(never)]
+    fn charge_into_debt(&mut self, elapsed: i64, cost: i64, pays: bool) -> (Mode, u64) {
         let tokens = self.tokens.after(elapsed);
         if pays {
             self.tokens.charge(tokens, cost);
@@ -217,7 +243,6 @@ impl Class {
             self.tokens.now = tokens;
         }
         self.ceil.charge(self.ceil.after(elapsed), cost);
-        self.counted = self.counted.max(now);
         self.mode_after(0)
     }
 

@@ -22,6 +22,7 @@ struct MinorSet {
 }
 
 /// Page, word and bit of a number.
+#[inline]
 fn place(minor: u16) -> (usize, usize, u32) {
     let minor = usize::from(minor);
     (minor >> 12, minor >> 6 & 63, (minor & 63) as u32)
@@ -139,10 +140,20 @@ impl Row {
     }
 
     /// Whose turn it is; `None` if the last one has had its turn, or none is there.
+    #[inline]
     pub(super) fn current(&mut self) -> Option<u16> {
         let left = std::mem::take(&mut self.left);
         if self.current.is_none() && left != 0 {
             self.current = self.set.first_from(left);
+        }
+        self.current
+    }
+
+    /// Whose turn it is, or the first one's after the last one's.
+    #[inline]
+    pub(super) fn current_or_first(&mut self) -> Option<u16> {
+        if self.current().is_none() {
+            self.rewind();
         }
         self.current
     }

@@ -59,6 +59,7 @@ pub(super) struct Scheduler {
     pub(super) overlimits: u64,
 }
 
+#[inline]
 fn row(rows: &mut Rows, prio: usize) -> &mut Row {
     rows[prio].get_or_insert_with(|| Box::new(Row::new()))
 }
@@ -85,17 +86,20 @@ impl Scheduler {
         }
     }
 
+    #[inline]
     pub(super) fn slot(&mut self, slot: usize) -> &mut Slot {
         self.slots[slot]
             .as_mut()
             .expect("the tree names its classes")
     }
 
+    #[inline]
     pub(super) fn class(&mut self, slot: usize) -> &mut Class {
         &mut self.slot(slot).class
     }
 
     /// The slot of a class.
+    #[inline]
     pub(super) fn find(&self, minor: u16) -> Option<usize> {
         let slot = *self.by_minor.get(usize::from(minor))?;
         (slot != NONE).then_some(slot.into())
@@ -208,7 +212,21 @@ impl Scheduler {
     /// Says that a leaf has no packets.
     #[inline]
     pub(super) fn deactivate(&mut self, leaf: usize) {
-        if self.class(leaf).active != 0 {
+        let class = self.class(leaf);
+        let mask = class.active;
+        if mask == 0 {
+            return;
+        }
+        // What is usual, without what follows from borrowing.
+        if class.mode == Mode::CanSend && class.level == 0 {
+            class.active = 0;
+            let (prio, minor) = (mask.trailing_zeros() as usize, class.minor);
+            let row = row(&mut self.levels[0].rows, prio);
+            row.remove(minor);
+            if row.is_empty() {
+                self.levels[0].used &= !mask;
+            }
+        } else {
             self.deactivate_prios(leaf);
             self.class(leaf).active = 0;
         }

@@ -120,7 +120,19 @@ impl Scheduler {
     }
 
     /// Whose turn it is in a row.
+    #[inline]
     fn turn(&mut self, level: usize, prio: usize) -> Option<Turn> {
+        if level > 0 {
+            return self.turn_of_borrower(level, prio);
+        }
+        // Only leaves are in the rows of this level.
+        let row = self.levels[0].rows[prio].as_deref_mut()?;
+        let minor = row.current_or_first()?;
+        let leaf = self.find(minor)?;
+        Some(Turn { leaf, level, prio })
+    }
+
+    fn turn_of_borrower(&mut self, level: usize, prio: usize) -> Option<Turn> {
         // The row of the level, and the feeds of the classes on the way down.
         let mut path = [0; LEVELS];
         let mut depth = 0;
