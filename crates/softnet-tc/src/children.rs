@@ -10,13 +10,10 @@
 
 use std::sync::Arc;
 
-use super::class_counters::{ClassCounters, apply, zip};
+use super::class_counters::{ClassCounters, MINUS, apply, zip};
 use super::{AnyQdisc, Cx, Next, Noqueue, Peek, Qdisc, QdiscStats, Verdict, WireSize, WireSum};
 use softnet::mem::{Packet, PacketList};
 use softnet::time::Time;
-
-/// -1 modulo 2^64.
-const MINUS: u64 = u64::MAX;
 
 /// A child.
 #[derive(Debug)]
@@ -80,6 +77,15 @@ impl Child {
             return self.qdisc.dequeue(budget, out, cx);
         }
         self.dequeue_stash(budget, out, cx)
+    }
+
+    /// Takes the next packet of a child that is a `pfifo`. `None`: it is another kind, or empty.
+    #[inline]
+    pub(super) fn pop_pfifo(&mut self) -> Option<Packet> {
+        match &mut self.qdisc {
+            AnyQdisc::Pfifo(fifo) if self.stash.is_none() => fifo.pop(),
+            _ => None,
+        }
     }
 
     #[cold]
@@ -308,6 +314,49 @@ impl Children {
         apply(&mut self.stats, &change);
         child.counters.add(&change);
         result
+    }
+
+    /// Enqueues a packet in a child that is a `pfifo`. What changes is known beforehand, and need
+    /// not be compared.
+    ///
+    /// # Errors
+    /// Returns the packet if the child is another kind, or has no space.
+    #[inline]
+    pub(super) fn push_pfifo(&mut self, slot: usize, packet: Packet) -> Result<(), Packet> {
+        let Child {
+            qdisc: AnyQdisc::Pfifo(fifo),
+            counters,
+            ..
+        } = &mut *self.slots[slot]
+        else {
+            return Err(packet);
+        };
+        let mut queued = QdiscStats::default();
+        queued.count_queued(&packet);
+        fifo.push(packet)?;
+        self.stats.qlen += queued.qlen;
+        self.stats.backlog += queued.backlog;
+        self.stats.queued += queued.queued;
+        self.stats.memory += queued.memory;
+        counters.add_queued(&queued);
+        Ok(())
+    }
+
+    /// Takes the only packet of a child that is a `pfifo`. `None`: it is another kind, or has not
+    /// just one.
+    #[inline]
+    pub(super) fn pop_only_of_pfifo(&mut self, slot: usize) -> Option<Packet> {
+        let child = &mut *self.slots[slot];
+        let AnyQdisc::Pfifo(fifo) = &mut child.qdisc else {
+            return None;
+        };
+        if fifo.stats().qlen != 1 || child.stash.is_some() {
+            return None;
+        }
+        let packet = fifo.pop()?;
+        self.stats.count_dequeued(&packet);
+        child.counters.count_dequeued(&packet);
+        Some(packet)
     }
 
     /// Enqueues in one child.

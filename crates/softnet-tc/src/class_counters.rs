@@ -2,7 +2,11 @@
 
 use super::htb::HtbCounters;
 use super::{QdiscStats, WireSum};
+use softnet::mem::Packet;
 use softnet::stats::Published;
+
+/// -1 modulo 2^64.
+pub(super) const MINUS: u64 = u64::MAX;
 
 /// The statistics of a class, which are those of the qdisc on it. The owner of the queue writes
 /// them as they change; any thread may read them, at any rate.
@@ -49,16 +53,33 @@ impl ClassCounters {
         self.stats.add(1, sum.packets);
     }
 
+    /// Counts what a packet adds to the queue.
+    #[inline]
+    pub(super) fn add_queued(&self, delta: &QdiscStats) {
+        self.stats.add(4, delta.qlen);
+        self.stats.add(5, delta.backlog);
+        self.stats.add(6, delta.queued);
+        self.stats.add(7, delta.memory);
+    }
+
+    /// As [`QdiscStats::count_dequeued`].
+    #[inline]
+    pub(super) fn count_dequeued(&self, packet: &Packet) {
+        let (bytes, packets) = packet.wire();
+        self.count_sent(WireSum { packets, bytes });
+        self.stats.add(4, MINUS);
+        self.stats.add(5, bytes.wrapping_neg());
+        self.stats.add(6, packets.wrapping_neg());
+        self.stats.add(7, packet.memory().wrapping_neg());
+    }
+
     #[inline]
     pub(super) fn add(&self, delta: &QdiscStats) {
         self.stats.add(0, delta.bytes);
         self.stats.add(1, delta.packets);
         self.stats.add(2, delta.drops);
         self.stats.add(3, delta.overlimits);
-        self.stats.add(4, delta.qlen);
-        self.stats.add(5, delta.backlog);
-        self.stats.add(6, delta.queued);
-        self.stats.add(7, delta.memory);
+        self.add_queued(delta);
     }
 }
 

@@ -139,6 +139,16 @@ impl Htb {
         let (now, before) = (cx.now, scheduler.overlimits);
         let mut sum = WireSum::default();
         let served = scheduler.serve(now, |leaf, allowance| {
+            if let Some(packet) = classes.pop_only_of_pfifo(leaf) {
+                sum.add(&packet);
+                let sent = Sent {
+                    frames: 1,
+                    size: WireSize::from(&packet),
+                    emptied: true,
+                };
+                out.push_back(packet);
+                return Taken::Sent(sent);
+            }
             let (taken, next) = classes.with(leaf, |child| {
                 take(child, allowance, *left, &mut sum, out, cx)
             });
@@ -171,13 +181,19 @@ fn take(
         if frames > 0 && sum.bytes > *allowed.get_or_insert_with(|| allowance.bytes()) {
             break;
         }
-        let mut one = PacketList::new();
-        next = child.dequeue(1, &mut one, cx);
-        let Some(packet) = one.front() else { break };
-        sum.add(packet);
-        last = Some(WireSize::from(packet));
+        if let Some(packet) = child.pop_pfifo() {
+            sum.add(&packet);
+            last = Some(WireSize::from(&packet));
+            out.push_back(packet);
+        } else {
+            let mut one = PacketList::new();
+            next = child.dequeue(1, &mut one, cx);
+            let Some(packet) = one.front() else { break };
+            sum.add(packet);
+            last = Some(WireSize::from(packet));
+            out.append(&mut one);
+        }
         frames += 1;
-        out.append(&mut one);
     }
     let taken = match last {
         None if child.is_empty() => Taken::Empty,
@@ -223,6 +239,16 @@ impl Qdisc for Htb {
                 verdict = verdict.max(self.put(current, &mut run, cx));
             }
             current = to;
+            let packet = match to {
+                To::Leaf(leaf) if run.is_empty() => {
+                    let Err(packet) = self.classes.push_pfifo(leaf, packet) else {
+                        self.scheduler.activate(leaf);
+                        continue;
+                    };
+                    packet
+                }
+                _ => packet,
+            };
             run.push_back(packet);
         }
         if !run.is_empty() {

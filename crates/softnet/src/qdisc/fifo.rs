@@ -154,6 +154,25 @@ impl<const BYTES: bool> LimitedFifo<BYTES> {
         }
     }
 
+    /// Takes the oldest packet, to send it.
+    #[inline]
+    pub fn pop(&mut self) -> Option<Packet> {
+        self.queue.pop(&mut self.stats)
+    }
+
+    /// Queues a packet.
+    ///
+    /// # Errors
+    /// Returns it if there is no space.
+    #[inline]
+    pub fn push(&mut self, packet: Packet) -> Result<(), Packet> {
+        if !self.admits(1, packet.wire_len()) {
+            return Err(packet);
+        }
+        self.queue.push(packet, &mut self.stats);
+        Ok(())
+    }
+
     /// Whether there is space for so much more.
     #[inline]
     fn admits(&self, frames: usize, bytes: u64) -> bool {
@@ -170,9 +189,7 @@ impl<const BYTES: bool> Qdisc for LimitedFifo<BYTES> {
     fn enqueue(&mut self, packets: &mut PacketList, cx: &mut Cx) -> Verdict {
         let mut verdict = Verdict::Queued;
         while let Some(packet) = packets.pop_front() {
-            if self.admits(1, packet.wire_len()) {
-                self.queue.push(packet, &mut self.stats);
-            } else {
+            if let Err(packet) = self.push(packet) {
                 self.stats.drops += 1;
                 cx.dropped.push(packet, DropReason::QdiscLimit);
                 verdict = Verdict::Dropped;
