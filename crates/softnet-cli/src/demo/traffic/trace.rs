@@ -82,6 +82,8 @@ impl Pinger {
                 if waiting.is_empty() || until.stopped() {
                     return Ok(trace);
                 }
+                // Nothing is sent any more: only answers are waited for.
+                due = now + TICK;
             } else if now >= due {
                 // A late one is not made up for.
                 due = now.max(due + interval);
