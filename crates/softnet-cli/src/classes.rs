@@ -58,14 +58,16 @@ pub(crate) fn table(stats: &EngineStats) -> String {
     let mut text = report::table(&rows, &[0, 1, 2]) + &htb_table("port", classes);
     for port in &stats.ports {
         for class in &port.classes {
-            let name = format!("{} {}", port.name, name(class.kind, class.qdisc));
+            let qdisc = name(class.kind, class.qdisc);
+            let name = format!("{} {} {qdisc}", port.name, class.class);
             text += &xstats(&name, class.xstats.iter().flat_map(Xstats::iter));
         }
     }
     text
 }
 
-/// A line with what only qdiscs of one kind have. None if there is nothing.
+/// A line with what only qdiscs of one kind have, after where and which it is. None if there is
+/// nothing.
 pub(crate) fn xstats(qdisc: &str, values: impl Iterator<Item = (&'static str, u64)>) -> String {
     let values: Vec<String> = values.map(|(name, n)| format!("{name} {n}")).collect();
     if values.is_empty() {
@@ -144,7 +146,9 @@ pub(crate) fn json(port: &PortStats) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use softnet::mem::{Pool, PoolConfig};
     use softnet::qdisc::QdiscStats;
+    use softnet_tc::{CodelSpec, DeviceTree, PrioSpec, QdiscEnv, QdiscSpec, TreeSpec};
 
     use super::*;
 
@@ -213,5 +217,37 @@ mod tests {
             (&json[1]["qdisc"], &json[1]["packets"], &json[1]["backlog"]),
             (&Value::Null, &5.into(), &200.into())
         );
+    }
+
+    /// The line of what only one kind of qdisc has names the class, as the table does.
+    #[test]
+    fn statistics_of_a_kind_name_the_class() {
+        let pool = Pool::new(PoolConfig::default()).expect("a pool");
+        let root = Handle::new(1, 0);
+        let mut spec = TreeSpec::new();
+        let prio = QdiscSpec::Prio(PrioSpec::default());
+        spec.add(Handle::ROOT, root, prio).expect("a root");
+        for class in [1, 2] {
+            let leaf = QdiscSpec::Codel(CodelSpec::default());
+            spec.add(root.class(class), Handle::NONE, leaf)
+                .expect("a leaf");
+        }
+        let (tree, _instances) = DeviceTree::new(spec, 1, &QdiscEnv::new(&pool)).expect("a tree");
+        let mut classes = tree.classes(&[QdiscStats::default()]);
+        for class in &mut classes {
+            class.qdisc = Handle::NONE;
+        }
+        let stats = EngineStats {
+            ports: vec![PortStats {
+                name: "web".into(),
+                classes,
+                ..PortStats::default()
+            }],
+            ..EngineStats::default()
+        };
+        let text = table(&stats);
+        for line in ["web 1:1 codel: ", "web 1:2 codel: "] {
+            assert!(text.lines().any(|own| own.starts_with(line)), "{text}");
+        }
     }
 }

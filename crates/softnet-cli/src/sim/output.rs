@@ -95,7 +95,8 @@ pub(super) fn table(report: &Report, outside: Outside) -> String {
     let htb = htb.map(|class| (place(class.class), class.class, class.htb));
     let mut text = report::table(&rows, &[0, 1, 10]) + &classes::htb_table("qdisc", htb);
     for class in &report.classes {
-        let name = classes::name(class.kind, class.qdisc);
+        let qdisc = classes::name(class.kind, class.qdisc);
+        let name = format!("{} {qdisc}", class.class);
         text += &classes::xstats(&name, class.xstats.iter().copied());
     }
     let root = report.root();
