@@ -10,10 +10,13 @@
 
 use std::sync::Arc;
 
-use super::class_counters::{ClassCounters, MINUS, apply, zip};
+use super::class_counters::{ClassCounters, apply, zip};
 use super::{AnyQdisc, Cx, Next, Noqueue, Peek, Qdisc, QdiscStats, Verdict, WireSize, WireSum};
 use softnet::mem::{Packet, PacketList};
 use softnet::time::Time;
+
+/// -1 modulo 2^64.
+const MINUS: u64 = u64::MAX;
 
 /// A child.
 #[derive(Debug)]
@@ -342,21 +345,36 @@ impl Children {
         Ok(())
     }
 
-    /// Takes the only packet of a child that is a `pfifo`. `None`: it is another kind, or has not
-    /// just one.
+    /// Takes the only packet of a child that is a `pfifo`; all that is queued is this packet's.
+    /// `None`: it is another kind, or has not just one.
     #[inline]
-    pub(super) fn pop_only_of_pfifo(&mut self, slot: usize) -> Option<Packet> {
+    pub(super) fn pop_only_of_pfifo(&mut self, slot: usize) -> Option<(Packet, WireSum)> {
         let child = &mut *self.slots[slot];
         let AnyQdisc::Pfifo(fifo) = &mut child.qdisc else {
             return None;
         };
-        if fifo.stats().qlen != 1 || child.stash.is_some() {
+        let &QdiscStats {
+            qlen: 1,
+            backlog: bytes,
+            queued: packets,
+            memory,
+            ..
+        } = fifo.stats()
+        else {
+            return None;
+        };
+        if child.stash.is_some() {
             return None;
         }
         let packet = fifo.pop()?;
-        self.stats.count_dequeued(&packet);
-        child.counters.count_dequeued(&packet);
-        Some(packet)
+        let sum = WireSum { packets, bytes };
+        self.stats.count_sent(sum);
+        self.stats.qlen -= 1;
+        self.stats.backlog -= bytes;
+        self.stats.queued -= packets;
+        self.stats.memory -= memory;
+        child.counters.count_last(sum);
+        Some((packet, sum))
     }
 
     /// Enqueues in one child.

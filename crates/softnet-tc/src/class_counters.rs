@@ -2,11 +2,7 @@
 
 use super::htb::HtbCounters;
 use super::{QdiscStats, WireSum};
-use softnet::mem::Packet;
 use softnet::stats::Published;
-
-/// -1 modulo 2^64.
-pub(super) const MINUS: u64 = u64::MAX;
 
 /// The statistics of a class, which are those of the qdisc on it. The owner of the queue writes
 /// them as they change; any thread may read them, at any rate.
@@ -62,15 +58,13 @@ impl ClassCounters {
         self.stats.add(7, delta.memory);
     }
 
-    /// As [`QdiscStats::count_dequeued`].
+    /// Counts what was sent and leaves nothing in the queue.
     #[inline]
-    pub(super) fn count_dequeued(&self, packet: &Packet) {
-        let (bytes, packets) = packet.wire();
-        self.count_sent(WireSum { packets, bytes });
-        self.stats.add(4, MINUS);
-        self.stats.add(5, bytes.wrapping_neg());
-        self.stats.add(6, packets.wrapping_neg());
-        self.stats.add(7, packet.memory().wrapping_neg());
+    pub(super) fn count_last(&self, sum: WireSum) {
+        self.count_sent(sum);
+        for queued in 4..8 {
+            self.stats.put(queued, 0);
+        }
     }
 
     #[inline]

@@ -24,6 +24,12 @@ const MEMORY: i64 = 60_000_000_000;
 /// No debt is higher: 4.6 GB.
 const MAX_DEBT: i64 = 1 << 62;
 
+/// What so many bytes cost.
+#[inline]
+pub(super) fn units(bytes: u64) -> i64 {
+    i64::try_from(bytes.saturating_mul(UNIT)).unwrap_or(i64::MAX)
+}
+
 /// What a class may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
@@ -211,17 +217,22 @@ impl Class {
         u64::try_from(least).ok().map(|units| units / UNIT)
     }
 
-    /// Charges what was sent. A class that is lent to pays with its ceil only. Returns the mode
-    /// from now on, as [`mode_at`](Class::mode_at).
+    /// Charges what was sent, which costs `plain` if it is just its length. A class that is lent
+    /// to pays with its ceil only. Returns the mode from now on, as [`mode_at`](Class::mode_at).
     #[inline]
-    pub(super) fn charge(&mut self, size: WireSize, pays: bool, now: Time) -> (Mode, u64) {
+    pub(super) fn charge(
+        &mut self,
+        size: WireSize,
+        plain: i64,
+        pays: bool,
+        now: Time,
+    ) -> (Mode, u64) {
         let elapsed = self.elapsed(now);
-        let bytes = if self.plain {
-            size.bytes
+        let cost = if self.plain {
+            plain
         } else {
-            self.link.cost(size)
+            self.framed_cost(size)
         };
-        let cost = i64::try_from(bytes.saturating_mul(UNIT)).unwrap_or(i64::MAX);
         self.counted = self.counted.max(now);
         // What is usual: it pays, and has tokens left.
         if pays
@@ -232,6 +243,11 @@ impl Class {
             return (Mode::CanSend, 0);
         }
         self.charge_into_debt(elapsed, cost, pays)
+    }
+
+    #[inline(never)]
+    fn framed_cost(&self, size: WireSize) -> i64 {
+        units(self.link.cost(size))
     }
 
     #[inline(never)]
@@ -267,6 +283,55 @@ impl Class {
 #[cfg(all(test, not(miri)))]
 mod tests {
     use super::*;
+
+    /// Whatever tokens there are, and whatever it costs.
+    #[test]
+    fn to_stay_out_of_debt_is_charged_as_any_cost() {
+        let specs = [
+            (1, 1, 1),
+            (1000, 2000, 1600),
+            (u64::MAX >> 30, u64::MAX >> 30, 1 << 32),
+        ];
+        let (mut paid, mut in_debt) = (0, 0);
+        for (rate, ceil, burst) in specs {
+            let spec = HtbClassSpec {
+                ceil,
+                burst,
+                cburst: burst,
+                ..HtbClassSpec::new(rate)
+            };
+            let [mut quick, mut slow] = [0; 2].map(|_| Class::new(1, NONE, &spec, 10, Time::ZERO));
+            let mut now = Time::ZERO;
+            for (nanos, bytes) in [
+                (0, 1),
+                (0, 1),
+                (1, 60),
+                (1 << 20, 1500),
+                (1 << 40, 1500),
+                (1 << 30, 1 << 20),
+                (1 << 45, 64),
+                (0, u64::MAX),
+                (1 << 45, 1),
+            ] {
+                now = now.plus_nanos(nanos);
+                let size = WireSize {
+                    packets: 1,
+                    bytes,
+                    each: bytes,
+                };
+                let mode = quick.charge(size, units(bytes), true, now);
+                let elapsed = slow.elapsed(now);
+                slow.counted = now;
+                assert_eq!(mode, slow.charge_into_debt(elapsed, units(bytes), true));
+                assert_eq!(quick.tokens(), slow.tokens(), "{spec:?} {now:?} {bytes}");
+                match mode.0 {
+                    Mode::CanSend => paid += 1,
+                    _ => in_debt += 1,
+                }
+            }
+        }
+        assert!(paid > 3 && in_debt > 3, "{paid} {in_debt}");
+    }
 
     /// As in the kernel, where a class without leaves below is at level 0.
     #[test]

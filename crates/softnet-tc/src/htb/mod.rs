@@ -62,6 +62,7 @@ impl Htb {
     ///
     /// # Errors
     /// If a filter drops it.
+    #[inline]
     fn classify(&self, packet: &Packet) -> Result<To, DropReason> {
         let named = Handle::from_raw(packet.priority());
         if named == self.handle {
@@ -70,7 +71,20 @@ impl Htb {
         let mut class = None;
         if named.qdisc() == self.handle {
             class = self.scheduler.find(named.minor());
+            if let Some(leaf) = self.leaf(class) {
+                return Ok(To::Leaf(leaf));
+            }
         }
+        self.classify_unnamed(packet, class)
+    }
+
+    /// Where a packet goes whose priority names no leaf, but perhaps an inner class.
+    #[inline(never)]
+    fn classify_unnamed(
+        &self,
+        packet: &Packet,
+        mut class: Option<usize>,
+    ) -> Result<To, DropReason> {
         if class.is_none() {
             class = match self.filters.classify(packet) {
                 Classified::Drop(reason) => return Err(reason),
@@ -86,6 +100,7 @@ impl Htb {
     }
 
     /// The class, if it is a leaf.
+    #[inline]
     fn leaf(&self, class: Option<usize>) -> Option<usize> {
         class.filter(|&slot| self.scheduler.level(slot) == Some(0))
     }
@@ -125,6 +140,29 @@ impl Htb {
         self.classes.get(leaf).is_none_or(Child::is_empty)
     }
 
+    /// As [`serve`](Htb::serve), if a leaf with tokens of its own is next that is a `pfifo` with
+    /// one packet. This is what is usual among many classes.
+    #[inline]
+    fn serve_only_of_pfifo(&mut self, left: &mut u64, out: &mut PacketList, now: Time) -> bool {
+        let before = self.scheduler.overlimits;
+        let Some(turn) = self.scheduler.next_own(now) else {
+            return false;
+        };
+        let Some((packet, sum)) = self.classes.pop_only_of_pfifo(turn.leaf) else {
+            return false;
+        };
+        let sent = Sent {
+            frames: 1,
+            size: WireSize::from(&packet),
+            emptied: true,
+        };
+        out.push_back(packet);
+        self.scheduler.charge(turn, sent, now);
+        self.classes.stats.overlimits += self.scheduler.overlimits - before;
+        *left = left.saturating_sub(sum.packets);
+        true
+    }
+
     /// Serves one leaf. False: none may send, or none has anything that it lets go.
     fn serve(
         &mut self,
@@ -139,16 +177,6 @@ impl Htb {
         let (now, before) = (cx.now, scheduler.overlimits);
         let mut sum = WireSum::default();
         let served = scheduler.serve(now, |leaf, allowance| {
-            if let Some(packet) = classes.pop_only_of_pfifo(leaf) {
-                sum.add(&packet);
-                let sent = Sent {
-                    frames: 1,
-                    size: WireSize::from(&packet),
-                    emptied: true,
-                };
-                out.push_back(packet);
-                return Taken::Sent(sent);
-            }
             let (taken, next) = classes.with(leaf, |child| {
                 take(child, allowance, *left, &mut sum, out, cx)
             });
@@ -306,6 +334,9 @@ impl Qdisc for Htb {
         while self.classes.stats.qlen > 0 {
             if left == 0 {
                 return Next::Ready;
+            }
+            if self.serve_only_of_pfifo(&mut left, out, cx.now) {
+                continue;
             }
             let mut held = Time::MAX;
             if !self.serve(&mut left, &mut held, out, cx) {

@@ -8,14 +8,14 @@
 use softnet::qdisc::{WireSize, WireSum};
 use softnet::time::Time;
 
-use super::class::{LEVELS, Mode, NONE};
+use super::class::{LEVELS, Mode, NONE, units};
 use super::row::Row;
 use super::scheduler::{Scheduler, Slot, bits};
 
 /// Where a leaf is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Turn {
-    leaf: usize,
+pub(super) struct Turn {
+    pub(super) leaf: usize,
     level: usize,
     prio: usize,
 }
@@ -78,6 +78,17 @@ impl Scheduler {
             }
         }
         false
+    }
+
+    /// The leaf that [`serve`](Scheduler::serve) would serve first, if it has tokens of its own.
+    #[inline]
+    pub(super) fn next_own(&mut self, now: Time) -> Option<Turn> {
+        self.run_events(0, now);
+        let used = self.levels[0].used;
+        if used == 0 {
+            return None;
+        }
+        self.turn(0, used.trailing_zeros() as usize)
     }
 
     fn serve_row(
@@ -213,8 +224,19 @@ impl Scheduler {
         }
     }
 
+    /// Puts a class into another mode, for so many nanoseconds.
+    #[inline(never)]
+    fn change_mode(&mut self, slot: usize, mode: Mode, wait: u64, now: Time) {
+        self.stop_waiting(slot);
+        self.set_mode(slot, mode);
+        if mode != Mode::CanSend {
+            self.wait(slot, now.nanos().saturating_add(wait.max(1)));
+        }
+    }
+
     /// Charges a leaf and those above for what was sent in its turn.
-    fn charge(&mut self, turn: Turn, sent: Sent, now: Time) {
+    #[inline]
+    pub(super) fn charge(&mut self, turn: Turn, sent: Sent, now: Time) {
         let Turn { leaf, level, .. } = turn;
         if self.class(leaf).count_turn(level, sent.size.bytes) {
             self.advance(turn);
@@ -268,6 +290,7 @@ impl Scheduler {
     }
 
     fn charge_path(&mut self, turn: Turn, sent: Sent, now: Time) {
+        let units = units(sent.size.bytes);
         let mut at = turn.leaf;
         loop {
             let Slot {
@@ -275,7 +298,7 @@ impl Scheduler {
             } = self.slot(at);
             let (above, own) = (class.parent, usize::from(class.level));
             let before = class.mode;
-            let (mode, wait) = class.charge(sent.size, own >= turn.level, now);
+            let (mode, wait) = class.charge(sent.size, units, own >= turn.level, now);
             let htb = &counters.htb;
             htb.count_sent(own == turn.level, own < turn.level, sent.frames);
             htb.set_tokens(class.tokens());
@@ -286,11 +309,7 @@ impl Scheduler {
                 });
             }
             if mode != before {
-                self.stop_waiting(at);
-                self.set_mode(at, mode);
-                if mode != Mode::CanSend {
-                    self.wait(at, now.nanos().saturating_add(wait.max(1)));
-                }
+                self.change_mode(at, mode, wait, now);
             }
             if above == NONE {
                 return;
