@@ -217,40 +217,34 @@ impl Class {
         u64::try_from(least).ok().map(|units| units / UNIT)
     }
 
-    /// Charges what was sent, which costs `plain` if it is just its length. A class that is lent
-    /// to pays with its ceil only. Returns the mode from now on, as [`mode_at`](Class::mode_at).
+    /// Charges a cost to a class that pays, if it has the tokens; else nothing happens.
     #[inline]
-    pub(super) fn charge(
-        &mut self,
-        size: WireSize,
-        plain: i64,
-        pays: bool,
-        now: Time,
-    ) -> (Mode, u64) {
+    pub(super) fn pay(&mut self, cost: i64, now: Time) -> bool {
         let elapsed = self.elapsed(now);
-        let cost = if self.plain {
-            plain
-        } else {
-            self.framed_cost(size)
+        let left = (
+            self.tokens.left(elapsed, cost),
+            self.ceil.left(elapsed, cost),
+        );
+        let (Some(tokens), Some(ceil)) = left else {
+            return false;
         };
+        (self.tokens.now, self.ceil.now) = (tokens, ceil);
         self.counted = self.counted.max(now);
-        // What is usual: it pays, and has tokens left.
-        if pays
-            && let Some(tokens) = self.tokens.left(elapsed, cost)
-            && let Some(ceil) = self.ceil.left(elapsed, cost)
-        {
-            (self.tokens.now, self.ceil.now) = (tokens, ceil);
+        true
+    }
+
+    /// Charges what was sent. A class that is lent to pays with its ceil only. Returns the mode
+    /// from now on, as [`mode_at`](Class::mode_at).
+    pub(super) fn charge(&mut self, size: WireSize, pays: bool, now: Time) -> (Mode, u64) {
+        let cost = units(self.link.cost(size));
+        if pays && self.pay(cost, now) {
             return (Mode::CanSend, 0);
         }
+        let elapsed = self.elapsed(now);
+        self.counted = self.counted.max(now);
         self.charge_into_debt(elapsed, cost, pays)
     }
 
-    #[inline(never)]
-    fn framed_cost(&self, size: WireSize) -> i64 {
-        units(self.link.cost(size))
-    }
-
-    #[inline(never)]
     fn charge_into_debt(&mut self, elapsed: i64, cost: i64, pays: bool) -> (Mode, u64) {
         let tokens = self.tokens.after(elapsed);
         if pays {
@@ -319,7 +313,7 @@ mod tests {
                     bytes,
                     each: bytes,
                 };
-                let mode = quick.charge(size, units(bytes), true, now);
+                let mode = quick.charge(size, true, now);
                 let elapsed = slow.elapsed(now);
                 slow.counted = now;
                 assert_eq!(mode, slow.charge_into_debt(elapsed, units(bytes), true));

@@ -289,16 +289,45 @@ impl Scheduler {
         self.charge_path(turn, sent, now);
     }
 
+    /// Charges a leaf that sends with tokens of its own, and those above, up to the first one that
+    /// needs more than a subtraction: returns that, or [`NONE`].
+    fn pay_path(&mut self, leaf: u16, frames: u64, sum: WireSum, now: Time) -> u16 {
+        let cost = units(sum.bytes);
+        let mut at = leaf;
+        while at != NONE {
+            let Slot {
+                class, counters, ..
+            } = self.slot(at.into());
+            if !class.plain || class.mode != Mode::CanSend || !class.pay(cost, now) {
+                break;
+            }
+            counters.htb.set_tokens(class.tokens());
+            if class.level == 0 {
+                counters.htb.count_sent(true, false, frames);
+            } else {
+                counters.count_sent(sum);
+            }
+            at = class.parent;
+        }
+        at
+    }
+
     fn charge_path(&mut self, turn: Turn, sent: Sent, now: Time) {
-        let units = units(sent.size.bytes);
         let mut at = turn.leaf;
+        if turn.level == 0 {
+            let WireSize { packets, bytes, .. } = sent.size;
+            match self.pay_path(at as u16, sent.frames, WireSum { packets, bytes }, now) {
+                NONE => return,
+                left => at = left.into(),
+            }
+        }
         loop {
             let Slot {
                 class, counters, ..
             } = self.slot(at);
             let (above, own) = (class.parent, usize::from(class.level));
             let before = class.mode;
-            let (mode, wait) = class.charge(sent.size, units, own >= turn.level, now);
+            let (mode, wait) = class.charge(sent.size, own >= turn.level, now);
             let htb = &counters.htb;
             htb.count_sent(own == turn.level, own < turn.level, sent.frames);
             htb.set_tokens(class.tokens());
