@@ -1,9 +1,10 @@
 //! CoDel, which keeps a queue's delay low (RFC 8289): the state of one queue, and what the queues
 //! of one qdisc share.
 //!
-//! The sojourn time of the packet that leaves is measured, from the sender's push. If it has been
-//! at or above `target` for `interval`, packets are dropped, or marked if they are ECN-capable,
-//! at shrinking distances (`interval / sqrt(count)`) until one leaves earlier than that.
+//! The sojourn time of the packet that leaves is measured, from the sender's push, or from its
+//! enqueue if it has a departure time. If it has been at or above `target` for `interval`, packets
+//! are dropped, or marked if they are ECN-capable, at shrinking distances (`interval /
+//! sqrt(count)`) until one leaves earlier than that.
 //!
 //! Times are exact nanoseconds, and so is the control law. (The kernel counts 1,024 ns and
 //! approximates the root by one Newton step for each drop, which makes the second distance

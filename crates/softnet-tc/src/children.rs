@@ -6,7 +6,8 @@
 //! Here nobody tells anybody. A child can be changed only through [`Children`], which compares the
 //! child's statistics before and after and applies the difference. Each ancestor of a child is on
 //! the path down to it, so all of them are right when the call returns, whatever happened below:
-//! enqueue, drops at either end, segmentation, a change, a graft.
+//! enqueue, drops at either end, segmentation, a change, a graft. The same difference goes to the
+//! class's [`ClassCounters`], which other threads read.
 
 use std::sync::Arc;
 

@@ -1,6 +1,8 @@
 //! The kinds of qdisc: what each has to say of itself, and the one list of them.
 //!
-//! A new kind is a file with the qdisc and its [`Kind`], and a line of [`kinds!`].
+//! A new kind is a file with the qdisc and its [`Kind`], and a line of [`kinds!`]. One whose
+//! classes are added one by one also has a [`ClassKind`](super::class::ClassKind) and a line
+//! there.
 
 use super::children::Children;
 use super::filter::Filters;

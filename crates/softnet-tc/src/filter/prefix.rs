@@ -1,3 +1,5 @@
+//! A range of addresses of one family.
+
 use std::net::IpAddr;
 
 /// A range of addresses of one family.

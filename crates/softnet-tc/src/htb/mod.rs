@@ -8,7 +8,7 @@
 //! A packet goes to the leaf that its priority names (`major:minor`), else to the one of the first
 //! filter that matches, else to the default class. What leads nowhere, and what has the qdisc's
 //! own handle as priority or class, is *direct*: a queue of its own that is served before all
-//! classes and never waits.
+//! classes, at no class's rate.
 //!
 //! What differs from the kernel: filters are those of the qdisc, not of its inner classes
 //! (BUG-HTB-4); a large frame is charged the overhead of each of its packets; tokens are not
