@@ -6,8 +6,9 @@
 //! Here nobody tells anybody. A child can be changed only through [`Children`], which compares the
 //! child's statistics before and after and applies the difference. Each ancestor of a child is on
 //! the path down to it, so all of them are right when the call returns, whatever happened below:
-//! enqueue, drops at either end, segmentation, a change, a graft. The same difference goes to the
-//! class's [`ClassCounters`], which other threads read.
+//! enqueue, drops at either end, segmentation, a change, a graft. (Where a child is a `pfifo` of
+//! which the difference is known beforehand, that is applied instead.) The same difference goes to
+//! the class's [`ClassCounters`], which other threads read.
 
 use std::sync::Arc;
 
@@ -304,7 +305,7 @@ impl Children {
         self.note_changed(slot);
     }
 
-    /// The only way to change a child. Takes over its statistics afterwards.
+    /// The way to change a child, whatever happens to it. Takes over its statistics afterwards.
     #[inline]
     pub(super) fn with<T>(&mut self, slot: usize, f: impl FnOnce(&mut Child) -> T) -> T {
         let child = &mut *self.slots[slot];
