@@ -84,7 +84,7 @@ impl Qdisc for AnyQdisc {
     fn enqueue(&mut self, packets: &mut PacketList, cx: &mut Cx) -> Verdict {
         dispatch!(self, q => q.enqueue(packets, cx))
     }
-    // Into the transmit path, with the simple kinds; those with children are calls.
+    // Into the transmit path, with the simple kinds; the others are calls.
     #[inline(always)]
     fn try_pass(&mut self, packets: &PacketList, sum: WireSum, cx: &mut Cx) -> bool {
         dispatch!(self, q => q.try_pass(packets, sum, cx))

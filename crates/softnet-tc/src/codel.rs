@@ -140,7 +140,7 @@ impl Qdisc for Codel {
         verdict
     }
 
-    #[inline]
+    #[inline(never)]
     fn try_pass(&mut self, packets: &PacketList, sum: WireSum, cx: &mut Cx) -> bool {
         let passes = self.queue.is_empty()
             && packets.len() as u64 <= self.limit

@@ -387,7 +387,7 @@ impl Qdisc for FqCodel {
 
     /// One packet alone, so that flows take their turns. When no flow is listed, none has CoDel
     /// state or credit that the packet would change (BUG-CODEL-2).
-    #[inline]
+    #[inline(never)]
     fn try_pass(&mut self, packets: &PacketList, sum: WireSum, cx: &mut Cx) -> bool {
         let passes = packets.len() == 1
             && self.rounds.is_empty()
