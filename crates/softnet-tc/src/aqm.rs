@@ -93,6 +93,11 @@ pub(super) const DROPS_PER_PACKET: u32 = 16;
 /// Bytes of an Ethernet header.
 pub(super) const ETHERNET_LEN: u32 = 14;
 
+/// Nanoseconds; what is longer than 584 years is endless.
+pub(super) fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
 impl Aqm {
     pub(super) fn new(spec: &AqmSpec, env: &QdiscEnv) -> Aqm {
         let mut aqm = Aqm {
@@ -111,7 +116,6 @@ impl Aqm {
     }
 
     pub(super) fn change(&mut self, spec: &AqmSpec) {
-        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         self.spec = spec.clone();
         self.target = nanos(spec.target);
         self.interval = nanos(spec.interval);

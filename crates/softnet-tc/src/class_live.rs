@@ -1,5 +1,6 @@
 //! Class operations on a tree with its instances.
 
+use super::children::Child;
 use super::class::Left;
 use super::{AnyQdisc, ClassSpec, Cx, Handle, Live, Queues, SpecError};
 
@@ -21,7 +22,8 @@ impl<Q: Queues> Live<'_, Q> {
         self.tree.spec.add_class(parent, class, spec.clone())?;
         self.tree.unbind(&gone);
         let qdisc = class.qdisc();
-        let child = self.tree.class_queue(self.tree.spec.existing(qdisc)?);
+        let queue = self.tree.class_queue(self.tree.spec.existing(qdisc)?);
+        let child = Child::new(queue);
         self.tree.counters.insert(class, child.counters().clone());
         let mut child = Some(child);
         self.at_qdisc(qdisc, |own, cx| {
@@ -56,11 +58,7 @@ impl<Q: Queues> Live<'_, Q> {
         let is_leaf = parent.minor() != 0 && !self.tree.spec.is_inner(parent);
         let qdisc = class.qdisc();
         let node = self.tree.spec.existing(qdisc)?;
-        let default = node.qdisc.default_child(&self.tree.env);
-        let mut queue = is_leaf.then(|| {
-            let queue = default.make(Handle::NONE, &self.tree.env);
-            (parent.minor(), queue)
-        });
+        let mut queue = is_leaf.then(|| (parent.minor(), self.tree.class_queue(node)));
         self.at_qdisc(qdisc, |own, cx| {
             own.delete_class(class.minor(), queue.take(), cx)
         })

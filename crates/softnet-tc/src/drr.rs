@@ -4,6 +4,10 @@
 //! The lists are linked through the flows themselves by `u32` positions, so that nothing is
 //! allocated as flows come and go.
 
+/// Bounds of the quantum. With less a packet would cost too many rounds; with more credits would
+/// overflow (BUG-FQ-3).
+pub(crate) const QUANTUM: std::ops::RangeInclusive<u32> = 256..=1 << 20;
+
 /// The link of a flow that is in no list.
 pub(super) const UNLISTED: u32 = u32::MAX;
 /// The link of the last flow of a list.

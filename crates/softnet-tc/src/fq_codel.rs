@@ -11,7 +11,7 @@
 //! half of its bytes or `drop_batch` packets at once, so that the search for it is paid rarely.
 
 use super::aqm::{Aqm, Codel, ETHERNET_LEN, stamp};
-use super::drr::{Emptied, Linked, RoundRobin, UNLISTED};
+use super::drr::{Emptied, Linked, QUANTUM, RoundRobin, UNLISTED};
 use super::filter::{Classified, Filters};
 use super::flow_hash::{flow_hash, keyed};
 use super::kind::Kind;
@@ -24,8 +24,6 @@ use softnet::stats::DropReason;
 use softnet::time::Time;
 
 const MAX_FLOWS: u32 = 65_536;
-const MIN_QUANTUM: u32 = 256;
-const MAX_QUANTUM: u32 = 1 << 20;
 
 /// Parameters of `fq_codel`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -133,8 +131,8 @@ impl Kind for FqCodel {
         if !(1..=MAX_FLOWS).contains(&spec.flows) {
             return wrong("flows", format!("must be 1 to {MAX_FLOWS}"));
         }
-        if spec.quantum.is_some_and(|quantum| quantum > MAX_QUANTUM) {
-            return wrong("quantum", format!("must be at most {MAX_QUANTUM}"));
+        if spec.quantum.is_some_and(|quantum| quantum > *QUANTUM.end()) {
+            return wrong("quantum", format!("must be at most {}", QUANTUM.end()));
         }
         spec.aqm.check("fq_codel")
     }
@@ -195,7 +193,7 @@ impl FqCodel {
         self.memory_limit = spec.memory_limit.into();
         // Of less, a packet would cost too many rounds (BUG-CODEL-3).
         let quantum = spec.quantum.unwrap_or(self.mtu);
-        self.quantum = quantum.clamp(MIN_QUANTUM, MAX_QUANTUM) as i32;
+        self.quantum = quantum.clamp(*QUANTUM.start(), *QUANTUM.end()) as i32;
         self.drop_batch = spec.drop_batch.max(1).into();
         self.aqm.change(&spec.aqm);
     }

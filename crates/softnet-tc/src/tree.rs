@@ -278,7 +278,7 @@ impl DeviceTree {
     fn make_classes(&self, node: &Node, parent: Handle, qdisc: &mut AnyQdisc, cx: &mut Cx) {
         for class in self.spec.classes_below(parent) {
             if let Some(added) = self.spec.class_node(class) {
-                let child = self.class_queue(node);
+                let child = Child::new(self.class_queue(node));
                 qdisc.add_class(class.minor(), parent.minor(), &added.spec, child, cx);
                 self.make_classes(node, class, qdisc, cx);
             }
@@ -286,9 +286,9 @@ impl DeviceTree {
     }
 
     /// The queue that a class comes with.
-    pub(super) fn class_queue(&self, node: &Node) -> Box<Child> {
+    pub(super) fn class_queue(&self, node: &Node) -> AnyQdisc {
         let default = node.qdisc.default_child(&self.env);
-        Child::new(default.make(Handle::NONE, &self.env))
+        default.make(Handle::NONE, &self.env)
     }
 
     /// Takes note of where the statistics of a qdisc and of its classes are.

@@ -24,14 +24,13 @@ mod table_tests;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::time::Duration;
 
+use spec::BANDS;
 pub use spec::FqSpec;
-use spec::{BANDS, QUANTUM};
 use table::{Flow, FlowTable, State, ticks};
 
-use super::aqm::{ETHERNET_LEN, mark_ce};
-use super::drr::{Emptied, Flows, RoundRobin};
+use super::aqm::{ETHERNET_LEN, mark_ce, nanos};
+use super::drr::{Emptied, Flows, QUANTUM, RoundRobin};
 use super::flow_hash::flow_hash;
 use super::kind::Kind;
 use super::{Cx, Handle, Next, Peek, Qdisc, QdiscEnv, QdiscStats, SpecError, Verdict, Xstats};
@@ -85,7 +84,6 @@ pub struct Fq {
     timers: BinaryHeap<Reverse<(Time, u32)>>,
     /// Frames of each priority, so that a change of the map is a change of sums.
     priorities: [u64; 16],
-    listed: u64,
     /// The latest time of a call. Senders read the clock before they wait for the queue, so that
     /// one may come with an older reading; what came without a departure time does not wait then.
     now: Time,
@@ -117,10 +115,6 @@ const XSTATS: [&str; 19] = [
     "band2_pkts",
 ];
 
-fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
-
 impl Kind for Fq {
     type Spec = FqSpec;
     const NAME: &'static str = "fq";
@@ -142,7 +136,6 @@ impl Kind for Fq {
             turn: 0,
             timers: BinaryHeap::new(),
             priorities: [0; 16],
-            listed: 0,
             now: Time::ZERO,
             stats: QdiscStats::default(),
             counters: Counters::default(),
@@ -163,15 +156,15 @@ impl Kind for Fq {
         }
         self.set(spec);
         while let Some(mut packet) = moved.pop_front() {
-            match self.flow_of(&mut packet, self.now) {
-                Some(index) => self.append(index, packet, self.now),
+            match self.flow_of(&mut packet) {
+                Some(index) => self.append(index, packet),
                 None => {
                     self.stats.drops += 1;
                     cx.dropped.push(packet, DropReason::FqFlowLimit);
                 }
             }
         }
-        self.publish(self.now);
+        self.publish();
     }
 
     fn xstats(&self) -> Option<&Xstats> {
@@ -197,35 +190,26 @@ impl Fq {
         }
     }
 
-    fn publish(&self, now: Time) {
-        let Counters {
-            throttled,
-            latency,
-            ce_marks,
-            flow_limit,
-            too_long,
-            no_flow,
-            horizon_drops,
-            horizon_caps,
-        } = self.counters;
+    fn publish(&self) {
+        let counters = &self.counters;
         let (flows, waiting) = (u64::from(self.flows.len()), self.timers.len() as u64);
         let next = self.timers.peek();
-        let delay = next.map_or(0, |Reverse((time, _))| nanos(time.since(now)));
+        let delay = next.map_or(0, |Reverse((time, _))| nanos(time.since(self.now)));
         let [high, medium, low] = &self.bands;
         self.xstats.set([
             flows,
-            flows - self.listed - waiting,
+            flows - self.listed() - waiting,
             waiting,
             delay,
             self.flows.collected,
-            throttled,
-            latency,
-            ce_marks,
-            flow_limit,
-            too_long,
-            no_flow,
-            horizon_drops,
-            horizon_caps,
+            counters.throttled,
+            counters.latency,
+            counters.ce_marks,
+            counters.flow_limit,
+            counters.too_long,
+            counters.no_flow,
+            counters.horizon_drops,
+            counters.horizon_caps,
             high.drops,
             medium.drops,
             low.drops,
@@ -237,20 +221,20 @@ impl Fq {
 
     /// Notes when a packet is to leave. False: too late to wait for.
     #[inline]
-    fn set_time(&mut self, packet: &mut Packet, now: Time) -> bool {
+    fn set_time(&mut self, packet: &mut Packet) -> bool {
         match packet.departure_time() {
-            Some(time) if time > now => self.check_horizon(packet, time, now),
+            Some(time) if time > self.now => self.check_horizon(packet, time),
             _ => {
                 // Due since it came, for `ce_threshold`.
-                packet.set_timestamp(now);
+                packet.set_timestamp(self.now);
                 true
             }
         }
     }
 
     #[cold]
-    fn check_horizon(&mut self, packet: &mut Packet, time: Time, now: Time) -> bool {
-        let horizon = now + self.spec.horizon;
+    fn check_horizon(&mut self, packet: &mut Packet, time: Time) -> bool {
+        let horizon = self.now + self.spec.horizon;
         if time <= horizon {
             return true;
         }
@@ -265,38 +249,38 @@ impl Fq {
 
     /// Queues a packet, or says why not.
     #[inline]
-    fn push(&mut self, mut packet: Packet, now: Time) -> Result<(), (Packet, DropReason)> {
+    fn push(&mut self, mut packet: Packet) -> Result<(), (Packet, DropReason)> {
         let band = self.spec.priomap[(packet.priority() & 15) as usize];
         if self.bands[usize::from(band)].len >= self.spec.limit.into() {
             self.bands[usize::from(band)].drops += 1;
             return Err((packet, DropReason::QdiscLimit));
         }
-        if !self.set_time(&mut packet, now) {
+        if !self.set_time(&mut packet) {
             return Err((packet, DropReason::FqHorizonLimit));
         }
-        let Some(index) = self.flow_of(&mut packet, now) else {
+        let Some(index) = self.flow_of(&mut packet) else {
             return Err((packet, DropReason::FqFlowLimit));
         };
         if self.flows.at(index).packets.len() >= self.spec.flow_limit as usize {
             self.counters.flow_limit += 1;
             return Err((packet, DropReason::FqFlowLimit));
         }
-        self.append(index, packet, now);
+        self.append(index, packet);
         Ok(())
     }
 
     /// The flow of a packet. `None`: there are too many.
     #[inline]
-    fn flow_of(&mut self, packet: &mut Packet, now: Time) -> Option<u32> {
+    fn flow_of(&mut self, packet: &mut Packet) -> Option<u32> {
         let key = flow_hash(packet) & self.spec.orphan_mask;
-        let index = self.flows.find_or_add(key, self.initial_quantum, now);
+        let index = self.flows.find_or_add(key, self.initial_quantum, self.now);
         self.counters.no_flow += u64::from(index.is_none());
         index
     }
 
     /// Queues a packet at the end of a flow.
     #[inline]
-    fn append(&mut self, index: u32, packet: Packet, now: Time) {
+    fn append(&mut self, index: u32, packet: Packet) {
         let priority = (packet.priority() & 15) as usize;
         let band = self.spec.priomap[priority];
         let flow = self.flows.at(index);
@@ -307,33 +291,31 @@ impl Fq {
         self.bands[usize::from(band)].len += 1;
         if flow.state == State::Idle {
             flow.state = State::Listed;
-            if flow.idle_ticks(now) > self.refill_ticks {
+            if flow.idle_ticks(self.now) > self.refill_ticks {
                 flow.credit = flow.credit.max(self.quantum);
             }
-            self.listed += 1;
             let rounds = &mut self.bands[usize::from(band)].rounds;
             rounds.add_new(&mut self.flows, index);
         }
     }
 
     /// Brings throttled flows back that are due, at most so many.
-    fn release(&mut self, most: usize, now: Time) {
+    fn release(&mut self, most: usize) {
         for n in 0..most {
             let Some(&Reverse((time, index))) = self.timers.peek() else {
                 return;
             };
-            if time > now {
+            if time > self.now {
                 return;
             }
             if n == 0 {
                 let latency = &mut self.counters.latency;
-                *latency = *latency - *latency / 8 + nanos(now.since(time)) / 8;
+                *latency = *latency - *latency / 8 + nanos(self.now.since(time)) / 8;
             }
             self.timers.pop();
             let flow = self.flows.at(index);
             flow.state = State::Listed;
             let band = usize::from(flow.band);
-            self.listed += 1;
             self.bands[band].rounds.add_old(&mut self.flows, index);
         }
     }
@@ -341,18 +323,25 @@ impl Fq {
     /// The band that sends next: it has flows, and credit.
     #[inline]
     fn select_band(&mut self) -> Option<usize> {
-        if self.listed == 0 {
-            return None;
-        }
         loop {
             let band = &self.bands[self.turn];
             if band.credit > 0 && !band.rounds.is_empty() {
                 return Some(self.turn);
             }
+            if self.listed() == 0 {
+                return None;
+            }
             self.turn = (self.turn + 1) % BANDS;
             let band = &mut self.bands[self.turn];
             band.credit = (band.credit + band.weight).min(band.weight);
         }
+    }
+
+    /// Flows that take turns.
+    #[inline]
+    fn listed(&self) -> u64 {
+        let lens = self.bands.iter().map(|band| band.rounds.lens());
+        lens.map(|(new, old)| u64::from(new + old)).sum()
     }
 
     /// The next packet, of the flow whose turn it is. `None` if that has none that is due.
@@ -381,7 +370,6 @@ impl Fq {
             if rounds.empty(flows) == Emptied::Kept {
                 bands[own].rounds.add_old(flows, index);
             } else {
-                self.listed -= 1;
                 flows.at(index).set_idle(now);
             }
             return None;
@@ -389,7 +377,6 @@ impl Fq {
         let due = first.timestamp().max(flow.time_next);
         if due > now {
             rounds.remove(flows);
-            self.listed -= 1;
             let flow = flows.at(index);
             flow.state = State::Throttled;
             flow.time_next = due;
@@ -420,10 +407,10 @@ impl Fq {
     }
 
     /// When the next packet may leave, if none may now.
-    fn next(&self, now: Time) -> Next {
+    fn next(&self) -> Next {
         match self.timers.peek() {
             _ if self.stats.qlen == 0 => Next::Idle,
-            Some(&Reverse((time, _))) if self.listed == 0 && time > now => {
+            Some(&Reverse((time, _))) if self.listed() == 0 && time > self.now => {
                 Next::At(time + self.spec.timer_slack)
             }
             _ => Next::Ready,
@@ -467,19 +454,19 @@ impl Qdisc for Fq {
         let mut verdict = Verdict::Queued;
         self.now = self.now.max(cx.now);
         while let Some(packet) = packets.pop_front() {
-            if let Err((packet, reason)) = self.push(packet, self.now) {
+            if let Err((packet, reason)) = self.push(packet) {
                 self.stats.drops += 1;
                 cx.dropped.push(packet, reason);
                 verdict = Verdict::Dropped;
             }
         }
-        self.publish(self.now);
+        self.publish();
         verdict
     }
 
     fn dequeue(&mut self, budget: usize, out: &mut PacketList, cx: &mut Cx) -> Next {
         self.now = self.now.max(cx.now);
-        self.release(budget, self.now);
+        self.release(budget);
         let end = self.stats.packets + budget as u64;
         while self.stats.packets < end
             && let Some(band) = self.select_band()
@@ -488,8 +475,8 @@ impl Qdisc for Fq {
                 out.push_back(packet);
             }
         }
-        self.publish(self.now);
-        self.next(self.now)
+        self.publish();
+        self.next()
     }
 
     fn peek(&self, _: Time) -> Peek {
@@ -519,9 +506,9 @@ impl Qdisc for Fq {
         while let Some(Reverse((_, index))) = self.timers.pop() {
             empty(self.flows.at(index));
         }
-        (self.priorities, self.listed) = ([0; 16], 0);
+        self.priorities = [0; 16];
         self.stats.count_drained();
-        self.publish(Time::ZERO);
+        self.publish();
     }
 
     fn stats(&self) -> &QdiscStats {

@@ -2,13 +2,11 @@
 
 use std::time::Duration;
 
+use crate::drr::QUANTUM;
 use crate::{PRIO_TO_BAND, SpecError};
 
 /// Priority bands.
 pub(super) const BANDS: usize = 3;
-/// Bounds of the quantum. With less a packet would cost too many rounds; with more credits would
-/// overflow (BUG-FQ-3).
-pub(super) const QUANTUM: std::ops::RangeInclusive<u32> = 256..=1 << 20;
 /// The least weight of a band, so that each visit brings it closer to sending (BUG-FQ-4).
 const MIN_WEIGHT: u32 = 16_384;
 

@@ -144,7 +144,6 @@ impl Htb {
     /// one packet. This is what is usual among many classes.
     #[inline]
     fn serve_only_of_pfifo(&mut self, left: &mut u64, out: &mut PacketList, now: Time) -> bool {
-        let before = self.scheduler.overlimits;
         let Some(turn) = self.scheduler.next_own(now) else {
             return false;
         };
@@ -158,7 +157,7 @@ impl Htb {
         };
         out.push_back(packet);
         self.scheduler.charge(turn, sent, now);
-        self.classes.stats.overlimits += self.scheduler.overlimits - before;
+        self.classes.stats.overlimits = self.scheduler.overlimits;
         *left = left.saturating_sub(sum.packets);
         true
     }
@@ -174,7 +173,7 @@ impl Htb {
         let Htb {
             scheduler, classes, ..
         } = self;
-        let (now, before) = (cx.now, scheduler.overlimits);
+        let now = cx.now;
         let mut sum = WireSum::default();
         let served = scheduler.serve(now, |leaf, allowance| {
             let (taken, next) = classes.with(leaf, |child| {
@@ -185,7 +184,7 @@ impl Htb {
             }
             taken
         });
-        classes.stats.overlimits += scheduler.overlimits - before;
+        classes.stats.overlimits = scheduler.overlimits;
         *left = left.saturating_sub(sum.packets);
         served
     }
@@ -315,10 +314,9 @@ impl Qdisc for Htb {
         {
             return false;
         }
-        let before = self.scheduler.overlimits;
         let sizes = packets.iter().map(WireSize::from);
-        self.scheduler.pass(leaf, sizes, cx.now);
-        self.classes.stats.overlimits += self.scheduler.overlimits - before;
+        self.scheduler.pass(leaf, sizes, sum, cx.now);
+        self.classes.stats.overlimits = self.scheduler.overlimits;
         true
     }
 

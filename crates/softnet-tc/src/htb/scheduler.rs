@@ -317,8 +317,23 @@ impl Scheduler {
         }
     }
 
+    /// Puts a class into another mode, for so many nanoseconds.
+    #[inline(never)]
+    pub(super) fn change_mode(&mut self, slot: usize, mode: Mode, wait: u64, now: Time) {
+        self.stop_waiting(slot);
+        self.enter_mode(slot, mode, wait, now);
+    }
+
+    /// As [`change_mode`](Scheduler::change_mode), for a class that does not wait.
+    fn enter_mode(&mut self, slot: usize, mode: Mode, wait: u64, now: Time) {
+        self.set_mode(slot, mode);
+        if mode != Mode::CanSend {
+            self.wait(slot, now.nanos().saturating_add(wait.max(1)));
+        }
+    }
+
     /// Puts a class into another mode.
-    pub(super) fn set_mode(&mut self, slot: usize, mode: Mode) {
+    fn set_mode(&mut self, slot: usize, mode: Mode) {
         let class = self.class(slot);
         let before = class.mode;
         if mode == before {
@@ -337,7 +352,7 @@ impl Scheduler {
         self.activate_prios(slot);
     }
 
-    pub(super) fn wait(&mut self, slot: usize, until: u64) {
+    fn wait(&mut self, slot: usize, until: u64) {
         let class = self.class(slot);
         class.wakes = until;
         let level = usize::from(class.level);
@@ -345,7 +360,7 @@ impl Scheduler {
         self.events[level] = self.events[level].min(until);
     }
 
-    pub(super) fn stop_waiting(&mut self, slot: usize) {
+    fn stop_waiting(&mut self, slot: usize) {
         let class = self.class(slot);
         if class.mode != Mode::CanSend {
             let (level, key) = (usize::from(class.level), (class.wakes, slot as u16));
@@ -363,17 +378,13 @@ impl Scheduler {
     }
 
     fn run_due_events(&mut self, level: usize, now: Time) {
-        while let Some(&(time, slot)) = self.levels[level].waiting.first() {
-            if time > now.nanos() {
-                break;
-            }
+        while let Some(&(time, slot)) = self.levels[level].waiting.first()
+            && time <= now.nanos()
+        {
             self.levels[level].waiting.pop_first();
             let slot = usize::from(slot);
             let (mode, wait) = self.class(slot).mode_at(now);
-            self.set_mode(slot, mode);
-            if mode != Mode::CanSend {
-                self.wait(slot, now.nanos().saturating_add(wait.max(1)));
-            }
+            self.enter_mode(slot, mode, wait, now);
         }
         let first = self.levels[level].waiting.first();
         self.events[level] = first.map_or(u64::MAX, |&(time, _)| time);

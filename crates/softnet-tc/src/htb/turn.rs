@@ -224,16 +224,6 @@ impl Scheduler {
         }
     }
 
-    /// Puts a class into another mode, for so many nanoseconds.
-    #[inline(never)]
-    fn change_mode(&mut self, slot: usize, mode: Mode, wait: u64, now: Time) {
-        self.stop_waiting(slot);
-        self.set_mode(slot, mode);
-        if mode != Mode::CanSend {
-            self.wait(slot, now.nanos().saturating_add(wait.max(1)));
-        }
-    }
-
     /// Charges a leaf and those above for what was sent in its turn.
     #[inline]
     pub(super) fn charge(&mut self, turn: Turn, sent: Sent, now: Time) {
@@ -244,7 +234,7 @@ impl Scheduler {
         if sent.emptied {
             self.deactivate(leaf);
         }
-        self.charge_path(turn, sent, now);
+        self.charge_path(leaf, level, sent.frames, sent.size, now);
     }
 
     /// Whether a leaf may send so many packets now, one after the other, if nothing else is
@@ -257,36 +247,29 @@ impl Scheduler {
         frames == 1 || self.headroom(leaf, 0, now) >= sum.bytes
     }
 
-    /// Charges a leaf that [passes](Scheduler::passes) packets of these sizes.
-    pub(super) fn pass(&mut self, leaf: usize, sizes: impl Iterator<Item = WireSize>, now: Time) {
+    /// Charges a leaf that [passes](Scheduler::passes) packets of these sizes, together `sum`.
+    pub(super) fn pass(
+        &mut self,
+        leaf: usize,
+        sizes: impl Iterator<Item = WireSize>,
+        sum: WireSum,
+        now: Time,
+    ) {
         let class = self.class(leaf);
-        let prio = usize::from(class.prio);
-        let mut sent = Sent {
-            frames: 0,
-            size: WireSize {
-                packets: 0,
-                bytes: 0,
-                each: 0,
-            },
-            emptied: true,
-        };
+        // `each` is used with one packet only, where framing counts.
+        let (mut frames, mut each) = (0, 0);
         for size in sizes {
             class.count_turn(0, size.bytes);
-            let (packets, bytes) = (sent.size.packets, sent.size.bytes);
-            sent.frames += 1;
-            sent.size = WireSize {
-                packets: packets + size.packets,
-                bytes: bytes + size.bytes,
-                // Used with one packet only, where framing counts.
-                each: size.each,
-            };
+            frames += 1;
+            each = size.each;
         }
-        let turn = Turn {
-            leaf,
-            level: 0,
-            prio,
+        let WireSum { packets, bytes } = sum;
+        let size = WireSize {
+            packets,
+            bytes,
+            each,
         };
-        self.charge_path(turn, sent, now);
+        self.charge_path(leaf, 0, frames, size, now);
     }
 
     /// Charges a leaf that sends with tokens of its own, and those above, up to the first one that
@@ -312,11 +295,12 @@ impl Scheduler {
         at
     }
 
-    fn charge_path(&mut self, turn: Turn, sent: Sent, now: Time) {
-        let mut at = turn.leaf;
-        if turn.level == 0 {
-            let WireSize { packets, bytes, .. } = sent.size;
-            match self.pay_path(at as u16, sent.frames, WireSum { packets, bytes }, now) {
+    fn charge_path(&mut self, leaf: usize, level: usize, frames: u64, size: WireSize, now: Time) {
+        let WireSize { packets, bytes, .. } = size;
+        let sum = WireSum { packets, bytes };
+        let mut at = leaf;
+        if level == 0 {
+            match self.pay_path(at as u16, frames, sum, now) {
                 NONE => return,
                 left => at = left.into(),
             }
@@ -327,15 +311,12 @@ impl Scheduler {
             } = self.slot(at);
             let (above, own) = (class.parent, usize::from(class.level));
             let before = class.mode;
-            let (mode, wait) = class.charge(sent.size, own >= turn.level, now);
+            let (mode, wait) = class.charge(size, own >= level, now);
             let htb = &counters.htb;
-            htb.count_sent(own == turn.level, own < turn.level, sent.frames);
+            htb.count_sent(own == level, own < level, frames);
             htb.set_tokens(class.tokens());
             if own > 0 {
-                counters.count_sent(WireSum {
-                    packets: sent.size.packets,
-                    bytes: sent.size.bytes,
-                });
+                counters.count_sent(sum);
             }
             if mode != before {
                 self.change_mode(at, mode, wait, now);
