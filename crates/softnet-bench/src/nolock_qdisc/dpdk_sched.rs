@@ -7,14 +7,11 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-use serde_json::Value;
-
 use super::FRAME;
 use crate::buffers::{Counts, Reading};
 use crate::error::BenchError;
 use crate::htb_tree::RATE;
 use crate::peers::dpdk;
-use crate::process;
 
 const SOURCE: &str = include_str!("../../peers/dpdk_sched.c");
 /// Packets in a burst.
@@ -58,26 +55,14 @@ impl Sched {
         let setting = match best.get() {
             Some(setting) => setting,
             None => {
-                let setting = self.best(time)?;
-                best.set(Some(setting));
-                setting
+                let classes = |cache| TRAFFIC_CLASSES.map(|class| (cache, class));
+                let run = |setting| self.run(setting, time);
+                let found = dpdk::fastest(CACHES.into_iter().flat_map(classes), run)?;
+                best.set(found);
+                found.unwrap_or((CACHES[0], TRAFFIC_CLASSES[0]))
             }
         };
         self.run(setting, time)
-    }
-
-    fn best(&self, time: Duration) -> Result<Setting, BenchError> {
-        let (mut best, mut most) = ((CACHES[0], TRAFFIC_CLASSES[0]), 0.0);
-        for cache in CACHES {
-            for class in TRAFFIC_CLASSES {
-                let reading = self.run((cache, class), time)?;
-                let rate = reading.packets as f64 / reading.time.as_secs_f64();
-                if rate > most {
-                    (best, most) = ((cache, class), rate);
-                }
-            }
-        }
-        Ok(best)
     }
 
     fn run(&self, (cache, class): Setting, time: Duration) -> Result<Reading, BenchError> {
@@ -96,27 +81,15 @@ impl Sched {
             cache as u64,
             class as u64,
         ];
-        let mut command = program.command();
-        command
-            .args(numbers.map(|n| n.to_string()))
-            .arg("--")
-            .args(memory.arguments());
-        let printed = process::output(&mut command)?;
-        let wrong = || {
-            let text: String = printed.trim().chars().take(200).collect();
-            BenchError::command("dpdk_sched", format!("printed `{text}`"))
-        };
-        let line = printed.lines().next_back().unwrap_or_default();
-        let answer: Value = serde_json::from_str(line).map_err(|_| wrong())?;
-        let number = |name: &str| answer[name].as_u64().ok_or_else(wrong);
-        if number("drops")? > 0 {
+        let answer = program.run(&numbers.map(|n| n.to_string()), &memory)?;
+        if answer.number("drops")? > 0 {
             return Err(BenchError::Measure(
                 "dpdk-sched: packets were dropped".into(),
             ));
         }
         Ok(Reading {
-            packets: number("packets")?,
-            time: Duration::from_nanos(number("ns")?),
+            packets: answer.number("packets")?,
+            time: Duration::from_nanos(answer.number("ns")?),
             counts: Counts::default(),
         })
     }

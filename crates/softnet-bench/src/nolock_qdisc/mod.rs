@@ -180,6 +180,17 @@ impl Case {
             ("queues", json!(self.queues())),
         ]
     }
+
+    fn plan(&self, time: Duration) -> Plan {
+        Plan {
+            threads: self.threads,
+            bulk: 1,
+            offered: None,
+            frame: FRAME,
+            classes: 0,
+            time,
+        }
+    }
 }
 
 /// Every case, those that belong together next to each other.
@@ -268,14 +279,7 @@ pub(crate) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
             continue;
         }
         let least = SHORTEST.max(PER_THREAD * case.threads as u32);
-        let plan = Plan {
-            threads: case.threads,
-            bulk: 1,
-            offered: None,
-            frame: FRAME,
-            classes: 0,
-            time: slice.max(least),
-        };
+        let plan = case.plan(slice.max(least));
         let chosen = |kind: &Kind| kind.takes(&case) && options.wants(kind.name());
         let mut variants: Vec<Box<dyn Variant>> = Vec::new();
         for kind in KINDS.into_iter().filter(chosen) {
@@ -360,14 +364,7 @@ mod tests {
                 let turn = Turn {
                     kind,
                     case,
-                    plan: Plan {
-                        threads: case.threads,
-                        bulk: 1,
-                        offered: None,
-                        frame: FRAME,
-                        classes: 0,
-                        time: Duration::from_millis(5),
-                    },
+                    plan: case.plan(Duration::from_millis(5)),
                     ticks: ticks.clone(),
                 };
                 load::until_delivered(|| turn.measure())

@@ -197,14 +197,8 @@ impl Dpdk {
         let cache = match self.best.get(command) {
             Some(&cache) => cache,
             None => {
-                let (mut best, mut most) = (0, 0.0);
-                for cache in 0..CACHES.len() {
-                    let reading = self.run(cache, command, time)?;
-                    let rate = reading.packets as f64 / reading.time.as_secs_f64();
-                    if rate > most {
-                        (best, most) = (cache, rate);
-                    }
-                }
+                let run = |cache| self.run(cache, command, time);
+                let best = fastest(0..CACHES.len(), run)?.unwrap_or_default();
                 self.best.insert(command.to_owned(), best);
                 best
             }
@@ -295,6 +289,22 @@ impl Drop for Dpdk {
     }
 }
 
+/// The setting with which most packets pass in a time: the first of several.
+pub(crate) fn fastest<S: Copy>(
+    settings: impl IntoIterator<Item = S>,
+    mut run: impl FnMut(S) -> Result<Reading, BenchError>,
+) -> Result<Option<S>, BenchError> {
+    let (mut best, mut most) = (None, 0.0);
+    for setting in settings {
+        let reading = run(setting)?;
+        let rate = reading.packets as f64 / reading.time.as_secs_f64();
+        if best.is_none() || rate > most {
+            (best, most) = (Some(setting), rate);
+        }
+    }
+    Ok(best)
+}
+
 /// The version of the library, as pkg-config knows it.
 pub(crate) fn version() -> Option<String> {
     let printed = pkg_config(&Place::of_peers(), "--modversion");
@@ -311,13 +321,56 @@ fn pkg_config(place: &Place, question: &str) -> Result<String, BenchError> {
 /// A compiled program, in the place where its library is.
 #[derive(Debug)]
 pub(crate) struct Program {
+    name: &'static str,
     place: Place,
     path: PathBuf,
 }
 
 impl Program {
-    pub(crate) fn command(&self) -> Command {
+    fn command(&self) -> Command {
         self.place.command(&self.path)
+    }
+
+    /// Runs it to its end, with DPDK's own arguments behind these.
+    ///
+    /// # Errors
+    /// If it fails, or its last line is not a JSON object.
+    pub(crate) fn run(&self, arguments: &[String], memory: &Memory) -> Result<Answer, BenchError> {
+        let mut command = self.command();
+        command.args(arguments).arg("--").args(memory.arguments());
+        let mut answer = Answer {
+            name: self.name,
+            printed: process::output(&mut command)?,
+            fields: Value::Null,
+        };
+        let line = answer.printed.lines().next_back().unwrap_or_default();
+        answer.fields = serde_json::from_str(line).map_err(|_| answer.wrong())?;
+        Ok(answer)
+    }
+}
+
+/// What a program printed.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    name: &'static str,
+    printed: String,
+    /// Its last line.
+    pub(crate) fields: Value,
+}
+
+impl Answer {
+    /// A field that is a number.
+    ///
+    /// # Errors
+    /// If it is not there.
+    pub(crate) fn number(&self, field: &str) -> Result<u64, BenchError> {
+        self.fields[field].as_u64().ok_or_else(|| self.wrong())
+    }
+
+    /// It is not what was expected.
+    pub(crate) fn wrong(&self) -> BenchError {
+        let text: String = self.printed.trim().chars().take(200).collect();
+        BenchError::command(self.name, format!("printed `{text}`"))
     }
 }
 
@@ -326,7 +379,7 @@ impl Program {
 ///
 /// # Errors
 /// [`BenchError::Unavailable`] if libdpdk or a C compiler is missing.
-pub(crate) fn compile(name: &str, text: &str) -> Result<Program, BenchError> {
+pub(crate) fn compile(name: &'static str, text: &str) -> Result<Program, BenchError> {
     let place = Place::of_peers();
     let ask = |question| pkg_config(&place, question);
     let (version, cflags, libs) = (ask("--modversion")?, ask("--cflags")?, ask("--libs")?);
@@ -345,7 +398,7 @@ pub(crate) fn compile(name: &str, text: &str) -> Result<Program, BenchError> {
     let program = directory.join(format!("{name}-{:016x}", hash.finish()));
     let path = place.inside(&program);
     if program.is_file() {
-        return Ok(Program { place, path });
+        return Ok(Program { name, place, path });
     }
     // Under a name of our own first: another run may be doing the same.
     let unfinished = program.with_extension(std::process::id().to_string());
@@ -367,7 +420,7 @@ pub(crate) fn compile(name: &str, text: &str) -> Result<Program, BenchError> {
     compiled?;
     std::fs::rename(&unfinished, &program)
         .map_err(|e| BenchError::io(format!("naming {}", program.display()), e))?;
-    Ok(Program { place, path })
+    Ok(Program { name, place, path })
 }
 
 #[cfg(test)]

@@ -10,7 +10,6 @@ use super::load::{Outcome, Plan};
 use super::path::Driver;
 use crate::error::BenchError;
 use crate::peers::dpdk;
-use crate::process;
 
 const SOURCE: &str = include_str!("../../peers/dpdk_ring.c");
 /// Memory for rings and packets.
@@ -45,38 +44,29 @@ pub(super) fn measure(sync: Sync, driver: Driver, plan: &Plan) -> Result<Outcome
     let program = dpdk::compile("dpdk_ring", SOURCE)?;
     let ms = |time: Duration| time.as_millis().max(1).to_string();
     let memory = dpdk::Memory::new(MEGABYTES);
-    let mut command = program.command();
-    command
-        .args([plan.threads.to_string(), plan.bulk.to_string()])
-        .args([ms(plan.time / 8), ms(plan.time)])
-        .args([
-            sync.variant().trim_start_matches("dpdk-"),
-            driver.name(),
-            "--",
-        ])
-        .args(memory.arguments());
-    let printed = process::output(&mut command)?;
-    let wrong = || {
-        let text: String = printed.trim().chars().take(200).collect();
-        BenchError::command("dpdk_ring", format!("printed `{text}`"))
-    };
-    let line = printed.lines().next_back().unwrap_or_default();
-    let answer: Value = serde_json::from_str(line).map_err(|_| wrong())?;
-    let number = |name: &str| answer[name].as_u64().ok_or_else(wrong);
-    let (sent, received) = (number("sent")?, number("received")?);
+    let arguments = [
+        plan.threads.to_string(),
+        plan.bulk.to_string(),
+        ms(plan.time / 8),
+        ms(plan.time),
+        sync.variant().trim_start_matches("dpdk-").to_owned(),
+        driver.name().to_owned(),
+    ];
+    let answer = program.run(&arguments, &memory)?;
+    let (sent, received) = (answer.number("sent")?, answer.number("received")?);
     if sent != received {
         return Err(BenchError::Measure(format!(
             "{}: of {sent} packets sent, {received} were delivered",
             sync.variant()
         )));
     }
-    let call = counts(&answer["call"]).ok_or_else(wrong)?;
-    let sojourn = counts(&answer["sojourn"]).ok_or_else(wrong)?;
+    let call = counts(&answer.fields["call"]).ok_or_else(|| answer.wrong())?;
+    let sojourn = counts(&answer.fields["sojourn"]).ok_or_else(|| answer.wrong())?;
     Ok(Outcome {
-        delivered: number("delivered")?,
+        delivered: answer.number("delivered")?,
         drops: 0,
-        time: Duration::from_nanos(number("ns")?),
-        cpu: Duration::from_nanos(number("cpu_ns")?),
+        time: Duration::from_nanos(answer.number("ns")?),
+        cpu: Duration::from_nanos(answer.number("cpu_ns")?),
         waited: None,
         call,
         sojourn: Some(sojourn),

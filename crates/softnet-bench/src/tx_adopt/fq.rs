@@ -1,6 +1,7 @@
 //! A qdisc with a queue for each flow, served by deficit round robin (Shreedhar and Varghese,
 //! 1995): what all variants are measured with where the report says `fq`. Flows that hash alike
-//! share a queue.
+//! share a queue. It leaves timestamps alone, by which the latency at a given load counts from the
+//! time at which a packet was due; softnet-tc's `fq` notes its own there.
 
 use std::collections::VecDeque;
 

@@ -55,7 +55,7 @@ impl Setup<'_> {
             .map(|n| Sink::of(self.driver, n, delivery.clone(), ticks()))
             .collect();
         let own = || pool.clone();
-        match kind {
+        let outcome = match kind {
             Local::Softnet(served_by) => {
                 let path = self.softnet(served_by, sinks, &pool)?;
                 load::measure(&path, &delivery, &pool, self.ticks, self.plan)
@@ -75,7 +75,14 @@ impl Setup<'_> {
             Local::Rings => self.each(sinks, &delivery, &pool, |_, sink| {
                 Rings::new(self.plan.packets(), sink, own())
             }),
-        }
+        };
+        // `fq` notes when it was given a packet in place of the push, by which all others' sojourn
+        // counts.
+        let restamps = matches!(self.qdisc, QdiscSpec::Fq(_));
+        outcome.map(|outcome| Outcome {
+            sojourn: outcome.sojourn.filter(|_| !restamps),
+            ..outcome
+        })
     }
 
     /// A path for each queue.
