@@ -72,8 +72,8 @@ pub(super) struct TreeFile {
     pub(super) filter: Vec<Spanned<OptionTable>>,
 }
 
-/// Which keys are allowed depends on `kind`, so they are checked by [`super::qdisc`] and
-/// [`super::tree`].
+/// Which keys are allowed depends on `kind`, so they are checked by [`super::qdisc`],
+/// [`super::htb`] and [`super::filter`].
 pub(super) type OptionTable = BTreeMap<Spanned<String>, Spanned<toml::Value>>;
 
 /// One qdisc (`qdisc = { … }`), or several (`[[qdisc]]`).

@@ -1,8 +1,8 @@
 //! `[[filter]]`: a filter of a qdisc, in the words of `tc filter add`.
 
 use softnet_tc::{
-    ETH_P_ALL, ETH_P_IP, ETH_P_IPV6, FilterAction, FilterError, FilterKind, FilterOp, FilterSpec,
-    Handle, Key, SpecError, TreeSpec, U32,
+    ETH_P_ALL, FilterAction, FilterError, FilterKind, FilterOp, FilterSpec, Handle, Key,
+    SpecError, TreeSpec, U32,
 };
 use toml::Value;
 
@@ -60,7 +60,7 @@ pub(super) fn add(tree: &mut TreeSpec, options: &Options<'_>) -> Result<(), Prob
     let prio = options.parsed("prio", what, |text| {
         text.parse().ok().filter(|&prio| prio > 0)
     })?;
-    let protocol = protocol(options, "protocol")?.unwrap_or(ETH_P_ALL);
+    let protocol = flower::protocol(options, "protocol")?.unwrap_or(ETH_P_ALL);
     let what = "a chain from 0 to 268435455";
     let filter = FilterSpec {
         chain: options.parsed("chain", what, number)?.unwrap_or_default(),
@@ -108,7 +108,7 @@ fn name(options: &Options<'_>, kind: &str) -> Result<(Option<u32>, u32), Problem
             };
             Some((table << 20 | short(node)?, 0))
         }
-        "fw" => masked(text, u32::MAX),
+        "fw" => flower::masked(text, u32::MAX),
         _ => Some((number(text)?, 0)),
     };
     match options.parsed("handle", &what, read)? {
@@ -146,7 +146,7 @@ fn matches(
         "fw" => FilterKind::Fw { mask },
         "u32" => FilterKind::U32(U32 {
             keys: keys(options)?,
-            mark: mark(options)?,
+            mark: flower::mark(options)?,
         }),
         "basic" => FilterKind::Basic(
             options
@@ -154,26 +154,6 @@ fn matches(
                 .unwrap_or_default(),
         ),
         _ => FilterKind::Flower(flower::read(options, protocol)?),
-    })
-}
-
-pub(super) fn mark(options: &Options<'_>) -> Result<Option<(u32, u32)>, Problem> {
-    options.parsed("mark", "a mark like \"7\" or \"0x10/0xf0\"", |text| {
-        masked(text, u32::MAX)
-    })
-}
-
-/// An EtherType. TOML's integers have lost whether they were hexadecimal.
-pub(super) fn protocol(options: &Options<'_>, key: &str) -> Result<Option<u16>, Problem> {
-    let what = "a protocol; use ip, ipv6, arp, 802.1q, 802.1ad, all or an EtherType like 0x88f7";
-    options.parsed(key, what, |text| match text.to_ascii_lowercase().as_str() {
-        "all" => Some(ETH_P_ALL),
-        "ip" | "ipv4" => Some(ETH_P_IP),
-        "ipv6" => Some(ETH_P_IPV6),
-        "arp" => Some(0x0806),
-        "802.1q" => Some(0x8100),
-        "802.1ad" => Some(0x88a8),
-        ethertype => number(ethertype)?.try_into().ok(),
     })
 }
 
@@ -196,14 +176,6 @@ fn keys(options: &Options<'_>) -> Result<Vec<Key>, Problem> {
         other => Err(problem(format!("is {}; give {FORM}", other.type_str()))),
     };
     texts.iter().map(read).collect()
-}
-
-/// A value and a mask, which is all ones if it is left out.
-pub(super) fn masked(text: &str, ones: u32) -> Option<(u32, u32)> {
-    match text.split_once('/') {
-        None => Some((number(text)?, ones)),
-        Some((value, mask)) => Some((number(value)?, number(mask)?)),
-    }
 }
 
 #[cfg(test)]

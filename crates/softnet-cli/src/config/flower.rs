@@ -7,7 +7,6 @@ use std::ops::RangeInclusive;
 use softnet_tc::{ETH_P_ALL, ETH_P_IP, ETH_P_IPV6, Flower, Prefix};
 
 use super::error::Problem;
-use super::filter::{mark, masked, protocol};
 use super::options::Options;
 use super::words::number;
 
@@ -125,6 +124,35 @@ fn ports(text: &str) -> Option<RangeInclusive<u16>> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     let range = number(first)?.try_into().ok()?..=number(last)?.try_into().ok()?;
     (!range.is_empty()).then_some(range)
+}
+
+/// A value and a mask, which is all ones if it is left out.
+pub(super) fn masked(text: &str, ones: u32) -> Option<(u32, u32)> {
+    match text.split_once('/') {
+        None => Some((number(text)?, ones)),
+        Some((value, mask)) => Some((number(value)?, number(mask)?)),
+    }
+}
+
+/// A mark, and the bits of it that count.
+pub(super) fn mark(options: &Options<'_>) -> Result<Option<(u32, u32)>, Problem> {
+    options.parsed("mark", "a mark like \"7\" or \"0x10/0xf0\"", |text| {
+        masked(text, u32::MAX)
+    })
+}
+
+/// An EtherType. TOML's integers have lost whether they were hexadecimal.
+pub(super) fn protocol(options: &Options<'_>, key: &str) -> Result<Option<u16>, Problem> {
+    let what = "a protocol; use ip, ipv6, arp, 802.1q, 802.1ad, all or an EtherType like 0x88f7";
+    options.parsed(key, what, |text| match text.to_ascii_lowercase().as_str() {
+        "all" => Some(ETH_P_ALL),
+        "ip" | "ipv4" => Some(ETH_P_IP),
+        "ipv6" => Some(ETH_P_IPV6),
+        "arp" => Some(0x0806),
+        "802.1q" => Some(0x8100),
+        "802.1ad" => Some(0x88a8),
+        ethertype => number(ethertype)?.try_into().ok(),
+    })
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use toml::Value;
 use super::error::Problem;
 use super::options::Options;
 use super::units;
+use super::words::hex;
 
 /// `default`, `r2q` and `direct_qlen`.
 pub(super) fn spec(options: &Options<'_>) -> Result<QdiscSpec, Problem> {
@@ -35,11 +36,7 @@ fn minor(options: &Options<'_>) -> Result<Option<u16>, Problem> {
         return Ok(Some(number));
     }
     let what = "the number of a class, like \"10\" for \"1:10\", or 0x10";
-    options.parsed("default", what, |text| {
-        let digits = text.strip_prefix("0x").unwrap_or(text);
-        let hex = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
-        u16::from_str_radix(digits, 16).ok().filter(|_| hex)
-    })
+    options.parsed("default", what, |text| hex(text)?.try_into().ok())
 }
 
 /// Adds a table's class to a tree.

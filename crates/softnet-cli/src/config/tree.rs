@@ -1,5 +1,5 @@
-//! `[[qdisc]]` and `[[filter]]`: a tree of qdiscs, one table for each `tc qdisc add` and `tc
-//! filter add`, in the same words and order.
+//! `[[qdisc]]`, `[[class]]` and `[[filter]]`: a tree of qdiscs, one table for each `tc qdisc add`,
+//! `tc class add` and `tc filter add`, in the same words and order.
 
 use softnet_tc::{Handle, QdiscSpec, SpecError, TreeError, TreeSpec};
 use toml::Spanned;
@@ -20,14 +20,13 @@ pub(super) fn spec(
     mtu: u32,
 ) -> Result<QdiscSpec, Problem> {
     let path = format!("{prefix}qdisc");
-    let options = |table, span| Options {
-        table,
-        span,
-        path: &path,
-    };
     let tables = match qdiscs.get_ref() {
         Qdiscs::One(table) => {
-            let options = options(table, qdiscs.span());
+            let options = Options {
+                table,
+                span: qdiscs.span(),
+                path: &path,
+            };
             if filters.is_empty()
                 && classes.is_empty()
                 && options.find("handle").is_none()
@@ -39,7 +38,7 @@ pub(super) fn spec(
         }
         Qdiscs::Many(tables) => tables
             .iter()
-            .map(|table| options(table.get_ref(), table.span()))
+            .map(|table| Options::of(table, &path))
             .collect(),
     };
     let mut tree = TreeSpec::new();
@@ -57,12 +56,7 @@ pub(super) fn spec(
     }
     let path = format!("{prefix}filter");
     for table in filters {
-        let options = Options {
-            table: table.get_ref(),
-            span: table.span(),
-            path: &path,
-        };
-        filter::add(&mut tree, &options)?;
+        filter::add(&mut tree, &Options::of(table, &path))?;
     }
     Ok(QdiscSpec::Tree(tree))
 }

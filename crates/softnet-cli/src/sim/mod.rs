@@ -24,9 +24,10 @@ use crate::report::print;
 use capture::{CaptureReader, CaptureWriter};
 use outside::Outside;
 
-pub(crate) const HELP: &str = "The tree file has one [[qdisc]] for each `tc qdisc add` and one \
-                               [[filter]] for each `tc filter add`, in tc's words; a port of a \
-configuration file takes the same:
+pub(crate) const HELP: &str = "The tree file has one [[qdisc]] for each `tc qdisc add`, one \
+                               [[class]] for each `tc class add` and one [[filter]] for each `tc \
+                               filter add`, in tc's words; a port of a configuration file takes \
+the same:
 
   [[qdisc]]
   handle = \"1:\"

@@ -3,13 +3,13 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use softnet_tc::{
     ClassSpec, FqCodelSpec, Handle, HtbClassSpec, HtbSpec, QdiscSpec, SpecError, TreeSpec,
 };
 
-use super::{Measurement, REFRESH, failed, join, megabits};
+use super::{Measurement, failed, join, megabits, watch};
 use crate::demo::end::End;
 use crate::demo::results::{Bloat, Bufferbloat};
 use crate::demo::traffic::Arrived;
@@ -73,16 +73,10 @@ impl Measurement<'_> {
                     latest.store(time.as_micros() as u64, Ordering::Relaxed);
                 })
             });
-            let mut phase = self.progress.phase(name);
-            let (mut before, mut at) = (0, Instant::now());
-            while !until.is_over() {
-                until.sleep(REFRESH);
-                let (now, bytes) = (Instant::now(), arrived.get());
-                let rate = (bytes - before) as f64 / (now - at).as_secs_f64().max(1e-9);
+            watch(&until, self.progress.phase(name), &arrived, |rate| {
                 let ping = latest.load(Ordering::Relaxed) as f64 / 1e3;
-                phase.show(&format!("ping {ping:.1} ms, TCP {}", megabits(rate)));
-                (before, at) = (bytes, now);
-            }
+                format!("ping {ping:.1} ms, TCP {}", megabits(rate))
+            });
             join(receive)?;
             join(send)?;
             join(ping)

@@ -228,13 +228,8 @@ fn failed(what: &'static str, error: &dyn Error) -> End {
     End::Failed(Failure::because(Exit::Failure, what, error))
 }
 
-/// Shows what arrives until it is time.
-fn watch(
-    until: &Until,
-    mut phase: Phase<'_>,
-    arrived: &Arrived,
-    show: fn(per_second: f64) -> String,
-) {
+/// Shows what arrives in a second until it is time.
+fn watch(until: &Until, mut phase: Phase<'_>, arrived: &Arrived, show: impl Fn(f64) -> String) {
     let (mut last, mut at) = (arrived.get(), Instant::now());
     while !until.is_over() {
         until.sleep(REFRESH);
