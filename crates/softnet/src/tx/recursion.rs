@@ -1,7 +1,7 @@
 //! How deep this thread is inside devices without a queue (the kernel's `dev_xmit_recursion`).
 //!
-//! A device with a qdisc cannot be entered twice by one thread: whoever sends while he runs
-//! the queue leaves the packets to itself. Without a queue there is nothing that holds the
+//! A device with a qdisc cannot be entered twice by one thread: one that sends while it
+//! runs the queue leaves the packets to itself. Without a queue there is nothing that holds the
 //! packets back, so a stack of such devices, or one whose driver sends through itself, would go
 //! on for ever. What goes deeper than [`XMIT_RECURSION_LIMIT`], or enters a device that the
 //! thread is in already, is dropped. Per thread: another thread's packets are never taken for a
