@@ -42,6 +42,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod control;
 mod engine;
 pub mod forward;
 mod link;

@@ -188,6 +188,33 @@ impl<Q: Queues> Live<'_, Q> {
         self.refilter(parent)
     }
 
+    /// Frames that a queue of the device holds where nothing else is said, from now on: also what
+    /// the default qdiscs at transmit queues hold, as in the kernel
+    /// (`dev_qdisc_change_tx_queue_len`).
+    ///
+    /// # Errors
+    /// If a default qdisc cannot hold so many.
+    pub fn set_tx_queue_len(&mut self, frames: u32) -> Result<(), SpecError> {
+        let limit = QdiscSpec::PfifoFast { limit: frames };
+        limit.check()?;
+        self.tree.env.txqueuelen = frames;
+        let root = self.tree.spec.root();
+        if root.is_some_and(|root| !root.qdisc.is_per_queue()) {
+            return Ok(());
+        }
+        let root = root.map(|root| root.handle);
+        let mut results = Vec::new();
+        for (minor, queue) in (1..).zip(0..self.tree.queues) {
+            if root.is_none_or(|root| self.tree.spec.child_of(root.class(minor)).is_none()) {
+                let change = &mut |own: &mut AnyQdisc, cx: &mut Cx| {
+                    results.push(own.change(&limit, cx));
+                };
+                self.queues.with(queue, change);
+            }
+        }
+        results.into_iter().collect()
+    }
+
     /// Checks what depends on the device's queues.
     fn check(&self, parent: Handle, qdisc: &QdiscSpec) -> Result<(), SpecError> {
         qdisc.check_for(self.tree.queues)?;

@@ -183,7 +183,7 @@ impl Switch for PortThreads {
             });
         }
         let shared = Arc::new(Shared {
-            bridge: Bridge::new("br0", ADDRESSES, AGEING),
+            bridge: Bridge::new(ADDRESSES, AGEING),
             ports,
             buffers,
             clock,

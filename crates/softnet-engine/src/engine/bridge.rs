@@ -25,20 +25,17 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         let mut guard = self.state();
         let state = &mut *guard;
         let name = name.into();
-        if state
-            .bridges
-            .iter()
-            .flatten()
-            .any(|b| b.bridge.name() == name)
-        {
+        if state.bridges.iter().flatten().any(|b| b.name == name) {
             return Err(EngineError::DuplicateBridge(name));
         }
         let ports = self.unbridged(state, ports)?;
         let serial = state.next_serial();
         let bridge = BridgeState {
             serial,
-            bridge: Arc::new(Bridge::new(name, FDB_SIZE, AGEING)),
+            name,
+            bridge: Arc::new(Bridge::new(FDB_SIZE, AGEING)),
             ports: Vec::new(),
+            up: true,
         };
         let free = state.bridges.iter().position(Option::is_none);
         let index = free.unwrap_or(state.bridges.len());
@@ -104,6 +101,50 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         }
         self.publish(state);
         state.sync();
+        Ok(())
+    }
+
+    /// Gives a bridge another name.
+    ///
+    /// # Errors
+    /// If there is no such bridge, or the name is taken.
+    pub fn rename_bridge(
+        &self,
+        bridge: BridgeId,
+        name: impl Into<String>,
+    ) -> Result<(), EngineError> {
+        let mut state = self.state();
+        self.bridge(&state, bridge)?;
+        let name = name.into();
+        let mut all = state.bridges.iter().enumerate();
+        let taken = |(index, known): (usize, &Option<BridgeState>)| {
+            index != bridge.index && known.as_ref().is_some_and(|known| known.name == name)
+        };
+        if all.any(taken) {
+            return Err(EngineError::DuplicateBridge(name));
+        }
+        if let Some(known) = &mut state.bridges[bridge.index] {
+            known.name = name;
+        }
+        Ok(())
+    }
+
+    /// Takes a bridge up or down: one that is down forwards nothing. When this returns, every
+    /// worker knows.
+    ///
+    /// # Errors
+    /// If there is no such bridge.
+    pub fn set_bridge_up(&self, bridge: BridgeId, up: bool) -> Result<(), EngineError> {
+        let mut guard = self.state();
+        let state = &mut *guard;
+        self.bridge(state, bridge)?;
+        if let Some(known) = &mut state.bridges[bridge.index]
+            && known.up != up
+        {
+            known.up = up;
+            self.publish(state);
+            state.sync();
+        }
         Ok(())
     }
 

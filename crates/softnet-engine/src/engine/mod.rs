@@ -289,7 +289,10 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         let bridges = state.members();
         let entry = |port: &Port<Q, R>| Entry {
             device: port.device.clone(),
-            bridge: port.bridge.and_then(|index| bridges[index].clone()),
+            bridge: port
+                .bridge
+                .filter(|_| port.up)
+                .and_then(|index| bridges[index].clone()),
             link: port.link.clone(),
         };
         let ports = state.ports.iter();

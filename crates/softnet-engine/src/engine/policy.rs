@@ -7,9 +7,10 @@ use super::{Engine, EngineError, MirredSpec, PortId};
 use crate::Device;
 use crate::forward::{Actions, Mirred};
 use crate::rx::{Command, FlowTable, RxQueue, SteeringSpec};
+use softnet::qdisc::QdiscStats;
 use softnet::time::Time;
 use softnet::tx::{Egress, Features, QueueMap, TxRing};
-use softnet_tc::{AnyQdisc, ClassStats, Live, QdiscSpec, SpecError};
+use softnet_tc::{AnyQdisc, ClassStats, DeviceTree, Live, QdiscSpec, SpecError};
 
 impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
     /// Replaces a port's qdisc, or its whole tree. What is queued moves to the new one, in order;
@@ -81,6 +82,78 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         let port = self.port_mut(&mut state, port)?;
         port.set_features(features);
         Ok(())
+    }
+
+    /// The longest IP packet of a port from now on, in bytes.
+    ///
+    /// # Errors
+    /// If there is no such port.
+    pub fn set_mtu(&self, port: PortId, mtu: u32) -> Result<(), EngineError> {
+        let mut state = self.state();
+        let port = self.port_mut(&mut state, port)?;
+        let features = Features {
+            mtu,
+            ..port.features
+        };
+        port.set_features(features);
+        Ok(())
+    }
+
+    /// Frames that a queue of the port holds where its qdisc is told nothing else, from now on. A
+    /// `pfifo_fast` that stands there by default takes that many at once, as in the kernel.
+    ///
+    /// # Errors
+    /// If there is no such port.
+    pub fn set_tx_queue_len(&self, port: PortId, frames: u32) -> Result<(), EngineError> {
+        let mut state = self.state();
+        let port = self.port_mut(&mut state, port)?;
+        let queues = (&*port.device, self.clock.now());
+        port.tree.on(queues).set_tx_queue_len(frames)?;
+        Ok(())
+    }
+
+    /// Takes a port up or down. One that is down neither forwards what it receives nor is
+    /// forwarded to; what waits in its queues is dropped, and so is what is sent there. When this
+    /// returns, every worker knows.
+    ///
+    /// # Errors
+    /// If there is no such port.
+    pub fn set_up(&self, port: PortId, up: bool) -> Result<(), EngineError> {
+        let mut guard = self.state();
+        let state = &mut *guard;
+        let known = self.port_mut(state, port)?;
+        if known.up == up {
+            return Ok(());
+        }
+        known.up = up;
+        let device = known.device.clone();
+        if up {
+            device.activate();
+        }
+        self.publish(state);
+        state.sync();
+        if !up {
+            device.deactivate();
+            state.forget_addresses(port.index);
+        }
+        Ok(())
+    }
+
+    /// Reads a port's tree, and the statistics of its transmit queues. No queue is taken from its
+    /// owner.
+    ///
+    /// # Errors
+    /// If there is no such port.
+    pub fn read_tree<T>(
+        &self,
+        port: PortId,
+        f: impl FnOnce(&DeviceTree, &[QdiscStats]) -> T,
+    ) -> Result<T, EngineError> {
+        let state = self.state();
+        let port = self.port(&state, port)?;
+        let queues = port.device.queues().iter();
+        let queues: Vec<_> = queues.map(|queue| queue.stats().qdisc).collect();
+        Ok(f(&port.tree, &queues))
     }
 
     /// Attaches actions to a port's egress, in place of those it has, in this order.

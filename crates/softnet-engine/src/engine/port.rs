@@ -68,6 +68,7 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
             bridge: None,
             link: Arc::new(LinkCell::new()),
             actions: Vec::new(),
+            up: true,
             features: setup.features,
             tree,
             policy: setup.policy,
@@ -169,7 +170,7 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         if !tx.is_empty() && tx.len() != known.events.len() {
             return self.resize(state, port.index, rx, tx);
         }
-        let (device, old) = (known.device.clone(), known.opened);
+        let (device, old, up) = (known.device.clone(), known.opened, known.up);
         let mut files = state.watch_rings(&device.name(), &tx, &known.events)?;
         if let Err(error) = self.open(state, port.index, &device, rx) {
             state.unwatch_rings(files);
@@ -187,7 +188,7 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
             device.deactivate();
         }
         device.replace_rings(tx);
-        if !down {
+        if !down && up {
             device.activate();
         }
         state.forget_addresses(port.index);
@@ -239,6 +240,9 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         let Some(port) = &mut state.ports[index] else {
             return Err(EngineError::NoSuchPort);
         };
+        if !port.up {
+            device.deactivate();
+        }
         port.device = device;
         port.tree = tree;
         let served = std::mem::replace(&mut port.events, events);

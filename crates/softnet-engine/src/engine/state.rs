@@ -63,6 +63,8 @@ pub(super) struct Port<Q, R> {
     pub(super) bridge: Option<usize>,
     pub(super) link: Arc<LinkCell>,
     pub(super) actions: Vec<MirredSpec>,
+    /// Whether it is taken up.
+    pub(super) up: bool,
     /// What another device of the port is made from.
     pub(super) features: Features,
     pub(super) tree: DeviceTree,
@@ -94,8 +96,11 @@ impl<Q, R: TxRing> Port<Q, R> {
 pub(super) struct BridgeState {
     /// Tells it from earlier bridges of its number.
     pub(super) serial: u32,
+    pub(super) name: String,
     pub(super) bridge: Arc<Bridge>,
     pub(super) ports: Vec<u16>,
+    /// Whether it is taken up.
+    pub(super) up: bool,
 }
 
 /// All that the control path knows. Changed by one control call at a time.
@@ -178,17 +183,23 @@ impl<Q, R> State<Q, R> {
         }
     }
 
-    /// What a bridge's ports forward by.
+    /// What a bridge's ports forward by; none if it is down.
     pub(super) fn members(&self) -> Vec<Option<Arc<Members>>> {
+        let is_up = |port: &u16| {
+            let port = self.ports[usize::from(*port)].as_ref();
+            port.is_some_and(|port| port.up)
+        };
         let members = |bridge: &BridgeState| {
-            Arc::new(Members {
-                bridge: bridge.bridge.clone(),
-                ports: bridge.ports.clone(),
+            bridge.up.then(|| {
+                Arc::new(Members {
+                    bridge: bridge.bridge.clone(),
+                    ports: bridge.ports.iter().copied().filter(is_up).collect(),
+                })
             })
         };
         self.bridges
             .iter()
-            .map(|bridge| bridge.as_ref().map(members))
+            .map(|bridge| bridge.as_ref().and_then(members))
             .collect()
     }
 }

@@ -32,22 +32,15 @@ pub enum Verdict {
 /// its own frame back; control frames for bridges end here. Shared by all workers.
 #[derive(Debug)]
 pub struct Bridge {
-    name: String,
     fdb: Fdb,
 }
 
 impl Bridge {
     /// A bridge that learns about `addresses` addresses and forgets them after `ageing`.
-    pub fn new(name: impl Into<String>, addresses: usize, ageing: Duration) -> Bridge {
+    pub fn new(addresses: usize, ageing: Duration) -> Bridge {
         Bridge {
-            name: name.into(),
             fdb: Fdb::new(addresses, ageing),
         }
-    }
-
-    /// The bridge's name.
-    pub(crate) fn name(&self) -> &str {
-        &self.name
     }
 
     /// The addresses it knows.

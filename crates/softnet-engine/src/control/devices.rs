@@ -1,0 +1,67 @@
+//! The devices behind ports, as the control path opens and changes them.
+
+use std::error::Error;
+use std::fmt::Debug;
+
+use super::Settings;
+use crate::rx::RxQueue;
+use softnet::tx::{Features, TxRing};
+
+/// The queues of an open device.
+#[derive(Debug)]
+pub struct Opened<Q, R> {
+    /// Receive queues.
+    pub rx: Vec<Q>,
+    /// Transmit queues.
+    pub tx: Vec<R>,
+    /// What the driver does by itself.
+    pub features: Features,
+}
+
+/// Opens devices and passes on what the control path changes of them.
+pub trait Devices: Send + 'static {
+    /// A receive queue of any driver.
+    type Rx: RxQueue + 'static;
+    /// A transmit queue of any driver.
+    type Tx: TxRing + 'static;
+    /// A driver and its parameters.
+    type Spec: Clone + Debug + PartialEq + Send;
+    /// Why a device cannot be opened or changed.
+    type Error: Error + Send + Sync + 'static;
+
+    /// Opens a device with so many queues each way. Control path: may block for the kernel to
+    /// make an interface.
+    ///
+    /// # Errors
+    /// If it cannot be opened; it does not exist then.
+    fn open(
+        &self,
+        spec: &Self::Spec,
+        settings: &Settings,
+        queues: usize,
+    ) -> Result<Opened<Self::Rx, Self::Tx>, Self::Error>;
+
+    /// Has an open device follow the settings of its link, as far as it has such settings.
+    ///
+    /// # Errors
+    /// If it cannot follow; it has the settings that it had before then.
+    fn change(
+        &self,
+        spec: &Self::Spec,
+        before: &Settings,
+        after: &Settings,
+    ) -> Result<(), Self::Error>;
+
+    /// The driver behind a kind of link, as `ip link add … type KIND` names it.
+    fn of_kind(&self, kind: &str) -> Option<Self::Spec>;
+
+    /// The kind of link that a driver stands for; `None` for one that `ip` knows no kind for.
+    fn kind(&self, spec: &Self::Spec) -> Option<&'static str>;
+
+    /// Whether a link of this driver has no queue of its own until it is given a qdisc
+    /// (`IFF_NO_QUEUE`: `noqueue` is its default).
+    fn no_queue(&self, spec: &Self::Spec) -> bool;
+
+    /// Smallest and largest MTU.
+    fn mtus(&self, spec: &Self::Spec) -> (u32, u32);
+}

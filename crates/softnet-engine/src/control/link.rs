@@ -1,0 +1,125 @@
+//! Links: ports and bridges as `ip link` shows them.
+
+use crate::engine::{BridgeId, PortId};
+use crate::rx::SteeringSpec;
+use softnet::tx::{QueueMap, TxPolicy};
+use softnet::wire::EthernetAddress;
+
+/// Longest name of a link in bytes (`IFNAMSIZ` without its terminator).
+pub const NAME_MAX: usize = 15;
+/// Longest alias of a link in bytes (`IFALIASZ` without its terminator).
+pub const ALIAS_MAX: usize = 255;
+
+/// What `ip link set` changes of a link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Its name, unique in the engine.
+    pub name: String,
+    /// Its Ethernet address.
+    pub address: EthernetAddress,
+    /// Longest IP packet in bytes.
+    pub mtu: u32,
+    /// Frames that a queue holds where its qdisc is told nothing else.
+    pub tx_queue_len: u32,
+    /// The group it belongs to.
+    pub group: u32,
+    /// A text for people.
+    pub alias: String,
+    /// Whether it is taken up by its administrator.
+    pub up: bool,
+}
+
+impl Settings {
+    /// An Ethernet link that is up, with an MTU of 1500, a queue of 1000 frames and a random
+    /// address.
+    pub fn new(name: impl Into<String>) -> Settings {
+        Settings {
+            name: name.into(),
+            address: super::random_address(),
+            mtu: 1500,
+            tx_queue_len: 1000,
+            group: 0,
+            alias: String::new(),
+            up: true,
+        }
+    }
+
+    /// Whether the kernel would take this name (`dev_valid_name`).
+    pub fn has_valid_name(&self) -> bool {
+        let name = self.name.as_bytes();
+        let bad = |&c: &u8| c == b'/' || c == b':' || c.is_ascii_whitespace() || c == 0x0b;
+        (1..=NAME_MAX).contains(&name.len())
+            && !matches!(name, b"." | b"..")
+            && !name.iter().any(bad)
+    }
+}
+
+/// A port to add.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NewPort<S> {
+    /// Its settings.
+    pub settings: Settings,
+    /// Its driver.
+    pub spec: S,
+    /// Queues each way.
+    pub queues: usize,
+    /// Who runs its transmit queues, and what they take at once.
+    pub policy: TxPolicy,
+    /// How its transmit queues are shared out.
+    pub map: QueueMap,
+    /// How what it receives is shared out.
+    pub steering: SteeringSpec,
+}
+
+/// What a link is.
+#[derive(Clone, Debug)]
+pub enum LinkKind<S> {
+    /// A port of the engine.
+    Port {
+        /// The engine's name for it.
+        id: PortId,
+        /// Its driver.
+        spec: S,
+        /// Who runs its transmit queues, and what they take at once.
+        policy: TxPolicy,
+        /// How its transmit queues are shared out, beside what its tree says.
+        map: QueueMap,
+        /// How what it receives is shared out.
+        steering: SteeringSpec,
+    },
+    /// A bridge of the engine.
+    Bridge(BridgeId),
+}
+
+/// A link.
+#[derive(Clone, Debug)]
+pub struct Link<S> {
+    /// Its number, never used again (`ifindex`).
+    pub index: u32,
+    /// What can be set of it.
+    pub settings: Settings,
+    /// Transmit queues.
+    pub queues: usize,
+    /// What it is.
+    pub kind: LinkKind<S>,
+    /// The number of the bridge that it is part of.
+    pub master: Option<u32>,
+}
+
+impl<S> Link<S> {
+    /// The engine's port, if it is one.
+    pub fn port(&self) -> Option<PortId> {
+        match self.kind {
+            LinkKind::Port { id, .. } => Some(id),
+            LinkKind::Bridge(_) => None,
+        }
+    }
+
+    /// The engine's bridge, if it is one.
+    pub fn bridge(&self) -> Option<BridgeId> {
+        match self.kind {
+            LinkKind::Port { .. } => None,
+            LinkKind::Bridge(id) => Some(id),
+        }
+    }
+}

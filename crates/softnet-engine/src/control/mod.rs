@@ -1,0 +1,389 @@
+//! The control object: an engine's ports and bridges as links with numbers and names, which a
+//! configuration file, its reload and rtnetlink add, change and remove while packets flow.
+//!
+//! One caller at a time (programs keep it in a mutex). Workers never wait for it: it changes what
+//! they use by the [`Engine`]'s calls. Each change takes effect as a whole or not at all.
+
+mod devices;
+mod error;
+mod link;
+
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, RandomState};
+
+pub use devices::{Devices, Opened};
+pub use error::ControlError;
+pub use link::{ALIAS_MAX, Link, LinkKind, NAME_MAX, NewPort, Settings};
+
+use crate::engine::{Engine, PortSetup};
+use crate::{Device, PortEvent};
+use softnet::time::Time;
+use softnet::wire::EthernetAddress;
+use softnet_tc::{DeviceTree, Live, QdiscSpec, SpecError};
+
+/// What has changed, for those who watch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// A link is new or has changed.
+    Link(u32),
+    /// A link is gone: its number, and its last name.
+    LinkGone(u32, String),
+    /// The tree of a link was replaced as a whole.
+    Tree(u32),
+}
+
+/// An engine with its links.
+#[derive(Debug)]
+pub struct Control<D: Devices> {
+    engine: Engine<D::Rx, D::Tx>,
+    devices: D,
+    /// By number.
+    links: BTreeMap<u32, Link<D::Spec>>,
+    /// The number of the last link.
+    last: u32,
+    generation: u64,
+    changes: Vec<Change>,
+}
+
+impl<D: Devices> Control<D> {
+    /// Controls an engine that has no ports and no bridges yet.
+    pub fn new(engine: Engine<D::Rx, D::Tx>, devices: D) -> Control<D> {
+        Control {
+            engine,
+            devices,
+            links: BTreeMap::new(),
+            last: 0,
+            generation: 0,
+            changes: Vec::new(),
+        }
+    }
+
+    /// The engine, to read its counters. Ports and bridges are changed by the control object.
+    pub fn engine(&self) -> &Engine<D::Rx, D::Tx> {
+        &self.engine
+    }
+
+    /// The engine, to stop it.
+    pub fn into_engine(self) -> Engine<D::Rx, D::Tx> {
+        self.engine
+    }
+
+    /// How devices are opened.
+    pub fn devices(&self) -> &D {
+        &self.devices
+    }
+
+    /// Differs after every change of links or trees: a dump in parts tells by it whether it is
+    /// consistent.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// What has changed since the last call, in order; at most the last few thousand changes.
+    pub fn take_changes(&mut self) -> Vec<Change> {
+        std::mem::take(&mut self.changes)
+    }
+
+    /// The links, by number.
+    pub fn links(&self) -> &BTreeMap<u32, Link<D::Spec>> {
+        &self.links
+    }
+
+    /// A link.
+    ///
+    /// # Errors
+    /// If there is none of this number.
+    pub fn link(&self, index: u32) -> Result<&Link<D::Spec>, ControlError> {
+        self.links.get(&index).ok_or(ControlError::NoLink(index))
+    }
+
+    /// The link of a name.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn link_named(&self, name: &str) -> Result<&Link<D::Spec>, ControlError> {
+        let mut links = self.links.values();
+        let known = links.find(|link| link.settings.name == name);
+        known.ok_or_else(|| ControlError::NoLinkNamed(name.to_owned()))
+    }
+
+    /// Opens a device, and adds its port to the engine.
+    ///
+    /// # Errors
+    /// If the name is not valid or is taken, the device cannot be opened, or the engine refuses
+    /// it. Nothing is changed then.
+    pub fn add_port(
+        &mut self,
+        new: NewPort<D::Spec>,
+        qdisc: Option<QdiscSpec>,
+    ) -> Result<u32, ControlError> {
+        let NewPort {
+            settings,
+            spec,
+            queues,
+            policy,
+            map,
+            steering,
+        } = new;
+        self.check(&settings, None, Some(&spec))?;
+        let opened = self.devices.open(&spec, &settings, queues);
+        let opened = opened.map_err(|source| ControlError::Device {
+            name: settings.name.clone(),
+            source: Box::new(source),
+        })?;
+        let default = if self.devices.no_queue(&spec) {
+            QdiscSpec::Noqueue
+        } else {
+            QdiscSpec::Default
+        };
+        let id = self.engine.add_port(PortSetup {
+            name: settings.name.clone(),
+            rx: opened.rx,
+            tx: opened.tx,
+            features: opened.features,
+            qdisc: qdisc.unwrap_or(default),
+            policy: policy.clone(),
+        })?;
+        let set = self
+            .engine
+            .set_queue_map(id, &map)
+            .and_then(|()| self.engine.set_steering(id, &steering))
+            .and_then(|()| self.engine.set_up(id, settings.up));
+        if let Err(error) = set {
+            self.engine.remove_port(id)?;
+            return Err(error.into());
+        }
+        let kind = LinkKind::Port {
+            id,
+            spec,
+            policy,
+            map,
+            steering,
+        };
+        Ok(self.insert(settings, queues, kind))
+    }
+
+    /// Adds a bridge without members.
+    ///
+    /// # Errors
+    /// If the name is not valid or is taken.
+    pub fn add_bridge(&mut self, settings: Settings) -> Result<u32, ControlError> {
+        self.check(&settings, None, None)?;
+        let id = self.engine.add_bridge(settings.name.as_str(), &[])?;
+        if let Err(error) = self.engine.set_bridge_up(id, settings.up) {
+            self.engine.remove_bridge(id)?;
+            return Err(error.into());
+        }
+        Ok(self.insert(settings, 1, LinkKind::Bridge(id)))
+    }
+
+    /// Removes a link. What a port holds is dropped and counted; a bridge's members stay.
+    ///
+    /// # Errors
+    /// If there is none of this number.
+    pub fn delete(&mut self, index: u32) -> Result<(), ControlError> {
+        match self.link(index)?.kind {
+            LinkKind::Port { id, .. } => drop(self.engine.remove_port(id)?),
+            LinkKind::Bridge(id) => self.engine.remove_bridge(id)?,
+        }
+        let Some(link) = self.links.remove(&index) else {
+            return Err(ControlError::NoLink(index));
+        };
+        let members = self.links.values_mut();
+        let mut left = Vec::new();
+        for member in members.filter(|link| link.master == Some(index)) {
+            member.master = None;
+            left.push(member.index);
+        }
+        for member in left {
+            self.note(Change::Link(member));
+        }
+        self.note(Change::LinkGone(index, link.settings.name));
+        Ok(())
+    }
+
+    /// Gives a link other settings, all or none.
+    ///
+    /// # Errors
+    /// If one of them is not valid, the name is taken, or the device cannot follow. Nothing is
+    /// changed then.
+    pub fn change(&mut self, index: u32, after: &Settings) -> Result<(), ControlError> {
+        let link = self.link(index)?;
+        let before = link.settings.clone();
+        if before == *after {
+            return Ok(());
+        }
+        match &link.kind {
+            LinkKind::Port { spec, id, .. } => {
+                self.check(after, Some(&before), Some(spec))?;
+                let changed = self.devices.change(spec, &before, after);
+                changed.map_err(|source| ControlError::Device {
+                    name: before.name.clone(),
+                    source: Box::new(source),
+                })?;
+                self.engine.rename_port(*id, after.name.as_str())?;
+                self.engine.set_mtu(*id, after.mtu)?;
+                self.engine.set_tx_queue_len(*id, after.tx_queue_len)?;
+                self.engine.set_up(*id, after.up)?;
+            }
+            LinkKind::Bridge(id) => {
+                self.check(after, Some(&before), None)?;
+                self.engine.rename_bridge(*id, after.name.as_str())?;
+                self.engine.set_bridge_up(*id, after.up)?;
+            }
+        }
+        if let Some(link) = self.links.get_mut(&index) {
+            link.settings = after.clone();
+        }
+        self.note(Change::Link(index));
+        Ok(())
+    }
+
+    /// Makes a port part of a bridge, of another one, or of none.
+    ///
+    /// # Errors
+    /// If there are no such links, or they are of the wrong kind. Nothing is changed then.
+    pub fn set_master(&mut self, index: u32, master: Option<u32>) -> Result<(), ControlError> {
+        let link = self.link(index)?;
+        let name = link.settings.name.clone();
+        let bridge = match master {
+            None => None,
+            Some(master) => {
+                let master = self.link(master)?;
+                let named = || ControlError::NoBridge(master.settings.name.clone());
+                Some(master.bridge().ok_or_else(named)?)
+            }
+        };
+        if link.master == master {
+            return Ok(());
+        }
+        let port = link.port().ok_or(ControlError::NoPort(name))?;
+        if link.master.is_some() {
+            self.engine.leave(port)?;
+        }
+        if let Some(bridge) = bridge {
+            self.engine.join(bridge, &[port])?;
+        }
+        if let Some(link) = self.links.get_mut(&index) {
+            link.master = master;
+        }
+        self.note(Change::Link(index));
+        Ok(())
+    }
+
+    /// Changes the tree of a port. The caller tells those who watch.
+    ///
+    /// # Errors
+    /// If there is no such port, or what `f` fails with. Nothing is changed then.
+    pub fn edit_tree<T>(
+        &mut self,
+        index: u32,
+        f: impl FnOnce(&mut Live<'_, (&Device<D::Tx>, Time)>) -> Result<T, SpecError>,
+    ) -> Result<T, ControlError> {
+        let port = self.port(index)?;
+        self.generation += 1;
+        Ok(self.engine.edit_tree(port, f)?)
+    }
+
+    /// Reads the tree of a port. No queue is taken from its owner.
+    ///
+    /// # Errors
+    /// If there is no such port.
+    pub fn read_tree<T>(
+        &self,
+        index: u32,
+        f: impl FnOnce(&DeviceTree, &[softnet::qdisc::QdiscStats]) -> T,
+    ) -> Result<T, ControlError> {
+        Ok(self.engine.read_tree(self.port(index)?, f)?)
+    }
+
+    /// What happened to ports by themselves, by link. To be called every now and then.
+    pub fn take_events(&mut self) -> Vec<(u32, PortEvent)> {
+        let mut events = Vec::new();
+        for event in self.engine.take_events() {
+            let (PortEvent::Gone(id) | PortEvent::Link(id, _)) = event;
+            let mut links = self.links.values_mut();
+            let Some(link) = links.find(|link| link.port() == Some(id)) else {
+                continue;
+            };
+            if let PortEvent::Link(_, state) = event {
+                link.settings.mtu = state.mtu.unwrap_or(link.settings.mtu);
+            }
+            let index = link.index;
+            events.push((index, event));
+            self.note(Change::Link(index));
+        }
+        events
+    }
+
+    /// The engine's name of a port.
+    ///
+    /// # Errors
+    /// If there is no link of this number, or it is a bridge.
+    pub fn port(&self, index: u32) -> Result<crate::PortId, ControlError> {
+        let link = self.link(index)?;
+        let named = || ControlError::NoPort(link.settings.name.clone());
+        link.port().ok_or_else(named)
+    }
+
+    fn insert(&mut self, settings: Settings, queues: usize, kind: LinkKind<D::Spec>) -> u32 {
+        self.last += 1;
+        let index = self.last;
+        let link = Link {
+            index,
+            settings,
+            queues,
+            kind,
+            master: None,
+        };
+        self.links.insert(index, link);
+        self.note(Change::Link(index));
+        index
+    }
+
+    fn note(&mut self, change: Change) {
+        /// Changes kept for those who watch.
+        const KEPT: usize = 4096;
+        self.generation += 1;
+        if self.changes.len() < KEPT && self.changes.last() != Some(&change) {
+            self.changes.push(change);
+        }
+    }
+
+    /// Checks settings of a link, which has others now if it is there already.
+    fn check(
+        &self,
+        settings: &Settings,
+        before: Option<&Settings>,
+        spec: Option<&D::Spec>,
+    ) -> Result<(), ControlError> {
+        if !settings.has_valid_name() {
+            return Err(ControlError::BadName(settings.name.clone()));
+        }
+        let renamed = before.is_none_or(|before| before.name != settings.name);
+        if renamed && self.link_named(&settings.name).is_ok() {
+            return Err(ControlError::Exists(settings.name.clone()));
+        }
+        if settings.address.is_multicast() || settings.address.0 == [0; 6] {
+            return Err(ControlError::BadAddress);
+        }
+        /// The least and most that the kernel's Ethernet devices have.
+        const MTUS: (u32, u32) = (68, 65_535);
+        let (least, most) = spec.map_or(MTUS, |spec| self.devices.mtus(spec));
+        if settings.mtu < least {
+            return Err(ControlError::MtuTooSmall);
+        }
+        if settings.mtu > most {
+            return Err(ControlError::MtuTooLarge);
+        }
+        Ok(())
+    }
+}
+
+/// A random unicast address of the locally administered kind, as the kernel would choose.
+fn random_address() -> EthernetAddress {
+    // The standard library's hash keys are random for each process and differ for each state.
+    let random = RandomState::new().hash_one(());
+    let [a, b, c, d, e, f, ..] = random.to_ne_bytes();
+    EthernetAddress([(a & 0xfc) | 0x02, b, c, d, e, f])
+}
