@@ -1,0 +1,8 @@
+//! Control over rtnetlink: the messages that the unmodified `tc`, `ip` and `bridge` send, and what
+//! answers them.
+//!
+//! [`nl`] reads and writes messages. A [`Service`](nl::Service) answers them.
+
+#![forbid(unsafe_code)]
+
+pub mod nl;

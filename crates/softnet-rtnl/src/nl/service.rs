@@ -1,0 +1,203 @@
+//! What answers requests, and what it is given to answer with.
+
+use zerocopy::{Immutable, IntoBytes};
+
+use super::{Errno, Error, Full, Head, Message, Messages, NLM_F_MULTI, Request};
+
+/// Who asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Client {
+    /// Port id: `nlmsg_pid` of what it gets.
+    pub port: u32,
+    /// Whether it may change anything. The server has refused a request of another kind than `GET`
+    /// if not.
+    pub may_change: bool,
+    /// `NETLINK_GET_STRICT_CHK`: headers and attributes of `GET` requests are checked strictly,
+    /// and filter what is dumped.
+    pub strict: bool,
+}
+
+/// Where a dump is between two chunks; what the fields mean is up to the service. All 0 at first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Position {
+    /// A link, by index or by place.
+    pub link: u32,
+    /// Part of the link.
+    pub stage: u32,
+    /// Object in the part.
+    pub key: u64,
+}
+
+/// Whether a dump goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// The chunk is full; [`Position`] says where the next one starts.
+    More,
+    /// All objects are in chunks.
+    Done,
+}
+
+/// Answers requests. The server calls it from one thread.
+pub trait Service {
+    /// Answers a request that is not a dump. The server adds the acknowledgment or error.
+    ///
+    /// The type is at least `NLMSG_MIN_TYPE`, the payload has at least one byte, and the client
+    /// may do what the type does. Types that the service does not know: [`Errno::EOPNOTSUPP`].
+    fn request(
+        &mut self,
+        request: &Request<'_>,
+        client: &Client,
+        replies: &mut Replies,
+    ) -> Result<(), Error>;
+
+    /// Writes the next chunk of a dump: objects from `position` on, until one does not fit
+    /// ([`Full`]), which then is where `position` points. It is called when the client has taken
+    /// the last chunk, so objects may have come and gone in between.
+    ///
+    /// An error ends the dump. Type without dumps: [`Errno::EOPNOTSUPP`].
+    fn dump(
+        &mut self,
+        request: &Request<'_>,
+        client: &Client,
+        position: &mut Position,
+        chunk: &mut Chunk<'_>,
+    ) -> Result<Progress, Error>;
+
+    /// A number that changes with every change that makes a dump of this type inconsistent. If it
+    /// is another one than at the first chunk, messages carry `NLM_F_DUMP_INTR`. The kernel has
+    /// one for links, addresses, neighbours and routes, none for qdiscs, classes and filters.
+    fn generation(&self, request: &Request<'_>) -> u64;
+}
+
+/// A message for all members of a group.
+#[derive(Debug)]
+pub struct Event {
+    /// `RTNLGRP_*`.
+    pub group: u32,
+    /// The message.
+    pub message: Messages,
+}
+
+/// What a request is answered with besides the acknowledgment, and what others hear of it.
+#[derive(Debug)]
+pub struct Replies {
+    head: Head,
+    pub(crate) messages: Messages,
+    pub(crate) events: Vec<Event>,
+    pub(crate) warning: Option<String>,
+}
+
+impl Replies {
+    /// For a request of a client.
+    pub fn new(request: &Request<'_>, client: &Client) -> Replies {
+        let head = Head {
+            seq: request.seq,
+            pid: client.port,
+            ..Head::default()
+        };
+        Replies {
+            head,
+            messages: Messages::new(),
+            events: Vec::new(),
+            warning: None,
+        }
+    }
+
+    /// Answers with a message.
+    pub fn message<T: IntoBytes + Immutable + ?Sized>(
+        &mut self,
+        kind: u16,
+        flags: u16,
+        fixed: &T,
+        body: impl FnOnce(&mut Message<'_>),
+    ) -> Result<(), Error> {
+        let head = Head {
+            kind,
+            flags,
+            ..self.head
+        };
+        self.messages
+            .message(head, fixed, body)
+            .map_err(|Full| too_long())
+    }
+
+    /// Tells the members of a group, and the client if it asked so (`NLM_F_ECHO`; as
+    /// `nlmsg_notify`).
+    pub fn publish<T: IntoBytes + Immutable + ?Sized>(
+        &mut self,
+        group: u32,
+        kind: u16,
+        flags: u16,
+        fixed: &T,
+        body: impl FnOnce(&mut Message<'_>),
+    ) -> Result<(), Error> {
+        let mut message = Messages::new();
+        let head = Head {
+            kind,
+            flags,
+            ..self.head
+        };
+        message
+            .message(head, fixed, body)
+            .map_err(|Full| too_long())?;
+        self.events.push(Event { group, message });
+        Ok(())
+    }
+
+    /// Text that goes along with a success, as the kernel's extended ACK without an error.
+    pub fn warning(&mut self, text: impl Into<String>) {
+        self.warning = Some(text.into());
+    }
+
+    /// The answers so far, for tests of a service.
+    pub fn messages(&self) -> &Messages {
+        &self.messages
+    }
+
+    /// The events so far, for tests of a service.
+    pub fn events(&self) -> &[Event] {
+        &self.events
+    }
+}
+
+fn too_long() -> Error {
+    Error::new(Errno::EMSGSIZE)
+}
+
+/// A part of a dump.
+#[derive(Debug)]
+pub struct Chunk<'a> {
+    head: Head,
+    messages: &'a mut Messages,
+}
+
+impl<'a> Chunk<'a> {
+    /// For a dump that a client asked for.
+    pub fn new(request: &Request<'_>, client: &Client, messages: &'a mut Messages) -> Chunk<'a> {
+        Chunk {
+            head: Head {
+                seq: request.seq,
+                pid: client.port,
+                ..Head::default()
+            },
+            messages,
+        }
+    }
+
+    /// Appends an object. When it does not fit, set the position to it and return
+    /// [`Progress::More`].
+    pub fn message<T: IntoBytes + Immutable + ?Sized>(
+        &mut self,
+        kind: u16,
+        flags: u16,
+        fixed: &T,
+        body: impl FnOnce(&mut Message<'_>),
+    ) -> Result<(), Full> {
+        let head = Head {
+            kind,
+            flags: flags | NLM_F_MULTI,
+            ..self.head
+        };
+        self.messages.message(head, fixed, body)
+    }
+}
