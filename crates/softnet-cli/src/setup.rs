@@ -8,13 +8,12 @@ use softnet::mem::{Pool, PoolConfig, PoolError};
 use softnet::time::Clock;
 use softnet::tx::{Features, TxPolicy};
 use softnet_engine::{EngineConfig, EngineError, PortSetup};
-use softnet_io::tap::OpenError;
-use softnet_io::{Buffers, Netns, NetnsError, Null, Poller, PortRx, PortTx, Tap, TapConfig};
-
-use crate::config::{Driver, PortConfig};
+use softnet_io::{Buffers, Poller, PortDevices, PortRx, PortTx, Tap};
 
 /// An engine over every driver.
 pub(crate) type Engine = softnet_engine::Engine<PortRx, PortTx>;
+/// Its control object.
+pub(crate) type Control = softnet_engine::control::Control<PortDevices>;
 
 /// Bytes of a buffer: an Ethernet frame of 1,792 bytes fits in one.
 const SMALL: usize = 2048;
@@ -48,20 +47,6 @@ pub(crate) enum SetupError {
     /// No workers.
     #[error("cannot start the engine")]
     Engine(#[from] EngineError),
-}
-
-/// Why a port cannot be opened.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum PortError {
-    /// Its namespace.
-    #[error(transparent)]
-    Netns(#[from] NetnsError),
-    /// Its TAP device.
-    #[error(transparent)]
-    Tap(#[from] OpenError),
-    /// Its files.
-    #[error("cannot open a null port")]
-    Null(#[source] io::Error),
 }
 
 /// The queues of an open port.
@@ -130,36 +115,6 @@ fn check_cpus(cpus: &[usize]) -> Result<(), SetupError> {
                 worker,
                 cpu: cpus[worker],
                 allowed: allowed.join(", "),
-            })
-        }
-    }
-}
-
-/// Opens a port's device.
-pub(crate) fn open(port: &PortConfig, buffers: &Buffers) -> Result<Opened, PortError> {
-    match &port.driver {
-        Driver::Tap {
-            netns,
-            addresses,
-            mac,
-        } => {
-            let netns = netns.as_deref().map(Netns::named).transpose()?;
-            let config = TapConfig {
-                queues: port.queues,
-                mtu: port.mtu,
-                mac: *mac,
-                addresses: addresses.clone(),
-                netns,
-                ..TapConfig::new(&port.name)
-            };
-            Ok(Tap::open(&config, buffers)?.into())
-        }
-        Driver::Null => {
-            let null = Null::open(port.queues, port.mtu).map_err(PortError::Null)?;
-            Ok(Opened {
-                rx: null.rx.into_iter().map(PortRx::from).collect(),
-                tx: null.tx.into_iter().map(PortTx::from).collect(),
-                features: null.features,
             })
         }
     }

@@ -14,6 +14,7 @@ use softnet::time::{Clock, Time};
 use softnet::tx::{Features, RingFile, TxPolicy, Wake};
 use softnet_tc::QdiscSpec;
 
+use crate::control::{Devices, Opened, Settings};
 use crate::engine::{Engine, EngineConfig, EngineStats, PortId, PortSetup};
 use crate::link::Link;
 use crate::rx::{CountDrop, Polled, RxQueue, Sleep};
@@ -292,5 +293,83 @@ impl Net {
         assert_eq!(stats.conservation().queued, 0);
         assert_eq!(pool.stats().free, pool.stats().buffers);
         stats
+    }
+}
+
+/// Devices in memory, which refuse what a test tells them to.
+#[derive(Clone, Debug, Default)]
+pub struct FedDevices {
+    /// Those that were opened, by name, the latest last.
+    pub opened: Arc<Mutex<Vec<(String, FedQueue, Arc<Script>)>>>,
+    /// What they were told to follow: the settings after it.
+    pub changed: Arc<Mutex<Vec<Settings>>>,
+    /// Whether they refuse to be opened or to follow.
+    pub refuses: Arc<AtomicBool>,
+}
+
+/// A device in memory refuses.
+#[derive(Debug, thiserror::Error)]
+#[error("the test wants it so")]
+pub struct Refused;
+
+impl FedDevices {
+    fn answer(&self) -> Result<(), Refused> {
+        let refuses = self.refuses.load(Ordering::SeqCst);
+        if refuses { Err(Refused) } else { Ok(()) }
+    }
+
+    /// The receive queue and the transmit ring of the device that was opened last under a name.
+    pub fn last(&self, name: &str) -> (FedQueue, Arc<Script>) {
+        let opened = self.opened.lock().unwrap();
+        let (_, queue, script) = opened.iter().rfind(|(known, ..)| known == name).unwrap();
+        (queue.clone(), script.clone())
+    }
+}
+
+impl Devices for FedDevices {
+    type Rx = FedQueue;
+    type Tx = ScriptedRing;
+    /// A link of this kind.
+    type Spec = &'static str;
+    type Error = Refused;
+
+    fn open(
+        &self,
+        _: &&'static str,
+        settings: &Settings,
+        queues: usize,
+    ) -> Result<Opened<FedQueue, ScriptedRing>, Refused> {
+        self.answer()?;
+        let (rings, scripts) = ScriptedRing::many(queues);
+        let queue = FedQueue::default();
+        let known = (settings.name.clone(), queue.clone(), scripts[0].clone());
+        self.opened.lock().unwrap().push(known);
+        Ok(Opened {
+            rx: vec![queue],
+            tx: rings,
+            features: Features::default(),
+        })
+    }
+
+    fn change(&self, _: &&'static str, _: &Settings, after: &Settings) -> Result<(), Refused> {
+        self.answer()?;
+        self.changed.lock().unwrap().push(after.clone());
+        Ok(())
+    }
+
+    fn of_kind(&self, kind: &str, _: &str) -> Option<&'static str> {
+        ["dummy", "tun"].into_iter().find(|known| *known == kind)
+    }
+
+    fn kind(&self, spec: &&'static str) -> Option<&'static str> {
+        Some(spec)
+    }
+
+    fn no_queue(&self, spec: &&'static str) -> bool {
+        *spec == "dummy"
+    }
+
+    fn mtus(&self, _: &&'static str) -> (u32, u32) {
+        (68, 9000)
     }
 }

@@ -32,10 +32,11 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! This crate knows nothing of switching, shaping or control.
+//! This crate knows nothing of switching and shaping.
 
 #![deny(unsafe_code)]
 
+mod devices;
 mod link;
 mod memory;
 mod netns;
@@ -45,6 +46,7 @@ mod port;
 pub mod tap;
 mod userns;
 
+pub use devices::{DeviceError, DeviceSpec, PortDevices};
 pub use link::{BadAddress, InterfaceAddress, LinkError, Links};
 pub use memory::SharedMemory;
 pub use netns::{Netns, NetnsError};

@@ -106,6 +106,11 @@ impl DeviceTree {
         self.env.mtu = mtu;
     }
 
+    /// What its qdiscs are made for.
+    pub fn env(&self) -> &QdiscEnv {
+        &self.env
+    }
+
     /// What the tree is made of.
     pub fn spec(&self) -> &TreeSpec {
         &self.spec

@@ -52,8 +52,8 @@ pub trait Devices: Send + 'static {
         after: &Settings,
     ) -> Result<(), Self::Error>;
 
-    /// The driver behind a kind of link, as `ip link add … type KIND` names it.
-    fn of_kind(&self, kind: &str) -> Option<Self::Spec>;
+    /// The driver behind a kind of link, as `ip link add NAME type KIND` names it.
+    fn of_kind(&self, kind: &str, name: &str) -> Option<Self::Spec>;
 
     /// The kind of link that a driver stands for; `None` for one that `ip` knows no kind for.
     fn kind(&self, spec: &Self::Spec) -> Option<&'static str>;

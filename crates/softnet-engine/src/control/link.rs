@@ -1,9 +1,11 @@
 //! Links: ports and bridges as `ip link` shows them.
 
 use crate::engine::{BridgeId, PortId};
+use crate::forward::{MirredDir, MirredMode};
 use crate::rx::SteeringSpec;
 use softnet::tx::{QueueMap, TxPolicy};
 use softnet::wire::EthernetAddress;
+use softnet_tc::QdiscSpec;
 
 /// Longest name of a link in bytes (`IFNAMSIZ` without its terminator).
 pub const NAME_MAX: usize = 15;
@@ -54,6 +56,17 @@ impl Settings {
     }
 }
 
+/// What a port is told beside its settings and its tree.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PortOptions {
+    /// Who runs its transmit queues, and what they take at once.
+    pub policy: TxPolicy,
+    /// How its transmit queues are shared out, where its tree says nothing of it.
+    pub map: QueueMap,
+    /// How what it receives is shared out.
+    pub steering: SteeringSpec,
+}
+
 /// A port to add.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewPort<S> {
@@ -63,12 +76,23 @@ pub struct NewPort<S> {
     pub spec: S,
     /// Queues each way.
     pub queues: usize,
-    /// Who runs its transmit queues, and what they take at once.
-    pub policy: TxPolicy,
-    /// How its transmit queues are shared out.
-    pub map: QueueMap,
-    /// How what it receives is shared out.
-    pub steering: SteeringSpec,
+    /// Its qdisc; that of its driver if none.
+    pub qdisc: Option<QdiscSpec>,
+    /// The number of the bridge that it is part of.
+    pub master: Option<u32>,
+    /// What it is told beside.
+    pub options: PortOptions,
+}
+
+/// An action on what leaves a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Action {
+    /// The packet itself, or a copy.
+    pub mode: MirredMode,
+    /// The side of the target.
+    pub dir: MirredDir,
+    /// The number of the target, a port.
+    pub to: u32,
 }
 
 /// What a link is.
@@ -80,12 +104,10 @@ pub enum LinkKind<S> {
         id: PortId,
         /// Its driver.
         spec: S,
-        /// Who runs its transmit queues, and what they take at once.
-        policy: TxPolicy,
-        /// How its transmit queues are shared out, beside what its tree says.
-        map: QueueMap,
-        /// How what it receives is shared out.
-        steering: SteeringSpec,
+        /// What it was told beside its settings and its tree.
+        options: PortOptions,
+        /// On what leaves it.
+        actions: Vec<Action>,
     },
     /// A bridge of the engine.
     Bridge(BridgeId),

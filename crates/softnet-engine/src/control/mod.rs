@@ -13,9 +13,9 @@ use std::hash::{BuildHasher, RandomState};
 
 pub use devices::{Devices, Opened};
 pub use error::ControlError;
-pub use link::{ALIAS_MAX, Link, LinkKind, NAME_MAX, NewPort, Settings};
+pub use link::{ALIAS_MAX, Action, Link, LinkKind, NAME_MAX, NewPort, PortOptions, Settings};
 
-use crate::engine::{Engine, PortSetup};
+use crate::engine::{BridgeId, Engine, MirredSpec, PortId, PortSetup};
 use crate::{Device, PortEvent};
 use softnet::time::Time;
 use softnet::wire::EthernetAddress;
@@ -107,47 +107,92 @@ impl<D: Devices> Control<D> {
         known.ok_or_else(|| ControlError::NoLinkNamed(name.to_owned()))
     }
 
-    /// Opens a device, and adds its port to the engine.
+    /// Opens devices, and adds their ports to the engine, all or none. They receive when all of
+    /// them are in their bridges, so that what hosts send first finds its way.
     ///
     /// # Errors
-    /// If the name is not valid or is taken, the device cannot be opened, or the engine refuses
-    /// it. Nothing is changed then.
-    pub fn add_port(
+    /// The first port that cannot be added, by its place in the list, and why: its name is not
+    /// valid or is taken, its device cannot be opened, or the engine refuses it. Nothing is
+    /// changed then.
+    pub fn add_ports(
+        &mut self,
+        ports: Vec<NewPort<D::Spec>>,
+    ) -> Result<Vec<u32>, (usize, ControlError)> {
+        let mut added = Vec::with_capacity(ports.len());
+        let mut receivers = Vec::with_capacity(ports.len());
+        let mut failed = None;
+        for (place, port) in ports.into_iter().enumerate() {
+            match self.prepare(port) {
+                Ok((index, id, rx)) => {
+                    added.push(index);
+                    receivers.push((id, rx));
+                }
+                Err(error) => {
+                    failed = Some((place, error));
+                    break;
+                }
+            }
+        }
+        if failed.is_none() {
+            for (place, (id, rx)) in receivers.into_iter().enumerate() {
+                if let Err(error) = self.engine.receive(id, rx) {
+                    failed = Some((place, error.into()));
+                    break;
+                }
+            }
+        }
+        match failed {
+            None => Ok(added),
+            Some(failed) => {
+                for index in added {
+                    // It is there: nobody else changes links.
+                    let _ = self.delete(index);
+                }
+                Err(failed)
+            }
+        }
+    }
+
+    /// As [`add_ports`](Control::add_ports), for one.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn add_port(&mut self, port: NewPort<D::Spec>) -> Result<u32, ControlError> {
+        let added = self.add_ports(vec![port]).map_err(|(_, error)| error)?;
+        added.first().copied().ok_or(ControlError::NoLink(0))
+    }
+
+    /// Opens a device, and adds its port without receive queues, which are returned.
+    fn prepare(
         &mut self,
         new: NewPort<D::Spec>,
-        qdisc: Option<QdiscSpec>,
-    ) -> Result<u32, ControlError> {
+    ) -> Result<(u32, PortId, Vec<D::Rx>), ControlError> {
         let NewPort {
             settings,
             spec,
             queues,
-            policy,
-            map,
-            steering,
+            qdisc,
+            master,
+            options,
         } = new;
         self.check(&settings, None, Some(&spec))?;
-        let opened = self.devices.open(&spec, &settings, queues);
-        let opened = opened.map_err(|source| ControlError::Device {
-            name: settings.name.clone(),
-            source: Box::new(source),
-        })?;
-        let default = if self.devices.no_queue(&spec) {
-            QdiscSpec::Noqueue
-        } else {
-            QdiscSpec::Default
-        };
+        if let Some(master) = master {
+            self.master(master)?;
+        }
+        let opened = self.open(&spec, &settings, queues)?;
         let id = self.engine.add_port(PortSetup {
             name: settings.name.clone(),
-            rx: opened.rx,
+            rx: Vec::new(),
             tx: opened.tx,
             features: opened.features,
-            qdisc: qdisc.unwrap_or(default),
-            policy: policy.clone(),
+            qdisc: qdisc.unwrap_or_else(|| self.default_qdisc(&spec)),
+            policy: options.policy.clone(),
         })?;
         let set = self
             .engine
-            .set_queue_map(id, &map)
-            .and_then(|()| self.engine.set_steering(id, &steering))
+            .set_queue_map(id, &options.map)
+            .and_then(|()| self.engine.set_steering(id, &options.steering))
+            .and_then(|()| self.engine.set_tx_queue_len(id, settings.tx_queue_len))
             .and_then(|()| self.engine.set_up(id, settings.up));
         if let Err(error) = set {
             self.engine.remove_port(id)?;
@@ -156,11 +201,85 @@ impl<D: Devices> Control<D> {
         let kind = LinkKind::Port {
             id,
             spec,
-            policy,
-            map,
-            steering,
+            options,
+            actions: Vec::new(),
         };
-        Ok(self.insert(settings, queues, kind))
+        let index = self.insert(settings, queues, kind);
+        if let Err(error) = self.set_master(index, master) {
+            self.delete(index)?;
+            return Err(error);
+        }
+        Ok((index, id, opened.rx))
+    }
+
+    /// What a port has where it is given no qdisc.
+    pub fn default_qdisc(&self, spec: &D::Spec) -> QdiscSpec {
+        if self.devices.no_queue(spec) {
+            QdiscSpec::Noqueue
+        } else {
+            QdiscSpec::Default
+        }
+    }
+
+    fn open(
+        &self,
+        spec: &D::Spec,
+        settings: &Settings,
+        queues: usize,
+    ) -> Result<Opened<D::Rx, D::Tx>, ControlError> {
+        let opened = self.devices.open(spec, settings, queues);
+        opened.map_err(|source| ControlError::Device {
+            name: settings.name.clone(),
+            source: Box::new(source),
+        })
+    }
+
+    /// A port's device is gone: it is down until it is opened again.
+    ///
+    /// # Errors
+    /// If there is no such port.
+    pub fn close_device(&mut self, index: u32) -> Result<(), ControlError> {
+        let port = self.port(index)?;
+        Ok(self.engine.replace(port, Vec::new(), Vec::new())?)
+    }
+
+    /// Opens a port's device again, with the settings that the link has.
+    ///
+    /// # Errors
+    /// If there is no such port, or the device cannot be opened.
+    pub fn reopen_device(&mut self, index: u32) -> Result<(), ControlError> {
+        let port = self.port(index)?;
+        let link = self.link(index)?;
+        let LinkKind::Port { spec, .. } = &link.kind else {
+            return Err(ControlError::NoPort(link.settings.name.clone()));
+        };
+        let opened = self.open(spec, &link.settings, link.queues)?;
+        self.engine.replace(port, opened.rx, opened.tx)?;
+        self.note(Change::Link(index));
+        Ok(())
+    }
+
+    /// Attaches actions to what leaves a port, in place of those it has, in this order.
+    ///
+    /// # Errors
+    /// If the port or the target of an action is not there. Nothing is changed then.
+    pub fn set_actions(&mut self, index: u32, actions: &[Action]) -> Result<(), ControlError> {
+        let port = self.port(index)?;
+        let specs = actions.iter().map(|action| {
+            Ok(MirredSpec {
+                mode: action.mode,
+                dir: action.dir,
+                to: self.port(action.to)?,
+            })
+        });
+        let specs: Vec<_> = specs.collect::<Result<_, ControlError>>()?;
+        self.engine.set_actions(port, &specs)?;
+        if let Some(link) = self.links.get_mut(&index)
+            && let LinkKind::Port { actions: known, .. } = &mut link.kind
+        {
+            *known = actions.to_vec();
+        }
+        Ok(())
     }
 
     /// Adds a bridge without members.
@@ -189,11 +308,15 @@ impl<D: Devices> Control<D> {
         let Some(link) = self.links.remove(&index) else {
             return Err(ControlError::NoLink(index));
         };
-        let members = self.links.values_mut();
         let mut left = Vec::new();
-        for member in members.filter(|link| link.master == Some(index)) {
-            member.master = None;
-            left.push(member.index);
+        for other in self.links.values_mut() {
+            if other.master == Some(index) {
+                other.master = None;
+                left.push(other.index);
+            }
+            if let LinkKind::Port { actions, .. } = &mut other.kind {
+                actions.retain(|action| action.to != index);
+            }
         }
         for member in left {
             self.note(Change::Link(member));
@@ -246,14 +369,7 @@ impl<D: Devices> Control<D> {
     pub fn set_master(&mut self, index: u32, master: Option<u32>) -> Result<(), ControlError> {
         let link = self.link(index)?;
         let name = link.settings.name.clone();
-        let bridge = match master {
-            None => None,
-            Some(master) => {
-                let master = self.link(master)?;
-                let named = || ControlError::NoBridge(master.settings.name.clone());
-                Some(master.bridge().ok_or_else(named)?)
-            }
-        };
+        let bridge = master.map(|master| self.master(master)).transpose()?;
         if link.master == master {
             return Ok(());
         }
@@ -320,10 +436,17 @@ impl<D: Devices> Control<D> {
     ///
     /// # Errors
     /// If there is no link of this number, or it is a bridge.
-    pub fn port(&self, index: u32) -> Result<crate::PortId, ControlError> {
+    pub fn port(&self, index: u32) -> Result<PortId, ControlError> {
         let link = self.link(index)?;
         let named = || ControlError::NoPort(link.settings.name.clone());
         link.port().ok_or_else(named)
+    }
+
+    /// The engine's name of a bridge.
+    fn master(&self, index: u32) -> Result<BridgeId, ControlError> {
+        let link = self.link(index)?;
+        let named = || ControlError::NoBridge(link.settings.name.clone());
+        link.bridge().ok_or_else(named)
     }
 
     fn insert(&mut self, settings: Settings, queues: usize, kind: LinkKind<D::Spec>) -> u32 {
@@ -387,3 +510,6 @@ fn random_address() -> EthernetAddress {
     let [a, b, c, d, e, f, ..] = random.to_ne_bytes();
     EthernetAddress([(a & 0xfc) | 0x02, b, c, d, e, f])
 }
+
+#[cfg(all(test, not(miri)))]
+mod tests;

@@ -1,0 +1,235 @@
+//! Links with devices in memory.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::*;
+use crate::forward::{MirredDir, MirredMode};
+use crate::testing::{CondSleeper, FedDevices, wait};
+use softnet::mem::Pool;
+use softnet::stats::DropReason;
+use softnet::testing::{frame, pool};
+use softnet::time::Clock;
+use softnet_tc::{Handle, PrioSpec};
+
+fn control() -> (Control<FedDevices>, FedDevices, Pool) {
+    let pool = pool(256);
+    let sleepers = vec![CondSleeper::default()];
+    let engine = Engine::start(sleepers, pool.clone(), Clock::monotonic()).unwrap();
+    let devices = FedDevices::default();
+    (Control::new(engine, devices.clone()), devices, pool)
+}
+
+fn port(name: &str, master: Option<u32>) -> NewPort<&'static str> {
+    NewPort {
+        settings: Settings::new(name),
+        spec: "tun",
+        queues: 1,
+        qdisc: None,
+        master,
+        options: PortOptions::default(),
+    }
+}
+
+fn names(control: &Control<FedDevices>) -> Vec<(u32, &str)> {
+    let links = control.links().values();
+    links
+        .map(|link| (link.index, link.settings.name.as_str()))
+        .collect()
+}
+
+#[test]
+fn ports_are_added_all_or_none() {
+    let (mut control, devices, _) = control();
+    let bridge = control.add_bridge(Settings::new("br0")).unwrap();
+    for bad in [
+        port("a", None),
+        port("br0", None),
+        port("a/b", None),
+        port("", None),
+        port("..", None),
+        port("sixteen-byte-name", None),
+        port("c", Some(99)),
+        NewPort {
+            settings: Settings {
+                mtu: 9001,
+                ..Settings::new("c")
+            },
+            ..port("c", None)
+        },
+    ] {
+        let ports = vec![port("a", Some(bridge)), port("b", None), bad];
+        let (place, _) = control.add_ports(ports).unwrap_err();
+        assert_eq!(place, 2);
+        assert_eq!(names(&control), [(bridge, "br0")]);
+        assert!(control.engine().stats().ports.is_empty());
+        let opened: Vec<_> = devices.opened.lock().unwrap().drain(..).collect();
+        assert!(opened.iter().all(|(_, queue, _)| queue.is_closed()));
+    }
+    let added = control.add_ports(vec![port("a", Some(bridge)), port("b", Some(bridge))]);
+    let added = added.unwrap();
+    assert!(added[0] > bridge, "a number is never used again");
+    let member = |index| control.link(index).unwrap().master;
+    assert_eq!(
+        added.iter().map(|&i| member(i)).collect::<Vec<_>>(),
+        [Some(bridge); 2]
+    );
+}
+
+#[test]
+fn settings_change_together_or_not_at_all() {
+    let (mut control, devices, _) = control();
+    let a = control.add_port(port("a", None)).unwrap();
+    control.add_port(port("b", None)).unwrap();
+    control.take_changes();
+    let before = control.link(a).unwrap().settings.clone();
+    let change = |f: fn(&mut Settings)| {
+        let mut after = before.clone();
+        (after.alias, after.group) = ("other".into(), 7);
+        f(&mut after);
+        after
+    };
+    for (bad, why) in [
+        (
+            change(|s| s.name = "b".into()),
+            "there is already a link named `b`",
+        ),
+        (change(|s| s.mtu = 67), "mtu less than device minimum"),
+        (change(|s| s.mtu = 9001), "mtu greater than device maximum"),
+        (
+            change(|s| s.address = EthernetAddress([1; 6])),
+            "a link's address must be a unicast address",
+        ),
+    ] {
+        assert_eq!(control.change(a, &bad).unwrap_err().to_string(), why);
+        assert_eq!(control.link(a).unwrap().settings, before);
+    }
+    devices.refuses.store(true, Ordering::SeqCst);
+    let good = change(|s| (s.mtu, s.name) = (1400, "c".into()));
+    control.change(a, &good).unwrap_err();
+    assert_eq!(control.link_named("a").unwrap().settings, before);
+    assert_eq!(control.take_changes(), []);
+    devices.refuses.store(false, Ordering::SeqCst);
+    control.change(a, &good).unwrap();
+    assert_eq!(control.link_named("c").unwrap().settings, good);
+    assert_eq!(*devices.changed.lock().unwrap(), [good]);
+    assert_eq!(control.engine().stats().ports[0].name, "c");
+    assert_eq!(control.take_changes(), [Change::Link(a)]);
+    assert!(control.change(99, &before).is_err());
+}
+
+/// What is deleted is gone from the links that named it.
+#[test]
+fn deleting_a_link_leaves_no_trace() {
+    let (mut control, devices, _) = control();
+    let bridge = control.add_bridge(Settings::new("br0")).unwrap();
+    let a = control.add_port(port("a", Some(bridge))).unwrap();
+    let b = control.add_port(port("b", Some(bridge))).unwrap();
+    assert!(control.set_master(a, Some(b)).is_err());
+    assert!(control.set_master(bridge, Some(bridge)).is_err());
+    let action = Action {
+        mode: MirredMode::Mirror,
+        dir: MirredDir::Egress,
+        to: b,
+    };
+    control.set_actions(a, &[action]).unwrap();
+    assert!(
+        control
+            .set_actions(a, &[Action { to: 99, ..action }])
+            .is_err()
+    );
+    control.take_changes();
+    control.delete(bridge).unwrap();
+    let changes = [
+        Change::Link(a),
+        Change::Link(b),
+        Change::LinkGone(bridge, "br0".into()),
+    ];
+    assert_eq!(control.take_changes(), changes);
+    assert_eq!(control.link(a).unwrap().master, None);
+    control.delete(b).unwrap();
+    let LinkKind::Port { actions, .. } = &control.link(a).unwrap().kind else {
+        panic!("a is a port");
+    };
+    assert_eq!(*actions, []);
+    let opened: Vec<_> = devices.opened.lock().unwrap().drain(..).collect();
+    assert!(
+        opened
+            .iter()
+            .any(|(name, queue, _)| name == "b" && queue.is_closed())
+    );
+    assert!(control.delete(b).is_err());
+    control.add_port(port("b", None)).unwrap();
+    assert!(control.link(b).is_err(), "its number is not used again");
+}
+
+/// A port that is down neither receives nor sends, and its tree is there when it is up again.
+#[test]
+fn ports_and_bridges_that_are_down_forward_nothing() {
+    let (mut control, devices, pool) = control();
+    let bridge = control.add_bridge(Settings::new("br0")).unwrap();
+    let ports = ["a", "b"].map(|name| port(name, Some(bridge)));
+    let ports = control.add_ports(ports.into()).unwrap();
+    let prio = QdiscSpec::Prio(PrioSpec::default());
+    control
+        .edit_tree(ports[1], |live| {
+            live.add(Handle::ROOT, Handle::new(1, 0), prio)
+        })
+        .unwrap();
+    let (from, _) = devices.last("a");
+    let (_, to) = devices.last("b");
+    let send = |mark| from.feed().packets.push_back(frame(&pool, 2, 1, 60, mark));
+    let drops = |control: &Control<_>| control.engine().stats().drops();
+    let set_up = |control: &mut Control<_>, index, up| {
+        let settings = Settings {
+            up,
+            ..control.link(index).unwrap().settings.clone()
+        };
+        control.change(index, &settings).unwrap();
+    };
+    let mut lost = 0;
+    for down in [ports[0], ports[1], bridge] {
+        set_up(&mut control, down, false);
+        send(1);
+        lost += 1;
+        wait("the drop", || {
+            drops(&control) == [(DropReason::NoForward, lost)]
+        });
+        set_up(&mut control, down, true);
+    }
+    send(2);
+    wait("the packet", || to.marks() == [2]);
+    let root = control.read_tree(ports[1], |tree, _| tree.spec().root().map(|r| r.handle));
+    assert_eq!(root.unwrap(), Some(Handle::new(1, 0)));
+    let stats = control.into_engine().stop(Duration::ZERO);
+    assert!(stats.conservation().holds());
+}
+
+/// `txqueuelen` reaches the default qdiscs; a link of the kind `dummy` has none at first.
+#[test]
+fn the_queue_length_reaches_default_qdiscs() {
+    let (mut control, _, _) = control();
+    let dummy = NewPort {
+        spec: "dummy",
+        ..port("d", None)
+    };
+    let dummy = control.add_port(dummy).unwrap();
+    let kind = |control: &Control<_>, index| {
+        let id = control.port(index).unwrap();
+        control.engine().classes(id)[0].kind
+    };
+    assert_eq!(kind(&control, dummy), "noqueue");
+    let wide = NewPort {
+        queues: 2,
+        ..port("w", None)
+    };
+    let wide = control.add_port(wide).unwrap();
+    assert_eq!(kind(&control, wide), "mq");
+    let longer = Settings {
+        tx_queue_len: 5000,
+        ..control.link(wide).unwrap().settings.clone()
+    };
+    control.change(wide, &longer).unwrap();
+    let limit = control.read_tree(wide, |tree, _| tree.env().txqueuelen);
+    assert_eq!(limit.unwrap(), 5000);
+}
