@@ -296,11 +296,14 @@ impl Net {
     }
 }
 
+/// A device in memory: its name, its receive queue, its transmit ring.
+pub type OpenedDevice = (String, FedQueue, Arc<Script>);
+
 /// Devices in memory, which refuse what a test tells them to.
 #[derive(Clone, Debug, Default)]
 pub struct FedDevices {
     /// Those that were opened, by name, the latest last.
-    pub opened: Arc<Mutex<Vec<(String, FedQueue, Arc<Script>)>>>,
+    pub opened: Arc<Mutex<Vec<OpenedDevice>>>,
     /// What they were told to follow: the settings after it.
     pub changed: Arc<Mutex<Vec<Settings>>>,
     /// Whether they refuse to be opened or to follow.

@@ -187,11 +187,9 @@ fn ports_and_bridges_that_are_down_forward_nothing() {
         };
         control.change(index, &settings).unwrap();
     };
-    let mut lost = 0;
-    for down in [ports[0], ports[1], bridge] {
+    for (lost, down) in (1..).zip([ports[0], ports[1], bridge]) {
         set_up(&mut control, down, false);
         send(1);
-        lost += 1;
         wait("the drop", || {
             drops(&control) == [(DropReason::NoForward, lost)]
         });
