@@ -5,5 +5,9 @@
 
 #![forbid(unsafe_code)]
 
+mod link;
 pub mod nl;
+mod service;
 pub mod tc;
+
+pub use service::Rtnl;

@@ -106,6 +106,11 @@ impl DeviceTree {
         self.env.mtu = mtu;
     }
 
+    /// What stands at the root if nothing is attached there.
+    pub fn default_kind(&self) -> &'static str {
+        if self.queues > 1 { "mq" } else { "pfifo_fast" }
+    }
+
     /// What its qdiscs are made for.
     pub fn env(&self) -> &QdiscEnv {
         &self.env
@@ -134,7 +139,7 @@ impl DeviceTree {
     pub(crate) fn each_class(&self, queues: &[QdiscStats], f: &mut impl FnMut(ClassStats)) {
         let root = self.spec.root();
         let per_queue = root.map_or(self.queues > 1, |root| root.qdisc.is_per_queue());
-        let default = if per_queue { "mq" } else { "pfifo_fast" };
+        let default = self.default_kind();
         f(ClassStats {
             class: Handle::ROOT,
             parent: Handle::NONE,

@@ -19,11 +19,11 @@ pub struct Opened<Q, R> {
 }
 
 /// Opens devices and passes on what the control path changes of them.
-pub trait Devices: Send + 'static {
+pub trait Devices: Debug + Send + 'static {
     /// A receive queue of any driver.
-    type Rx: RxQueue + 'static;
+    type Rx: RxQueue + Debug + 'static;
     /// A transmit queue of any driver.
-    type Tx: TxRing + 'static;
+    type Tx: TxRing + Debug + 'static;
     /// A driver and its parameters.
     type Spec: Clone + Debug + PartialEq + Send;
     /// Why a device cannot be opened or changed.

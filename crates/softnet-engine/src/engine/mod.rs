@@ -402,6 +402,15 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         }
     }
 
+    /// The counters of one port. Stops no worker.
+    ///
+    /// # Errors
+    /// If there is no such port.
+    pub fn port_stats(&self, port: PortId) -> Result<PortStats, EngineError> {
+        let state = self.state();
+        Ok(PortStats::of(self.port(&state, port)?))
+    }
+
     /// Stops receiving, lets the transmit queues run dry for at most `drain`, drops (and counts)
     /// what is left, ends the workers and closes the ports. Returns the final counters: nothing is
     /// queued then.

@@ -1,0 +1,358 @@
+//! `RTM_NEWLINK`, `RTM_SETLINK`, `RTM_DELLINK` (`net/core/rtnetlink.c`).
+
+use softnet::tx::MAX_QUEUES;
+use softnet::wire::EthernetAddress;
+use softnet_engine::control::{
+    ALIAS_MAX, Control, ControlError, Devices, NewPort, PortOptions, Settings,
+};
+
+use super::attributes::{INFO_POLICY, LINK_POLICY, iff, ifla, info};
+use super::find;
+use crate::nl::headers::IfInfoMsg;
+use crate::nl::{
+    Attr, Attrs, Errno, Error, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, Request, Validation,
+};
+
+/// Highest number of queues that the kernel takes (`rtnl_create_link`).
+const QUEUES_MAX: u32 = 4096;
+
+/// What a request to add or change a link says.
+struct Wanted<'a> {
+    header: IfInfoMsg,
+    attrs: Attrs<'a>,
+    kind: Option<&'a str>,
+    /// `IFLA_INFO_DATA`.
+    data: Option<Attr<'a>>,
+    /// `IFLA_INFO_SLAVE_DATA`.
+    slave_data: Option<Attr<'a>>,
+}
+
+impl<'a> Wanted<'a> {
+    fn read(request: &Request<'a>) -> Result<Wanted<'a>, Error> {
+        let header: IfInfoMsg = request.header()?;
+        let attrs = request.attrs::<IfInfoMsg>(&LINK_POLICY, Validation::Liberal)?;
+        let (mut kind, mut data, mut slave_data) = (None, None, None);
+        if let Some(linkinfo) = attrs.get(ifla::LINKINFO) {
+            let linkinfo = linkinfo.nested(&INFO_POLICY)?;
+            kind = linkinfo
+                .get(info::KIND)
+                .map(|kind| kind.str())
+                .transpose()?;
+            data = linkinfo.get(info::DATA);
+            slave_data = linkinfo.get(info::SLAVE_DATA);
+        }
+        for (attr, text) in [
+            (
+                ifla::NET_NS_PID,
+                "links cannot be moved to a network namespace",
+            ),
+            (
+                ifla::NET_NS_FD,
+                "links cannot be moved to a network namespace",
+            ),
+            (ifla::PROTO_DOWN, "proto_down is not supported"),
+            (ifla::CARRIER, "the carrier is the device's own"),
+        ] {
+            if let Some(attr) = attrs.get(attr) {
+                return Err(Error::new(Errno::EOPNOTSUPP).help(text).at(&attr));
+            }
+        }
+        Ok(Wanted {
+            header,
+            attrs,
+            kind,
+            data,
+            slave_data,
+        })
+    }
+
+    /// The settings with what the request changes.
+    fn settings(&self, mut settings: Settings) -> Result<Settings, Error> {
+        if let Some(name) = self.attrs.get(ifla::IFNAME) {
+            let text = name.str()?;
+            // A request that names a link by its number may leave the name empty.
+            if !text.is_empty() {
+                settings.name = text.to_owned();
+            }
+        }
+        if let Some(address) = self.attrs.get(ifla::ADDRESS) {
+            if address.data.len() != 6 {
+                return Err(Error::new(Errno::EINVAL).at(&address));
+            }
+            settings.address = EthernetAddress(address.mac()?);
+        }
+        if let Some(broadcast) = self.attrs.get(ifla::BROADCAST)
+            && broadcast.data != [0xff; 6]
+        {
+            let help = "the broadcast address of Ethernet is ff:ff:ff:ff:ff:ff";
+            return Err(Error::new(Errno::EOPNOTSUPP).help(help).at(&broadcast));
+        }
+        if let Some(mtu) = self.attrs.get(ifla::MTU) {
+            settings.mtu = mtu.u32()?;
+        }
+        if let Some(length) = self.attrs.get(ifla::TXQLEN) {
+            settings.tx_queue_len = length.u32()?;
+        }
+        if let Some(group) = self.attrs.get(ifla::GROUP) {
+            settings.group = group.u32()?;
+        }
+        if let Some(alias) = self.attrs.get(ifla::IFALIAS) {
+            let text = alias.str()?;
+            if text.len() > ALIAS_MAX {
+                return Err(Error::new(Errno::EINVAL).at(&alias));
+            }
+            settings.alias = text.to_owned();
+        }
+        let flags = self.header.flags;
+        // 0 with flags stands for all, as in rtnl_dev_get_flags.
+        let change = match (self.header.change, flags) {
+            (0, 0) => 0,
+            (0, _) => u32::MAX,
+            (change, _) => change,
+        };
+        if change & iff::UP != 0 {
+            settings.up = flags & iff::UP != 0;
+        }
+        let known = iff::UP | iff::BROADCAST | iff::RUNNING | iff::MULTICAST | iff::LOWER_UP;
+        if self.header.change & !known != 0 {
+            return Err(Error::new(Errno::EOPNOTSUPP).help("this flag of a link cannot be set"));
+        }
+        Ok(settings)
+    }
+
+    /// The new master, if the request names one.
+    fn master(&self) -> Result<Option<Option<u32>>, Error> {
+        let master = self.attrs.get(ifla::MASTER);
+        let master = master.map(|master| master.u32()).transpose()?;
+        Ok(master.map(|index| (index != 0).then_some(index)))
+    }
+
+    fn queues(&self) -> Result<usize, Error> {
+        let number = |attr, text: &'static str| {
+            let Some(attr) = self.attrs.get(attr) else {
+                return Ok(None);
+            };
+            match attr.u32()? {
+                count @ 1..=QUEUES_MAX => Ok(Some(count as usize)),
+                _ => Err(Error::invalid(text).at(&attr)),
+            }
+        };
+        let tx = number(ifla::NUM_TX_QUEUES, "Invalid number of transmit queues")?;
+        let rx = number(ifla::NUM_RX_QUEUES, "Invalid number of receive queues")?;
+        let queues = tx.or(rx).unwrap_or(1);
+        if queues > MAX_QUEUES {
+            let help = format!("a port has at most {MAX_QUEUES} queues");
+            return Err(Error::invalid("Invalid number of transmit queues").help(help));
+        }
+        Ok(queues)
+    }
+}
+
+/// What a control call is refused with.
+pub(crate) fn refusal(error: ControlError) -> Error {
+    let errno = match &error {
+        ControlError::NoLink(_) | ControlError::NoLinkNamed(_) => Errno::ENODEV,
+        ControlError::Exists(_) => Errno::EEXIST,
+        ControlError::BadAddress => Errno::EADDRNOTAVAIL,
+        ControlError::NoBridge(_) | ControlError::NoPort(_) => Errno::EOPNOTSUPP,
+        ControlError::BadName(_)
+        | ControlError::MtuTooSmall
+        | ControlError::MtuTooLarge
+        | ControlError::Engine(_) => Errno::EINVAL,
+        ControlError::Device { .. } => Errno::EIO,
+    };
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(&error);
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    Error::new(errno).text(text)
+}
+
+/// `RTM_NEWLINK`: adds a link, or changes one that is there.
+pub(super) fn new<D: Devices>(
+    control: &mut Control<D>,
+    request: &Request<'_>,
+) -> Result<(), Error> {
+    let wanted = Wanted::read(request)?;
+    let known = find(control, &wanted.header, &wanted.attrs)?;
+    if let Some(index) = known {
+        if request.has(NLM_F_EXCL) {
+            return Err(Errno::EEXIST.into());
+        }
+        if request.has(NLM_F_REPLACE) {
+            return Err(Errno::EOPNOTSUPP.into());
+        }
+        return change(control, index, &wanted);
+    }
+    if !request.has(NLM_F_CREATE) {
+        let group = wanted.attrs.get(ifla::GROUP);
+        if let (0, None, Some(group)) =
+            (wanted.header.index, wanted.attrs.get(ifla::IFNAME), group)
+        {
+            return change_group(control, group.u32()?, &wanted);
+        }
+        return Err(Errno::ENODEV.into());
+    }
+    let unknown = || Error::new(Errno::EOPNOTSUPP).text("Unknown device type");
+    let kind = wanted.kind.ok_or_else(unknown)?;
+    if wanted.header.index != 0 {
+        let help = "links number themselves";
+        return Err(Error::new(Errno::EOPNOTSUPP).help(help));
+    }
+    let mut settings = Settings::new(String::new());
+    settings.up = false;
+    let mut settings = wanted.settings(settings)?;
+    settings.name = name(control, settings.name, kind)?;
+    let master = wanted.master()?.flatten();
+    if kind == "bridge" {
+        if master.is_some() {
+            return Err(Error::new(Errno::ELOOP).text("Can not enslave a bridge to a bridge"));
+        }
+        wanted.queues()?;
+        let index = control.add_bridge(settings).map_err(refusal)?;
+        let made = super::bridge::change(control, index, wanted.data);
+        return made.inspect_err(|_| {
+            let _ = control.delete(index);
+        });
+    }
+    let spec = control.devices().of_kind(kind, &settings.name);
+    let new = NewPort {
+        settings,
+        spec: spec.ok_or_else(unknown)?,
+        queues: wanted.queues()?,
+        qdisc: None,
+        master,
+        options: PortOptions::default(),
+    };
+    let index = control.add_port(new).map_err(refusal)?;
+    let made = super::bridge::change_port(control, index, wanted.slave_data);
+    made.inspect_err(|_| {
+        let _ = control.delete(index);
+    })
+}
+
+/// The name of a new link: as asked for, with a number in the place of `%d`, or made of its kind.
+fn name<D: Devices>(control: &Control<D>, name: String, kind: &str) -> Result<String, Error> {
+    let pattern = match name.as_str() {
+        "" => format!("{kind}%d"),
+        _ => name,
+    };
+    let Some((front, back)) = pattern.split_once("%d") else {
+        return match pattern.contains('%') {
+            true => Err(Errno::EINVAL.into()),
+            false => Ok(pattern),
+        };
+    };
+    if back.contains('%') {
+        return Err(Errno::EINVAL.into());
+    }
+    // One more than there are links is enough.
+    let mut numbers = 0..=control.links().len();
+    let free = numbers.find_map(|number| {
+        let name = format!("{front}{number}{back}");
+        control.link_named(&name).is_err().then_some(name)
+    });
+    free.ok_or_else(|| Errno::ENOSPC.into())
+}
+
+/// `RTM_SETLINK`.
+pub(super) fn set<D: Devices>(
+    control: &mut Control<D>,
+    request: &Request<'_>,
+) -> Result<(), Error> {
+    let wanted = Wanted::read(request)?;
+    match find(control, &wanted.header, &wanted.attrs)? {
+        Some(index) => change(control, index, &wanted),
+        None => Err(Errno::ENODEV.into()),
+    }
+}
+
+/// Changes all that the request says, or nothing.
+fn change<D: Devices>(
+    control: &mut Control<D>,
+    index: u32,
+    wanted: &Wanted<'_>,
+) -> Result<(), Error> {
+    let link = control.link(index).map_err(refusal)?;
+    let (before, master_before) = (link.settings.clone(), link.master);
+    let is_bridge = link.bridge().is_some();
+    if let Some(kind) = wanted.kind {
+        let known = super::show::Shown::new(control, link)
+            .map_err(refusal)?
+            .kind();
+        if known != Some(kind) {
+            return Err(Errno::EINVAL.into());
+        }
+    }
+    let after = wanted.settings(before.clone())?;
+    let master = wanted.master()?;
+    if is_bridge && master.flatten().is_some() {
+        return Err(Error::new(Errno::ELOOP).text("Can not enslave a bridge to a bridge"));
+    }
+    control.change(index, &after).map_err(refusal)?;
+    let rest = (|| {
+        if let Some(master) = master {
+            control.set_master(index, master).map_err(refusal)?;
+        }
+        if is_bridge {
+            super::bridge::change(control, index, wanted.data)
+        } else {
+            super::bridge::change_port(control, index, wanted.slave_data)
+        }
+    })();
+    if rest.is_err() {
+        let _ = control.set_master(index, master_before);
+        let _ = control.change(index, &before);
+    }
+    rest
+}
+
+/// Changes the links of a group.
+fn change_group<D: Devices>(
+    control: &mut Control<D>,
+    group: u32,
+    wanted: &Wanted<'_>,
+) -> Result<(), Error> {
+    for index in of_group(control, group) {
+        change(control, index, wanted)?;
+    }
+    Ok(())
+}
+
+fn of_group<D: Devices>(control: &Control<D>, group: u32) -> Vec<u32> {
+    let links = control.links().values();
+    let links = links.filter(|link| link.settings.group == group);
+    links.map(|link| link.index).collect()
+}
+
+/// `RTM_DELLINK`.
+pub(super) fn delete<D: Devices>(
+    control: &mut Control<D>,
+    request: &Request<'_>,
+) -> Result<(), Error> {
+    let header: IfInfoMsg = request.header()?;
+    let attrs = request.attrs::<IfInfoMsg>(&LINK_POLICY, Validation::Liberal)?;
+    if let Some(index) = find(control, &header, &attrs)? {
+        return control.delete(index).map_err(refusal);
+    }
+    let group = attrs.get(ifla::GROUP);
+    if let (0, None, Some(group)) = (header.index, attrs.get(ifla::IFNAME), group) {
+        let group = group.u32()?;
+        // The default group cannot be deleted.
+        if group == 0 {
+            return Err(Errno::EPERM.into());
+        }
+        let links = of_group(control, group);
+        if links.is_empty() {
+            return Err(Errno::ENODEV.into());
+        }
+        for index in links {
+            control.delete(index).map_err(refusal)?;
+        }
+        return Ok(());
+    }
+    let named = header.index != 0 || attrs.get(ifla::IFNAME).is_some();
+    Err(if named { Errno::ENODEV } else { Errno::EINVAL }.into())
+}

@@ -1,0 +1,205 @@
+//! Links: what `ip link` asks for.
+//!
+//! A port is a link of the kind that its driver stands for, a bridge one of the kind `bridge`.
+//!
+//! Source: `net/core/rtnetlink.c`.
+
+mod attributes;
+mod bridge;
+mod change;
+mod show;
+
+use attributes::{INFO_POLICY, LINK_POLICY, ifla, info};
+use show::Shown;
+use softnet_engine::control::{Change, Control, Devices};
+
+pub(crate) use change::refusal;
+
+use crate::nl::headers::{IfInfoMsg, RtGenMsg};
+use crate::nl::{
+    Attrs, Chunk, Client, Errno, Error, NLM_F_DUMP_FILTERED, Position, Progress, Replies, Request,
+    Validation,
+};
+
+/// Types of messages.
+pub(crate) const RTM_NEWLINK: u16 = 16;
+pub(crate) const RTM_DELLINK: u16 = 17;
+pub(crate) const RTM_GETLINK: u16 = 18;
+pub(crate) const RTM_SETLINK: u16 = 19;
+/// Who hears of links.
+const RTNLGRP_LINK: u32 = 1;
+
+/// Answers `RTM_*LINK`.
+pub(crate) fn request<D: Devices>(
+    control: &mut Control<D>,
+    request: &Request<'_>,
+    replies: &mut Replies,
+) -> Result<(), Error> {
+    match request.kind {
+        RTM_NEWLINK => change::new(control, request),
+        RTM_SETLINK => change::set(control, request),
+        RTM_DELLINK => change::delete(control, request),
+        RTM_GETLINK => get(control, request, replies),
+        _ => Err(Errno::EOPNOTSUPP.into()),
+    }
+}
+
+/// The number of the link that a request names.
+fn find<D: Devices>(
+    control: &Control<D>,
+    header: &IfInfoMsg,
+    attrs: &Attrs<'_>,
+) -> Result<Option<u32>, Error> {
+    if header.index != 0 {
+        let index = u32::try_from(header.index).map_err(|_| Error::new(Errno::EINVAL))?;
+        return Ok(control.links().contains_key(&index).then_some(index));
+    }
+    let name = attrs
+        .get(ifla::IFNAME)
+        .or_else(|| attrs.get(ifla::ALT_IFNAME));
+    let Some(name) = name else {
+        return Ok(None);
+    };
+    Ok(control.link_named(name.str()?).ok().map(|link| link.index))
+}
+
+fn get<D: Devices>(
+    control: &Control<D>,
+    request: &Request<'_>,
+    replies: &mut Replies,
+) -> Result<(), Error> {
+    let header: IfInfoMsg = request.header()?;
+    let attrs = request.attrs::<IfInfoMsg>(&LINK_POLICY, Validation::Liberal)?;
+    let named = header.index > 0
+        || attrs.get(ifla::IFNAME).is_some()
+        || attrs.get(ifla::ALT_IFNAME).is_some();
+    if !named {
+        return Err(Errno::EINVAL.into());
+    }
+    let index = find(control, &header, &attrs)?.ok_or(Errno::ENODEV)?;
+    let link = control.link(index).map_err(refusal)?;
+    let shown = Shown::new(control, link).map_err(refusal)?;
+    replies.message(RTM_NEWLINK, 0, &shown.header(0, 0), |message| {
+        shown.put(message)
+    })
+}
+
+/// What a dump leaves out.
+#[derive(Default)]
+struct Filter {
+    master: Option<u32>,
+    kind: Option<String>,
+}
+
+impl Filter {
+    fn read(request: &Request<'_>, client: &Client) -> Result<Filter, Error> {
+        // Older clients send the family alone.
+        if request.payload().len() < size_of::<IfInfoMsg>() {
+            let _: RtGenMsg = request.header()?;
+            return Ok(Filter::default());
+        }
+        let validation = if client.strict {
+            Validation::Strict
+        } else {
+            Validation::Liberal
+        };
+        let header: IfInfoMsg = request.header()?;
+        if client.strict && header.index != 0 {
+            return Err(Error::invalid(
+                "Filter by device index not supported for link dumps",
+            ));
+        }
+        let attrs = request.attrs::<IfInfoMsg>(&LINK_POLICY, validation)?;
+        let mut filter = Filter::default();
+        if let Some(master) = attrs.get(ifla::MASTER) {
+            filter.master = Some(master.u32()?);
+        }
+        if let Some(linkinfo) = attrs.get(ifla::LINKINFO) {
+            let linkinfo = linkinfo.nested(&INFO_POLICY)?;
+            let kind = linkinfo
+                .get(info::KIND)
+                .map(|kind| kind.str())
+                .transpose()?;
+            filter.kind = kind.map(str::to_owned);
+        }
+        Ok(filter)
+    }
+
+    fn passes<D: Devices>(&self, shown: &Shown<'_, D>) -> bool {
+        // 0 stands for links without a master only where the kernel's `-1` is sent.
+        let master = self.master.filter(|&master| master != 0);
+        master.is_none_or(|master| shown.link.master == Some(master))
+            && self
+                .kind
+                .as_deref()
+                .is_none_or(|kind| shown.kind() == Some(kind))
+    }
+}
+
+/// Dumps links, by number.
+pub(crate) fn dump<D: Devices>(
+    control: &Control<D>,
+    request: &Request<'_>,
+    client: &Client,
+    position: &mut Position,
+    chunk: &mut Chunk<'_>,
+) -> Result<Progress, Error> {
+    if i32::from(request.family()) == libc::AF_BRIDGE {
+        return bridge::dump(control, request, client, position, chunk);
+    }
+    let filter = Filter::read(request, client)?;
+    let flags = match filter.master.is_some() || filter.kind.is_some() {
+        true => NLM_F_DUMP_FILTERED,
+        false => 0,
+    };
+    for (&index, link) in control.links().range(position.link..) {
+        let shown = Shown::new(control, link).map_err(refusal)?;
+        if !filter.passes(&shown) {
+            continue;
+        }
+        let header = shown.header(0, 0);
+        if chunk
+            .message(RTM_NEWLINK, flags, &header, |message| shown.put(message))
+            .is_err()
+        {
+            position.link = index;
+            return Ok(Progress::More);
+        }
+    }
+    Ok(Progress::Done)
+}
+
+/// Tells of what has changed since the last call.
+pub(crate) fn publish<D: Devices>(
+    control: &Control<D>,
+    change: &Change,
+    replies: &mut Replies,
+) -> Result<(), Error> {
+    match change {
+        Change::Link(index) => {
+            // It may be gone by now, which is told next.
+            let Ok(link) = control.link(*index) else {
+                return Ok(());
+            };
+            let shown = Shown::new(control, link).map_err(refusal)?;
+            let header = shown.header(0, 0);
+            replies.publish(RTNLGRP_LINK, RTM_NEWLINK, 0, &header, |message| {
+                shown.put(message)
+            })
+        }
+        Change::LinkGone(index, name) => {
+            let header = IfInfoMsg {
+                kind: attributes::ARPHRD_ETHER,
+                index: index.cast_signed(),
+                ..IfInfoMsg::default()
+            };
+            replies.publish(RTNLGRP_LINK, RTM_DELLINK, 0, &header, |message| {
+                message.put_str(ifla::IFNAME, name);
+            })
+        }
+        Change::Tree(_) => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

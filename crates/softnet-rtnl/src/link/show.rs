@@ -1,0 +1,234 @@
+//! A link as `ip link show` reads it (`rtnl_fill_ifinfo`).
+
+use softnet::stats::DropReason;
+use softnet_engine::PortStats;
+use softnet_engine::control::{Control, ControlError, Devices, Link, LinkKind};
+use zerocopy::{Immutable, IntoBytes};
+
+use super::attributes::{ARPHRD_ETHER, iff, ifla, info, oper};
+use crate::nl::Message;
+use crate::nl::headers::IfInfoMsg;
+
+/// `struct rtnl_link_stats64`.
+#[derive(Clone, Copy, Debug, Default, IntoBytes, Immutable)]
+#[repr(C)]
+struct LinkStats64 {
+    rx_packets: u64,
+    tx_packets: u64,
+    rx_bytes: u64,
+    tx_bytes: u64,
+    rx_errors: u64,
+    tx_errors: u64,
+    rx_dropped: u64,
+    tx_dropped: u64,
+    multicast: u64,
+    collisions: u64,
+    rx_detail: [u64; 6],
+    tx_detail: [u64; 5],
+    rx_compressed: u64,
+    tx_compressed: u64,
+    rx_nohandler: u64,
+    rx_otherhost_dropped: u64,
+}
+
+/// `struct rtnl_link_ifmap`.
+#[derive(Clone, Copy, Debug, Default, IntoBytes, Immutable)]
+#[repr(C)]
+struct IfMap {
+    mem_start: u64,
+    mem_end: u64,
+    base_addr: u64,
+    irq: u16,
+    dma: u8,
+    port: u8,
+    pad: [u8; 4],
+}
+
+impl LinkStats64 {
+    /// The counters of a port. A qdisc's drops are the qdisc's, as in the kernel.
+    fn of(port: &PortStats) -> LinkStats64 {
+        let mut stats = LinkStats64 {
+            rx_packets: port.device.rx_packets,
+            tx_packets: port.device.tx_packets,
+            rx_bytes: port.device.rx_bytes,
+            tx_bytes: port.device.tx_bytes,
+            rx_dropped: port.device_drops.rx,
+            tx_dropped: port.device_drops.tx,
+            ..LinkStats64::default()
+        };
+        for &(reason, count) in &port.device.drops {
+            match reason {
+                DropReason::Runt
+                | DropReason::BadHeader
+                | DropReason::BadGso
+                | DropReason::GsoSize
+                | DropReason::BadChecksumOffload => stats.rx_errors += count,
+                DropReason::QdiscLimit
+                | DropReason::QdiscCongested
+                | DropReason::FqFlowLimit
+                | DropReason::FqHorizonLimit
+                | DropReason::QdiscOversize
+                | DropReason::FilterDrop
+                | DropReason::ReclassifyLoop => {}
+                DropReason::QdiscBurst
+                | DropReason::QdiscReset
+                | DropReason::BufferQuota
+                | DropReason::Mtu
+                | DropReason::DeviceDown
+                | DropReason::DriverRefused
+                | DropReason::MirredLoop
+                | DropReason::MirredNest
+                | DropReason::RecursionLimit => stats.tx_dropped += count,
+                _ => stats.rx_dropped += count,
+            }
+        }
+        stats
+    }
+
+    /// `struct rtnl_link_stats`: the same without the last, in 32 bits.
+    fn narrow(&self) -> [u32; 24] {
+        let mut narrow = [0; 24];
+        let wide = self.as_bytes().chunks_exact(8);
+        for (to, from) in narrow.iter_mut().zip(wide) {
+            *to = from
+                .first_chunk()
+                .map_or(0, |low| u64::from_ne_bytes(*low) as u32);
+        }
+        narrow
+    }
+}
+
+/// A link together with what it has counted.
+pub(super) struct Shown<'a, D: Devices> {
+    pub(super) link: &'a Link<D::Spec>,
+    devices: &'a D,
+    stats: PortStats,
+    /// Kind of its root qdisc.
+    qdisc: &'static str,
+    /// Whether it delivers frames, if it is up.
+    carrier: bool,
+}
+
+impl<'a, D: Devices> Shown<'a, D> {
+    pub(super) fn new(
+        control: &'a Control<D>,
+        link: &'a Link<D::Spec>,
+    ) -> Result<Shown<'a, D>, ControlError> {
+        let (stats, qdisc, carrier) = match link.kind {
+            LinkKind::Port { id, .. } => {
+                let stats = control.engine().port_stats(id)?;
+                let kind = control.read_tree(link.index, |tree, _| {
+                    let root = tree.spec().root();
+                    root.map_or_else(|| tree.default_kind(), |root| root.qdisc.kind())
+                })?;
+                let carrier = stats.link.up;
+                (stats, kind, carrier)
+            }
+            LinkKind::Bridge(_) => {
+                let mut members = control
+                    .links()
+                    .values()
+                    .filter(|member| member.master == Some(link.index) && member.settings.up);
+                (PortStats::default(), "noqueue", members.next().is_some())
+            }
+        };
+        Ok(Shown {
+            link,
+            devices: control.devices(),
+            stats,
+            qdisc,
+            carrier,
+        })
+    }
+
+    /// The kind, as `type` names it.
+    pub(super) fn kind(&self) -> Option<&'static str> {
+        match &self.link.kind {
+            LinkKind::Port { spec, .. } => self.devices.kind(spec),
+            LinkKind::Bridge(_) => Some("bridge"),
+        }
+    }
+
+    fn running(&self) -> bool {
+        self.link.settings.up && self.carrier
+    }
+
+    /// The flags of the link.
+    fn flags(&self) -> u32 {
+        let mut flags = iff::BROADCAST;
+        flags |= match self.kind() {
+            Some("dummy") => iff::NOARP,
+            _ => iff::MULTICAST,
+        };
+        if self.link.settings.up {
+            flags |= iff::UP;
+        }
+        if self.running() {
+            flags |= iff::RUNNING | iff::LOWER_UP;
+        }
+        flags
+    }
+
+    /// The header. `change` says which flags an event is about.
+    pub(super) fn header(&self, family: u8, change: u32) -> IfInfoMsg {
+        IfInfoMsg {
+            family,
+            kind: ARPHRD_ETHER,
+            index: self.link.index.cast_signed(),
+            flags: self.flags(),
+            change,
+            ..IfInfoMsg::default()
+        }
+    }
+
+    /// The attributes of a message with the family `AF_UNSPEC`.
+    pub(super) fn put(&self, message: &mut Message<'_>) {
+        let settings = &self.link.settings;
+        message.put_str(ifla::IFNAME, &settings.name);
+        message.put_u32(ifla::TXQLEN, settings.tx_queue_len);
+        let operstate = match (settings.up, self.carrier, self.kind()) {
+            (true, true, Some("dummy")) => oper::UNKNOWN,
+            (true, true, _) => oper::UP,
+            _ => oper::DOWN,
+        };
+        message.put_u8(ifla::OPERSTATE, operstate);
+        message.put_u8(ifla::LINKMODE, 0);
+        message.put_u32(ifla::MTU, settings.mtu);
+        let (least, most) = match &self.link.kind {
+            LinkKind::Port { spec, .. } => self.devices.mtus(spec),
+            LinkKind::Bridge(_) => (68, 65_535),
+        };
+        message.put_u32(ifla::MIN_MTU, least);
+        message.put_u32(ifla::MAX_MTU, most);
+        message.put_u32(ifla::GROUP, settings.group);
+        message.put_u32(ifla::PROMISCUITY, u32::from(self.link.master.is_some()));
+        message.put_u32(ifla::ALLMULTI, u32::from(self.link.master.is_some()));
+        let queues = u32::try_from(self.link.queues).unwrap_or(u32::MAX);
+        message.put_u32(ifla::NUM_TX_QUEUES, queues);
+        message.put_u32(ifla::NUM_RX_QUEUES, queues);
+        if let Some(master) = self.link.master {
+            message.put_u32(ifla::MASTER, master);
+        }
+        message.put_u8(ifla::CARRIER, u8::from(self.running()));
+        message.put_str(ifla::QDISC, self.qdisc);
+        if !settings.alias.is_empty() {
+            message.put_str(ifla::IFALIAS, &settings.alias);
+        }
+        message.put(ifla::MAP, &IfMap::default());
+        message.put_bytes(ifla::ADDRESS, &settings.address.0);
+        message.put_bytes(ifla::BROADCAST, &[0xff; 6]);
+        let stats = LinkStats64::of(&self.stats);
+        message.put(ifla::STATS64, &stats);
+        message.put(ifla::STATS, &stats.narrow());
+        if self.kind().is_some() || self.link.master.is_some() {
+            message.nest(ifla::LINKINFO, |message| {
+                if let Some(kind) = self.kind() {
+                    message.put_str(info::KIND, kind);
+                }
+                if self.link.master.is_some() {
+                    message.put_str(info::SLAVE_KIND, "bridge");
+                }
+            });
+        }
+    }
+}

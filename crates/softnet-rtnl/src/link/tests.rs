@@ -1,0 +1,269 @@
+//! Requests about links, on an engine with devices in memory.
+
+use std::sync::{Arc, Mutex};
+
+use netlink_packet_core::{NetlinkMessage, NetlinkPayload};
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
+use softnet::testing::pool;
+use softnet::time::Clock;
+use softnet_engine::Engine;
+use softnet_engine::control::{Control, Settings};
+use softnet_engine::testing::{CondSleeper, FedDevices};
+
+use super::attributes::{iff, ifla, info};
+use super::{RTM_DELLINK, RTM_GETLINK, RTM_NEWLINK, RTM_SETLINK};
+use crate::Rtnl;
+use crate::nl::headers::IfInfoMsg;
+use crate::nl::{
+    Chunk, Client, Errno, Error, Head, Message, Messages, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL,
+    NLM_F_REQUEST, Position, Progress, Replies, Request, Service,
+};
+
+type Shared = Arc<Mutex<Control<FedDevices>>>;
+
+const CLIENT: Client = Client {
+    port: 7,
+    may_change: true,
+    strict: false,
+};
+
+fn rtnl() -> (Rtnl<FedDevices>, Shared) {
+    let sleepers = vec![CondSleeper::default()];
+    let engine = Engine::start(sleepers, pool(64), Clock::monotonic()).unwrap();
+    let control = Control::new(engine, FedDevices::default());
+    let control = Arc::new(Mutex::new(control));
+    (Rtnl::new(control.clone()), control)
+}
+
+/// Sends a request, and returns the links of the answer, and the links that were told of.
+fn ask(
+    rtnl: &mut Rtnl<FedDevices>,
+    kind: u16,
+    flags: u16,
+    header: IfInfoMsg,
+    body: impl FnOnce(&mut Message<'_>),
+) -> Result<(Vec<LinkMessage>, Vec<LinkMessage>), Error> {
+    let mut messages = Messages::new();
+    let head = Head {
+        kind,
+        flags: flags | NLM_F_REQUEST,
+        seq: 1,
+        pid: 0,
+    };
+    messages.message(head, &header, body).unwrap();
+    let request = Request::read(messages.as_bytes()).unwrap();
+    let mut replies = Replies::new(&request, &CLIENT);
+    rtnl.request(&request, &CLIENT, &mut replies)?;
+    let events = replies.events().iter();
+    let events = events.flat_map(|event| links(&event.message)).collect();
+    Ok((links(replies.messages()), events))
+}
+
+fn links(messages: &Messages) -> Vec<LinkMessage> {
+    let mut rest = messages.as_bytes();
+    let mut links = Vec::new();
+    while !rest.is_empty() {
+        let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest).unwrap();
+        rest = &rest[message.header.length as usize..];
+        match message.payload {
+            NetlinkPayload::InnerMessage(
+                RouteNetlinkMessage::NewLink(link) | RouteNetlinkMessage::DelLink(link),
+            ) => links.push(link),
+            other => panic!("{other:?}"),
+        }
+    }
+    links
+}
+
+fn add(rtnl: &mut Rtnl<FedDevices>, name: &str, kind: &str) -> Result<(), Error> {
+    let flags = NLM_F_CREATE | NLM_F_EXCL;
+    let body = |message: &mut Message<'_>| {
+        message.put_str(ifla::IFNAME, name);
+        message.nest(ifla::LINKINFO, |message| message.put_str(info::KIND, kind));
+    };
+    ask(rtnl, RTM_NEWLINK, flags, IfInfoMsg::default(), body).map(drop)
+}
+
+fn name(link: &LinkMessage) -> &str {
+    let mut attributes = link.attributes.iter();
+    let name = attributes.find_map(|attribute| match attribute {
+        LinkAttribute::IfName(name) => Some(name.as_str()),
+        _ => None,
+    });
+    name.unwrap_or_default()
+}
+
+/// `ip link add`, `set`, `show`, `del`.
+#[test]
+fn links_come_change_and_go() {
+    let (mut rtnl, control) = rtnl();
+    add(&mut rtnl, "br0", "bridge").unwrap();
+    add(&mut rtnl, "d%d", "dummy").unwrap();
+    add(&mut rtnl, "", "dummy").unwrap();
+    let exists = add(&mut rtnl, "br0", "dummy").unwrap_err();
+    assert_eq!(exists.errno, Errno::EEXIST);
+    let unknown = add(&mut rtnl, "x", "vxlan").unwrap_err();
+    assert_eq!(unknown.to_string(), "Unknown device type (EOPNOTSUPP)");
+    let named = |index| IfInfoMsg {
+        index,
+        ..IfInfoMsg::default()
+    };
+    let up = IfInfoMsg {
+        flags: iff::UP,
+        change: iff::UP,
+        ..named(2)
+    };
+    let (_, told) = ask(&mut rtnl, RTM_SETLINK, 0, up, |message| {
+        message.put_u32(ifla::MTU, 1400);
+        message.put_u32(ifla::MASTER, 1);
+        message.put_str(ifla::IFALIAS, "to the lab");
+        message.put_str(ifla::IFNAME, "lab");
+    })
+    .unwrap();
+    assert_eq!(told.iter().map(name).collect::<Vec<_>>(), ["lab"]);
+    let (shown, _) = ask(&mut rtnl, RTM_GETLINK, 0, named(2), |_| {}).unwrap();
+    let [shown] = &shown[..] else {
+        panic!("one link");
+    };
+    assert!(
+        shown
+            .header
+            .flags
+            .contains(LinkFlags::Up | LinkFlags::LowerUp)
+    );
+    for wanted in [
+        LinkAttribute::IfName("lab".into()),
+        LinkAttribute::Mtu(1400),
+        LinkAttribute::Controller(1),
+        LinkAttribute::IfAlias("to the lab".into()),
+        LinkAttribute::Qdisc("noqueue".into()),
+        LinkAttribute::TxQueueLen(1000),
+    ] {
+        assert!(
+            shown.attributes.contains(&wanted),
+            "{wanted:?} in {shown:?}"
+        );
+    }
+    let (_, told) = ask(&mut rtnl, RTM_DELLINK, 0, named(2), |_| {}).unwrap();
+    assert_eq!(told.iter().map(name).collect::<Vec<_>>(), ["lab"]);
+    let gone = ask(&mut rtnl, RTM_GETLINK, 0, named(2), |_| {}).unwrap_err();
+    assert_eq!(gone.errno, Errno::ENODEV);
+    let names: Vec<_> = control
+        .lock()
+        .unwrap()
+        .links()
+        .values()
+        .map(|link| link.settings.name.clone())
+        .collect();
+    assert_eq!(names, ["br0", "dummy0"]);
+}
+
+/// What is refused changes nothing, whatever else the request says.
+#[test]
+fn a_refused_change_changes_nothing() {
+    let (mut rtnl, control) = rtnl();
+    add(&mut rtnl, "br0", "bridge").unwrap();
+    add(&mut rtnl, "a", "tun").unwrap();
+    add(&mut rtnl, "b", "tun").unwrap();
+    let settings = || control.lock().unwrap().link(2).unwrap().settings.clone();
+    let before: Settings = settings();
+    type Body = fn(&mut Message<'_>);
+    let cases: [(Body, Errno, &str); 7] = [
+        (
+            |m| m.put_u32(ifla::MTU, 67),
+            Errno::EINVAL,
+            "mtu less than device minimum",
+        ),
+        (
+            |m| m.put_u32(ifla::MTU, 9001),
+            Errno::EINVAL,
+            "mtu greater than device maximum",
+        ),
+        (
+            |m| m.put_str(ifla::IFNAME, "b"),
+            Errno::EEXIST,
+            "there is already a link named `b`",
+        ),
+        (
+            |m| m.put_bytes(ifla::ADDRESS, &[1; 6]),
+            Errno::EADDRNOTAVAIL,
+            "a link's address must be a unicast address",
+        ),
+        (
+            |m| m.put_u32(ifla::MASTER, 3),
+            Errno::EOPNOTSUPP,
+            "the link `b` is no bridge",
+        ),
+        (
+            |m| m.put_u32(ifla::MASTER, 77),
+            Errno::ENODEV,
+            "there is no link with the number 77",
+        ),
+        (
+            |m| m.put_u32(ifla::NET_NS_PID, 1),
+            Errno::EOPNOTSUPP,
+            "links cannot be moved to a network namespace",
+        ),
+    ];
+    for (bad, errno, text) in cases {
+        let header = IfInfoMsg {
+            index: 2,
+            flags: iff::UP,
+            change: iff::UP,
+            ..IfInfoMsg::default()
+        };
+        let error = ask(&mut rtnl, RTM_SETLINK, 0, header, |message| {
+            message.put_u32(ifla::GROUP, 5);
+            bad(message);
+        });
+        let error = error.unwrap_err();
+        assert_eq!((error.errno, error.text.as_deref()), (errno, Some(text)));
+        assert_eq!(settings(), before);
+        assert_eq!(control.lock().unwrap().link(2).unwrap().master, None);
+    }
+}
+
+/// A dump goes on where it stopped, and leaves out what the client does not want.
+#[test]
+fn dumps_are_taken_in_parts_and_filtered() {
+    let (mut rtnl, _control) = rtnl();
+    add(&mut rtnl, "br0", "bridge").unwrap();
+    for n in 0..100 {
+        add(&mut rtnl, &format!("d{n}"), "dummy").unwrap();
+    }
+    let mut dump = |body: &dyn Fn(&mut Message<'_>)| {
+        let mut messages = Messages::new();
+        let head = Head {
+            kind: RTM_GETLINK,
+            flags: NLM_F_REQUEST | NLM_F_DUMP,
+            ..Head::default()
+        };
+        messages
+            .message(head, &IfInfoMsg::default(), |m| body(m))
+            .unwrap();
+        let request = Request::read(messages.as_bytes()).unwrap();
+        let (mut position, mut all, mut parts) = (Position::default(), Vec::new(), 0);
+        loop {
+            let mut part = Messages::new();
+            let mut chunk = Chunk::new(&request, &CLIENT, &mut part);
+            let progress = rtnl
+                .dump(&request, &CLIENT, &mut position, &mut chunk)
+                .unwrap();
+            all.extend(links(&part).iter().map(|link| name(link).to_owned()));
+            parts += 1;
+            if progress == Progress::Done {
+                break (all, parts);
+            }
+        }
+    };
+    let (all, parts) = dump(&|_| {});
+    assert_eq!((all.len(), &*all[1], &*all[100]), (101, "d0", "d99"));
+    assert!(parts > 1);
+    let (bridges, _) = dump(&|message| {
+        message.nest(ifla::LINKINFO, |message| {
+            message.put_str(info::KIND, "bridge")
+        });
+    });
+    assert_eq!(bridges, ["br0"]);
+}
