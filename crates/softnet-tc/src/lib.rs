@@ -61,6 +61,7 @@ mod head_drop;
 mod htb;
 mod kind;
 mod link;
+mod listing;
 mod live;
 mod plan;
 mod prio;

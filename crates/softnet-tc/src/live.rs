@@ -199,7 +199,7 @@ impl<Q: Queues> Live<'_, Q> {
         limit.check()?;
         self.tree.env.txqueuelen = frames;
         let root = self.tree.spec.root();
-        if root.is_some_and(|root| !root.qdisc.is_per_queue()) {
+        if root.map_or(self.tree.env.no_queue, |root| !root.qdisc.is_per_queue()) {
             return Ok(());
         }
         let root = root.map(|root| root.handle);
@@ -213,6 +213,15 @@ impl<Q: Queues> Live<'_, Q> {
             }
         }
         results.into_iter().collect()
+    }
+
+    /// Whether the device's default is `noqueue` from now on ([`QdiscEnv::no_queue`]).
+    pub fn set_no_queue(&mut self, no_queue: bool) {
+        self.tree.env.no_queue = no_queue;
+        if self.tree.spec.is_empty() {
+            let roots = self.tree.roots();
+            self.queues.install(roots);
+        }
     }
 
     /// Checks what depends on the device's queues.

@@ -111,6 +111,8 @@ pub struct QdiscEnv {
     pub mtu: u32,
     /// Frames that a queue of the device holds where nothing else is said.
     pub txqueuelen: u32,
+    /// Whether the device has no queue of its own (`IFF_NO_QUEUE`): its default is `noqueue`.
+    pub no_queue: bool,
     /// A random number for what an outsider must not guess (flow hashes).
     pub seed: u64,
 }
@@ -122,6 +124,7 @@ impl QdiscEnv {
             pool: pool.clone(),
             mtu: 1500,
             txqueuelen: 1000,
+            no_queue: false,
             seed: RandomState::new().hash_one(()),
         }
     }

@@ -108,7 +108,7 @@ impl DeviceTree {
 
     /// What stands at the root if nothing is attached there.
     pub fn default_kind(&self) -> &'static str {
-        if self.queues > 1 { "mq" } else { "pfifo_fast" }
+        self.default_at(Handle::ROOT).unwrap_or_default().kind()
     }
 
     /// What its qdiscs are made for.
@@ -138,13 +138,13 @@ impl DeviceTree {
     /// As [`classes`](DeviceTree::classes).
     pub(crate) fn each_class(&self, queues: &[QdiscStats], f: &mut impl FnMut(ClassStats)) {
         let root = self.spec.root();
-        let per_queue = root.map_or(self.queues > 1, |root| root.qdisc.is_per_queue());
-        let default = self.default_kind();
+        let default = self.default_at(Handle::ROOT).unwrap_or_default();
+        let per_queue = root.map_or(&default, |root| &root.qdisc).is_per_queue();
         f(ClassStats {
             class: Handle::ROOT,
             parent: Handle::NONE,
             qdisc: root.map_or(Handle::NONE, |root| root.handle),
-            kind: root.map_or(default, |root| root.qdisc.kind()),
+            kind: root.map_or(&default, |root| &root.qdisc).kind(),
             stats: queues.iter().copied().sum(),
             htb: None,
             xstats: root.and_then(|root| self.xstats(root.handle)).cloned(),
@@ -225,6 +225,10 @@ impl DeviceTree {
         let mut active = self.queues;
         let mut instances = Vec::with_capacity(self.queues);
         match root {
+            None if self.env.no_queue => {
+                let noqueue = |_| QdiscSpec::Noqueue.make(Handle::NONE, &self.env);
+                instances.extend((0..self.queues).map(noqueue));
+            }
             None => {}
             Some((handle, QdiscSpec::Noqueue)) => {
                 let noqueue = |_| QdiscSpec::Noqueue.make(handle, &self.env);

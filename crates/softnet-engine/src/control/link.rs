@@ -126,6 +126,9 @@ pub struct Link<S> {
     pub kind: LinkKind<S>,
     /// The number of the bridge that it is part of.
     pub master: Option<u32>,
+    /// Whether its default qdisc is there: from when the link is first taken up, and not after its
+    /// root was deleted while it was down, until it is taken up (`dev_activate`).
+    pub has_default: bool,
 }
 
 impl<S> Link<S> {

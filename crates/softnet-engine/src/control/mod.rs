@@ -19,7 +19,7 @@ use crate::engine::{BridgeId, Engine, MirredSpec, PortId, PortSetup};
 use crate::{Device, PortEvent};
 use softnet::time::Time;
 use softnet::wire::EthernetAddress;
-use softnet_tc::{DeviceTree, Live, QdiscSpec, SpecError};
+use softnet_tc::{DeviceTree, Handle, Live, SpecError};
 
 /// What has changed, for those who watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,6 +41,8 @@ pub struct Control<D: Devices> {
     links: BTreeMap<u32, Link<D::Spec>>,
     /// The number of the last link.
     last: u32,
+    /// The last handle that was chosen for a qdisc.
+    chosen: u16,
     generation: u64,
     changes: Vec<Change>,
 }
@@ -53,6 +55,7 @@ impl<D: Devices> Control<D> {
             devices,
             links: BTreeMap::new(),
             last: 0,
+            chosen: 0x8000,
             generation: 0,
             changes: Vec::new(),
         }
@@ -185,12 +188,13 @@ impl<D: Devices> Control<D> {
             rx: Vec::new(),
             tx: opened.tx,
             features: opened.features,
-            qdisc: qdisc.unwrap_or_else(|| self.default_qdisc(&spec)),
+            qdisc: qdisc.unwrap_or_default(),
             policy: options.policy.clone(),
         })?;
         let set = self
             .engine
-            .set_queue_map(id, &options.map)
+            .set_no_queue(id, self.devices.no_queue(&spec))
+            .and_then(|()| self.engine.set_queue_map(id, &options.map))
             .and_then(|()| self.engine.set_steering(id, &options.steering))
             .and_then(|()| self.engine.set_tx_queue_len(id, settings.tx_queue_len))
             .and_then(|()| self.engine.set_up(id, settings.up));
@@ -210,15 +214,6 @@ impl<D: Devices> Control<D> {
             return Err(error);
         }
         Ok((index, id, opened.rx))
-    }
-
-    /// What a port has where it is given no qdisc.
-    pub fn default_qdisc(&self, spec: &D::Spec) -> QdiscSpec {
-        if self.devices.no_queue(spec) {
-            QdiscSpec::Noqueue
-        } else {
-            QdiscSpec::Default
-        }
     }
 
     fn open(
@@ -357,6 +352,7 @@ impl<D: Devices> Control<D> {
         }
         if let Some(link) = self.links.get_mut(&index) {
             link.settings = after.clone();
+            link.has_default |= after.up;
         }
         self.note(Change::Link(index));
         Ok(())
@@ -398,7 +394,40 @@ impl<D: Devices> Control<D> {
     ) -> Result<T, ControlError> {
         let port = self.port(index)?;
         self.generation += 1;
-        Ok(self.engine.edit_tree(port, f)?)
+        let (result, no_root) = self.engine.edit_tree(port, |tree| {
+            let had_root = !tree.spec().is_empty();
+            let result = f(tree)?;
+            Ok((result, had_root && tree.spec().is_empty()))
+        })?;
+        if no_root && let Some(link) = self.links.get_mut(&index) {
+            link.has_default = link.settings.up;
+        }
+        Ok(result)
+    }
+
+    /// The next handle for a qdisc of a port that is given none: of the numbers from 8001 to fffe,
+    /// each is chosen once in this engine before one is chosen again, as in the kernel
+    /// (`qdisc_alloc_handle`). [`Handle::NONE`] if the port uses all of them.
+    ///
+    /// # Errors
+    /// If there is no such port.
+    pub fn choose_handle(&mut self, index: u32) -> Result<Handle, ControlError> {
+        const NUMBERS: std::ops::Range<u16> = 0x8001..u16::MAX;
+        let mut chosen = self.chosen;
+        let handle = self.read_tree(index, |tree, _| {
+            let free = |handle: &Handle| tree.spec().node(*handle).is_none();
+            let next = std::iter::repeat_with(|| {
+                chosen = if NUMBERS.contains(&(chosen + 1)) {
+                    chosen + 1
+                } else {
+                    NUMBERS.start
+                };
+                Handle::new(chosen, 0)
+            });
+            next.take(NUMBERS.len()).find(free).unwrap_or(Handle::NONE)
+        })?;
+        self.chosen = chosen;
+        Ok(handle)
     }
 
     /// Reads the tree of a port. No queue is taken from its owner.
@@ -454,6 +483,7 @@ impl<D: Devices> Control<D> {
         let index = self.last;
         let link = Link {
             index,
+            has_default: settings.up,
             settings,
             queues,
             kind,

@@ -10,7 +10,7 @@ use softnet::mem::Pool;
 use softnet::stats::DropReason;
 use softnet::testing::{frame, pool};
 use softnet::time::Clock;
-use softnet_tc::{Handle, PrioSpec};
+use softnet_tc::{Handle, PrioSpec, QdiscSpec};
 
 fn control() -> (Control<FedDevices>, FedDevices, Pool) {
     let pool = pool(256);
@@ -230,4 +230,82 @@ fn the_queue_length_reaches_default_qdiscs() {
     control.change(wide, &longer).unwrap();
     let limit = control.read_tree(wide, |tree, _| tree.env().txqueuelen);
     assert_eq!(limit.unwrap(), 5000);
+}
+
+/// Numbers are chosen once each over all links before one comes again, and none that is in use.
+#[test]
+fn handles_are_chosen_in_turn() {
+    let (mut control, ..) = control();
+    let ports = vec![port("a", None), port("b", None)];
+    let links = control.add_ports(ports).unwrap();
+    let next = |control: &mut Control<FedDevices>, link: usize| {
+        control.choose_handle(links[link]).unwrap().major()
+    };
+    assert_eq!(next(&mut control, 0), 0x8001);
+    assert_eq!(next(&mut control, 1), 0x8002);
+    for major in [0x8003, 0x8004] {
+        let add = control.edit_tree(links[0], |tree| {
+            let prio = QdiscSpec::Prio(PrioSpec::default());
+            let pfifo = QdiscSpec::Pfifo { limit: 1 };
+            let (at, qdisc) = match tree.spec().root() {
+                None => (Handle::ROOT, prio),
+                Some(root) => (root.handle.class(1), pfifo),
+            };
+            tree.add(at, Handle::new(major, 0), qdisc)
+        });
+        add.unwrap();
+    }
+    assert_eq!(next(&mut control, 0), 0x8005, "3 and 4 are in use");
+    let last = (0x8006..=0xfffe).map(|_| next(&mut control, 1)).last();
+    assert_eq!(last, Some(0xfffe));
+    assert_eq!(next(&mut control, 0), 0x8001);
+    assert_eq!(next(&mut control, 1), 0x8002);
+    assert_eq!(next(&mut control, 1), 0x8003, "free there");
+    assert!(control.choose_handle(99).is_err());
+}
+
+/// As `dev_activate`: a link that was never up has no default qdisc, nor one that lost its root
+/// while it was down.
+#[test]
+fn the_default_qdisc_comes_with_the_link() {
+    let (mut control, ..) = control();
+    let down = Settings {
+        up: false,
+        ..Settings::new("a")
+    };
+    let new = NewPort {
+        settings: down.clone(),
+        spec: "dummy",
+        ..port("a", None)
+    };
+    let link = control.add_port(new).unwrap();
+    let up = Settings {
+        up: true,
+        ..down.clone()
+    };
+    let has = |control: &Control<FedDevices>| control.link(link).unwrap().has_default;
+    let kind = |control: &Control<FedDevices>| {
+        let kind = control.read_tree(link, |tree, stats| tree.classes(stats)[0].kind);
+        kind.unwrap()
+    };
+    assert!(!has(&control));
+    assert_eq!(kind(&control), "noqueue");
+    control.change(link, &up).unwrap();
+    assert!(has(&control));
+    control.change(link, &down).unwrap();
+    assert!(has(&control));
+    let root = Handle::new(1, 0);
+    let pfifo = QdiscSpec::Pfifo { limit: 1 };
+    let add = control.edit_tree(link, |tree| tree.add(Handle::ROOT, root, pfifo.clone()));
+    add.unwrap();
+    assert_eq!(kind(&control), "pfifo");
+    control.edit_tree(link, |tree| tree.delete(root)).unwrap();
+    assert!(!has(&control));
+    assert_eq!(kind(&control), "noqueue");
+    control.change(link, &up).unwrap();
+    assert!(has(&control));
+    let add = control.edit_tree(link, |tree| tree.add(Handle::ROOT, root, pfifo));
+    add.unwrap();
+    control.edit_tree(link, |tree| tree.delete(root)).unwrap();
+    assert!(has(&control));
 }

@@ -84,6 +84,17 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         Ok(())
     }
 
+    /// Whether the default qdisc of a port is `noqueue` from now on.
+    ///
+    /// # Errors
+    /// If there is no such port.
+    pub fn set_no_queue(&self, port: PortId, no_queue: bool) -> Result<(), EngineError> {
+        self.edit_tree(port, |tree| {
+            tree.set_no_queue(no_queue);
+            Ok(())
+        })
+    }
+
     /// The longest IP packet of a port from now on, in bytes.
     ///
     /// # Errors

@@ -221,8 +221,7 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
             features: port.features,
             policy: port.policy.clone(),
         };
-        let env = self.qdisc_env(port.features);
-        let (tree, qdiscs) = DeviceTree::new(port.tree.spec().clone(), tx.len(), &env)?;
+        let (tree, qdiscs) = DeviceTree::new(port.tree.spec().clone(), tx.len(), port.tree.env())?;
         let map = port.map.clone().filter(|_| qdiscs.map.is_none());
         if let Some(map) = &map {
             map.check(tx.len())?;
