@@ -4,7 +4,7 @@
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
-use super::arena::Slab;
+use super::arena::{Arena, Slab};
 use super::header::{Flags, Header, SharedInfo};
 use super::slow::{self, SlowPath};
 use super::stats::{Event, bump};
@@ -204,9 +204,19 @@ impl SlowPath<'_> {
     }
 }
 
-/// Usable bytes of the buffer that belongs to `header`.
-pub(super) fn buffer_size(header: NonNull<Header>) -> usize {
+/// The memory of the pool of a packet's header.
+fn arena<'a>(header: NonNull<Header>) -> &'a Arena {
     // SAFETY: every header line lies in a slab that lives as long as its pool, which outlives the
     // packet.
-    unsafe { Slab::of(header).pool.as_ref() }.arena.usable()
+    &unsafe { Slab::of(header).pool.as_ref() }.arena
+}
+
+/// Usable bytes of the buffer that belongs to `header`.
+pub(super) fn buffer_size(header: NonNull<Header>) -> usize {
+    arena(header).usable()
+}
+
+/// Start of the buffer that belongs to `header`.
+pub(super) fn own_buffer(header: NonNull<Header>) -> NonNull<u8> {
+    arena(header).buffer(header)
 }

@@ -3,7 +3,7 @@
 
 use std::mem::offset_of;
 use std::ptr::NonNull;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use super::meta::RawGso;
 
@@ -131,14 +131,14 @@ impl Header {
         self.port = from.port;
         self.csum_start = from.csum_start;
         self.csum_offset = from.csum_offset;
-        self.gso = from.gso;
+        self.gso = from.gso.as_on_wire();
         self.deferred = from.deferred;
         self.flags = Flags((self.flags.0 & Flags::OF_BUFFER) | (from.flags.0 & !Flags::OF_BUFFER));
     }
 }
 
-/// The first 64 bytes of a buffer: what only a chained or shared packet needs, so that the header
-/// line stays one line. Valid only while the header's flags say so.
+/// The first 64 bytes of a buffer: what few packets need, so that the header line stays one line.
+/// Valid only while the header says so. All but `accounted` belongs to the data in the buffer.
 #[repr(C, align(64))]
 pub(crate) struct SharedInfo {
     /// First chained segment.
@@ -149,6 +149,9 @@ pub(crate) struct SharedInfo {
     pub(crate) origin: Option<NonNull<Header>>,
     /// Packets that use the data.
     pub(crate) holders: AtomicU32,
+    /// Of the packet whose own buffer this is: what its wire packets count as. Atomic because
+    /// others may use the data meanwhile.
+    pub(crate) accounted: AtomicU64,
 }
 
 const _: () = assert!(size_of::<SharedInfo>() == super::SHARED_INFO);

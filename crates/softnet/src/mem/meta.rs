@@ -2,6 +2,8 @@
 //! virtio-net header (virtio 1.2, 5.1.6): a checksum still to be filled in, a large frame still
 //! to be cut.
 
+use std::sync::atomic::Ordering;
+
 use super::{Flags, Packet};
 use crate::time::Time;
 use crate::wire::{Checksum, Gso, GsoKind};
@@ -21,13 +23,34 @@ const ECN: u8 = 0x80;
 /// Set in `RawGso::kind`: the first wire packets were made, and `segments` counts the others. The
 /// frame's data is whole.
 const PARTIAL: u8 = 0x40;
+/// Set in `RawGso::kind`: [`Packet::accounted`] is not `None`, and `segments` is valid.
+const ACCOUNTED: u8 = 0x20;
+
+impl RawGso {
+    /// Without [`ACCOUNTED`].
+    pub(super) fn as_on_wire(self) -> RawGso {
+        match self.kind & !ACCOUNTED {
+            0 => RawGso::default(),
+            kind => RawGso { kind, ..self },
+        }
+    }
+}
+
+/// Bytes that the wire packets of a frame count as, in place of their length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AccountedLen {
+    /// Each wire packet but the last.
+    pub each: u32,
+    /// The last wire packet, which may be the only one.
+    pub last: u32,
+}
 
 impl Packet {
     /// How the frame is to be segmented, if it is a large one.
     #[inline]
     pub fn gso(&self) -> Option<Gso> {
         let raw = &self.header().gso;
-        let kind = match raw.kind & !(ECN | PARTIAL) {
+        let kind = match raw.kind & !(ECN | PARTIAL | ACCOUNTED) {
             1 => GsoKind::TcpV4,
             4 => GsoKind::TcpV6,
             5 => GsoKind::Udp,
@@ -43,7 +66,7 @@ impl Packet {
     }
 
     /// Marks the frame as a large one, or as none. The caller has checked the fields against the
-    /// frame (see [`Packet::apply`]).
+    /// frame (see [`Packet::apply`]). It counts as its own length again.
     pub fn set_gso(&mut self, gso: Option<Gso>) {
         self.header_mut().gso = gso.map_or_else(RawGso::default, |g| RawGso {
             size: g.size,
@@ -90,23 +113,27 @@ impl Packet {
     }
 
     /// Bytes this frame takes on the wire, without preamble and FCS: its length plus the repeated
-    /// headers of a large frame (`qdisc_pkt_len_init`). Qdiscs count and shape
-    /// these.
+    /// headers of a large frame (`qdisc_pkt_len_init`); or what it [counts
+    /// as](Packet::set_accounted). Qdiscs count and shape these.
     #[inline]
     pub fn wire_len(&self) -> u64 {
         let h = self.header();
         if h.gso.kind == 0 {
             return u64::from(h.total_len);
         }
-        if h.gso.kind & PARTIAL != 0 {
-            return self.partial_wire_len();
+        if h.gso.kind & (PARTIAL | ACCOUNTED) != 0 {
+            return self.other_wire_len();
         }
         u64::from(h.total_len) + (u64::from(h.gso.segments) - 1) * u64::from(h.gso.header_len)
     }
 
     #[cold]
-    fn partial_wire_len(&self) -> u64 {
+    fn other_wire_len(&self) -> u64 {
         let h = self.header();
+        if let Some(AccountedLen { each, last }) = self.accounted() {
+            let others = u64::from(h.gso.segments).saturating_sub(1);
+            return others * u64::from(each) + u64::from(last);
+        }
         let header_len = u64::from(h.gso.header_len);
         let (size, left) = (u64::from(h.gso.size), u64::from(h.gso.segments));
         let payload = u64::from(h.total_len).saturating_sub(header_len);
@@ -122,6 +149,33 @@ impl Packet {
             (u64::from(h.total_len), 1)
         } else {
             (self.wire_len(), self.wire_packets())
+        }
+    }
+
+    /// What its wire packets count as, if that is not their length.
+    #[inline]
+    pub fn accounted(&self) -> Option<AccountedLen> {
+        if self.header().gso.kind & ACCOUNTED == 0 {
+            return None;
+        }
+        // Relaxed: only the packet's owner writes and reads it.
+        let both = self.own_info().accounted.load(Ordering::Relaxed);
+        Some(AccountedLen {
+            each: (both >> 32) as u32,
+            last: both as u32,
+        })
+    }
+
+    /// Says what its wire packets count as, from now on: those that are still to be made of a large
+    /// frame, too. The metadata of a copy starts without.
+    pub fn set_accounted(&mut self, len: Option<AccountedLen>) {
+        let gso = &mut self.header_mut().gso;
+        *gso = gso.as_on_wire();
+        if let Some(AccountedLen { each, last }) = len {
+            gso.segments = gso.segments.max(1);
+            gso.kind |= ACCOUNTED;
+            let both = u64::from(each) << 32 | u64::from(last);
+            self.own_info().accounted.store(both, Ordering::Relaxed);
         }
     }
 
@@ -267,7 +321,7 @@ impl Packet {
         self.header_mut().deferred = times;
     }
 
-    /// Takes over the metadata of `from` (all but length and segments).
+    /// Takes over the metadata of `from` (all but length and segments, and what it counts as).
     pub fn copy_metadata(&mut self, from: &Packet) {
         self.header_mut().copy_metadata(from.header());
     }

@@ -16,7 +16,7 @@ use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::{Flags, Header, Pool, SharedInfo, buffer_size, free_one};
+use super::{Flags, Header, Pool, SharedInfo, buffer_size, free_one, own_buffer};
 
 /// Bytes at the start of each buffer that belong to the packet machinery, not to data.
 pub const SHARED_INFO: usize = 64;
@@ -71,6 +71,13 @@ impl Packet {
         // SAFETY: `buf` points at the buffer's first 64 bytes, which are reserved for this
         // structure, aligned to 64 and zero-initialised by the arena (all fields may be zero).
         unsafe { self.header().buf.cast::<SharedInfo>().as_ref() }
+    }
+
+    /// The first bytes of the packet's own buffer, which may not be the one with its data.
+    pub(super) fn own_info(&self) -> &SharedInfo {
+        // SAFETY: as in `shared_info`. The header's own buffer is the packet's as long as the
+        // header is. Others that use the data in it refer to this structure as we do: shared.
+        unsafe { own_buffer(self.0).cast::<SharedInfo>().as_ref() }
     }
 
     fn shared_info_mut(&mut self) -> &mut SharedInfo {

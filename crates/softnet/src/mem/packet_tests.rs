@@ -203,3 +203,55 @@ fn adoption_keeps_the_order_of_pushes_and_gives_back_what_is_too_much() {
         "dropping the list frees what it holds"
     );
 }
+
+/// A packet counts as what is said, until it is taken back; a share of it and a copy count as
+/// their own length, and neither disturbs the other.
+#[test]
+fn what_a_packet_counts_as() {
+    let pool = pool(8, 512);
+    let mut packet = pool.alloc().unwrap();
+    assert!(packet.append(&[7; 100]));
+    assert_eq!((packet.wire(), packet.accounted()), ((100, 1), None));
+    let len = AccountedLen {
+        each: 1,
+        last: u32::MAX,
+    };
+    packet.set_accounted(Some(len));
+    assert_eq!(packet.wire(), (u64::from(u32::MAX), 1));
+    assert_eq!((packet.gso(), packet.accounted()), (None, Some(len)));
+    let mut share = packet.share(&pool).unwrap();
+    let copy = packet.copy(&pool).unwrap();
+    assert_eq!((share.wire(), copy.wire()), ((100, 1), (100, 1)));
+    // Both at once: each has a place of its own.
+    share.set_accounted(Some(AccountedLen { each: 2, last: 3 }));
+    assert_eq!(
+        (packet.wire_len(), share.wire_len()),
+        (u64::from(u32::MAX), 3)
+    );
+    drop(packet);
+    assert_eq!((share.wire_len(), share.data()), (3, &[7; 100][..]));
+    share.set_accounted(None);
+    assert_eq!((share.wire(), share.is_plain()), ((100, 1), true));
+    let gso = Gso {
+        kind: GsoKind::TcpV4,
+        ecn: true,
+        size: 10,
+        segments: 5,
+        header_len: 54,
+    };
+    share.set_gso(Some(gso));
+    share.set_accounted(Some(AccountedLen { each: 53, last: 7 }));
+    assert_eq!((share.wire(), share.gso()), ((4 * 53 + 7, 5), Some(gso)));
+    share.set_segments_left(2);
+    assert_eq!(share.wire(), (53 + 7, 2));
+    share.set_accounted(None);
+    assert!(share.is_partial());
+    assert_eq!(share.wire(), (16 + 2 * 54, 2));
+    share.set_gso(None);
+    share.set_accounted(Some(len));
+    share.set_gso(None);
+    assert_eq!((share.accounted(), share.wire()), (None, (100, 1)));
+    drop((share, copy));
+    assert!(!pool.alloc().unwrap().header().flags.any(0xff));
+    assert_eq!(pool.stats().free, 8);
+}

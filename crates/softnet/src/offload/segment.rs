@@ -7,7 +7,7 @@
 //! A frame may stand for thousands of wire packets. So it is segmented in chunks: a call makes as
 //! many as its caller can use, and the rest waits in the frame, in one piece.
 
-use crate::mem::{Packet, PacketList, Pool};
+use crate::mem::{AccountedLen, Packet, PacketList, Pool};
 use crate::stats::DropReason;
 use crate::wire::{Checksum, Gso, GsoKind, Headers, Network, fold, sum_bytes};
 
@@ -143,6 +143,11 @@ fn next(frame: &Packet, gso: Gso, count: usize, pool: &Pool) -> Result<PacketLis
         packet.copy_metadata(frame);
         packet.set_gso(None);
         packet.set_checksum(None);
+        let last = index + 1 == whole.segments;
+        packet.set_accounted(frame.accounted().map(|len| AccountedLen {
+            last: if last { len.last } else { len.each },
+            ..len
+        }));
         let len = packet.len();
         let data = packet.data_mut();
         write_headers(data, len, &headers, whole, index);

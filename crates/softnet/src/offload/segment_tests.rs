@@ -6,7 +6,7 @@ use super::testing::{
     Frame, Transport, bytes_of, chained, large_frames, packet, pool, verified_payload,
 };
 use super::*;
-use crate::mem::{Packet, PacketList, Pool};
+use crate::mem::{AccountedLen, Packet, PacketList, Pool};
 use crate::stats::DropReason;
 use crate::time::Time;
 use crate::wire::{Checksum, Gso, GsoKind};
@@ -117,7 +117,7 @@ proptest! {
 
     /// In chunks, whatever their length and whether the frame is shared: the same wire packets,
     /// and at each step what was made and what is left are as many packets and bytes as the frame
-    /// stood for.
+    /// stood for, also if they count as other than their length.
     #[test]
     fn chunks_are_the_same_wire_packets(
         frame in large_frames(3000),
@@ -125,6 +125,7 @@ proptest! {
         mut cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..5),
         limits in prop::collection::vec(1..20_usize, 1..8),
         shared: bool,
+        accounted: bool,
     ) {
         let least = usize::from(frame.least_size());
         prop_assume!(least < frame.payload.len());
@@ -138,7 +139,11 @@ proptest! {
         let whole = cut(&frame, chained(&bytes, &cuts), size, &pool);
         let mut large = chained(&bytes, &cuts);
         mark(&mut large, &frame, size);
+        if accounted {
+            large.set_accounted(Some(AccountedLen { each: 106, last: 53 }));
+        }
         let (packets, wire_len) = (large.wire_packets(), large.wire_len());
+        let wire_bytes = |made: &PacketList| made.iter().map(Packet::wire_len).sum::<u64>();
         let other = shared.then(|| large.share(&pool).unwrap());
         let mut made = PacketList::new();
         let mut rest = Some(large);
@@ -148,7 +153,15 @@ proptest! {
             rest = segment(large, *limit, &pool, &mut made).unwrap();
             prop_assert!((1..=*limit).contains(&(made.len() - before)));
             let left = rest.as_ref().map_or((0, 0), |r| (r.wire_packets(), r.wire_len()));
-            prop_assert_eq!(left, (packets - made.len() as u64, wire_len - made.bytes()));
+            prop_assert_eq!(left, (packets - made.len() as u64, wire_len - wire_bytes(&made)));
+        }
+        let (mut lens, bytes): (Vec<u64>, u64) =
+            (made.iter().map(Packet::wire_len).collect(), made.bytes());
+        if accounted {
+            prop_assert_eq!(lens.pop(), Some(53));
+            prop_assert!(lens.iter().all(|&len| len == 106));
+        } else {
+            prop_assert_eq!(lens.iter().sum::<u64>(), bytes);
         }
         prop_assert_eq!(made.iter().map(bytes_of).collect::<Vec<_>>(), whole);
         drop((made, other));

@@ -2,7 +2,8 @@
 
 use crate::mem::{Packet, PacketList};
 
-/// A frame's size on the wire: one packet, or the packets that a large frame stands for.
+/// A frame's size on the wire: one packet, or the packets that a large frame stands for. As it
+/// [counts](Packet::set_accounted).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WireSize {
     /// Wire packets, at least 1.
@@ -53,7 +54,10 @@ impl From<&Packet> for WireSize {
             Some(gso) => WireSize {
                 packets: u64::from(gso.segments),
                 bytes,
-                each: u64::from(gso.header_len) + u64::from(gso.size),
+                each: match packet.accounted() {
+                    None => u64::from(gso.header_len) + u64::from(gso.size),
+                    Some(len) => len.each.into(),
+                },
             },
         }
     }
