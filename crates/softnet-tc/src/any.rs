@@ -40,6 +40,9 @@ impl AnyQdisc {
         cx: &mut Cx,
         f: impl FnOnce(&mut AnyQdisc, &mut Cx) -> T,
     ) -> Option<T> {
+        if let AnyQdisc::Accounted(root) = self {
+            return root.qdisc_mut().at(path, cx, f);
+        }
         let Some((class, rest)) = path.split_first() else {
             return Some(f(self, cx));
         };

@@ -55,6 +55,7 @@ impl<Q: Queues> Live<'_, Q> {
         let parent = self.tree.spec.delete_class(class)?.parent;
         self.tree.unbind(&gone);
         self.tree.counters.remove(&class);
+        self.tree.estimators.stop(class);
         let is_leaf = parent.minor() != 0 && !self.tree.spec.is_inner(parent);
         let qdisc = class.qdisc();
         let node = self.tree.spec.existing(qdisc)?;

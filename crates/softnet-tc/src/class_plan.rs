@@ -128,6 +128,7 @@ impl TreeSpec {
     }
 
     fn forget(&mut self, class: Handle) {
+        self.estimators.remove(&class);
         if let Some(node) = self.classes.remove(&class) {
             self.below.remove(&(node.parent, class));
         }

@@ -4,6 +4,7 @@
 //! classes are added one by one also has a [`ClassKind`](super::class::ClassKind) and a line
 //! there.
 
+use super::accounted::Accounted;
 use super::children::Children;
 use super::filter::Filters;
 use super::*;
@@ -100,17 +101,24 @@ macro_rules! kinds {
         #[derive(Debug)]
         pub enum AnyQdisc {
             $($(#[cfg($cfg)])? $(#[$doc])* $name($qdisc),)*
+            /// At the root of a queue: any of the others, with a size table.
+            Accounted(Box<Accounted>),
         }
 
         /// Calls a function of the qdisc's kind.
         macro_rules! dispatch {
             ($d self:expr, $d q:ident => $d call:expr) => {
-                match $d self { $($(#[cfg($cfg)])? AnyQdisc::$name($d q) => $d call,)* }
+                match $d self {
+                    $($(#[cfg($cfg)])? AnyQdisc::$name($d q) => $d call,)*
+                    AnyQdisc::Accounted($d q) => $d call,
+                }
             };
             ($d self:expr, Kind::$d method:ident($d($d arg:expr),*)) => {
                 match $d self {
                     $($(#[cfg($cfg)])?
                     AnyQdisc::$name(q) => <$name as Kind>::$d method(q $d(, $d arg)*),)*
+                    // Nothing: see [`AnyQdisc::at`].
+                    AnyQdisc::Accounted(_) => Default::default(),
                 }
             };
         }
@@ -168,6 +176,7 @@ macro_rules! kinds {
                         <$name as Kind>::change(q, &($($field)? $($spec)?), cx);
                         Ok(())
                     })*
+                    (AnyQdisc::Accounted(root), spec) => root.qdisc_mut().change(spec, cx),
                     _ => Err(SpecError::Change(spec.kind())),
                 }
             }

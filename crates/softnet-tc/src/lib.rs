@@ -42,6 +42,7 @@
 
 #![forbid(unsafe_code)]
 
+mod accounted;
 mod any;
 mod aqm;
 mod bucket;
@@ -52,6 +53,8 @@ mod class_live;
 mod class_plan;
 mod codel;
 mod drr;
+mod estimator;
+mod extras;
 mod filter;
 mod flow_hash;
 mod fq;
@@ -66,6 +69,7 @@ mod live;
 mod plan;
 mod prio;
 pub mod sim;
+mod size_table;
 mod spec;
 mod tbf;
 mod tree;
@@ -76,6 +80,7 @@ pub use class::ClassSpec;
 pub use class_counters::ClassCounters;
 pub use class_plan::ClassNode;
 pub use codel::{Codel, CodelSpec};
+pub use estimator::{EstimatorError, EstimatorSpec, Rate};
 pub use filter::{
     Compare, ETH_P_ALL, ETH_P_IP, ETH_P_IPV6, Ematch, FilterAction, FilterError, FilterKey,
     FilterKind, FilterList, FilterOp, FilterSpec, Flower, Key, Layer, Prefix, Test, U32, Width,
@@ -90,6 +95,7 @@ pub use link::{LinkCost, LinkLayer};
 pub use live::{Live, LiveTree, Queues, Tree};
 pub use plan::{Node, TreeError, TreeSpec};
 pub use prio::{MAX_BANDS, Prio, PrioSpec};
+pub use size_table::{SizeOptions, SizeSpec, SizeTable, SizeTableError};
 pub use spec::{CustomSpec, QdiscEnv, SpecError};
 pub use tbf::{Tbf, TbfSpec};
 pub use tree::{ClassStats, DeviceTree};
@@ -110,6 +116,8 @@ mod codel_tests;
 #[cfg(all(test, not(miri)))]
 mod drr_tests;
 #[cfg(all(test, not(miri)))]
+mod estimator_tests;
+#[cfg(all(test, not(miri)))]
 mod fq_codel_tests;
 #[cfg(all(test, not(miri)))]
 mod fq_tests;
@@ -119,6 +127,8 @@ mod large_tree_tests;
 mod plan_tests;
 #[cfg(test)]
 mod round_robin_tests;
+#[cfg(all(test, not(miri)))]
+mod size_table_tests;
 #[cfg(all(test, not(miri)))]
 mod tests;
 #[cfg(all(test, not(miri)))]

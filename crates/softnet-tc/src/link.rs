@@ -13,6 +13,16 @@ pub enum LinkLayer {
     Atm,
 }
 
+impl LinkLayer {
+    /// Bytes that it makes of so many.
+    pub(super) fn divide(self, len: u64) -> u64 {
+        match self {
+            LinkLayer::Ethernet => len,
+            LinkLayer::Atm => len.div_ceil(48) * 53,
+        }
+    }
+}
+
 /// The bytes that a link takes for a packet beyond the packet's own length.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkCost {
@@ -34,10 +44,7 @@ impl LinkCost {
     /// Bytes charged for one packet of `len` bytes.
     pub fn charge(&self, len: u64) -> u64 {
         let len = (len + u64::from(self.overhead)).max(u64::from(self.mpu));
-        match self.linklayer {
-            LinkLayer::Ethernet => len,
-            LinkLayer::Atm => len.div_ceil(48) * 53,
-        }
+        self.linklayer.divide(len)
     }
 
     /// Bytes charged for a frame. A large frame is charged for each of its wire packets (the

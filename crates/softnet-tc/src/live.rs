@@ -75,7 +75,7 @@ impl DeviceTree {
 #[derive(Debug)]
 pub struct Live<'a, Q> {
     pub(super) tree: &'a mut DeviceTree,
-    queues: Q,
+    pub(super) queues: Q,
 }
 
 impl<Q: Queues> Live<'_, Q> {
@@ -305,7 +305,7 @@ pub type LiveTree<'a> = Live<'a, (&'a mut AnyQdisc, &'a mut Cx)>;
 /// dereferences to is the qdisc at its root.
 #[derive(Debug)]
 pub struct Tree {
-    tree: DeviceTree,
+    pub(super) tree: DeviceTree,
     root: AnyQdisc,
 }
 

@@ -8,7 +8,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    ClassNode, FilterKey, FilterList, FilterOp, FilterSpec, Handle, QdiscSpec, SpecError,
+    ClassNode, EstimatorSpec, FilterKey, FilterList, FilterOp, FilterSpec, Handle, QdiscSpec,
+    SizeTable, SpecError,
 };
 
 /// Nested qdiscs at most, and classes of one qdisc above one another, as in Linux.
@@ -59,6 +60,12 @@ pub enum TreeError {
     /// The kind can only be at a device's root (BUG-TX-26).
     #[error("{0} can only be attached to a device's root")]
     RootOnly(&'static str),
+    /// A size table of a qdisc that is below another (CVE-2024-50039).
+    #[error("STAB not supported on a non root")]
+    StabBelow,
+    /// An estimator of a qdisc that packets do not pass.
+    #[error("Cannot attach rate estimator to a multi-queue root qdisc")]
+    NoEstimator,
     /// A filter of a qdisc that has none.
     #[error("{0} has no filters; give them to a qdisc with classes")]
     NoFilters(Handle),
@@ -73,6 +80,8 @@ pub struct Node {
     pub handle: Handle,
     /// Its kind and parameters.
     pub qdisc: QdiscSpec,
+    /// What packets count as for it and for what is below it.
+    pub stab: Option<SizeTable>,
     /// Its filters.
     pub filters: FilterList,
 }
@@ -87,6 +96,8 @@ pub struct TreeSpec {
     pub(super) classes: BTreeMap<Handle, ClassNode>,
     /// The same behind what they are directly below: a qdisc or a class.
     pub(super) below: BTreeSet<(Handle, Handle)>,
+    /// How rates are estimated, by the names of qdiscs and of classes that were added.
+    pub(super) estimators: BTreeMap<Handle, EstimatorSpec>,
     /// The last handle that was chosen.
     chosen: u16,
 }
@@ -127,7 +138,7 @@ impl TreeSpec {
         self.node(handle).ok_or(TreeError::NoQdisc(handle))
     }
 
-    fn existing_mut(&mut self, handle: Handle) -> Result<&mut Node, TreeError> {
+    pub(super) fn existing_mut(&mut self, handle: Handle) -> Result<&mut Node, TreeError> {
         let node = self.nodes.get_mut(&handle);
         node.ok_or(TreeError::NoQdisc(handle))
     }
@@ -313,6 +324,7 @@ impl TreeSpec {
             parent,
             handle,
             qdisc,
+            stab: None,
             filters: FilterList::default(),
         };
         self.nodes.insert(handle, node);
@@ -356,6 +368,7 @@ impl TreeSpec {
         let below: Vec<Handle> = self.children_of(handle, 1).map(|n| n.handle).collect();
         below.into_iter().for_each(|child| self.cut(child));
         self.forget_classes(handle);
+        self.estimators.remove(&handle);
         if let Some(node) = self.nodes.remove(&handle) {
             self.attached.remove(&node.parent);
         }
@@ -375,6 +388,7 @@ impl From<QdiscSpec> for TreeSpec {
                     parent: Handle::ROOT,
                     handle,
                     qdisc: one,
+                    stab: None,
                     filters: FilterList::default(),
                 };
                 tree.attached.insert(Handle::ROOT, handle);

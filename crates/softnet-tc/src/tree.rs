@@ -5,7 +5,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::accounted::Accounted;
 use super::children::{Child, Children};
+use super::estimator::Estimators;
 use super::filter::{Chains, Filters};
 use super::*;
 use softnet::tx::Qdiscs;
@@ -75,6 +77,7 @@ pub struct DeviceTree {
     pub(super) xstats: BTreeMap<Handle, Xstats>,
     /// Of each qdisc that has some, as its instance has them.
     pub(super) filters: BTreeMap<Handle, Filters>,
+    pub(super) estimators: Estimators,
 }
 
 impl DeviceTree {
@@ -96,6 +99,7 @@ impl DeviceTree {
             counters: BTreeMap::new(),
             xstats: BTreeMap::new(),
             filters: BTreeMap::new(),
+            estimators: Estimators::default(),
         };
         let roots = tree.roots();
         Ok((tree, roots))
@@ -216,6 +220,7 @@ impl DeviceTree {
         self.counters.clear();
         self.xstats.clear();
         self.filters.clear();
+        self.estimators = Estimators::default();
         let root = self
             .spec
             .root()
@@ -285,6 +290,9 @@ impl DeviceTree {
             }
         }
         self.bind(handle, &qdisc);
+        self.start_estimators(handle);
+        let stab = self.spec.node(handle).and_then(|node| node.stab.clone());
+        qdisc.set_table(&mut stab.map(Accounted::new));
         qdisc
     }
 
@@ -324,9 +332,11 @@ impl DeviceTree {
             let classes: Vec<Handle> = self.counters.range(classes).map(|(c, _)| *c).collect();
             for class in classes {
                 self.counters.remove(&class);
+                self.estimators.stop(class);
             }
             if self.spec.node(*handle).is_none() {
                 self.filters.remove(handle);
+                self.estimators.stop(*handle);
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Random trees under random operations: after each step the lengths at every level are those of
 //! what is really inside, and nothing is lost uncounted (INV-Q-1, INV-Q-2, INV-Q-6, INV-Q-9,
-//! INV-Q-10; BUG-TX-18 to BUG-TX-21, BUG-TBF-1, BUG-TBF-4, BUG-PRIO-1, BUG-PRIO-3).
+//! INV-Q-10, INV-Q-11; BUG-TX-18 to BUG-TX-21, BUG-TBF-1, BUG-TBF-4, BUG-PRIO-1, BUG-PRIO-3).
 
 use softnet::mem::PacketList;
 use softnet::time::Time;
@@ -31,6 +31,7 @@ enum Step {
     AddClass(prop::sample::Index, u16, Class),
     ChangeClass(prop::sample::Index, Class),
     DeleteClass(prop::sample::Index),
+    Stab(prop::sample::Index, Option<SizeTable>),
 }
 
 /// A class of either kind that has some.
@@ -201,6 +202,37 @@ fn class() -> impl Strategy<Value = Class> {
     })
 }
 
+/// Size tables as tc computes them, and any at all.
+pub(super) fn size_tables() -> impl Strategy<Value = SizeTable> {
+    let logs = (0..=30_u8, 0..=30_u8, any::<i16>(), any::<i32>());
+    let slots = proptest::collection::vec(any::<u16>(), 0..20);
+    let hostile = (logs, slots).prop_map(|((cell_log, size_log, cell_align, overhead), slots)| {
+        let spec = SizeSpec {
+            cell_log,
+            size_log,
+            cell_align,
+            overhead,
+            tsize: slots.len() as u32,
+            ..SizeSpec::default()
+        };
+        SizeTable::from_parts(spec, Some(&slots)).unwrap()
+    });
+    let sane = (0..200_u32, -20..60_i32, any::<bool>()).prop_map(|(mpu, overhead, atm)| {
+        let options = SizeOptions {
+            mpu,
+            overhead,
+            linklayer: Some(if atm {
+                LinkLayer::Atm
+            } else {
+                LinkLayer::Ethernet
+            }),
+            ..SizeOptions::default()
+        };
+        SizeTable::new(&options).unwrap()
+    });
+    prop_oneof![sane, hostile]
+}
+
 /// Lengths and priorities of packets.
 fn lists() -> impl Strategy<Value = Vec<(usize, u32)>> {
     // Of the first qdiscs whose handles are chosen.
@@ -227,6 +259,8 @@ fn steps() -> impl Strategy<Value = Step> {
             .prop_map(|(at, minor, class)| Step::AddClass(at, minor, class)),
         1 => (index(), class()).prop_map(|(at, class)| Step::ChangeClass(at, class)),
         2 => index().prop_map(Step::DeleteClass),
+        2 => (index(), prop::option::weighted(0.8, size_tables()))
+            .prop_map(|(at, table)| Step::Stab(at, table)),
     ]
 }
 
@@ -235,7 +269,8 @@ struct World {
     tree: Tree,
     pool: Pool,
     cx: Cx,
-    inside: BTreeMap<u32, u64>,
+    /// The length of each, and what it counts as.
+    inside: BTreeMap<u32, (u64, u64)>,
     now: Time,
     sequence: u32,
     left: u64,
@@ -286,12 +321,16 @@ impl World {
 
     fn gone(&mut self, packet: &Packet) -> u32 {
         let len = self.inside.remove(&packet.mark());
+        let len = len.map(|(len, _)| len);
         assert_eq!(len, Some(packet.wire_len()), "a packet twice");
+        assert_eq!(packet.accounted(), None);
         self.left += 1;
         packet.mark()
     }
 
     fn list(&mut self, packets: Vec<(usize, u32)>) -> PacketList {
+        let root = self.tree.spec().root();
+        let table = root.and_then(|root| root.stab.clone());
         let room = BUFFERS - self.inside.len();
         let mut list = PacketList::new();
         for (len, priority) in packets.into_iter().take(room) {
@@ -302,7 +341,9 @@ impl World {
                 // A departure time, up to 60 ms from now.
                 packet.set_departure_time(self.now.plus_nanos(u64::from(priority % 60_000_000)));
             }
-            self.inside.insert(self.sequence, len as u64);
+            let len = len as u64;
+            let counts_as = table.as_ref().map_or(len, |table| table.size(len).into());
+            self.inside.insert(self.sequence, (len, counts_as));
             self.sequence += 1;
             list.push_back(packet);
         }
@@ -319,7 +360,10 @@ impl World {
         assert!(out.len() <= budget);
         if budget > 0 {
             match (peek, out.front()) {
-                (Peek::Packet(size), Some(packet)) => assert_eq!(size, packet.into()),
+                (Peek::Packet(size), Some(packet)) => {
+                    assert_eq!(size.bytes, self.inside[&packet.mark()].1);
+                    assert_eq!(size.packets, 1);
+                }
                 (Peek::Packet(_), None) => panic!("a look said that a packet would leave"),
                 (Peek::Idle | Peek::At(_), Some(_)) => panic!("a look said that none would leave"),
                 (Peek::Unknown, _) | (_, None) => {}
@@ -372,11 +416,21 @@ impl World {
                 let class = class.of(&spec, at.qdisc());
                 tree.edit(cx.at(*now)).change_class(at, &class)
             }
+            Step::Stab(at, table) if !handles.is_empty() => {
+                tree.edit(cx.at(*now)).set_stab(*at.get(&handles), table)
+            }
             Step::DeleteClass(at) => tree.edit(cx.at(*now)).delete_class(*at.get(&classes)),
             _ => Ok(()),
         };
         if result.is_err() {
             assert_eq!(*tree.spec(), spec);
+        }
+        let root = |spec: &TreeSpec| spec.root().map(|root| root.handle);
+        if root(&spec) != root(self.tree.spec()) {
+            // What moved counts as its length.
+            self.inside
+                .values_mut()
+                .for_each(|(len, counts_as)| *counts_as = *len);
         }
         if self.tree.stats().packets < before {
             // A new root counts from the start.
@@ -395,7 +449,10 @@ impl World {
         self.cx.dropped.settle(&softnet::stats::DropCounters::new());
         let total = self.tree.stats();
         assert_eq!(total.qlen, self.inside.len() as u64);
-        assert_eq!(total.backlog, self.inside.values().sum::<u64>());
+        assert_eq!(
+            total.backlog,
+            self.inside.values().map(|p| p.1).sum::<u64>()
+        );
         assert_eq!(total.queued, total.qlen);
         assert_eq!(total.packets, self.left - self.left_before);
         assert_eq!(u64::from(self.sequence), self.left + self.lost + total.qlen);
