@@ -9,6 +9,7 @@ mod device;
 mod gated;
 mod htb;
 mod htb_pair;
+mod stab;
 mod times;
 
 use std::convert::Infallible;

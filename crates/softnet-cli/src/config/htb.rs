@@ -5,6 +5,7 @@ use softnet_tc::{ClassSpec, Handle, HtbClassSpec, HtbSpec, QdiscSpec, SpecError,
 use toml::Value;
 
 use super::error::Problem;
+use super::extras;
 use super::options::Options;
 use super::units;
 use super::words::hex;
@@ -53,6 +54,7 @@ pub(super) fn add_class(tree: &mut TreeSpec, options: &Options<'_>) -> Result<()
         "overhead",
         "mpu",
         "linklayer",
+        "estimator",
     ];
     options.only_besides(&[], "class", &keys)?;
     let name = options.handle("classid")?.ok_or_else(|| {
@@ -76,7 +78,8 @@ pub(super) fn add_class(tree: &mut TreeSpec, options: &Options<'_>) -> Result<()
         quantum,
         link: options.link_cost()?,
     };
-    put(tree, options, parent, name, class)
+    put(tree, options, parent, name, class)?;
+    extras::estimator(tree, name, options)
 }
 
 fn put(

@@ -8,6 +8,7 @@ mod check;
 mod egress;
 mod ematch;
 mod error;
+mod extras;
 mod file;
 mod filter;
 mod flower;

@@ -14,7 +14,7 @@ use super::units::UnitError;
 pub(super) type Read = fn(&str) -> Result<u64, UnitError>;
 
 /// Keys of every kind of qdisc.
-pub(super) const EVERYWHERE: &[&str] = &["kind", "parent", "handle"];
+pub(super) const EVERYWHERE: &[&str] = &["kind", "parent", "handle", "stab", "estimator"];
 
 const HANDLE: &str = "a handle; write a qdisc's like \"1:\" and a class's like \"1:2\"";
 
@@ -129,19 +129,20 @@ impl<'a> Options<'a> {
     pub(super) fn link_cost(&self) -> Result<LinkCost, Problem> {
         let bytes =
             |key| self.parsed(key, "a number of bytes from 0 to 65535", |t| t.parse().ok());
-        let linklayer = self.parsed(
-            "linklayer",
-            "a link layer; use ethernet, atm or adsl",
-            |text| match text {
-                "ethernet" => Some(LinkLayer::Ethernet),
-                "atm" | "adsl" => Some(LinkLayer::Atm),
-                _ => None,
-            },
-        )?;
         Ok(LinkCost {
             overhead: bytes("overhead")?.unwrap_or_default(),
             mpu: bytes("mpu")?.unwrap_or_default(),
-            linklayer: linklayer.unwrap_or_default(),
+            linklayer: self.linklayer()?.unwrap_or_default(),
+        })
+    }
+
+    /// The link layer, in tc-stab(8)'s words.
+    pub(super) fn linklayer(&self) -> Result<Option<LinkLayer>, Problem> {
+        let what = "a link layer; use ethernet, atm or adsl";
+        self.parsed("linklayer", what, |text| match text {
+            "ethernet" => Some(LinkLayer::Ethernet),
+            "atm" | "adsl" => Some(LinkLayer::Atm),
+            _ => None,
         })
     }
 

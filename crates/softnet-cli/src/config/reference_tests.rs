@@ -96,6 +96,15 @@ fn file_around(table: &str) -> (String, Vec<(&'static str, &'static str)>, &'sta
             "",
         ),
         "qdisc" => qdisc("\"pfifo\""),
+        "stab" | "estimator" => {
+            let (qdisc, _, after) = qdisc("\"pfifo\"");
+            let own: &[_] = match table {
+                "stab" => &[("linklayer", "\"atm\""), ("mpu", "1")],
+                _ => &[("interval", "\"1s\""), ("average", "\"8s\"")],
+            };
+            let before = format!("{qdisc}\nkind = \"pfifo\"\n[port.qdisc.{table}]");
+            (before, own.to_vec(), after)
+        }
         "noqueue" => qdisc("\"noqueue\""),
         "pfifo_fast" => qdisc("\"pfifo_fast\""),
         "pfifo" => qdisc("\"pfifo\""),

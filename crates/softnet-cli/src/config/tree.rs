@@ -5,6 +5,7 @@ use softnet_tc::{Handle, QdiscSpec, SpecError, TreeError, TreeSpec};
 use toml::Spanned;
 
 use super::error::Problem;
+use super::extras;
 use super::file::{OptionTable, Qdiscs};
 use super::filter;
 use super::htb;
@@ -27,10 +28,10 @@ pub(super) fn spec(
                 span: qdiscs.span(),
                 path: &path,
             };
+            let of_tree = ["handle", "parent", "stab", "estimator"];
             if filters.is_empty()
                 && classes.is_empty()
-                && options.find("handle").is_none()
-                && options.find("parent").is_none()
+                && of_tree.iter().all(|key| options.find(key).is_none())
             {
                 return qdisc::spec(&options, mtu);
             }
@@ -83,7 +84,7 @@ pub(super) fn put(
 ) -> Result<(), Problem> {
     let spec = qdisc::spec(options, mtu)?;
     let name = options.handle("handle")?.unwrap_or(Handle::NONE);
-    tree.add(parent, name, spec).map_err(|error| {
+    let handle = tree.add(parent, name, spec).map_err(|error| {
         let key = match error {
             SpecError::Tree(TreeError::Handle(_) | TreeError::InUse(_)) => "handle",
             SpecError::Tree(TreeError::RootOnly(_)) => "kind",
@@ -91,7 +92,7 @@ pub(super) fn put(
         };
         options.problem(key, options.span_of(key), error.to_string())
     })?;
-    Ok(())
+    extras::of_qdisc(tree, handle, options)
 }
 
 #[cfg(test)]
