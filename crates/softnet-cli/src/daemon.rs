@@ -52,13 +52,16 @@ pub(crate) fn run(config: &Config, json: bool) -> Result<(), Failure> {
     build(config, &mut control)?;
     let mut missing = Missing::new();
     report::note(format_args!("running: {}; Ctrl-C stops", config.summary()));
-    while !stop.wait(LOOK) {
+    let mut wait = LOOK;
+    while !stop.wait(wait) {
         for port in control.engine().watchdog() {
             report::note(format_args!(
                 "port {port:?}: its driver took nothing for 5 s; restarted"
             ));
         }
         look_after(&mut control, &mut missing);
+        let due = control.engine().sample_rates();
+        wait = due.map_or(LOOK, |due| due.min(LOOK));
     }
     let stats = control.into_engine().stop(DRAIN);
     let text = if json {

@@ -10,7 +10,7 @@ use softnet::mem::Pool;
 use softnet::stats::DropReason;
 use softnet::testing::{frame, pool};
 use softnet::time::Clock;
-use softnet_tc::{Handle, PrioSpec, QdiscSpec};
+use softnet_tc::{EstimatorSpec, Handle, PrioSpec, QdiscSpec, Rate};
 
 fn control() -> (Control<FedDevices>, FedDevices, Pool) {
     let pool = pool(256);
@@ -308,4 +308,28 @@ fn the_default_qdisc_comes_with_the_link() {
     add.unwrap();
     control.edit_tree(link, |tree| tree.delete(root)).unwrap();
     assert!(has(&control));
+}
+
+/// Rates are sampled when they are due, and read from the tree.
+#[test]
+fn rates_are_sampled() {
+    let (mut control, _, _) = control();
+    let index = control.add_port(port("a", None)).unwrap();
+    assert_eq!(control.engine().sample_rates(), None);
+    let spec = EstimatorSpec::new(0, 3).unwrap();
+    let root = Handle::new(1, 0);
+    let set = control.edit_tree(index, |tree| {
+        tree.replace(Handle::ROOT, root, QdiscSpec::Prio(PrioSpec::default()))?;
+        tree.set_estimator(root, spec)
+    });
+    set.unwrap();
+    let rate = |control: &Control<_>| control.read_tree(index, |tree, _| tree.rate(root)).unwrap();
+    assert_eq!(rate(&control), Some(Rate::default()));
+    assert_eq!(control.engine().sample_rates(), Some(spec.period()));
+    let due = control.engine().sample_rates().unwrap();
+    assert!(due <= spec.period(), "the time goes on");
+    let gone = control.edit_tree(index, |tree| tree.delete(root));
+    gone.unwrap();
+    assert_eq!(control.engine().sample_rates(), None);
+    assert_eq!(rate(&control), None);
 }

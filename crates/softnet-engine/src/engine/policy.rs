@@ -1,6 +1,7 @@
 //! What a port does with packets: qdisc, queue map, actions, steering. Changed while packets flow.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::state::State;
 use super::{Engine, EngineError, MirredSpec, PortId};
@@ -162,9 +163,23 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
     ) -> Result<T, EngineError> {
         let state = self.state();
         let port = self.port(&state, port)?;
-        let queues = port.device.queues().iter();
-        let queues: Vec<_> = queues.map(|queue| queue.stats().qdisc).collect();
-        Ok(f(&port.tree, &queues))
+        Ok(f(&port.tree, &port.queue_stats()))
+    }
+
+    /// Samples what is estimated and due, of all ports; see [`DeviceTree::sample_rates`]. Returns
+    /// how long it is until the next is due; `None` if nothing is estimated.
+    pub fn sample_rates(&self) -> Option<Duration> {
+        let mut state = self.state();
+        let now = self.clock.now();
+        let mut next = None;
+        for port in state.ports.iter_mut().flatten() {
+            if port.tree.rates_due().is_some() {
+                let queues = port.queue_stats();
+                port.tree.sample_rates(now, &queues);
+                next = next.into_iter().chain(port.tree.rates_due()).min();
+            }
+        }
+        next.map(|due: Time| due.since(now))
     }
 
     /// Attaches actions to a port's egress, in place of those it has, in this order.

@@ -12,6 +12,7 @@ use crate::forward::{Bridge, Members};
 use crate::link::LinkCell;
 use crate::rx::{COMMANDS, Command, Event, Napi, SteeringSpec, WorkerShared};
 use softnet::mem::Pool;
+use softnet::qdisc::QdiscStats;
 use softnet::tx::{DeviceStats, Features, QueueMap, TxPolicy, TxRing};
 use softnet_tc::{ClassStats, DeviceTree};
 
@@ -84,11 +85,15 @@ impl<Q, R: TxRing> Port<Q, R> {
         self.tree.set_mtu(features.mtu);
     }
 
+    /// The statistics of the transmit queues.
+    pub(super) fn queue_stats(&self) -> Vec<QdiscStats> {
+        let queues = self.device.queues().iter();
+        queues.map(|queue| queue.stats().qdisc).collect()
+    }
+
     /// See [`Engine::classes`](super::Engine::classes).
     pub(super) fn classes(&self) -> Vec<ClassStats> {
-        let queues = self.device.queues().iter();
-        let queues: Vec<_> = queues.map(|queue| queue.stats().qdisc).collect();
-        self.tree.classes(&queues)
+        self.tree.classes(&self.queue_stats())
     }
 }
 
