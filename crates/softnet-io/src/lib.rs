@@ -3,8 +3,8 @@
 //! A driver implements [`RxQueue`](softnet_engine::rx::RxQueue) and
 //! [`TxRing`](softnet::tx::TxRing) for its queues; [`PortRx`] and [`PortTx`] are enums of them, so
 //! that a worker dispatches without indirect calls. Beside them is what a driver needs from the
-//! system: network namespaces ([`Netns`]), interfaces ([`Links`]) and a place to sleep
-//! ([`Poller`]).
+//! system: network namespaces ([`Netns`]), interfaces ([`Links`]), a place to sleep ([`Poller`]),
+//! and who is at the other end of a socket ([`PeerCredentials`]).
 //!
 //! A port that is a TAP device, in an engine (needs root or a user namespace):
 //!
@@ -41,6 +41,7 @@ mod link;
 mod memory;
 mod netns;
 mod null;
+mod peer;
 mod poller;
 mod port;
 pub mod tap;
@@ -51,6 +52,7 @@ pub use link::{BadAddress, InterfaceAddress, LinkError, Links};
 pub use memory::SharedMemory;
 pub use netns::{Netns, NetnsError};
 pub use null::{Null, NullRx, NullTx};
+pub use peer::PeerCredentials;
 pub use poller::Poller;
 pub use port::{PortRx, PortTx};
 pub use tap::{Buffers, Tap, TapConfig, TapLink, TapRx, TapTx};

@@ -1,12 +1,14 @@
 //! Control over rtnetlink: the messages that the unmodified `tc`, `ip` and `bridge` send, and what
 //! answers them.
 //!
-//! [`nl`] reads and writes messages. A [`Service`](nl::Service) answers them.
+//! [`nl`] reads and writes messages. A [`Service`](nl::Service) answers them. A
+//! [`Server`](server::Server) listens on a Unix socket, in the place of the kernel's netlink.
 
 #![forbid(unsafe_code)]
 
 mod link;
 pub mod nl;
+pub mod server;
 mod service;
 pub mod tc;
 

@@ -1,23 +1,47 @@
 //! Every request to the module that answers its type.
 
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use softnet_engine::control::{Control, Devices};
 
 use crate::link;
-use crate::nl::{Chunk, Client, Errno, Error, Position, Progress, Replies, Request, Service};
+use crate::nl::{
+    Chunk, Client, Errno, Error, Operation, Position, Progress, Replies, Request, Service,
+};
+
+/// Does what rtnetlink has no message for: argument to text.
+type Operate = Box<dyn FnMut(Operation, &[u8]) -> Result<String, Error> + Send>;
 
 /// Answers requests by a control object, which others use, too: it is locked for one request, or
 /// one part of a dump.
-#[derive(Debug)]
 pub struct Rtnl<D: Devices> {
     control: Arc<Mutex<Control<D>>>,
+    operate: Operate,
+}
+
+impl<D: Devices> fmt::Debug for Rtnl<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rtnl").finish_non_exhaustive()
+    }
 }
 
 impl<D: Devices> Rtnl<D> {
     /// Acts on this control object.
     pub fn new(control: Arc<Mutex<Control<D>>>) -> Rtnl<D> {
-        Rtnl { control }
+        Rtnl {
+            control,
+            operate: Box::new(|_, _| Err(Errno::EOPNOTSUPP.into())),
+        }
+    }
+
+    /// Has `operate` answer [`Operation`]s. The control object is not locked meanwhile.
+    pub fn on_operation(
+        mut self,
+        operate: impl FnMut(Operation, &[u8]) -> Result<String, Error> + Send + 'static,
+    ) -> Rtnl<D> {
+        self.operate = Box::new(operate);
+        self
     }
 
     fn lock(&self) -> MutexGuard<'_, Control<D>> {
@@ -37,10 +61,9 @@ impl<D: Devices> Service for Rtnl<D> {
             link::RTM_NEWLINK..=link::RTM_SETLINK => link::request(&mut control, request, replies),
             _ => Err(Errno::EOPNOTSUPP.into()),
         };
+        drop(control);
         // What was changed is told, whoever changed it.
-        for change in control.take_changes() {
-            link::publish(&control, &change, replies)?;
-        }
+        self.changes(replies)?;
         answered
     }
 
@@ -63,5 +86,25 @@ impl<D: Devices> Service for Rtnl<D> {
             link::RTM_GETLINK => self.lock().generation(),
             _ => 0,
         }
+    }
+
+    fn operate(
+        &mut self,
+        operation: Operation,
+        argument: &[u8],
+        _: &Client,
+        replies: &mut Replies,
+    ) -> Result<String, Error> {
+        let text = (self.operate)(operation, argument);
+        self.changes(replies)?;
+        text
+    }
+
+    fn changes(&mut self, replies: &mut Replies) -> Result<(), Error> {
+        let mut control = self.lock();
+        for change in control.take_changes() {
+            link::publish(&control, &change, replies)?;
+        }
+        Ok(())
     }
 }

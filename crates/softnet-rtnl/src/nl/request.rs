@@ -104,6 +104,11 @@ impl<'a> Requests<'a> {
     pub fn new(datagram: &'a [u8]) -> Requests<'a> {
         Requests { rest: datagram }
     }
+
+    /// What has not been read.
+    pub fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
 }
 
 impl<'a> Iterator for Requests<'a> {

@@ -67,6 +67,40 @@ pub trait Service {
     /// is another one than at the first chunk, messages carry `NLM_F_DUMP_INTR`. The kernel has
     /// one for links, addresses, neighbours and routes, none for qdiscs, classes and filters.
     fn generation(&self, request: &Request<'_>) -> u64;
+
+    /// Does what rtnetlink has no message for, and returns text. `argument` means what the
+    /// operation says.
+    fn operate(
+        &mut self,
+        operation: Operation,
+        argument: &[u8],
+        client: &Client,
+        replies: &mut Replies,
+    ) -> Result<String, Error>;
+
+    /// Publishes what has changed without a request. The server asks when it was woken up for it.
+    fn changes(&mut self, replies: &mut Replies) -> Result<(), Error>;
+}
+
+/// What a client may ask of the daemon besides rtnetlink.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Operation {
+    /// Live counters, as text.
+    Stats = 1,
+    /// The running state as a configuration file.
+    DumpConfig = 2,
+    /// Applies the configuration file anew; only for those who may change something.
+    Reload = 3,
+}
+
+impl Operation {
+    /// By its number.
+    pub fn from_number(number: u32) -> Option<Operation> {
+        [Operation::Stats, Operation::DumpConfig, Operation::Reload]
+            .into_iter()
+            .find(|operation| *operation as u32 == number)
+    }
 }
 
 /// A message for all members of a group.
@@ -95,6 +129,17 @@ impl Replies {
             pid: client.port,
             ..Head::default()
         };
+        Replies {
+            head,
+            messages: Messages::new(),
+            events: Vec::new(),
+            warning: None,
+        }
+    }
+
+    /// For what happened without a request.
+    pub fn unasked() -> Replies {
+        let head = Head::default();
         Replies {
             head,
             messages: Messages::new(),

@@ -23,7 +23,7 @@ pub struct Head {
 pub struct Full;
 
 /// Whole messages, one after the other, as they go into one datagram.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Messages {
     buffer: Vec<u8>,
 }
@@ -32,8 +32,8 @@ impl Messages {
     /// What a datagram holds, unless its only message is larger. A client that reads with a
     /// buffer of this length loses nothing.
     pub const SIZE: usize = 32 * 1024;
-    /// What a message may hold.
-    pub const MESSAGE: usize = 1024 * 1024;
+    /// What a message may hold: less than a Unix socket takes at once (`net.core.wmem_default`).
+    pub const MESSAGE: usize = 192 * 1024;
 
     /// None yet.
     pub fn new() -> Messages {

@@ -1,0 +1,122 @@
+//! Who is at the other end of a Unix socket.
+
+#![allow(
+    unsafe_code,
+    reason = "SO_PEERGROUPS has no safe wrapper, and that of SO_PEERCRED takes no process id of 0"
+)]
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use zerocopy::{FromBytes, IntoBytes};
+
+/// The rights of a process when it connected (`SO_PEERCRED`, `SO_PEERGROUPS`), as this process's
+/// user namespace names them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerCredentials {
+    /// Effective user.
+    pub uid: u32,
+    /// Effective group.
+    pub gid: u32,
+    /// Supplementary groups.
+    pub groups: Vec<u32>,
+}
+
+/// `struct ucred`. The process id is 0 for a process of a namespace that this one does not see.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes)]
+#[repr(C)]
+struct Credentials {
+    pid: i32,
+    uid: u32,
+    gid: u32,
+}
+
+impl PeerCredentials {
+    /// Of the process that connected, or bound the socket that was connected to.
+    ///
+    /// # Errors
+    /// If `socket` is not a connected Unix socket.
+    pub fn of(socket: impl AsFd) -> io::Result<PeerCredentials> {
+        let socket = socket.as_fd();
+        let mut credentials = Credentials::default();
+        get_option(socket, libc::SO_PEERCRED, credentials.as_mut_bytes())?;
+        let mut groups = vec![0_u32; 32];
+        loop {
+            let room = size_of_val(groups.as_slice());
+            match get_option(socket, libc::SO_PEERGROUPS, groups.as_mut_bytes()) {
+                Ok(length) if length <= room => {
+                    groups.truncate(length / size_of::<u32>());
+                    break;
+                }
+                // The length that is needed.
+                Ok(length) => groups.resize(length / size_of::<u32>(), 0),
+                Err(error) => return Err(error),
+            }
+        }
+        let Credentials { uid, gid, .. } = credentials;
+        Ok(PeerCredentials { uid, gid, groups })
+    }
+}
+
+/// Reads an option of `SOL_SOCKET` and returns its length, which is more than `value` has if it
+/// does not fit there.
+fn get_option(socket: BorrowedFd<'_>, option: i32, value: &mut [u8]) -> io::Result<usize> {
+    let mut length = libc::socklen_t::try_from(value.len()).map_err(io::Error::other)?;
+    let room = length;
+    // SAFETY: the kernel writes at most `length` bytes to `value`, which has as many, and the
+    // length to `length`; both live until it returns. Any bytes are valid in a `[u8]`.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            option,
+            value.as_mut_ptr().cast(),
+            &raw mut length,
+        )
+    };
+    let error = io::Error::last_os_error();
+    match result {
+        0 => Ok(length as usize),
+        _ if error.raw_os_error() == Some(libc::ERANGE) && length > room => Ok(length as usize),
+        _ => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    #[test]
+    fn credentials_of_this_process() {
+        let (one, _other) = UnixStream::pair().expect("a pair");
+        let peer = PeerCredentials::of(&one).expect("it is connected");
+        assert_eq!(peer.uid, rustix::process::geteuid().as_raw());
+        assert_eq!(peer.gid, rustix::process::getegid().as_raw());
+        let groups = rustix::process::getgroups().expect("they can be read");
+        let groups: Vec<u32> = groups.into_iter().map(|group| group.as_raw()).collect();
+        assert_eq!(peer.groups, groups);
+    }
+
+    /// More than fit at first.
+    #[test]
+    fn many_groups() {
+        if !rustix::process::geteuid().is_root() {
+            println!("skipped: not root");
+            return;
+        }
+        // The groups of this thread only; it ends with the test.
+        let groups: Vec<u32> = (1000..1100).collect();
+        let raw: Vec<_> = groups
+            .iter()
+            .map(|gid| rustix::process::Gid::from_raw(*gid))
+            .collect();
+        rustix::thread::set_thread_groups(&raw).expect("root may");
+        let (one, _other) = UnixStream::pair().expect("a pair");
+        assert_eq!(
+            PeerCredentials::of(&one).expect("it is connected").groups,
+            groups
+        );
+    }
+}

@@ -1,0 +1,121 @@
+//! One client: what it is owed, and what it has asked for that is not answered yet.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::answer;
+use crate::nl::{Client, Messages};
+
+use super::dump::Dump;
+
+/// Bytes owed to a client, above which its requests wait and events for it are lost.
+pub(super) const QUEUE: usize = 256 * 1024;
+/// What a datagram costs besides its bytes.
+const ENTRY: usize = 64;
+
+/// A client. What it costs is bounded: [`QUEUE`] and the answers to one request, a datagram of
+/// requests that wait, and a dump's state.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) client: Client,
+    pub(super) uid: u32,
+    /// The groups that it is a member of, from 1 in the lowest bit on.
+    pub(super) groups: u64,
+    /// `NETLINK_NO_ENOBUFS`.
+    pub(super) silent_loss: bool,
+    /// The dump in progress.
+    pub(super) dump: Option<Dump>,
+    /// Requests that wait for the client to read.
+    pub(super) input: Vec<u8>,
+    queue: VecDeque<Arc<[u8]>>,
+    /// What the queue costs.
+    queued: usize,
+    /// Events have been lost since the queue was empty.
+    congested: bool,
+    /// It does not read any more.
+    deaf: bool,
+}
+
+fn cost(datagram: &[u8]) -> usize {
+    datagram.len() + ENTRY
+}
+
+impl Connection {
+    pub(super) fn new(client: Client, uid: u32) -> Connection {
+        Connection {
+            client,
+            uid,
+            groups: 0,
+            silent_loss: false,
+            dump: None,
+            input: Vec::new(),
+            queue: VecDeque::new(),
+            queued: 0,
+            congested: false,
+            deaf: false,
+        }
+    }
+
+    /// Whether it must read before it is answered further.
+    pub(super) fn is_full(&self) -> bool {
+        self.queued > QUEUE
+    }
+
+    /// Whether half of what it may be owed is free again.
+    pub(super) fn may_resume(&self) -> bool {
+        self.queued <= QUEUE / 2
+    }
+
+    /// Owes it an answer.
+    pub(super) fn push(&mut self, messages: Messages) {
+        if !messages.is_empty() {
+            self.push_bytes(messages.into_bytes().into());
+        }
+    }
+
+    /// Owes it an event, if there is capacity for it.
+    pub(super) fn push_event(&mut self, event: &Arc<[u8]>) {
+        if self.congested || self.queued + cost(event) > QUEUE {
+            if !self.congested && !self.silent_loss {
+                self.push_bytes(answer::overrun(self.client.port).as_slice().into());
+            }
+            self.congested = true;
+            return;
+        }
+        self.push_bytes(Arc::clone(event));
+    }
+
+    fn push_bytes(&mut self, datagram: Arc<[u8]>) {
+        if !self.deaf {
+            self.queued += cost(&datagram);
+            self.queue.push_back(datagram);
+        }
+    }
+
+    /// What it gets next.
+    pub(super) fn front(&self) -> Option<&Arc<[u8]>> {
+        self.queue.front()
+    }
+
+    /// It has got that.
+    pub(super) fn pop(&mut self) {
+        if let Some(datagram) = self.queue.pop_front() {
+            self.queued -= cost(&datagram);
+        }
+        self.congested &= !self.queue.is_empty();
+    }
+
+    /// Whether it gets nothing more.
+    pub(super) fn is_deaf(&self) -> bool {
+        self.deaf
+    }
+
+    /// It gets nothing more.
+    pub(super) fn deafen(&mut self) {
+        self.deaf = true;
+        self.queue.clear();
+        self.queued = 0;
+        self.dump = None;
+        self.groups = 0;
+    }
+}

@@ -1,0 +1,373 @@
+//! The server: rtnetlink on a Unix socket of type `SOCK_SEQPACKET`. `docs/control.md` is the
+//! protocol.
+//!
+//! One thread polls all clients and calls the [`Service`]. No client waits for another: nothing
+//! blocks, and in one round each client gets at most one datagram read and [`ROUND`] bytes
+//! written. What a client costs is bounded; one that does not read is not answered further, loses
+//! events, and is told so.
+//!
+//! [`Clients`] is the protocol without sockets, which tests and the fuzzer drive.
+
+mod answer;
+mod clients;
+mod connection;
+mod dump;
+mod listen;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::Errno;
+use rustix::net::{
+    RecvFlags, SendFlags, SocketAddrAny, SocketAddrUnix, SocketFlags, acceptfrom_with, recv, send,
+};
+use softnet_io::PeerCredentials;
+
+pub use clients::{Clients, Peer};
+use listen::Listener;
+pub use listen::{Listen, ListenError, group_id};
+
+use crate::nl::{self, Service};
+
+/// Type of a message that asks for an [`Operation`](nl::Operation).
+pub const OPERATION: u16 = 0x0e;
+/// Type of a message that does what `setsockopt(SOL_NETLINK)` does.
+pub const OPTION: u16 = 0x0f;
+/// In front of the port id in the abstract name that a client may bind its socket to.
+pub const PORT_NAME: &str = "softnet-nl/";
+
+/// Bytes that are written to a client in one round.
+const ROUND: usize = 256 * 1024;
+/// What a client may send at once; a Unix socket takes little more by default.
+const DATAGRAM: usize = 256 * 1024;
+/// Clients let in in one round.
+const ACCEPTS: usize = 64;
+/// How long nobody is let in when the process has no file descriptors left.
+const PAUSE: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 100_000_000,
+};
+
+/// How a server is set up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// The socket.
+    pub listen: Listen,
+    /// A second socket, on which nothing can be changed.
+    pub monitor: Option<Listen>,
+    /// At most so many clients.
+    pub clients: usize,
+}
+
+impl Config {
+    /// The limit that `clients` should have.
+    pub const CLIENTS: usize = 1024;
+}
+
+/// A server that listens, and does not answer yet.
+#[derive(Debug)]
+pub struct Server {
+    listener: Listener,
+    monitor: Option<Listener>,
+    /// Members may change the state.
+    group: Option<u32>,
+    clients: Clients,
+    sockets: BTreeMap<u32, OwnedFd>,
+    waker: Arc<Shared>,
+}
+
+/// What a [`Waker`] shares with its server.
+#[derive(Debug)]
+struct Shared {
+    eventfd: OwnedFd,
+    stop: AtomicBool,
+}
+
+/// Tells the server that the service has changes to publish.
+#[derive(Clone, Debug)]
+pub struct Waker(Arc<Shared>);
+
+impl Waker {
+    /// Has the server ask for [`Service::changes`].
+    pub fn wake(&self) {
+        // It can fail in one way, a counter at its end, in which case the server is woken all the
+        // same.
+        let _ = rustix::io::write(&self.0.eventfd, &1_u64.to_ne_bytes());
+    }
+}
+
+/// A server that answers. Dropping it stops it.
+#[derive(Debug)]
+pub struct Running {
+    thread: Option<JoinHandle<io::Result<()>>>,
+    waker: Waker,
+}
+
+impl Running {
+    /// What tells it of changes.
+    pub fn waker(&self) -> Waker {
+        self.waker.clone()
+    }
+
+    /// Stops it and removes its sockets.
+    ///
+    /// # Errors
+    /// With which it ended before.
+    pub fn stop(mut self) -> io::Result<()> {
+        self.join()
+    }
+
+    fn join(&mut self) -> io::Result<()> {
+        // Ordering: the eventfd's counter orders the store before the load of who reads it.
+        self.waker.0.stop.store(true, Ordering::Relaxed);
+        self.waker.wake();
+        let result = self.thread.take().map(JoinHandle::join);
+        result
+            .unwrap_or(Ok(Ok(())))
+            .unwrap_or_else(|_| Err(io::Error::other("panicked")))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Whoever wants the error calls `stop`.
+        let _ = self.join();
+    }
+}
+
+impl Server {
+    /// Listens.
+    ///
+    /// # Errors
+    /// If a socket cannot be made, or another server listens there.
+    pub fn bind(config: &Config) -> Result<Server, ListenError> {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let eventfd = eventfd(0, flags).map_err(|error| ListenError::Io {
+            path: config.listen.path.clone(),
+            what: "make an eventfd",
+            source: error.into(),
+        })?;
+        Ok(Server {
+            listener: Listener::bind(&config.listen)?,
+            monitor: config.monitor.as_ref().map(Listener::bind).transpose()?,
+            group: config.listen.group,
+            clients: Clients::new(config.clients),
+            sockets: BTreeMap::new(),
+            waker: Arc::new(Shared {
+                eventfd,
+                stop: AtomicBool::new(false),
+            }),
+        })
+    }
+
+    /// Answers on a thread of its own.
+    ///
+    /// # Errors
+    /// If the thread cannot be made.
+    pub fn start(self, service: impl Service + Send + 'static) -> io::Result<Running> {
+        let waker = Waker(Arc::clone(&self.waker));
+        let builder = std::thread::Builder::new().name("control".into());
+        let thread = builder.spawn(move || self.run(service))?;
+        Ok(Running {
+            thread: Some(thread),
+            waker,
+        })
+    }
+
+    fn run(mut self, mut service: impl Service) -> io::Result<()> {
+        let mut buffer = vec![0; DATAGRAM];
+        let mut pause = false;
+        loop {
+            let (own, ready) = self.wait(pause)?;
+            if own.woken {
+                let _ = rustix::io::read(&self.waker.eventfd, &mut [0; 8]);
+                if self.waker.stop.load(Ordering::Relaxed) {
+                    return Ok(());
+                }
+                self.clients.publish_changes(&mut service);
+            }
+            // Before clients are read: one may name the port id of another that connected earlier.
+            let listeners = [(own.listener, false), (own.monitor, true)];
+            pause = false;
+            for (_, read_only) in listeners.into_iter().filter(|(ready, _)| *ready) {
+                pause |= self.accept(read_only).is_err();
+            }
+            for (port, events) in ready {
+                if self
+                    .serve(port, events, &mut buffer, &mut service)
+                    .is_none()
+                {
+                    self.sockets.remove(&port);
+                    self.clients.disconnect(port);
+                }
+            }
+        }
+    }
+
+    /// Sleeps until there is something to do. With `pause`, nobody is let in, for a while.
+    fn wait(&self, pause: bool) -> io::Result<(Own, Vec<(u32, PollFlags)>)> {
+        let listen = if pause {
+            PollFlags::empty()
+        } else {
+            PollFlags::IN
+        };
+        let mut files = vec![
+            PollFd::new(&self.waker.eventfd, PollFlags::IN),
+            PollFd::new(&self.listener.socket, listen),
+        ];
+        files.extend(
+            self.monitor
+                .iter()
+                .map(|monitor| PollFd::new(&monitor.socket, listen)),
+        );
+        let own = files.len();
+        files.extend(self.sockets.iter().map(|(port, socket)| {
+            let mut events = PollFlags::empty();
+            events.set(
+                PollFlags::IN | PollFlags::RDHUP,
+                self.clients.wants_input(*port),
+            );
+            events.set(PollFlags::OUT, self.clients.has_output(*port));
+            PollFd::new(socket, events)
+        }));
+        match poll(&mut files, pause.then_some(&PAUSE)) {
+            Ok(_) => {}
+            Err(Errno::INTR) => return Ok((Own::default(), Vec::new())),
+            Err(error) => return Err(error.into()),
+        }
+        let ports = self.sockets.keys().zip(&files[own..]);
+        let ready = ports
+            .map(|(port, file)| (*port, file.revents()))
+            .filter(|(_, events)| !events.is_empty())
+            .collect();
+        let is_ready = |file: Option<&PollFd<'_>>| file.is_some_and(|f| !f.revents().is_empty());
+        let own = Own {
+            woken: is_ready(files.first()),
+            listener: is_ready(files.get(1)),
+            monitor: self.monitor.is_some() && is_ready(files.get(2)),
+        };
+        Ok((own, ready))
+    }
+
+    /// Lets clients in. An error: the system has no files or memory left.
+    fn accept(&mut self, read_only: bool) -> io::Result<()> {
+        for _ in 0..ACCEPTS {
+            let listener = if read_only {
+                self.monitor.as_ref()
+            } else {
+                Some(&self.listener)
+            };
+            let Some(listener) = listener else {
+                return Ok(());
+            };
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            match acceptfrom_with(&listener.socket, flags) {
+                Ok((socket, address)) => self.welcome(socket, address, read_only),
+                Err(Errno::AGAIN) => return Ok(()),
+                Err(Errno::INTR | Errno::CONNABORTED) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn welcome(&mut self, socket: OwnedFd, address: Option<SocketAddrAny>, read_only: bool) {
+        let connected = match PeerCredentials::of(&socket) {
+            Ok(peer) => {
+                let may_change = !read_only && may_change(&peer, self.group);
+                let port = address.as_ref().and_then(port_of);
+                self.clients.connect(Peer {
+                    port,
+                    uid: peer.uid,
+                    may_change,
+                })
+            }
+            Err(_) => Err(nl::Error::new(nl::Errno::EPERM)),
+        };
+        match connected {
+            Ok(port) => {
+                self.sockets.insert(port, socket);
+            }
+            Err(error) => {
+                // The socket is new, so it takes it; if not, its end says enough.
+                let _ = send(
+                    &socket,
+                    answer::refuse(&error).as_bytes(),
+                    SendFlags::NOSIGNAL,
+                );
+            }
+        }
+    }
+
+    /// Reads from a client and writes to it; none if it is gone.
+    fn serve(
+        &mut self,
+        port: u32,
+        events: PollFlags,
+        buffer: &mut [u8],
+        service: &mut impl Service,
+    ) -> Option<()> {
+        let Server {
+            sockets, clients, ..
+        } = self;
+        let socket = sockets.get(&port)?;
+        let hung_up = events.intersects(PollFlags::HUP | PollFlags::RDHUP | PollFlags::ERR);
+        if events.contains(PollFlags::HUP) {
+            clients.deafen(port, service);
+        }
+        if clients.wants_input(port) && (hung_up || events.contains(PollFlags::IN)) {
+            match recv(socket, &mut *buffer, RecvFlags::TRUNC | RecvFlags::DONTWAIT) {
+                // The end, or an empty datagram.
+                Ok((_, 0)) if hung_up => return None,
+                Ok((_, length)) if length > buffer.len() => clients.refuse(port, buffer),
+                Ok((_, length)) => clients.receive(port, &buffer[..length], service),
+                // After a reset, what was sent before it can still be read.
+                Err(Errno::AGAIN | Errno::INTR | Errno::CONNRESET) => {}
+                Err(_) => return None,
+            }
+        }
+        let mut written = 0;
+        while written < ROUND
+            && let Some(datagram) = clients.output(port, service)
+        {
+            match send(socket, &datagram, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+                Ok(_) => {
+                    written += datagram.len();
+                    clients.sent(port, service);
+                }
+                Err(Errno::AGAIN | Errno::INTR) => break,
+                Err(Errno::PIPE | Errno::CONNRESET) => clients.deafen(port, service),
+                // Its end tells the client that an answer is missing.
+                Err(_) => return None,
+            }
+        }
+        Some(())
+    }
+}
+
+/// What of the server itself is ready.
+#[derive(Debug, Default)]
+struct Own {
+    woken: bool,
+    listener: bool,
+    monitor: bool,
+}
+
+/// The state belongs to root, to the user that the server runs as, and to a group.
+fn may_change(peer: &PeerCredentials, group: Option<u32>) -> bool {
+    let own = rustix::process::geteuid().as_raw();
+    let member = |group| peer.gid == group || peer.groups.contains(&group);
+    peer.uid == 0 || peer.uid == own || group.is_some_and(member)
+}
+
+/// The port id in the name that a client's socket is bound to.
+fn port_of(address: &SocketAddrAny) -> Option<u32> {
+    let address = SocketAddrUnix::try_from(address.clone()).ok()?;
+    let name = std::str::from_utf8(address.abstract_name()?).ok()?;
+    name.strip_prefix(PORT_NAME)?.parse().ok()
+}
