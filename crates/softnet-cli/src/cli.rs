@@ -7,7 +7,7 @@ use std::time::Instant;
 use clap::{Parser, Subcommand};
 
 use crate::failure::{Exit, Failure};
-use crate::{config, daemon, demo, report, sim};
+use crate::{config, daemon, demo, exec, report, sim};
 
 const EXIT_CODES: &str = "Exit codes:
   0    success; `run` was stopped by SIGINT or SIGTERM and stopped cleanly
@@ -75,6 +75,12 @@ enum Command {
     /// as long as the computer needs, and gives the same result to the nanosecond on every run.
     #[command(after_help = sim::HELP)]
     Sim(sim::Options),
+    /// Run a program such as tc, ip or bridge against the daemon instead of the kernel
+    ///
+    /// Its sockets of the family AF_NETLINK for NETLINK_ROUTE go to the daemon; all else of it is
+    /// as ever. Example: `softnet exec -- tc -s qdisc show`.
+    #[command(after_help = exec::HELP)]
+    Exec(exec::Options),
 }
 
 /// Runs the program; `started` is when it was.
@@ -95,6 +101,7 @@ pub(crate) fn run(started: Instant) -> ExitCode {
             started,
         }),
         Command::Sim(options) => sim::run(&options),
+        Command::Exec(options) => exec::run(&options),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -11,6 +11,12 @@ pub(crate) enum Exit {
     Failure = 1,
     /// The configuration or the command line asks for what cannot be had.
     Config = 2,
+    /// `exec` could not prepare the program's environment.
+    ExecFailed = 125,
+    /// `exec` cannot run the program.
+    CannotExecute = 126,
+    /// `exec` did not find the program.
+    NotFound = 127,
     /// Ctrl-C ended it before it was done.
     Interrupted = 130,
 }

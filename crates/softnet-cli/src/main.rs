@@ -9,6 +9,7 @@ mod config;
 mod counters;
 mod daemon;
 mod demo;
+mod exec;
 mod failure;
 mod report;
 mod setup;
