@@ -153,6 +153,40 @@ fn other_users_read_and_members_of_the_group_change() {
     assert_eq!(refused, rustix::io::Errno::ACCESS);
 }
 
+/// The example of the documentation, a client that shares no code with this.
+#[test]
+fn the_example_in_python() {
+    let folder = Folder::new();
+    let path = folder.join("control");
+    let mut links = Links::new(3);
+    links.links.insert(2, "bad".into());
+    let _running = start(&config(&path), links);
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/control.py");
+    let Ok(run) = std::process::Command::new("python3")
+        .arg(example)
+        .arg(&path)
+        .output()
+    else {
+        println!("skipped: there is no python3");
+        return;
+    };
+    // The service's dump ends at the bad one.
+    assert_eq!(String::from_utf8_lossy(&run.stdout), "1 link1\n2 bad\n");
+    assert_eq!(String::from_utf8_lossy(&run.stderr), "Invalid argument\n");
+    let config = config(&folder.join("good"));
+    let _running = start(&config, Links::new(3000));
+    let run = std::process::Command::new("python3")
+        .arg(example)
+        .arg(&config.listen.path)
+        .output();
+    let run = run.expect("it is there");
+    assert!(run.status.success(), "{run:?}");
+    let names: Vec<String> = (1..=3000)
+        .map(|index| format!("{index} link{index}\n"))
+        .collect();
+    assert_eq!(String::from_utf8_lossy(&run.stdout), names.concat());
+}
+
 /// It asks for all it can and never reads: others are served, and it gets every answer when it
 /// reads after all.
 #[test]
