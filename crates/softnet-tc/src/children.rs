@@ -24,8 +24,8 @@ const MINUS: u64 = u64::MAX;
 #[derive(Debug)]
 pub(super) struct Child {
     qdisc: AnyQdisc,
-    /// A packet taken out to look at its length, of a qdisc that cannot [`peek`](Qdisc::peek). It
-    /// counts as the child's until it leaves.
+    /// A packet taken out to look at its length, of a qdisc that cannot [`peek`](Qdisc::peek): not
+    /// of a `pfifo`. It counts as the child's until it leaves.
     stash: Option<Packet>,
     /// What the present call changed by putting a packet into the stash or taking it from there:
     /// the qdisc counts it as sent, the child as queued.
@@ -82,15 +82,6 @@ impl Child {
             return self.qdisc.dequeue(budget, out, cx);
         }
         self.dequeue_stash(budget, out, cx)
-    }
-
-    /// Takes the next packet of a child that is a `pfifo`. `None`: it is another kind, or empty.
-    #[inline]
-    pub(super) fn pop_pfifo(&mut self) -> Option<Packet> {
-        match &mut self.qdisc {
-            AnyQdisc::Pfifo(fifo) if self.stash.is_none() => fifo.pop(),
-            _ => None,
-        }
     }
 
     #[cold]
@@ -161,6 +152,16 @@ impl Child {
         }
         self.qdisc.drain(out);
     }
+}
+
+/// What left a child.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sent {
+    pub(super) frames: u64,
+    /// Of all of them together.
+    pub(super) size: WireSize,
+    /// Nothing is queued any more.
+    pub(super) emptied: bool,
 }
 
 /// The children of one qdisc, one for each class. A class keeps its slot as long as it exists.
@@ -322,61 +323,73 @@ impl Children {
     }
 
     /// Enqueues a packet in a child that is a `pfifo`. What changes is known beforehand, and need
-    /// not be compared.
+    /// not be compared. True: it is the only one.
     ///
     /// # Errors
     /// Returns the packet if the child is another kind, or has no space.
     #[inline]
-    pub(super) fn push_pfifo(&mut self, slot: usize, packet: Packet) -> Result<(), Packet> {
-        let Child {
-            qdisc: AnyQdisc::Pfifo(fifo),
-            counters,
-            ..
-        } = &mut *self.slots[slot]
-        else {
+    pub(super) fn push_pfifo(&mut self, slot: usize, packet: Packet) -> Result<bool, Packet> {
+        let child = &mut *self.slots[slot];
+        let AnyQdisc::Pfifo(fifo) = &mut child.qdisc else {
             return Err(packet);
         };
-        let mut queued = QdiscStats::default();
-        queued.count_queued(&packet);
+        let QdiscStats {
+            qlen,
+            backlog,
+            queued,
+            memory,
+            ..
+        } = *fifo.stats();
         fifo.push(packet)?;
-        self.stats.qlen += queued.qlen;
-        self.stats.backlog += queued.backlog;
-        self.stats.queued += queued.queued;
-        self.stats.memory += queued.memory;
-        counters.add_queued(&queued);
-        Ok(())
+        let now = fifo.stats();
+        self.stats.qlen += 1;
+        self.stats.backlog += now.backlog - backlog;
+        self.stats.queued += now.queued - queued;
+        self.stats.memory += now.memory - memory;
+        child.counters.put_queued(now);
+        Ok(qlen == 0)
     }
 
-    /// Takes the only packet of a child that is a `pfifo`; all that is queued is this packet's.
-    /// `None`: it is another kind, or has not just one.
+    /// Takes packets of a child that is a `pfifo`, until they stand for `most` wire packets or for
+    /// more bytes than allowed, which is asked only where there are several. `None`: it is another
+    /// kind, or empty.
     #[inline]
-    pub(super) fn pop_only_of_pfifo(&mut self, slot: usize) -> Option<(Packet, WireSum)> {
+    pub(super) fn pop_pfifo(
+        &mut self,
+        slot: usize,
+        most: u64,
+        allowed: impl Fn() -> u64,
+        out: &mut PacketList,
+    ) -> Option<Sent> {
         let child = &mut *self.slots[slot];
         let AnyQdisc::Pfifo(fifo) = &mut child.qdisc else {
             return None;
         };
-        let &QdiscStats {
-            qlen: 1,
-            backlog: bytes,
-            queued: packets,
-            memory,
-            ..
-        } = fifo.stats()
-        else {
-            return None;
-        };
-        if child.stash.is_some() {
+        let queued = fifo.stats().qlen;
+        let (mut each, mut limit) = (0, 0);
+        let taken = fifo.pop_while(out, |taken, packet| {
+            if taken.qlen == 1 {
+                each = WireSize::from(packet).each;
+                if queued > 1 {
+                    limit = allowed();
+                }
+            }
+            taken.qlen < queued && taken.queued < most && taken.backlog <= limit
+        });
+        if taken.qlen == 0 {
             return None;
         }
-        let packet = fifo.pop()?;
-        let sum = WireSum { packets, bytes };
-        self.stats.count_sent(sum);
-        self.stats.qlen -= 1;
-        self.stats.backlog -= bytes;
-        self.stats.queued -= packets;
-        self.stats.memory -= memory;
-        child.counters.count_last(sum);
-        Some((packet, sum))
+        self.stats.count_taken(&taken);
+        child.counters.count_taken(&taken, fifo.stats());
+        Some(Sent {
+            frames: taken.qlen,
+            size: WireSize {
+                packets: taken.queued,
+                bytes: taken.backlog,
+                each,
+            },
+            emptied: fifo.stats().qlen == 0,
+        })
     }
 
     /// Enqueues in one child.

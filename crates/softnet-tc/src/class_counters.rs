@@ -49,22 +49,21 @@ impl ClassCounters {
         self.stats.add(1, sum.packets);
     }
 
-    /// Counts what a packet adds to the queue.
+    /// Stores what is queued now.
     #[inline]
-    pub(super) fn add_queued(&self, delta: &QdiscStats) {
-        self.stats.add(4, delta.qlen);
-        self.stats.add(5, delta.backlog);
-        self.stats.add(6, delta.queued);
-        self.stats.add(7, delta.memory);
+    pub(super) fn put_queued(&self, now: &QdiscStats) {
+        self.stats.put(4, now.qlen);
+        self.stats.put(5, now.backlog);
+        self.stats.put(6, now.queued);
+        self.stats.put(7, now.memory);
     }
 
-    /// Counts what was sent and leaves nothing in the queue.
+    /// Counts what was queued and was sent, and stores what is queued now.
     #[inline]
-    pub(super) fn count_last(&self, sum: WireSum) {
-        self.count_sent(sum);
-        for queued in 4..8 {
-            self.stats.put(queued, 0);
-        }
+    pub(super) fn count_taken(&self, taken: &QdiscStats, now: &QdiscStats) {
+        self.stats.add(0, taken.backlog);
+        self.stats.add(1, taken.queued);
+        self.put_queued(now);
     }
 
     #[inline]
@@ -73,7 +72,10 @@ impl ClassCounters {
         self.stats.add(1, delta.packets);
         self.stats.add(2, delta.drops);
         self.stats.add(3, delta.overlimits);
-        self.add_queued(delta);
+        self.stats.add(4, delta.qlen);
+        self.stats.add(5, delta.backlog);
+        self.stats.add(6, delta.queued);
+        self.stats.add(7, delta.memory);
     }
 }
 

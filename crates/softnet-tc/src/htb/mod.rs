@@ -26,14 +26,14 @@ pub use counters::HtbClassStats;
 pub(super) use counters::HtbCounters;
 pub use spec::{HtbClassSpec, HtbSpec};
 
-use super::children::{Child, Children};
+use super::children::{Child, Children, Sent};
 use super::filter::{Classified, Filters};
 use super::{Cx, Fifo, Handle, Next, Peek, Qdisc, QdiscStats, Verdict, WireSize, WireSum, Xstats};
 use scheduler::Scheduler;
 use softnet::mem::{Packet, PacketList};
 use softnet::stats::DropReason;
 use softnet::time::Time;
-use turn::{Allowance, Sent, Taken};
+use turn::Taken;
 
 /// Where a packet goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,14 +68,19 @@ impl Htb {
         if named == self.handle {
             return Ok(To::Direct);
         }
-        let mut class = None;
-        if named.qdisc() == self.handle {
-            class = self.scheduler.find(named.minor());
-            if let Some(leaf) = self.leaf(class) {
-                return Ok(To::Leaf(leaf));
-            }
+        let class = self.find_named(packet);
+        if let Some(leaf) = self.leaf(class) {
+            return Ok(To::Leaf(leaf));
         }
         self.classify_unnamed(packet, class)
+    }
+
+    /// The class that a packet's priority names.
+    #[inline]
+    fn find_named(&self, packet: &Packet) -> Option<usize> {
+        let named = Handle::from_raw(packet.priority());
+        let ours = named.qdisc() == self.handle;
+        ours.then(|| self.scheduler.find(named.minor())).flatten()
     }
 
     /// Where a packet goes whose priority names no leaf, but perhaps an inner class.
@@ -103,6 +108,18 @@ impl Htb {
     #[inline]
     fn leaf(&self, class: Option<usize>) -> Option<usize> {
         class.filter(|&slot| self.scheduler.level(slot) == Some(0))
+    }
+
+    /// Enqueues in a leaf that is a `pfifo`.
+    ///
+    /// # Errors
+    /// Returns the packet if the class is no such leaf, or has no space.
+    #[inline(always)]
+    fn push_pfifo(&mut self, leaf: usize, packet: Packet) -> Result<(), Packet> {
+        if self.classes.push_pfifo(leaf, packet)? {
+            self.scheduler.activate(leaf);
+        }
+        Ok(())
     }
 
     fn put(&mut self, to: To, packets: &mut PacketList, cx: &mut Cx) -> Verdict {
@@ -140,25 +157,19 @@ impl Htb {
         self.classes.get(leaf).is_none_or(Child::is_empty)
     }
 
-    /// As [`serve`](Htb::serve), if a leaf with tokens of its own is next that is a `pfifo` with
-    /// one packet. This is what is usual among many classes.
+    /// As [`serve`](Htb::serve), if a leaf with tokens of its own is next that is a `pfifo`. This
+    /// is what is usual.
     #[inline]
-    fn serve_only_of_pfifo(&mut self, left: &mut u64, out: &mut PacketList, now: Time) -> bool {
+    fn serve_pfifo(&mut self, left: &mut u64, out: &mut PacketList, now: Time) -> bool {
         let Some(turn) = self.scheduler.next_own(now) else {
             return false;
         };
-        let Some((packet, sum)) = self.classes.pop_only_of_pfifo(turn.leaf) else {
+        let allowed = || self.scheduler.allowed(turn, now);
+        let Some(sent) = self.classes.pop_pfifo(turn.leaf, *left, allowed, out) else {
             return false;
         };
-        let sent = Sent {
-            frames: 1,
-            size: WireSize::from(&packet),
-            emptied: true,
-        };
-        out.push_back(packet);
         self.scheduler.charge(turn, sent, now);
-        self.classes.stats.overlimits = self.scheduler.overlimits;
-        *left = left.saturating_sub(sum.packets);
+        *left = left.saturating_sub(sent.size.packets);
         true
     }
 
@@ -174,52 +185,54 @@ impl Htb {
             scheduler, classes, ..
         } = self;
         let now = cx.now;
-        let mut sum = WireSum::default();
-        let served = scheduler.serve(now, |leaf, allowance| {
-            let (taken, next) = classes.with(leaf, |child| {
-                take(child, allowance, *left, &mut sum, out, cx)
-            });
-            if let Next::At(time) = next {
-                *held = time.min(*held);
+        let mut packets = 0;
+        let served = scheduler.serve(now, |scheduler, turn| {
+            let allowed = || scheduler.allowed(turn, now);
+            let taken = match classes.pop_pfifo(turn.leaf, *left, allowed, out) {
+                Some(sent) => Taken::Sent(sent),
+                None => {
+                    let (taken, next) =
+                        classes.with(turn.leaf, |child| take(child, allowed, *left, out, cx));
+                    if let Next::At(time) = next {
+                        *held = time.min(*held);
+                    }
+                    taken
+                }
+            };
+            if let Taken::Sent(sent) = taken {
+                packets = sent.size.packets;
             }
             taken
         });
-        classes.stats.overlimits = scheduler.overlimits;
-        *left = left.saturating_sub(sum.packets);
+        *left = left.saturating_sub(packets);
         served
     }
 }
 
-/// Takes packets of one leaf as long as their bytes are at most what is allowed, and one more, or
-/// until they stand for `left` wire packets.
+/// Takes packets of one leaf until they stand for `left` wire packets or for more bytes than
+/// allowed, which is asked only where there are several.
 fn take(
     child: &mut Child,
-    allowance: Allowance<'_>,
+    allowed: impl Fn() -> u64,
     left: u64,
-    sum: &mut WireSum,
     out: &mut PacketList,
     cx: &mut Cx,
 ) -> (Taken, Next) {
     let mut frames = 0;
+    let mut sum = WireSum::default();
     let mut last = None;
     let mut next = Next::Ready;
-    let mut allowed = None;
+    let mut limit = None;
     while !child.is_empty() && sum.packets < left {
-        if frames > 0 && sum.bytes > *allowed.get_or_insert_with(|| allowance.bytes()) {
+        if frames > 0 && sum.bytes > *limit.get_or_insert_with(&allowed) {
             break;
         }
-        if let Some(packet) = child.pop_pfifo() {
-            sum.add(&packet);
-            last = Some(WireSize::from(&packet));
-            out.push_back(packet);
-        } else {
-            let mut one = PacketList::new();
-            next = child.dequeue(1, &mut one, cx);
-            let Some(packet) = one.front() else { break };
-            sum.add(packet);
-            last = Some(WireSize::from(packet));
-            out.append(&mut one);
-        }
+        let mut one = PacketList::new();
+        next = child.dequeue(1, &mut one, cx);
+        let Some(packet) = one.front() else { break };
+        sum.add(packet);
+        last = Some(WireSize::from(packet));
+        out.append(&mut one);
         frames += 1;
     }
     let taken = match last {
@@ -227,14 +240,10 @@ fn take(
         None => Taken::Held,
         Some(size) => Taken::Sent(Sent {
             frames,
-            size: if frames == 1 {
-                size
-            } else {
-                WireSize {
-                    packets: sum.packets,
-                    bytes: sum.bytes,
-                    each: sum.bytes,
-                }
+            size: WireSize {
+                packets: sum.packets,
+                bytes: sum.bytes,
+                each: size.each,
             },
             emptied: child.is_empty(),
         }),
@@ -253,6 +262,14 @@ impl Qdisc for Htb {
         let mut run = PacketList::new();
         let mut current = To::Direct;
         while let Some(packet) = packets.pop_front() {
+            // What is usual needs no look at the class.
+            let packet = match self.find_named(&packet) {
+                Some(leaf) if run.is_empty() => match self.push_pfifo(leaf, packet) {
+                    Ok(()) => continue,
+                    Err(packet) => packet,
+                },
+                _ => packet,
+            };
             let to = match self.classify(&packet) {
                 Ok(to) => to,
                 Err(reason) => {
@@ -267,13 +284,10 @@ impl Qdisc for Htb {
             }
             current = to;
             let packet = match to {
-                To::Leaf(leaf) if run.is_empty() => {
-                    let Err(packet) = self.classes.push_pfifo(leaf, packet) else {
-                        self.scheduler.activate(leaf);
-                        continue;
-                    };
-                    packet
-                }
+                To::Leaf(leaf) if run.is_empty() => match self.push_pfifo(leaf, packet) {
+                    Ok(()) => continue,
+                    Err(packet) => packet,
+                },
                 _ => packet,
             };
             run.push_back(packet);
@@ -329,19 +343,23 @@ impl Qdisc for Htb {
             left = left.saturating_sub(packet.wire_packets());
             out.push_back(packet);
         }
-        while self.classes.stats.qlen > 0 {
-            if left == 0 {
-                return Next::Ready;
+        let next = loop {
+            if self.classes.stats.qlen == 0 {
+                break Next::Idle;
             }
-            if self.serve_only_of_pfifo(&mut left, out, cx.now) {
+            if left == 0 {
+                break Next::Ready;
+            }
+            if self.serve_pfifo(&mut left, out, cx.now) {
                 continue;
             }
             let mut held = Time::MAX;
             if !self.serve(&mut left, &mut held, out, cx) {
-                return Next::At(held.min(self.scheduler.next_event()));
+                break Next::At(held.min(self.scheduler.next_event()));
             }
-        }
-        Next::Idle
+        };
+        self.classes.stats.overlimits = self.scheduler.overlimits;
+        next
     }
 
     /// Which leaf is next shows only when it is taken.

@@ -8,9 +8,10 @@ use softnet::time::Time;
 
 use super::class::{LEVELS, Mode, NONE};
 use super::scheduler::Scheduler;
-use super::turn::{Sent, Taken};
+use super::turn::Taken;
 use super::{HtbClassSpec, HtbClassStats};
 use crate::ClassCounters;
+use crate::children::Sent;
 
 pub(super) const MS: u64 = 1_000_000;
 pub(super) const SECOND: u64 = 1_000 * MS;
@@ -119,8 +120,8 @@ impl World {
                 runs,
                 ..
             } = self;
-            let served = scheduler.serve(*now, |slot, allowance| {
-                let allowed = allowance.bytes();
+            let served = scheduler.serve(*now, |scheduler, turn| {
+                let (slot, allowed) = (turn.leaf, scheduler.allowed(turn, *now));
                 let queue = &mut queues[slot];
                 let mut bytes = 0;
                 while let Some(packet) = queue.pop_front() {

@@ -11,6 +11,7 @@ use softnet::time::Time;
 use super::class::{LEVELS, Mode, NONE, units};
 use super::row::Row;
 use super::scheduler::{Scheduler, Slot, bits};
+use crate::children::Sent;
 
 /// Where a leaf is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,15 +19,6 @@ pub(super) struct Turn {
     pub(super) leaf: usize,
     level: usize,
     prio: usize,
-}
-
-/// What a leaf has sent in its turn: at most one packet more than was allowed.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Sent {
-    pub(super) frames: u64,
-    pub(super) size: WireSize,
-    /// Nothing is queued in the leaf any more.
-    pub(super) emptied: bool,
 }
 
 /// What became of a leaf's turn.
@@ -39,35 +31,14 @@ pub(super) enum Taken {
     Empty,
 }
 
-/// How much a leaf may send in its turn. It is worked out only for a leaf with several packets.
-#[derive(Clone, Copy)]
-pub(super) struct Allowance<'a> {
-    scheduler: &'a Scheduler,
-    turn: Turn,
-    now: Time,
-}
-
-impl Allowance<'_> {
-    /// The bytes that the leaf may send before anything has to be decided again; the packet with
-    /// which it sends more is the last one. 0: one packet.
-    pub(super) fn bytes(self) -> u64 {
-        let Turn { leaf, level, .. } = self.turn;
-        let slot = self.scheduler.slots[leaf].as_ref();
-        match slot.map(|slot| u64::try_from(slot.class.deficit[level])) {
-            Some(Ok(bytes @ 1..)) => bytes.min(self.scheduler.headroom(leaf, level, self.now)),
-            _ => 0,
-        }
-    }
-}
-
 impl Scheduler {
     /// Serves one leaf that may send now. `take` sends from a leaf: at least one packet, and more
-    /// as long as their bytes together are at most what the [`Allowance`] says. False: none may
-    /// send.
+    /// as long as their bytes together are at most what is [`allowed`](Scheduler::allowed). False:
+    /// none may send.
     pub(super) fn serve(
         &mut self,
         now: Time,
-        mut take: impl FnMut(usize, Allowance<'_>) -> Taken,
+        mut take: impl FnMut(&Scheduler, Turn) -> Taken,
     ) -> bool {
         for level in 0..LEVELS {
             self.run_events(level, now);
@@ -96,17 +67,12 @@ impl Scheduler {
         level: usize,
         prio: usize,
         now: Time,
-        take: &mut impl FnMut(usize, Allowance<'_>) -> Taken,
+        take: &mut impl FnMut(&Scheduler, Turn) -> Taken,
     ) -> bool {
         let mut next = self.turn(level, prio);
         let mut first = next;
         while let Some(turn) = next {
-            let allowance = Allowance {
-                scheduler: self,
-                turn,
-                now,
-            };
-            match take(turn.leaf, allowance) {
+            match take(self, turn) {
                 Taken::Sent(sent) => {
                     self.charge(turn, sent, now);
                     return true;
@@ -192,6 +158,17 @@ impl Scheduler {
         }
     }
 
+    /// The bytes that a leaf may send in its turn before anything has to be decided again; the
+    /// packet with which it sends more is the last one. 0: one packet.
+    pub(super) fn allowed(&self, turn: Turn, now: Time) -> u64 {
+        let Turn { leaf, level, .. } = turn;
+        let slot = self.slots[leaf].as_ref();
+        match slot.map(|slot| u64::try_from(slot.class.deficit[level])) {
+            Some(Ok(bytes @ 1..)) => bytes.min(self.headroom(leaf, level, now)),
+            _ => 0,
+        }
+    }
+
     /// The bytes that a leaf may send with the tokens of a level before any mode can change. 0: it
     /// may change with the first packet.
     #[inline]
@@ -274,6 +251,7 @@ impl Scheduler {
 
     /// Charges a leaf that sends with tokens of its own, and those above, up to the first one that
     /// needs more than a subtraction: returns that, or [`NONE`].
+    #[inline(always)]
     fn pay_path(&mut self, leaf: u16, frames: u64, sum: WireSum, now: Time) -> u16 {
         let cost = units(sum.bytes);
         let mut at = leaf;
@@ -295,16 +273,23 @@ impl Scheduler {
         at
     }
 
+    #[inline]
     fn charge_path(&mut self, leaf: usize, level: usize, frames: u64, size: WireSize, now: Time) {
         let WireSize { packets, bytes, .. } = size;
-        let sum = WireSum { packets, bytes };
-        let mut at = leaf;
-        if level == 0 {
-            match self.pay_path(at as u16, frames, sum, now) {
-                NONE => return,
-                left => at = left.into(),
-            }
+        let from = match level {
+            0 => self.pay_path(leaf as u16, frames, WireSum { packets, bytes }, now),
+            _ => leaf as u16,
+        };
+        if from != NONE {
+            self.charge_from(from.into(), level, frames, size, now);
         }
+    }
+
+    /// Charges a class and those above for what was sent with the tokens of a level.
+    #[inline(never)]
+    fn charge_from(&mut self, from: usize, level: usize, frames: u64, size: WireSize, now: Time) {
+        let WireSize { packets, bytes, .. } = size;
+        let mut at = from;
         loop {
             let Slot {
                 class, counters, ..
@@ -316,7 +301,7 @@ impl Scheduler {
             htb.count_sent(own == level, own < level, frames);
             htb.set_tokens(class.tokens());
             if own > 0 {
-                counters.count_sent(sum);
+                counters.count_sent(WireSum { packets, bytes });
             }
             if mode != before {
                 self.change_mode(at, mode, wait, now);

@@ -44,6 +44,28 @@ impl Fifo {
         Some(packet)
     }
 
+    /// Takes the oldest packets, to send them: the first one, and others as long as `more` says so
+    /// of what was taken and the last one of it. Returns what was taken, as counted in the queue.
+    #[inline]
+    pub fn pop_while(
+        &mut self,
+        out: &mut PacketList,
+        stats: &mut QdiscStats,
+        mut more: impl FnMut(&QdiscStats, &Packet) -> bool,
+    ) -> QdiscStats {
+        let mut taken = QdiscStats::default();
+        while let Some(packet) = self.next() {
+            taken.count_queued(&packet);
+            let more = more(&taken, &packet);
+            out.push_back(packet);
+            if !more {
+                break;
+            }
+        }
+        stats.count_taken(&taken);
+        taken
+    }
+
     /// Takes the oldest packet, to drop it.
     pub fn pop_dropped(&mut self, stats: &mut QdiscStats) -> Option<Packet> {
         let packet = self.next()?;
@@ -52,6 +74,7 @@ impl Fifo {
     }
 
     /// The oldest packet.
+    #[inline]
     pub fn front(&self) -> Option<&Packet> {
         self.0.front()
     }
@@ -93,12 +116,8 @@ impl Fifo {
         out: &mut PacketList,
         stats: &mut QdiscStats,
     ) -> Next {
-        let end = stats.packets + budget as u64;
-        while stats.packets < end {
-            match self.pop(stats) {
-                Some(packet) => out.push_back(packet),
-                None => return Next::Idle,
-            }
+        if budget > 0 {
+            self.pop_while(out, stats, |taken, _| taken.queued < budget as u64);
         }
         if self.is_empty() {
             Next::Idle
@@ -154,10 +173,14 @@ impl<const BYTES: bool> LimitedFifo<BYTES> {
         }
     }
 
-    /// Takes the oldest packet, to send it.
+    /// As [`Fifo::pop_while`].
     #[inline]
-    pub fn pop(&mut self) -> Option<Packet> {
-        self.queue.pop(&mut self.stats)
+    pub fn pop_while(
+        &mut self,
+        out: &mut PacketList,
+        more: impl FnMut(&QdiscStats, &Packet) -> bool,
+    ) -> QdiscStats {
+        self.queue.pop_while(out, &mut self.stats, more)
     }
 
     /// Queues a packet.

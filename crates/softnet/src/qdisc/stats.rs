@@ -76,6 +76,17 @@ impl QdiscStats {
         self.unqueue(packet, bytes, packets);
     }
 
+    /// Counts packets that were queued and leave: what is queued in `taken`.
+    #[inline]
+    pub fn count_taken(&mut self, taken: &QdiscStats) {
+        self.bytes += taken.backlog;
+        self.packets += taken.queued;
+        self.qlen -= taken.qlen;
+        self.backlog -= taken.backlog;
+        self.queued -= taken.queued;
+        self.memory -= taken.memory;
+    }
+
     /// Counts a packet that was queued and is dropped.
     pub fn count_dropped(&mut self, packet: &Packet) {
         self.drops += 1;
