@@ -5,6 +5,7 @@
 //! when they are first needed.
 
 use std::array;
+use std::hint::select_unpredictable;
 
 /// Words of a page.
 const WORDS: usize = 64;
@@ -26,12 +27,6 @@ struct MinorSet {
 fn place(minor: u16) -> (usize, usize, u32) {
     let minor = usize::from(minor);
     (minor >> 12, minor >> 6 & 63, (minor & 63) as u32)
-}
-
-/// The lowest set bit after this one.
-fn after(bits: u64, bit: usize) -> Option<usize> {
-    let later = bits & (u64::MAX << bit << 1);
-    (later != 0).then(|| later.trailing_zeros() as usize)
 }
 
 impl MinorSet {
@@ -61,31 +56,41 @@ impl MinorSet {
             return;
         };
         bits[word] &= !(1 << bit);
-        if bits[word] == 0 {
-            self.words[page] &= !(1 << word);
-            if self.words[page] == 0 {
-                self.pages &= !(1 << page);
-            }
+        // Whether it was the word's last one cannot be predicted.
+        self.words[page] &= !(u64::from(bits[word] == 0) << word);
+        if self.words[page] == 0 {
+            self.pages &= !(1 << page);
         }
     }
 
-    fn word(&self, page: usize, word: usize) -> u64 {
-        self.bits[page].as_ref().map_or(0, |bits| bits[word])
-    }
-
     /// The first number, from this one on.
+    #[inline]
     fn first_from(&self, minor: u16) -> Option<u16> {
         let (page, word, bit) = place(minor);
-        let here = self.word(page, word) & (u64::MAX << bit);
-        let (page, word, bits) = if here != 0 {
-            (page, word, here)
-        } else if let Some(word) = after(self.words[page], word) {
-            (page, word, self.word(page, word))
-        } else {
-            let page = after(self.pages.into(), page)?;
-            let word = self.words[page].trailing_zeros() as usize;
-            (page, word, self.word(page, word))
+        let Some(bits) = &self.bits[page] else {
+            return self.first_beyond(page);
         };
+        let here = bits[word] & (u64::MAX << bit);
+        let later = self.words[page] & (u64::MAX << word << 1);
+        if here | later == 0 {
+            return self.first_beyond(page);
+        }
+        // Whether it is in the same word cannot be predicted.
+        let same = here != 0;
+        let word = select_unpredictable(same, word, later.trailing_zeros() as usize & 63);
+        let bits = select_unpredictable(same, here, bits[word]);
+        Some((page << 12 | word << 6 | bits.trailing_zeros() as usize) as u16)
+    }
+
+    /// The first number of the pages after this one.
+    fn first_beyond(&self, page: usize) -> Option<u16> {
+        let later = u32::from(self.pages) & (u32::MAX << page << 1);
+        if later == 0 {
+            return None;
+        }
+        let page = later.trailing_zeros() as usize;
+        let word = self.words[page].trailing_zeros() as usize & 63;
+        let bits = self.bits[page].as_ref()?[word];
         Some((page << 12 | word << 6 | bits.trailing_zeros() as usize) as u16)
     }
 }
