@@ -20,18 +20,19 @@ use softnet::time::Time;
 /// -1 modulo 2^64.
 const MINUS: u64 = u64::MAX;
 
-/// A child.
+/// A child. What most packets need is in its first two cache lines.
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub(super) struct Child {
     qdisc: AnyQdisc,
+    /// The child's statistics, as its parent has taken them over.
+    counters: Arc<ClassCounters>,
     /// A packet taken out to look at its length, of a qdisc that cannot [`peek`](Qdisc::peek): not
     /// of a `pfifo`. It counts as the child's until it leaves.
     stash: Option<Packet>,
     /// What the present call changed by putting a packet into the stash or taking it from there:
     /// the qdisc counts it as sent, the child as queued.
     stashed: QdiscStats,
-    /// The child's statistics, as its parent has taken them over.
-    counters: Arc<ClassCounters>,
     /// The child is the one that its parent came with.
     default: bool,
     /// It asks for the time of the push.

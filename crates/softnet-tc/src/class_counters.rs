@@ -5,8 +5,10 @@ use super::{QdiscStats, WireSum};
 use softnet::stats::Published;
 
 /// The statistics of a class, which are those of the qdisc on it. The owner of the queue writes
-/// them as they change; any thread may read them, at any rate.
+/// them as they change; any thread may read them, at any rate. What all qdiscs have is in one cache
+/// line.
 #[derive(Debug, Default)]
+#[repr(C, align(64))]
 pub struct ClassCounters {
     stats: Published<8>,
     /// Of a class of `htb`.

@@ -34,20 +34,23 @@ pub(super) struct Level {
     pub(super) waiting: BTreeSet<(u64, u16)>,
 }
 
-/// A class and what is needed of it less often.
+/// A class: two cache lines.
 #[derive(Debug)]
+#[repr(align(64))]
 pub(super) struct Slot {
     pub(super) class: Class,
-    /// Of an inner class, from the first time on that a class below borrows.
-    pub(super) feeds: Option<Box<Rows>>,
     pub(super) counters: Arc<ClassCounters>,
 }
+const _: () = assert!(size_of::<Option<Slot>>() <= 128);
 
 /// The classes, and whose turn it is.
 #[derive(Debug)]
 pub(super) struct Scheduler {
     r2q: u32,
     pub(super) slots: Vec<Option<Slot>>,
+    /// Of the inner class at the same place in `slots`, from the first time on that a class below
+    /// borrows.
+    pub(super) feeds: Vec<Option<Box<Rows>>>,
     /// The slot of each minor number, or [`NONE`].
     by_minor: Vec<u16>,
     pub(super) levels: [Level; LEVELS],
@@ -78,6 +81,7 @@ impl Scheduler {
         Scheduler {
             r2q,
             slots: Vec::new(),
+            feeds: Vec::new(),
             by_minor: Vec::new(),
             levels: Default::default(),
             events: [u64::MAX; LEVELS],
@@ -129,16 +133,13 @@ impl Scheduler {
         self.framed += usize::from(!class.plain);
         if self.slots.len() <= slot {
             self.slots.resize_with(slot + 1, || None);
+            self.feeds.resize_with(slot + 1, || None);
         }
         if self.by_minor.len() <= usize::from(minor) {
             self.by_minor.resize(usize::from(minor) + 1, NONE);
         }
         self.by_minor[usize::from(minor)] = slot as u16;
-        self.slots[slot] = Some(Slot {
-            class,
-            feeds: None,
-            counters,
-        });
+        self.slots[slot] = Some(Slot { class, counters });
         self.publish(slot);
     }
 
@@ -185,7 +186,7 @@ impl Scheduler {
         self.class(above).children -= 1;
         if self.class(above).children == 0 {
             self.stop_waiting(above);
-            self.slot(above).feeds = None;
+            self.feeds[above] = None;
             self.class(above).reset(now);
             self.publish(above);
         }
@@ -263,15 +264,15 @@ impl Scheduler {
                 Mode::MayBorrow if parent == NONE => return,
                 Mode::MayBorrow => {}
             }
-            let above = self.slot(parent.into());
+            let above = usize::from(parent);
             for prio in bits(mask) {
-                let feed = row(above.feeds.get_or_insert_default(), prio);
+                let feed = row(self.feeds[above].get_or_insert_default(), prio);
                 if !feed.is_empty() {
                     mask &= !(1 << prio);
                 }
                 feed.insert(minor);
             }
-            above.class.active |= mask;
+            self.class(above).active |= mask;
             slot = parent.into();
         }
     }
@@ -304,15 +305,15 @@ impl Scheduler {
                 Mode::MayBorrow if parent == NONE => return,
                 Mode::MayBorrow => {}
             }
-            let above = self.slot(parent.into());
+            let above = usize::from(parent);
             for prio in bits(mask) {
-                let feed = row(above.feeds.get_or_insert_default(), prio);
+                let feed = row(self.feeds[above].get_or_insert_default(), prio);
                 feed.suspend(minor);
                 if !feed.is_empty() {
                     mask &= !(1 << prio);
                 }
             }
-            above.class.active &= !mask;
+            self.class(above).active &= !mask;
             slot = parent.into();
         }
     }

@@ -220,12 +220,12 @@ impl World {
                 let in_row = rows[prio].as_ref().is_some_and(|r| r.contains(minor));
                 assert_eq!(in_row, active && mode == Mode::CanSend, "{minor:x}");
                 if parent != NONE {
-                    let feeds = scheduler.slot(parent.into()).feeds.as_ref();
+                    let feeds = scheduler.feeds[usize::from(parent)].as_ref();
                     let feed = feeds.and_then(|feeds| feeds[prio].as_ref());
                     let in_feed = feed.is_some_and(|row| row.contains(minor));
                     assert_eq!(in_feed, active && mode == Mode::MayBorrow, "{minor:x}");
                 }
-                let feeds = scheduler.slot(slot).feeds.as_ref();
+                let feeds = scheduler.feeds[slot].as_ref();
                 let feed = feeds.and_then(|feeds| feeds[prio].as_ref());
                 let fed = feed.is_some_and(|row| !row.is_empty());
                 assert!(level == 0 || fed == active, "{minor:x}");

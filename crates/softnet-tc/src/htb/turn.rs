@@ -142,7 +142,7 @@ impl Scheduler {
     fn row_at(&mut self, level: usize, prio: usize, path: &[usize]) -> Option<&mut Row> {
         let rows = match path.last() {
             None => &mut self.levels[level].rows,
-            Some(&class) => self.slots[class].as_mut()?.feeds.as_deref_mut()?,
+            Some(&class) => self.feeds[class].as_deref_mut()?,
         };
         rows[prio].as_deref_mut()
     }
