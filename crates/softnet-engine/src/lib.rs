@@ -49,8 +49,9 @@ mod link;
 pub mod rx;
 
 pub use engine::{
-    BridgeId, Conservation, Engine, EngineConfig, EngineError, EngineStats, MirredSpec, PortEvent,
-    PortId, PortSetup, PortStats,
+    BridgeId, BridgeInfo, BridgeOptions, BridgePort, Conservation, Engine, EngineConfig,
+    EngineError, EngineStats, FdbEntry, FdbSpec, MirredSpec, PortEvent, PortId, PortSetup,
+    PortStats, VlanOwner,
 };
 pub use link::{DeviceDrops, Link, LinkState};
 

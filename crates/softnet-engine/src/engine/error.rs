@@ -4,6 +4,7 @@ use std::io;
 
 use super::state::MAX_PORTS;
 use softnet::tx::QueueMapError;
+use softnet::wire::EthernetAddress;
 use softnet_tc::SpecError;
 
 /// Why a control call was refused. Nothing was changed.
@@ -33,6 +34,32 @@ pub enum EngineError {
     /// The bridge was removed, or belongs to another engine.
     #[error("there is no such bridge in this engine")]
     NoSuchBridge,
+    /// VLANs have numbers from 1 to 4094.
+    #[error("there is no VLAN {0}; VLANs are numbered from 1 to 4094")]
+    BadVlan(u16),
+    /// The port does not have the VLAN.
+    #[error("port `{port}` is not part of VLAN {vlan}")]
+    NoVlan {
+        /// The port.
+        port: String,
+        /// The VLAN.
+        vlan: u16,
+    },
+    /// Group addresses and zero are no station's.
+    #[error("{0} is not the address of a station")]
+    BadStation(EthernetAddress),
+    /// Nothing moves a permanent entry anyway.
+    #[error("a permanent entry cannot be sticky")]
+    StickyPermanent,
+    /// The station has an entry.
+    #[error("the forwarding database has an entry for {0} already")]
+    FdbEntryExists(EthernetAddress),
+    /// Only static entries are where it would have its place.
+    #[error("the forwarding database has no place left for {0}")]
+    FdbFull(EthernetAddress),
+    /// The station has no such entry.
+    #[error("the forwarding database has no entry for {0} there")]
+    NoFdbEntry(EthernetAddress),
     /// There are as many ports as there are numbers for them.
     #[error("an engine has at most {MAX_PORTS} ports")]
     TooManyPorts,

@@ -5,7 +5,9 @@
 //! all or nothing; packets go on flowing meanwhile.
 
 mod bridge;
+mod bridge_vlans;
 mod error;
+mod fdb;
 mod policy;
 mod port;
 mod ring_files;
@@ -19,7 +21,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+pub use bridge::{BridgeInfo, BridgeOptions, BridgePort};
+pub use bridge_vlans::VlanOwner;
 pub use error::EngineError;
+pub use fdb::{FdbEntry, FdbSpec};
 pub use stats::{Conservation, EngineStats, PortStats};
 
 use crate::forward::{Entry, Forwarder, MirredDir, MirredMode};
@@ -291,8 +296,9 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
             device: port.device.clone(),
             bridge: port
                 .bridge
+                .as_ref()
                 .filter(|_| port.up)
-                .and_then(|index| bridges[index].clone()),
+                .and_then(|membership| bridges[membership.bridge].clone()),
             link: port.link.clone(),
         };
         let ports = state.ports.iter();
@@ -456,6 +462,8 @@ impl<Q, R> Drop for Engine<Q, R> {
     }
 }
 
+#[cfg(all(test, not(miri)))]
+mod bridge_tests;
 #[cfg(all(test, not(miri)))]
 mod life_tests;
 #[cfg(all(test, not(miri)))]

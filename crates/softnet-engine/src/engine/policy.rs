@@ -146,7 +146,7 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         state.sync();
         if !up {
             device.deactivate();
-            state.forget_addresses(port.index);
+            state.forget_learnt(port.index);
         }
         Ok(())
     }

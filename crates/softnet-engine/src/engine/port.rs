@@ -153,7 +153,7 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
 
     /// Gives a port other queues in place of those it has, which are closed. Without transmit
     /// queues the port is down until it is given some, and what is sent there is dropped.
-    /// Counters, qdisc and bridge stay; the bridge forgets the addresses behind the port. When
+    /// Counters, qdisc and bridge stay; the bridge forgets what it learnt behind the port. When
     /// this returns, no packet of the old queues is in any backlog (INV-RX-8).
     ///
     /// With as many transmit queues as before, queued packets stay. With more or fewer, the qdisc
@@ -191,7 +191,7 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         if !down && up {
             device.activate();
         }
-        state.forget_addresses(port.index);
+        state.forget_learnt(port.index);
         Ok(())
     }
 
@@ -251,7 +251,7 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         state.close(old);
         self.publish(state);
         let counted = state.retire(before, &served);
-        state.forget_addresses(number);
+        state.forget_learnt(number);
         if let Some(port) = &mut state.ports[index] {
             sum(&mut port.before, &counted);
         }

@@ -6,9 +6,9 @@ use std::thread::JoinHandle;
 
 use super::ring_files::Watched;
 use super::stats::Losses;
-use super::{EngineError, MirredSpec};
+use super::{BridgeOptions, EngineError, MirredSpec};
 use crate::Device;
-use crate::forward::{Bridge, Members};
+use crate::forward::{Bridge, Member, Members, PortVlans};
 use crate::link::LinkCell;
 use crate::rx::{COMMANDS, Command, Event, Napi, SteeringSpec, WorkerShared};
 use softnet::mem::Pool;
@@ -18,8 +18,8 @@ use softnet_tc::{ClassStats, DeviceTree};
 
 /// Events of a worker: one for commands, the others for transmit queues.
 pub(super) const EVENTS: usize = 1024;
-/// Ports of an engine at most: their numbers, plus 1, are 16 bits wide in the forwarding database.
-pub(super) const MAX_PORTS: usize = u16::MAX as usize;
+/// Ports of an engine at most: their numbers, plus 1, are 15 bits wide in the forwarding database.
+pub(super) const MAX_PORTS: usize = i16::MAX as usize;
 
 /// A worker as the control path knows it.
 pub(super) struct WorkerHandle<Q, R> {
@@ -61,7 +61,7 @@ pub(super) struct Port<Q, R> {
     pub(super) steering: SteeringSpec,
     /// The pools that its receive queues take buffers from.
     pub(super) pools: Vec<Pool>,
-    pub(super) bridge: Option<usize>,
+    pub(super) bridge: Option<Membership>,
     pub(super) link: Arc<LinkCell>,
     pub(super) actions: Vec<MirredSpec>,
     /// Whether it is taken up.
@@ -97,6 +97,13 @@ impl<Q, R: TxRing> Port<Q, R> {
     }
 }
 
+/// A port's part in a bridge, which ends when it leaves.
+pub(super) struct Membership {
+    /// The bridge's number.
+    pub(super) bridge: usize,
+    pub(super) member: Member,
+}
+
 /// A bridge.
 pub(super) struct BridgeState {
     /// Tells it from earlier bridges of its number.
@@ -106,6 +113,11 @@ pub(super) struct BridgeState {
     pub(super) ports: Vec<u16>,
     /// Whether it is taken up.
     pub(super) up: bool,
+    pub(super) options: BridgeOptions,
+    /// Its own.
+    pub(super) vlans: PortVlans,
+    /// There is, or was, a permanent entry.
+    pub(super) local_addresses: bool,
 }
 
 /// All that the control path knows. Changed by one control call at a time.
@@ -190,17 +202,21 @@ impl<Q, R> State<Q, R> {
 
     /// What a bridge's ports forward by; none if it is down.
     pub(super) fn members(&self) -> Vec<Option<Arc<Members>>> {
-        let is_up = |port: &u16| {
-            let port = self.ports[usize::from(*port)].as_ref();
-            port.is_some_and(|port| port.up)
+        let member = |&number: &u16| {
+            let port = self.ports.get(usize::from(number))?.as_ref()?;
+            let membership = port.bridge.as_ref().filter(|_| port.up)?;
+            Some((number, membership.member.clone()))
         };
         let members = |bridge: &BridgeState| {
-            bridge.up.then(|| {
-                Arc::new(Members {
-                    bridge: bridge.bridge.clone(),
-                    ports: bridge.ports.iter().copied().filter(is_up).collect(),
-                })
-            })
+            let up = bridge.up.then_some(&bridge.ports)?.iter();
+            let (ports, members): (Vec<u16>, Vec<Member>) = up.filter_map(member).unzip();
+            Some(Arc::new(Members::new(
+                bridge.bridge.clone(),
+                ports,
+                members,
+                bridge.options.vlan_filtering,
+                bridge.local_addresses,
+            )))
         };
         self.bridges
             .iter()

@@ -1,14 +1,13 @@
 //! Takes received packets to the transmit side: asks the port's bridge, groups what goes the same
 //! way, copies what goes several ways.
 //!
-//! A bridge is a learning switch (IEEE 802.1D 7.7 to 7.9, without VLANs and spanning tree): unicast
-//! goes to the port where the address was seen, everything else to all other ports. A port never
-//! gets its own frame back, and control frames for bridges end here.
+//! Unicast goes to the port where the address was seen, everything else to all other ports; a port
+//! never gets its own frame back. A bridge that is told to do otherwise forwards
+//! [by rules](super::by_rules).
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use super::Fdb;
+use super::bridge::{Members, Verdict};
 use crate::Device;
 use crate::link::LinkCell;
 use softnet::mem::{Packet, PacketList, Pool};
@@ -16,72 +15,6 @@ use softnet::stats::{DropCounters, DropReason};
 use softnet::sync::PerCpu;
 use softnet::time::Time;
 use softnet::tx::TxRing;
-
-/// Where a packet goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// Out of this port.
-    To(u16),
-    /// Out of every port of the bridge but the one it came from.
-    Flood,
-    /// Nowhere.
-    Drop(DropReason),
-}
-
-/// A learning switch (IEEE 802.1D 7.7 to 7.9, without VLANs and spanning tree). A port never gets
-/// its own frame back; control frames for bridges end here. Shared by all workers.
-#[derive(Debug)]
-pub struct Bridge {
-    fdb: Fdb,
-}
-
-impl Bridge {
-    /// A bridge that learns about `addresses` addresses and forgets them after `ageing`.
-    pub fn new(addresses: usize, ageing: Duration) -> Bridge {
-        Bridge {
-            fdb: Fdb::new(addresses, ageing),
-        }
-    }
-
-    /// The addresses it knows.
-    pub(crate) fn fdb(&self) -> &Fdb {
-        &self.fdb
-    }
-
-    /// Learns where the packet came from, if `learn` says so (its port's link is up), and decides
-    /// where it goes.
-    pub fn decide(&self, packet: &Packet, from: u16, now: Time, learn: bool) -> Verdict {
-        let (to, source) = match packet.ethernet() {
-            Ok(addresses) => addresses,
-            Err(reason) => return Verdict::Drop(reason),
-        };
-        if source.is_multicast() || source.0 == [0; 6] {
-            return Verdict::Drop(DropReason::BadSource);
-        }
-        if learn {
-            self.fdb.learn(source, from, now);
-        }
-        if to.is_multicast() {
-            return if to.is_link_local() {
-                Verdict::Drop(DropReason::LinkLocal)
-            } else {
-                Verdict::Flood
-            };
-        }
-        match self.fdb.lookup(to, now) {
-            Some(port) if port == from => Verdict::Drop(DropReason::Sameport),
-            Some(port) => Verdict::To(port),
-            None => Verdict::Flood,
-        }
-    }
-}
-
-/// A bridge with its ports.
-#[derive(Debug)]
-pub(crate) struct Members {
-    pub(crate) bridge: Arc<Bridge>,
-    pub(crate) ports: Vec<u16>,
-}
 
 /// A port.
 #[derive(Debug)]
@@ -118,15 +51,34 @@ pub(super) fn copy(packet: &mut Packet, pool: &Pool) -> Option<Packet> {
 }
 
 /// Packets for one port, collected until one for another port comes.
-struct Batch<'a, R> {
+pub(super) struct Batch<'a, R> {
     forwarder: &'a Forwarder<R>,
     to: u16,
     packets: PacketList,
     now: Time,
 }
 
-impl<R: TxRing> Batch<'_, R> {
-    fn send(&mut self, to: u16, packet: Packet) {
+impl<'a, R: TxRing> Batch<'a, R> {
+    pub(super) fn new(forwarder: &'a Forwarder<R>, to: u16, now: Time) -> Self {
+        Batch {
+            forwarder,
+            to,
+            packets: PacketList::new(),
+            now,
+        }
+    }
+
+    /// The port of the last packets.
+    pub(super) fn port(&self) -> u16 {
+        self.to
+    }
+
+    /// Counts wire packets that are copied.
+    pub(super) fn count_copied(&self, wire_packets: u64) {
+        self.forwarder.copied.add(0, wire_packets);
+    }
+
+    pub(super) fn send(&mut self, to: u16, packet: Packet) {
         if to != self.to {
             self.flush();
             self.to = to;
@@ -134,7 +86,7 @@ impl<R: TxRing> Batch<'_, R> {
         self.packets.push_back(packet);
     }
 
-    fn flush(&mut self) {
+    pub(super) fn flush(&mut self) {
         if self.packets.is_empty() {
             return;
         }
@@ -158,18 +110,17 @@ impl<R: TxRing> Forwarder<R> {
     ) -> Option<u16> {
         let port = self.entry(from);
         let members = port.and_then(|port| Some((port.bridge.as_deref()?, port.link.is_up())));
-        let Some((Members { bridge, ports }, learn)) = members else {
+        let Some((members, learn)) = members else {
             source
                 .drops()
                 .add(DropReason::NoForward, packets.wire_packets());
             return None;
         };
-        let mut batch = Batch {
-            forwarder: self,
-            to: from,
-            packets: PacketList::new(),
-            now,
-        };
+        let Members { bridge, ports, .. } = members;
+        if let Some(rules) = &members.rules {
+            return self.forward_by_rules(source, (members, rules), from, packets, now, learn);
+        }
+        let mut batch = Batch::new(self, from, now);
         while let Some(packet) = packets.pop_front() {
             let verdict = match bridge.decide(&packet, from, now, learn) {
                 // The table may still name a port that is no longer part of the bridge.
@@ -205,7 +156,7 @@ impl<R> Forwarder<R> {
             && Arc::ptr_eq(&entry.link, link)
             && let Some(members) = &entry.bridge
         {
-            members.bridge.fdb().forget_port(port);
+            members.bridge.fdb().forget_learnt(port);
         }
     }
 
@@ -239,7 +190,7 @@ fn flood<R: TxRing>(
                 .for_each(|last| batch.send(port, last));
             return;
         }
-        batch.forwarder.copied.add(0, wire_packets);
+        batch.count_copied(wire_packets);
         let pool = &batch.forwarder.pool;
         match packet.as_mut().and_then(|packet| copy(packet, pool)) {
             Some(copy) => batch.send(port, copy),

@@ -1,14 +1,22 @@
 //! Between receiving and sending: which port a packet leaves through.
 
+mod bridge;
+mod by_rules;
 mod fdb;
 mod forwarder;
 mod mirred;
+mod vlan_tag;
+mod vlans;
 
-pub use fdb::AGEING;
-pub(crate) use fdb::Fdb;
-pub use forwarder::{Bridge, Verdict};
-pub(crate) use forwarder::{Entry, Forwarder, Members};
+pub use bridge::{Bridge, BridgePortOptions, Verdict};
+pub(crate) use bridge::{Member, Members};
+pub use fdb::{AGEING, FdbState};
+pub(crate) use fdb::{FdbRow, Fixed, SetError, Station};
+pub(crate) use forwarder::{Entry, Forwarder};
 pub use mirred::{Actions, MIRRED_DEFER_LIMIT, MIRRED_NEST_LIMIT, Mirred, MirredDir, MirredMode};
+pub use vlans::{PortVlans, VLAN_IDS, VlanFlags};
 
 #[cfg(all(test, not(miri)))]
 mod mirred_tests;
+#[cfg(all(test, not(miri)))]
+mod rules_tests;

@@ -82,7 +82,12 @@ drop_reasons! {
     /// The backlog of the worker that the packet was for is half full, and the packet's flow had
     /// more than half of the latest packets (`skb_flow_limit`).
     FlowLimit = "flow_limit",
-    /// The port belongs to no bridge, so there is nowhere to send the packet.
+    /// The frame's VLAN is none of the port of arrival, or of the only port that it is for.
+    VlanFilter = "vlan_filter",
+    /// The port of arrival and the only port that the frame is for are both isolated.
+    Isolated = "isolated",
+    /// There is nowhere to send the packet: its port belongs to no bridge, no other port takes such
+    /// a packet, or it is for the bridge itself, behind which there is no host.
     NoForward = "no_forward",
     /// An action sends to a device that the sender is sending to already.
     MirredLoop = "mirred_loop",

@@ -22,7 +22,7 @@ pub use std::{
 /// loom's threads; no time passes in a model.
 #[cfg(loom)]
 pub mod thread {
-    pub use loom::thread::{Thread, current};
+    pub use loom::thread::{Thread, current, yield_now};
 
     pub fn park_timeout(_: std::time::Duration) {
         loom::thread::park();

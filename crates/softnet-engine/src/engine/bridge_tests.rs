@@ -1,0 +1,315 @@
+//! Options, VLANs and entries of bridges as the control path sets them, and what packets do then.
+
+use std::time::Duration;
+
+use super::*;
+use crate::forward::{BridgePortOptions, FdbState, VlanFlags};
+use crate::testing::{Net, wait};
+use softnet::mem::Packet;
+use softnet::stats::DropReason;
+use softnet::testing::{frame, large_tcp};
+use softnet::wire::EthernetAddress;
+
+fn mac(station: u8) -> EthernetAddress {
+    EthernetAddress([2, 0, 0, 0, 0, station])
+}
+
+struct Bridged {
+    net: Net,
+    bridge: BridgeId,
+    mark: u32,
+}
+
+impl Bridged {
+    fn new(ports: usize) -> Bridged {
+        let net = Net::new(1, ports);
+        let bridge = net.engine.bridges()[0].id;
+        Bridged {
+            net,
+            bridge,
+            mark: 0,
+        }
+    }
+
+    fn options(&self, change: impl FnOnce(&mut BridgeOptions)) {
+        let mut options = self.net.engine.bridges()[0].options;
+        change(&mut options);
+        self.net.engine.set_bridge(self.bridge, options).unwrap();
+        assert_eq!(self.net.engine.bridges()[0].options, options);
+    }
+
+    fn vlans(&self, port: usize) -> Vec<(u16, bool, bool)> {
+        let port = self
+            .net
+            .engine
+            .bridge_port(self.net.ports[port].id)
+            .unwrap();
+        let vlans = port.vlans.iter();
+        vlans.map(|(vlan, f)| (vlan, f.pvid, f.untagged)).collect()
+    }
+
+    fn add_vlans(&self, port: usize, vlans: std::ops::RangeInclusive<u16>, flags: VlanFlags) {
+        let owner = VlanOwner::Port(self.net.ports[port].id);
+        self.net.engine.add_vlans(owner, vlans, flags).unwrap();
+    }
+
+    /// The ports that a packet leaves through.
+    fn pass(&mut self, port: usize, packet: Packet) -> Vec<usize> {
+        self.mark += 1;
+        let (mark, mut packet) = (self.mark, packet);
+        packet.set_mark(mark);
+        self.net.receive(port, [packet]);
+        self.net.settle();
+        let ports = 0..self.net.ports.len();
+        let got = |&port: &usize| self.net.marks(port).contains(&mark);
+        ports.filter(got).collect()
+    }
+
+    fn send(&mut self, port: usize, to: u8, from: u8) -> Vec<usize> {
+        let packet = frame(&self.net.pool, to, from, 60, 0);
+        self.pass(port, packet)
+    }
+
+    fn entries(&self) -> Vec<FdbEntry> {
+        let (mut all, mut from) = (Vec::new(), Some(0));
+        while let Some(place) = from {
+            let page = self.net.engine.fdb_entries(self.bridge, place, 2).unwrap();
+            all.extend(page.0);
+            from = page.1;
+        }
+        all.sort_by_key(|entry| (entry.address, entry.vlan));
+        all
+    }
+
+    fn spec(&self, station: u8, state: FdbState) -> FdbSpec {
+        FdbSpec {
+            address: mac(station),
+            vlan: None,
+            state,
+            sticky: false,
+        }
+    }
+}
+
+const TAGGED: VlanFlags = VlanFlags {
+    pvid: false,
+    untagged: false,
+};
+const ACCESS: VlanFlags = VlanFlags {
+    pvid: true,
+    untagged: true,
+};
+
+#[test]
+fn options_of_a_port_last_until_it_leaves() {
+    let mut b = Bridged::new(3);
+    let ids: Vec<_> = b.net.ports.iter().map(|port| port.id).collect();
+    assert_eq!(b.send(0, 0, 1), [1, 2]);
+    let isolated = BridgePortOptions {
+        isolated: true,
+        ..BridgePortOptions::default()
+    };
+    for &id in &ids[..2] {
+        b.net.engine.set_bridge_port(id, isolated).unwrap();
+        assert_eq!(b.net.engine.bridge_port(id).unwrap().options, isolated);
+    }
+    assert_eq!(b.send(0, 0, 1), [2]);
+    assert_eq!(b.send(1, 1, 2), [0; 0]);
+    assert_eq!(b.net.engine.stats().drops(), [(DropReason::Isolated, 1)]);
+    assert_eq!(b.send(2, 1, 3), [0]);
+    // It is another member when it joins again.
+    b.net.engine.leave(ids[1]).unwrap();
+    assert!(b.net.engine.bridge_port(ids[1]).is_err());
+    assert!(b.net.engine.set_bridge_port(ids[1], isolated).is_err());
+    b.net.engine.join(b.bridge, &[ids[1]]).unwrap();
+    let port = b.net.engine.bridge_port(ids[1]).unwrap();
+    assert_eq!(
+        (port.bridge, port.options),
+        (b.bridge, BridgePortOptions::default())
+    );
+    assert_eq!(b.send(1, 1, 2), [0]);
+    b.net.stop();
+}
+
+/// As the kernel does it, also where the user had other plans for a port.
+#[test]
+fn the_default_pvid_is_what_nobody_changed() {
+    let b = Bridged::new(3);
+    let own = |b: &Bridged| -> Vec<u16> {
+        b.net.engine.bridges()[0]
+            .vlans
+            .iter()
+            .map(|vlan| vlan.0)
+            .collect()
+    };
+    assert_eq!((b.vlans(0), own(&b)), (vec![(1, true, true)], vec![1]));
+    b.add_vlans(1, 1..=1, TAGGED);
+    b.add_vlans(2, 5..=6, TAGGED);
+    b.options(|options| options.default_pvid = Some(5));
+    assert_eq!((b.vlans(0), own(&b)), (vec![(5, true, true)], vec![5]));
+    assert_eq!(b.vlans(1), [(1, false, false)], "changed before");
+    let kept = [(1, true, true), (5, false, false), (6, false, false)];
+    assert_eq!(b.vlans(2), kept, "5 is in use");
+    b.options(|options| options.default_pvid = None);
+    assert_eq!((b.vlans(0), own(&b)), (vec![], vec![]));
+    assert_eq!(b.vlans(2), kept);
+    let port = b.net.ports[0].id;
+    b.net.engine.leave(port).unwrap();
+    b.net.engine.join(b.bridge, &[port]).unwrap();
+    assert_eq!(b.vlans(0), []);
+    let (engine, owner) = (&b.net.engine, VlanOwner::Bridge(b.bridge));
+    engine.add_vlans(owner, 7..=8, TAGGED).unwrap();
+    engine.remove_vlans(owner, 8..=8).unwrap();
+    assert_eq!(own(&b), [7]);
+    for bad in [0..=3, 3..=4095] {
+        let refused = engine.add_vlans(owner, bad, TAGGED);
+        assert!(
+            matches!(refused, Err(EngineError::BadVlan(0 | 4095))),
+            "{refused:?}"
+        );
+    }
+    let options = BridgeOptions {
+        default_pvid: Some(4095),
+        ..BridgeOptions::default()
+    };
+    let refused = engine.set_bridge(b.bridge, options);
+    assert!(matches!(refused, Err(EngineError::BadVlan(4095))));
+    b.net.stop();
+}
+
+/// Access ports in two VLANs, and a trunk.
+#[test]
+fn vlans_keep_apart_and_a_trunk_carries_both() {
+    let mut b = Bridged::new(5);
+    for (ports, vlan) in [([0, 1], 10), ([2, 3], 20)] {
+        for port in ports {
+            b.add_vlans(port, vlan..=vlan, ACCESS);
+            b.add_vlans(port, 1..=1, TAGGED);
+            let owner = VlanOwner::Port(b.net.ports[port].id);
+            b.net.engine.remove_vlans(owner, 1..=1).unwrap();
+            assert_eq!(b.vlans(port), [(vlan, true, true)]);
+        }
+    }
+    b.add_vlans(4, 2..=4094, TAGGED);
+    assert_eq!(b.send(0, 0, 1), [1, 2, 3, 4], "not filtered");
+    b.options(|options| options.vlan_filtering = true);
+    assert_eq!(b.send(0, 0, 1), [1, 4]);
+    assert_eq!(b.send(2, 0, 1), [3, 4], "the same address in another VLAN");
+    let lens = |b: &Bridged, port: usize| b.net.ports[port].script.sent().last().unwrap().1;
+    assert_eq!([1, 3, 4].map(|port| lens(&b, port)), [60, 60, 64]);
+    assert_eq!(b.send(1, 1, 2), [0], "learnt");
+    let learnt: Vec<_> = b
+        .entries()
+        .iter()
+        .map(|e| (e.address.0[5], e.vlan))
+        .collect();
+    // What was learnt before is known when VLANs are no longer filtered.
+    let expected = [(1, None), (1, Some(10)), (1, Some(20)), (2, Some(10))];
+    assert_eq!(learnt, expected);
+    // A VLAN that goes takes what was learnt in it along.
+    let owner = VlanOwner::Port(b.net.ports[2].id);
+    b.net.engine.remove_vlans(owner, 20..=20).unwrap();
+    assert_eq!(b.entries().len(), 3);
+    assert_eq!(b.send(2, 0, 1), [0; 0]);
+    assert_eq!(b.net.engine.stats().drops(), [(DropReason::VlanFilter, 1)]);
+    // A large frame gets its tag before it is cut.
+    let large = large_tcp(&softnet::testing::large_pool(1), 4000, 1000, 0);
+    assert_eq!(b.pass(0, large), [1, 4]);
+    let sent = b.net.ports[4].script.sent();
+    let cut: Vec<_> = sent.iter().rev().take(4).map(|sent| sent.1).collect();
+    assert_eq!(cut, [1058; 4]);
+    drop(sent);
+    let stats = b.net.stop();
+    assert_eq!(stats.drops(), [(DropReason::VlanFilter, 1)], "whole");
+}
+
+#[test]
+fn entries_are_set_listed_and_removed() {
+    let mut b = Bridged::new(3);
+    let [p0, p1, p2] = [0, 1, 2].map(|n| b.net.ports[n].id);
+    let (fixed, local) = (b.spec(7, FdbState::Static), b.spec(8, FdbState::Permanent));
+    b.net.engine.add_fdb(p1, fixed, false).unwrap();
+    // The port has a VLAN, by default.
+    let known: Vec<_> = b
+        .entries()
+        .iter()
+        .map(|e| (e.address, e.vlan, e.port, e.state))
+        .collect();
+    let entry = |vlan| (mac(7), vlan, p1, FdbState::Static);
+    assert_eq!(known, [entry(None), entry(Some(1))]);
+    assert_eq!(b.send(0, 7, 1), [1]);
+    let exists = b.net.engine.add_fdb(p2, fixed, false);
+    assert!(matches!(exists, Err(EngineError::FdbEntryExists(_))));
+    b.net.engine.add_fdb(p2, fixed, true).unwrap();
+    assert_eq!(b.send(0, 7, 1), [2]);
+    // Frames for the bridge itself are received by nobody.
+    b.net.engine.add_fdb(p1, local, false).unwrap();
+    assert_eq!(b.send(0, 8, 1), [0; 0]);
+    assert_eq!(b.net.engine.stats().drops(), [(DropReason::NoForward, 1)]);
+    assert_eq!(b.send(2, 1, 7), [0], "learning goes on beside it");
+    // All or none, VLAN by VLAN.
+    let tagged = FdbSpec {
+        vlan: Some(1),
+        ..b.spec(9, FdbState::Static)
+    };
+    b.net.engine.add_fdb(p0, tagged, false).unwrap();
+    let partly = b.net.engine.add_fdb(p0, b.spec(9, FdbState::Static), false);
+    assert!(matches!(partly, Err(EngineError::FdbEntryExists(_))));
+    assert_eq!(
+        b.entries().iter().filter(|e| e.address == mac(9)).count(),
+        1
+    );
+    let engine = &b.net.engine;
+    let refused = |spec| engine.add_fdb(p0, spec, true).unwrap_err();
+    let group = FdbSpec {
+        address: EthernetAddress([1, 0, 0, 0, 0, 1]),
+        ..fixed
+    };
+    assert!(matches!(refused(group), EngineError::BadStation(_)));
+    let none = FdbSpec {
+        vlan: Some(2),
+        ..fixed
+    };
+    assert!(matches!(refused(none), EngineError::NoVlan { vlan: 2, .. }));
+    let sticky = FdbSpec {
+        sticky: true,
+        ..local
+    };
+    assert!(matches!(refused(sticky), EngineError::StickyPermanent));
+    let missing = engine.remove_fdb(p0, mac(7), None);
+    assert!(
+        matches!(missing, Err(EngineError::NoFdbEntry(_))),
+        "behind another port"
+    );
+    engine.remove_fdb(p2, mac(7), None).unwrap();
+    let learnt = |entry: &FdbEntry| entry.state == FdbState::Dynamic;
+    assert_eq!(engine.flush_fdb(b.bridge, learnt).unwrap(), 1);
+    engine.leave(p1).unwrap();
+    let left: Vec<_> = b.entries().iter().map(|e| e.address).collect();
+    assert_eq!(left, [mac(9)], "static entries leave with the port");
+    b.net.stop();
+}
+
+#[test]
+fn a_bridge_is_renamed_and_its_ageing_time_set() {
+    let mut b = Bridged::new(2);
+    let other = b.net.engine.add_bridge("br1", &[]).unwrap();
+    assert!(matches!(
+        b.net.engine.rename_bridge(b.bridge, "br1"),
+        Err(EngineError::DuplicateBridge(_))
+    ));
+    b.net.engine.rename_bridge(b.bridge, "lan").unwrap();
+    b.net.engine.rename_bridge(b.bridge, "lan").unwrap();
+    let names: Vec<_> = b.net.engine.bridges().into_iter().map(|b| b.name).collect();
+    assert_eq!(names, ["lan", "br1"]);
+    b.net.engine.remove_bridge(other).unwrap();
+    assert!(b.net.engine.rename_bridge(other, "x").is_err());
+    assert!(b.net.engine.fdb_entries(other, 0, 1).is_err());
+    b.options(|options| options.ageing_time = Duration::ZERO);
+    b.send(0, 0, 1);
+    assert_eq!(b.entries(), []);
+    b.options(|options| options.ageing_time = Duration::from_secs(1));
+    b.send(0, 0, 1);
+    wait("the entry to age", || b.entries().is_empty());
+    b.net.stop();
+}

@@ -1,0 +1,220 @@
+//! A bridge: which way a frame goes by its addresses, and what a member of it is told to do.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::fdb::{Fdb, Station};
+use super::vlans::PortVlans;
+use softnet::mem::Packet;
+use softnet::stats::DropReason;
+use softnet::time::Time;
+use softnet::wire::EthernetAddress;
+
+/// Where a packet goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Out of this port.
+    To(u16),
+    /// Out of every port of the bridge but the one it came from.
+    Flood,
+    /// Nowhere.
+    Drop(DropReason),
+}
+
+/// A learning switch (IEEE 802.1D 7.7 to 7.9, without spanning tree). Control frames for bridges
+/// end here. Shared by all workers.
+#[derive(Debug)]
+pub struct Bridge {
+    fdb: Fdb,
+}
+
+impl Bridge {
+    /// A bridge that learns about `addresses` addresses and forgets them after `ageing`.
+    pub fn new(addresses: usize, ageing: Duration) -> Bridge {
+        Bridge {
+            fdb: Fdb::new(addresses, ageing),
+        }
+    }
+
+    /// The addresses it knows.
+    pub(crate) fn fdb(&self) -> &Fdb {
+        &self.fdb
+    }
+
+    /// Learns where the packet came from, if `learn` says so (its port's link is up), and decides
+    /// where it goes. Of a bridge without VLANs and addresses of its own.
+    pub fn decide(&self, packet: &Packet, from: u16, now: Time, learn: bool) -> Verdict {
+        let (to, source) = match addresses(packet) {
+            Ok(addresses) => addresses,
+            Err(reason) => return Verdict::Drop(reason),
+        };
+        if learn {
+            self.fdb.learn(source, from, now);
+        }
+        if to.is_multicast() {
+            return if to.is_link_local() {
+                Verdict::Drop(DropReason::LinkLocal)
+            } else {
+                Verdict::Flood
+            };
+        }
+        match self.fdb.lookup(to, now) {
+            Some(port) if port == from => Verdict::Drop(DropReason::Sameport),
+            Some(port) => Verdict::To(port),
+            None => Verdict::Flood,
+        }
+    }
+
+    /// As [`decide`](Bridge::decide), for any bridge and a frame of this VLAN (0: none). A packet
+    /// may be told to leave where it came from.
+    pub(super) fn decide_in(
+        &self,
+        vlan: u16,
+        packet: &Packet,
+        from: u16,
+        now: Time,
+        learn: bool,
+    ) -> Result<Destination, DropReason> {
+        let (to, source) = addresses(packet)?;
+        let station = |address| Station { vlan, address };
+        if learn {
+            self.fdb.learn_in(station(source), from, now);
+        }
+        if to.is_broadcast() {
+            return Ok(Destination::Broadcast);
+        }
+        if to.is_multicast() {
+            return if to.is_link_local() {
+                Err(DropReason::LinkLocal)
+            } else {
+                Ok(Destination::Multicast)
+            };
+        }
+        match self.fdb.find(station(to), now) {
+            Some(hit) if hit.local => Err(DropReason::NoForward),
+            Some(hit) => Ok(Destination::Port(hit.port)),
+            None => Ok(Destination::Unknown),
+        }
+    }
+}
+
+/// Destination and source, which must be a station's.
+#[inline(always)]
+fn addresses(packet: &Packet) -> Result<(EthernetAddress, EthernetAddress), DropReason> {
+    let (to, source) = packet.ethernet()?;
+    if source.is_multicast() || source.is_zero() {
+        return Err(DropReason::BadSource);
+    }
+    Ok((to, source))
+}
+
+/// What a frame's destination address says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Destination {
+    Port(u16),
+    /// Nobody knows the station.
+    Unknown,
+    Multicast,
+    Broadcast,
+}
+
+/// What a bridge does at one of its ports (`bridge link set`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BridgePortOptions {
+    /// No frame passes between two isolated ports.
+    pub isolated: bool,
+    /// Source addresses are learnt.
+    pub learning: bool,
+    /// Frames to unknown stations leave here.
+    pub flood: bool,
+    /// Frames to groups leave here.
+    pub mcast_flood: bool,
+    /// Broadcasts leave here.
+    pub bcast_flood: bool,
+    /// Frames may leave where they came from.
+    pub hairpin: bool,
+}
+
+impl Default for BridgePortOptions {
+    fn default() -> Self {
+        BridgePortOptions {
+            isolated: false,
+            learning: true,
+            flood: true,
+            mcast_flood: true,
+            bcast_flood: true,
+            hairpin: false,
+        }
+    }
+}
+
+/// A bridge with its ports.
+#[derive(Debug)]
+pub(crate) struct Members {
+    pub(super) bridge: Arc<Bridge>,
+    pub(super) ports: Vec<u16>,
+    /// `None`: each port's options are the default ones, VLANs are not filtered, and no address
+    /// ends at the bridge.
+    pub(super) rules: Option<Rules>,
+}
+
+/// What forwarding heeds besides addresses.
+#[derive(Debug)]
+pub(super) struct Rules {
+    pub(super) vlan_filtering: bool,
+    /// Of each port, in the order of [`Members::ports`].
+    pub(super) members: Vec<Member>,
+}
+
+/// A port as a part of its bridge.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Member {
+    pub(crate) options: BridgePortOptions,
+    pub(crate) vlans: Arc<PortVlans>,
+}
+
+impl Members {
+    /// The members of a bridge, in the order of their ports, and what else forwarding heeds.
+    pub(crate) fn new(
+        bridge: Arc<Bridge>,
+        ports: Vec<u16>,
+        members: Vec<Member>,
+        vlan_filtering: bool,
+        local_addresses: bool,
+    ) -> Members {
+        let default = BridgePortOptions::default();
+        let ruled = vlan_filtering
+            || local_addresses
+            || members.iter().any(|member| member.options != default);
+        let rules = Rules {
+            vlan_filtering,
+            members,
+        };
+        Members {
+            bridge,
+            ports,
+            rules: ruled.then_some(rules),
+        }
+    }
+
+    /// A port's place among the members.
+    pub(super) fn index(&self, port: u16) -> Option<usize> {
+        self.ports.iter().position(|&member| member == port)
+    }
+}
+
+impl Rules {
+    /// Whether what arrives at one member may leave at another, or at itself.
+    pub(super) fn allow(&self, from: usize, to: usize, vlan: u16) -> Result<(), DropReason> {
+        let [ingress, egress] = [from, to].map(|member| &self.members[member]);
+        if from == to && !egress.options.hairpin {
+            Err(DropReason::Sameport)
+        } else if self.vlan_filtering && !egress.vlans.contains(vlan) {
+            Err(DropReason::VlanFilter)
+        } else if ingress.options.isolated && egress.options.isolated {
+            Err(DropReason::Isolated)
+        } else {
+            Ok(())
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! Forwarding in a bridge that filters VLANs (IEEE 802.1Q 8.6), whose ports have options, or where
+//! addresses end.
+//!
+//! A frame is of a VLAN from its arrival on: that of its tag, or the port's own. It leaves tagged
+//! or not as each port says. To several ports it goes first in the form in which it came; then it
+//! is changed once for the others. So at most one of the copies has data of its own for that.
+
+use super::bridge::{Destination, Members, Rules};
+use super::forwarder::{Batch, Forwarder, copy};
+use super::vlan_tag;
+use super::vlans::PortVlans;
+use crate::Device;
+use softnet::mem::{Packet, PacketList, Pool};
+use softnet::stats::DropReason;
+use softnet::time::Time;
+use softnet::tx::TxRing;
+
+/// A packet with its VLAN.
+struct Frame {
+    packet: Packet,
+    /// 0 of a bridge that does not filter.
+    vlan: u16,
+    tagged: bool,
+}
+
+/// The way through a bridge for what one member received.
+struct Passage<'a, R> {
+    batch: Batch<'a, R>,
+    source: &'a Device<R>,
+    /// The member.
+    from: usize,
+    learn: bool,
+    members: &'a Members,
+    rules: &'a Rules,
+    pool: &'a Pool,
+}
+
+impl<R: TxRing> Forwarder<R> {
+    /// As [`forward`](Forwarder::forward).
+    pub(super) fn forward_by_rules(
+        &self,
+        source: &Device<R>,
+        (members, rules): (&Members, &Rules),
+        port: u16,
+        mut packets: PacketList,
+        now: Time,
+        link_up: bool,
+    ) -> Option<u16> {
+        let Some(from) = members.index(port) else {
+            let lost = packets.wire_packets();
+            source.drops().add(DropReason::NoForward, lost);
+            return None;
+        };
+        let mut passage = Passage {
+            batch: Batch::new(self, port, now),
+            source,
+            from,
+            learn: link_up && rules.members[from].options.learning,
+            members,
+            rules,
+            pool: &self.pool,
+        };
+        while let Some(packet) = packets.pop_front() {
+            let wire_packets = packet.wire_packets();
+            if let Err(reason) = passage.forward(packet, port, now) {
+                source.drops().add(reason, wire_packets);
+            }
+        }
+        passage.batch.flush();
+        let to = passage.batch.port();
+        (to != port).then_some(to)
+    }
+}
+
+impl<R: TxRing> Passage<'_, R> {
+    fn forward(&mut self, packet: Packet, port: u16, now: Time) -> Result<(), DropReason> {
+        let member = &self.rules.members[self.from];
+        let frame = if self.rules.vlan_filtering {
+            Frame::of(packet, &member.vlans, self.pool)?
+        } else {
+            Frame {
+                packet,
+                vlan: 0,
+                tagged: false,
+            }
+        };
+        let bridge = &self.members.bridge;
+        let to = bridge.decide_in(frame.vlan, &frame.packet, port, now, self.learn)?;
+        if let Destination::Port(port) = to
+            // The table may still name a port that is no longer part of the bridge.
+            && let Some(member) = self.members.index(port)
+        {
+            self.rules.allow(self.from, member, frame.vlan)?;
+            let tagged = self.rules.tags(member, &frame);
+            let frame = frame.with_tag(tagged, self.pool)?;
+            self.batch.send(port, frame.packet);
+            return Ok(());
+        }
+        self.flood(to, frame)
+    }
+
+    /// Sends to all members that take such frames.
+    fn flood(&mut self, to: Destination, mut frame: Frame) -> Result<(), DropReason> {
+        let (rules, ports, from) = (self.rules, &self.members.ports, self.from);
+        let (vlan, wire_packets) = (frame.vlan, frame.packet.wire_packets());
+        let takes = |&member: &usize| {
+            let options = &rules.members[member].options;
+            let floods = match to {
+                Destination::Multicast => options.mcast_flood,
+                Destination::Broadcast => options.bcast_flood,
+                Destination::Port(_) | Destination::Unknown => options.flood,
+            };
+            floods && rules.allow(from, member, vlan).is_ok()
+        };
+        let takers = (0..ports.len()).filter(takes);
+        let mut left = takers.clone().count();
+        for form in [frame.tagged, !frame.tagged] {
+            for member in takers.clone() {
+                if rules.tags(member, &frame) != form {
+                    continue;
+                }
+                frame = frame.with_tag(form, self.pool)?;
+                left -= 1;
+                if left == 0 {
+                    self.batch.send(ports[member], frame.packet);
+                    return Ok(());
+                }
+                self.batch.count_copied(wire_packets);
+                match copy(&mut frame.packet, self.pool) {
+                    Some(copy) => self.batch.send(ports[member], copy),
+                    None => self.source.drops().add(DropReason::NoBuffer, wire_packets),
+                }
+            }
+        }
+        Err(DropReason::NoForward)
+    }
+}
+
+impl Rules {
+    /// Whether a frame is to leave a member with a tag; as it came, if VLANs are not filtered.
+    fn tags(&self, member: usize, frame: &Frame) -> bool {
+        if self.vlan_filtering {
+            !self.members[member].vlans.is_untagged(frame.vlan)
+        } else {
+            frame.tagged
+        }
+    }
+}
+
+impl Frame {
+    /// The frame that a port with these VLANs received (802.1Q 6.9.1). One whose tag has only a
+    /// priority gets the port's VLAN there.
+    fn of(mut packet: Packet, vlans: &PortVlans, pool: &Pool) -> Result<Frame, DropReason> {
+        let tag = vlan_tag::vlan(&packet)?;
+        let tagged = tag.is_some();
+        let vlan = match tag.filter(|&vlan| vlan != 0) {
+            Some(vlan) if vlans.contains(vlan) => vlan,
+            Some(_) => return Err(DropReason::VlanFilter),
+            None => vlans.pvid().ok_or(DropReason::VlanFilter)?,
+        };
+        if tag == Some(0) {
+            if !packet.make_unique(pool) {
+                return Err(DropReason::NoBuffer);
+            }
+            vlan_tag::set_vlan(&mut packet, vlan);
+        }
+        Ok(Frame {
+            packet,
+            vlan,
+            tagged,
+        })
+    }
+
+    /// The frame with or without its tag.
+    fn with_tag(mut self, tagged: bool, pool: &Pool) -> Result<Frame, DropReason> {
+        if self.tagged != tagged {
+            if !self.packet.make_unique(pool) {
+                return Err(DropReason::NoBuffer);
+            }
+            if tagged {
+                vlan_tag::push(&mut self.packet, self.vlan)?;
+            } else {
+                vlan_tag::pop(&mut self.packet)?;
+            }
+            self.tagged = tagged;
+        }
+        Ok(self)
+    }
+}
