@@ -279,6 +279,7 @@ fn fq(options: &Options<'_>) -> Result<QdiscSpec, Problem> {
         quantum: number("quantum")?,
         initial_quantum: number("initial_quantum")?,
         orphan_mask: orphan_mask.unwrap_or(default.orphan_mask),
+        buckets_log: default.buckets_log,
         refill_delay: time(options, "refill_delay")?.unwrap_or(default.refill_delay),
         pacing: options.flag("pacing")?.unwrap_or(default.pacing),
         maxrate: options.quantity("maxrate", units::rate)?,
@@ -516,6 +517,7 @@ mod tests {
             ce_threshold: Some(Duration::from_millis(3)),
             priomap,
             weights: [20_000, 30_000, 40_000],
+            ..FqSpec::default()
         };
         assert_eq!(read(text), Ok(QdiscSpec::Fq(spec)));
     }

@@ -24,6 +24,9 @@ pub struct FqSpec {
     /// A packet's flow is these bits of its flow hash. With all of them set, the noted hash is the
     /// flow's number, and no two flows share a queue.
     pub orphan_mask: u32,
+    /// Buckets that the kernel's table of flows would have, as a power of 2. Softnet's has as many
+    /// as there are flows; this is only shown.
+    pub buckets_log: u8,
     /// How long a flow must have had no packets to get a new quantum.
     pub refill_delay: Duration,
     /// Whether flows are held to `maxrate`.
@@ -57,6 +60,7 @@ impl Default for FqSpec {
             quantum: None,
             initial_quantum: None,
             orphan_mask: 1023,
+            buckets_log: 10,
             refill_delay: Duration::from_millis(40),
             pacing: true,
             maxrate: None,
