@@ -124,17 +124,27 @@ impl<'a> Attr<'a> {
 
     /// The attributes inside, one after the other, unchecked.
     pub fn children(&self) -> AttrIter<'a> {
-        let offset = self.offset.saturating_add(NLA_HDRLEN as u32);
+        self.children_behind(0)
+    }
+
+    /// The attributes behind a structure of `front` bytes.
+    fn children_behind(&self, front: usize) -> AttrIter<'a> {
+        let front = align(front);
         AttrIter {
-            rest: self.data,
-            offset,
+            rest: self.data.get(front..).unwrap_or_default(),
+            offset: self.offset.saturating_add((NLA_HDRLEN + front) as u32),
             depth: self.depth.saturating_add(1),
         }
     }
 
     /// The attributes inside (`nla_parse_nested_deprecated`).
     pub fn nested(&self, policy: &Policy) -> Result<Attrs<'a>, Error> {
-        self.nested_as(policy, Validation::Liberal)
+        self.nested_behind(0, policy)
+    }
+
+    /// The attributes behind a structure of `front` bytes that the payload starts with.
+    pub fn nested_behind(&self, front: usize, policy: &Policy) -> Result<Attrs<'a>, Error> {
+        self.parse(self.children_behind(front), policy, Validation::Liberal)
     }
 
     /// The attributes inside, checked strictly (`nla_parse_nested`).
@@ -142,11 +152,16 @@ impl<'a> Attr<'a> {
         if self.raw & NLA_F_NESTED == 0 {
             return Err(Error::invalid("NLA_F_NESTED is missing").at(self));
         }
-        self.nested_as(policy, Validation::Strict)
+        self.parse(self.children(), policy, Validation::Strict)
     }
 
-    fn nested_as(&self, policy: &Policy, validation: Validation) -> Result<Attrs<'a>, Error> {
-        let mut attrs = Attrs::parse(self.children(), policy, validation)?;
+    fn parse(
+        &self,
+        children: AttrIter<'a>,
+        policy: &Policy,
+        validation: Validation,
+    ) -> Result<Attrs<'a>, Error> {
+        let mut attrs = Attrs::parse(children, policy, validation)?;
         attrs.nest = Some(self.offset);
         Ok(attrs)
     }
