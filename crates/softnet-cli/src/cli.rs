@@ -37,6 +37,9 @@ enum Command {
         /// Print the counters as one JSON object
         #[arg(long)]
         json: bool,
+        /// Answer `tc`, `ip` and `bridge` on this socket, not on that of the configuration
+        #[arg(long, value_name = "PATH")]
+        socket: Option<PathBuf>,
     },
     /// Check a configuration file and say where it is wrong
     ///
@@ -86,9 +89,14 @@ enum Command {
 /// Runs the program; `started` is when it was.
 pub(crate) fn run(started: Instant) -> ExitCode {
     let result = match Arguments::parse().command {
-        Command::Run { config, json } => {
-            load(&config).and_then(|config| daemon::run(&config, json))
-        }
+        Command::Run {
+            config,
+            json,
+            socket,
+        } => load(&config).and_then(|mut config| {
+            config.control.socket = socket.or(config.control.socket);
+            daemon::run(&config, json)
+        }),
         Command::Check { config } => load(&config).and_then(|config| check(&config)),
         Command::Demo {
             seconds,

@@ -4,19 +4,27 @@
 //! dropped with a reason, and the device is made again as soon as the system lets us.
 
 use std::collections::BTreeMap;
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use softnet_engine::PortEvent;
-use softnet_engine::control::{Action, ControlError, NewPort, PortOptions, Settings};
+use softnet_engine::control::{ControlError, NewPort, PortOptions, Settings};
 use softnet_io::{DeviceSpec, PortDevices};
+use softnet_rtnl::Rtnl;
+use softnet_rtnl::nl::{Errno, Error, Operation};
+use softnet_rtnl::server::{self, Listen, Server, group_id};
 use softnet_tc::QdiscSpec;
 
-use crate::config::{ActionConfig, Config, Driver, PortConfig};
+use crate::config::{ActionConfig, Config, ControlConfig, Driver, PortConfig};
 use crate::counters;
 use crate::failure::{Exit, Failure, chain};
 use crate::report;
 use crate::setup::{self, Control};
 use crate::signals::Stop;
+use crate::socket;
 
 /// How often ports are looked after.
 const LOOK: Duration = Duration::from_millis(250);
@@ -48,12 +56,19 @@ pub(crate) fn run(config: &Config, json: bool) -> Result<(), Failure> {
         config.settings,
     )
     .map_err(|error| Failure::because(Exit::Failure, &config.file, &error))?;
+    let (server, path) = listen(&config.control)?;
     let mut control = Control::new(engine, PortDevices { buffers });
     build(config, &mut control)?;
+    let control = Arc::new(Mutex::new(control));
+    let server = server
+        .start(Rtnl::new(control.clone()).on_operation(operations(&control)))
+        .map_err(cannot("cannot start the control thread"))?;
     let mut missing = Missing::new();
+    report::note(format_args!("control socket: {}", path.display()));
     report::note(format_args!("running: {}; Ctrl-C stops", config.summary()));
     let mut wait = LOOK;
     while !stop.wait(wait) {
+        let mut control = control.lock().unwrap_or_else(PoisonError::into_inner);
         for port in control.engine().watchdog() {
             report::note(format_args!(
                 "port {port:?}: its driver took nothing for 5 s; restarted"
@@ -62,7 +77,17 @@ pub(crate) fn run(config: &Config, json: bool) -> Result<(), Failure> {
         look_after(&mut control, &mut missing);
         let due = control.engine().sample_rates();
         wait = due.map_or(LOOK, |due| due.min(LOOK));
+        if control.has_changes() {
+            server.waker().wake();
+        }
     }
+    let stopped = server.stop();
+    stopped.map_err(cannot("the control socket failed"))?;
+    // The server was the other one that had it.
+    let control = Arc::into_inner(control).map(Mutex::into_inner);
+    let Some(Ok(control)) = control else {
+        return Err(Failure::new(Exit::Failure, "the control thread failed"));
+    };
     let stats = control.into_engine().stop(DRAIN);
     let text = if json {
         format!("{:#}\n", counters::json(&stats))
@@ -80,6 +105,59 @@ pub(crate) fn run(config: &Config, json: bool) -> Result<(), Failure> {
     }
 }
 
+/// What `softnet stats`, `softnet dump-config` and `softnet reload` ask for.
+fn operations(
+    control: &Arc<Mutex<Control>>,
+) -> impl FnMut(Operation, &[u8]) -> Result<String, Error> + Send + use<> {
+    let control = control.clone();
+    move |operation, _: &[u8]| match operation {
+        Operation::Stats => {
+            let control = control.lock().unwrap_or_else(PoisonError::into_inner);
+            Ok(counters::json(&control.engine().stats()).to_string())
+        }
+        Operation::DumpConfig | Operation::Reload => Err(Errno::EOPNOTSUPP.into()),
+    }
+}
+
+/// Listens for requests, and says where; they are answered when the ports are there.
+fn listen(config: &ControlConfig) -> Result<(Server, PathBuf), Failure> {
+    let path = config.socket.clone().unwrap_or_else(socket::default_path);
+    let cannot = |error: &dyn std::error::Error| {
+        let what = format!(
+            "cannot listen for tc, ip and bridge at {}; choose another place with --socket",
+            path.display()
+        );
+        Failure::because(Exit::Config, what, error)
+    };
+    if config.socket.is_none()
+        && let Some(directory) = path.parent()
+    {
+        // Whoever may make files in it could put another daemon's socket there.
+        let made = DirBuilder::new()
+            .recursive(true)
+            .mode(0o755)
+            .create(directory);
+        made.map_err(|error| cannot(&error))?;
+    }
+    let group = config.group.as_deref().map(group_id).transpose();
+    let group = group.map_err(|error| cannot(&error))?;
+    let server = Server::bind(&server::Config {
+        listen: Listen {
+            path: path.clone(),
+            mode: config.mode,
+            group,
+        },
+        monitor: config.monitor.clone().map(|path| Listen {
+            path,
+            mode: 0o666,
+            group: None,
+        }),
+        clients: server::Config::CLIENTS,
+    });
+    let server = server.map_err(|error| cannot(&error))?;
+    Ok((server, path))
+}
+
 /// Makes all bridges, then all ports in them. On failure the engine is dropped by the caller, and
 /// all devices with it.
 fn build(config: &Config, control: &mut Control) -> Result<(), Failure> {
@@ -95,8 +173,11 @@ fn build(config: &Config, control: &mut Control) -> Result<(), Failure> {
         }
     }
     let ports = config.ports.iter().zip(masters);
-    let ports: Vec<_> = ports.map(|(port, master)| new_port(port, master)).collect();
-    let added = control.add_ports(ports).map_err(|(place, error)| {
+    let ports: Vec<_> = ports
+        .map(|(port, master)| new_port(config, port, master))
+        .collect();
+    let added = control.add_ports(ports);
+    added.map(drop).map_err(|(place, error)| {
         let port = &config.ports[place];
         let what = format!(
             "{}:{}:{}: port {:?} cannot be opened",
@@ -107,27 +188,18 @@ fn build(config: &Config, control: &mut Control) -> Result<(), Failure> {
             ControlError::Device { source, .. } => Failure::because(Exit::Config, what, &*source),
             error => Failure::because(Exit::Config, what, &error),
         }
-    })?;
-    for (port, &index) in config.ports.iter().zip(&added) {
-        let action = |action: &ActionConfig| Action {
-            mode: action.mode,
-            dir: action.dir,
-            to: added[action.to],
-        };
-        let actions: Vec<_> = port.actions.iter().map(action).collect();
-        control.set_actions(index, &actions).map_err(|error| {
-            let what = format!("{}: port {:?}", config.file, port.name);
-            Failure::because(Exit::Config, what, &error)
-        })?;
-    }
-    Ok(())
+    })
 }
 
 /// A port as the file says, with an Ethernet address that is chosen here if the file gives none:
 /// the device keeps it when it is made again, so that its neighbours' tables stay right.
-fn new_port(port: &PortConfig, master: Option<u32>) -> NewPort<DeviceSpec> {
+fn new_port(config: &Config, port: &PortConfig, master: Option<u32>) -> NewPort<DeviceSpec> {
     let mut settings = Settings::new(&port.name);
     settings.mtu = port.mtu;
+    let action = |action: &ActionConfig| {
+        let to = config.ports[action.to].name.clone();
+        (action.mode, action.dir, to)
+    };
     let spec = match &port.driver {
         Driver::Tap {
             netns,
@@ -154,6 +226,7 @@ fn new_port(port: &PortConfig, master: Option<u32>) -> NewPort<DeviceSpec> {
             map: port.map.clone(),
             steering: port.steering.clone(),
         },
+        actions: port.actions.iter().map(action).collect(),
     }
 }
 

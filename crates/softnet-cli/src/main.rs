@@ -15,6 +15,7 @@ mod report;
 mod setup;
 mod signals;
 mod sim;
+mod socket;
 mod workers;
 
 use std::process::ExitCode;

@@ -30,7 +30,7 @@ fn mistakes_in_the_file() {
         (
             "[engine]\n  worker = 2\n".to_owned(),
             "2:3: key `engine.worker`: is unknown; known here: workers, buffers, max_backlog, \
-             busy_poll, cpus",
+             busy_poll, cpus, socket, socket_mode, socket_group, monitor_socket",
         ),
         (
             format!("{port}{port}"),

@@ -18,7 +18,7 @@ use super::file::{BridgeTable, EngineTable, File, PortTable};
 use super::model::{BridgeConfig, Config, Driver, PortConfig};
 use super::range::{MTU_DEFAULT, number};
 use super::source::Source;
-use super::{egress, policy, receive, tree};
+use super::{control, egress, policy, receive, tree};
 
 /// Drivers that the format names and this version does not have.
 const LATER_DRIVERS: &[&str] = &["af_packet", "af_xdp", "vhost_user", "pcap"];
@@ -58,6 +58,7 @@ pub(super) fn check(source: &Source<'_>, file: &File) -> Result<Config, Problem>
         cpus: cpus(&file.engine, workers)?,
         buffers,
         settings: receive::engine(&file.engine)?,
+        control: control::control(&file.engine)?,
         ports,
         bridges,
     })

@@ -28,6 +28,10 @@ pub(super) struct EngineTable {
     pub(super) max_backlog: Option<Spanned<i64>>,
     pub(super) busy_poll: Option<Spanned<String>>,
     pub(super) cpus: Option<Spanned<Vec<Spanned<i64>>>>,
+    pub(super) socket: Option<Spanned<String>>,
+    pub(super) socket_mode: Option<Spanned<String>>,
+    pub(super) socket_group: Option<Spanned<String>>,
+    pub(super) monitor_socket: Option<Spanned<String>>,
 }
 
 #[derive(Debug, Deserialize)]

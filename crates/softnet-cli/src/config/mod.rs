@@ -5,6 +5,7 @@
 //! what it means, [`model`] the result, [`units`] tc's units.
 
 mod check;
+mod control;
 mod egress;
 mod ematch;
 mod error;
@@ -29,7 +30,7 @@ use std::path::Path;
 use softnet_tc::QdiscSpec;
 
 pub(crate) use error::ConfigError;
-pub(crate) use model::{ActionConfig, Config, Driver, PortConfig};
+pub(crate) use model::{ActionConfig, Config, ControlConfig, Driver, PortConfig};
 use source::Source;
 
 /// Reads and checks a file.

@@ -1,5 +1,7 @@
 //! A checked configuration.
 
+use std::path::PathBuf;
+
 use softnet::tx::{QueueMap, TxPolicy};
 use softnet::wire::EthernetAddress;
 use softnet_engine::EngineConfig;
@@ -23,6 +25,8 @@ pub(crate) struct Config {
     pub buffers: usize,
     /// Settings of the engine.
     pub settings: EngineConfig,
+    /// Where the daemon listens.
+    pub control: ControlConfig,
     /// Ports, names unique.
     pub ports: Vec<PortConfig>,
     /// Bridges, names unique.
@@ -41,6 +45,19 @@ impl Config {
         ]
         .join(", ")
     }
+}
+
+/// Where the daemon listens for requests, and who may connect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ControlConfig {
+    /// The socket's path; the default one if none.
+    pub socket: Option<PathBuf>,
+    /// Its mode.
+    pub mode: u32,
+    /// Its group, by name or number, whose members may change things.
+    pub group: Option<String>,
+    /// A second socket, on which nothing can be changed.
+    pub monitor: Option<PathBuf>,
 }
 
 /// One port.

@@ -110,7 +110,8 @@ fn unknown_missing_and_mistyped_keys() {
     assert_eq!(
         error("[engine]\nworker = 2\n"),
         format!(
-            "x.toml:2:1: key `engine.worker`: {known}workers, buffers, max_backlog, busy_poll, cpus"
+            "x.toml:2:1: key `engine.worker`: {known}workers, buffers, max_backlog, busy_poll, \
+             cpus, socket, socket_mode, socket_group, monitor_socket"
         )
     );
     assert_eq!(

@@ -18,9 +18,6 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::failure::{Exit, Failure};
 
-/// Where the daemon listens if nothing else is said.
-const DEFAULT_SOCKET: &str = "/run/softnet/rtnetlink.sock";
-
 pub(crate) const HELP: &str = "\
 All that the program starts goes to the daemon, too. A program that cannot be preloaded (statically
 linked, written in Go, set-user-ID) is refused here; one that the program starts reaches the kernel.
@@ -34,9 +31,9 @@ Exit codes: the program's, or
 /// What the command line asks for.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Socket on which the daemon listens
-    #[arg(long, value_name = "PATH", default_value = DEFAULT_SOCKET)]
-    socket: PathBuf,
+    /// Socket on which the daemon listens, if not the default one
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
     /// Program and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     #[arg(value_name = "PROGRAM")]
@@ -50,8 +47,10 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     };
     let file = program::find(name)?;
     program::check(&file)?;
-    let socket = reach(&options.socket)
-        .map_err(|why| Failure::because(Exit::ExecFailed, no_daemon(&options.socket), &why))?;
+    let path = options.socket.clone();
+    let path = path.unwrap_or_else(crate::socket::default_path);
+    let socket =
+        reach(&path).map_err(|why| Failure::because(Exit::ExecFailed, no_daemon(&path), &why))?;
     let library = library::install()?;
     let error = Command::new(&file)
         .arg0(name)

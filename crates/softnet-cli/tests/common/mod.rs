@@ -13,13 +13,19 @@ use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::process::{Pid, Signal, geteuid, kill_process, test_kill_process_group};
 pub(crate) use softnet_tests::{PATIENCE, skip, wait_for};
 
-/// The built program.
+/// The built program. Each call chooses another control socket, so that daemons do not meet.
 pub(crate) fn softnet() -> Command {
-    Command::new(env!("CARGO_BIN_EXE_softnet"))
+    static CALLS: AtomicU32 = AtomicU32::new(0);
+    let call = CALLS.fetch_add(1, Ordering::Relaxed);
+    let name = format!("softnet-test-{}-{call}.sock", std::process::id());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_softnet"));
+    command.env("SOFTNET_SOCKET", std::env::temp_dir().join(name));
+    command
 }
 
 /// Whether this test may make devices and namespaces; if not, it is reported as skipped.

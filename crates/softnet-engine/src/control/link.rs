@@ -82,6 +82,9 @@ pub struct NewPort<S> {
     pub master: Option<u32>,
     /// What it is told beside.
     pub options: PortOptions,
+    /// On what leaves it, in order: what, and the name of the target, which may be added by the
+    /// same call.
+    pub actions: Vec<(MirredMode, MirredDir, String)>,
 }
 
 /// An action on what leaves a port.

@@ -16,6 +16,7 @@ pub use error::ControlError;
 pub use link::{ALIAS_MAX, Action, Link, LinkKind, NAME_MAX, NewPort, PortOptions, Settings};
 
 use crate::engine::{BridgeId, Engine, MirredSpec, PortId, PortSetup};
+use crate::forward::{MirredDir, MirredMode};
 use crate::{Device, PortEvent};
 use softnet::time::Time;
 use softnet::wire::EthernetAddress;
@@ -87,6 +88,11 @@ impl<D: Devices> Control<D> {
         std::mem::take(&mut self.changes)
     }
 
+    /// Whether [`take_changes`](Control::take_changes) would return any.
+    pub fn has_changes(&self) -> bool {
+        !self.changes.is_empty()
+    }
+
     /// The links, by number.
     pub fn links(&self) -> &BTreeMap<u32, Link<D::Spec>> {
         &self.links
@@ -124,7 +130,9 @@ impl<D: Devices> Control<D> {
         let mut added = Vec::with_capacity(ports.len());
         let mut receivers = Vec::with_capacity(ports.len());
         let mut failed = None;
-        for (place, port) in ports.into_iter().enumerate() {
+        let mut actions = Vec::with_capacity(ports.len());
+        for (place, mut port) in ports.into_iter().enumerate() {
+            actions.push(std::mem::take(&mut port.actions));
             match self.prepare(port) {
                 Ok((index, id, rx)) => {
                     added.push(index);
@@ -135,6 +143,13 @@ impl<D: Devices> Control<D> {
                     break;
                 }
             }
+        }
+        if failed.is_none() {
+            let mut set = added.iter().zip(&actions).enumerate();
+            failed = set.find_map(|(place, (&index, actions))| {
+                let set = self.set_named_actions(index, actions);
+                set.err().map(|error| (place, error))
+            });
         }
         if failed.is_none() {
             for (place, (id, rx)) in receivers.into_iter().enumerate() {
@@ -177,6 +192,7 @@ impl<D: Devices> Control<D> {
             qdisc,
             master,
             options,
+            actions: _,
         } = new;
         self.check(&settings, None, Some(&spec))?;
         if let Some(master) = master {
@@ -252,6 +268,22 @@ impl<D: Devices> Control<D> {
         self.engine.replace(port, opened.rx, opened.tx)?;
         self.note(Change::Link(index));
         Ok(())
+    }
+
+    fn set_named_actions(
+        &mut self,
+        index: u32,
+        actions: &[(MirredMode, MirredDir, String)],
+    ) -> Result<(), ControlError> {
+        let actions = actions.iter().map(|(mode, dir, to)| {
+            Ok(Action {
+                mode: *mode,
+                dir: *dir,
+                to: self.link_named(to)?.index,
+            })
+        });
+        let actions: Vec<_> = actions.collect::<Result<_, ControlError>>()?;
+        self.set_actions(index, &actions)
     }
 
     /// Attaches actions to what leaves a port, in place of those it has, in this order.

@@ -28,6 +28,7 @@ fn port(name: &str, master: Option<u32>) -> NewPort<&'static str> {
         qdisc: None,
         master,
         options: PortOptions::default(),
+        actions: Vec::new(),
     }
 }
 

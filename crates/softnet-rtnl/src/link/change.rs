@@ -225,6 +225,7 @@ pub(super) fn new<D: Devices>(
         qdisc: None,
         master,
         options: PortOptions::default(),
+        actions: Vec::new(),
     };
     let index = control.add_port(new).map_err(refusal)?;
     let made = super::bridge::change_port(control, index, wanted.slave_data);

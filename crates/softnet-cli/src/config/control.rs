@@ -1,0 +1,58 @@
+//! Where the daemon listens, and who may connect: `socket`, `socket_mode`, `socket_group` and
+//! `monitor_socket` of the engine.
+
+use std::path::PathBuf;
+
+use toml::Spanned;
+
+use super::error::Problem;
+use super::file::EngineTable;
+use super::model::ControlConfig;
+
+/// Longest path of a socket (`sockaddr_un` less the terminating zero).
+const PATH_MAX: usize = 107;
+
+/// The sockets of the control path.
+pub(super) fn control(table: &EngineTable) -> Result<ControlConfig, Problem> {
+    let group = table.socket_group.as_ref().map(group).transpose()?;
+    let mode = table.socket_mode.as_ref().map(mode).transpose()?;
+    let default = if group.is_some() { 0o660 } else { 0o600 };
+    Ok(ControlConfig {
+        socket: path("engine.socket", table.socket.as_ref())?,
+        mode: mode.unwrap_or(default),
+        group,
+        monitor: path("engine.monitor_socket", table.monitor_socket.as_ref())?,
+    })
+}
+
+fn path(key: &'static str, value: Option<&Spanned<String>>) -> Result<Option<PathBuf>, Problem> {
+    let Some(value) = value else {
+        return Ok(None);
+    };
+    let text = value.get_ref();
+    if text.is_empty() || text.contains('\0') || text.len() > PATH_MAX {
+        let text = format!("{text:?} cannot be the path of a socket; use 1 to {PATH_MAX} bytes");
+        return Err(Problem::new(value.span(), key, text));
+    }
+    Ok(Some(PathBuf::from(text)))
+}
+
+fn mode(value: &Spanned<String>) -> Result<u32, Problem> {
+    let text = value.get_ref();
+    let mode = u32::from_str_radix(text, 8)
+        .ok()
+        .filter(|&mode| mode <= 0o777);
+    mode.ok_or_else(|| {
+        let text = format!("{text:?} is not a file mode; use three octal digits, like \"0660\"");
+        Problem::new(value.span(), "engine.socket_mode", text)
+    })
+}
+
+fn group(value: &Spanned<String>) -> Result<String, Problem> {
+    let text = value.get_ref();
+    if text.is_empty() || text.contains(['\0', ':', '\n']) {
+        let text = format!("{text:?} cannot be the name of a group");
+        return Err(Problem::new(value.span(), "engine.socket_group", text));
+    }
+    Ok(text.clone())
+}
