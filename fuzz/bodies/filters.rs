@@ -292,7 +292,10 @@ pub(crate) fn run(input: &[u8]) {
         (minor, reason),
         "{added:#?} {view:?}"
     );
-    let mut counted: Vec<_> = tree.filters().map(|(f, hits)| (f.key(), hits)).collect();
+    let mut counted: Vec<_> = tree
+        .filters()
+        .map(|(f, stats)| (f.key(), stats.packets))
+        .collect();
     let mut expected: Vec<_> = added.iter().map(FilterSpec::key).zip(hits).collect();
     counted.sort_unstable();
     expected.sort_unstable();

@@ -20,7 +20,7 @@ import sys
 import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-MODULES = """sch_tbf sch_prio sch_codel sch_fq sch_fq_codel sch_mqprio_lib sch_mqprio cls_u32
+MODULES = """sch_tbf sch_htb sch_prio sch_codel sch_fq sch_fq_codel sch_mqprio_lib sch_mqprio cls_u32
 cls_flower cls_basic cls_matchall cls_fw em_cmp em_u32 em_meta act_gact
 act_vlan act_skbedit sch_ingress dummy""".split()
 BUCKET = "burst 1600 limit 1000000"
@@ -198,6 +198,74 @@ def handles():
     ]:
         one.tc(f"filter {command.replace(' ', ' parent 2: ', 1)}")
     one.show("filter")
+    return one
+
+
+def htb_filters():
+    """Filters of classes that are no leaves, and of classes that are."""
+    one = Scenario("htb_filters")
+    one.tc("qdisc add root handle 2: htb default 30")
+    classes = ["1 10", "1 11", "2 20", " 30", " 31"]
+    # Inner classes that are asked one after the other: 2:a1 to 2:ae.
+    classes += [f"a{n:x} b{n:x}" for n in range(1, 15)]
+    above = set()
+    for names in classes:
+        parent, child = names.split(" ")
+        if parent and parent not in above:
+            above.add(parent)
+            one.tc(f"class add parent 2: classid 2:{parent} htb rate 1gbit quantum 1514")
+        one.tc(f"class add parent 2:{parent} classid 2:{child} htb rate 1gbit quantum 1514")
+    commands = [
+        " prio 1 protocol ip flower ip_proto tcp flowid 2:1",
+        " prio 2 protocol ip flower dst_ip 10.0.0.9 flowid 2:2",
+        " prio 3 protocol ip flower src_ip 10.0.0.9 flowid 2:99",
+        " prio 4 protocol ip flower ip_tos 4 flowid 7:31",
+        " prio 5 protocol ip flower ip_tos 8 flowid 2:",
+        " prio 6 protocol ip handle 7 fw flowid 2:31",
+        "1 prio 1 protocol ip flower ip_proto tcp dst_port 80 flowid 2:10",
+        "1 prio 1 protocol ip flower ip_proto tcp dst_port 81 flowid 2:11",
+        "1 prio 1 protocol ip flower ip_proto tcp dst_port 82 flowid 2:2",
+        "1 prio 1 protocol ip flower ip_proto tcp dst_port 83 action drop",
+        "1 prio 1 protocol ip flower ip_proto tcp dst_port 84 action goto chain 5",
+        "1 prio 1 protocol ip flower ip_proto tcp dst_port 85 flowid 2:",
+        "1 chain 5 prio 1 protocol ip matchall flowid 2:11",
+        "2 prio 1 protocol ip flower ip_proto tcp dst_port 82 flowid 2:20",
+        # A leaf's are not asked.
+        "30 prio 1 protocol ip matchall flowid 2:31",
+        # Refused.
+        "99 prio 1 protocol ip matchall flowid 2:31",
+    ]
+    for n in range(1, 15):
+        to = f"2:a{n + 1:x}" if n < 14 else "2:31"
+        commands.append(f"a{n:x} prio 1 protocol all matchall flowid {to}")
+    for command in commands:
+        one.tc(f"filter add parent 2:{command}")
+    for dport in range(80, 87):
+        one.send(ip4(proto=6, dport=dport))
+    for packet in [ip4(to=9), ip4(last=9), ip4(tos=4), ip4(tos=8), ip4()]:
+        one.send(packet)
+    one.send(ip4(), 0, 7)
+    one.send(ip4(proto=6, dport=81), handle("2:1"))
+    one.send(ip4(dport=81), handle("2:1"))
+    one.send(ip4(proto=6), handle("2:2"))
+    one.send(ip4(), handle("2:31"))
+    one.send(ip4(), handle("2:"))
+    for n in range(1, 15):
+        one.send(ip4(), handle(f"2:a{n:x}"))
+    one.show("qdisc", "class")
+    # What leads to a class keeps it; what it has goes with it.
+    for command in ["del classid 2:31", "del classid 2:30", "del classid 2:11"]:
+        one.tc(f"class {command}")
+    for parent in ["2:1", "2:1 chain 5", "2:30", "2: prio 6", "2:ae"]:
+        one.tc(f"filter del parent {parent}")
+    one.tc("class del classid 2:31")
+    one.tc("class del classid 2:11")
+    one.send(ip4(proto=6, dport=80))
+    # Round and round.
+    one.tc("filter add parent 2:1 prio 1 protocol ip matchall flowid 2:1")
+    one.send(ip4(proto=6, dport=80))
+    one.tc("class del classid 2:1")
+    one.show("qdisc", "class")
     return one
 
 
@@ -500,7 +568,7 @@ def write(folder, version, name, lines):
 def main():
     folder = sys.argv[1]
     program = os.environ["SOFTNET_QEMU_KERNEL"].split()
-    scenarios = [prio(), *all_filters(), handles(), mqprio(), fq_codel(), fq(), codel()]
+    scenarios = [prio(), *all_filters(), handles(), htb_filters(), mqprio(), fq_codel(), fq(), codel()]
     with tempfile.TemporaryDirectory() as temporary:
         sender = os.path.join(temporary, "sender")
         subprocess.run(["gcc", "-static", "-O1", "-o", sender, HERE + "/send.c"], check=True)

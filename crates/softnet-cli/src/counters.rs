@@ -5,13 +5,14 @@ use serde_json::{Map, Value, json};
 use softnet::mem::PoolStats;
 use softnet_engine::{EngineStats, PortStats};
 
-use crate::{classes, report, workers};
+use crate::{classes, filters, report, workers};
 
 /// Tables with a line between them.
 pub(crate) fn text(stats: &EngineStats) -> String {
     let parts = [
         report::ports(stats),
         classes::table(stats),
+        filters::table(stats),
         workers::table(stats),
         report::ways_out(stats),
     ];
@@ -55,6 +56,7 @@ fn port(port: &PortStats) -> Value {
         "device_drops": { "rx": port.device_drops.rx, "tx": port.device_drops.tx },
         "link": { "up": port.link.up, "mtu": port.link.mtu },
         "classes": classes::json(port),
+        "filters": filters::json(port),
     })
 }
 

@@ -11,6 +11,7 @@ mod daemon;
 mod demo;
 mod exec;
 mod failure;
+mod filters;
 mod report;
 mod setup;
 mod signals;

@@ -182,6 +182,7 @@ mod tests {
             device_drops: DeviceDrops::default(),
             link: LinkState::default(),
             classes: Vec::new(),
+            filters: Vec::new(),
         };
         let mut stats = EngineStats {
             ports: vec![

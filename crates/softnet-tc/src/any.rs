@@ -23,11 +23,20 @@ impl AnyQdisc {
         dispatch!(self, Kind::xstats())
     }
 
-    /// Replaces the filters, which it returns. Nothing happens to a kind without filters.
-    pub(super) fn set_filters(&mut self, filters: Filters) -> Filters {
-        match dispatch!(self, Kind::filters_mut()) {
-            Some(of_kind) => std::mem::replace(of_kind, filters),
-            None => filters,
+    /// Replaces the filters of a class, or with 0 the qdisc's own, and returns what there was.
+    /// Nothing happens where there are none.
+    pub(super) fn set_filters(&mut self, minor: u16, filters: Filters) -> Filters {
+        if minor == 0 {
+            return match dispatch!(self, Kind::filters_mut()) {
+                Some(own) => std::mem::replace(own, filters),
+                None => filters,
+            };
+        }
+        let children = self.children_mut();
+        let slot = children.as_ref().and_then(|of| of.find(minor));
+        match (children, slot) {
+            (Some(children), Some(slot)) => children.set_filters(slot, filters),
+            _ => filters,
         }
     }
 

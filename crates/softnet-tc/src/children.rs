@@ -10,9 +10,11 @@
 //! which the difference is known beforehand, that is applied instead.) The same difference goes to
 //! the class's [`ClassCounters`], which other threads read.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::class_counters::{ClassCounters, apply, zip};
+use super::filter::Filters;
 use super::{AnyQdisc, Cx, Next, Noqueue, Peek, Qdisc, QdiscStats, Verdict, WireSize, WireSum};
 use softnet::mem::{Packet, PacketList};
 use softnet::time::Time;
@@ -181,6 +183,8 @@ pub(super) struct Children {
     minors: Vec<u16>,
     /// Slots whose classes are gone. Their children have no queue.
     free: Vec<u16>,
+    /// Those of classes that have some, by slot.
+    filters: BTreeMap<usize, Filters>,
     /// How many children ask for the time of the push.
     want_enqueue_time: usize,
     /// A class counts on when it gets another qdisc, as those do that are added one by one.
@@ -209,6 +213,7 @@ impl Children {
             slots: Vec::new(),
             minors: Vec::new(),
             free: Vec::new(),
+            filters: BTreeMap::new(),
             want_enqueue_time: 0,
             counts_on: true,
             stats: QdiscStats::default(),
@@ -285,6 +290,22 @@ impl Children {
 
     pub(super) fn get(&self, slot: usize) -> Option<&Child> {
         self.slots.get(slot).map(|child| &**child)
+    }
+
+    /// The filters of a class.
+    pub(super) fn filters(&self, slot: usize) -> &Filters {
+        static NONE: Filters = Filters::none();
+        self.filters.get(&slot).unwrap_or(&NONE)
+    }
+
+    /// Replaces the filters of a class, and returns what there was.
+    pub(super) fn set_filters(&mut self, slot: usize, filters: Filters) -> Filters {
+        let old = if filters.is_empty() {
+            self.filters.remove(&slot)
+        } else {
+            self.filters.insert(slot, filters)
+        };
+        old.unwrap_or_default()
     }
 
     /// With the minor numbers of their classes, in that order.

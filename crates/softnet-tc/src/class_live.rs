@@ -2,6 +2,7 @@
 
 use super::children::Child;
 use super::class::Left;
+use super::filter::Filters;
 use super::{AnyQdisc, ClassSpec, Cx, Handle, Live, Queues, SpecError};
 
 impl<Q: Queues> Live<'_, Q> {
@@ -52,7 +53,12 @@ impl<Q: Queues> Live<'_, Q> {
     /// As [`TreeSpec::delete_class`](super::TreeSpec::delete_class).
     pub fn delete_class(&mut self, class: Handle) -> Result<(), SpecError> {
         let gone = self.tree.attached(class);
-        let parent = self.tree.spec.delete_class(class)?.parent;
+        let deleted = self.tree.spec.delete_class(class)?;
+        let parent = deleted.parent;
+        if !deleted.filters.is_empty() {
+            // A leaf's are not run, so they go beforehand.
+            self.install_filters(class, Filters::default())?;
+        }
         self.tree.unbind(&gone);
         self.tree.counters.remove(&class);
         self.tree.estimators.stop(class);

@@ -2,7 +2,7 @@
 //! added to it, below it or below one another.
 
 use super::plan::MAX_DEPTH;
-use super::{ClassSpec, Handle, Node, SpecError, TreeError, TreeSpec};
+use super::{ClassSpec, FilterList, Handle, Node, SpecError, TreeError, TreeSpec};
 
 /// A class that was added.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,6 +11,8 @@ pub struct ClassNode {
     pub parent: Handle,
     /// Its parameters.
     pub spec: ClassSpec,
+    /// Its own filters, for packets that get to it while it is no leaf.
+    pub filters: FilterList,
 }
 
 impl TreeSpec {
@@ -78,7 +80,13 @@ impl TreeSpec {
             self.cut(attached);
         }
         self.below.insert((parent, class));
-        self.classes.insert(class, ClassNode { parent, spec });
+        let filters = FilterList::default();
+        let added = ClassNode {
+            parent,
+            spec,
+            filters,
+        };
+        self.classes.insert(class, added);
         Ok(())
     }
 
@@ -103,17 +111,27 @@ impl TreeSpec {
         if !node.qdisc.adds_classes() {
             return Err(TreeError::NoClasses(node.qdisc.kind()).into());
         }
-        let mut filters = node.filters.as_slice().iter();
-        let deleted = self.classes.get(&class).ok_or(TreeError::NoClass(class))?;
-        if self.is_inner(class) || filters.any(|filter| filter.class == Some(class)) {
+        if !self.classes.contains_key(&class) {
+            return Err(TreeError::NoClass(class).into());
+        }
+        if self.is_inner(class) || self.is_led_to(node, class) {
             return Err(TreeError::ClassInUse(class).into());
         }
-        let deleted = deleted.clone();
         if let Some(&attached) = self.attached.get(&class) {
             self.cut(attached);
         }
-        self.forget(class);
-        Ok(deleted)
+        let deleted = self.forget(class);
+        Ok(deleted.ok_or(TreeError::NoClass(class))?)
+    }
+
+    /// Whether filters of the qdisc or of its classes lead to a class.
+    fn is_led_to(&self, node: &Node, class: Handle) -> bool {
+        let classes = class.class(1)..=class.class(u16::MAX);
+        let mut lists = self
+            .filtered
+            .range(classes)
+            .filter_map(|of| self.classes.get(of));
+        node.filters.leading_to(class) > 0 || lists.any(|of| of.filters.leading_to(class) > 0)
     }
 
     /// Removes the classes of a qdisc that is no more.
@@ -124,13 +142,16 @@ impl TreeSpec {
             .range(classes)
             .map(|(&class, _)| class)
             .collect();
-        classes.into_iter().for_each(|class| self.forget(class));
+        for class in classes {
+            self.forget(class);
+        }
     }
 
-    fn forget(&mut self, class: Handle) {
+    fn forget(&mut self, class: Handle) -> Option<ClassNode> {
         self.estimators.remove(&class);
-        if let Some(node) = self.classes.remove(&class) {
-            self.below.remove(&(node.parent, class));
-        }
+        let node = self.classes.remove(&class)?;
+        self.below.remove(&(node.parent, class));
+        self.filtered.remove(&class);
+        Some(node)
     }
 }

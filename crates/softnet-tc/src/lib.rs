@@ -83,7 +83,8 @@ pub use codel::{Codel, CodelSpec};
 pub use estimator::{EstimatorError, EstimatorSpec, Rate};
 pub use filter::{
     Compare, ETH_P_ALL, ETH_P_IP, ETH_P_IPV6, Ematch, FilterAction, FilterError, FilterKey,
-    FilterKind, FilterList, FilterOp, FilterSpec, Flower, Key, Layer, Prefix, Test, U32, Width,
+    FilterKind, FilterList, FilterOp, FilterSelector, FilterSpec, FilterStats, Flower, Key, Layer,
+    Prefix, Test, U32, Width,
 };
 pub use fq::{Fq, FqSpec};
 pub use fq_codel::{FqCodel, FqCodelSpec};

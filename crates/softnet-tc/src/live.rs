@@ -9,7 +9,7 @@
 
 use std::ops::{Deref, DerefMut};
 
-use super::filter::{Chains, Filters};
+use super::filter::Filters;
 use super::*;
 use softnet::mem::PacketList;
 use softnet::time::Time;
@@ -183,7 +183,11 @@ impl<Q: Queues> Live<'_, Q> {
     ///
     /// # Errors
     /// As [`TreeSpec::delete_filters`].
-    pub fn delete_filters(&mut self, parent: Handle, which: FilterKey) -> Result<(), SpecError> {
+    pub fn delete_filters<'a>(
+        &mut self,
+        parent: Handle,
+        which: impl Into<FilterSelector<'a>>,
+    ) -> Result<(), SpecError> {
         self.tree.spec.delete_filters(parent, which)?;
         self.refilter(parent)
     }
@@ -222,6 +226,11 @@ impl<Q: Queues> Live<'_, Q> {
             let roots = self.tree.roots();
             self.queues.install(roots);
         }
+    }
+
+    /// The filters and what they have counted; see [`DeviceTree::filters`].
+    pub fn filters(&self) -> impl Iterator<Item = (&FilterSpec, FilterStats)> {
+        self.tree.filters()
     }
 
     /// Checks what depends on the device's queues.
@@ -267,16 +276,21 @@ impl<Q: Queues> Live<'_, Q> {
             .ok_or_else(|| TreeError::NoClass(class).into())
     }
 
-    /// Gives the instance of a qdisc the filters that it has in the tree.
-    fn refilter(&mut self, handle: Handle) -> Result<(), SpecError> {
-        let node = self.tree.spec.existing(handle)?;
-        let before = self.tree.filters.get(&handle).cloned();
-        let filters = Chains::new(&node.filters, &before.unwrap_or_default());
-        let mut filters = Filters::new(filters);
-        self.tree.filters.insert(handle, filters.clone());
-        self.each_at(handle, |_, own, _| {
+    /// Gives the instance of a qdisc the filters that it, or its class, has in the tree.
+    fn refilter(&mut self, parent: Handle) -> Result<(), SpecError> {
+        let list = self.tree.spec.filters_of(parent);
+        self.install_filters(parent, list.map(FilterList::filters).unwrap_or_default())
+    }
+
+    /// Gives the instance of a qdisc other filters of its own or of a class.
+    pub(super) fn install_filters(
+        &mut self,
+        parent: Handle,
+        mut filters: Filters,
+    ) -> Result<(), SpecError> {
+        self.each_at(parent.qdisc(), |_, own, _| {
             // The old ones are freed when the queue has been given up.
-            filters = own.set_filters(std::mem::take(&mut filters));
+            filters = own.set_filters(parent.minor(), std::mem::take(&mut filters));
             Ok(())
         })
     }
@@ -330,8 +344,8 @@ impl Tree {
         &self.tree.spec
     }
 
-    /// The filters and their hits; see [`DeviceTree::filters`].
-    pub fn filters(&self) -> impl Iterator<Item = (&FilterSpec, u64)> {
+    /// The filters and what they have counted; see [`DeviceTree::filters`].
+    pub fn filters(&self) -> impl Iterator<Item = (&FilterSpec, FilterStats)> {
         self.tree.filters()
     }
 

@@ -8,8 +8,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    ClassNode, EstimatorSpec, FilterKey, FilterList, FilterOp, FilterSpec, Handle, QdiscSpec,
-    SizeTable, SpecError,
+    ClassNode, EstimatorSpec, FilterError, FilterKey, FilterList, FilterOp, FilterSelector,
+    FilterSpec, Handle, QdiscSpec, SizeTable, SpecError,
 };
 
 /// Nested qdiscs at most, and classes of one qdisc above one another, as in Linux.
@@ -55,7 +55,7 @@ pub enum TreeError {
     #[error("there is a class {0} already")]
     ClassExists(Handle),
     /// Something refers to the class.
-    #[error("class {0} is in use: there are classes below it, or filters that lead to it")]
+    #[error("HTB class in use: {0} has classes below it, or filters that lead to it")]
     ClassInUse(Handle),
     /// The kind can only be at a device's root (BUG-TX-26).
     #[error("{0} can only be attached to a device's root")]
@@ -66,9 +66,6 @@ pub enum TreeError {
     /// An estimator of a qdisc that packets do not pass.
     #[error("Cannot attach rate estimator to a multi-queue root qdisc")]
     NoEstimator,
-    /// A filter of a qdisc that has none.
-    #[error("{0} has no filters; give them to a qdisc with classes")]
-    NoFilters(Handle),
 }
 
 /// One qdisc of a tree.
@@ -98,6 +95,8 @@ pub struct TreeSpec {
     pub(super) below: BTreeSet<(Handle, Handle)>,
     /// How rates are estimated, by the names of qdiscs and of classes that were added.
     pub(super) estimators: BTreeMap<Handle, EstimatorSpec>,
+    /// The classes with filters of their own.
+    pub(super) filtered: BTreeSet<Handle>,
     /// The last handle that was chosen.
     chosen: u16,
 }
@@ -113,9 +112,52 @@ impl TreeSpec {
         self.nodes.values()
     }
 
-    /// The filters of all qdiscs.
+    /// The filters of all qdiscs and classes.
     pub fn filters(&self) -> impl Iterator<Item = &FilterSpec> {
-        self.nodes().flat_map(|node| node.filters.as_slice())
+        self.filter_lists().flat_map(FilterList::iter)
+    }
+
+    /// The lists of filters that are not empty, by their qdiscs, each before those of its classes.
+    pub(super) fn filter_lists(&self) -> impl Iterator<Item = &FilterList> {
+        let lists = self.nodes().flat_map(|node| {
+            let classes = node.handle.class(1)..=node.handle.class(u16::MAX);
+            let classes = self.filtered.range(classes);
+            let of_classes = classes.filter_map(|class| Some(&self.classes.get(class)?.filters));
+            std::iter::once(&node.filters).chain(of_classes)
+        });
+        lists.filter(|list| !list.is_empty())
+    }
+
+    /// The filters of a qdisc or class; `None` if there is no such qdisc or class.
+    pub fn filters_of(&self, parent: Handle) -> Option<&FilterList> {
+        match parent.minor() {
+            0 => self.node(parent).map(|node| &node.filters),
+            _ => self.classes.get(&parent).map(|class| &class.filters),
+        }
+    }
+
+    /// As [`filters_of`](TreeSpec::filters_of), to change them.
+    pub(super) fn filters_mut(&mut self, parent: Handle) -> Result<&mut FilterList, FilterError> {
+        let Some(node) = self.nodes.get_mut(&parent.qdisc()) else {
+            return Err(FilterError::NoParent(parent.qdisc()));
+        };
+        if !node.qdisc.has_filters() {
+            return Err(if node.qdisc.is_classful() {
+                FilterError::NoBlocks(node.handle)
+            } else {
+                FilterError::NotClassful(node.handle)
+            });
+        }
+        if parent.minor() == 0 {
+            return Ok(&mut node.filters);
+        }
+        match self.classes.get_mut(&parent) {
+            Some(class) => Ok(&mut class.filters),
+            None if parent.minor() <= node.qdisc.classes() => {
+                Err(FilterError::NotOfClasses(parent))
+            }
+            None => Err(FilterError::NoClass(parent)),
+        }
     }
 
     /// The kind of the qdisc at the root.
@@ -245,17 +287,18 @@ impl TreeSpec {
     /// [`FilterSpec::class`]. Returns what it is called by.
     ///
     /// # Errors
-    /// If its qdisc does not exist or has no filters, or as [`FilterList::put`].
+    /// If its qdisc or class does not exist or has no filters, or as [`FilterList::put`].
     pub fn put_filter(
         &mut self,
         op: FilterOp,
         filter: FilterSpec,
-    ) -> Result<FilterKey, SpecError> {
-        let node = self.existing_mut(filter.parent)?;
-        if !node.qdisc.has_filters() {
-            return Err(TreeError::NoFilters(filter.parent).into());
+    ) -> Result<FilterKey, FilterError> {
+        let parent = filter.parent;
+        let key = self.filters_mut(parent)?.put(op, filter)?;
+        if parent.minor() != 0 {
+            self.filtered.insert(parent);
         }
-        Ok(node.filters.put(op, filter)?)
+        Ok(key)
     }
 
     /// The class that a name stands for: the only one of a `tbf` has all of them.
@@ -268,12 +311,21 @@ impl TreeSpec {
         }
     }
 
-    /// Removes filters of a qdisc; see [`FilterList::delete`].
+    /// Removes filters of a qdisc or class; see [`FilterList::delete`].
     ///
     /// # Errors
-    /// If there is no such qdisc, or as [`FilterList::delete`].
-    pub fn delete_filters(&mut self, parent: Handle, which: FilterKey) -> Result<(), SpecError> {
-        Ok(self.existing_mut(parent)?.filters.delete(which)?)
+    /// If there is no such qdisc or class, or as [`FilterList::delete`].
+    pub fn delete_filters<'a>(
+        &mut self,
+        parent: Handle,
+        which: impl Into<FilterSelector<'a>>,
+    ) -> Result<(), FilterError> {
+        let list = self.filters_mut(parent)?;
+        list.delete(which)?;
+        if list.is_empty() {
+            self.filtered.remove(&parent);
+        }
+        Ok(())
     }
 
     /// The path to what is attached to `parent`: the classes from the root on.

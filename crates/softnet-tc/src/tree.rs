@@ -8,7 +8,6 @@ use std::sync::Arc;
 use super::accounted::Accounted;
 use super::children::{Child, Children};
 use super::estimator::Estimators;
-use super::filter::{Chains, Filters};
 use super::*;
 use softnet::tx::Qdiscs;
 
@@ -75,8 +74,6 @@ pub struct DeviceTree {
     pub(super) counters: BTreeMap<Handle, Arc<ClassCounters>>,
     /// Of each qdisc whose kind has some.
     pub(super) xstats: BTreeMap<Handle, Xstats>,
-    /// Of each qdisc that has some, as its instance has them.
-    pub(super) filters: BTreeMap<Handle, Filters>,
     pub(super) estimators: Estimators,
 }
 
@@ -98,7 +95,6 @@ impl DeviceTree {
             queues,
             counters: BTreeMap::new(),
             xstats: BTreeMap::new(),
-            filters: BTreeMap::new(),
             estimators: Estimators::default(),
         };
         let roots = tree.roots();
@@ -209,17 +205,16 @@ impl DeviceTree {
         }
     }
 
-    /// The filters of all qdiscs, each qdisc's in the order in which they are tried, and how many
-    /// wire packets each has matched. No queue is taken from its owner.
-    pub fn filters(&self) -> impl Iterator<Item = (&FilterSpec, u64)> {
-        self.filters.values().flat_map(|filters| filters.hits())
+    /// The filters and what they have counted, of each qdisc and then of its classes, in the order
+    /// in which `tc filter show` has them. No queue is taken from its owner.
+    pub fn filters(&self) -> impl Iterator<Item = (&FilterSpec, FilterStats)> {
+        self.spec.filter_lists().flat_map(FilterList::shown)
     }
 
     /// Makes the instances for all queues.
     pub(super) fn roots(&mut self) -> Qdiscs<AnyQdisc> {
         self.counters.clear();
         self.xstats.clear();
-        self.filters.clear();
         self.estimators = Estimators::default();
         let root = self
             .spec
@@ -270,12 +265,7 @@ impl DeviceTree {
         };
         let mut qdisc = node.qdisc.make(handle, &self.env);
         self.make_classes(node, handle, &mut qdisc, &mut Cx::new(&self.env.pool));
-        self.filters.remove(&handle);
-        if !node.filters.as_slice().is_empty() {
-            let filters = Filters::new(Chains::new(&node.filters, &Chains::default()));
-            qdisc.set_filters(filters.clone());
-            self.filters.insert(handle, filters);
-        }
+        self.make_filters(handle, &mut qdisc);
         let below: Vec<(u16, Handle)> = self
             .spec
             .children_of(handle, 1)
@@ -303,6 +293,21 @@ impl DeviceTree {
                 let child = Child::new(self.class_queue(node));
                 qdisc.add_class(class.minor(), parent.minor(), &added.spec, child, cx);
                 self.make_classes(node, class, qdisc, cx);
+            }
+        }
+    }
+
+    /// Gives an instance the filters of the qdisc and of its classes. They count from zero: the
+    /// configuration may have been another tree's.
+    fn make_filters(&mut self, handle: Handle, qdisc: &mut AnyQdisc) {
+        let classes = handle.class(1)..=handle.class(u16::MAX);
+        let classes: Vec<Handle> = self.spec.filtered.range(classes).copied().collect();
+        for parent in std::iter::once(handle).chain(classes) {
+            if let Ok(list) = self.spec.filters_mut(parent)
+                && !list.is_empty()
+            {
+                list.reset();
+                qdisc.set_filters(parent.minor(), list.filters());
             }
         }
     }
@@ -335,7 +340,6 @@ impl DeviceTree {
                 self.estimators.stop(class);
             }
             if self.spec.node(*handle).is_none() {
-                self.filters.remove(handle);
                 self.estimators.stop(*handle);
             }
         }

@@ -180,7 +180,7 @@ fn filters_drop_and_count() {
     let hits = |bench: &Bench| {
         let filters = bench.tree.filters();
         filters
-            .map(|(filter, hits)| (filter.handle, hits))
+            .map(|(filter, stats)| (filter.handle, stats.packets))
             .collect::<Vec<_>>()
     };
     assert_eq!(hits(&bench), [(7, 1), (8, 2)]);

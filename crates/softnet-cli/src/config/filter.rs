@@ -1,8 +1,8 @@
 //! `[[filter]]`: a filter of a qdisc, in the words of `tc filter add`.
 
 use softnet_tc::{
-    ETH_P_ALL, FilterAction, FilterError, FilterKind, FilterOp, FilterSpec, Handle, Key,
-    SpecError, TreeSpec, U32,
+    ETH_P_ALL, FilterAction, FilterError, FilterKind, FilterOp, FilterSpec, Handle, Key, TreeSpec,
+    U32,
 };
 use toml::Value;
 
@@ -75,17 +75,29 @@ pub(super) fn add(tree: &mut TreeSpec, options: &Options<'_>) -> Result<(), Prob
     };
     tree.put_filter(FilterOp::Add, filter).map_err(|error| {
         let key = match error {
-            SpecError::Filter(FilterError::ForeignClass { .. }) => class_key,
-            SpecError::Filter(FilterError::Chain(_)) => "chain",
-            SpecError::Filter(FilterError::Handle { .. } | FilterError::Table(_)) => "handle",
-            SpecError::Filter(FilterError::Offset(_)) => "match",
-            SpecError::Filter(_) => "prio",
-            _ if options.find("parent").is_some() => "parent",
-            _ => class_key,
+            FilterError::Chain(_) => "chain",
+            FilterError::Handle { .. } | FilterError::Table(_) => "handle",
+            FilterError::Offset(_) => "match",
+            FilterError::NoParent(_)
+            | FilterError::NotClassful(_)
+            | FilterError::NoBlocks(_)
+            | FilterError::NoClass(_)
+            | FilterError::NotOfClasses(_) => match options.find("parent") {
+                Some(_) => "parent",
+                None => class_key,
+            },
+            _ => "prio",
         };
         options.problem(key, options.span_of(key), error.to_string())
     })?;
-    Ok(())
+    // The kernel takes it, and never finds the class.
+    match class {
+        Some(class) if class.qdisc() != parent.qdisc() || class == Handle::ROOT => {
+            let text = format!("{class} is not a class of {}", parent.qdisc());
+            Err(options.problem(class_key, options.span_of(class_key), text))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The handle, in the form that its kind has, and the mask of `fw`.
@@ -291,11 +303,11 @@ pub(super) mod tests {
             ),
             (
                 "kind = \"u32\"\nflowid = \"1:1\"\nhandle = \"801::1\"",
-                "`filter.handle`: 0x80100001: Handle specified hash table address mismatch",
+                "`filter.handle`: Handle specified hash table address mismatch: 0x80100001",
             ),
             (
                 "flowid = \"1:1\"\naction = \"goto chain 268435456\"",
-                "`filter.chain`: chain 268435456: Specified chain index exceeds upper limit",
+                "`filter.chain`: Specified chain index exceeds upper limit: 268435456",
             ),
             ("kind = \"matchall\"\nmark = 1", "matchall has no options"),
             ("flowid = \"1:1\"\ndscp = 1\nip_tos = 4", "the same field"),

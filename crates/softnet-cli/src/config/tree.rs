@@ -236,7 +236,7 @@ classid = "10:2"
             (
                 "parent = \"10:\"",
                 "parent = \"1:\"",
-                "21:10: key `filter.parent`: 1: has no filters",
+                "21:10: key `filter.parent`: Class doesn't support blocks: 1: has no filters",
             ),
             (
                 "dst_port = \"50-60\"",

@@ -433,11 +433,11 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         // two.
         state.sync();
         state.sync();
-        let classes: Vec<_> = ports.iter().map(|p| p.classes()).collect();
+        let last: Vec<_> = ports.iter().map(|p| (p.classes(), p.filters())).collect();
         drop(state);
         let mut stats = self.stats();
-        for (port, classes) in stats.ports.iter_mut().zip(classes) {
-            port.classes = classes;
+        for (port, last) in stats.ports.iter_mut().zip(last) {
+            (port.classes, port.filters) = last;
         }
         stats
     }

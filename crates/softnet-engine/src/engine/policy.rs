@@ -11,7 +11,9 @@ use crate::rx::{Command, FlowTable, RxQueue, SteeringSpec};
 use softnet::qdisc::QdiscStats;
 use softnet::time::Time;
 use softnet::tx::{Egress, Features, QueueMap, TxRing};
-use softnet_tc::{AnyQdisc, ClassStats, DeviceTree, Live, QdiscSpec, SpecError};
+use softnet_tc::{
+    AnyQdisc, ClassStats, DeviceTree, FilterSpec, FilterStats, Live, QdiscSpec, SpecError,
+};
 
 impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
     /// Replaces a port's qdisc, or its whole tree. What is queued moves to the new one, in order;
@@ -59,6 +61,15 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         let mut state = self.state();
         let port = self.port_mut(&mut state, port);
         port.map_or_else(|_| Vec::new(), |port| port.classes())
+    }
+
+    /// A port's filters and what they have counted, in the order in which `tc filter show` has
+    /// them; none if there is no such port. As [`classes`](Engine::classes), it takes no queue
+    /// from its owner.
+    pub fn filters(&self, port: PortId) -> Vec<(FilterSpec, FilterStats)> {
+        let mut state = self.state();
+        let port = self.port_mut(&mut state, port);
+        port.map_or_else(|_| Vec::new(), |port| port.filters())
     }
 
     /// Shares a port's transmit queues out among traffic classes, workers and receive queues.

@@ -14,7 +14,7 @@ use crate::rx::{COMMANDS, Command, Event, Napi, SteeringSpec, WorkerShared};
 use softnet::mem::Pool;
 use softnet::qdisc::QdiscStats;
 use softnet::tx::{DeviceStats, Features, QueueMap, TxPolicy, TxRing};
-use softnet_tc::{ClassStats, DeviceTree};
+use softnet_tc::{ClassStats, DeviceTree, FilterSpec, FilterStats};
 
 /// Events of a worker: one for commands, the others for transmit queues.
 pub(super) const EVENTS: usize = 1024;
@@ -94,6 +94,12 @@ impl<Q, R: TxRing> Port<Q, R> {
     /// See [`Engine::classes`](super::Engine::classes).
     pub(super) fn classes(&self) -> Vec<ClassStats> {
         self.tree.classes(&self.queue_stats())
+    }
+
+    /// See [`Engine::filters`](super::Engine::filters).
+    pub(super) fn filters(&self) -> Vec<(FilterSpec, FilterStats)> {
+        let filters = self.tree.filters();
+        filters.map(|(spec, stats)| (spec.clone(), stats)).collect()
     }
 }
 

@@ -8,7 +8,7 @@ use crate::rx::WorkerStats;
 use softnet::mem::PoolStats;
 use softnet::stats::DropReason;
 use softnet::tx::{DeviceStats, TxRing};
-use softnet_tc::ClassStats;
+use softnet_tc::{ClassStats, FilterSpec, FilterStats};
 
 /// A port's counters.
 #[derive(Clone, Debug, Default)]
@@ -25,6 +25,9 @@ pub struct PortStats {
     /// Its qdiscs and classes. Only in the final counters; else see
     /// [`Engine::classes`](super::Engine::classes), which is slower than a reading of the others.
     pub classes: Vec<ClassStats>,
+    /// Its filters. Only in the final counters; else see
+    /// [`Engine::filters`](super::Engine::filters).
+    pub filters: Vec<(FilterSpec, FilterStats)>,
 }
 
 impl PortStats {
@@ -37,6 +40,7 @@ impl PortStats {
             device_drops: port.losses.total(),
             link: port.link.get(),
             classes: Vec::new(),
+            filters: Vec::new(),
         }
     }
 }

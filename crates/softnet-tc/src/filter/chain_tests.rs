@@ -27,12 +27,9 @@ fn list(filters: impl IntoIterator<Item = FilterSpec>) -> FilterList {
     list
 }
 
-fn chains(filters: impl IntoIterator<Item = FilterSpec>) -> Chains {
-    Chains::new(&list(filters), &Chains::default())
-}
-
-fn hits(chains: &Chains) -> Vec<u64> {
-    chains.hits().map(|(_, hits)| hits).collect()
+/// By chain, priority and handle.
+fn hits(list: &FilterList) -> Vec<u64> {
+    list.shown().map(|(_, stats)| stats.packets).collect()
 }
 
 #[test]
@@ -43,15 +40,15 @@ fn the_lowest_priority_decides() {
         protocol: ETH_P_IP,
         ..all(0, 1, FilterAction::Pass)
     };
-    let chains = chains([
+    let list = list([
         all(0, 9, FilterAction::Pass),
         all(0, 2, FilterAction::Pass),
         ip,
         all(3, 1, FilterAction::Pass),
     ]);
-    assert_eq!(chains.classify(&arp), class(2));
-    assert_eq!(hits(&chains), [0, 1, 0, 0]);
-    assert_eq!(Chains::default().classify(&arp), Classified::None);
+    assert_eq!(list.filters().classify(&arp), class(2));
+    assert_eq!(hits(&list), [0, 1, 0, 0]);
+    assert_eq!(Filters::default().classify(&arp), Classified::None);
 }
 
 #[test]
@@ -59,7 +56,7 @@ fn actions_pass_drop_continue_and_restart() {
     use FilterAction::{Continue, Drop, Goto, Pass, Reclassify};
     let pool = pool(2);
     let packet = frame(&pool, 1, 2, 60, 0);
-    let decide = |filters: Vec<FilterSpec>| chains(filters).classify(&packet);
+    let decide = |filters: Vec<FilterSpec>| list(filters).filters().classify(&packet);
     let nameless = FilterSpec {
         class: None,
         ..all(0, 1, Pass)
@@ -82,15 +79,15 @@ fn actions_pass_drop_continue_and_restart() {
         vec![all(0, 1, Goto(0))],
         vec![all(0, 1, Goto(1)), all(1, 1, Goto(0))],
     ] {
-        let chains = chains(filters);
+        let list = list(filters);
         let looped = Classified::Drop(DropReason::ReclassifyLoop);
-        assert_eq!(chains.classify(&packet), looped);
-        assert_eq!(hits(&chains).iter().sum::<u64>(), 17);
+        assert_eq!(list.filters().classify(&packet), looped);
+        assert_eq!(hits(&list).iter().sum::<u64>(), 17);
     }
     let straight = |n: u32| {
         let gotos = (0..n).map(|chain| all(chain, 1, Goto(chain + 1)));
         let end = all(n, 2, Pass);
-        chains(gotos.chain([end])).classify(&packet)
+        list(gotos.chain([end])).filters().classify(&packet)
     };
     assert_eq!(straight(16), class(2));
     assert_eq!(straight(17), Classified::Drop(DropReason::ReclassifyLoop));
@@ -117,7 +114,7 @@ fn continue_is_the_kernels_for_each_kind() {
             }
         });
         let last = all(0, 3, FilterAction::Pass);
-        chains(filters.chain([last])).classify(&packet)
+        list(filters.chain([last])).filters().classify(&packet)
     };
     let mark = |mask| Flower {
         mark: Some((0, mask)),
@@ -134,9 +131,9 @@ fn continue_is_the_kernels_for_each_kind() {
 #[test]
 fn counts_survive_a_swap() {
     let pool = pool(2);
-    let send = |chains: &Chains, mark| {
+    let send = |list: &FilterList, mark| {
         let packet: Packet = frame(&pool, 1, 2, 60, mark);
-        chains.classify(&packet)
+        list.filters().classify(&packet)
     };
     let fw = |handle, minor| FilterSpec {
         prio: 1,
@@ -144,17 +141,77 @@ fn counts_survive_a_swap() {
         ..FilterSpec::new(FilterKind::Fw { mask: 0xff }, Handle::new(1, minor))
     };
     let mut list = list([fw(1, 1), fw(2, 2), fw(3, 3)]);
-    let before = Chains::new(&list, &Chains::default());
+    let old = list.filters();
     for mark in [1, 1, 2, 3, 0x103, 4] {
-        send(&before, mark);
+        send(&list, mark);
     }
-    assert_eq!(hits(&before), [2, 1, 2]);
+    assert_eq!(hits(&list), [2, 1, 2]);
     list.put(FilterOp::Change, fw(2, 9)).unwrap();
     list.put(FilterOp::Add, fw(4, 4)).unwrap();
     list.delete(fw(1, 1).key()).unwrap();
-    let after = Chains::new(&list, &before);
-    assert_eq!(hits(&after), [0, 2, 0], "2 is another one now");
-    assert_eq!(send(&after, 3), class(3));
-    assert_eq!(send(&after, 1), Classified::None);
-    assert_eq!(hits(&after), [0, 3, 0]);
+    assert_eq!(hits(&list), [0, 2, 0], "2 is another one now");
+    assert_eq!(send(&list, 3), class(3));
+    assert_eq!(send(&list, 1), Classified::None);
+    assert_eq!(hits(&list), [0, 3, 0]);
+    // A queue that still has the old ones is not disturbed.
+    let packet = frame(&pool, 1, 2, 60, 1);
+    assert_eq!(old.classify(&packet), class(1));
+    // Another instance counts apart.
+    let mut other = list.clone();
+    other.reset();
+    assert_eq!(hits(&other), [0, 0, 0]);
+    send(&other, 3);
+    assert_eq!((hits(&other), hits(&list)), (vec![0, 1, 0], vec![0, 3, 0]));
+}
+
+/// What `tc -s filter show` has: frames that were tried and matched, wire packets and bytes, and
+/// of `u32` how far frames got.
+#[test]
+fn what_is_counted_is_the_kernels() {
+    let pool = pool(4);
+    let word = |value, at| Key {
+        value,
+        mask: 0xffff_ffff,
+        at,
+    };
+    let u32 = FilterKind::U32(U32 {
+        keys: vec![word(0, 4), word(1, 8)],
+        mark: Some((1, 1)),
+    });
+    let spec = |prio, kind| FilterSpec {
+        prio,
+        action: FilterAction::Continue,
+        ..FilterSpec::new(kind, Handle::new(1, 1))
+    };
+    let is_five = Ematch {
+        negated: false,
+        test: Test::Mark {
+            mask: u32::MAX,
+            compare: Compare::Eq,
+            value: 5,
+        },
+    };
+    let list = list([
+        spec(1, u32),
+        spec(2, FilterKind::Basic(vec![is_five])),
+        spec(3, FilterKind::Matchall),
+    ]);
+    let filters = list.filters();
+    for mark in [4, 5] {
+        filters.classify(&frame(&pool, 1, 2, 60, mark));
+    }
+    let mut large = frame(&pool, 1, 2, 1014, 5);
+    large.set_priority(0);
+    filters.classify(&large);
+    let stats: Vec<FilterStats> = list.shown().map(|(_, stats)| stats).collect();
+    let of = |tried, matched, packets, bytes, held| FilterStats {
+        tried,
+        matched,
+        packets,
+        bytes,
+        held,
+    };
+    assert_eq!(stats[0], of(3, 0, 0, 0, vec![2, 2, 0]));
+    assert_eq!(stats[1], of(3, 2, 2, 1074, vec![]));
+    assert_eq!(stats[2], of(0, 3, 3, 1134, vec![]));
 }

@@ -6,21 +6,28 @@ use super::super::Handle;
 /// has that, too.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FilterError {
-    /// The filter leads to a class of another qdisc.
-    #[error("{class} is not a class of {parent}")]
-    ForeignClass {
-        /// The qdisc with the filter.
-        parent: Handle,
-        /// Where the filter leads.
-        class: Handle,
-    },
+    /// There is no qdisc to give it to (`EINVAL`).
+    #[error("Parent Qdisc doesn't exists: there is no qdisc {0}")]
+    NoParent(Handle),
+    /// The qdisc is of a kind without classes (`EINVAL`).
+    #[error("Qdisc not classful: {0} has no filters; give them to a qdisc with classes")]
+    NotClassful(Handle),
+    /// The qdisc has classes, but no filters (`EOPNOTSUPP`).
+    #[error("Class doesn't support blocks: {0} has no filters; give them to the qdisc below")]
+    NoBlocks(Handle),
+    /// There is no class to give it to (`ENOENT`).
+    #[error("Specified class doesn't exist: there is no class {0}")]
+    NoClass(Handle),
+    /// The class's qdisc has filters, but the class has none (`EINVAL`).
+    #[error("class {0} has no filters of its own; give them to its qdisc")]
+    NotOfClasses(Handle),
     /// The kernel keeps chains' numbers in 28 bits (`EINVAL`).
-    #[error("chain {0}: Specified chain index exceeds upper limit; use 0 to 268435455")]
+    #[error("Specified chain index exceeds upper limit: {0}; use 0 to 268435455")]
     Chain(u32),
     /// All filters of a priority are of one kind (`EINVAL`).
     #[error(
-        "prio {prio}: Specified filter kind does not match existing one, which is {kind}; \
-         choose another prio"
+        "Specified filter kind does not match existing one: prio {prio} is {kind}; choose another \
+         prio"
     )]
     Kind {
         /// The priority.
@@ -29,18 +36,26 @@ pub enum FilterError {
         kind: &'static str,
     },
     /// All filters of a priority are for one protocol (`EINVAL`).
-    #[error("prio {0}: Protocol mismatch for filter with specified priority; choose another prio")]
+    #[error("Protocol mismatch for filter with specified priority: {0}; choose another prio")]
     Protocol(u16),
     /// One of this handle, or one that matches the same (`EEXIST`).
-    #[error("prio {0}: Filter already exists; replace or delete it, or choose another prio")]
+    #[error("Filter already exists: prio {0}; replace or delete it, or choose another prio")]
     Exists(u16),
     /// Nothing to change (`ENOENT`).
     #[error(
-        "there is no such filter to change: Need both RTM_NEWTFILTER and NLM_F_CREATE to create a \
-         new filter"
+        "Need both RTM_NEWTFILTER and NLM_F_CREATE to create a new filter: there is none to change"
     )]
     Create,
+    /// Only one that is added may have its priority chosen (`ENOENT`).
+    #[error("Invalid filter command with priority of zero")]
+    ZeroPrio,
+    /// All filters of a chain are deleted, or those of one priority (`ENOENT`).
+    #[error("Cannot flush filters with protocol, handle or kind set")]
+    Flush,
     /// Nothing to delete (`ENOENT`).
+    #[error("Cannot find specified filter chain")]
+    NoChain,
+    /// Nothing to delete in the chain (`ENOENT`).
     #[error("Filter with specified priority/protocol not found")]
     NoPrio,
     /// Nothing to delete in the priority (`ENOENT`).
@@ -63,7 +78,7 @@ pub enum FilterError {
         prio: u16,
     },
     /// A `u32` handle names another table than that of its priority (`EINVAL`).
-    #[error("0x{0:x}: Handle specified hash table address mismatch; leave the table out")]
+    #[error("Handle specified hash table address mismatch: 0x{0:x}; leave the table out")]
     Table(u32),
     /// All `fw` filters of a priority have one mask (`EINVAL`).
     #[error("prio {prio}: its fw filters have the mask 0x{mask:x}; choose another prio")]
@@ -76,4 +91,37 @@ pub enum FilterError {
     /// The offset of a `u32` key.
     #[error("a u32 key cannot be at {0}; offsets are multiples of 4 from -16 to 65532")]
     Offset(i32),
+}
+
+impl FilterError {
+    /// The kernel's number for it (`errno.h`).
+    pub fn errno(&self) -> i32 {
+        const ENOENT: i32 = 2;
+        const EEXIST: i32 = 17;
+        const EINVAL: i32 = 22;
+        const ENOSPC: i32 = 28;
+        const EOPNOTSUPP: i32 = 95;
+        match self {
+            FilterError::NoClass(_)
+            | FilterError::Create
+            | FilterError::ZeroPrio
+            | FilterError::Flush
+            | FilterError::NoChain
+            | FilterError::NoPrio
+            | FilterError::Missing => ENOENT,
+            FilterError::Exists(_) => EEXIST,
+            FilterError::NoPriority | FilterError::NoTable => ENOSPC,
+            FilterError::NoBlocks(_) => EOPNOTSUPP,
+            FilterError::NoParent(_)
+            | FilterError::NotClassful(_)
+            | FilterError::NotOfClasses(_)
+            | FilterError::Chain(_)
+            | FilterError::Kind { .. }
+            | FilterError::Protocol(_)
+            | FilterError::Handle { .. }
+            | FilterError::Table(_)
+            | FilterError::Mask { .. }
+            | FilterError::Offset(_) => EINVAL,
+        }
+    }
 }

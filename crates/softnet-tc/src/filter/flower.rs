@@ -101,27 +101,6 @@ impl Flower {
         src_ip.is_none_or(|p| p.contains(source)) && dst_ip.is_none_or(|p| p.contains(destination))
     }
 
-    /// Whether both look at the same bits.
-    pub(super) fn has_mask_of(&self, other: &Flower) -> bool {
-        let family = |prefix: &Prefix| (prefix.is_ipv4(), prefix.len());
-        let is_range = |range: &RangeInclusive<u16>| range.start() != range.end();
-        let mask = |flower: &Flower| {
-            (
-                flower.vlan_id.is_some(),
-                flower.vlan_prio.is_some(),
-                flower.vlan_ethtype.is_some(),
-                flower.src_ip.as_ref().map(family),
-                flower.dst_ip.as_ref().map(family),
-                flower.ip_proto.is_some(),
-                flower.ip_tos.map(|(_, mask)| mask),
-                flower.src_port.as_ref().map(is_range),
-                flower.dst_port.as_ref().map(is_range),
-                flower.mark.map(|(_, mask)| mask),
-            )
-        };
-        mask(self) == mask(other)
-    }
-
     /// Whether both match the same packets, and look at the same bits.
     pub(super) fn is_same(&self, other: &Flower) -> bool {
         let same = |a: Option<Prefix>, b: Option<Prefix>| match (a, b) {

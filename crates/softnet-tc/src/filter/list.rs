@@ -1,8 +1,16 @@
-//! The filters of one qdisc as configuration, kept in the order in which they are tried.
+//! The filters of one qdisc or class as configuration. A change costs about as much among ten
+//! thousand filters as among ten.
 
-use std::ops::Range;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::sync::Arc;
 
+use super::chains::{Chain, Filters};
+use super::entry::{Filter, FilterStats};
+use super::mask::Mask;
+use super::priority::Priority;
 use super::{FilterError, FilterKind, FilterSpec};
+use crate::Handle;
 
 /// The lowest priority that is chosen.
 const FIRST_CHOSEN: u16 = 0x8000;
@@ -39,27 +47,129 @@ pub enum FilterOp {
     Change,
 }
 
-/// The filters of one qdisc, in the order in which they are tried.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// Which filters are meant, and what they must be.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FilterSelector<'a> {
+    /// What they are called by.
+    pub key: FilterKey,
+    /// The priority's protocol; 0: any.
+    pub protocol: u16,
+    /// The priority's kind; `None`: any.
+    pub kind: Option<&'a str>,
+}
+
+impl From<FilterKey> for FilterSelector<'_> {
+    fn from(key: FilterKey) -> Self {
+        FilterSelector {
+            key,
+            ..FilterSelector::default()
+        }
+    }
+}
+
+/// The filters of one qdisc or class.
+#[derive(Clone, Debug, Default)]
 pub struct FilterList {
-    /// By chain and priority. Within a priority as its kind says.
-    filters: Vec<FilterSpec>,
+    chains: BTreeMap<u32, ChainList>,
+    /// How many filters lead to each class.
+    classes: BTreeMap<Handle, usize>,
+    /// Chains and filters that were made so far.
+    made: u64,
     /// The `u32` table that was chosen last.
     last_table: u32,
 }
 
+#[derive(Clone, Debug)]
+struct ChainList {
+    /// When it was made: chains are shown in that order.
+    made: u64,
+    priorities: BTreeMap<u16, PriorityList>,
+}
+
+#[derive(Clone, Debug)]
+struct PriorityList {
+    by_handle: BTreeMap<u32, Arc<Filter>>,
+    /// All handles from 1 to this one are in use, this one not included. Not kept for `u32`.
+    free_from: u32,
+    run: Arc<Priority>,
+}
+
+impl PartialEq for FilterList {
+    fn eq(&self, other: &FilterList) -> bool {
+        self.last_table == other.last_table && self.iter().eq(other.iter())
+    }
+}
+
+impl Eq for FilterList {}
+
 impl FilterList {
-    /// The filters, in the order in which they are tried.
-    pub fn as_slice(&self) -> &[FilterSpec] {
-        &self.filters
+    /// Whether there is no filter.
+    pub fn is_empty(&self) -> bool {
+        self.chains.is_empty()
     }
 
-    /// The filters of a chain and priority.
-    fn range(&self, chain: u32, prio: u16) -> Range<usize> {
-        let key = |filter: &FilterSpec| (filter.chain, filter.prio);
-        let start = self.filters.partition_point(|f| key(f) < (chain, prio));
-        let end = self.filters.partition_point(|f| key(f) <= (chain, prio));
-        start..end
+    /// The filters, by chain and priority, in the order in which they are tried.
+    pub fn iter(&self) -> impl Iterator<Item = &FilterSpec> {
+        let lists = self.chains.values().flat_map(|c| c.priorities.values());
+        let filters = lists.flat_map(|list| list.run.filters());
+        filters.map(|filter| &filter.spec)
+    }
+
+    /// The filters and what they have counted, in the order in which the kernel shows them: chains
+    /// from the oldest on, of each the lowest priority first.
+    pub fn shown(&self) -> impl Iterator<Item = (&FilterSpec, FilterStats)> {
+        let mut chains: Vec<&ChainList> = self.chains.values().collect();
+        chains.sort_by_key(|chain| chain.made);
+        let lists = chains.into_iter().flat_map(|c| c.priorities.values());
+        let filters = lists.flat_map(PriorityList::shown);
+        filters.map(|filter| (&filter.spec, filter.stats()))
+    }
+
+    /// One filter and what it has counted.
+    ///
+    /// # Errors
+    /// As [`delete`](FilterList::delete).
+    pub fn get<'a>(
+        &self,
+        which: impl Into<FilterSelector<'a>>,
+    ) -> Result<(&FilterSpec, FilterStats), FilterError> {
+        let which = which.into();
+        if which.key.prio == 0 {
+            return Err(FilterError::ZeroPrio);
+        }
+        let filter = self.find(&which)?.by_handle.get(&which.key.handle);
+        let filter = filter.ok_or(FilterError::Missing)?;
+        Ok((&filter.spec, filter.stats()))
+    }
+
+    /// How many filters lead to a class.
+    pub(crate) fn leading_to(&self, class: Handle) -> usize {
+        self.classes.get(&class).copied().unwrap_or(0)
+    }
+
+    /// What the packet path runs.
+    pub(crate) fn filters(&self) -> Filters {
+        let chain = |(&number, list): (&u32, &ChainList)| Chain {
+            number,
+            priorities: list.priorities.values().map(|p| p.run.clone()).collect(),
+        };
+        Filters::new(self.chains.iter().map(chain).collect())
+    }
+
+    /// Starts to count from zero, apart from all clones: for another instance.
+    pub(crate) fn reset(&mut self) {
+        for list in self
+            .chains
+            .values_mut()
+            .flat_map(|c| c.priorities.values_mut())
+        {
+            let filters = list.run.filters().into_iter();
+            let filters: Vec<_> = filters
+                .map(|filter| Filter::new(filter.spec.clone(), filter.order))
+                .collect();
+            list.run = Arc::new(Priority::new(&filters));
+            list.by_handle = filters.into_iter().map(|f| (f.spec.handle, f)).collect();
+        }
     }
 
     /// Adds or changes a filter, as the kernel does. Priority and handle are chosen where the
@@ -71,195 +181,276 @@ impl FilterList {
         filter.check()?;
         if filter.prio == 0 {
             if op == FilterOp::Change {
-                return Err(FilterError::Create);
+                return Err(FilterError::ZeroPrio);
             }
             filter.prio = self.choose_prio(filter.chain)?;
         }
         let prio = filter.prio;
-        let own = self.range(filter.chain, prio);
-        let first = self.filters[own.clone()].first();
-        if first.is_none() && op == FilterOp::Change {
-            return Err(FilterError::Create);
-        }
-        if let Some(first) = first {
-            if first.protocol != filter.protocol {
-                return Err(FilterError::Protocol(prio));
-            }
-            if first.kind.name() != filter.kind.name() {
-                let kind = first.kind.name();
-                return Err(FilterError::Kind { prio, kind });
-            }
+        let chain = self.chains.get(&filter.chain);
+        let own = chain.and_then(|chain| chain.priorities.get(&prio));
+        match own {
+            Some(own) => own.check(prio, filter.protocol, Some(filter.kind.name()))?,
+            None if op == FilterOp::Change => return Err(FilterError::Create),
+            None => {}
         }
         let table = match filter.kind {
-            FilterKind::U32(_) => self.table(&own).ok_or(FilterError::NoTable)?,
+            FilterKind::U32(_) => self.table(own).ok_or(FilterError::NoTable)?,
             _ => 0,
         };
         filter.handle = filter.full_handle(table)?;
-        let same = |f: &FilterSpec| f.handle == filter.handle;
-        let old = own.clone().find(|&at| same(&self.filters[at]));
-        match (op, old) {
+        let old = own
+            .and_then(|own| own.by_handle.get(&filter.handle))
+            .cloned();
+        match (op, &old) {
             (FilterOp::Add, Some(_)) => return Err(FilterError::Exists(prio)),
             (FilterOp::Change, None) => return Err(FilterError::Create),
             _ => {}
         }
-        self.check_beside(&filter, &own, old)?;
-        if old.is_none() && filter.handle & NODE == 0 && filter.chooses_handle() {
-            filter.handle = self.choose_handle(&filter, &own, table)?;
+        if let Some(own) = own {
+            own.check_beside(&filter, old.is_some())?;
         }
-        if own.is_empty() && table != 0 {
+        if old.is_none() && filter.handle & NODE == 0 && filter.chooses_handle() {
+            let chosen = match own {
+                Some(own) => own.choose_handle(&filter.kind, table),
+                None if table != 0 => Some(table << 20 | FIRST_NODE),
+                None => Some(1),
+            };
+            filter.handle = chosen.ok_or_else(|| filter.bad_handle())?;
+        }
+        if own.is_none() && table != 0 {
             self.last_table = table;
         }
         let key = filter.key();
-        self.insert(filter, own, old);
+        self.insert(filter, old);
         Ok(key)
+    }
+
+    fn insert(&mut self, filter: FilterSpec, old: Option<Arc<Filter>>) {
+        self.made += 1;
+        let made = self.made;
+        if let Some(class) = filter.class {
+            *self.classes.entry(class).or_default() += 1;
+        }
+        let chain = self
+            .chains
+            .entry(filter.chain)
+            .or_insert_with(|| ChainList {
+                made,
+                priorities: BTreeMap::new(),
+            });
+        let (prio, handle) = (filter.prio, filter.handle);
+        // What takes another's place is tried there, unless it looks at other bits.
+        let place = old
+            .as_ref()
+            .filter(|old| Mask::of(&old.spec) == Mask::of(&filter));
+        let filter = Filter::new(filter, place.map_or(made, |old| old.order));
+        match chain.priorities.entry(prio) {
+            Entry::Vacant(new) => {
+                new.insert(PriorityList {
+                    run: Arc::new(Priority::new(std::slice::from_ref(&filter))),
+                    by_handle: BTreeMap::from([(handle, filter)]),
+                    free_from: if handle == 1 { 2 } else { 1 },
+                });
+            }
+            Entry::Occupied(own) => {
+                let own = own.into_mut();
+                own.by_handle.insert(handle, filter.clone());
+                if own.free_from == handle {
+                    own.free_from = handle.saturating_add(1);
+                }
+                let run = Arc::make_mut(&mut own.run);
+                match &old {
+                    Some(old) => run.replace(old, filter),
+                    None => run.add(filter),
+                }
+            }
+        }
+        self.uncount(old.iter());
     }
 
     /// Removes a filter, those of a priority, or those of a chain.
     ///
     /// # Errors
-    /// If there is none of that priority or handle.
-    pub fn delete(&mut self, which: FilterKey) -> Result<(), FilterError> {
+    /// If there is none of that priority or handle, or the priority is of another protocol or kind.
+    pub fn delete<'a>(&mut self, which: impl Into<FilterSelector<'a>>) -> Result<(), FilterError> {
+        let which = which.into();
         let FilterKey {
             chain,
             prio,
             handle,
-        } = which;
-        if prio == 0 && handle == 0 {
-            self.filters.retain(|filter| filter.chain != chain);
+        } = which.key;
+        if prio == 0 {
+            if handle != 0 || which.protocol != 0 || which.kind.is_some() {
+                return Err(FilterError::Flush);
+            }
+            let gone = self.chains.remove(&chain);
+            let lists = gone.iter().flat_map(|gone| gone.priorities.values());
+            self.uncount(lists.flat_map(|list| list.by_handle.values()));
             return Ok(());
         }
-        if self.range(chain, prio).is_empty() {
+        self.find(&which)?;
+        let Some(of_chain) = self.chains.get_mut(&chain) else {
+            return Err(FilterError::NoChain);
+        };
+        let Some(list) = of_chain.priorities.get_mut(&prio) else {
             return Err(FilterError::NoPrio);
+        };
+        if handle != 0 {
+            let gone = list.by_handle.remove(&handle).ok_or(FilterError::Missing)?;
+            list.free_from = list.free_from.min(handle);
+            Arc::make_mut(&mut list.run).remove(&gone);
+            self.uncount([&gone]);
         }
-        let before = self.filters.len();
-        self.filters
-            .retain(|f| (f.chain, f.prio) != (chain, prio) || handle != 0 && f.handle != handle);
-        if self.filters.len() == before {
-            return Err(FilterError::Missing);
+        let Some(of_chain) = self.chains.get_mut(&chain) else {
+            return Ok(());
+        };
+        let none_left = |list: &PriorityList| list.by_handle.is_empty();
+        if handle == 0 || of_chain.priorities.get(&prio).is_some_and(none_left) {
+            let gone = of_chain.priorities.remove(&prio);
+            if of_chain.priorities.is_empty() {
+                self.chains.remove(&chain);
+            }
+            self.uncount(gone.iter().flat_map(|gone| gone.by_handle.values()));
         }
         Ok(())
+    }
+
+    /// Filters are no more: their classes lose what leads to them.
+    fn uncount<'a>(&mut self, gone: impl IntoIterator<Item = &'a Arc<Filter>>) {
+        for class in gone.into_iter().filter_map(|filter| filter.spec.class) {
+            if let Some(n) = self.classes.get_mut(&class) {
+                *n -= 1;
+                if *n == 0 {
+                    self.classes.remove(&class);
+                }
+            }
+        }
+    }
+
+    /// The priority that is meant.
+    fn find(&self, which: &FilterSelector<'_>) -> Result<&PriorityList, FilterError> {
+        let FilterKey { chain, prio, .. } = which.key;
+        let chain = self.chains.get(&chain).ok_or(FilterError::NoChain)?;
+        let own = chain.priorities.get(&prio).ok_or(FilterError::NoPrio)?;
+        own.check(prio, which.protocol, which.kind)?;
+        Ok(own)
     }
 
     /// As the kernel (`tcf_auto_prio`): below all that were chosen before.
     fn choose_prio(&self, chain: u32) -> Result<u16, FilterError> {
-        let of_chain = self.filters.iter().filter(|f| f.chain == chain);
-        match of_chain.map(|f| f.prio).find(|&prio| prio >= FIRST_CHOSEN) {
+        let of_chain = self.chains.get(&chain);
+        let chosen = of_chain.and_then(|c| c.priorities.range(FIRST_CHOSEN..).next());
+        match chosen {
             None => Ok(LAST_CHOSEN),
-            Some(FIRST_CHOSEN) => Err(FilterError::NoPriority),
-            Some(last) => Ok(last - 1),
+            Some((&FIRST_CHOSEN, _)) => Err(FilterError::NoPriority),
+            Some((last, _)) => Ok(last - 1),
         }
     }
 
     /// The table of a priority with `u32` filters, if there is one left for it.
-    fn table(&self, own: &Range<usize>) -> Option<u32> {
-        if let Some(first) = self.filters[own.clone()].first() {
-            return Some(first.handle >> 20);
-        }
-        let tables = || {
-            let u32s = self.filters.iter();
-            let u32s = u32s.filter(|f| matches!(f.kind, FilterKind::U32(_)));
-            u32s.map(|f| f.handle >> 20)
+    fn table(&self, own: Option<&PriorityList>) -> Option<u32> {
+        let table = |list: &PriorityList| {
+            let (handle, first) = list.by_handle.first_key_value()?;
+            matches!(first.spec.kind, FilterKind::U32(_)).then_some(handle >> 20)
         };
-        if tables().next().is_none() {
+        if let Some(own) = own {
+            return table(own);
+        }
+        let lists = self.chains.values().flat_map(|c| c.priorities.values());
+        let mut used = [false; (LAST_TABLE - FIRST_TABLE) as usize + 1];
+        let mut none = true;
+        for table in lists.filter_map(table) {
+            used[(table - FIRST_TABLE) as usize] = true;
+            none = false;
+        }
+        if none {
             return Some(FIRST_TABLE);
         }
         let after = (self.last_table + 1..=LAST_TABLE).chain(FIRST_TABLE + 1..=LAST_TABLE);
-        let mut used = [false; (LAST_TABLE - FIRST_TABLE) as usize + 1];
-        for table in tables() {
-            used[(table - FIRST_TABLE) as usize] = true;
-        }
         let mut free = after.filter(|table| !used[(table - FIRST_TABLE) as usize]);
         free.next()
     }
+}
 
-    /// Checks a filter against those of its priority; `old` is the one that it replaces. As in the
-    /// kernel one that replaces another may match what a third does; the first then decides.
-    fn check_beside(
-        &self,
-        filter: &FilterSpec,
-        own: &Range<usize>,
-        old: Option<usize>,
-    ) -> Result<(), FilterError> {
-        let prio = filter.prio;
-        for at in own.clone() {
-            match (&filter.kind, &self.filters[at].kind) {
-                // There is one, which cannot be changed (`mall_change`).
-                (FilterKind::Matchall, _) => return Err(FilterError::Exists(prio)),
-                (FilterKind::Flower(new), FilterKind::Flower(other))
-                    if old.is_none() && new.is_same(other) =>
-                {
-                    return Err(FilterError::Exists(prio));
-                }
-                (FilterKind::Fw { mask: new }, &FilterKind::Fw { mask }) if *new != mask => {
-                    return Err(FilterError::Mask { prio, mask });
-                }
-                _ => {}
-            }
+impl PriorityList {
+    /// All filters of a priority are of one protocol and kind.
+    fn check(&self, prio: u16, protocol: u16, kind: Option<&str>) -> Result<(), FilterError> {
+        if protocol != 0 && protocol != self.run.protocol {
+            return Err(FilterError::Protocol(prio));
         }
-        Ok(())
+        let own = self.kind().map_or("", FilterKind::name);
+        match kind {
+            Some(kind) if kind != own => Err(FilterError::Kind { prio, kind: own }),
+            _ => Ok(()),
+        }
+    }
+
+    /// That of all.
+    fn kind(&self) -> Option<&FilterKind> {
+        self.by_handle
+            .values()
+            .next()
+            .map(|filter| &filter.spec.kind)
+    }
+
+    /// Checks a filter against the others; `replaces` says that it takes the place of one of them.
+    /// As in the kernel one that does may match what a third does; the older then decides.
+    fn check_beside(&self, filter: &FilterSpec, replaces: bool) -> Result<(), FilterError> {
+        let prio = filter.prio;
+        match (&filter.kind, self.kind()) {
+            // There is one, which cannot be changed (`mall_change`).
+            (FilterKind::Matchall, _) => Err(FilterError::Exists(prio)),
+            (FilterKind::Flower(new), _) if !replaces && self.run.has_same(new, filter) => {
+                Err(FilterError::Exists(prio))
+            }
+            (FilterKind::Fw { mask: new }, Some(&FilterKind::Fw { mask })) if *new != mask => {
+                Err(FilterError::Mask { prio, mask })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The lowest free handle; that of `u32` from 0x800 on.
-    fn choose_handle(
-        &self,
-        filter: &FilterSpec,
-        own: &Range<usize>,
-        table: u32,
-    ) -> Result<u32, FilterError> {
-        let own = &self.filters[own.clone()];
-        // Of one more than there are, one is free.
+    fn choose_handle(&self, kind: &FilterKind, table: u32) -> Option<u32> {
         let free = |first: u32, last: u32| {
-            let mut used = vec![false; own.len() + 1];
-            for filter in own {
-                let at = filter.handle.checked_sub(first);
-                if let Some(used) = at.and_then(|at| used.get_mut(at as usize)) {
-                    *used = true;
+            let mut free = first;
+            for &used in self.by_handle.range(first..=last).map(|(handle, _)| handle) {
+                if used != free {
+                    break;
                 }
+                free = free.checked_add(1)?;
             }
-            let at = used.iter().position(|used| !used)? as u32;
-            first.checked_add(at).filter(|&handle| handle <= last)
+            (free <= last).then_some(free)
         };
-        let chosen = match filter.kind {
+        match kind {
             FilterKind::U32(_) => {
                 let base = table << 20;
-                free(base | FIRST_NODE, base | NODE)
-                    .or_else(|| free(base | 1, base | (FIRST_NODE - 1)))
+                let later = free(base | FIRST_NODE, base | NODE);
+                later.or_else(|| free(base | 1, base | (FIRST_NODE - 1)))
             }
-            _ => free(1, i32::MAX as u32),
-        };
-        chosen.ok_or_else(|| filter.bad_handle())
+            _ => free(self.free_from, i32::MAX as u32),
+        }
     }
 
-    fn insert(&mut self, filter: FilterSpec, mut own: Range<usize>, old: Option<usize>) {
-        if let Some(at) = old {
-            let stays = match (&filter.kind, &self.filters[at].kind) {
-                (FilterKind::Flower(new), FilterKind::Flower(old)) => new.has_mask_of(old),
-                _ => true,
-            };
-            if stays {
-                self.filters[at] = filter;
-                return;
+    /// In the order of the kind's `walk` in the kernel.
+    fn shown(&self) -> Vec<&Arc<Filter>> {
+        match self.kind() {
+            // The newest first.
+            Some(FilterKind::Basic(_)) => self.run.filters(),
+            // By hash buckets, of each the newest first (`fw_hash`).
+            Some(FilterKind::Fw { .. }) => {
+                let mut filters: Vec<_> = self.by_handle.values().collect();
+                filters.sort_by_key(|filter| {
+                    let folded = filter.spec.handle ^ filter.spec.handle >> 16;
+                    (
+                        (folded ^ folded >> 8) % 256,
+                        std::cmp::Reverse(filter.order),
+                    )
+                });
+                filters
             }
-            self.filters.remove(at);
-            own.end -= 1;
+            _ => self.by_handle.values().collect(),
         }
-        let others = &self.filters[own.clone()];
-        let offset = match &filter.kind {
-            FilterKind::U32(_) | FilterKind::Fw { .. } => {
-                Some(others.partition_point(|f| f.handle < filter.handle))
-            }
-            FilterKind::Flower(new) => {
-                let alike = |f: &FilterSpec| match &f.kind {
-                    FilterKind::Flower(other) => new.has_mask_of(other),
-                    _ => false,
-                };
-                others.iter().rposition(alike).map(|last| last + 1)
-            }
-            // The newest first (`basic_change`).
-            FilterKind::Basic(_) | FilterKind::Matchall => Some(0),
-        };
-        let at = own.start + offset.unwrap_or(others.len());
-        self.filters.insert(at, filter);
     }
 }
 
@@ -271,12 +462,6 @@ impl FilterSpec {
         };
         if let Some(&chain) = [self.chain, goto].iter().find(|&&chain| chain > MAX_CHAIN) {
             return Err(FilterError::Chain(chain));
-        }
-        let FilterSpec { parent, class, .. } = *self;
-        if let Some(class) = class
-            && (class.qdisc() != parent || class == super::Handle::ROOT)
-        {
-            return Err(FilterError::ForeignClass { parent, class });
         }
         match &self.kind {
             FilterKind::U32(of) => of.keys.iter().try_for_each(super::Key::check),

@@ -23,7 +23,7 @@ fn key(chain: u32, prio: u16, handle: u32) -> FilterKey {
 
 fn keys(list: &FilterList) -> Vec<(u32, u16, u32)> {
     let key = |f: &FilterSpec| (f.chain, f.prio, f.handle);
-    list.as_slice().iter().map(key).collect()
+    list.iter().map(key).collect()
 }
 
 /// `tcf_auto_prio`: 49152, then downwards, so the newest is tried first; a given one from 32768 on
@@ -48,7 +48,7 @@ fn priorities_that_are_chosen_are_the_kernels() {
     assert_eq!(list.put(FilterOp::Add, next), Ok(key(7, 49152, 1)));
     let mut order = expected.to_vec();
     order.sort_unstable();
-    let prios: Vec<u16> = list.as_slice().iter().map(|f| f.prio).collect();
+    let prios: Vec<u16> = list.iter().map(|f| f.prio).collect();
     assert_eq!(prios, [order, vec![49152]].concat());
 }
 
@@ -154,13 +154,7 @@ fn handles_that_are_chosen_are_the_kernels() {
         Err(FilterError::Handle { .. })
     ));
     // In the order of the handles, where the kind has one.
-    let own: Vec<u32> = list
-        .as_slice()
-        .iter()
-        .map(|f| f.handle)
-        .skip(1)
-        .take(4)
-        .collect();
+    let own: Vec<u32> = list.iter().map(|f| f.handle).skip(1).take(4).collect();
     let expected = [0x8000_0010, 0x8000_0011, 0x8000_0800, 0x8000_0801];
     assert_eq!(own, expected);
     // A table's number is not used again at once.
@@ -214,11 +208,13 @@ fn one_priority_has_one_kind_and_protocol() {
         &|f| f.handle = 2,
         &|f| (f.handle, f.chain) = (1, 1),
         &|f| (f.handle, f.prio) = (1, 6),
-        &|f| (f.handle, f.prio) = (1, 0),
+        &|f| (f.handle, f.prio) = (1, 7),
     ];
     for change in change {
         assert_eq!(put(FilterOp::Change, change), FilterError::Create);
     }
+    let unnamed = put(FilterOp::Change, &|f| (f.handle, f.prio) = (1, 0));
+    assert_eq!(unnamed, FilterError::ZeroPrio);
     let chain = put(FilterOp::Add, &|f| f.chain = 1 << 28);
     assert_eq!(chain, FilterError::Chain(1 << 28));
     let chain = put(FilterOp::Add, &|f| f.action = FilterAction::Goto(1 << 28));
@@ -254,7 +250,7 @@ fn replace_change_and_delete() {
     list.put(FilterOp::Add, spec(0, port(1).into())).unwrap();
     list.put(FilterOp::Change, spec(3, port(4).into())).unwrap();
     assert_eq!(keys(&list), [(0, 5, 3), (0, 5, 1)], "it keeps its place");
-    assert_eq!(list.as_slice().iter().next().unwrap().kind, port(4).into());
+    assert_eq!(list.iter().next().unwrap().kind, port(4).into());
     let matchall = FilterSpec {
         chain: 2,
         prio: 6,
@@ -264,9 +260,11 @@ fn replace_change_and_delete() {
     // The kernel's matchall cannot be replaced (`mall_change`).
     let again = list.put(FilterOp::Replace, matchall);
     assert_eq!(again, Err(FilterError::Exists(6)));
-    for missing in [key(0, 6, 1), key(2, 5, 0), key(0, 0, 1)] {
+    for missing in [key(0, 6, 1), key(2, 5, 0)] {
         assert_eq!(list.delete(missing), Err(FilterError::NoPrio));
     }
+    assert_eq!(list.delete(key(1, 5, 0)), Err(FilterError::NoChain));
+    assert_eq!(list.delete(key(0, 0, 1)), Err(FilterError::Flush));
     assert_eq!(list.delete(key(2, 6, 2)), Err(FilterError::Missing));
     assert_eq!(list.delete(key(0, 5, 3)), Ok(()));
     assert_eq!(keys(&list), [(0, 5, 1), (2, 6, 1)]);
@@ -289,7 +287,7 @@ fn flower_tries_one_mask_after_the_other() {
             ..filter(flower)
         };
         list.put(op, filter).unwrap();
-        list.as_slice().iter().map(|f| f.handle).collect::<Vec<_>>()
+        list.iter().map(|f| f.handle).collect::<Vec<_>>()
     };
     let udp = || Flower {
         ip_proto: Some(17),
@@ -312,4 +310,110 @@ fn flower_tries_one_mask_after_the_other() {
     };
     assert_eq!(put(FilterOp::Add, 0, range), [3, 2, 1, 4]);
     assert_eq!(put(FilterOp::Add, 0, port(8)), [3, 5, 2, 1, 4]);
+}
+
+/// As `tc filter del` and `get` name them. The errors are those of Linux 7.2.
+#[test]
+fn a_selector_names_protocol_and_kind() {
+    let mut list = FilterList::default();
+    let spec = FilterSpec {
+        prio: 1,
+        protocol: ETH_P_IP,
+        ..filter(FilterKind::Matchall)
+    };
+    list.put(FilterOp::Add, spec.clone()).unwrap();
+    let which = |prio, handle, protocol, kind| FilterSelector {
+        key: key(0, prio, handle),
+        protocol,
+        kind,
+    };
+    let (prio, kind) = (1, "matchall");
+    for (which, error, errno) in [
+        (which(1, 0, ETH_P_IPV6, None), FilterError::Protocol(1), 22),
+        (
+            which(1, 0, ETH_P_IP, Some("u32")),
+            FilterError::Kind { prio, kind },
+            22,
+        ),
+        (which(1, 2, ETH_P_IP, None), FilterError::Missing, 2),
+        (which(2, 0, 0, None), FilterError::NoPrio, 2),
+    ] {
+        assert_eq!(list.get(which).unwrap_err(), error);
+        assert_eq!(list.delete(which).unwrap_err(), error);
+        assert_eq!(error.errno(), errno, "{error}");
+    }
+    let unnamed = list.get(which(0, 0, 0, None)).unwrap_err();
+    assert_eq!((unnamed.errno(), unnamed), (2, FilterError::ZeroPrio));
+    for flush in [which(0, 0, ETH_P_IP, None), which(0, 0, 0, Some(kind))] {
+        assert_eq!(list.delete(flush), Err(FilterError::Flush));
+    }
+    assert_eq!(list.put(FilterOp::Add, spec).unwrap_err().errno(), 17);
+    let which = which(1, 1, ETH_P_IP, Some(kind));
+    assert_eq!(list.get(which).unwrap().0.handle, 1);
+    assert_eq!(list.delete(which), Ok(()));
+    assert!(list.is_empty());
+}
+
+/// As `tc filter show` of Linux 7.2: chains from the oldest on, `flower` by handle, the newest
+/// `basic` first, `fw` by its hash buckets.
+#[test]
+fn filters_are_shown_as_the_kernel_does() {
+    let mut list = FilterList::default();
+    let mut add = |chain, prio, handle, kind: FilterKind| {
+        let filter = FilterSpec {
+            chain,
+            prio,
+            handle,
+            ..filter(kind)
+        };
+        list.put(FilterOp::Add, filter).unwrap();
+    };
+    add(7, 1, 0, FilterKind::U32(U32::default()));
+    add(3, 1, 0, port(1).into());
+    add(3, 1, 9, port(2).into());
+    add(3, 1, 4, Flower::default().into());
+    add(3, 2, 0, FilterKind::Basic(Vec::new()));
+    add(3, 2, 0, FilterKind::Basic(Vec::new()));
+    for mark in [5, 300, 260, 4, 1] {
+        add(3, 3, mark, FilterKind::Fw { mask: u32::MAX });
+    }
+    let shown = list.shown().map(|(f, _)| (f.chain, f.prio, f.handle));
+    let expected = [
+        (7, 1, 0x8000_0800),
+        (3, 1, 1),
+        (3, 1, 4),
+        (3, 1, 9),
+        (3, 2, 2),
+        (3, 2, 1),
+        (3, 3, 1),
+        (3, 3, 4),
+        (3, 3, 260),
+        (3, 3, 5),
+        (3, 3, 300),
+    ];
+    assert_eq!(shown.collect::<Vec<_>>(), expected);
+}
+
+/// What leads to a class is known, whatever becomes of the filters.
+#[test]
+fn filters_to_a_class_are_counted() {
+    let mut list = FilterList::default();
+    let to = |prio, handle, minor| FilterSpec {
+        prio,
+        handle,
+        ..FilterSpec::new(port(handle as u16), Handle::new(1, minor))
+    };
+    let leading = |list: &FilterList| [1, 2].map(|n| list.leading_to(Handle::new(1, n)));
+    list.put(FilterOp::Add, to(1, 1, 1)).unwrap();
+    list.put(FilterOp::Add, to(1, 2, 1)).unwrap();
+    list.put(FilterOp::Add, to(2, 1, 1)).unwrap();
+    assert_eq!(leading(&list), [3, 0]);
+    list.put(FilterOp::Replace, to(1, 2, 2)).unwrap();
+    assert_eq!(leading(&list), [2, 1]);
+    list.delete(key(0, 1, 2)).unwrap();
+    assert_eq!(leading(&list), [2, 0]);
+    list.delete(key(0, 2, 0)).unwrap();
+    assert_eq!(leading(&list), [1, 0]);
+    list.delete(key(0, 0, 0)).unwrap();
+    assert_eq!(leading(&list), [0, 0]);
 }

@@ -17,9 +17,9 @@ fn matches(kind: &FilterKind, protocol: u16, packet: &Packet) -> bool {
         ..FilterSpec::new(kind.clone(), Handle::new(1, 1))
     };
     list.put(FilterOp::Add, filter).unwrap();
-    let chains = Chains::new(&list, &Chains::default());
-    let matched = chains.classify(packet) == Classified::Class(Handle::new(1, 1));
-    assert_eq!(chains.hits().next().unwrap().1, u64::from(matched));
+    let matched = list.filters().classify(packet) == Classified::Class(Handle::new(1, 1));
+    let (_, stats) = list.shown().next().unwrap();
+    assert_eq!(stats.packets, u64::from(matched));
     matched
 }
 

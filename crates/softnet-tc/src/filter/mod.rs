@@ -7,9 +7,10 @@
 //! The kinds: [`Flower`] (tc-flower(8)), [`U32`] (tc-u32(8)), `basic` with [`Ematch`]es
 //! (tc-ematch(8)), `matchall` (tc-matchall(8)) and `fw` (tc-fw(8)).
 //!
-//! The control path keeps a [`FilterList`] at each qdisc. For the packet path it makes [`Chains`]
-//! of it, which never change: the queue's owner swaps them for others as a whole. Hits are counted
-//! there; a filter that a swap does not change keeps its count.
+//! The control path keeps a [`FilterList`] at each qdisc, and at the classes of `htb` that have
+//! filters of their own. For the packet path it makes [`Chains`] of it, which never change: the
+//! queue's owner swaps them for others as a whole. Those share all that a change leaves as it was:
+//! the filters with their counts, and the hash table of each mask but for one bucket.
 //!
 //! What differs from the kernel: `u32` has no hash tables but each priority's own (`800:`), no
 //! links and no variable offsets; `fw` needs a handle; `replace` of a `u32` filter takes the new
@@ -26,31 +27,33 @@
 mod chain_tests;
 mod chains;
 mod ematch;
+mod entry;
 mod error;
 mod flower;
 mod frame;
 mod list;
 #[cfg(all(test, not(miri)))]
 mod list_tests;
+mod mask;
 #[cfg(all(test, not(miri)))]
 mod match_tests;
 mod prefix;
+mod priority;
+#[cfg(all(test, not(miri)))]
+mod property_tests;
+mod table;
 mod u32;
 
-pub(super) use chains::{Chains, Classified};
+pub(super) use chains::{Classified, Filters};
 pub use ematch::{Compare, Ematch, Layer, Test, Width};
+pub use entry::FilterStats;
 pub use error::FilterError;
 pub use flower::Flower;
-pub use list::{FilterKey, FilterList, FilterOp};
+pub use list::{FilterKey, FilterList, FilterOp, FilterSelector};
 pub use prefix::Prefix;
 pub use u32::{Key, U32};
 
-use std::sync::Arc;
-
 use super::Handle;
-
-/// The filters of a qdisc in use: behind one pointer, which its owner swaps.
-pub(super) type Filters = Arc<Chains>;
 
 /// EtherType of IPv4, as the `protocol` of a filter.
 pub const ETH_P_IP: u16 = 0x0800;
@@ -59,10 +62,11 @@ pub const ETH_P_IPV6: u16 = 0x86dd;
 /// The `protocol` of a filter for all frames.
 pub const ETH_P_ALL: u16 = 3;
 
-/// A filter of a qdisc.
+/// A filter of a qdisc or class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FilterSpec {
-    /// The qdisc it belongs to.
+    /// The qdisc it belongs to, or the class of `htb`, which asks it for packets that get there
+    /// and is no leaf.
     pub parent: Handle,
     /// Packets start at chain 0; the others they get to by [`FilterAction::Goto`].
     pub chain: u32,
@@ -77,7 +81,7 @@ pub struct FilterSpec {
     pub handle: u32,
     /// What packets it is for.
     pub kind: FilterKind,
-    /// The class of `parent` that they go to (tc's `flowid` or `classid`). As long as there is
+    /// The class of the qdisc that they go to (tc's `flowid` or `classid`). As long as there is
     /// no such class, or if it names none, they go where packets of priority 0 go.
     pub class: Option<Handle>,
     /// What is done with them besides.

@@ -36,6 +36,11 @@ impl Prefix {
         self.len == other.len && self.contains(other.address)
     }
 
+    /// An address of the range.
+    pub(super) fn address(&self) -> IpAddr {
+        self.address
+    }
+
     /// Bits that count.
     pub(super) fn len(&self) -> u8 {
         self.len

@@ -38,10 +38,22 @@ impl Key {
 }
 
 impl U32 {
-    pub(super) fn matches(&self, frame: &Frame<'_>) -> bool {
+    /// Whether a frame matches. Calls `held` for the mark, and for each key, as long as they hold.
+    pub(super) fn matches(&self, frame: &Frame<'_>, mut held: impl FnMut()) -> bool {
         let mark = frame.packet.mark();
-        self.mark
-            .is_none_or(|(value, mask)| (mark ^ value) & mask == 0)
-            && self.keys.iter().all(|key| key.matches(frame))
+        if self
+            .mark
+            .is_some_and(|(value, mask)| (mark ^ value) & mask != 0)
+        {
+            return false;
+        }
+        held();
+        self.keys.iter().all(|key| {
+            let holds = key.matches(frame);
+            if holds {
+                held();
+            }
+            holds
+        })
     }
 }

@@ -6,13 +6,13 @@
 //! `prio`, in turn. [`scheduler`] and [`turn`] say which leaf that is, [`class`] what it may do.
 //!
 //! A packet goes to the leaf that its priority names (`major:minor`), else to the one of the first
-//! filter that matches, else to the default class. What leads nowhere, and what has the qdisc's
-//! own handle as priority or class, is *direct*: a queue of its own that is served before all
-//! classes, at no class's rate.
+//! filter that matches, else to the default class. Where priority or filter name a class that is
+//! no leaf, that class's own filters are asked. What leads nowhere, and what has the qdisc's own
+//! handle as priority or class, is *direct*: a queue of its own that is served before all classes,
+//! at no class's rate.
 //!
-//! What differs from the kernel: filters are those of the qdisc, not of its inner classes
-//! (BUG-HTB-4); a large frame is charged the overhead of each of its packets; tokens are not
-//! rounded; a debt is at most 4.6 GB, as well as a minute.
+//! What differs from the kernel: a large frame is charged the overhead of each of its packets;
+//! tokens are not rounded; a debt is at most 4.6 GB, as well as a minute.
 
 mod class;
 mod counters;
@@ -29,6 +29,7 @@ pub use spec::{HtbClassSpec, HtbSpec};
 use super::children::{Child, Children, Sent};
 use super::filter::{Classified, Filters};
 use super::{Cx, Fifo, Handle, Next, Peek, Qdisc, QdiscStats, Verdict, WireSize, WireSum, Xstats};
+use class::LEVELS;
 use scheduler::Scheduler;
 use softnet::mem::{Packet, PacketList};
 use softnet::stats::DropReason;
@@ -64,15 +65,52 @@ impl Htb {
     /// If a filter drops it.
     #[inline]
     fn classify(&self, packet: &Packet) -> Result<To, DropReason> {
+        match self.named(packet) {
+            Ok(to) => Ok(to),
+            Err(filters) => self.filter(packet, filters),
+        }
+    }
+
+    /// Where a packet goes because of its priority.
+    ///
+    /// # Errors
+    /// If that names no leaf: which filters are asked. They are those of the class that it names.
+    #[inline]
+    fn named(&self, packet: &Packet) -> Result<To, &Filters> {
         let named = Handle::from_raw(packet.priority());
         if named == self.handle {
             return Ok(To::Direct);
         }
-        let class = self.find_named(packet);
-        if let Some(leaf) = self.leaf(class) {
-            return Ok(To::Leaf(leaf));
+        match self.find_named(packet) {
+            Some(leaf) if self.scheduler.level(leaf) == Some(0) => Ok(To::Leaf(leaf)),
+            Some(inner) => Err(self.classes.filters(inner)),
+            None => Err(&self.filters),
         }
-        self.classify_unnamed(packet, class)
+    }
+
+    /// Where filters send a packet. Those of an inner class that they lead to are asked next, of
+    /// eight at most (BUG-HTB-4).
+    #[inline(never)]
+    fn filter<'a>(&'a self, packet: &Packet, mut filters: &'a Filters) -> Result<To, DropReason> {
+        for _ in 0..=LEVELS {
+            let named = match filters.classify(packet) {
+                Classified::Drop(reason) => return Err(reason),
+                Classified::None => return Ok(self.default()),
+                Classified::Class(named) => named,
+            };
+            if named == self.handle {
+                return Ok(To::Direct);
+            }
+            if named.qdisc() != self.handle {
+                return Ok(self.default());
+            }
+            match self.scheduler.find(named.minor()) {
+                Some(leaf) if self.scheduler.level(leaf) == Some(0) => return Ok(To::Leaf(leaf)),
+                Some(inner) => filters = self.classes.filters(inner),
+                None => return Ok(self.default()),
+            }
+        }
+        Err(DropReason::ReclassifyLoop)
     }
 
     /// The class that a packet's priority names.
@@ -83,31 +121,11 @@ impl Htb {
         ours.then(|| self.scheduler.find(named.minor())).flatten()
     }
 
-    /// Where a packet goes whose priority names no leaf, but perhaps an inner class.
-    #[inline(never)]
-    fn classify_unnamed(
-        &self,
-        packet: &Packet,
-        mut class: Option<usize>,
-    ) -> Result<To, DropReason> {
-        if class.is_none() {
-            class = match self.filters.classify(packet) {
-                Classified::Drop(reason) => return Err(reason),
-                Classified::Class(direct) if direct == self.handle => return Ok(To::Direct),
-                Classified::Class(named) => self.scheduler.find(named.minor()),
-                Classified::None => None,
-            };
-        }
-        let leaf = self
-            .leaf(class)
-            .or_else(|| self.leaf(self.scheduler.find(self.default)));
-        Ok(leaf.map_or(To::Direct, To::Leaf))
-    }
-
-    /// The class, if it is a leaf.
-    #[inline]
-    fn leaf(&self, class: Option<usize>) -> Option<usize> {
-        class.filter(|&slot| self.scheduler.level(slot) == Some(0))
+    /// Where a packet goes that is not classified.
+    fn default(&self) -> To {
+        let class = self.scheduler.find(self.default);
+        let leaf = class.filter(|&slot| self.scheduler.level(slot) == Some(0));
+        leaf.map_or(To::Direct, To::Leaf)
     }
 
     /// Enqueues in a leaf that is a `pfifo`.
@@ -305,17 +323,24 @@ impl Qdisc for Htb {
         let Some(first) = packets.front() else {
             return false;
         };
-        if self.classes.stats.qlen != 0 || !self.filters.is_empty() {
+        if self.classes.stats.qlen != 0 {
             return false;
         }
-        let Ok(to) = self.classify(first) else {
+        let to = |packet| match self.named(packet) {
+            Ok(to) => Some(to),
+            Err(filters) => filters.is_empty().then(|| self.default()),
+        };
+        let Some(to_all) = to(first) else {
             return false;
         };
-        let mut others = packets.iter().skip(1);
-        if !others.all(|packet| self.classify(packet) == Ok(to)) {
+        if !packets
+            .iter()
+            .skip(1)
+            .all(|packet| to(packet) == Some(to_all))
+        {
             return false;
         }
-        let To::Leaf(leaf) = to else {
+        let To::Leaf(leaf) = to_all else {
             let passes = packets.len() <= self.direct_limit as usize;
             if passes {
                 self.count_direct(packets.len() as u64);

@@ -16,7 +16,7 @@ use softnet::qdisc::{Cx, Next, Qdisc, Verdict};
 use softnet::stats::{DropCounters, DropReason};
 use softnet::testing::{Bench, config, pool};
 use softnet::time::Time;
-use softnet_tc::{FilterSpec, Handle, QdiscEnv, QdiscSpec, Tree, TreeSpec};
+use softnet_tc::{FilterSelector, FilterSpec, Handle, QdiscEnv, QdiscSpec, Tree, TreeSpec};
 use tc::{Command, command, ethertype, filter_handle};
 
 /// What is noted of a packet or a command besides it.
@@ -149,7 +149,16 @@ impl Replay {
                 self.now = self.now.plus_nanos(1_000_000_000);
                 live.change(handle, &spec)
             }
-            Command::DeleteFilters(parent, which) => live.delete_filters(parent, which),
+            Command::DeleteFilters(parent, key, protocol) => {
+                let which = FilterSelector {
+                    key,
+                    protocol,
+                    kind: None,
+                };
+                live.delete_filters(parent, which)
+            }
+            Command::AddClass(parent, class, spec) => live.add_class(parent, class, spec),
+            Command::DeleteClass(class) => live.delete_class(class),
             Command::Filter(op, filter) => live.put_filter(op, filter).map(drop),
         };
         done.map_err(|error| error.to_string())
@@ -278,7 +287,7 @@ macro_rules! golden {
     };
 }
 
-golden! { prio flower vlan u32 basic actions restarts handles codel fq_codel fq }
+golden! { prio flower vlan u32 basic actions restarts handles htb_filters codel fq_codel fq }
 
 /// Each priority's packets leave through the queues of its traffic class, where several share them
 /// by their flow hash, which is another one in the kernel.

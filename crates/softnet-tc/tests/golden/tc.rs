@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use softnet::tx::{QueueMap, TcQueues};
 use softnet_tc::{
-    AqmSpec, CodelSpec, FilterAction, FilterKey, FilterKind, FilterOp, FilterSpec, Flower,
-    FqCodelSpec, FqSpec, Handle, Prefix, PrioSpec, QdiscSpec, TbfSpec, U32,
+    AqmSpec, ClassSpec, CodelSpec, FilterAction, FilterKey, FilterKind, FilterOp, FilterSpec,
+    Flower, FqCodelSpec, FqSpec, Handle, HtbClassSpec, HtbSpec, Prefix, PrioSpec, QdiscSpec,
+    TbfSpec, U32,
 };
 
 use super::ematch;
@@ -16,7 +17,9 @@ pub(crate) enum Command {
     AddQdisc(Handle, Handle, QdiscSpec),
     ChangeQdisc(Handle, QdiscSpec),
     Filter(FilterOp, FilterSpec),
-    DeleteFilters(Handle, FilterKey),
+    DeleteFilters(Handle, FilterKey, u16),
+    AddClass(Handle, Handle, ClassSpec),
+    DeleteClass(Handle),
 }
 
 /// The words that are left.
@@ -74,6 +77,7 @@ pub(crate) fn command(line: &str) -> Command {
     match (words.of(), words.of()) {
         ("qdisc", verb) => qdisc(verb, &mut words),
         ("filter", verb) => filter(verb, &mut words, quoted),
+        ("class", verb) => class(verb, &mut words),
         other => panic!("{other:?}"),
     }
 }
@@ -92,6 +96,26 @@ fn qdisc(verb: &str, words: &mut Words<'_>) -> Command {
     match verb {
         "add" => Command::AddQdisc(parent, handle, spec),
         "change" => Command::ChangeQdisc(handle, spec),
+        other => panic!("{other}"),
+    }
+}
+
+fn class(verb: &str, words: &mut Words<'_>) -> Command {
+    let (mut parent, mut class) = (Handle::NONE, Handle::NONE);
+    let mut htb = HtbClassSpec::new(125_000_000);
+    while let Some(name) = words.next() {
+        match name {
+            "parent" => parent = words.handle(),
+            "classid" => class = words.handle(),
+            "htb" => {}
+            "rate" => assert_eq!(words.of(), "1gbit"),
+            "quantum" => htb.quantum = Some(words.number()),
+            other => panic!("{other}"),
+        }
+    }
+    match verb {
+        "add" => Command::AddClass(parent, class, ClassSpec::Htb(htb)),
+        "del" => Command::DeleteClass(class),
         other => panic!("{other}"),
     }
 }
@@ -132,6 +156,14 @@ fn spec(kind: &str, words: &mut Words<'_>) -> QdiscSpec {
                 }
             }
             QdiscSpec::Prio(prio)
+        }
+        "htb" => {
+            assert!(words.accept("default"));
+            let default = hex(words.of()).expect("a minor number") as u16;
+            QdiscSpec::Htb(HtbSpec {
+                default,
+                ..HtbSpec::default()
+            })
         }
         "mqprio" => {
             let mut map = QueueMap::default();
@@ -247,20 +279,23 @@ fn filter(verb: &str, words: &mut Words<'_>, quoted: &str) -> Command {
         class: None,
         ..FilterSpec::new(FilterKind::Matchall, Handle::NONE)
     };
-    let mut handle = "0";
+    let (mut handle, mut protocol) = ("0", 0);
     let kind = loop {
         match words.next().unwrap_or_default() {
             "parent" => filter.parent = words.handle(),
             "chain" => filter.chain = words.number(),
             "prio" => filter.prio = words.number() as u16,
-            "protocol" => filter.protocol = ethertype(words.of()),
+            "protocol" => {
+                protocol = ethertype(words.of());
+                filter.protocol = protocol;
+            }
             "handle" => handle = words.of(),
             kind => break kind,
         }
     };
     filter.handle = filter_handle(handle);
     if verb == "del" {
-        return Command::DeleteFilters(filter.parent, filter.key());
+        return Command::DeleteFilters(filter.parent, filter.key(), protocol);
     }
     let (mut flower, mut u32) = (Flower::default(), U32::default());
     let mut expressions = Vec::new();

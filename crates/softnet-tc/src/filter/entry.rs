@@ -1,0 +1,94 @@
+//! One filter with what it has counted.
+
+use std::sync::Arc;
+
+use super::frame::Frame;
+use super::{FilterKind, FilterSpec};
+use softnet::stats::Published;
+
+/// Where [`Filter::counts`] has which number.
+const TRIED: usize = 0;
+const MATCHED: usize = 1;
+const PACKETS: usize = 2;
+const BYTES: usize = 3;
+
+/// What a filter has counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FilterStats {
+    /// Frames that were compared with it one by one, by `u32` and `basic`; the others look a
+    /// frame's match up.
+    pub tried: u64,
+    /// Frames that matched.
+    pub matched: u64,
+    /// Wire packets that matched.
+    pub packets: u64,
+    /// Their wire bytes.
+    pub bytes: u64,
+    /// Of `u32`: frames for which the mark held, and then those for which each key and all before
+    /// it held.
+    pub held: Vec<u64>,
+}
+
+/// A filter in use. The qdisc's list and its chains share it.
+#[derive(Debug)]
+pub(super) struct Filter {
+    pub(super) spec: FilterSpec,
+    /// Where it is among those of one mask: lower ones first.
+    pub(super) order: u64,
+    /// The queue's owner writes it, any thread may read it.
+    counts: Published<4>,
+    held: Box<[Published<1>]>,
+}
+
+impl Filter {
+    pub(super) fn new(spec: FilterSpec, order: u64) -> Arc<Filter> {
+        let parts = match &spec.kind {
+            FilterKind::U32(of) => 1 + of.keys.len(),
+            _ => 0,
+        };
+        Arc::new(Filter {
+            spec,
+            order,
+            counts: Published::default(),
+            held: (0..parts).map(|_| Published::default()).collect(),
+        })
+    }
+
+    pub(super) fn stats(&self) -> FilterStats {
+        let [tried, matched, packets, bytes] = self.counts.get();
+        FilterStats {
+            tried,
+            matched,
+            packets,
+            bytes,
+            held: self.held.iter().map(|count| count.get_one(0)).collect(),
+        }
+    }
+
+    /// Counts a frame that matches.
+    #[inline]
+    pub(super) fn count(&self, frame: &Frame<'_>) {
+        let (bytes, packets) = frame.packet.wire();
+        self.counts.add(MATCHED, 1);
+        self.counts.add(PACKETS, packets);
+        self.counts.add(BYTES, bytes);
+    }
+
+    /// Whether a frame matches; counts that it was tried.
+    pub(super) fn tries(&self, frame: &Frame<'_>) -> bool {
+        match &self.spec.kind {
+            FilterKind::U32(of) => {
+                self.counts.add(TRIED, 1);
+                let mut held = self.held.iter();
+                of.matches(frame, || held.next().into_iter().for_each(|n| n.add(0, 1)))
+            }
+            FilterKind::Basic(all) => {
+                self.counts.add(TRIED, 1);
+                all.iter().all(|ematch| ematch.matches(frame))
+            }
+            FilterKind::Matchall => true,
+            FilterKind::Flower(flower) => flower.matches(frame),
+            FilterKind::Fw { mask } => frame.packet.mark() & mask == self.spec.handle,
+        }
+    }
+}
