@@ -1,9 +1,18 @@
 //! Clients that come, send anything, read or do not read, and go.
 //!
 //! The input is a list of steps: what to do (1 byte), which client (1), and for datagrams a length
-//! (2, little-endian) and the bytes.
+//! (2, little-endian) and the bytes. The service is [`Links`], or that of a control object
+//! ([`control`]).
 
-use softnet_rtnl::nl::{Messages, NLM_F_MULTI, NLMSG_DONE, NLMSG_ERROR, Requests};
+use std::sync::{Arc, Mutex};
+
+use softnet::mem::{Pool, PoolConfig};
+use softnet::time::Clock;
+use softnet_engine::Engine;
+use softnet_engine::control::Control;
+use softnet_engine::testing::{CondSleeper, FedDevices};
+use softnet_rtnl::Rtnl;
+use softnet_rtnl::nl::{Messages, NLM_F_MULTI, NLMSG_DONE, NLMSG_ERROR, Requests, Service};
 use softnet_rtnl::server::{Clients, Peer};
 
 use crate::service::Links;
@@ -11,17 +20,34 @@ use crate::service::Links;
 /// Clients at most; the last one may change nothing.
 const PEERS: usize = 4;
 
-struct Dialogue {
+struct Dialogue<S> {
     clients: Clients,
     ports: [Option<u32>; PEERS],
-    service: Links,
+    service: S,
 }
 
-pub(crate) fn run(mut input: &[u8]) {
+pub(crate) fn run(input: &[u8]) {
+    talk(input, Links::new(3));
+}
+
+/// The same with an engine's control object behind it, and devices in memory.
+pub(crate) fn control(input: &[u8]) {
+    let config = PoolConfig {
+        buffers: 64,
+        buffer_size: 2048,
+    };
+    let pool = Pool::new(config).expect("memory");
+    let sleepers = vec![CondSleeper::default()];
+    let engine = Engine::start(sleepers, pool, Clock::monotonic()).expect("a thread");
+    let control = Arc::new(Mutex::new(Control::new(engine, FedDevices::default())));
+    talk(input, Rtnl::new(control));
+}
+
+fn talk(mut input: &[u8], service: impl Service) {
     let mut dialogue = Dialogue {
         clients: Clients::new(PEERS * 8),
         ports: [None; PEERS],
-        service: Links::new(3),
+        service,
     };
     while let [step, who, rest @ ..] = input {
         input = rest;
@@ -63,7 +89,7 @@ pub(crate) fn run(mut input: &[u8]) {
     }
 }
 
-impl Dialogue {
+impl<S: Service> Dialogue<S> {
     fn enter(&mut self, who: usize) -> u32 {
         *self.ports[who].get_or_insert_with(|| {
             let peer = Peer {

@@ -1,5 +1,6 @@
 #![no_main]
 
+#[allow(dead_code, reason = "another target uses the rest")]
 #[path = "../bodies/rtnl_messages.rs"]
 mod body;
 #[allow(dead_code, reason = "tests use the rest")]

@@ -10,12 +10,15 @@ use super::connection::Connection;
 use super::dump::Dump;
 use super::{OPERATION, OPTION, answer};
 use crate::nl::{
-    Client, Errno, Error, Event, NLM_F_ACK, NLM_F_ECHO, NLM_F_REQUEST, NLMSG_MIN_TYPE, Operation,
-    Progress, Replies, Request, Requests, Service,
+    Client, Errno, Error, Event, NLM_F_ACK, NLM_F_BULK, NLM_F_ECHO, NLM_F_REQUEST, NLMSG_MIN_TYPE,
+    Operation, Progress, Replies, Request, Requests, Service,
 };
 
 /// `RTM_MAX`: types above are none of rtnetlink.
 const RTM_MAX: u16 = 123;
+/// The only type that may delete many objects at once (`RTNL_FLAG_BULK_DEL_SUPPORTED`), besides
+/// one that bridges have for multicast groups.
+const RTM_DELNEIGH: u16 = 29;
 /// Port ids that the server assigns start here.
 const ASSIGNED: u32 = 0x8000_0000;
 /// Bytes of text that all clients may have asked for and not read.
@@ -311,6 +314,10 @@ impl Clients {
         let get = request.kind & 3 == 2;
         if !get && !client.may_change {
             return Err(not_permitted());
+        }
+        let bulk = request.kind & 3 == 1 && request.has(NLM_F_BULK);
+        if bulk && request.kind != RTM_DELNEIGH {
+            return Err(Error::new(Errno::EOPNOTSUPP).text("Bulk delete is not supported"));
         }
         if !get || !request.is_dump() {
             return service

@@ -1,8 +1,8 @@
 //! The protocol without sockets: what is answered, and in which order.
 
 use softnet_rtnl::nl::{
-    Errno, NLM_F_ACK, NLM_F_ACK_TLVS, NLM_F_CAPPED, NLM_F_DUMP_INTR, NLM_F_MULTI, NLM_F_REQUEST,
-    NLMSG_DONE, NLMSG_ERROR, NLMSG_NOOP,
+    Errno, NLM_F_ACK, NLM_F_ACK_TLVS, NLM_F_BULK, NLM_F_CAPPED, NLM_F_DUMP_INTR, NLM_F_MULTI,
+    NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR, NLMSG_NOOP,
 };
 use softnet_rtnl::server::{Clients, OPERATION, Peer};
 use zerocopy::IntoBytes;
@@ -75,6 +75,8 @@ fn requests_are_answered_as_by_netlink() {
         (38, NLM_F_REQUEST | DUMP, fixed, notsupp),
         (GETLINK, NLM_F_REQUEST, &[0], Some(Errno::EINVAL.0)),
         (DELLINK, NLM_F_REQUEST, &[0; 16], enodev),
+        // Of neighbours only many may be deleted at once.
+        (DELLINK, NLM_F_REQUEST | NLM_F_BULK, &[0; 16], notsupp),
     ];
     let mut batch = Vec::new();
     for (at, (kind, flags, payload, error)) in cases.iter().enumerate() {

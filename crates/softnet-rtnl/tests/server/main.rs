@@ -20,6 +20,8 @@ use proptest::prelude::*;
 fn the_fuzzers_corpus() {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
     corpus::replay(root.as_ref(), "rtnl_messages", rtnl_messages::run);
+    corpus::replay(root.as_ref(), "rtnl_messages", rtnl_messages::control);
+    corpus::replay(root.as_ref(), "rtnl_control", rtnl_messages::control);
 }
 
 proptest! {
@@ -27,6 +29,7 @@ proptest! {
     #[test]
     fn any_dialogue(steps in proptest::collection::vec(step(), 0..30)) {
         rtnl_messages::run(&steps.concat());
+        rtnl_messages::control(&steps.concat());
     }
 }
 
