@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use softnet_engine::control::{Control, Devices};
 
-use crate::link;
 use crate::nl::{
     Chunk, Client, Errno, Error, Operation, Position, Progress, Replies, Request, Service,
 };
+use crate::{link, tc};
 
 /// Does what rtnetlink has no message for: argument to text.
 type Operate = Box<dyn FnMut(Operation, &[u8]) -> Result<String, Error> + Send>;
@@ -59,6 +59,7 @@ impl<D: Devices> Service for Rtnl<D> {
         let mut control = self.lock();
         let answered = match request.kind {
             link::RTM_NEWLINK..=link::RTM_SETLINK => link::request(&mut control, request, replies),
+            tc::RTM_NEWQDISC..=tc::RTM_GETTCLASS => tc::request(&mut control, request, replies),
             _ => Err(Errno::EOPNOTSUPP.into()),
         };
         drop(control);
@@ -77,6 +78,7 @@ impl<D: Devices> Service for Rtnl<D> {
         let control = self.lock();
         match request.kind {
             link::RTM_GETLINK => link::dump(&control, request, client, position, chunk),
+            tc::RTM_GETQDISC | tc::RTM_GETTCLASS => tc::dump(&control, request, position, chunk),
             _ => Err(Errno::EOPNOTSUPP.into()),
         }
     }

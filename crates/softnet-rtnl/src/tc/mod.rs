@@ -1,7 +1,135 @@
-//! Traffic control: the messages of `tc qdisc` and `tc class`.
+//! Traffic control: what `tc qdisc` and `tc class` ask for.
+//!
+//! Source: `net/sched/sch_api.c`.
 
+mod class;
 pub mod extras;
 pub mod kinds;
+mod modify;
+mod place;
+mod qdisc;
+mod refusal;
+mod shown;
+mod stats;
+#[cfg(test)]
+mod tests;
+
+use softnet_engine::control::{Control, Devices};
+use softnet_tc::{EstimatorSpec, SizeTable};
+
+use crate::nl::headers::TcMsg;
+use crate::nl::{
+    Attrs, Chunk, Errno, Error, Policy, Position, Progress, Replies, Request, Rule, Validation,
+};
+
+/// Types of messages.
+pub(crate) const RTM_NEWQDISC: u16 = 36;
+pub(crate) const RTM_DELQDISC: u16 = 37;
+pub(crate) const RTM_GETQDISC: u16 = 38;
+pub(crate) const RTM_NEWTCLASS: u16 = 40;
+pub(crate) const RTM_DELTCLASS: u16 = 41;
+pub(crate) const RTM_GETTCLASS: u16 = 42;
+/// Who hears of qdiscs, classes and filters.
+pub(crate) const RTNLGRP_TC: u32 = 4;
 
 /// `TCA_OPTIONS`: what a kind of qdisc, class or filter is told.
 pub const TCA_OPTIONS: u16 = 2;
+/// Attributes.
+pub(crate) const TCA_KIND: u16 = 1;
+const TCA_STATS: u16 = 3;
+const TCA_XSTATS: u16 = 4;
+const TCA_RATE: u16 = 5;
+const TCA_STATS2: u16 = 7;
+const TCA_STAB: u16 = 8;
+const TCA_DUMP_INVISIBLE: u16 = 10;
+pub(crate) const TCA_CHAIN: u16 = 11;
+const TCA_HW_OFFLOAD: u16 = 12;
+const TCA_INGRESS_BLOCK: u16 = 13;
+const TCA_EGRESS_BLOCK: u16 = 14;
+const TCA_MAX: u16 = 16;
+
+/// `rtm_tca_policy`.
+pub(crate) const POLICY: Policy = Policy::new(
+    TCA_MAX,
+    &[
+        (TCA_KIND, Rule::Str { max: 0 }),
+        (TCA_RATE, Rule::Binary { max: 2 }),
+        (TCA_STAB, Rule::NestedAny),
+        (TCA_DUMP_INVISIBLE, Rule::Flag),
+        (TCA_CHAIN, Rule::U32),
+        (TCA_INGRESS_BLOCK, Rule::U32),
+        (TCA_EGRESS_BLOCK, Rule::U32),
+    ],
+);
+
+/// What a request asks for.
+struct Asked<'a> {
+    request: Request<'a>,
+    header: TcMsg,
+    attrs: Attrs<'a>,
+}
+
+impl<'a> Asked<'a> {
+    fn read(request: &Request<'a>) -> Result<Asked<'a>, Error> {
+        Ok(Asked {
+            request: *request,
+            header: request.header()?,
+            attrs: request.attrs::<TcMsg>(&POLICY, Validation::Liberal)?,
+        })
+    }
+
+    /// The link that it is about, which is there.
+    fn link<D: Devices>(&self, control: &Control<D>) -> Result<u32, Error> {
+        let index = u32::try_from(self.header.ifindex).ok();
+        let index = index.filter(|index| control.links().contains_key(index));
+        index.ok_or_else(|| Errno::ENODEV.into())
+    }
+
+    fn kind(&self) -> Result<Option<&'a str>, Error> {
+        self.attrs.str(TCA_KIND)
+    }
+
+    fn stab(&self) -> Result<Option<SizeTable>, Error> {
+        let stab = self.attrs.get(TCA_STAB);
+        stab.map(|stab| extras::parse_stab(&stab)).transpose()
+    }
+
+    fn estimator(&self) -> Result<Option<EstimatorSpec>, Error> {
+        let rate = self.attrs.get(TCA_RATE);
+        rate.map(|rate| extras::parse_estimator(&rate)).transpose()
+    }
+}
+
+/// Answers `RTM_*QDISC` and `RTM_*TCLASS`.
+pub(crate) fn request<D: Devices>(
+    control: &mut Control<D>,
+    request: &Request<'_>,
+    replies: &mut Replies,
+) -> Result<(), Error> {
+    let asked = Asked::read(request)?;
+    let link = asked.link(control)?;
+    match request.kind {
+        RTM_NEWQDISC => qdisc::modify(control, link, &asked, replies),
+        RTM_DELQDISC => qdisc::delete(control, link, &asked, replies),
+        RTM_GETQDISC => qdisc::get(control, link, &asked, replies),
+        RTM_NEWTCLASS | RTM_DELTCLASS | RTM_GETTCLASS => {
+            class::request(control, link, &asked, replies)
+        }
+        _ => Err(Errno::EOPNOTSUPP.into()),
+    }
+}
+
+/// Dumps qdiscs or classes.
+pub(crate) fn dump<D: Devices>(
+    control: &Control<D>,
+    request: &Request<'_>,
+    position: &mut Position,
+    chunk: &mut Chunk<'_>,
+) -> Result<Progress, Error> {
+    let asked = Asked::read(request)?;
+    match request.kind {
+        RTM_GETQDISC => qdisc::dump(control, &asked, position, chunk),
+        RTM_GETTCLASS => class::dump(control, &asked, position, chunk),
+        _ => Err(Errno::EOPNOTSUPP.into()),
+    }
+}

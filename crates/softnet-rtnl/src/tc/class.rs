@@ -1,0 +1,200 @@
+//! `RTM_*TCLASS`: what `tc class` asks for.
+
+use softnet_engine::control::{Control, Devices};
+use softnet_tc::{Handle, QdiscSpec};
+
+use super::kinds;
+use super::place::Place;
+use super::refusal;
+use super::shown::Class;
+use super::{
+    Asked, RTM_DELTCLASS, RTM_NEWTCLASS, RTNLGRP_TC, TCA_EGRESS_BLOCK, TCA_INGRESS_BLOCK,
+    TCA_OPTIONS,
+};
+use crate::nl::{
+    Chunk, Errno, Error, Full, NLM_F_CREATE, NLM_F_EXCL, Position, Progress, Replies,
+};
+
+/// What a request names.
+struct Named {
+    /// The class; [`Handle::NONE`] if it names none.
+    class: Handle,
+    /// What it is to be below: a class that is there, or the qdisc.
+    above: Handle,
+    /// The qdisc's parameters.
+    qdisc: QdiscSpec,
+    /// The class as it is, if it is there.
+    before: Option<Class>,
+}
+
+/// The qdisc and class of a request (`__tc_ctl_tclass`).
+fn named(place: &Place<'_>, asked: &Asked<'_>) -> Result<Named, Error> {
+    let parent = Handle::from_raw(asked.header.parent);
+    let class = Handle::from_raw(asked.header.handle);
+    let root = || place.root().map_or(Handle::NONE, |root| root.handle);
+    let mut qdisc = class.qdisc();
+    if parent != Handle::ROOT && parent.major() != 0 {
+        if qdisc != Handle::NONE && qdisc != parent.qdisc() {
+            return Err(Errno::EINVAL.into());
+        }
+        qdisc = parent.qdisc();
+    } else if qdisc == Handle::NONE {
+        qdisc = root();
+    }
+    let node = place.node(qdisc).ok_or(Errno::ENOENT)?;
+    if !node.qdisc.is_classful() {
+        return Err(Errno::EINVAL.into());
+    }
+    let class = if class != Handle::NONE {
+        qdisc.class(class.minor())
+    } else if parent == Handle::ROOT {
+        qdisc
+    } else {
+        Handle::NONE
+    };
+    // As in the kernel, one below a class that is not there is below the qdisc.
+    let above = qdisc.class(parent.minor());
+    let is_below = parent != Handle::ROOT && place.tree.has_class(above);
+    Ok(Named {
+        class,
+        above: if is_below { above } else { qdisc },
+        qdisc: node.qdisc.clone(),
+        before: Class::new(place, place.class(class)),
+    })
+}
+
+/// Answers a request that is not a dump.
+pub(super) fn request<D: Devices>(
+    control: &mut Control<D>,
+    link: u32,
+    asked: &Asked<'_>,
+    replies: &mut Replies,
+) -> Result<(), Error> {
+    let named = Place::read(control, link, |place| named(&place, asked))??;
+    let request = &asked.request;
+    match (request.kind, &named.before) {
+        (RTM_NEWTCLASS, None) if !request.has(NLM_F_CREATE) => Err(Errno::ENOENT.into()),
+        (RTM_NEWTCLASS, Some(_)) if request.has(NLM_F_EXCL) => Err(Errno::EEXIST.into()),
+        (RTM_NEWTCLASS, _) => modify(control, link, asked, named, replies),
+        (_, None) => Err(Errno::ENOENT.into()),
+        (RTM_DELTCLASS, Some(class)) => {
+            if !matches!(named.qdisc, QdiscSpec::Htb(_)) {
+                return Err(Errno::EOPNOTSUPP.into());
+            }
+            let edited = control.edit_tree(link, |tree| tree.delete_class(named.class));
+            edited.map_err(refusal::control)?;
+            tell(replies, RTM_DELTCLASS, class)
+        }
+        (_, Some(class)) => {
+            replies.message(RTM_NEWTCLASS, 0, &class.header(), |out| class.put(out))
+        }
+    }
+}
+
+/// Adds a class, or gives one other parameters.
+fn modify<D: Devices>(
+    control: &mut Control<D>,
+    link: u32,
+    asked: &Asked<'_>,
+    named: Named,
+    replies: &mut Replies,
+) -> Result<(), Error> {
+    let Named {
+        class,
+        above,
+        qdisc,
+        before,
+    } = named;
+    let blocks = [TCA_INGRESS_BLOCK, TCA_EGRESS_BLOCK];
+    if blocks.iter().any(|&block| asked.attrs.has(block)) {
+        let text = "Shared blocks are not supported for classes";
+        return Err(Error::new(Errno::EOPNOTSUPP).text(text));
+    }
+    if class == Handle::ROOT {
+        let text = "Cannot create traffic class with classid TC_H_ROOT";
+        return Err(Error::invalid(text));
+    }
+    let around = Place::read(control, link, |place| place.around(class))?;
+    let parameters = before.as_ref().and_then(Class::spec);
+    let options = asked.attrs.get(TCA_OPTIONS);
+    let spec = kinds::parse_class(&qdisc, options, &around, parameters)?;
+    if class == Handle::NONE {
+        return Err(Errno::EINVAL.into());
+    }
+    let estimator = asked.estimator()?;
+    let warning = kinds::class_warning(class, &spec, &qdisc);
+    let edited = control.edit_tree(link, |tree| {
+        match parameters {
+            Some(before) if *before == spec => {}
+            Some(_) => tree.change_class(class, &spec)?,
+            None => tree.add_class(above, class, spec)?,
+        }
+        estimator.map_or(Ok(()), |estimator| tree.set_estimator(class, estimator))
+    });
+    edited.map_err(refusal::control)?;
+    if let Some(warning) = warning {
+        replies.warning(warning);
+    }
+    let after = Place::read(control, link, |place| Class::new(&place, class))?;
+    after.map_or(Ok(()), |class| tell(replies, RTM_NEWTCLASS, &class))
+}
+
+fn tell(replies: &mut Replies, kind: u16, class: &Class) -> Result<(), Error> {
+    replies.publish(RTNLGRP_TC, kind, 0, &class.header(), |out| class.put(out))
+}
+
+/// Dumps the classes of a link, or of one of its qdiscs, by name.
+pub(super) fn dump<D: Devices>(
+    control: &Control<D>,
+    asked: &Asked<'_>,
+    position: &mut Position,
+    chunk: &mut Chunk<'_>,
+) -> Result<Progress, Error> {
+    let link = asked.link(control).ok();
+    let link = link.filter(|&index| control.port(index).is_ok());
+    let Some(index) = link else {
+        return Ok(Progress::Done);
+    };
+    let of = Handle::from_raw(asked.header.parent);
+    let of = (of != Handle::NONE).then(|| of.qdisc());
+    let dumped = Place::read(control, index, |place| {
+        dump_link(&place, of, position, chunk)
+    })?;
+    Ok(match dumped {
+        Ok(()) => Progress::Done,
+        Err(Full) => Progress::More,
+    })
+}
+
+fn dump_link(
+    place: &Place<'_>,
+    of: Option<Handle>,
+    position: &mut Position,
+    chunk: &mut Chunk<'_>,
+) -> Result<(), Full> {
+    let mut from = Handle::from_raw(position.key as u32);
+    if let Some(of) = of {
+        from = from.max(of);
+    }
+    let default_mq = place.is_default_mq();
+    loop {
+        let next = if default_mq {
+            let minor = from.minor().max(1);
+            let is_queue = from.major() == 0 && usize::from(minor) <= place.tree.queues();
+            is_queue.then(|| Handle::new(0, minor))
+        } else {
+            place.tree.next_class(from)
+        };
+        let Some(class) = next.filter(|class| of.is_none_or(|of| class.qdisc() == of)) else {
+            return Ok(());
+        };
+        position.key = class.raw().into();
+        if let Some(class) = Class::new(place, class) {
+            chunk.message(RTM_NEWTCLASS, 0, &class.header(), |out| class.put(out))?;
+        }
+        match class.raw().checked_add(1) {
+            Some(next) => from = Handle::from_raw(next),
+            None => return Ok(()),
+        }
+    }
+}

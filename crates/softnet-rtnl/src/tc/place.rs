@@ -1,0 +1,164 @@
+//! What is where in a link's tree, as requests name it: qdiscs that were attached, and those that
+//! come by themselves, which have no handle.
+
+use softnet::qdisc::QdiscStats;
+use softnet_engine::control::{Control, Devices};
+use softnet_tc::{DeviceTree, Handle, Node, QdiscSpec};
+
+use super::kinds::Surroundings;
+use super::refusal;
+use super::shown::Shown;
+use crate::nl::{Errno, Error};
+
+/// `TC_H_INGRESS`, where packets that arrive are handled.
+pub(super) const INGRESS: Handle = Handle::from_raw(0xffff_fff1);
+
+/// A link's tree.
+#[derive(Clone, Copy)]
+pub(super) struct Place<'a> {
+    pub(super) index: u32,
+    pub(super) tree: &'a DeviceTree,
+    /// Of the transmit queues.
+    pub(super) queues: &'a [QdiscStats],
+    mtu: u32,
+    tx_queue_len: u32,
+    has_default: bool,
+}
+
+/// A qdisc in a tree.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Found {
+    pub(super) parent: Handle,
+    /// [`Handle::NONE`] if it came by itself.
+    pub(super) handle: Handle,
+    pub(super) spec: QdiscSpec,
+}
+
+impl From<&Node> for Found {
+    fn from(node: &Node) -> Found {
+        Found {
+            parent: node.parent,
+            handle: node.handle,
+            spec: node.qdisc.clone(),
+        }
+    }
+}
+
+impl Place<'_> {
+    /// Reads a link's tree.
+    pub(super) fn read<D: Devices, T>(
+        control: &Control<D>,
+        index: u32,
+        f: impl FnOnce(Place<'_>) -> T,
+    ) -> Result<T, Error> {
+        let link = control.link(index).map_err(refusal::control)?;
+        let read = control.read_tree(index, |tree, queues| {
+            f(Place {
+                index,
+                tree,
+                queues,
+                mtu: link.settings.mtu,
+                tx_queue_len: link.settings.tx_queue_len,
+                has_default: link.has_default,
+            })
+        });
+        read.map_err(refusal::control)
+    }
+
+    /// What the options of a qdisc at `parent` depend on.
+    pub(super) fn around(&self, parent: Handle) -> Surroundings {
+        Surroundings {
+            mtu: self.mtu,
+            tx_queue_len: self.tx_queue_len,
+            queues: self.tree.queues(),
+            parent,
+        }
+    }
+
+    /// The qdisc of a handle (`qdisc_lookup`).
+    pub(super) fn node(&self, handle: Handle) -> Option<&Node> {
+        self.tree.spec().node(handle)
+    }
+
+    /// The qdisc at the root. None: the link has none yet (`noop`).
+    pub(super) fn root(&self) -> Option<Found> {
+        match self.tree.spec().root() {
+            Some(root) => Some(root.into()),
+            None => self.default_at(Handle::ROOT),
+        }
+    }
+
+    /// The qdisc that is at a class, or at the root, if none is attached.
+    pub(super) fn default_at(&self, parent: Handle) -> Option<Found> {
+        if self.tree.spec().is_empty() && !self.has_default {
+            return None;
+        }
+        let spec = match parent.major() {
+            // A queue below the `mq` that comes by itself.
+            0 => QdiscSpec::PfifoFast {
+                limit: self.tx_queue_len,
+            },
+            _ => self.tree.default_at(parent)?,
+        };
+        Some(Found {
+            parent,
+            handle: Handle::NONE,
+            spec,
+        })
+    }
+
+    /// The qdisc at a class (`qdisc_leaf`). None: the class has no qdisc.
+    pub(super) fn leaf(&self, above: &Node, class: Handle) -> Result<Option<Found>, Error> {
+        if !above.qdisc.is_classful() {
+            return Err(Error::new(Errno::EOPNOTSUPP).text("Parent qdisc is not classful"));
+        }
+        let class = self.class(class);
+        if !self.tree.has_class(class) {
+            return Err(Error::new(Errno::ENOENT).text("Specified class not found"));
+        }
+        let attached = self.tree.spec().child_of(class).map(Found::from);
+        Ok(attached.or_else(|| self.default_at(class)))
+    }
+
+    /// The class that a name stands for: the only one of `tbf` has all of them.
+    pub(super) fn class(&self, name: Handle) -> Handle {
+        match self.node(name.qdisc()).map(|node| &node.qdisc) {
+            Some(QdiscSpec::Tbf(_)) if name != Handle::ROOT => name.class(1),
+            _ => name,
+        }
+    }
+
+    /// Whether the `mq` that comes by itself is at the root.
+    pub(super) fn is_default_mq(&self) -> bool {
+        let default = self.default_at(Handle::ROOT);
+        self.tree.spec().is_empty() && default.is_some_and(|found| found.spec == QdiscSpec::Mq)
+    }
+
+    /// A qdisc with its statistics.
+    pub(super) fn shown(&self, found: Found) -> Shown {
+        let Found {
+            parent,
+            handle,
+            spec,
+        } = found;
+        let is_root = parent == Handle::ROOT;
+        Shown {
+            index: self.index,
+            parent,
+            handle,
+            references: match &spec {
+                QdiscSpec::Mq | QdiscSpec::Mqprio(_) => 1,
+                // One of each queue and one of the device; what comes by itself is on one queue.
+                _ if is_root && handle == Handle::NONE => 2,
+                _ if is_root => u32::try_from(self.tree.queues()).unwrap_or(u32::MAX - 1) + 1,
+                _ => 1,
+            },
+            stats: self.tree.stats_at(parent, self.queues).unwrap_or_default(),
+            xstats: self.tree.xstats(handle).cloned(),
+            rate: self.tree.rate(handle),
+            stab: self.node(handle).and_then(|node| node.stab.clone()),
+            around: self.around(parent),
+            spec,
+        }
+    }
+}

@@ -1,0 +1,364 @@
+//! `RTM_*QDISC`: what `tc qdisc` asks for.
+
+use softnet_engine::control::{Control, Devices, Link};
+use softnet_tc::{Handle, QdiscSpec};
+
+use super::kinds;
+use super::modify::{self, Meaning};
+use super::place::{Found, INGRESS, Place};
+use super::refusal;
+use super::shown::Shown;
+use super::{
+    Asked, RTM_DELQDISC, RTM_NEWQDISC, RTNLGRP_TC, TCA_DUMP_INVISIBLE, TCA_EGRESS_BLOCK,
+    TCA_INGRESS_BLOCK, TCA_OPTIONS, TCA_RATE,
+};
+use crate::nl::{Chunk, Errno, Error, Full, NLM_F_REPLACE, Position, Progress, Replies};
+
+/// Adds a qdisc, or changes one.
+pub(super) fn modify<D: Devices>(
+    control: &mut Control<D>,
+    link: u32,
+    asked: &Asked<'_>,
+    replies: &mut Replies,
+) -> Result<(), Error> {
+    let kind = asked.kind()?;
+    let flags = asked.request.flags;
+    let meaning = Place::read(control, link, |place| {
+        modify::meaning(&place, &asked.header, flags, kind)
+    })??;
+    match meaning {
+        Meaning::New => add(control, link, asked, replies),
+        Meaning::Change(found) => change(control, link, asked, found, replies),
+    }
+}
+
+/// A new qdisc, in place of what is at its parent (`qdisc_create`, `qdisc_graft`).
+fn add<D: Devices>(
+    control: &mut Control<D>,
+    link: u32,
+    asked: &Asked<'_>,
+    replies: &mut Replies,
+) -> Result<(), Error> {
+    let parent = Handle::from_raw(asked.header.parent);
+    let kind = asked.kind()?.filter(|kind| kinds::is_known(kind));
+    let unknown = || Error::new(Errno::ENOENT).text("Specified qdisc kind is unknown");
+    let kind = kind.ok_or_else(unknown)?;
+    if parent == INGRESS {
+        let text = "Specified parent ID is reserved for ingress and clsact Qdiscs";
+        return Err(Error::invalid(text));
+    }
+    let mut handle = Handle::from_raw(asked.header.handle);
+    if handle == Handle::NONE {
+        handle = control.choose_handle(link).map_err(refusal::control)?;
+        if handle == Handle::NONE {
+            let text = "Maximum number of qdisc handles was exceeded";
+            return Err(Error::new(Errno::ENOSPC).text(text));
+        }
+    }
+    check_blocks(asked)?;
+    let stab = asked.stab()?;
+    let (spec, old) = Place::read(control, link, |place| {
+        let parent = place.class(parent);
+        if matches!(kind, "mq" | "mqprio") && (parent != Handle::ROOT || place.tree.queues() < 2) {
+            let help = format!("{kind} is for the root of a link with several transmit queues");
+            return Err(Error::new(Errno::EOPNOTSUPP).help(help));
+        }
+        let options = asked.attrs.get(TCA_OPTIONS);
+        let spec = kinds::parse(kind, options, &place.around(parent), None)?;
+        if asked.attrs.has(TCA_RATE) && matches!(spec, QdiscSpec::Mq | QdiscSpec::Mqprio(_)) {
+            let text = "Cannot attach rate estimator to a multi-queue root qdisc";
+            return Err(Error::new(Errno::EOPNOTSUPP).text(text));
+        }
+        let old = before(&place, parent, &spec, stab.is_some())?;
+        Ok((spec, old))
+    })??;
+    let estimator = asked.estimator()?;
+    let edited = control.edit_tree(link, |tree| {
+        tree.replace(parent, handle, spec)?;
+        // That it can be set has been checked.
+        if stab.is_some() {
+            tree.set_stab(handle, stab)?;
+        }
+        estimator.map_or(Ok(()), |estimator| tree.set_estimator(handle, estimator))
+    });
+    edited.map_err(refusal::control)?;
+    if let Some(old) = old {
+        tell(replies, RTM_DELQDISC, 0, &old)?;
+    }
+    tell_of(control, link, handle, NLM_F_REPLACE, replies)
+}
+
+/// What others hear is gone when a new qdisc is attached; refuses what cannot be attached there
+/// (`qdisc_graft`).
+fn before(
+    place: &Place<'_>,
+    parent: Handle,
+    new: &QdiscSpec,
+    stab: bool,
+) -> Result<Option<Shown>, Error> {
+    if parent == Handle::ROOT {
+        return Ok(place.root().map(|old| place.shown(old)));
+    }
+    if *new == QdiscSpec::Noqueue {
+        return Err(Error::invalid("Cannot assign noqueue to a class"));
+    }
+    if stab && place.tree.spec().check_stab(parent).is_err() {
+        return Err(Error::invalid("STAB not supported on a non root"));
+    }
+    let old = place
+        .node(parent.qdisc())
+        .map(|above| place.leaf(above, parent));
+    let Some(old) = old.transpose()?.flatten() else {
+        let help = format!("{parent} has classes below it; attach qdiscs to those");
+        return Err(Error::new(Errno::EINVAL).help(help));
+    };
+    Ok(is_shown(place, &old).then(|| place.shown(old)))
+}
+
+/// Whether a qdisc is not one that came with a class (`TCQ_F_INVISIBLE`).
+fn is_shown(place: &Place<'_>, found: &Found) -> bool {
+    let above = place.node(found.parent.qdisc()).map(|node| &node.qdisc);
+    found.handle != Handle::NONE
+        || found.parent == Handle::ROOT
+        || matches!(above, None | Some(QdiscSpec::Mq | QdiscSpec::Mqprio(_)))
+}
+
+fn check_blocks(asked: &Asked<'_>) -> Result<(), Error> {
+    for (block, zero, refused) in [
+        (
+            TCA_INGRESS_BLOCK,
+            "Ingress block index cannot be 0",
+            "Ingress block sharing is not supported",
+        ),
+        (
+            TCA_EGRESS_BLOCK,
+            "Egress block index cannot be 0",
+            "Egress block sharing is not supported",
+        ),
+    ] {
+        match asked.attrs.u32(block)? {
+            Some(0) => return Err(Error::invalid(zero)),
+            Some(_) => return Err(Error::new(Errno::EOPNOTSUPP).text(refused)),
+            None => {}
+        }
+    }
+    Ok(())
+}
+
+/// Other parameters of a qdisc (`qdisc_change`).
+fn change<D: Devices>(
+    control: &mut Control<D>,
+    link: u32,
+    asked: &Asked<'_>,
+    found: Found,
+    replies: &mut Replies,
+) -> Result<(), Error> {
+    let Found {
+        parent,
+        handle,
+        spec: before,
+    } = found;
+    let options = asked.attrs.get(TCA_OPTIONS);
+    let around = Place::read(control, link, |place| place.around(parent))?;
+    let spec = kinds::parse(before.kind(), options, &around, Some(&before))?;
+    if options.is_some() {
+        let blocks = [TCA_INGRESS_BLOCK, TCA_EGRESS_BLOCK];
+        if blocks.iter().any(|&block| asked.attrs.has(block)) {
+            let text = "Change of blocks is not supported";
+            return Err(Error::new(Errno::EOPNOTSUPP).text(text));
+        }
+    }
+    let stab = asked.stab()?;
+    let is_passed = !matches!(spec, QdiscSpec::Mq | QdiscSpec::Mqprio(_));
+    let estimator = asked.estimator().unwrap_or_default().filter(|_| is_passed);
+    let edited = control.edit_tree(link, |tree| {
+        if stab.is_some() {
+            tree.spec().check_stab(parent)?;
+        }
+        if spec != before {
+            tree.change(handle, &spec)?;
+        }
+        // As in the kernel, a change that names none takes it away.
+        if tree
+            .spec()
+            .node(handle)
+            .is_some_and(|node| node.stab != stab)
+        {
+            tree.set_stab(handle, stab)?;
+        }
+        estimator.map_or(Ok(()), |estimator| tree.set_estimator(handle, estimator))
+    });
+    edited.map_err(refusal::control)?;
+    tell_of(control, link, handle, 0, replies)
+}
+
+/// Deletes a qdisc and all below it.
+pub(super) fn delete<D: Devices>(
+    control: &mut Control<D>,
+    link: u32,
+    asked: &Asked<'_>,
+    replies: &mut Replies,
+) -> Result<(), Error> {
+    let kind = asked.kind()?;
+    let gone = Place::read(control, link, |place| {
+        let found = modify::named(&place, &asked.header, kind)?;
+        Ok::<_, Error>(place.shown(found))
+    })??;
+    if asked.header.parent == 0 {
+        return Err(Error::invalid("Classid cannot be zero"));
+    }
+    if gone.handle == Handle::NONE {
+        let text = "Cannot delete qdisc with handle of zero";
+        return Err(Error::new(Errno::ENOENT).text(text));
+    }
+    let edited = control.edit_tree(link, |tree| tree.delete(gone.handle));
+    edited.map_err(refusal::control)?;
+    tell(replies, RTM_DELQDISC, 0, &gone)
+}
+
+/// Answers with a qdisc. (The kernel answers to a request with `NLM_F_ECHO` only.)
+pub(super) fn get<D: Devices>(
+    control: &Control<D>,
+    link: u32,
+    asked: &Asked<'_>,
+    replies: &mut Replies,
+) -> Result<(), Error> {
+    let kind = asked.kind()?;
+    let shown = Place::read(control, link, |place| {
+        let found = modify::named(&place, &asked.header, kind)?;
+        if !is_shown(&place, &found) {
+            return Err(Error::new(Errno::EINVAL));
+        }
+        Ok(place.shown(found))
+    })??;
+    replies.message(RTM_NEWQDISC, 0, &shown.header(), |out| shown.put(out))
+}
+
+/// Tells of a qdisc as it is now.
+fn tell_of<D: Devices>(
+    control: &Control<D>,
+    link: u32,
+    handle: Handle,
+    flags: u16,
+    replies: &mut Replies,
+) -> Result<(), Error> {
+    let shown = Place::read(control, link, |place| {
+        let node = place.node(handle);
+        node.map(|node| place.shown(node.into()))
+    })?;
+    match shown {
+        Some(shown) => tell(replies, RTM_NEWQDISC, flags, &shown),
+        None => Ok(()),
+    }
+}
+
+fn tell(replies: &mut Replies, kind: u16, flags: u16, shown: &Shown) -> Result<(), Error> {
+    replies.publish(RTNLGRP_TC, kind, flags, &shown.header(), |out| {
+        shown.put(out)
+    })
+}
+
+/// Parts of a link's dump, in [`Position::stage`].
+const ROOT: u32 = 0;
+/// Those that were attached elsewhere, by handle.
+const ATTACHED: u32 = 1;
+/// Those that come with classes, by class.
+const WITH_CLASSES: u32 = 2;
+
+/// Dumps the qdiscs of all links.
+pub(super) fn dump<D: Devices>(
+    control: &Control<D>,
+    asked: &Asked<'_>,
+    position: &mut Position,
+    chunk: &mut Chunk<'_>,
+) -> Result<Progress, Error> {
+    let invisible = asked.attrs.has(TCA_DUMP_INVISIBLE);
+    for (&index, link) in control.links().range(position.link..) {
+        if index != position.link {
+            *position = Position {
+                link: index,
+                ..Position::default()
+            };
+        }
+        let dumped = match link.port() {
+            Some(_) => Place::read(control, index, |place| {
+                dump_link(&place, invisible, position, chunk)
+            })?,
+            None => dump_bridge(link, chunk),
+        };
+        if let Err(Full) = dumped {
+            return Ok(Progress::More);
+        }
+    }
+    Ok(Progress::Done)
+}
+
+/// A bridge has no queue, and what stands for that.
+fn dump_bridge<S>(link: &Link<S>, chunk: &mut Chunk<'_>) -> Result<(), Full> {
+    if !link.has_default {
+        return Ok(());
+    }
+    let shown = Shown::noqueue(link.index);
+    chunk.message(RTM_NEWQDISC, 0, &shown.header(), |out| shown.put(out))
+}
+
+fn dump_link(
+    place: &Place<'_>,
+    invisible: bool,
+    position: &mut Position,
+    chunk: &mut Chunk<'_>,
+) -> Result<(), Full> {
+    let mut put = |found: Found| {
+        let shown = place.shown(found);
+        chunk.message(RTM_NEWQDISC, 0, &shown.header(), |out| shown.put(out))
+    };
+    if position.stage == ROOT {
+        place.root().map_or(Ok(()), &mut put)?;
+        (position.stage, position.key) = (ATTACHED, 0);
+    }
+    if position.stage == ATTACHED {
+        let from = Handle::from_raw(position.key as u32);
+        for node in place.tree.spec().nodes_from(from) {
+            position.key = node.handle.raw().into();
+            if node.parent != Handle::ROOT {
+                put(node.into())?;
+            }
+        }
+        (position.stage, position.key) = (WITH_CLASSES, 0);
+    }
+    let root = place.tree.spec().root();
+    let is_mq = |spec: &QdiscSpec| matches!(spec, QdiscSpec::Mq | QdiscSpec::Mqprio(_));
+    let queues_of = match root {
+        Some(root) => is_mq(&root.qdisc).then_some(root.handle),
+        None => place.is_default_mq().then_some(Handle::NONE),
+    };
+    let mut class = Handle::from_raw(position.key as u32);
+    loop {
+        class = if invisible && root.is_some() {
+            match place.tree.next_class(class) {
+                Some(class) => class,
+                None => return Ok(()),
+            }
+        } else {
+            // Those of the queues of `mq` alone.
+            let Some(above) = queues_of else {
+                return Ok(());
+            };
+            let minor = class.minor().max(1);
+            if usize::from(minor) > place.tree.queues() {
+                return Ok(());
+            }
+            above.class(minor)
+        };
+        position.key = class.raw().into();
+        if place.tree.spec().child_of(class).is_none()
+            && let Some(default) = place.default_at(class)
+        {
+            put(default)?;
+        }
+        let Some(next) = class.raw().checked_add(1) else {
+            return Ok(());
+        };
+        class = Handle::from_raw(next);
+    }
+}

@@ -1,0 +1,169 @@
+//! Qdiscs and classes as messages show them.
+
+use softnet::qdisc::QdiscStats;
+use softnet_tc::{ClassSpec, ClassStats, Handle, QdiscSpec, Rate, SizeTable, Xstats};
+
+use super::kinds::{self, ShownClass, ShownQdisc, Surroundings};
+use super::place::Place;
+use super::{TCA_HW_OFFLOAD, TCA_KIND, extras, stats};
+use crate::nl::Message;
+use crate::nl::headers::TcMsg;
+
+fn header(index: u32, parent: Handle, handle: Handle, info: u32) -> TcMsg {
+    TcMsg {
+        ifindex: i32::try_from(index).unwrap_or(i32::MAX),
+        parent: parent.raw(),
+        handle: handle.raw(),
+        info,
+        ..TcMsg::default()
+    }
+}
+
+/// A qdisc, as it was at a moment (`tc_fill_qdisc`).
+#[derive(Clone, Debug)]
+pub(super) struct Shown {
+    pub(super) index: u32,
+    pub(super) parent: Handle,
+    pub(super) handle: Handle,
+    /// As the kernel would count them: shown as `refcnt`.
+    pub(super) references: u32,
+    pub(super) spec: QdiscSpec,
+    pub(super) stats: QdiscStats,
+    pub(super) xstats: Option<Xstats>,
+    pub(super) rate: Option<Rate>,
+    pub(super) stab: Option<SizeTable>,
+    pub(super) around: Surroundings,
+}
+
+impl Shown {
+    /// That of a link that has no queue and never gets one.
+    pub(super) fn noqueue(index: u32) -> Shown {
+        Shown {
+            index,
+            parent: Handle::ROOT,
+            handle: Handle::NONE,
+            references: 2,
+            spec: QdiscSpec::Noqueue,
+            stats: QdiscStats::default(),
+            xstats: None,
+            rate: None,
+            stab: None,
+            around: Surroundings {
+                mtu: 0,
+                tx_queue_len: 0,
+                queues: 1,
+                parent: Handle::ROOT,
+            },
+        }
+    }
+
+    pub(super) fn header(&self) -> TcMsg {
+        header(self.index, self.parent, self.handle, self.references)
+    }
+
+    pub(super) fn put(&self, out: &mut Message<'_>) {
+        let qdisc = ShownQdisc {
+            spec: &self.spec,
+            stats: &self.stats,
+            xstats: self.xstats.as_ref(),
+            around: self.around,
+        };
+        out.put_str(TCA_KIND, self.spec.kind());
+        kinds::dump(&qdisc, out);
+        out.put_u8(TCA_HW_OFFLOAD, 0);
+        if let Some(stab) = &self.stab {
+            extras::put_stab(stab, out);
+        }
+        let app = kinds::xstats(&qdisc);
+        stats::put(Some(&self.stats), self.rate, app.as_deref(), out);
+    }
+}
+
+/// A class, as it was at a moment (`tc_fill_tclass`).
+#[derive(Clone, Debug)]
+pub(super) struct Class {
+    index: u32,
+    /// The qdisc that it is of.
+    qdisc: QdiscSpec,
+    /// Where the header says that it is.
+    parent: Handle,
+    /// Its parameters, if it was added.
+    spec: Option<ClassSpec>,
+    level: u32,
+    stats: ClassStats,
+    rate: Option<Rate>,
+}
+
+impl Class {
+    /// A class of a link, if it is there.
+    pub(super) fn new(place: &Place<'_>, class: Handle) -> Option<Class> {
+        let qdisc = match place.node(class.qdisc()) {
+            Some(node) => node.qdisc.clone(),
+            None if place.is_default_mq() && class.major() == 0 => QdiscSpec::Mq,
+            None => return None,
+        };
+        let stats = place.tree.class_at(class, place.queues)?;
+        let parent = match &qdisc {
+            QdiscSpec::Mq => Handle::ROOT,
+            QdiscSpec::Mqprio(map) => {
+                let queue = class.minor().wrapping_sub(1);
+                let has = |of: &softnet::tx::TcQueues| {
+                    (of.offset..of.offset.saturating_add(of.count)).contains(&queue)
+                };
+                match map.classes.iter().position(has) {
+                    _ if class.minor() >= 0xffe0 => Handle::ROOT,
+                    Some(tc) => class.class(0xffe0 + tc as u16),
+                    None => Handle::NONE,
+                }
+            }
+            _ if stats.parent == class.qdisc()
+                && place.tree.spec().class_node(class).is_some() =>
+            {
+                Handle::ROOT
+            }
+            _ => stats.parent,
+        };
+        let spec = place.tree.spec().class_node(class);
+        Some(Class {
+            index: place.index,
+            qdisc,
+            parent,
+            spec: spec.map(|node| node.spec.clone()),
+            level: place.tree.spec().level(class),
+            stats,
+            rate: place.tree.rate(class),
+        })
+    }
+
+    /// Its parameters, if it was added.
+    pub(super) fn spec(&self) -> Option<&ClassSpec> {
+        self.spec.as_ref()
+    }
+
+    pub(super) fn header(&self) -> TcMsg {
+        let leaf = self.stats.qdisc.raw();
+        header(self.index, self.parent, self.stats.class, leaf)
+    }
+
+    pub(super) fn put(&self, out: &mut Message<'_>) {
+        out.put_str(TCA_KIND, self.qdisc.kind());
+        let mut counted = self.stats.stats;
+        let mut app = None;
+        if let Some(spec) = &self.spec {
+            let class = ShownClass {
+                spec,
+                qdisc: &self.qdisc,
+                stats: &self.stats,
+                level: self.level,
+            };
+            kinds::dump_class(&class, out);
+            app = kinds::class_xstats(&class);
+            // Those of the class, not of its queue.
+            if let Some(htb) = &self.stats.htb {
+                counted.overlimits = htb.overlimits;
+            }
+        }
+        let counts = !matches!(self.qdisc, QdiscSpec::Tbf(_));
+        stats::put(counts.then_some(&counted), self.rate, app.as_deref(), out);
+    }
+}

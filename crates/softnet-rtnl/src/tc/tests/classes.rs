@@ -1,0 +1,179 @@
+//! `tc class`.
+
+use super::*;
+
+fn world() -> World {
+    let mut world = World::new();
+    world.qdisc(ADD, 1, ("root", "1:"), "htb", &htb).unwrap();
+    world
+}
+
+#[test]
+fn classes_come_change_and_go() {
+    let mut world = world();
+    let rows = [
+        (ADD, "1:", "1:1", ""),
+        (ADD, "1:1", "1:10", ""),
+        (ADD, "1:1", "1:20", ""),
+        (ADD, "1:1", "1:20", "EEXIST"),
+        // A class above that is not there: below the qdisc, as in the kernel.
+        (ADD, "1:77", "1:30", ""),
+        (ADD, "root", "1:31", ""),
+        (ADD, "1:", "0:32", ""),
+        (ADD, "", ":33", ""),
+        (ADD, "2:1", "1:40", "EINVAL"),
+        (ADD, "2:1", "2:40", "ENOENT"),
+        (ADD, "1:1", "", "EINVAL"),
+        (CHANGE, "1:1", "1:99", "ENOENT"),
+        (LINK, "1:1", "1:99", "ENOENT"),
+        (CHANGE, "1:1", "1:20", ""),
+        (REPLACE, "1:1", "1:20", ""),
+        (ADD, "ffff:ffff", "ffff:ffff", "ENOENT"),
+    ];
+    for (flags, parent, class, expected) in rows {
+        let answer = world.class(flags, 1, parent, class, &rate(125_000));
+        assert_eq!(
+            answer.err().unwrap_or_default(),
+            expected,
+            "{flags:x} {parent} {class}"
+        );
+    }
+    let shown = [
+        "htb 1:1 root",
+        "htb 1:10 parent 1:1",
+        "htb 1:20 parent 1:1",
+        "htb 1:30 root",
+        "htb 1:31 root",
+        "htb 1:32 root",
+        "htb 1:33 root",
+    ];
+    assert_eq!(world.classes(1, ""), shown);
+    assert_eq!(world.classes(1, "1:1"), shown, "the qdisc is what counts");
+    assert!(world.classes(1, "2:").is_empty());
+    assert!(world.classes(1, "root").is_empty());
+
+    let delete = |world: &mut World, class| {
+        let answer = world.ask(RTM_DELTCLASS, 0, at(1, "", class), &|_| {});
+        answer.err().unwrap_or_default()
+    };
+    let busy = delete(&mut world, "1:1");
+    assert!(
+        busy.starts_with("HTB class in use") && busy.ends_with("(EBUSY)"),
+        "{busy}"
+    );
+    assert_eq!(delete(&mut world, "1:55"), "ENOENT");
+    assert_eq!(delete(&mut world, "1:20"), "");
+    assert_eq!(world.told, ["1 deleted htb 1:20 parent 1:1"]);
+    assert_eq!(delete(&mut world, "1:10"), "");
+    assert_eq!(delete(&mut world, "1:1"), "");
+    assert_eq!(world.classes(1, "").len(), 4);
+
+    let get = |world: &mut World, class| world.ask(RTM_GETTCLASS, 0, at(1, "", class), &|_| {});
+    assert_eq!(get(&mut world, "1:30").unwrap(), ["1 htb 1:30 root"]);
+    assert_eq!(get(&mut world, "1:1").unwrap_err(), "ENOENT");
+}
+
+/// An inner class has no qdisc, and a leaf shows which it has.
+#[test]
+fn qdiscs_below_classes() {
+    let mut world = world();
+    world.class(ADD, 1, "1:", "1:1", &rate(125_000)).unwrap();
+    world.class(ADD, 1, "1:1", "1:10", &rate(125_000)).unwrap();
+    assert_eq!(world.told, ["1 htb 1:10 parent 1:1"]);
+    let inner = world
+        .qdisc(ADD, 1, ("1:1", ""), "pfifo", &none)
+        .unwrap_err();
+    assert!(inner.ends_with("(EINVAL)"), "{inner}");
+    world
+        .qdisc(ADD, 1, ("1:10", "10:"), "pfifo", &none)
+        .unwrap();
+    assert_eq!(world.classes(1, "")[1], "htb 1:10 parent 1:1 leaf 10:");
+    // It goes when the class gets another below it.
+    world.class(ADD, 1, "1:10", "1:11", &rate(125_000)).unwrap();
+    assert_eq!(world.show(1), ["htb 1: root refcnt 2"]);
+    assert_eq!(world.show_invisible(1)[1..], ["pfifo 0: parent 1:11"]);
+}
+
+#[test]
+fn kinds_that_come_with_their_classes() {
+    let mut world = World::new();
+    world
+        .qdisc(ADD, 1, ("root", "1:"), "prio", &prio(2))
+        .unwrap();
+    assert_eq!(
+        world.classes(1, ""),
+        ["prio 1:1 parent 1:", "prio 1:2 parent 1:"]
+    );
+    let rows = [
+        (1, "1:", "1:5", "EOPNOTSUPP"),
+        (1, "1:", "1:1", "EEXIST"),
+        (2, "", ":1", "ENOENT"),
+    ];
+    for (link, parent, class, expected) in rows {
+        let answer = world
+            .class(ADD, link, parent, class, &rate(125_000))
+            .unwrap_err();
+        assert_eq!(answer, expected);
+    }
+    let delete = world.ask(RTM_DELTCLASS, 0, at(1, "", "1:1"), &|_| {});
+    assert_eq!(delete.unwrap_err(), "EOPNOTSUPP");
+    world.qdisc(ADD, 1, ("1:1", "11:"), "pfifo", &none).unwrap();
+    let classless = world.class(ADD, 1, "11:", "11:1", &rate(125_000));
+    assert_eq!(classless.unwrap_err(), "EINVAL");
+    let blocks = |out: &mut Message<'_>| out.put_u32(TCA_EGRESS_BLOCK, 1);
+    let answer = world.class(CHANGE, 1, "1:", "1:1", &blocks).unwrap_err();
+    assert_eq!(
+        answer,
+        "Shared blocks are not supported for classes (EOPNOTSUPP)"
+    );
+}
+
+#[test]
+fn the_kernels_warnings() {
+    let mut world = world();
+    world.class(ADD, 1, "1:", "1:1", &rate(125_000)).unwrap();
+    assert_eq!(world.warning, None);
+    world.class(ADD, 1, "1:", "1:2", &rate(100)).unwrap();
+    let small = "sch_htb: quantum of class 10002 is small. Consider r2q change.";
+    assert_eq!(world.warning.as_deref(), Some(small));
+}
+
+/// Nesting is bounded as in the kernel, and so is the depth of qdiscs.
+#[test]
+fn trees_are_not_deeper_than_the_kernels() {
+    let mut world = world();
+    for class in 1..=9_u32 {
+        let (parent, name) = (format!("1:{:x}", class - 1), format!("1:{class:x}"));
+        let parent = if class == 1 { "1:" } else { &parent };
+        let answer = world.class(ADD, 1, parent, &name, &rate(125_000));
+        assert_eq!(answer.is_ok(), class <= 8, "{class}: {answer:?}");
+    }
+    world
+        .qdisc(ADD, 2, ("root", "1:"), "prio", &prio(2))
+        .unwrap();
+    for major in 2..=9_u32 {
+        let (parent, handle) = (format!("{:x}:1", major - 1), format!("{major:x}:"));
+        let answer = world.qdisc(ADD, 2, (&parent, &handle), "prio", &prio(2));
+        let answer = answer.err().unwrap_or_default();
+        assert_eq!(answer.is_empty(), major <= 8, "{major}: {answer}");
+        assert!(
+            major <= 8 || answer.starts_with("Qdisc hierarchy is too deep"),
+            "{answer}"
+        );
+    }
+}
+
+/// A dump of many parts shows each class once, and goes on where it was when some are deleted.
+#[test]
+fn large_dumps_come_in_parts() {
+    let mut world = world();
+    for class in 1..=2000 {
+        let class = format!("1:{class:x}");
+        world.class(ADD, 1, "1:", &class, &rate(125_000)).unwrap();
+    }
+    let all: Vec<String> = (1..=2000)
+        .map(|class| format!("htb 1:{class:x} root"))
+        .collect();
+    assert_eq!(world.classes(1, ""), all);
+    assert_eq!(world.show_invisible(1).len(), 2001);
+}

@@ -1,0 +1,81 @@
+//! Requests that nobody should send: no panic, and what is there is whole.
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn kind() -> impl Strategy<Value = u16> {
+    prop_oneof![RTM_NEWQDISC..=RTM_GETQDISC, RTM_NEWTCLASS..=RTM_GETTCLASS]
+}
+
+/// Names that are often those of something.
+fn name() -> impl Strategy<Value = u32> {
+    let small = (0_u32..3, 0_u32..4).prop_map(|(major, minor)| major << 16 | minor);
+    let special = prop::sample::select(vec![0, u32::MAX, 0xffff_fff1, 0x8001_0000, 0xffff_0000]);
+    prop_oneof![4 => small, 2 => special, 1 => any::<u32>()]
+}
+
+fn body() -> impl Strategy<Value = Vec<(u16, Vec<u8>)>> {
+    let kinds = [
+        "pfifo", "prio", "htb", "mq", "tbf", "fq", "fq_codel", "codel", "mqprio", "\u{ff}",
+    ];
+    let kind = prop::sample::select(kinds.to_vec()).prop_map(|kind| (TCA_KIND, kind.into()));
+    let any = (0_u16..20, prop::collection::vec(any::<u8>(), 0..64));
+    let prio = Just((TCA_OPTIONS, [&[3][..], &[0; 19]].concat()));
+    prop::collection::vec(prop_oneof![kind, any, prio], 0..5)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+    #[test]
+    fn anything_may_be_asked(
+        requests in prop::collection::vec(
+            (kind(), any::<u16>(), -1..5, name(), name(), body()),
+            1..40,
+        ),
+    ) {
+        let mut world = World::new();
+        for (kind, flags, link, parent, handle, body) in requests {
+            let header = TcMsg { ifindex: link, parent, handle, ..TcMsg::default() };
+            let put = |out: &mut Message<'_>| {
+                for (kind, bytes) in &body {
+                    out.put_bytes(*kind, bytes);
+                }
+            };
+            let _ = world.ask(kind, flags, header, &put);
+            for link in 1..=3 {
+                world.show_invisible(link);
+                world.classes(link, "");
+            }
+        }
+    }
+}
+
+#[test]
+fn cut_short() {
+    let mut world = World::new();
+    let mut messages = Messages::new();
+    let head = Head {
+        kind: RTM_NEWQDISC,
+        flags: NLM_F_REQUEST | ADD,
+        seq: 1,
+        pid: 0,
+    };
+    let body = |out: &mut Message<'_>| {
+        out.put_str(TCA_KIND, "pfifo");
+        out.put_u32(TCA_OPTIONS, 7);
+    };
+    messages.message(head, &at(1, "root", "1:"), body).unwrap();
+    let whole = messages.as_bytes();
+    for length in 16..whole.len() {
+        let mut bytes = whole[..length].to_vec();
+        bytes[..4].copy_from_slice(&(length as u32).to_ne_bytes());
+        let request = Request::read(&bytes).unwrap();
+        let mut replies = Replies::new(&request, &CLIENT);
+        let answer = world.rtnl.request(&request, &CLIENT, &mut replies);
+        assert_eq!(answer.is_ok(), length >= 46, "{length}: {answer:?}");
+        if answer.is_ok() {
+            world.del(1, "root", "", "").unwrap();
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! Requests about qdiscs and classes, on an engine with devices in memory. What is expected is what
+//! Linux 7.2 answers to the same.
+
+mod classes;
+mod hostile;
+mod qdiscs;
+
+use std::sync::{Arc, Mutex};
+
+use softnet::testing::pool;
+use softnet::time::Clock;
+use softnet_engine::Engine;
+use softnet_engine::control::{Control, NewPort, PortOptions, Settings};
+use softnet_engine::testing::{CondSleeper, FedDevices};
+use softnet_tc::Handle;
+
+use super::*;
+use crate::Rtnl;
+use crate::nl::{
+    Client, Head, Message, Messages, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REPLACE,
+    NLM_F_REQUEST, Requests, Service,
+};
+
+const CLIENT: Client = Client {
+    port: 7,
+    may_change: true,
+    strict: false,
+};
+
+const ADD: u16 = NLM_F_CREATE | NLM_F_EXCL;
+const REPLACE: u16 = NLM_F_CREATE | NLM_F_REPLACE;
+const LINK: u16 = NLM_F_REPLACE;
+const CHANGE: u16 = 0;
+
+/// A daemon's part that answers requests, with links.
+struct World {
+    rtnl: Rtnl<FedDevices>,
+    control: Arc<Mutex<Control<FedDevices>>>,
+    /// What members of the group were told by the last request.
+    told: Vec<String>,
+    warning: Option<String>,
+}
+
+/// What a request puts behind its header.
+type Body<'a> = &'a dyn Fn(&mut Message<'_>);
+
+impl World {
+    /// With a link 1 that has a queue, 2 that has four, and 3 that has none of its own.
+    fn new() -> World {
+        let sleepers = vec![CondSleeper::default()];
+        let engine = Engine::start(sleepers, pool(64), Clock::monotonic()).unwrap();
+        let mut control = Control::new(engine, FedDevices::default());
+        for (name, spec, queues) in [("t0", "tun", 1), ("m0", "tun", 4), ("d0", "dummy", 1)] {
+            let port = NewPort {
+                settings: Settings::new(name),
+                spec,
+                queues,
+                qdisc: None,
+                master: None,
+                options: PortOptions::default(),
+                actions: Vec::new(),
+            };
+            control.add_port(port).unwrap();
+        }
+        // Others hear of links.
+        control.take_changes();
+        let control = Arc::new(Mutex::new(control));
+        World {
+            rtnl: Rtnl::new(control.clone()),
+            control,
+            told: Vec::new(),
+            warning: None,
+        }
+    }
+
+    fn up(&mut self, link: u32, up: bool) {
+        let mut control = self.control.lock().unwrap();
+        let before = control.link(link).unwrap().settings.clone();
+        let after = Settings { up, ..before };
+        control.change(link, &after).unwrap();
+        control.take_changes();
+    }
+
+    /// Sends a request, and returns what it is answered with besides the acknowledgment.
+    fn ask(
+        &mut self,
+        kind: u16,
+        flags: u16,
+        header: TcMsg,
+        body: Body<'_>,
+    ) -> Result<Vec<String>, String> {
+        let mut messages = Messages::new();
+        let head = Head {
+            kind,
+            flags: flags | NLM_F_REQUEST,
+            seq: 1,
+            pid: 0,
+        };
+        messages.message(head, &header, body).unwrap();
+        let request = Request::read(messages.as_bytes()).unwrap();
+        let mut replies = Replies::new(&request, &CLIENT);
+        let answer = self.rtnl.request(&request, &CLIENT, &mut replies);
+        self.told.clear();
+        for event in replies.events() {
+            assert!(answer.is_ok(), "nothing is told of what is refused");
+            assert_eq!(event.group, RTNLGRP_TC);
+            self.told.extend(lines(event.message.as_bytes()));
+        }
+        self.warning.clone_from(&replies.warning);
+        match answer {
+            Ok(()) => Ok(lines(replies.messages().as_bytes())),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    /// `tc qdisc`. `at` is `root`, a class, or nothing; what follows `handle`.
+    fn qdisc(
+        &mut self,
+        flags: u16,
+        link: i32,
+        (parent, handle): (&str, &str),
+        kind: &str,
+        options: Body<'_>,
+    ) -> Result<(), String> {
+        let body = |out: &mut Message<'_>| {
+            if !kind.is_empty() {
+                out.put_str(TCA_KIND, kind);
+            }
+            options(out);
+        };
+        let header = at(link, parent, handle);
+        self.ask(RTM_NEWQDISC, flags, header, &body).map(drop)
+    }
+
+    /// `tc qdisc del`.
+    fn del(&mut self, link: i32, parent: &str, handle: &str, kind: &str) -> Result<(), String> {
+        let body = |out: &mut Message<'_>| {
+            if !kind.is_empty() {
+                out.put_str(TCA_KIND, kind);
+            }
+        };
+        let header = at(link, parent, handle);
+        self.ask(RTM_DELQDISC, 0, header, &body).map(drop)
+    }
+
+    /// `tc class`.
+    fn class(
+        &mut self,
+        flags: u16,
+        link: i32,
+        parent: &str,
+        class: &str,
+        options: Body<'_>,
+    ) -> Result<(), String> {
+        let header = at(link, parent, class);
+        self.ask(RTM_NEWTCLASS, flags, header, options).map(drop)
+    }
+
+    /// A dump with parts of at most so many bytes.
+    fn dump(&mut self, kind: u16, header: TcMsg, body: Body<'_>) -> Vec<String> {
+        let mut messages = Messages::new();
+        let head = Head {
+            kind,
+            flags: NLM_F_DUMP | NLM_F_REQUEST,
+            seq: 1,
+            pid: 0,
+        };
+        messages.message(head, &header, body).unwrap();
+        let request = Request::read(messages.as_bytes()).unwrap();
+        let mut position = Position::default();
+        let mut all = Vec::new();
+        loop {
+            let mut part = Messages::new();
+            let mut chunk = Chunk::new(&request, &CLIENT, &mut part);
+            let progress = self.rtnl.dump(&request, &CLIENT, &mut position, &mut chunk);
+            all.extend(lines(part.as_bytes()));
+            match progress.unwrap() {
+                Progress::Done => return all,
+                Progress::More => assert!(!part.is_empty(), "each part holds something"),
+            }
+        }
+    }
+
+    /// `tc qdisc show` of a link.
+    fn show(&mut self, link: i32) -> Vec<String> {
+        let all = self.dump(RTM_GETQDISC, TcMsg::default(), &|_| {});
+        of(all, link)
+    }
+
+    /// `tc qdisc show invisible` of a link.
+    fn show_invisible(&mut self, link: i32) -> Vec<String> {
+        let body = |out: &mut Message<'_>| out.put_flag(TCA_DUMP_INVISIBLE);
+        let all = self.dump(RTM_GETQDISC, TcMsg::default(), &body);
+        of(all, link)
+    }
+
+    /// `tc class show` of a link.
+    fn classes(&mut self, link: i32, parent: &str) -> Vec<String> {
+        let all = self.dump(RTM_GETTCLASS, at(link, parent, ""), &|_| {});
+        of(all, link)
+    }
+}
+
+/// Only lines of a link.
+fn of(lines: Vec<String>, link: i32) -> Vec<String> {
+    let start = format!("{link} ");
+    let lines = lines.iter().filter_map(|line| line.strip_prefix(&start));
+    lines.map(str::to_owned).collect()
+}
+
+fn handle(text: &str) -> u32 {
+    let number = |text| u32::from_str_radix(text, 16).unwrap();
+    match text.split_once(':') {
+        _ if text == "root" => Handle::ROOT.raw(),
+        _ if text.is_empty() => 0,
+        Some((major, "")) => number(major) << 16,
+        Some(("", minor)) => number(minor),
+        Some((major, minor)) => number(major) << 16 | number(minor),
+        None => panic!("{text}"),
+    }
+}
+
+fn at(link: i32, parent: &str, name: &str) -> TcMsg {
+    TcMsg {
+        ifindex: link,
+        parent: handle(parent),
+        handle: handle(name),
+        ..TcMsg::default()
+    }
+}
+
+/// Messages as `tc` shows them, but options and statistics.
+fn lines(bytes: &[u8]) -> Vec<String> {
+    let messages = Requests::new(bytes);
+    let line = |message: Request<'_>| {
+        let header: TcMsg = message.header().unwrap();
+        let attrs = message
+            .attrs::<TcMsg>(&POLICY, Validation::Liberal)
+            .unwrap();
+        let kind = attrs.str(TCA_KIND).unwrap().unwrap();
+        let name = Handle::from_raw(header.handle);
+        // As tc writes a handle of 0.
+        let name = if name == Handle::NONE {
+            "0:".to_owned()
+        } else {
+            name.to_string()
+        };
+        let parent = Handle::from_raw(header.parent);
+        let parent = if parent == Handle::ROOT {
+            "root".to_owned()
+        } else {
+            format!("parent {parent}")
+        };
+        let is_class = message.kind >= RTM_NEWTCLASS;
+        let info = match header.info {
+            0 => String::new(),
+            leaf if is_class => format!(" leaf {}", Handle::from_raw(leaf)),
+            1 => String::new(),
+            count => format!(" refcnt {count}"),
+        };
+        let what = match (message.kind, message.flags & NLM_F_REPLACE != 0) {
+            (RTM_DELQDISC | RTM_DELTCLASS, _) => "deleted ",
+            (_, true) => "replaced ",
+            _ => "",
+        };
+        assert_eq!(attrs.has(TCA_HW_OFFLOAD), !is_class);
+        assert!(attrs.has(TCA_STATS) && attrs.has(TCA_STATS2));
+        format!("{} {what}{kind} {name} {parent}{info}", header.ifindex)
+    };
+    messages.map(line).collect()
+}
+
+/// `limit` of a FIFO.
+fn limit(limit: u32) -> impl Fn(&mut Message<'_>) {
+    move |out| out.put_u32(TCA_OPTIONS, limit)
+}
+
+/// No options.
+fn none(_: &mut Message<'_>) {}
+
+/// Options of `prio`.
+fn prio(bands: u8) -> impl Fn(&mut Message<'_>) {
+    let mut bytes = [0; 20];
+    bytes[0] = bands;
+    move |out| out.put_bytes(TCA_OPTIONS, &bytes)
+}
+
+/// Options of `htb`.
+fn htb(out: &mut Message<'_>) {
+    let version = 3;
+    out.nest(TCA_OPTIONS, |out| {
+        out.put(2, &[version, 10, 0x20, 0, 0_u32])
+    });
+}
+
+/// Options of a class of `htb`, with a rate in bytes per second.
+fn rate(rate: u32) -> impl Fn(&mut Message<'_>) {
+    let [a, b, c, d] = rate.to_ne_bytes();
+    let spec = [0, 1, 0, 0, 0, 0, 0, 0, a, b, c, d];
+    let ticks = 200_000_u32.to_ne_bytes();
+    let mut parms = [spec, spec].concat();
+    parms.extend([ticks, ticks, [0; 4], [0; 4], [0; 4]].as_flattened());
+    move |out| out.nest(TCA_OPTIONS, |out| out.put_bytes(1, &parms))
+}

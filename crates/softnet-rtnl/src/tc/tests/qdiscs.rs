@@ -1,0 +1,464 @@
+//! `tc qdisc`.
+
+use super::*;
+
+#[test]
+fn what_comes_by_itself() {
+    let mut world = World::new();
+    assert_eq!(world.show(1), ["pfifo_fast 0: root refcnt 2"]);
+    assert_eq!(
+        world.show(2),
+        [
+            "mq 0: root",
+            "pfifo_fast 0: parent :1",
+            "pfifo_fast 0: parent :2",
+            "pfifo_fast 0: parent :3",
+            "pfifo_fast 0: parent :4",
+        ]
+    );
+    assert_eq!(world.show(3), ["noqueue 0: root refcnt 2"]);
+    assert_eq!(
+        world.classes(2, ""),
+        ["mq :1 root", "mq :2 root", "mq :3 root", "mq :4 root"]
+    );
+    assert!(world.classes(2, "1:").is_empty());
+    assert!(world.classes(1, "").is_empty());
+    assert!(world.classes(99, "").is_empty());
+}
+
+/// As a link that was never up has `noop`, which is not shown.
+#[test]
+fn a_link_that_was_never_up_shows_nothing() {
+    let mut world = World::new();
+    world.up(1, false);
+    world.qdisc(ADD, 1, ("root", ""), "pfifo", &none).unwrap();
+    assert_eq!(world.show(1), ["pfifo 8001: root refcnt 2"]);
+    world.del(1, "root", "", "").unwrap();
+    assert!(world.show(1).is_empty());
+    let nothing = "Cannot delete qdisc with handle of zero (ENOENT)";
+    assert_eq!(world.del(1, "root", "", "").unwrap_err(), nothing);
+    world.up(1, true);
+    assert_eq!(world.show(1), ["pfifo_fast 0: root refcnt 2"]);
+    world.up(1, false);
+    assert_eq!(world.show(1), ["pfifo_fast 0: root refcnt 2"]);
+}
+
+/// What each request is answered with, one after the other, on one link.
+#[test]
+fn requests_mean_what_they_mean_to_the_kernel() {
+    const EXCLUSIVE: &str = "Exclusivity flag on, cannot modify (EEXIST)";
+    const OVERRIDE: &str = "NLM_F_REPLACE needed to override (EEXIST)";
+    const CREATE: &str = "Qdisc not found. To create specify NLM_F_CREATE flag (ENOENT)";
+    const NAME: &str = "Invalid qdisc name: must match existing qdisc (EINVAL)";
+    const MOVE: &str = "Cannot move an existing qdisc to a different parent (EINVAL)";
+    const NOT_FOUND: &str = "Specified qdisc not found (ENOENT)";
+    const UNKNOWN: &str = "Specified qdisc kind is unknown (ENOENT)";
+    const NO_CLASS: &str = "Specified class not found (ENOENT)";
+    const OK: &str = "";
+    let mut world = World::new();
+    let rows = [
+        // What comes by itself is not there.
+        (CHANGE, "root", "", "pfifo_fast", CREATE),
+        (LINK, "root", "", "pfifo", CREATE),
+        (CHANGE, "", "", "pfifo", "Handle cannot be zero (EINVAL)"),
+        (ADD, "", "88:", "pfifo", NOT_FOUND),
+        (REPLACE, "", "88:", "pfifo", NOT_FOUND),
+        (CHANGE, "", "88:", "pfifo", NOT_FOUND),
+        (ADD, "root", "", "nokind", UNKNOWN),
+        (ADD, "root", "", "", UNKNOWN),
+        (ADD, "root", "1:5", "pfifo", "Invalid minor handle (EINVAL)"),
+        (
+            ADD,
+            ":1",
+            "",
+            "pfifo",
+            "Failed to find specified qdisc (ENOENT)",
+        ),
+        (
+            ADD,
+            "5:55",
+            "",
+            "pfifo",
+            "Failed to find specified qdisc (ENOENT)",
+        ),
+        // Ingress is not there.
+        (ADD, "ffff:fff1", "ffff:", "ingress", UNKNOWN),
+        (ADD, "ffff:fff1", "ffff:", "clsact", UNKNOWN),
+        (
+            ADD,
+            "ffff:fff1",
+            "ffff:",
+            "pfifo",
+            "Specified parent ID is reserved for ingress and clsact Qdiscs (EINVAL)",
+        ),
+        // At the root, without a handle.
+        (ADD, "root", "", "pfifo", OK),
+        (ADD, "root", "", "pfifo", EXCLUSIVE),
+        (REPLACE, "root", "", "pfifo", OK),
+        (CHANGE, "root", "", "pfifo", OK),
+        (LINK, "root", "", "pfifo", OK),
+        (LINK, "root", "", "bfifo", NAME),
+        (NLM_F_CREATE, "root", "", "bfifo", NAME),
+        (NLM_F_EXCL, "root", "", "bfifo", EXCLUSIVE),
+        (CHANGE, "root", "", "", OK),
+        (ADD, "root", "", "bfifo", OK),
+        (CHANGE, "root", "", "pfifo", OK),
+        (REPLACE, "root", "", "bfifo", OK),
+        // With a handle.
+        (ADD, "root", "1:", "pfifo", OVERRIDE),
+        (CHANGE, "root", "1:", "pfifo", OVERRIDE),
+        (LINK, "root", "1:", "pfifo", CREATE),
+        (
+            REPLACE,
+            "root",
+            "1:3",
+            "pfifo",
+            "Invalid minor handle (EINVAL)",
+        ),
+        (REPLACE, "root", "1:", "pfifo", OK),
+        (REPLACE, "root", "1:", "pfifo", OK),
+        (ADD, "root", "1:", "pfifo", EXCLUSIVE),
+        (REPLACE, "root", "1:", "bfifo", NAME),
+        (CHANGE, "", "1:", "pfifo", OK),
+        (CHANGE, "", "1:", "bfifo", NAME),
+        (REPLACE, "", "1:", "pfifo", OK),
+        (ADD, "", "1:", "pfifo", EXCLUSIVE),
+        (
+            ADD,
+            "1:1",
+            "",
+            "pfifo",
+            "Parent qdisc is not classful (EOPNOTSUPP)",
+        ),
+        // Below another.
+        (REPLACE, "root", "2:", "prio", OK),
+        (ADD, "2:3", "30:", "pfifo", OK),
+        (ADD, "2:3", "31:", "pfifo", OVERRIDE),
+        (ADD, "2:3", "30:", "pfifo", EXCLUSIVE),
+        (ADD, "2:2", "30:", "pfifo", MOVE),
+        (REPLACE, "2:2", "30:", "pfifo", MOVE),
+        (REPLACE, "2:2", "2:", "pfifo", MOVE),
+        (REPLACE, "root", "30:", "pfifo", MOVE),
+        (REPLACE, "2:3", "31:", "bfifo", OK),
+        (ADD, "2:2", "30:", "prio", OK),
+        (ADD, "2:4", "", "pfifo", NO_CLASS),
+        (ADD, "2:", "", "pfifo", NO_CLASS),
+        (
+            ADD,
+            "2:1",
+            "",
+            "noqueue",
+            "Cannot assign noqueue to a class (EINVAL)",
+        ),
+        (CHANGE, "", "2:", "prio", OK),
+        (REPLACE, "root", "3:", "noqueue", OK),
+        (CHANGE, "root", "", "pfifo", OK),
+    ];
+    for (flags, parent, handle, kind, expected) in rows {
+        let options = |out: &mut Message<'_>| match kind {
+            "prio" => prio(3)(out),
+            "pfifo" | "bfifo" => limit(5)(out),
+            _ => {}
+        };
+        let answer = world.qdisc(flags, 1, (parent, handle), kind, &options);
+        let answer = answer.err().unwrap_or_default();
+        assert_eq!(answer, expected, "{flags:x} {parent} {handle} {kind}");
+    }
+    assert_eq!(world.show(1), ["pfifo 8006: root refcnt 2"]);
+}
+
+#[test]
+fn deletions_name_what_is_there() {
+    const NO_HANDLE: &str = "Cannot delete qdisc with handle of zero (ENOENT)";
+    const BAD: &str = "Invalid handle (EINVAL)";
+    const NAME: &str = "Invalid qdisc name: must match existing qdisc (EINVAL)";
+    let mut world = World::new();
+    world
+        .qdisc(ADD, 1, ("root", "2:"), "prio", &prio(3))
+        .unwrap();
+    world
+        .qdisc(ADD, 1, ("2:3", "30:"), "prio", &prio(3))
+        .unwrap();
+    world
+        .qdisc(ADD, 1, ("30:1", "40:"), "pfifo", &none)
+        .unwrap();
+    assert_eq!(
+        world.show(1),
+        [
+            "prio 2: root refcnt 2",
+            "prio 30: parent 2:3",
+            "pfifo 40: parent 30:1"
+        ]
+    );
+    for (parent, handle, kind, expected) in [
+        ("root", "77:", "", BAD),
+        ("root", "", "pfifo", NAME),
+        ("2:3", "31:", "", BAD),
+        ("2:3", "30:", "pfifo", NAME),
+        ("2:1", "", "", NO_HANDLE),
+        ("2:1", "", "pfifo", NO_HANDLE),
+        ("2:1", "", "bfifo", NAME),
+        ("2:1", "5:", "", BAD),
+        ("2:9", "", "", "Specified class not found (ENOENT)"),
+        (
+            "9:9",
+            "",
+            "",
+            "Failed to find qdisc with specified classid (ENOENT)",
+        ),
+        ("", "30:", "", "Classid cannot be zero (EINVAL)"),
+        (
+            "",
+            "31:",
+            "",
+            "Failed to find qdisc with specified handle (ENOENT)",
+        ),
+        (
+            "",
+            "",
+            "",
+            "Failed to find qdisc with specified handle (ENOENT)",
+        ),
+        ("40:1", "", "", "Parent qdisc is not classful (EOPNOTSUPP)"),
+        (
+            "ffff:fff1",
+            "",
+            "",
+            "Cannot find specified qdisc on specified device (ENOENT)",
+        ),
+        ("2:3", "30:", "prio", ""),
+        ("2:3", "", "", NO_HANDLE),
+        ("root", "2:", "", ""),
+        ("root", "", "", NO_HANDLE),
+    ] {
+        let answer = world.del(1, parent, handle, kind).err().unwrap_or_default();
+        assert_eq!(answer, expected, "{parent} {handle} {kind}");
+    }
+    assert_eq!(world.show(1), ["pfifo_fast 0: root refcnt 2"]);
+    assert_eq!(world.del(99, "root", "", "").unwrap_err(), "ENODEV");
+    assert_eq!(world.del(-1, "root", "", "").unwrap_err(), "ENODEV");
+}
+
+/// A link without a queue of its own has none again when its qdisc is deleted.
+#[test]
+fn noqueue_comes_back() {
+    let mut world = World::new();
+    world.qdisc(ADD, 3, ("root", ""), "pfifo", &none).unwrap();
+    assert_eq!(world.show(3), ["pfifo 8001: root refcnt 2"]);
+    world.del(3, "root", "", "").unwrap();
+    assert_eq!(world.show(3), ["noqueue 0: root refcnt 2"]);
+}
+
+#[test]
+fn queues_have_qdiscs_of_their_own() {
+    let mut world = World::new();
+    let add = |world: &mut World, flags, parent, handle, kind| {
+        let answer = world.qdisc(flags, 2, (parent, handle), kind, &none);
+        answer.err().unwrap_or_default()
+    };
+    assert_eq!(add(&mut world, ADD, "root", "1:", "mq"), "");
+    let told = ["2 deleted mq 0: root", "2 replaced mq 1: root"];
+    assert_eq!(world.told, told);
+    assert_eq!(add(&mut world, ADD, "1:1", "11:", "pfifo"), "");
+    let told = [
+        "2 deleted pfifo_fast 0: parent 1:1",
+        "2 replaced pfifo 11: parent 1:1",
+    ];
+    assert_eq!(world.told, told);
+    assert_eq!(add(&mut world, REPLACE, "1:2", "", "bfifo"), "");
+    assert_eq!(
+        add(&mut world, ADD, "1:5", "", "bfifo"),
+        "Specified class not found (ENOENT)"
+    );
+    assert_eq!(
+        world.show(2),
+        [
+            "mq 1: root",
+            "pfifo 11: parent 1:1",
+            "bfifo 8001: parent 1:2",
+            "pfifo_fast 0: parent 1:3",
+            "pfifo_fast 0: parent 1:4",
+        ]
+    );
+    assert_eq!(
+        world.classes(2, ""),
+        [
+            "mq 1:1 root leaf 11:",
+            "mq 1:2 root leaf 8001:",
+            "mq 1:3 root",
+            "mq 1:4 root"
+        ]
+    );
+    world.del(2, "1:1", "", "").unwrap();
+    assert_eq!(world.told, ["2 deleted pfifo 11: parent 1:1"]);
+    assert_eq!(world.show(2)[2], "pfifo_fast 0: parent 1:1");
+    assert_eq!(add(&mut world, REPLACE, "root", "", "pfifo"), "");
+    assert_eq!(world.show(2), ["pfifo 8002: root refcnt 5"]);
+    // Only for several queues, and at the root.
+    let refused = world.qdisc(ADD, 1, ("root", ""), "mq", &none).unwrap_err();
+    assert!(refused.ends_with("(EOPNOTSUPP)"), "{refused}");
+    world
+        .qdisc(ADD, 1, ("root", "1:"), "prio", &prio(3))
+        .unwrap();
+    let refused = world.qdisc(ADD, 1, ("1:1", ""), "mq", &none).unwrap_err();
+    assert!(refused.ends_with("(EOPNOTSUPP)"), "{refused}");
+}
+
+/// What comes with classes is shown when asked for.
+#[test]
+fn invisible_qdiscs() {
+    let mut world = World::new();
+    world
+        .qdisc(ADD, 1, ("root", "1:"), "prio", &prio(3))
+        .unwrap();
+    world.qdisc(ADD, 1, ("1:2", ""), "bfifo", &none).unwrap();
+    assert_eq!(world.told, ["1 replaced bfifo 8001: parent 1:2"]);
+    let shown = ["prio 1: root refcnt 2", "bfifo 8001: parent 1:2"];
+    assert_eq!(world.show(1), shown);
+    let all = [&shown[..], &["pfifo 0: parent 1:1", "pfifo 0: parent 1:3"]].concat();
+    assert_eq!(world.show_invisible(1), all);
+    assert_eq!(world.show_invisible(2), world.show(2));
+    let get = |world: &mut World, parent, handle| {
+        world.ask(RTM_GETQDISC, 0, at(1, parent, handle), &|_| {})
+    };
+    assert_eq!(
+        get(&mut world, "", "8001:").unwrap(),
+        ["1 bfifo 8001: parent 1:2"]
+    );
+    assert_eq!(
+        get(&mut world, "root", "").unwrap(),
+        ["1 prio 1: root refcnt 2"]
+    );
+    assert_eq!(get(&mut world, "1:1", "").unwrap_err(), "EINVAL");
+    assert_eq!(
+        get(&mut world, "", "7:").unwrap_err(),
+        "Failed to find qdisc with specified handle (ENOENT)"
+    );
+}
+
+/// A change keeps the qdisc, its handle, and what it was not told.
+#[test]
+fn a_change_changes_parameters() {
+    let mut world = World::new();
+    world
+        .qdisc(ADD, 1, ("root", "1:"), "pfifo", &limit(5))
+        .unwrap();
+    let limit_of = |world: &World| {
+        let control = world.control.lock().unwrap();
+        let root = |tree: &softnet_tc::DeviceTree| tree.spec().root().unwrap().qdisc.clone();
+        control.read_tree(1, |tree, _| root(tree)).unwrap()
+    };
+    let pfifo = |limit| softnet_tc::QdiscSpec::Pfifo { limit };
+    assert_eq!(limit_of(&world), pfifo(5));
+    world
+        .qdisc(CHANGE, 1, ("root", ""), "pfifo", &limit(6))
+        .unwrap();
+    assert_eq!(limit_of(&world), pfifo(6));
+    assert_eq!(world.told, ["1 pfifo 1: root refcnt 2"]);
+    world
+        .qdisc(CHANGE, 1, ("root", ""), "pfifo", &none)
+        .unwrap();
+    assert_eq!(limit_of(&world), pfifo(6), "a change of nothing");
+    // Kinds that the kernel cannot change.
+    world
+        .qdisc(REPLACE, 1, ("root", "2:"), "htb", &htb)
+        .unwrap();
+    let refused = world.qdisc(REPLACE, 1, ("root", "2:"), "htb", &htb);
+    let text = "Change operation not supported by specified qdisc";
+    assert!(refused.unwrap_err().starts_with(text));
+    world
+        .qdisc(REPLACE, 1, ("root", "2:"), "htb", &none)
+        .unwrap();
+}
+
+#[test]
+fn size_tables_and_estimators() {
+    let base = |tsize: u32| {
+        let mut base = [0; 24];
+        base[4..8].copy_from_slice(&10_i32.to_ne_bytes());
+        base[20..].copy_from_slice(&tsize.to_ne_bytes());
+        base
+    };
+    let stab = |tsize: u32, slots: usize| {
+        move |out: &mut Message<'_>| {
+            out.nest(TCA_STAB, |out| {
+                out.put_bytes(1, &base(tsize));
+                out.put_bytes(2, &vec![0; slots * 2]);
+            });
+        }
+    };
+    let has_stab = |world: &World, handle: u32| {
+        let control = world.control.lock().unwrap();
+        let node = |tree: &softnet_tc::DeviceTree| {
+            let node = tree.spec().node(Handle::from_raw(handle)).unwrap();
+            node.stab.clone()
+        };
+        control
+            .read_tree(1, |tree, _| node(tree))
+            .unwrap()
+            .is_some()
+    };
+    let mut world = World::new();
+    for (tsize, slots, text) in [(2, 1, "Invalid size of size table"), (0, 0, "")] {
+        let answer = world.qdisc(ADD, 1, ("root", "1:"), "pfifo", &stab(tsize, slots));
+        let text = if text.is_empty() {
+            text.to_owned()
+        } else {
+            format!("{text} (EINVAL)")
+        };
+        assert_eq!(answer.err().unwrap_or_default(), text);
+    }
+    assert!(has_stab(&world, 0x1_0000));
+    world
+        .qdisc(CHANGE, 1, ("root", ""), "pfifo", &limit(3))
+        .unwrap();
+    assert!(
+        !has_stab(&world, 0x1_0000),
+        "a change that names none takes it away"
+    );
+    world
+        .qdisc(CHANGE, 1, ("root", ""), "pfifo", &stab(0, 0))
+        .unwrap();
+    assert!(has_stab(&world, 0x1_0000));
+    let no_base = |out: &mut Message<'_>| out.nest(TCA_STAB, |_| {});
+    let answer = world.qdisc(CHANGE, 1, ("root", ""), "pfifo", &no_base);
+    let text = "Size table base attribute is missing (EINVAL)";
+    assert_eq!(answer.unwrap_err(), text);
+    world
+        .qdisc(REPLACE, 1, ("root", "2:"), "prio", &prio(3))
+        .unwrap();
+    let below = world.qdisc(ADD, 1, ("2:1", ""), "pfifo", &stab(0, 0));
+    assert_eq!(
+        below.unwrap_err(),
+        "STAB not supported on a non root (EINVAL)"
+    );
+
+    let rate = |bytes: &'static [u8]| move |out: &mut Message<'_>| out.put_bytes(TCA_RATE, bytes);
+    for bad in [&[0_u8][..], &[4, 1], &[0xfd, 1], &[0, 0], &[0, 31]] {
+        let body = |out: &mut Message<'_>| out.put_bytes(TCA_RATE, bad);
+        let answer = world
+            .qdisc(ADD, 1, ("2:1", "21:"), "pfifo", &body)
+            .unwrap_err();
+        assert!(
+            answer.starts_with("Failed to generate new estimator"),
+            "{answer}"
+        );
+        assert_eq!(world.show(1).len(), 1, "nothing was added");
+    }
+    world
+        .qdisc(ADD, 1, ("2:1", "21:"), "pfifo", &rate(&[0, 3]))
+        .unwrap();
+    let control = world.control.clone();
+    let rate_of = |handle| {
+        let control = control.lock().unwrap();
+        control
+            .read_tree(1, |tree, _| tree.rate(Handle::from_raw(handle)))
+            .unwrap()
+    };
+    assert!(rate_of(0x21_0000).is_some() && rate_of(0x2_0000).is_none());
+    let refused = world
+        .qdisc(ADD, 2, ("root", ""), "mq", &rate(&[0, 3]))
+        .unwrap_err();
+    let text = "Cannot attach rate estimator to a multi-queue root qdisc (EOPNOTSUPP)";
+    assert_eq!(refused, text);
+}
