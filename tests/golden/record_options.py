@@ -535,7 +535,9 @@ def main():
         with open(script, "w") as file:
             for module in MODULES:
                 file.write(f"mod {module}\n")
-            file.write("ip7 link add d0 numtxqueues 4 type dummy\nip7 link set d0 up\n")
+            file.write("ip7 link add d0 numtxqueues 4 type dummy\n")
+            file.write("echo 1 >/proc/sys/net/ipv6/conf/d0/disable_ipv6\n")
+            file.write("ip7 link set d0 arp off up\n")
             for group, commands in enumerate(groups):
                 file.write("tc7 qdisc del dev d0 root 2>/dev/null\n")
                 for number, (command, options) in enumerate(commands):

@@ -16,6 +16,8 @@ mod rate;
 mod tbf;
 #[cfg(all(test, not(miri)))]
 mod tests;
+#[cfg(all(test, not(miri)))]
+mod xstats_tests;
 
 use softnet::qdisc::{PRIO_TO_BAND, QdiscStats};
 use softnet_tc::{ClassSpec, ClassStats, Handle, QdiscSpec, Xstats};
