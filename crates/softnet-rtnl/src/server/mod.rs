@@ -183,7 +183,7 @@ impl Server {
         let mut buffer = vec![0; DATAGRAM];
         let mut pause = false;
         loop {
-            let (own, ready) = self.wait(pause)?;
+            let (own, mut ready) = self.wait(pause)?;
             if own.woken {
                 let _ = rustix::io::read(&self.waker.eventfd, &mut [0; 8]);
                 if self.waker.stop.load(Ordering::Relaxed) {
@@ -195,7 +195,14 @@ impl Server {
             let listeners = [(own.listener, false), (own.monitor, true)];
             pause = false;
             for (_, read_only) in listeners.into_iter().filter(|(ready, _)| *ready) {
-                pause |= self.accept(read_only).is_err();
+                for (socket, port) in self.accept(read_only, &mut pause) {
+                    if let Some(port) = port
+                        && self.finish(port, &mut buffer, &mut service)
+                    {
+                        ready.retain(|(other, _)| *other != port);
+                    }
+                    self.welcome(socket, port, read_only);
+                }
             }
             for (port, events) in ready {
                 if self
@@ -254,33 +261,53 @@ impl Server {
         Ok((own, ready))
     }
 
-    /// Lets clients in. An error: the system has no files or memory left.
-    fn accept(&mut self, read_only: bool) -> io::Result<()> {
+    /// Sockets of new clients, and the port ids that they want. Sets `pause` if the system has no
+    /// files or memory left.
+    fn accept(&self, read_only: bool, pause: &mut bool) -> Vec<(OwnedFd, Option<u32>)> {
+        let listener = if read_only {
+            self.monitor.as_ref()
+        } else {
+            Some(&self.listener)
+        };
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let mut accepted = Vec::new();
         for _ in 0..ACCEPTS {
-            let listener = if read_only {
-                self.monitor.as_ref()
-            } else {
-                Some(&self.listener)
-            };
             let Some(listener) = listener else {
-                return Ok(());
+                break;
             };
-            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             match acceptfrom_with(&listener.socket, flags) {
-                Ok((socket, address)) => self.welcome(socket, address, read_only),
-                Err(Errno::AGAIN) => return Ok(()),
+                Ok((socket, address)) => {
+                    accepted.push((socket, address.as_ref().and_then(port_of)));
+                }
+                Err(Errno::AGAIN) => break,
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
-                Err(error) => return Err(error.into()),
+                Err(_) => {
+                    *pause = true;
+                    break;
+                }
             }
         }
-        Ok(())
+        accepted
     }
 
-    fn welcome(&mut self, socket: OwnedFd, address: Option<SocketAddrAny>, read_only: bool) {
+    /// Forgets the client with this port id if it has closed its socket, once what it asked for is
+    /// done: the next socket may have taken its name at once. Whether there was one.
+    fn finish(&mut self, port: u32, buffer: &mut [u8], service: &mut impl Service) -> bool {
+        if !self.sockets.get(&port).is_some_and(has_hung_up) {
+            return false;
+        }
+        // It sends no more, so its datagrams have an end.
+        while self.serve(port, PollFlags::HUP, buffer, service).is_some() {}
+        self.sockets.remove(&port);
+        self.clients.disconnect(port);
+        true
+    }
+
+    /// Lets a client in.
+    fn welcome(&mut self, socket: OwnedFd, port: Option<u32>, read_only: bool) {
         let connected = match PeerCredentials::of(&socket) {
             Ok(peer) => {
                 let may_change = !read_only && may_change(&peer, self.group);
-                let port = address.as_ref().and_then(port_of);
                 self.clients.connect(Peer {
                     port,
                     uid: peer.uid,
@@ -363,6 +390,13 @@ fn may_change(peer: &PeerCredentials, group: Option<u32>) -> bool {
     let own = rustix::process::geteuid().as_raw();
     let member = |group| peer.gid == group || peer.groups.contains(&group);
     peer.uid == 0 || peer.uid == own || group.is_some_and(member)
+}
+
+/// Whether the other end is closed.
+fn has_hung_up(socket: &OwnedFd) -> bool {
+    let mut file = [PollFd::new(socket, PollFlags::empty())];
+    let now = Timespec::default();
+    poll(&mut file, Some(&now)).is_ok() && file[0].revents().contains(PollFlags::HUP)
 }
 
 /// The port id in the name that a client's socket is bound to.

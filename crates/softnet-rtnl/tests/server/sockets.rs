@@ -355,3 +355,26 @@ fn a_server_that_stops_hangs_up() {
     );
     assert!(Socket::try_connect(&path, None).is_err());
 }
+
+/// `ip` and a script close a socket and open the next with the same port id. The server, which is
+/// busy, finds the end of the first and the second at once.
+#[test]
+fn a_port_id_is_free_when_its_socket_is_closed() {
+    let folder = Folder::new();
+    let path = folder.join("control");
+    let links = Links::new(3);
+    let changed = Arc::clone(&links.changed);
+    let running = start(&config(&path), links);
+    let port = std::process::id() | 1 << 29;
+    let first = Socket::try_connect(&path, Some(port)).expect("a server listens");
+    first.ask(&get_link(1, 0, 1));
+    let busy = changed.lock().expect("no panic");
+    running.waker().wake();
+    first.send(&new_link(77, 0, 2));
+    drop(first);
+    let second = Socket::try_connect(&path, Some(port)).expect("the name is free");
+    drop(busy);
+    // What the first asked for is done before.
+    let answer = second.ask(&get_link(77, 0, 3));
+    assert_eq!((answer.kind, answer.port), (NEWLINK, port), "{answer:?}");
+}
