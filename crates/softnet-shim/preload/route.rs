@@ -138,7 +138,7 @@ impl Route {
         if wanted != 0 {
             return self.bind_unix(wanted);
         }
-        // As the kernel: the process's id, then numbers that are none.
+        // As the kernel: the process's id, then a number that is none.
         let mut port = c::getpid().cast_unsigned();
         for _ in 0..64 {
             match self.bind_unix(port) {
@@ -147,7 +147,8 @@ impl Route {
             }
             // SAFETY: `port` has the 4 bytes that are asked for.
             checked(unsafe { c::getrandom(from_mut(&mut port).cast(), 4, 0) })?;
-            port |= 1 << 31;
+            // Above all processes' ids, below what the daemon assigns to clients without a name.
+            port = port >> 2 | 1 << 30;
         }
         Err(c::EADDRINUSE)
     }
