@@ -17,6 +17,7 @@ pub(crate) const SO_DOMAIN: c_int = 39;
 pub(crate) const SO_INCOMING_CPU: c_int = 49;
 pub(crate) const SOL_NETLINK: c_int = 270;
 
+pub(crate) const MSG_PEEK: c_int = 0x2;
 pub(crate) const MSG_TRUNC: c_int = 0x20;
 pub(crate) const MSG_DONTWAIT: c_int = 0x40;
 pub(crate) const MSG_NOSIGNAL: c_int = 0x4000;
@@ -38,6 +39,7 @@ pub(crate) const EPROTO: c_int = 71;
 pub(crate) const ENOPROTOOPT: c_int = 92;
 pub(crate) const EADDRINUSE: c_int = 98;
 pub(crate) const ECONNRESET: c_int = 104;
+pub(crate) const ENOBUFS: c_int = 105;
 pub(crate) const EISCONN: c_int = 106;
 pub(crate) const ECONNREFUSED: c_int = 111;
 

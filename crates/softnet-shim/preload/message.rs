@@ -154,6 +154,15 @@ pub(crate) unsafe fn receive(
     if len == 0 {
         return Err(c::ECONNRESET);
     }
+    // SAFETY: the kernel has filled the caller's parts.
+    if unsafe { kind(to, len) } == Some(NLMSG_OVERRUN) {
+        if flags & c::MSG_PEEK != 0 {
+            // The error is told once.
+            // SAFETY: no bytes are asked for.
+            checked(unsafe { real::recv(route.fd, null_mut(), 0, 0) })?;
+        }
+        return Err(c::ENOBUFS);
+    }
     to.controllen = message.controllen;
     to.flags = message.flags;
     if !to.name.is_null() {
@@ -169,6 +178,21 @@ pub(crate) unsafe fn receive(
         room.saturating_add(unsafe { (*to.iov.add(i)).len })
     });
     Ok(len.min(isize::try_from(room).unwrap_or(isize::MAX)))
+}
+
+/// The type of a received message, if the first part has it.
+///
+/// # Safety
+/// The first part has the bytes that it says, `len` of them filled.
+unsafe fn kind(message: &Msghdr, len: isize) -> Option<u16> {
+    if message.iov.is_null() || message.iovlen == 0 {
+        return None;
+    }
+    // SAFETY: there is a first part.
+    let part = unsafe { *message.iov };
+    // SAFETY: it has 6 bytes.
+    (len >= 6 && part.len >= 6)
+        .then(|| unsafe { part.base.byte_add(4).cast::<u16>().read_unaligned() })
 }
 
 /// recv(2) and recvfrom(2).
@@ -243,6 +267,8 @@ pub(crate) unsafe fn receive_many(
 
 /// As many messages as the kernel takes in one call.
 const MOST: c_uint = 1024;
+/// The daemon's word for ENOBUFS: events were lost.
+const NLMSG_OVERRUN: u16 = 4;
 const SECOND: i128 = 1_000_000_000;
 
 fn nanoseconds(time: &Timespec) -> i128 {

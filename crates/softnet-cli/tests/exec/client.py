@@ -15,7 +15,7 @@ import time
 SOL_NETLINK = 270
 ADD_MEMBERSHIP, CAP_ACK, EXT_ACK = 1, 10, 11
 SO_DOMAIN, SO_PROTOCOL = 39, 38
-ACKED, LARGE, HANG_UP = 0x402, 0x400, 0x401
+ACKED, LARGE, HANG_UP, OVERRUN = 0x402, 0x400, 0x401, 0x403
 HEADER = struct.Struct("=IHHII")
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -132,6 +132,14 @@ def messages():
     # Several requests in one datagram.
     s.send(b"".join(request(ACKED, seq=n) for n in range(5)))
     assert [check_ack(s.recv(4096)) for _ in range(5)] == list(range(5))
+    # Events were lost: an error, once.
+    s.send(request(OVERRUN) + request(ACKED, seq=6))
+    fails(errno.ENOBUFS, s.recv, 100)
+    assert check_ack(s.recv(100)) == 6
+    s.send(request(OVERRUN) + request(ACKED, seq=7))
+    assert libc.recv(s.fileno(), None, 0, socket.MSG_PEEK | socket.MSG_TRUNC) == 16
+    fails(errno.ENOBUFS, s.recv, 100, socket.MSG_PEEK)
+    assert check_ack(s.recv(100)) == 7
     # The functions of programs that are built with checks.
     s.send(request(ACKED, seq=8) + request(ACKED, seq=9))
     buffer = ctypes.create_string_buffer(100)

@@ -25,6 +25,9 @@ const NEW_QDISC: u16 = 36;
 const GET_QDISC: u16 = 38;
 /// Answered with a message of this type and of 3,000 bytes.
 const LARGE: u16 = 0x400;
+/// Answered as if events had been lost.
+const OVERRUN: u16 = 0x403;
+const LOST: u16 = 4;
 /// The daemon closes the connection.
 const HANG_UP: u16 = 0x401;
 
@@ -138,6 +141,7 @@ fn answer(request: &[u8], kind: u16) -> Vec<Vec<u8>> {
         }
         GET_LINK => vec![error(request, ENODEV)],
         GET_QDISC => answers(NEW_QDISC, qdisc()),
+        OVERRUN => vec![message(request, LOST, &[])],
         LARGE => vec![message(request, LARGE, &[7; 2984])],
         _ => vec![error(request, 0)],
     }
