@@ -1,9 +1,10 @@
 //! `softnet exec`: the unmodified tc and ip, and scripts with raw sockets, reach the daemon; what
-//! cannot be preloaded is refused. The daemon here is a stand-in.
+//! cannot be preloaded is refused. The daemon is a stand-in, but for one test.
 
 #[path = "../common/mod.rs"]
 mod common;
 mod daemon;
+mod real;
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
