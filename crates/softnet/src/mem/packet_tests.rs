@@ -255,3 +255,27 @@ fn what_a_packet_counts_as() {
     assert!(!pool.alloc().unwrap().header().flags.any(0xff));
     assert_eq!(pool.stats().free, 8);
 }
+
+/// Packets that share data, each on its thread: the one whose buffer it is, too.
+#[test]
+fn packets_that_share_data_count_on_their_own_threads() {
+    let pool = pool(4, 512);
+    for last in 1..4 {
+        let mut packet = pool.alloc().unwrap();
+        assert!(packet.append(&[7; 100]));
+        let shares = [(); 2].map(|()| packet.share(&pool).unwrap());
+        std::thread::scope(|scope| {
+            for (n, mut packet) in (1..).zip(shares.into_iter().chain([packet])) {
+                scope.spawn(move || {
+                    packet.set_accounted(Some(AccountedLen {
+                        each: 1,
+                        last: last * n,
+                    }));
+                    assert_eq!(packet.wire_len(), u64::from(last * n));
+                    assert_eq!(packet.data(), &[7; 100]);
+                });
+            }
+        });
+    }
+    drop(pool);
+}
