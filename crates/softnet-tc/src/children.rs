@@ -447,12 +447,29 @@ impl Children {
         cx: &mut Cx,
     ) -> bool {
         let child = &mut self.slots[slot];
+        if let AnyQdisc::Htb(_) = child.qdisc {
+            return self.try_pass_htb(slot, packets, sum, cx);
+        }
         let passes = child.stash.is_none() && child.qdisc.try_pass(packets, sum, cx);
         if passes {
             child.counters.count_sent(sum);
             self.stats.count_sent(sum);
         }
         passes
+    }
+
+    /// An `htb` may also count overlimits then.
+    #[inline(never)]
+    fn try_pass_htb(
+        &mut self,
+        slot: usize,
+        packets: &PacketList,
+        sum: WireSum,
+        cx: &mut Cx,
+    ) -> bool {
+        self.with(slot, |child| {
+            child.stash.is_none() && child.qdisc.try_pass(packets, sum, cx)
+        })
     }
 
     /// Replaces a child, which it returns; `default` says that the new one is what the parent

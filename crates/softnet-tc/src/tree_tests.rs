@@ -466,3 +466,29 @@ fn a_shaper_below_a_shaper_counts_its_overlimits() {
         assert_eq!(counts, [0, (n + 1).min(2)]);
     }
 }
+
+/// A packet that passes an htb below another qdisc, and takes the last of a class's tokens: the
+/// class above did not count the overlimit.
+#[test]
+fn an_overlimit_of_what_passes_is_counted_above() {
+    let htb = QdiscSpec::Htb(HtbSpec {
+        default: 0x10,
+        ..HtbSpec::default()
+    });
+    let mut bench = Bench::new([("root", "1:", prio(2)), ("1:2", "2:", htb)]);
+    let class = HtbClassSpec {
+        burst: 1,
+        cburst: 1,
+        ..HtbClassSpec::new(1)
+    };
+    let mut tree = bench.tree.edit(&mut bench.cx);
+    tree.add_class(handle("2:"), handle("2:10"), ClassSpec::Htb(class))
+        .unwrap();
+    let list = PacketList::from(frame(&bench.pool, 1, 2, 60, 0));
+    let sum = WireSum::from(&list);
+    assert!(bench.tree.try_pass(&list, sum, &mut bench.cx));
+    let classes = bench.tree.classes();
+    let above = classes.iter().find(|class| class.class == handle("1:2"));
+    let above = above.unwrap().stats;
+    assert_eq!((above.packets, above.overlimits), (1, 1));
+}
