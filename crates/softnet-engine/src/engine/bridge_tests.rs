@@ -248,11 +248,12 @@ fn entries_are_set_listed_and_removed() {
     assert_eq!(b.net.engine.stats().drops(), [(DropReason::NoForward, 1)]);
     assert_eq!(b.send(2, 1, 7), [0], "learning goes on beside it");
     // All or none, VLAN by VLAN.
-    let tagged = FdbSpec {
+    let tagged_static = |station| FdbSpec {
+        address: mac(station),
         vlan: Some(1),
-        ..b.spec(9, FdbState::Static)
+        ..fixed
     };
-    b.net.engine.add_fdb(p0, tagged, false).unwrap();
+    b.net.engine.add_fdb(p0, tagged_static(9), false).unwrap();
     let partly = b.net.engine.add_fdb(p0, b.spec(9, FdbState::Static), false);
     assert!(matches!(partly, Err(EngineError::FdbEntryExists(_))));
     assert_eq!(
@@ -282,6 +283,10 @@ fn entries_are_set_listed_and_removed() {
         "behind another port"
     );
     engine.remove_fdb(p2, mac(7), None).unwrap();
+    // A static entry outlives its VLAN, and can still be removed.
+    engine.add_fdb(p2, tagged_static(10), false).unwrap();
+    engine.remove_vlans(VlanOwner::Port(p2), 1..=1).unwrap();
+    engine.remove_fdb(p2, mac(10), Some(1)).unwrap();
     let learnt = |entry: &FdbEntry| entry.state == FdbState::Dynamic;
     assert_eq!(engine.flush_fdb(b.bridge, learnt).unwrap(), 1);
     engine.leave(p1).unwrap();

@@ -95,11 +95,11 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
     }
 
     /// Removes an entry for a station behind a port, learnt or added; without a VLAN the one of no
-    /// VLAN and those of each VLAN of the port.
+    /// VLAN and those of each VLAN of the port. One of a VLAN that the port no longer has can be
+    /// removed, too.
     ///
     /// # Errors
-    /// If there is no such port, it is part of no bridge or does not have the VLAN, or there is no
-    /// such entry.
+    /// If there is no such port, it is part of no bridge, or there is no such entry.
     pub fn remove_fdb(
         &self,
         port: PortId,
@@ -107,7 +107,10 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         vlan: Option<u16>,
     ) -> Result<(), EngineError> {
         let state = self.state();
-        let stations = self.stations(&state, port, address, vlan)?;
+        let stations = match vlan {
+            Some(vlan) => vec![Station { vlan, address }],
+            None => self.stations(&state, port, address, None)?,
+        };
         let (_, bridge) = self.bridge_of(&state, port)?;
         let fdb = bridge.bridge.fdb();
         let removed = stations.iter().filter(|&&s| fdb.unfix(s, port.index));
