@@ -7,11 +7,11 @@ use std::time::Instant;
 use clap::{Parser, Subcommand};
 
 use crate::failure::{Exit, Failure};
-use crate::{config, daemon, demo, exec, report, sim};
+use crate::{config, daemon, demo, exec, report, sim, stats};
 
 const EXIT_CODES: &str = "Exit codes:
   0    success; `run` was stopped by SIGINT or SIGTERM and stopped cleanly
-  1    it failed while running
+  1    it failed while running, or no daemon can be reached
   2    the command line or the configuration is wrong, or a port it asks for cannot be opened
   130  `demo` was interrupted before it was done, or a second signal ended `run` at once";
 
@@ -84,6 +84,11 @@ enum Command {
     /// as ever. Example: `softnet exec -- tc -s qdisc show`.
     #[command(after_help = exec::HELP)]
     Exec(exec::Options),
+    /// Show what the daemon counts, live: packets, drops by reason, queueing delay, qdiscs, workers
+    ///
+    /// The same as `run` prints at its end. Example: `softnet stats --watch`.
+    #[command(after_help = EXIT_CODES)]
+    Stats(stats::Options),
 }
 
 /// Runs the program; `started` is when it was.
@@ -110,6 +115,7 @@ pub(crate) fn run(started: Instant) -> ExitCode {
         }),
         Command::Sim(options) => sim::run(&options),
         Command::Exec(options) => exec::run(&options),
+        Command::Stats(options) => stats::run(&options),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

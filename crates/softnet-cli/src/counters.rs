@@ -3,18 +3,28 @@
 
 use serde_json::{Map, Value, json};
 use softnet::mem::PoolStats;
+use softnet::stats::Counts;
 use softnet_engine::{EngineStats, PortStats};
 
 use crate::{classes, filters, report, workers};
 
-/// Tables with a line between them.
+/// All at the end: tables with a line between them, and what was measured as bar charts.
 pub(crate) fn text(stats: &EngineStats) -> String {
+    tables(stats, report::ways_out(stats))
+}
+
+/// All while packets move: what was measured is a line each.
+pub(crate) fn live(stats: &EngineStats) -> String {
+    tables(stats, report::distributions(stats) + &pools(stats))
+}
+
+fn tables(stats: &EngineStats, ways_out: String) -> String {
     let parts = [
         report::ports(stats),
         classes::table(stats),
         filters::table(stats),
         workers::table(stats),
-        report::ways_out(stats),
+        ways_out,
     ];
     let parts: Vec<&str> = parts
         .iter()
@@ -54,10 +64,35 @@ fn port(port: &PortStats) -> Value {
         "queued": device.queued,
         "drops": drops,
         "device_drops": { "rx": port.device_drops.rx, "tx": port.device_drops.tx },
+        "call_ns": distribution(&device.distributions.call_ns),
+        "sojourn_ns": distribution(&device.distributions.sojourn_ns),
+        "batch": distribution(&device.distributions.batch),
         "link": { "up": port.link.up, "mtu": port.link.mtu },
         "classes": classes::json(port),
         "filters": filters::json(port),
     })
+}
+
+/// What was measured; bounds are those of buckets.
+fn distribution(counts: &Counts) -> Value {
+    json!({
+        "measured": counts.total(),
+        "p50": counts.percentile(0.5),
+        "p99": counts.percentile(0.99),
+        "max": counts.max(),
+    })
+}
+
+/// A line for each pool.
+fn pools(stats: &EngineStats) -> String {
+    let pools = std::iter::once(&stats.pool).chain(&stats.port_pools);
+    let line = |pool: &PoolStats| {
+        format!(
+            "pool: {} buffers, {} free, {} allocated, exhausted {}\n",
+            pool.buffers, pool.free, pool.allocated, pool.exhausted
+        )
+    };
+    pools.map(line).collect()
 }
 
 /// The first is that of small packets, which everything needs; the others belong to ports.

@@ -10,8 +10,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use softnet_engine::PortEvent;
 use softnet_engine::control::{ControlError, NewPort, PortOptions, Settings};
+use softnet_engine::{EngineStats, PortEvent};
 use softnet_io::{DeviceSpec, PortDevices};
 use softnet_rtnl::Rtnl;
 use softnet_rtnl::nl::{Errno, Error, Operation};
@@ -25,6 +25,7 @@ use crate::report;
 use crate::setup::{self, Control};
 use crate::signals::Stop;
 use crate::socket;
+use crate::stats;
 
 /// How often ports are looked after.
 const LOOK: Duration = Duration::from_millis(250);
@@ -110,13 +111,37 @@ fn operations(
     control: &Arc<Mutex<Control>>,
 ) -> impl FnMut(Operation, &[u8]) -> Result<String, Error> + Send + use<> {
     let control = control.clone();
-    move |operation, _: &[u8]| match operation {
+    move |operation, argument: &[u8]| match operation {
         Operation::Stats => {
             let control = control.lock().unwrap_or_else(PoisonError::into_inner);
-            Ok(counters::json(&control.engine().stats()).to_string())
+            let stats = live_stats(&control);
+            drop(control);
+            if argument.is_empty() {
+                Ok(counters::json(&stats).to_string())
+            } else if argument == stats::TEXT.as_bytes() {
+                Ok(counters::live(&stats))
+            } else {
+                Err(Error::invalid("statistics are for nothing, or `text`"))
+            }
         }
         Operation::DumpConfig | Operation::Reload => Err(Errno::EOPNOTSUPP.into()),
     }
+}
+
+/// All counters, with those of qdiscs, classes and filters. Takes no queue from its owner.
+fn live_stats(control: &Control) -> EngineStats {
+    let engine = control.engine();
+    let mut stats = engine.stats();
+    for link in control.links().values() {
+        let mut ports = stats.ports.iter_mut();
+        if let Some(id) = link.port()
+            && let Some(port) = ports.find(|port| port.name == link.settings.name)
+        {
+            port.classes = engine.classes(id);
+            port.filters = engine.filters(id);
+        }
+    }
+    stats
 }
 
 /// Listens for requests, and says where; they are answered when the ports are there.

@@ -5,6 +5,7 @@
 
 mod classes;
 mod cli;
+mod client;
 mod config;
 mod counters;
 mod daemon;
@@ -17,6 +18,7 @@ mod setup;
 mod signals;
 mod sim;
 mod socket;
+mod stats;
 mod workers;
 
 use std::process::ExitCode;

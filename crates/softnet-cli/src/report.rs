@@ -3,7 +3,8 @@
 use std::io::{self, Write};
 
 use softnet::stats::{Counts, DropReason, SAMPLE};
-use softnet_engine::{Conservation, DeviceDrops, EngineStats};
+use softnet::tx::ActionStats;
+use softnet_engine::{Conservation, DeviceDrops, EngineStats, PortStats};
 
 /// Writes to standard output. A reader that has gone away (`softnet demo | head`) is no error.
 pub(crate) fn print(text: &str) -> io::Result<()> {
@@ -129,43 +130,69 @@ fn summary(counts: &Counts) -> String {
 pub(crate) fn ways_out(stats: &EngineStats) -> String {
     let mut text = String::new();
     for port in &stats.ports {
-        let device = &port.device;
-        for action in &device.actions {
-            text += &format!(
-                "\n{}: {}: {} packets, overlimits {}\n",
-                port.name, action.action, action.packets, action.overlimits
-            );
+        for line in events(port) {
+            text += &format!("\n{line}");
         }
-        if device.tx_timeouts > 0 {
-            text += &format!(
-                "\n{}: driver restarted {} times\n",
-                port.name, device.tx_timeouts
-            );
-        }
-        let distributions = &device.distributions;
-        for (what, counts) in [
-            (
-                "nanoseconds that a transmit call took",
-                &distributions.call_ns,
-            ),
-            (
-                "nanoseconds that a packet spent in the queue",
-                &distributions.sojourn_ns,
-            ),
-            ("packets handed to the driver at once", &distributions.batch),
-        ] {
-            if !counts.is_empty() {
-                text += &format!("\n{}: {what}: {}\n{counts}", port.name, summary(counts));
-            }
+        for (what, counts) in measured(port) {
+            text += &format!("\n{}: {what}: {}\n{counts}", port.name, summary(counts));
         }
     }
     text
 }
 
+/// The same, a line each.
+pub(crate) fn distributions(stats: &EngineStats) -> String {
+    let mut text = String::new();
+    for port in &stats.ports {
+        text.extend(events(port));
+        for (what, counts) in measured(port) {
+            text += &format!("{}: {what}: {}\n", port.name, summary(counts));
+        }
+    }
+    text
+}
+
+/// Lines about actions and restarts.
+fn events(port: &PortStats) -> Vec<String> {
+    let (name, device) = (&port.name, &port.device);
+    let line = |action: &ActionStats| {
+        let ActionStats {
+            action,
+            packets,
+            overlimits,
+        } = action;
+        format!("{name}: {action}: {packets} packets, overlimits {overlimits}\n")
+    };
+    let mut lines: Vec<String> = device.actions.iter().map(line).collect();
+    if device.tx_timeouts > 0 {
+        lines.push(format!(
+            "{name}: driver restarted {} times\n",
+            device.tx_timeouts
+        ));
+    }
+    lines
+}
+
+fn measured(port: &PortStats) -> impl Iterator<Item = (&'static str, &Counts)> {
+    let distributions = &port.device.distributions;
+    let all = [
+        (
+            "nanoseconds that a transmit call took",
+            &distributions.call_ns,
+        ),
+        (
+            "nanoseconds that a packet spent in the queue",
+            &distributions.sojourn_ns,
+        ),
+        ("packets handed to the driver at once", &distributions.batch),
+    ];
+    all.into_iter().filter(|(_, counts)| !counts.is_empty())
+}
+
 #[cfg(test)]
 mod tests {
-    use softnet::tx::{ActionStats, DeviceStats, Distributions};
-    use softnet_engine::{LinkState, PortStats};
+    use softnet::tx::{DeviceStats, Distributions};
+    use softnet_engine::LinkState;
 
     use super::*;
 

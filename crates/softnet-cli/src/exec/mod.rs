@@ -8,14 +8,13 @@ mod elf;
 mod library;
 mod program;
 
+use std::env;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::{env, io};
 
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-
+use crate::client;
 use crate::failure::{Exit, Failure};
 
 pub(crate) const HELP: &str = "\
@@ -49,8 +48,10 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     program::check(&file)?;
     let path = options.socket.clone();
     let path = path.unwrap_or_else(crate::socket::default_path);
-    let socket =
-        reach(&path).map_err(|why| Failure::because(Exit::ExecFailed, no_daemon(&path), &why))?;
+    // From the root: the program may change its directory.
+    let socket = std::path::absolute(&path)
+        .and_then(|path| client::reach(&path).map(|_| path))
+        .map_err(|why| Failure::because(Exit::ExecFailed, client::no_daemon(&path), &why))?;
     let library = library::install()?;
     let error = Command::new(&file)
         .arg0(name)
@@ -63,25 +64,6 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         format_args!("cannot run {}", file.display()),
         &error,
     ))
-}
-
-fn no_daemon(socket: &Path) -> String {
-    format!("no daemon can be reached at {}", socket.display())
-}
-
-/// Connects to the daemon, as the program will; returns the socket's path from the root, because
-/// the program may change its directory.
-fn reach(socket: &Path) -> io::Result<PathBuf> {
-    let path = std::path::absolute(socket)?;
-    let address = SocketAddrUnix::new(&path)?;
-    let fd = rustix::net::socket_with(
-        AddressFamily::UNIX,
-        SocketType::SEQPACKET,
-        SocketFlags::CLOEXEC,
-        None,
-    )?;
-    rustix::net::connect(&fd, &address)?;
-    Ok(path)
 }
 
 /// The value of LD_PRELOAD: our library before those that were there.

@@ -1,0 +1,160 @@
+//! `softnet stats`: what a running daemon counts, at once or every second with rates.
+
+use std::io::{self, IsTerminal};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use softnet_rtnl::nl::Operation;
+
+use crate::client::{self, Daemon};
+use crate::failure::{Exit, Failure};
+use crate::report;
+use crate::signals::Stop;
+
+/// Argument of [`Operation::Stats`]: tables for people. One object without it.
+pub(crate) const TEXT: &str = "text";
+
+/// How often `--watch` shows the counters.
+const PERIOD: Duration = Duration::from_secs(1);
+/// Clears a terminal and goes to its first line.
+const CLEAR: &str = "\x1b[H\x1b[2J";
+
+/// What the command line asks for.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+    /// Show the counters every second until Ctrl-C, with packets and bits per second; with --json
+    /// an object a line
+    #[arg(long)]
+    watch: bool,
+    #[command(flatten)]
+    daemon: client::Reach,
+}
+
+/// Prints the counters.
+pub(crate) fn run(options: &Options) -> Result<(), Failure> {
+    let cannot =
+        |what: &'static str| move |error: io::Error| Failure::because(Exit::Failure, what, &error);
+    let daemon = Daemon::connect(&options.daemon)?;
+    let argument = if options.json { "" } else { TEXT };
+    let counters = || daemon.ask(Operation::Stats, argument);
+    let print = |text: &str| report::print(text).map_err(cannot("cannot print the counters"));
+    if !options.watch {
+        let text = counters()?;
+        return print(text.trim_end()).and_then(|()| print("\n"));
+    }
+    let stop = Stop::on_signals().map_err(cannot("cannot catch signals"))?;
+    let start = if io::stdout().is_terminal() {
+        CLEAR
+    } else {
+        ""
+    };
+    let mut before: Option<Sample> = None;
+    loop {
+        let text = if options.json {
+            counters()? + "\n"
+        } else {
+            let now = Sample::of(&daemon)?;
+            let rates = before.as_ref().map(|before| now.since(before));
+            before = Some(now);
+            format!("{start}{}{}\n", rates.unwrap_or_default(), counters()?)
+        };
+        print(&text)?;
+        if stop.wait(PERIOD) {
+            return Ok(());
+        }
+    }
+}
+
+/// The counters at one moment.
+struct Sample {
+    at: Instant,
+    counters: Value,
+}
+
+impl Sample {
+    fn of(daemon: &Daemon) -> Result<Sample, Failure> {
+        let text = daemon.ask(Operation::Stats, "")?;
+        let counters = serde_json::from_str(&text).map_err(|error| {
+            Failure::because(
+                Exit::Failure,
+                "the daemon's answer is not understood",
+                &error,
+            )
+        })?;
+        Ok(Sample {
+            at: Instant::now(),
+            counters,
+        })
+    }
+
+    /// What each port did in a second, as a table.
+    fn since(&self, before: &Sample) -> String {
+        rates(&before.counters, &self.counters, self.at - before.at)
+    }
+}
+
+fn rates(before: &Value, now: &Value, time: Duration) -> String {
+    let head = [
+        "port",
+        "rx packets/s",
+        "rx bit/s",
+        "tx packets/s",
+        "tx bit/s",
+        "drops/s",
+    ];
+    let mut rows = vec![head.map(str::to_owned)];
+    let ports = |counters: &Value| counters["ports"].as_array().cloned().unwrap_or_default();
+    let old = ports(before);
+    for port in ports(now) {
+        let same = old.iter().find(|old| old["name"] == port["name"]);
+        let rate = |count: &dyn Fn(&Value) -> u64, scale: f64| {
+            // A port that was replaced counts from 0.
+            let more = count(&port).saturating_sub(same.map_or(0, count));
+            format!("{:.0}", scale * more as f64 / time.as_secs_f64().max(1e-3))
+        };
+        let key = |key: &'static str| move |port: &Value| port[key].as_u64().unwrap_or(0);
+        let dropped = |port: &Value| {
+            let reasons = port["drops"].as_object();
+            let reasons = reasons.map(|reasons| reasons.values().filter_map(Value::as_u64).sum());
+            reasons.unwrap_or(0)
+        };
+        rows.push([
+            port["name"].as_str().unwrap_or_default().to_owned(),
+            rate(&key("rx_packets"), 1.0),
+            rate(&key("rx_bytes"), 8.0),
+            rate(&key("tx_packets"), 1.0),
+            rate(&key("tx_bytes"), 8.0),
+            rate(&dropped, 1.0),
+        ]);
+    }
+    report::table(&rows, &[0]) + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn rates_of_ports_that_come_and_go() {
+        let port = |name: &str, n: u64| {
+            json!({
+                "name": name, "rx_packets": n, "rx_bytes": 100 * n, "tx_packets": 2 * n,
+                "tx_bytes": 50 * n, "drops": { "runt": n, "qdisc_limit": 2 * n },
+            })
+        };
+        let before = json!({ "ports": [port("a", 10), port("gone", 1), port("again", 9)] });
+        let now = json!({ "ports": [port("a", 14), port("again", 3), port("new", 2)] });
+        assert_eq!(
+            rates(&before, &now, Duration::from_secs(2)),
+            "port   rx packets/s  rx bit/s  tx packets/s  tx bit/s  drops/s\n\
+             a                 2      1600             4       800        6\n\
+             again             0         0             0         0        0\n\
+             new               1       800             2       400        3\n\n"
+        );
+    }
+}

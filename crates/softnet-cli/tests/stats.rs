@@ -1,0 +1,126 @@
+//! `softnet stats` against a running daemon.
+
+mod common;
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use common::{Running, Scratch, softnet, text, wait_for};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+const CONFIG: &str = r#"
+[engine]
+workers = 1
+buffers = 256
+[[port]]
+name = "a"
+driver = "null"
+[[port.qdisc]]
+kind = "prio"
+handle = "1:"
+[[port.filter]]
+kind = "matchall"
+flowid = "1:2"
+"#;
+
+/// A daemon that listens at `socket`.
+fn daemon(scratch: &Scratch, socket: &Path) -> Running {
+    let config = scratch.file("stats.toml", CONFIG);
+    let mut running = Running::start(softnet().arg("run").arg(config).arg("--socket").arg(socket));
+    wait_for("the daemon", || {
+        running.assert_running();
+        stats(socket, &["--json"])
+            .output()
+            .expect("softnet")
+            .status
+            .success()
+    });
+    running
+}
+
+fn stats(socket: &Path, arguments: &[&str]) -> Command {
+    let mut command = softnet();
+    command
+        .arg("stats")
+        .args(arguments)
+        .arg("--socket")
+        .arg(socket);
+    command
+}
+
+#[test]
+fn tables_and_an_object() {
+    let scratch = Scratch::new("stats");
+    let socket = scratch.path("socket");
+    let running = daemon(&scratch, &socket);
+    let output = stats(&socket, &[]).output().expect("softnet");
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let shown = text(&output.stdout);
+    for part in [
+        "port  rx packets",
+        "a     root   prio 1:",
+        "matchall 0x1  1:2",
+        "worker  processed",
+        "pool: 256 buffers, 256 free",
+    ] {
+        assert!(shown.contains(part), "{part:?} in\n{shown}");
+    }
+    let output = stats(&socket, &["--json"]).output().expect("softnet");
+    let json: Value = serde_json::from_slice(&output.stdout).expect("one object");
+    let port = &json["ports"][0];
+    assert_eq!(port["name"], "a");
+    assert_eq!(port["classes"][0]["qdisc"], "1:");
+    assert_eq!(port["filters"][0]["flowid"], "1:2");
+    assert_eq!(port["sojourn_ns"]["measured"], 0);
+    running.signal(Signal::TERM);
+    assert_eq!(running.finish().status.code(), Some(0));
+}
+
+#[test]
+fn watch_ends_with_success_on_a_signal() {
+    let scratch = Scratch::new("stats-watch");
+    let socket = scratch.path("socket");
+    let running = daemon(&scratch, &socket);
+    let mut watch: Child = stats(&socket, &["--watch"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("softnet");
+    let lines = BufReader::new(watch.stdout.take().expect("captured")).lines();
+    // The first round has no rates, and no control characters come without a terminal.
+    let mut seen = Vec::new();
+    for line in lines {
+        let line = line.expect("a line");
+        assert!(!line.contains('\x1b'), "{line:?}");
+        seen.push(line);
+        if seen
+            .iter()
+            .any(|line| line.starts_with("port  rx packets/s"))
+        {
+            break;
+        }
+    }
+    assert!(
+        seen.iter().any(|line| line.starts_with("worker")),
+        "{seen:?}"
+    );
+    kill_process(Pid::from_child(&watch), Signal::INT).expect("a signal");
+    assert_eq!(watch.wait().expect("its end").code(), Some(0));
+    running.signal(Signal::TERM);
+    assert_eq!(running.finish().status.code(), Some(0));
+}
+
+#[test]
+fn no_daemon_is_told() {
+    let scratch = Scratch::new("stats-none");
+    let socket = scratch.path("nobody");
+    let output = stats(&socket, &["--watch"]).output().expect("softnet");
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stderr);
+    let expected = format!(
+        "softnet: no daemon can be reached at {}: ",
+        socket.display()
+    );
+    assert!(said.starts_with(&expected), "{said}");
+}
