@@ -25,7 +25,7 @@ seconds() {
 }
 
 if [ $# -eq 0 ]; then
-    set -- tx-adopt nolock-qdisc bulk-free defer-free backlog switch
+    set -- tx-adopt nolock-qdisc bulk-free defer-free backlog switch control
 fi
 for name; do
     "$bench" "$name" --seconds "$(seconds "$name")" --rounds 7 --json >"$made/$name.json"

@@ -49,6 +49,11 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
                   joined by Softnet and others",
         run: all_backlog,
     },
+    Experiment {
+        name: "control",
+        summary: "tc against a loaded switch, and policies of 10,000 classes, beside the kernel's",
+        run: crate::control::run,
+    },
 ];
 
 fn all_nolock_qdisc(options: &Options) -> Result<Value, BenchError> {

@@ -18,6 +18,7 @@ mod baselines;
 mod buffers;
 mod bulk_free;
 mod cleanup;
+mod control;
 mod cpu;
 mod defer_free;
 mod error;

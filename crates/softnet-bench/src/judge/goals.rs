@@ -57,6 +57,8 @@ const BULKS: (&str, &[&str]) = ("bulk", &["1", "2", "4", "8", "16", "32"]);
 const WAYS: (&str, &[&str]) = ("path", &["one-way", "both-ways"]);
 const FLOWS: (&str, &[&str]) = ("flows", &["1", "16", "200"]);
 const PFIFO_FAST: (&str, &[&str]) = ("qdisc", &["pfifo_fast"]);
+const LOADED: &[(&str, &[&str])] = &[("case", &["load"])];
+const BATCH: &[(&str, &[&str])] = &[("case", &["batch"]), ("classes", &["10000"])];
 const ROOT: (&str, &[&str]) = ("parent", &["root"]);
 const RR: (&str, &[&str]) = ("case", &["rr"]);
 const CONNECTIONS: (&str, &[&str]) = ("connections", &["16", "32", "64", "1024"]);
@@ -201,6 +203,15 @@ pub(super) const GOALS: &[Goal] = &[
     goal("switch", "gbps", Variant("ovs-tso"), AtLeast(1.0), &[("case", &["many-clients"])],
         "200 senders"),
     goal("switch", "start_ms", Variant("ovs"), AtMost(0.2), &[], ""),
+    // control
+    goal("control", "lost", Nothing("packets", 1.0), AtMost(0.0), LOADED, ""),
+    goal("control", "tcp_gbps", Variant("burn"), AtLeast(0.97), LOADED,
+        "the same program beside as much CPU time burnt"),
+    goal("control", "dumps_per_s", Nothing("a second", 1.0), AtLeast(99.0), LOADED, ""),
+    goal("control", "changes_per_s", Nothing("a second", 1.0), AtLeast(990.0), LOADED, ""),
+    goal("control", "batch_ms", Variant("kernel"), AtMost(2.0), BATCH, "10,000 htb classes"),
+    goal("control", "show_ms", Nothing("ms", 1.0), AtMost(1000.0), BATCH, "shown"),
+    goal("control", "qdisc_ms", Nothing("ms", 1.0), AtMost(20.0), BATCH, "`tc -s qdisc show`"),
 ];
 
 #[cfg(test)]

@@ -19,6 +19,7 @@ const PREFACES: &[(&str, &str)] = &[
     ("defer-free", include_str!("prefaces/defer-free.md")),
     ("backlog", include_str!("prefaces/backlog.md")),
     ("switch", include_str!("prefaces/switch.md")),
+    ("control", include_str!("prefaces/control.md")),
 ];
 
 /// The whole page.

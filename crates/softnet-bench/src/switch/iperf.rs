@@ -17,29 +17,29 @@ const ATTEMPTS: usize = 3;
 
 /// The server, running.
 #[derive(Debug)]
-pub(super) struct Server<'a> {
+pub(crate) struct Server<'a> {
     topology: &'a Topology,
     process: Process,
 }
 
 /// What a TCP test delivered.
 #[derive(Debug)]
-pub(super) struct Tcp {
-    pub(super) bits: f64,
-    pub(super) seconds: f64,
-    pub(super) retransmits: f64,
+pub(crate) struct Tcp {
+    pub(crate) bits: f64,
+    pub(crate) seconds: f64,
+    pub(crate) retransmits: f64,
 }
 
 /// What a UDP test sent and delivered, in datagrams.
 #[derive(Debug)]
-pub(super) struct Udp {
-    pub(super) offered: f64,
-    pub(super) delivered: f64,
-    pub(super) seconds: f64,
+pub(crate) struct Udp {
+    pub(crate) offered: f64,
+    pub(crate) delivered: f64,
+    pub(crate) seconds: f64,
 }
 
 impl<'a> Server<'a> {
-    pub(super) fn start(topology: &'a Topology) -> Result<Server<'a>, BenchError> {
+    pub(crate) fn start(topology: &'a Topology) -> Result<Server<'a>, BenchError> {
         if process::find("iperf3").is_none() {
             return Err(BenchError::Unavailable("`iperf3` is not installed".into()));
         }
@@ -55,7 +55,7 @@ impl<'a> Server<'a> {
     }
 
     /// TCP from a to b.
-    pub(super) fn tcp(&self, time: Duration, mss: Option<u16>) -> Result<Tcp, BenchError> {
+    pub(crate) fn tcp(&self, time: Duration, mss: Option<u16>) -> Result<Tcp, BenchError> {
         let mss = mss.map(|mss| ["-M".to_owned(), mss.to_string()]);
         let end = self.client(time, mss.iter().flatten())?;
         Ok(Tcp {
@@ -66,7 +66,7 @@ impl<'a> Server<'a> {
     }
 
     /// UDP from a to b, as fast as the client can.
-    pub(super) fn udp(&self, time: Duration, payload: usize) -> Result<Udp, BenchError> {
+    pub(crate) fn udp(&self, time: Duration, payload: usize) -> Result<Udp, BenchError> {
         let payload = payload.to_string();
         let end = self.client(time, ["-u", "-b", "0", "-l", &payload])?;
         let packets = number(&end, "/sum/packets")?;

@@ -23,7 +23,7 @@ use crate::switches::{self, KernelBridge, OpenVswitch, Shape, Softnet, Switch, W
 use crate::tap_case::clients;
 use crate::{cpu, ping};
 
-mod iperf;
+pub(crate) mod iperf;
 #[allow(unsafe_code, reason = "sendmmsg and recvmmsg have no safe wrapper")]
 pub(crate) mod mmsg;
 mod udp;

@@ -14,6 +14,14 @@ pub(crate) struct Softnet {
     program: Option<PathBuf>,
 }
 
+impl Softnet {
+    /// The program, once it is prepared.
+    pub(crate) fn program(&self) -> &Path {
+        let program = self.program.as_deref();
+        program.unwrap_or_else(|| Path::new("softnet"))
+    }
+}
+
 impl Switch for Softnet {
     fn name(&self) -> &'static str {
         crate::report::OURS
@@ -27,14 +35,14 @@ impl Switch for Softnet {
     }
 
     fn connect(&self, topology: &mut Topology, wiring: Wiring) -> Result<(), BenchError> {
-        let program = self
-            .program
-            .as_deref()
-            .unwrap_or_else(|| Path::new("softnet"));
+        let program = self.program();
         let path = topology.directory.path().join("softnet.toml");
         std::fs::write(&path, configuration(topology, wiring))
             .map_err(|e| BenchError::io(format!("writing {}", path.display()), e))?;
-        let daemon = Process::start(topology.switch.command(program).arg("run").arg(&path))?;
+        let socket = topology.directory.path().join("rtnetlink.sock");
+        let mut command = topology.switch.command(program);
+        command.arg("run").arg("--socket").arg(socket).arg(&path);
+        let daemon = Process::start(&mut command)?;
         topology.daemons.push(daemon);
         Ok(())
     }

@@ -1,0 +1,88 @@
+//! A policy of 10,000 classes, made and shown.
+
+use std::process::Command;
+use std::time::Instant;
+
+use serde_json::json;
+
+use crate::error::BenchError;
+use crate::hosts::Topology;
+use crate::options::Options;
+use crate::process;
+use crate::report::{Collector, OURS, Param};
+use crate::switches::{self, Softnet, Wiring};
+
+/// The running kernel.
+pub(super) const KERNEL: &str = "kernel";
+const CLASSES: u32 = 10_000;
+/// In a run of a second, to see that it works: the kernel takes 7 s for all of them.
+const FEW: u32 = 500;
+
+/// One turn of each variant.
+pub(super) fn turn(
+    options: &Options,
+    softnet: &Softnet,
+    results: &mut Collector,
+) -> Result<(), BenchError> {
+    let classes = if options.seconds < 2.0 { FEW } else { CLASSES };
+    let params: [Param; 2] = [("case", json!("batch")), ("classes", json!(classes))];
+    for variant in [OURS, KERNEL]
+        .into_iter()
+        .filter(|name| options.wants(name))
+    {
+        let measured = match variant {
+            OURS => ours(softnet, classes),
+            _ => kernel(classes),
+        };
+        match measured {
+            Ok(fields) => results.add(variant, &params, &fields),
+            Err(BenchError::Unavailable(why)) => results.skip(variant, &params, &why),
+            Err(other) => return Err(other),
+        }
+    }
+    Ok(())
+}
+
+type Fields = [(&'static str, f64); 3];
+
+fn ours(softnet: &Softnet, classes: u32) -> Result<Fields, BenchError> {
+    let (topology, _) = switches::open(softnet, 2, Wiring::default())?;
+    let socket = super::socket(&topology);
+    let device = &topology.hosts[1].interface;
+    measure(&topology, device, classes, || super::tc(softnet, &socket))
+}
+
+fn kernel(classes: u32) -> Result<Fields, BenchError> {
+    let topology = Topology::new()?;
+    topology.switch.ip("link add k0 type veth peer name k1")?;
+    topology.switch.ip("link set k0 up")?;
+    measure(&topology, "k0", classes, || topology.switch.command("tc"))
+}
+
+fn measure(
+    topology: &Topology,
+    device: &str,
+    classes: u32,
+    tc: impl Fn() -> Command,
+) -> Result<Fields, BenchError> {
+    let file = topology.directory.path().join("batch");
+    super::write(&file, &super::tree(device, classes))?;
+    let time = |command: &mut Command| {
+        let begin = Instant::now();
+        let printed = process::output(command)?;
+        Ok::<_, BenchError>((begin.elapsed().as_secs_f64() * 1e3, printed))
+    };
+    let (batch, _) = time(tc().arg("-batch").arg(&file))?;
+    let (show, printed) = time(tc().args(["-s", "class", "show", "dev", device]))?;
+    let shown = printed
+        .lines()
+        .filter(|line| line.starts_with("class htb"))
+        .count();
+    if shown != classes as usize + 1 {
+        return Err(BenchError::Measure(format!(
+            "{shown} of {classes} classes are shown"
+        )));
+    }
+    let (qdisc, _) = time(tc().args(["-s", "qdisc", "show"]))?;
+    Ok([("batch_ms", batch), ("show_ms", show), ("qdisc_ms", qdisc)])
+}

@@ -1,0 +1,186 @@
+//! Experiment `control`: what the control path costs those whose packets flow, and how long large
+//! policies take.
+//!
+//! `case load`: one TCP connection as fast as it goes through the switch, whose far port has an
+//! `htb` with 100 classes; meanwhile the unmodified `tc`, two of them fed by pipes, dumps the
+//! classes with their statistics 100 times a second and changes a class 1,000 times a second.
+//! `burn` is the same program without those clients, beside a thread that burns the CPU time that
+//! they used. `lost` is what the ports dropped and the qdiscs.
+//!
+//! `case batch`: `tc -batch` with a file of 10,000 htb classes, then how long `tc -s class show`
+//! and `tc -s qdisc show` take; `kernel` is the same file on a veth device.
+
+mod batch;
+mod clients;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::error::BenchError;
+use crate::hosts::Topology;
+use crate::options::Options;
+use crate::process;
+use crate::random::Random;
+use crate::report::{Collector, OURS, Param};
+use crate::switch::iperf;
+use crate::switches::{self, Softnet, Switch as _, Wiring};
+use clients::Clients;
+
+/// The program without clients, beside a thread that uses as much CPU time.
+const BURN: &str = "burn";
+/// Fields that Softnet is compared by.
+const COMPARE: &[&str] = &["tcp_gbps", "batch_ms", "show_ms", "qdisc_ms"];
+/// Dumps and changes a second.
+const DUMPS: u32 = 100;
+const CHANGES: u32 = 1000;
+/// Leaf classes behind the loaded port.
+const CLASSES: u32 = 100;
+
+/// Runs the experiment.
+pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
+    options.check_variants("control", &[OURS, BURN, batch::KERNEL])?;
+    let (turns, slice) = options.program_turns();
+    let mut results = Collector::default();
+    results.expect([OURS, BURN, batch::KERNEL].into_iter());
+    let only = options.only()?;
+    let mut softnet = Softnet::default();
+    softnet.prepare()?;
+    for _ in 0..turns {
+        if only.allows(&[("case", json!("load"))]) {
+            load(options, &softnet, slice, &mut results)?;
+        }
+        if only.allows(&[("case", json!("batch"))]) {
+            batch::turn(options, &softnet, &mut results)?;
+        }
+    }
+    let mut report = results.report("control", COMPARE);
+    report["seconds"] = json!(options.seconds);
+    report["rounds"] = json!(turns);
+    Ok(report)
+}
+
+/// The control socket of a topology's daemon.
+fn socket(topology: &Topology) -> PathBuf {
+    topology.directory.path().join("rtnetlink.sock")
+}
+
+/// `tc` against the daemon that listens there.
+fn tc(softnet: &Softnet, socket: &Path) -> Command {
+    let mut command = Command::new(softnet.program());
+    command
+        .args(["exec", "--socket"])
+        .arg(socket)
+        .args(["--", "tc"]);
+    command
+}
+
+/// The commands that give a device an htb with leaf classes below one class. No rate limits here.
+fn tree(device: &str, classes: u32) -> String {
+    let mut text = format!(
+        "qdisc add dev {device} root handle 1: htb default 2\n\
+         class add dev {device} parent 1: classid 1:1 htb rate 100gbit quantum 60000\n"
+    );
+    for minor in 2..classes + 2 {
+        text += &format!(
+            "class add dev {device} parent 1:1 classid 1:{minor:x} htb rate 1gbit ceil 100gbit \
+             quantum 60000\n"
+        );
+    }
+    text
+}
+
+/// One turn of the loaded switch.
+fn load(
+    options: &Options,
+    softnet: &Softnet,
+    slice: Duration,
+    results: &mut Collector,
+) -> Result<(), BenchError> {
+    let params: [Param; 1] = [("case", json!("load"))];
+    let opened = switches::open(softnet, 2, Wiring::default());
+    let (topology, _) = match opened {
+        Err(BenchError::Unavailable(why)) => {
+            results.skip(OURS, &params, &why);
+            return Ok(());
+        }
+        opened => opened?,
+    };
+    let socket = socket(&topology);
+    let device = &topology.hosts[1].interface;
+    let file = topology.directory.path().join("tree");
+    write(&file, &tree(device, CLASSES))?;
+    process::output(tc(softnet, &socket).arg("-batch").arg(&file))?;
+    let server = match iperf::Server::start(&topology) {
+        Err(BenchError::Unavailable(why)) => {
+            results.skip(OURS, &params, &why);
+            return Ok(());
+        }
+        server => server?,
+    };
+    // How much CPU time the clients use is known once they have run.
+    let clients = || Clients::start(|| tc(softnet, &socket), device);
+    let calibration = clients()?;
+    std::thread::sleep(slice.min(Duration::from_secs(1)));
+    let used = calibration.stop()?;
+    let mut share = used.cpu_s / used.seconds;
+    let mut phases = [(OURS, false), (OURS, true), (BURN, false)];
+    Random::of_now().shuffle(&mut phases);
+    for (variant, again) in phases.into_iter().filter(|(name, _)| options.wants(name)) {
+        results.count_again(again);
+        let lost = lost(softnet, &socket)?;
+        let mut fields = Vec::new();
+        let tcp = if variant == OURS {
+            let clients = clients()?;
+            let tcp = server.tcp(slice, None)?;
+            let used = clients.stop()?;
+            share = used.cpu_s / used.seconds;
+            fields.push(("dumps_per_s", used.dumps / used.seconds));
+            fields.push(("changes_per_s", used.changes / used.seconds));
+            fields.push(("clients_cpu", share));
+            tcp
+        } else {
+            let burner = clients::Burner::start(share);
+            let tcp = server.tcp(slice, None)?;
+            fields.push(("clients_cpu", burner.stop()));
+            tcp
+        };
+        fields.insert(0, ("tcp_gbps", tcp.bits / tcp.seconds / 1e9));
+        fields.push(("lost", self::lost(softnet, &socket)? - lost));
+        results.add(variant, &params, &fields);
+        results.count_again(false);
+    }
+    topology.check_running()
+}
+
+/// Packets that the switch's ports and qdiscs have dropped.
+fn lost(softnet: &Softnet, socket: &Path) -> Result<f64, BenchError> {
+    let mut total = 0.0;
+    for (program, arguments, at) in [
+        ("ip", ["-s", "-j", "link", "show"], "/stats64/rx/dropped"),
+        ("ip", ["-s", "-j", "link", "show"], "/stats64/tx/dropped"),
+        ("tc", ["-s", "-j", "qdisc", "show"], "/drops"),
+    ] {
+        let mut command = Command::new(softnet.program());
+        command
+            .args(["exec", "--socket"])
+            .arg(socket)
+            .args(["--", program])
+            .args(arguments);
+        let printed = process::output(&mut command)?;
+        let list: Vec<Value> = serde_json::from_str(&printed)
+            .map_err(|e| BenchError::command(program, format!("it printed no JSON: {e}")))?;
+        let numbers = list
+            .iter()
+            .filter_map(|object| object.pointer(at)?.as_f64());
+        total += numbers.sum::<f64>();
+    }
+    Ok(total)
+}
+
+fn write(path: &Path, text: &str) -> Result<(), BenchError> {
+    std::fs::write(path, text)
+        .map_err(|e| BenchError::io(format!("writing {}", path.display()), e))
+}
