@@ -190,6 +190,7 @@ fn class() -> impl Strategy<Value = Class> {
             ceil,
             burst,
             cburst,
+            ticks: None,
             prio,
             quantum,
             link: LinkCost {

@@ -32,6 +32,7 @@ pub(super) fn words(class: &HtbClassSpec) -> String {
         cburst,
         prio,
         quantum,
+        ticks: _,
         link,
     } = class;
     let mut words = format!(

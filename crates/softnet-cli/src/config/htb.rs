@@ -73,6 +73,7 @@ pub(super) fn add_class(tree: &mut TreeSpec, options: &Options<'_>) -> Result<()
         ceil,
         burst: burst.unwrap_or_else(|| HtbClassSpec::default_burst(rate)),
         cburst: cburst.unwrap_or_else(|| HtbClassSpec::default_burst(ceil)),
+        ticks: None,
         // The kernel's lowest.
         prio: prio.map_or(0, |prio: u32| prio.min(7) as u8),
         quantum,

@@ -35,6 +35,9 @@ pub struct HtbClassSpec {
     pub burst: u64,
     /// Bytes that it may send at once, at most 4 GiB.
     pub cburst: u64,
+    /// `burst` and `cburst` as a client of the kernel's interface gave them, in ticks of 64 ns; at
+    /// low rates a byte takes many. This is only shown.
+    pub ticks: Option<[u32; 2]>,
     /// 0 is served first; above 7 is as 7. Used with leaves only.
     pub prio: u8,
     /// Bytes that a leaf sends before it is the turn of the next one; `rate / r2q`, but 1000 to
@@ -53,6 +56,7 @@ impl HtbClassSpec {
             ceil: rate,
             burst: HtbClassSpec::default_burst(rate),
             cburst: HtbClassSpec::default_burst(rate),
+            ticks: None,
             prio: 0,
             quantum: None,
             link: LinkCost::default(),

@@ -128,6 +128,7 @@ pub(super) fn parse_class(options: Option<Attr<'_>>) -> Result<ClassSpec, Error>
         ceil,
         burst: rate::bucket_of_ticks(parms.buffer, rate),
         cburst: rate::bucket_of_ticks(parms.cbuffer, ceil),
+        ticks: Some([parms.buffer, parms.cbuffer]),
         prio: parms.prio.min(MAX_PRIO.into()) as u8,
         quantum: Some(parms.quantum).filter(|&quantum| quantum != 0),
         link,
@@ -163,12 +164,16 @@ pub(super) fn warning(name: Handle, class: &HtbClassSpec, qdisc: &QdiscSpec) -> 
 pub(super) fn dump_class(spec: &HtbClassSpec, class: &ShownClass<'_>, out: &mut Message<'_>) {
     let quantum = || default_quantum(spec, class.qdisc).clamp(*QUANTUM.start(), *QUANTUM.end());
     let large = |rate: u64| rate > u32::MAX.into();
+    let [buffer, cbuffer] = spec.ticks.unwrap_or_else(|| {
+        let ticks = |(burst, rate)| rate::ticks_of_bucket(burst, rate);
+        [(spec.burst, spec.rate), (spec.cburst, spec.ceil)].map(ticks)
+    });
     out.nest(TCA_OPTIONS, |out| {
         let parms = Parms {
             rate: RateSpec::new(spec.rate, &spec.link),
             ceil: RateSpec::new(spec.ceil, &spec.link),
-            buffer: rate::ticks_of_bucket(spec.burst, spec.rate),
-            cbuffer: rate::ticks_of_bucket(spec.cburst, spec.ceil),
+            buffer,
+            cbuffer,
             quantum: spec.quantum.unwrap_or_else(|| quantum() as u32),
             level: class.level,
             prio: spec.prio.min(MAX_PRIO).into(),
