@@ -21,6 +21,8 @@ const RTM_MAX: u16 = 123;
 const RTM_DELNEIGH: u16 = 29;
 /// Port ids that the server assigns start here.
 const ASSIGNED: u32 = 0x8000_0000;
+/// Length of the longest request for a dump or operation.
+const DUMP_REQUEST: usize = 16 * 1024;
 /// Bytes of text that all clients may have asked for and not read.
 const TEXTS: usize = 64 * 1024 * 1024;
 /// Events have groups from 1 to this.
@@ -288,9 +290,7 @@ impl Clients {
             if operation == Operation::Reload && !client.may_change {
                 return Err(not_permitted());
             }
-            if connection.dump.is_some() {
-                return Err(Error::new(Errno::EBUSY));
-            }
+            connection.may_dump(request)?;
             let held: usize = self.connections.values().map(Connection::text).sum();
             if held > TEXTS {
                 return Err(Error::new(Errno::ENOBUFS).text("too many clients do not read"));
@@ -324,9 +324,7 @@ impl Clients {
                 .request(request, &client, replies)
                 .map(|()| Answered::Done);
         }
-        if connection.dump.is_some() {
-            return Err(Error::new(Errno::EBUSY));
-        }
+        connection.may_dump(request)?;
         connection.dump = Some(Dump::new(request, service));
         connection.advance(service)?;
         Ok(Answered::Dumping)
@@ -360,6 +358,17 @@ impl Clients {
 }
 
 impl Connection {
+    /// Whether a dump can start. It keeps its request, which is short.
+    fn may_dump(&self, request: &Request<'_>) -> Result<(), Error> {
+        if self.dump.is_some() {
+            return Err(Error::new(Errno::EBUSY));
+        }
+        match request.message().len() {
+            ..=DUMP_REQUEST => Ok(()),
+            _ => Err(Error::new(Errno::EMSGSIZE)),
+        }
+    }
+
     /// Bytes of text that it has not read.
     fn text(&self) -> usize {
         self.dump.as_ref().map_or(0, Dump::held)

@@ -1,12 +1,11 @@
 //! The protocol without sockets: clients that do not read, and datagrams that nobody should send.
 
-use softnet_rtnl::nl::{NLM_F_ACK, NLM_F_REQUEST, NLMSG_OVERRUN};
+use softnet_rtnl::nl::{Errno, NLM_F_ACK, NLM_F_REQUEST, NLMSG_OVERRUN};
 use zerocopy::IntoBytes;
 
-use crate::client::{Answer, DUMP, get_link, new_link, option, request};
-use crate::service::{GETLINK, GROUP, LINKINFO, Links, NEWLINK, header};
-
+use crate::client::{Answer, DUMP, get_link, new_link, operation, option, request};
 use crate::dialogue::{ask, clients, read_all};
+use crate::service::{GETLINK, GROUP, LINKINFO, Links, NEWLINK, header};
 
 /// A request of 32 bytes has an answer of 1,000: they wait until the client reads.
 #[test]
@@ -151,6 +150,12 @@ fn storms_of_attributes() {
         &request(GETLINK, NLM_F_REQUEST, 1, &payload),
     );
     assert_eq!(answers[0].kind, NEWLINK);
+    // A dump would keep it.
+    let dump = request(GETLINK, NLM_F_REQUEST | DUMP, 1, &payload);
+    for long in [dump, operation(1, &payload, 1)] {
+        let answers = ask(&mut clients, &mut service, &long);
+        assert_eq!(answers[0].errno(), Errno::EMSGSIZE.0);
+    }
     // Nests in nests: those beyond the policy are never looked at.
     let mut nest = vec![4, 0, 2, 0];
     while nest.len() < 65_000 {
