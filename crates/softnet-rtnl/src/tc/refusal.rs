@@ -42,7 +42,8 @@ fn tree(error: &TreeError) -> Error {
         TreeError::Exists(_) => (Errno::EEXIST, "Exclusivity flag on, cannot modify"),
         TreeError::TooDeep(_) => (Errno::E2BIG, "Qdisc hierarchy is too deep"),
         TreeError::Loop(_) => (Errno::ELOOP, "Qdisc parent/child loop detected"),
-        TreeError::ClassInUse(_) => (Errno::EBUSY, "HTB class in use"),
+        // It starts with the kernel's text.
+        TreeError::ClassInUse(_) => return Error::new(Errno::EBUSY).text(error.to_string()),
         TreeError::ClassExists(_) => return Error::new(Errno::EEXIST).text(error.to_string()),
         TreeError::NoClasses(_) | TreeError::RootOnly(_) => {
             return Error::new(Errno::EOPNOTSUPP).text(error.to_string());
