@@ -128,6 +128,14 @@ impl Place<'_> {
         }
     }
 
+    /// Whether a name is that of several queues of `mqprio`.
+    pub(super) fn is_traffic_class(&self, class: Handle) -> bool {
+        let above = self.node(class.qdisc()).map(|node| &node.qdisc);
+        matches!(above, Some(QdiscSpec::Mqprio(_)))
+            && usize::from(class.minor()) > self.tree.queues()
+            && self.tree.has_class(class)
+    }
+
     /// Whether the `mq` that comes by itself is at the root.
     pub(super) fn is_default_mq(&self) -> bool {
         let default = self.default_at(Handle::ROOT);

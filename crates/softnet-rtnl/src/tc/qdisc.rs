@@ -47,6 +47,11 @@ fn add<D: Devices>(
         let text = "Specified parent ID is reserved for ingress and clsact Qdiscs";
         return Err(Error::invalid(text));
     }
+    let is_queue = Place::read(control, link, |place| !place.is_traffic_class(parent))?;
+    if !is_queue {
+        let help = "Attach qdiscs to the queues of the traffic class";
+        return Err(Error::invalid("No device queue given").help(help));
+    }
     let mut handle = Handle::from_raw(asked.header.handle);
     if handle == Handle::NONE {
         handle = control.choose_handle(link).map_err(refusal::control)?;
@@ -82,10 +87,13 @@ fn add<D: Devices>(
         estimator.map_or(Ok(()), |estimator| tree.set_estimator(handle, estimator))
     });
     edited.map_err(refusal::control)?;
-    if let Some(old) = old {
+    // At a root the kernel tells before the queues have the new one, if that attaches itself.
+    let waits = parent == Handle::ROOT && matches!(kind, "htb" | "mq" | "mqprio");
+    if let Some(mut old) = old {
+        old.references = if waits { old.references } else { 1 };
         tell(replies, RTM_DELQDISC, 0, &old)?;
     }
-    tell_of(control, link, handle, NLM_F_REPLACE, replies)
+    tell_of(control, link, handle, waits, NLM_F_REPLACE, replies)
 }
 
 /// What others hear is gone when a new qdisc is attached; refuses what cannot be attached there
@@ -189,7 +197,7 @@ fn change<D: Devices>(
         estimator.map_or(Ok(()), |estimator| tree.set_estimator(handle, estimator))
     });
     edited.map_err(refusal::control)?;
-    tell_of(control, link, handle, 0, replies)
+    tell_of(control, link, handle, false, 0, replies)
 }
 
 /// Deletes a qdisc and all below it.
@@ -213,7 +221,15 @@ pub(super) fn delete<D: Devices>(
     }
     let edited = control.edit_tree(link, |tree| tree.delete(gone.handle));
     edited.map_err(refusal::control)?;
-    tell(replies, RTM_DELQDISC, 0, &gone)
+    tell(
+        replies,
+        RTM_DELQDISC,
+        0,
+        &Shown {
+            references: 1,
+            ..gone
+        },
+    )
 }
 
 /// Answers with a qdisc. (The kernel answers to a request with `NLM_F_ECHO` only.)
@@ -234,11 +250,12 @@ pub(super) fn get<D: Devices>(
     replies.message(RTM_NEWQDISC, 0, &shown.header(), |out| shown.put(out))
 }
 
-/// Tells of a qdisc as it is now.
+/// Tells of a qdisc as it is now, or as it was before the queues had it.
 fn tell_of<D: Devices>(
     control: &Control<D>,
     link: u32,
     handle: Handle,
+    before_queues: bool,
     flags: u16,
     replies: &mut Replies,
 ) -> Result<(), Error> {
@@ -247,7 +264,10 @@ fn tell_of<D: Devices>(
         node.map(|node| place.shown(node.into()))
     })?;
     match shown {
-        Some(shown) => tell(replies, RTM_NEWQDISC, flags, &shown),
+        Some(mut shown) => {
+            shown.references = if before_queues { 1 } else { shown.references };
+            tell(replies, RTM_NEWQDISC, flags, &shown)
+        }
         None => Ok(()),
     }
 }

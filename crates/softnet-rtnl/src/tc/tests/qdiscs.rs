@@ -462,3 +462,99 @@ fn size_tables_and_estimators() {
     let text = "Cannot attach rate estimator to a multi-queue root qdisc (EOPNOTSUPP)";
     assert_eq!(refused, text);
 }
+
+/// `tc monitor`: the kernel counts references as they are at the moment.
+#[test]
+fn what_others_are_told() {
+    let mut world = World::new();
+    type Row = (
+        u16,
+        (&'static str, &'static str),
+        &'static str,
+        &'static [&'static str],
+    );
+    let rows: [Row; 6] = [
+        (
+            ADD,
+            ("root", "1:"),
+            "htb",
+            &[
+                "deleted pfifo_fast 0: root refcnt 2",
+                "replaced htb 1: root",
+            ],
+        ),
+        (
+            REPLACE,
+            ("root", "2:"),
+            "prio",
+            &["deleted htb 1: root", "replaced prio 2: root refcnt 2"],
+        ),
+        (CHANGE, ("root", ""), "prio", &["prio 2: root refcnt 2"]),
+        (
+            ADD,
+            ("2:1", "3:"),
+            "pfifo",
+            &["replaced pfifo 3: parent 2:1"],
+        ),
+        (CHANGE, ("", "3:"), "pfifo", &["pfifo 3: parent 2:1"]),
+        (
+            REPLACE,
+            ("2:1", "4:"),
+            "bfifo",
+            &[
+                "deleted pfifo 3: parent 2:1",
+                "replaced bfifo 4: parent 2:1",
+            ],
+        ),
+    ];
+    for (flags, at, kind, told) in rows {
+        let options = |out: &mut Message<'_>| match kind {
+            "prio" => prio(3)(out),
+            "htb" => htb(out),
+            _ => limit(5)(out),
+        };
+        world.qdisc(flags, 1, at, kind, &options).unwrap();
+        assert_eq!(of(world.told.clone(), 1), told);
+    }
+    world.del(1, "root", "", "").unwrap();
+    assert_eq!(world.told, ["1 deleted prio 2: root"]);
+}
+
+#[test]
+fn traffic_classes_have_no_qdisc() {
+    let mut world = World::new();
+    // `struct tc_mqprio_qopt`: two classes of two queues each.
+    let mut options = [0; 82];
+    options[0] = 2;
+    options[17] = 0;
+    options[18..22].copy_from_slice(&[2, 0, 2, 0]);
+    options[50..54].copy_from_slice(&[0, 0, 2, 0]);
+    let mqprio = |out: &mut Message<'_>| out.put_bytes(TCA_OPTIONS, &options);
+    world
+        .qdisc(ADD, 2, ("root", "1:"), "mqprio", &mqprio)
+        .unwrap();
+    let answer = world
+        .qdisc(ADD, 2, ("1:ffe0", ""), "pfifo", &none)
+        .unwrap_err();
+    assert!(answer.starts_with("No device queue given"), "{answer}");
+    let missing = "Cannot find specified qdisc on specified device (ENOENT)";
+    assert_eq!(world.del(2, "1:ffe0", "", "").unwrap_err(), missing);
+    for class in ["1:5", "1:ffe2"] {
+        let answer = world
+            .qdisc(ADD, 2, (class, ""), "pfifo", &none)
+            .unwrap_err();
+        assert_eq!(answer, "Specified class not found (ENOENT)");
+    }
+    world.qdisc(ADD, 2, ("1:3", ""), "pfifo", &none).unwrap();
+    assert_eq!(
+        world.classes(2, ""),
+        [
+            "mqprio 1:1 parent 1:ffe0",
+            "mqprio 1:2 parent 1:ffe0",
+            "mqprio 1:3 parent 1:ffe1 leaf 8001:",
+            "mqprio 1:4 parent 1:ffe1",
+            "mqprio 1:ffe0 root",
+            "mqprio 1:ffe1 root",
+        ]
+    );
+}
