@@ -114,15 +114,15 @@ fn modify<D: Devices>(
         let text = "Cannot create traffic class with classid TC_H_ROOT";
         return Err(Error::invalid(text));
     }
-    let around = Place::read(control, link, |place| place.around(class))?;
     let parameters = before.as_ref().and_then(Class::spec);
     let options = asked.attrs.get(TCA_OPTIONS);
-    let spec = kinds::parse_class(&qdisc, options, &around, parameters)?;
+    let spec = kinds::parse_class(&qdisc, options)?;
     if class == Handle::NONE {
         return Err(Errno::EINVAL.into());
     }
     let estimator = asked.estimator()?;
-    let warning = kinds::class_warning(class, &spec, &qdisc);
+    let is_leaf = before.as_ref().is_none_or(Class::is_leaf);
+    let warning = kinds::class_warning(class, &spec, &qdisc).filter(|_| is_leaf);
     let edited = control.edit_tree(link, |tree| {
         match parameters {
             Some(before) if *before == spec => {}

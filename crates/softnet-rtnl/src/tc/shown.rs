@@ -135,6 +135,11 @@ impl Class {
         })
     }
 
+    /// Whether it has no classes below it.
+    pub(super) fn is_leaf(&self) -> bool {
+        self.level == 0
+    }
+
     /// Its parameters, if it was added.
     pub(super) fn spec(&self) -> Option<&ClassSpec> {
         self.spec.as_ref()

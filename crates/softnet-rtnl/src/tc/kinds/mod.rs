@@ -177,12 +177,7 @@ impl Values {
 }
 
 /// The parameters that a request gives a class of a qdisc.
-pub fn parse_class(
-    qdisc: &QdiscSpec,
-    options: Option<Attr<'_>>,
-    _around: &Surroundings,
-    _before: Option<&ClassSpec>,
-) -> Result<ClassSpec, Error> {
+pub fn parse_class(qdisc: &QdiscSpec, options: Option<Attr<'_>>) -> Result<ClassSpec, Error> {
     match qdisc {
         QdiscSpec::Htb(_) => htb::parse_class(options),
         // The kind cannot add classes (`Qdisc_class_ops` without `change`).
@@ -190,7 +185,7 @@ pub fn parse_class(
     }
 }
 
-/// What the kernel warns of when a class has been added or changed, though it succeeds.
+/// What the kernel warns of when a leaf has been added or changed, though it succeeds.
 pub fn class_warning(class: Handle, spec: &ClassSpec, qdisc: &QdiscSpec) -> Option<String> {
     let ClassSpec::Htb(spec) = spec;
     htb::warning(class, spec, qdisc)

@@ -43,9 +43,7 @@ pub(super) fn answer(kind: &str, options: &[u8]) {
             let _ = (spec.check(), shown(&spec));
         }
     }
-    let class = with_options(Some(options), |options| {
-        parse_class(&htb, options, &AROUND, None)
-    });
+    let class = with_options(Some(options), |options| parse_class(&htb, options));
     if let Ok(class) = class {
         let name = Handle::new(1, 1);
         let _ = class_warning(name, &class, &htb);
@@ -292,7 +290,7 @@ proptest! {
         classes.0.insert(name, (Handle::new(1, 0), spec.clone()));
         let options = classes.with(&htb, name, shown_class);
         let read = with_options(options.as_deref(), |options| {
-            parse_class(&htb, options, &AROUND, None)
+            parse_class(&htb, options)
         });
         prop_assert_eq!(read.unwrap(), spec);
     }

@@ -223,10 +223,7 @@ fn run(group: &[Case<'_>]) {
         let result = if is_class {
             let (parent, name) = (after("parent").unwrap(), after("classid").unwrap());
             let qdisc = qdisc.as_ref().unwrap();
-            let before = classes.0.get(&name).map(|(_, spec)| spec);
-            let parsed = with_options(options, |options| {
-                parse_class(qdisc, options, &AROUND, before)
-            });
+            let parsed = with_options(options, |options| parse_class(qdisc, options));
             let Some(spec) = check(case, parsed) else {
                 continue;
             };

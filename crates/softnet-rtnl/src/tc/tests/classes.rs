@@ -136,6 +136,10 @@ fn the_kernels_warnings() {
     world.class(ADD, 1, "1:", "1:2", &rate(100)).unwrap();
     let small = "sch_htb: quantum of class 10002 is small. Consider r2q change.";
     assert_eq!(world.warning.as_deref(), Some(small));
+    // The quantum is a leaf's.
+    world.class(ADD, 1, "1:2", "1:3", &rate(125_000)).unwrap();
+    world.class(CHANGE, 1, "1:", "1:2", &rate(200)).unwrap();
+    assert_eq!(world.warning, None);
 }
 
 /// Nesting is bounded as in the kernel, and so is the depth of qdiscs.
