@@ -2,7 +2,7 @@
 //! protocol.
 //!
 //! One thread polls all clients and calls the [`Service`]. No client waits for another: nothing
-//! blocks, and in one round each client gets at most one datagram read and [`ROUND`] bytes
+//! blocks, and in one round each client gets at most one datagram read and `ROUND` bytes
 //! written. What a client costs is bounded; one that does not read is not answered further, loses
 //! events, and is told so.
 //!
