@@ -1,10 +1,12 @@
 //! `softnet exec`: the unmodified tc and ip, and scripts with raw sockets, reach the daemon; what
 //! cannot be preloaded is refused. The daemon is a stand-in, but for one test.
 
+mod as_the_kernel;
 #[path = "../common/mod.rs"]
 mod common;
 mod daemon;
 mod real;
+mod tc;
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
