@@ -6,6 +6,10 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(test)]
+mod bridge_tests;
+mod fdb;
+mod host;
 mod link;
 pub mod nl;
 pub mod server;

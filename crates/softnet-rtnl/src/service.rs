@@ -8,7 +8,7 @@ use softnet_engine::control::{Control, Devices};
 use crate::nl::{
     Chunk, Client, Errno, Error, Operation, Position, Progress, Replies, Request, Service,
 };
-use crate::{link, tc};
+use crate::{fdb, host, link, tc};
 
 /// Does what rtnetlink has no message for: argument to text.
 type Operate = Box<dyn FnMut(Operation, &[u8]) -> Result<String, Error> + Send>;
@@ -49,6 +49,10 @@ impl<D: Devices> Rtnl<D> {
     }
 }
 
+fn of_bridge(request: &Request<'_>) -> bool {
+    i32::from(request.family()) == libc::AF_BRIDGE
+}
+
 impl<D: Devices> Service for Rtnl<D> {
     fn request(
         &mut self,
@@ -60,6 +64,14 @@ impl<D: Devices> Service for Rtnl<D> {
         let answered = match request.kind {
             link::RTM_NEWLINK..=link::RTM_SETLINK => link::request(&mut control, request, replies),
             tc::RTM_NEWQDISC..=tc::RTM_GETTCLASS => tc::request(&mut control, request, replies),
+            fdb::RTM_NEWNEIGH..=fdb::RTM_GETNEIGH if of_bridge(request) => {
+                fdb::request(&mut control, request, replies)
+            }
+            link::vlan::RTM_NEWVLAN..link::vlan::RTM_GETVLAN => {
+                let help = "use `bridge vlan add`, `bridge vlan del`";
+                Err(Error::new(Errno::EOPNOTSUPP).help(help))
+            }
+            kind if host::answers(kind) => host::request(request),
             _ => Err(Errno::EOPNOTSUPP.into()),
         };
         drop(control);
@@ -79,13 +91,18 @@ impl<D: Devices> Service for Rtnl<D> {
         match request.kind {
             link::RTM_GETLINK => link::dump(&control, request, client, position, chunk),
             tc::RTM_GETQDISC | tc::RTM_GETTCLASS => tc::dump(&control, request, position, chunk),
+            link::vlan::RTM_GETVLAN => link::vlan::dump(&control, request, position, chunk),
+            fdb::RTM_GETNEIGH if of_bridge(request) => {
+                fdb::dump(&control, request, client, position, chunk)
+            }
+            kind if host::answers(kind) => host::dump(request).map(|()| Progress::Done),
             _ => Err(Errno::EOPNOTSUPP.into()),
         }
     }
 
     fn generation(&self, request: &Request<'_>) -> u64 {
         match request.kind {
-            link::RTM_GETLINK => self.lock().generation(),
+            link::RTM_GETLINK | link::vlan::RTM_GETVLAN => self.lock().generation(),
             _ => 0,
         }
     }

@@ -129,6 +129,8 @@ pub struct Link<S> {
     pub kind: LinkKind<S>,
     /// The number of the bridge that it is part of.
     pub master: Option<u32>,
+    /// Its number there, from 1; 0 without a bridge.
+    pub port_number: u16,
     /// Whether its default qdisc is there: from when the link is first taken up, and not after its
     /// root was deleted while it was down, until it is taken up (`dev_activate`).
     pub has_default: bool,

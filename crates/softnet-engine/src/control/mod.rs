@@ -4,18 +4,19 @@
 //! One caller at a time (programs keep it in a mutex). Workers never wait for it: it changes what
 //! they use by the [`Engine`]'s calls. Each change takes effect as a whole or not at all.
 
+mod bridge;
 mod devices;
 mod error;
 mod link;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
 
 pub use devices::{Devices, Opened};
 pub use error::ControlError;
 pub use link::{ALIAS_MAX, Action, Link, LinkKind, NAME_MAX, NewPort, PortOptions, Settings};
 
-use crate::engine::{BridgeId, Engine, MirredSpec, PortId, PortSetup};
+use crate::engine::{BridgeId, Engine, FdbEntry, MirredSpec, PortId, PortSetup};
 use crate::forward::{MirredDir, MirredMode};
 use crate::{Device, PortEvent};
 use softnet::time::Time;
@@ -31,6 +32,28 @@ pub enum Change {
     LinkGone(u32, String),
     /// The tree of a link was replaced as a whole.
     Tree(u32),
+    /// What a bridge does at a port, or the VLANs of a port or bridge.
+    Bridge(u32),
+    /// A port is not part of a bridge any more.
+    Left {
+        /// The port.
+        port: u32,
+        /// Its name.
+        name: String,
+        /// The bridge.
+        bridge: u32,
+    },
+    /// An entry of a forwarding database was made or changed, or is gone, by request.
+    Fdb {
+        /// The bridge.
+        bridge: u32,
+        /// The port that the station is behind.
+        port: u32,
+        /// The entry.
+        entry: FdbEntry,
+        /// Whether it was removed.
+        gone: bool,
+    },
 }
 
 /// An engine with its links.
@@ -335,18 +358,25 @@ impl<D: Devices> Control<D> {
         let Some(link) = self.links.remove(&index) else {
             return Err(ControlError::NoLink(index));
         };
+        if let Some(bridge) = link.master {
+            let (port, name) = (index, link.settings.name.clone());
+            self.note(Change::Left { port, name, bridge });
+        }
         let mut left = Vec::new();
         for other in self.links.values_mut() {
             if other.master == Some(index) {
                 other.master = None;
-                left.push(other.index);
+                other.port_number = 0;
+                left.push((other.index, other.settings.name.clone()));
             }
             if let LinkKind::Port { actions, .. } = &mut other.kind {
                 actions.retain(|action| action.to != index);
             }
         }
-        for member in left {
-            self.note(Change::Link(member));
+        for (port, name) in left {
+            let bridge = index;
+            self.note(Change::Left { port, name, bridge });
+            self.note(Change::Link(port));
         }
         self.note(Change::LinkGone(index, link.settings.name));
         Ok(())
@@ -401,17 +431,28 @@ impl<D: Devices> Control<D> {
         if link.master == master {
             return Ok(());
         }
-        let port = link.port().ok_or(ControlError::NoPort(name))?;
-        if link.master.is_some() {
+        let port = link.port();
+        let port = port.ok_or_else(|| ControlError::NoPort(name.clone()))?;
+        let before = link.master;
+        if before.is_some() {
             self.engine.leave(port)?;
         }
         if let Some(bridge) = bridge {
             self.engine.join(bridge, &[port])?;
         }
+        let number = master.map_or(0, |master| self.free_number(master));
         if let Some(link) = self.links.get_mut(&index) {
             link.master = master;
+            link.port_number = number;
+        }
+        if let Some(bridge) = before {
+            let port = index;
+            self.note(Change::Left { port, name, bridge });
         }
         self.note(Change::Link(index));
+        if master.is_some() {
+            self.note(Change::Bridge(index));
+        }
         Ok(())
     }
 
@@ -520,16 +561,29 @@ impl<D: Devices> Control<D> {
             queues,
             kind,
             master: None,
+            port_number: 0,
         };
         self.links.insert(index, link);
         self.note(Change::Link(index));
         index
     }
 
+    /// The smallest number that no port of a bridge has (`find_portno`).
+    fn free_number(&self, master: u32) -> u16 {
+        let members = self.links.values();
+        let members = members.filter(|link| link.master == Some(master));
+        let taken: BTreeSet<u16> = members.map(|link| link.port_number).collect();
+        // There are fewer ports than numbers.
+        (1..=u16::MAX).find(|n| !taken.contains(n)).unwrap_or(0)
+    }
+
     fn note(&mut self, change: Change) {
         /// Changes kept for those who watch.
         const KEPT: usize = 4096;
-        self.generation += 1;
+        // No dump of links shows entries.
+        if !matches!(change, Change::Fdb { .. }) {
+            self.generation += 1;
+        }
         if self.changes.len() < KEPT && self.changes.last() != Some(&change) {
             self.changes.push(change);
         }

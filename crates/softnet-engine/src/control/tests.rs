@@ -141,8 +141,15 @@ fn deleting_a_link_leaves_no_trace() {
     );
     control.take_changes();
     control.delete(bridge).unwrap();
+    let left = |port, name: &str| Change::Left {
+        port,
+        name: name.into(),
+        bridge,
+    };
     let changes = [
+        left(a, "a"),
         Change::Link(a),
+        left(b, "b"),
         Change::Link(b),
         Change::LinkGone(bridge, "br0".into()),
     ];
@@ -333,4 +340,21 @@ fn rates_are_sampled() {
     gone.unwrap();
     assert_eq!(control.engine().sample_rates(), None);
     assert_eq!(rate(&control), None);
+}
+
+/// Ports of a bridge have the smallest numbers that are free.
+#[test]
+fn ports_of_a_bridge_are_numbered() {
+    let (mut control, ..) = control();
+    let bridge = control.add_bridge(Settings::new("br0")).unwrap();
+    let [a, b, c] =
+        ["a", "b", "c"].map(|name| control.add_port(port(name, Some(bridge))).unwrap());
+    let number = |control: &Control<_>, index| control.link(index).unwrap().port_number;
+    assert_eq!([a, b, c].map(|index| number(&control, index)), [1, 2, 3]);
+    control.set_master(b, None).unwrap();
+    let d = control.add_port(port("d", Some(bridge))).unwrap();
+    assert_eq!(
+        [a, b, c, d].map(|index| number(&control, index)),
+        [1, 0, 3, 2]
+    );
 }

@@ -12,6 +12,7 @@ pub(super) mod ifla {
     pub(crate) const QDISC: u16 = 6;
     pub(crate) const STATS: u16 = 7;
     pub(crate) const MASTER: u16 = 10;
+    pub(crate) const PROTINFO: u16 = 12;
     pub(crate) const TXQLEN: u16 = 13;
     pub(crate) const MAP: u16 = 14;
     pub(crate) const OPERSTATE: u16 = 16;
@@ -20,6 +21,7 @@ pub(super) mod ifla {
     pub(crate) const NET_NS_PID: u16 = 19;
     pub(crate) const IFALIAS: u16 = 20;
     pub(crate) const STATS64: u16 = 23;
+    pub(crate) const AF_SPEC: u16 = 26;
     pub(crate) const GROUP: u16 = 27;
     pub(crate) const NET_NS_FD: u16 = 28;
     pub(crate) const EXT_MASK: u16 = 29;
@@ -42,6 +44,19 @@ pub(super) mod info {
     pub(crate) const DATA: u16 = 2;
     pub(crate) const SLAVE_KIND: u16 = 4;
     pub(crate) const SLAVE_DATA: u16 = 5;
+}
+
+/// Attributes in `IFLA_INFO_DATA` of the kind `tun`.
+pub(super) mod tun {
+    pub(crate) const TYPE: u16 = 3;
+    pub(crate) const PI: u16 = 4;
+    pub(crate) const VNET_HDR: u16 = 5;
+    pub(crate) const PERSIST: u16 = 6;
+    pub(crate) const MULTI_QUEUE: u16 = 7;
+    pub(crate) const NUM_QUEUES: u16 = 8;
+    pub(crate) const NUM_DISABLED_QUEUES: u16 = 9;
+    /// Of `TYPE`.
+    pub(crate) const TAP: u8 = 2;
 }
 
 /// Flags of a link (`IFF_*`).

@@ -228,7 +228,7 @@ pub(super) fn new<D: Devices>(
         actions: Vec::new(),
     };
     let index = control.add_port(new).map_err(refusal)?;
-    let made = super::bridge::change_port(control, index, wanted.slave_data);
+    let made = super::bridge_port::change(control, index, wanted.slave_data);
     made.inspect_err(|_| {
         let _ = control.delete(index);
     })
@@ -279,13 +279,9 @@ fn change<D: Devices>(
     let link = control.link(index).map_err(refusal)?;
     let (before, master_before) = (link.settings.clone(), link.master);
     let is_bridge = link.bridge().is_some();
-    if let Some(kind) = wanted.kind {
-        let known = super::show::Shown::new(control, link)
-            .map_err(refusal)?
-            .kind();
-        if known != Some(kind) {
-            return Err(Errno::EINVAL.into());
-        }
+    // As `ops->changelink`, which TAP devices do not have.
+    if wanted.data.is_some() && !(is_bridge && wanted.kind == Some("bridge")) {
+        return Err(Errno::EOPNOTSUPP.into());
     }
     let after = wanted.settings(before.clone())?;
     let master = wanted.master()?;
@@ -300,7 +296,7 @@ fn change<D: Devices>(
         if is_bridge {
             super::bridge::change(control, index, wanted.data)
         } else {
-            super::bridge::change_port(control, index, wanted.slave_data)
+            super::bridge_port::change(control, index, wanted.slave_data)
         }
     })();
     if rest.is_err() {

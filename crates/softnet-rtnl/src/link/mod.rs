@@ -6,15 +6,21 @@
 
 mod attributes;
 mod bridge;
+mod bridge_link;
+mod bridge_port;
 mod change;
+mod fixed;
 mod show;
+pub(crate) mod vlan;
 
 use attributes::{INFO_POLICY, LINK_POLICY, ifla, info};
 use show::Shown;
 use softnet_engine::control::{Change, Control, Devices};
 
+pub(crate) use bridge::ticks;
 pub(crate) use change::refusal;
 
+use crate::fdb;
 use crate::nl::headers::{IfInfoMsg, RtGenMsg};
 use crate::nl::{
     Attrs, Chunk, Client, Errno, Error, NLM_F_DUMP_FILTERED, Position, Progress, Replies, Request,
@@ -35,7 +41,9 @@ pub(crate) fn request<D: Devices>(
     request: &Request<'_>,
     replies: &mut Replies,
 ) -> Result<(), Error> {
+    let of_bridge = i32::from(request.family()) == libc::AF_BRIDGE;
     match request.kind {
+        RTM_SETLINK | RTM_DELLINK if of_bridge => bridge_link::change(control, request),
         RTM_NEWLINK => change::new(control, request),
         RTM_SETLINK => change::set(control, request),
         RTM_DELLINK => change::delete(control, request),
@@ -98,8 +106,9 @@ impl Filter {
             let _: RtGenMsg = request.header()?;
             return Ok(Filter::default());
         }
+        // `nlmsg_parse_deprecated_strict`: `ip` does not flag nests.
         let validation = if client.strict {
-            Validation::Strict
+            Validation::KnownOnly
         } else {
             Validation::Liberal
         };
@@ -145,7 +154,7 @@ pub(crate) fn dump<D: Devices>(
     chunk: &mut Chunk<'_>,
 ) -> Result<Progress, Error> {
     if i32::from(request.family()) == libc::AF_BRIDGE {
-        return bridge::dump(control, request, client, position, chunk);
+        return bridge_link::dump(control, request, client, position, chunk);
     }
     let filter = Filter::read(request, client)?;
     let flags = match filter.master.is_some() || filter.kind.is_some() {
@@ -197,6 +206,34 @@ pub(crate) fn publish<D: Devices>(
                 message.put_str(ifla::IFNAME, name);
             })
         }
+        Change::Bridge(index) => {
+            let Ok(link) = control.link(*index) else {
+                return Ok(());
+            };
+            let shown = Shown::new(control, link).map_err(refusal)?;
+            let header = shown.bridge_header();
+            replies.publish(RTNLGRP_LINK, RTM_NEWLINK, 0, &header, |message| {
+                bridge_link::put(&shown, message, 0);
+            })
+        }
+        Change::Left { port, name, bridge } => {
+            let header = IfInfoMsg {
+                family: libc::AF_BRIDGE as u8,
+                kind: attributes::ARPHRD_ETHER,
+                index: port.cast_signed(),
+                ..IfInfoMsg::default()
+            };
+            replies.publish(RTNLGRP_LINK, RTM_DELLINK, 0, &header, |message| {
+                message.put_str(ifla::IFNAME, name);
+                message.put_u32(ifla::MASTER, *bridge);
+            })
+        }
+        Change::Fdb {
+            bridge,
+            port,
+            entry,
+            gone,
+        } => fdb::publish(*bridge, *port, entry, *gone, replies),
         Change::Tree(_) => Ok(()),
     }
 }

@@ -1,11 +1,15 @@
 //! A link as `ip link show` reads it (`rtnl_fill_ifinfo`).
 
+use std::sync::Arc;
+
 use softnet::stats::DropReason;
-use softnet_engine::PortStats;
 use softnet_engine::control::{Control, ControlError, Devices, Link, LinkKind};
+use softnet_engine::forward::PortVlans;
+use softnet_engine::{BridgeInfo, PortStats};
 use zerocopy::{Immutable, IntoBytes};
 
-use super::attributes::{ARPHRD_ETHER, iff, ifla, info, oper};
+use super::attributes::{ARPHRD_ETHER, iff, ifla, info, oper, tun};
+use super::bridge_port::Member;
 use crate::nl::Message;
 use crate::nl::headers::IfInfoMsg;
 
@@ -107,6 +111,12 @@ pub(super) struct Shown<'a, D: Devices> {
     qdisc: &'static str,
     /// Whether it delivers frames, if it is up.
     carrier: bool,
+    /// If it is a bridge, what it is told to do.
+    bridge: Option<BridgeInfo>,
+    /// If it is part of a bridge, what happens there.
+    pub(super) member: Option<Member>,
+    /// Its VLANs there.
+    member_vlans: Option<Arc<PortVlans>>,
 }
 
 impl<'a, D: Devices> Shown<'a, D> {
@@ -132,13 +142,53 @@ impl<'a, D: Devices> Shown<'a, D> {
                 (PortStats::default(), "noqueue", members.next().is_some())
             }
         };
-        Ok(Shown {
+        let mut shown = Shown {
             link,
             devices: control.devices(),
             stats,
             qdisc,
             carrier,
-        })
+            bridge: None,
+            member: None,
+            member_vlans: None,
+        };
+        if link.bridge().is_some() {
+            shown.bridge = Some(control.bridge(link.index)?);
+        }
+        if let Some(master) = link.master {
+            let port = control.bridge_port(link.index)?;
+            let master = &control.link(master)?.settings;
+            shown.member = Some(Member {
+                options: port.options,
+                bridge: master.address,
+                forwards: shown.running() && master.up,
+                number: link.port_number,
+            });
+            shown.member_vlans = Some(port.vlans);
+        }
+        Ok(shown)
+    }
+
+    /// The VLANs of a bridge or of a port of one.
+    pub(super) fn vlans(&self) -> Option<&PortVlans> {
+        let own = self.bridge.as_ref().map(|bridge| &bridge.vlans);
+        own.or(self.member_vlans.as_deref())
+    }
+
+    /// The header of a message of the family `AF_BRIDGE`.
+    pub(super) fn bridge_header(&self) -> IfInfoMsg {
+        IfInfoMsg {
+            family: libc::AF_BRIDGE as u8,
+            ..self.header(0, 0)
+        }
+    }
+
+    pub(super) fn operstate(&self) -> u8 {
+        match (self.link.settings.up, self.carrier, self.kind()) {
+            (true, true, Some("dummy")) => oper::UNKNOWN,
+            (true, true, _) => oper::UP,
+            _ => oper::DOWN,
+        }
     }
 
     /// The kind, as `type` names it.
@@ -186,12 +236,7 @@ impl<'a, D: Devices> Shown<'a, D> {
         let settings = &self.link.settings;
         message.put_str(ifla::IFNAME, &settings.name);
         message.put_u32(ifla::TXQLEN, settings.tx_queue_len);
-        let operstate = match (settings.up, self.carrier, self.kind()) {
-            (true, true, Some("dummy")) => oper::UNKNOWN,
-            (true, true, _) => oper::UP,
-            _ => oper::DOWN,
-        };
-        message.put_u8(ifla::OPERSTATE, operstate);
+        message.put_u8(ifla::OPERSTATE, self.operstate());
         message.put_u8(ifla::LINKMODE, 0);
         message.put_u32(ifla::MTU, settings.mtu);
         let (least, most) = match &self.link.kind {
@@ -220,15 +265,39 @@ impl<'a, D: Devices> Shown<'a, D> {
         let stats = LinkStats64::of(&self.stats);
         message.put(ifla::STATS64, &stats);
         message.put(ifla::STATS, &stats.narrow());
-        if self.kind().is_some() || self.link.master.is_some() {
-            message.nest(ifla::LINKINFO, |message| {
-                if let Some(kind) = self.kind() {
-                    message.put_str(info::KIND, kind);
-                }
-                if self.link.master.is_some() {
-                    message.put_str(info::SLAVE_KIND, "bridge");
-                }
+        message.nest_unless_empty(ifla::LINKINFO, |message| self.put_info(message));
+    }
+
+    /// `IFLA_LINKINFO`.
+    fn put_info(&self, message: &mut Message<'_>) {
+        if let Some(kind) = self.kind() {
+            message.put_str(info::KIND, kind);
+        }
+        if let Some(bridge) = &self.bridge {
+            message.nest(info::DATA, |message| {
+                super::bridge::put(message, &bridge.options, self.link.settings.address);
             });
+        }
+        if self.kind() == Some("tun") {
+            message.nest(info::DATA, |message| self.put_tun(message));
+        }
+        if let Some(member) = &self.member {
+            message.put_str(info::SLAVE_KIND, "bridge");
+            message.nest(info::SLAVE_DATA, |message| member.put(message, self.kind()));
+        }
+    }
+
+    /// A TAP device as Softnet opens all of them (`tun_fill_info`).
+    fn put_tun(&self, message: &mut Message<'_>) {
+        let queues = u32::try_from(self.link.queues).unwrap_or(u32::MAX);
+        message.put_u8(tun::TYPE, tun::TAP);
+        message.put_u8(tun::PI, 0);
+        message.put_u8(tun::VNET_HDR, 1);
+        message.put_u8(tun::PERSIST, 0);
+        message.put_u8(tun::MULTI_QUEUE, u8::from(queues > 1));
+        if queues > 1 {
+            message.put_u32(tun::NUM_QUEUES, queues);
+            message.put_u32(tun::NUM_DISABLED_QUEUES, 0);
         }
     }
 }

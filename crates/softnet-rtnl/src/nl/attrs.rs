@@ -29,6 +29,11 @@ impl<'a> Attr<'a> {
         self.raw & NLA_TYPE_MASK
     }
 
+    /// Whether it says that it holds attributes.
+    pub fn is_nested(&self) -> bool {
+        self.raw & NLA_F_NESTED != 0
+    }
+
     /// The first bytes as a value of the machine's byte order; the caller checks the length.
     pub(super) fn integer(&self, length: usize) -> u64 {
         let mut bytes = [0; 8];

@@ -1,0 +1,124 @@
+//! `RTM_NEWNEIGH`, `RTM_DELNEIGH` (`rtnl_fdb_add`, `rtnl_fdb_del`, `br_fdb_add`).
+
+use softnet::wire::EthernetAddress;
+use softnet_engine::control::{Control, ControlError, Devices};
+use softnet_engine::forward::FdbState;
+use softnet_engine::{EngineError, FdbSpec};
+
+use super::attributes::{POLICY, nda, ntf, nud};
+use super::{by_master, device, vlan};
+use crate::link::refusal;
+use crate::nl::headers::NdMsg;
+use crate::nl::{Attrs, Errno, Error, NLM_F_CREATE, NLM_F_EXCL, Request, Validation};
+
+const NO_HOST: &str = "a link of Softnet has no addresses of its own; name the bridge's with \
+                       `master`";
+
+/// What a request says of an entry.
+struct Wanted<'a> {
+    header: NdMsg,
+    attrs: Attrs<'a>,
+    /// A port if `by_master`.
+    index: u32,
+    address: EthernetAddress,
+    vlan: Option<u16>,
+}
+
+impl<'a> Wanted<'a> {
+    fn read<D: Devices>(control: &Control<D>, request: &Request<'a>) -> Result<Self, Error> {
+        let header: NdMsg = request.header()?;
+        let attrs = request.attrs::<NdMsg>(&POLICY, Validation::Liberal)?;
+        let index = device(control, &header)?;
+        let bytes = attrs.get(nda::LLADDR).map(|attr| attr.data);
+        let address = bytes.and_then(|bytes| <[u8; 6]>::try_from(bytes).ok());
+        let address = address.ok_or(Error::invalid("invalid address"))?;
+        let vlan = vlan(&attrs)?;
+        Ok(Wanted {
+            header,
+            attrs,
+            index,
+            address: EthernetAddress(address),
+            vlan,
+        })
+    }
+
+    fn by_master<D: Devices>(&self, control: &Control<D>) -> bool {
+        let link = control.links().get(&self.index);
+        by_master(self.header.flags) && link.is_some_and(|link| link.master.is_some())
+    }
+}
+
+/// What the engine refuses an entry for, with the kernel's errno.
+fn fdb_refusal(error: ControlError) -> Error {
+    let errno = match &error {
+        ControlError::Engine(EngineError::FdbEntryExists(_)) => Errno::EEXIST,
+        ControlError::Engine(EngineError::NoFdbEntry(_)) => Errno::ENOENT,
+        ControlError::Engine(EngineError::FdbFull(_)) => Errno::ENOSPC,
+        _ => return refusal(error),
+    };
+    Error {
+        errno,
+        ..refusal(error)
+    }
+}
+
+/// Adds an entry, or changes one that is there.
+pub(super) fn add<D: Devices>(
+    control: &mut Control<D>,
+    request: &Request<'_>,
+) -> Result<(), Error> {
+    let wanted = Wanted::read(control, request)?;
+    if !wanted.by_master(control) || wanted.header.flags & ntf::SELF != 0 {
+        return Err(Error::new(Errno::EOPNOTSUPP).help(NO_HOST));
+    }
+    let NdMsg { state, flags, .. } = wanted.header;
+    let external = ntf::USE | ntf::EXT_LEARNED | ntf::OFFLOADED;
+    if flags & external != 0 || wanted.attrs.u32(nda::FLAGS_EXT)?.unwrap_or(0) != 0 {
+        let help = "entries are permanent, static or dynamic, and may be sticky";
+        return Err(Error::new(Errno::EOPNOTSUPP).help(help));
+    }
+    let state = if state & nud::PERMANENT != 0 {
+        FdbState::Permanent
+    } else if state & nud::NOARP != 0 {
+        FdbState::Static
+    } else if state & nud::REACHABLE != 0 {
+        FdbState::Dynamic
+    } else {
+        return Err(Errno::EINVAL.into());
+    };
+    let spec = FdbSpec {
+        address: wanted.address,
+        vlan: wanted.vlan,
+        state,
+        sticky: flags & ntf::STICKY != 0,
+    };
+    if !request.has(NLM_F_CREATE) {
+        let master = control.link(wanted.index).map_err(refusal)?.master;
+        let known = match master {
+            Some(bridge) => control.fdb_entry(bridge, spec.address, spec.vlan),
+            None => Ok(None),
+        };
+        known.map_err(refusal)?.ok_or(Errno::ENOENT)?;
+    }
+    let replace = !request.has(NLM_F_EXCL);
+    let added = control.add_fdb(wanted.index, spec, replace);
+    added.map_err(fdb_refusal)
+}
+
+/// Removes an entry.
+pub(super) fn delete<D: Devices>(
+    control: &mut Control<D>,
+    request: &Request<'_>,
+) -> Result<(), Error> {
+    let wanted = Wanted::read(control, request)?;
+    if !wanted.by_master(control) {
+        let refused = match wanted.header.flags & ntf::SELF {
+            0 => Error::new(Errno::EOPNOTSUPP),
+            // No link has any.
+            _ => Error::new(Errno::ENOENT).help(NO_HOST),
+        };
+        return Err(refused);
+    }
+    let removed = control.remove_fdb(wanted.index, wanted.address, wanted.vlan);
+    removed.map_err(fdb_refusal)
+}

@@ -1,0 +1,246 @@
+//! What a bridge does at a port: `IFLA_INFO_SLAVE_DATA`, and `IFLA_PROTINFO` of the family
+//! `AF_BRIDGE` (`br_port_fill_attrs`, `br_setport`).
+
+use softnet::wire::EthernetAddress;
+use softnet_engine::FdbEntry;
+use softnet_engine::control::{Control, Devices};
+use softnet_engine::forward::{BridgePortOptions, FdbState};
+
+use super::bridge::identity;
+use super::fixed::{self, Fixed, Value};
+use super::refusal;
+use super::show::Shown;
+use crate::nl::{Attr, Attrs, Errno, Error, Message, Policy, Rule};
+
+const STATE: u16 = 1;
+const COST: u16 = 3;
+const MODE: u16 = 4;
+const LEARNING: u16 = 8;
+const UNICAST_FLOOD: u16 = 9;
+const ROOT_ID: u16 = 13;
+const BRIDGE_ID: u16 = 14;
+const DESIGNATED_PORT: u16 = 15;
+const ID: u16 = 17;
+const NO: u16 = 18;
+const FLUSH: u16 = 24;
+const MCAST_FLOOD: u16 = 27;
+const BCAST_FLOOD: u16 = 30;
+const ISOLATED: u16 = 33;
+
+/// What is the kernel's default and nothing else.
+static FIXED: &[Fixed] = &[
+    (2, Value::U16(PRIORITY)), // PRIORITY
+    (5, Value::U8(0)),         // GUARD
+    (6, Value::U8(0)),         // PROTECT
+    (7, Value::U8(0)),         // FAST_LEAVE
+    (10, Value::U8(0)),        // PROXYARP
+    (12, Value::U8(0)),        // PROXYARP_WIFI
+    (25, Value::U8(1)),        // MULTICAST_ROUTER
+    (28, Value::U8(0)),        // MCAST_TO_UCAST
+    (29, Value::U8(0)),        // VLAN_TUNNEL
+    (31, Value::U16(0)),       // GROUP_FWD_MASK
+    (32, Value::U8(0)),        // NEIGH_SUPPRESS
+    (39, Value::U8(0)),        // LOCKED
+    (40, Value::U8(0)),        // MAB
+    (43, Value::U8(0)),        // NEIGH_VLAN_SUPPRESS
+];
+
+/// What the spanning tree would say; the kernel lets nobody set it.
+static READ_ONLY: &[Fixed] = &[
+    (16, Value::U16(0)), // DESIGNATED_COST
+    (19, Value::U8(0)),  // TOPOLOGY_CHANGE_ACK
+    (20, Value::U8(0)),  // CONFIG_PENDING
+    (21, Value::U64(0)), // MESSAGE_AGE_TIMER
+    (22, Value::U64(0)), // FORWARD_DELAY_TIMER
+    (23, Value::U64(0)), // HOLD_TIMER
+];
+
+/// Set in the kernel, and neither here nor shown: ports and next hops that take over, and limits.
+static ABSENT: &[u16] = &[34, 37, 42, 44];
+
+const PRIORITY: u16 = 32;
+/// `BR_STATE_DISABLED`, `BR_STATE_FORWARDING`.
+const DISABLED: u8 = 0;
+const FORWARDING: u8 = 3;
+
+static POLICY: Policy = Policy::new(
+    44,
+    &[
+        (STATE, Rule::U8),
+        (2, Rule::U16),
+        (COST, Rule::U32),
+        (MODE, Rule::U8),
+        (5, Rule::U8),
+        (6, Rule::U8),
+        (7, Rule::U8),
+        (LEARNING, Rule::U8),
+        (UNICAST_FLOOD, Rule::U8),
+        (10, Rule::U8),
+        (12, Rule::U8),
+        (25, Rule::U8),
+        (MCAST_FLOOD, Rule::U8),
+        (28, Rule::U8),
+        (29, Rule::U8),
+        (BCAST_FLOOD, Rule::U8),
+        (31, Rule::U16),
+        (32, Rule::U8),
+        (ISOLATED, Rule::U8),
+        (39, Rule::U8),
+        (40, Rule::U8),
+        (43, Rule::U8),
+    ],
+);
+
+/// What `port_cost` says of a TAP device's 10 Gbit/s, and of a device without a speed.
+fn cost(kind: Option<&str>) -> u32 {
+    match kind {
+        Some("tun") => 2,
+        _ => 100,
+    }
+}
+
+/// What a bridge does at a link that is its port, as it is shown.
+pub(super) struct Member {
+    pub(super) options: BridgePortOptions,
+    /// Address of the bridge.
+    pub(super) bridge: EthernetAddress,
+    /// Whether frames pass.
+    pub(super) forwards: bool,
+    /// The number of the port.
+    pub(super) number: u16,
+}
+
+impl Member {
+    pub(super) fn state(&self) -> u8 {
+        if self.forwards { FORWARDING } else { DISABLED }
+    }
+
+    /// Puts all attributes.
+    pub(super) fn put(&self, message: &mut Message<'_>, kind: Option<&str>) {
+        let BridgePortOptions {
+            isolated,
+            learning,
+            flood,
+            mcast_flood,
+            bcast_flood,
+            hairpin,
+        } = self.options;
+        message.put_u8(STATE, self.state());
+        message.put_u32(COST, cost(kind));
+        for (attr, option) in [
+            (MODE, hairpin),
+            (LEARNING, learning),
+            (UNICAST_FLOOD, flood),
+            (MCAST_FLOOD, mcast_flood),
+            (BCAST_FLOOD, bcast_flood),
+            (ISOLATED, isolated),
+        ] {
+            message.put_u8(attr, option.into());
+        }
+        // `br_make_port_id`: 6 bits of priority, 10 of the number.
+        let id = PRIORITY << 10 | self.number & 0x3ff;
+        message.put_u16(DESIGNATED_PORT, id);
+        message.put_u16(ID, id);
+        message.put_u16(NO, self.number);
+        message.put_bytes(ROOT_ID, &identity(self.bridge));
+        message.put_bytes(BRIDGE_ID, &identity(self.bridge));
+        fixed::put(message, FIXED);
+        fixed::put(message, READ_ONLY);
+    }
+}
+
+/// What a request asks of a port.
+pub(super) struct Wanted {
+    options: BridgePortOptions,
+    flush: bool,
+}
+
+impl Wanted {
+    /// Reads attributes, and refuses those that say what cannot be.
+    pub(super) fn read<D: Devices>(
+        control: &Control<D>,
+        index: u32,
+        data: &Attr<'_>,
+    ) -> Result<Wanted, Error> {
+        let attrs = data.nested(&POLICY)?;
+        let link = control.link(index).map_err(refusal)?;
+        let shown = Shown::new(control, link).map_err(refusal)?;
+        let Some(member) = &shown.member else {
+            return Err(Errno::EOPNOTSUPP.into());
+        };
+        let help = "a port of Softnet's bridges cannot change this option";
+        let refused = |kind| match attrs.get(kind) {
+            Some(attr) => Error::new(Errno::EOPNOTSUPP).help(help).at(&attr),
+            None => Errno::EOPNOTSUPP.into(),
+        };
+        if attrs
+            .u8(STATE)?
+            .is_some_and(|state| state != member.state())
+        {
+            return Err(refused(STATE));
+        }
+        let known = cost(shown.kind());
+        if attrs.u32(COST)?.is_some_and(|cost| cost != known) {
+            return Err(refused(COST));
+        }
+        fixed::check(&attrs, FIXED, help)?;
+        if let Some(&absent) = ABSENT.iter().find(|&&kind| attrs.has(kind)) {
+            return Err(refused(absent));
+        }
+        Ok(Wanted {
+            options: options(&attrs, member.options)?,
+            flush: attrs.has(FLUSH),
+        })
+    }
+
+    /// Does it.
+    pub(super) fn apply<D: Devices>(
+        &self,
+        control: &mut Control<D>,
+        index: u32,
+    ) -> Result<(), Error> {
+        let known = control.bridge_port(index).map_err(refusal)?.options;
+        if known != self.options {
+            let set = control.set_bridge_port(index, self.options);
+            set.map_err(refusal)?;
+        }
+        if self.flush
+            && let (Ok(port), Some(master)) = (
+                control.port(index),
+                control.link(index).map_err(refusal)?.master,
+            )
+        {
+            let learnt = |entry: &FdbEntry| entry.state == FdbState::Dynamic && entry.port == port;
+            control.flush_fdb(master, learnt).map_err(refusal)?;
+        }
+        Ok(())
+    }
+}
+
+fn options(attrs: &Attrs<'_>, mut options: BridgePortOptions) -> Result<BridgePortOptions, Error> {
+    for (attr, option) in [
+        (MODE, &mut options.hairpin),
+        (LEARNING, &mut options.learning),
+        (UNICAST_FLOOD, &mut options.flood),
+        (MCAST_FLOOD, &mut options.mcast_flood),
+        (BCAST_FLOOD, &mut options.bcast_flood),
+        (ISOLATED, &mut options.isolated),
+    ] {
+        if let Some(value) = attrs.u8(attr)? {
+            *option = value != 0;
+        }
+    }
+    Ok(options)
+}
+
+/// Changes a bridge's port by its `IFLA_INFO_SLAVE_DATA`.
+pub(super) fn change<D: Devices>(
+    control: &mut Control<D>,
+    index: u32,
+    data: Option<Attr<'_>>,
+) -> Result<(), Error> {
+    match data {
+        None => Ok(()),
+        Some(data) => Wanted::read(control, index, &data)?.apply(control, index),
+    }
+}
