@@ -24,7 +24,8 @@ use std::thread::JoinHandle;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use rustix::net::{
-    RecvFlags, SendFlags, SocketAddrAny, SocketAddrUnix, SocketFlags, acceptfrom_with, recv, send,
+    RecvFlags, SendFlags, Shutdown, SocketAddrAny, SocketAddrUnix, SocketFlags, acceptfrom_with,
+    recv, send, shutdown,
 };
 use softnet_io::PeerCredentials;
 
@@ -320,14 +321,7 @@ impl Server {
             Ok(port) => {
                 self.sockets.insert(port, socket);
             }
-            Err(error) => {
-                // The socket is new, so it takes it; if not, its end says enough.
-                let _ = send(
-                    &socket,
-                    answer::refuse(&error).as_bytes(),
-                    SendFlags::NOSIGNAL,
-                );
-            }
+            Err(error) => refuse(&socket, &error),
         }
     }
 
@@ -397,6 +391,22 @@ fn has_hung_up(socket: &OwnedFd) -> bool {
     let mut file = [PollFd::new(socket, PollFlags::empty())];
     let now = Timespec::default();
     poll(&mut file, Some(&now)).is_ok() && file[0].revents().contains(PollFlags::HUP)
+}
+
+/// Tells a client why it is not let in. What it has sent is taken first: closing a socket with
+/// unread data has the peer's next call fail (`ECONNRESET`) in place of the answer.
+fn refuse(socket: &OwnedFd, error: &nl::Error) {
+    // If a call fails, the end of the connection says enough.
+    let _ = shutdown(socket, Shutdown::Read);
+    let mut rest = [0; 1];
+    while recv(socket, &mut rest, RecvFlags::TRUNC | RecvFlags::DONTWAIT)
+        .is_ok_and(|(_, length)| length > 0)
+    {}
+    let _ = send(
+        socket,
+        answer::refuse(error).as_bytes(),
+        SendFlags::NOSIGNAL,
+    );
 }
 
 /// The port id in the name that a client's socket is bound to.
