@@ -127,9 +127,10 @@ impl<'a, D: Devices> Shown<'a, D> {
         let (stats, qdisc, carrier) = match link.kind {
             LinkKind::Port { id, .. } => {
                 let stats = control.engine().port_stats(id)?;
-                let kind = control.read_tree(link.index, |tree, _| {
-                    let root = tree.spec().root();
-                    root.map_or_else(|| tree.default_kind(), |root| root.qdisc.kind())
+                let kind = control.read_tree(link.index, |tree, _| match tree.spec().root() {
+                    Some(root) => root.qdisc.kind(),
+                    None if link.has_default => tree.default_kind(),
+                    None => "noop",
                 })?;
                 let carrier = stats.link.up;
                 (stats, kind, carrier)
@@ -139,7 +140,8 @@ impl<'a, D: Devices> Shown<'a, D> {
                     .links()
                     .values()
                     .filter(|member| member.master == Some(link.index) && member.settings.up);
-                (PortStats::default(), "noqueue", members.next().is_some())
+                let kind = if link.has_default { "noqueue" } else { "noop" };
+                (PortStats::default(), kind, members.next().is_some())
             }
         };
         let mut shown = Shown {

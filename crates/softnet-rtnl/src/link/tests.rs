@@ -109,6 +109,10 @@ fn links_come_change_and_go() {
         index,
         ..IfInfoMsg::default()
     };
+    // As a link that was never up.
+    let (shown, _) = ask(&mut rtnl, RTM_GETLINK, 0, named(2), |_| {}).unwrap();
+    let noop = LinkAttribute::Qdisc("noop".into());
+    assert!(shown[0].attributes.contains(&noop));
     let up = IfInfoMsg {
         flags: iff::UP,
         change: iff::UP,

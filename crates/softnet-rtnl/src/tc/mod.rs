@@ -126,6 +126,10 @@ pub(crate) fn dump<D: Devices>(
     position: &mut Position,
     chunk: &mut Chunk<'_>,
 ) -> Result<Progress, Error> {
+    // Without a link there are no classes.
+    if request.kind == RTM_GETTCLASS && request.header::<TcMsg>().is_err() {
+        return Ok(Progress::Done);
+    }
     let asked = Asked::read(request)?;
     match request.kind {
         RTM_GETQDISC => qdisc::dump(control, &asked, position, chunk),

@@ -142,9 +142,15 @@ pub(super) fn named(
             .ok_or_else(|| missing("Failed to find qdisc with specified handle"))?
     } else {
         let found = if parent == Handle::ROOT {
-            // A link without a qdisc has `noop`, which has no handle.
-            let none = || missing("Cannot delete qdisc with handle of zero");
-            Some(place.root().ok_or_else(none)?)
+            match place.root() {
+                Some(root) => Some(root),
+                // A link that was never up has one of no handle.
+                None if handle != Handle::NONE => return Err(Error::invalid("Invalid handle")),
+                None if kind.is_some_and(|kind| kind != "noop") => {
+                    return Err(Error::invalid(ANOTHER_KIND));
+                }
+                None => return Err(missing("Cannot delete qdisc with handle of zero")),
+            }
         } else if parent.major() == INGRESS.major() && place.node(parent.qdisc()).is_none() {
             None
         } else {

@@ -37,6 +37,13 @@ fn a_link_that_was_never_up_shows_nothing() {
     assert!(world.show(1).is_empty());
     let nothing = "Cannot delete qdisc with handle of zero (ENOENT)";
     assert_eq!(world.del(1, "root", "", "").unwrap_err(), nothing);
+    assert_eq!(world.del(1, "root", "", "noop").unwrap_err(), nothing);
+    assert_eq!(
+        world.del(1, "root", "1:", "").unwrap_err(),
+        "Invalid handle (EINVAL)"
+    );
+    let name = "Invalid qdisc name: must match existing qdisc (EINVAL)";
+    assert_eq!(world.del(1, "root", "", "pfifo_fast").unwrap_err(), name);
     world.up(1, true);
     assert_eq!(world.show(1), ["pfifo_fast 0: root refcnt 2"]);
     world.up(1, false);
