@@ -295,6 +295,26 @@ fn entries_are_set_listed_and_removed() {
     b.net.stop();
 }
 
+/// As in the kernel: a static entry stays when its port is taken down, and its station's frames are
+/// nobody else's.
+#[test]
+fn frames_for_a_port_that_is_down_are_not_flooded() {
+    let mut b = Bridged::new(3);
+    let port = b.net.ports[1].id;
+    let fixed = b.spec(7, FdbState::Static);
+    b.net.engine.add_fdb(port, fixed, false).unwrap();
+    for (filtering, lost) in [(false, 1), (true, 2)] {
+        b.options(|options| options.vlan_filtering = filtering);
+        b.net.engine.set_up(port, false).unwrap();
+        assert_eq!(b.send(0, 7, 1), [0; 0]);
+        let drops = b.net.engine.stats().drops();
+        assert_eq!(drops, [(DropReason::NoForward, lost)]);
+        b.net.engine.set_up(port, true).unwrap();
+        assert_eq!(b.send(0, 7, 1), [1]);
+    }
+    b.net.stop();
+}
+
 #[test]
 fn a_bridge_is_renamed_and_its_ageing_time_set() {
     let mut b = Bridged::new(2);

@@ -86,10 +86,9 @@ impl<R: TxRing> Passage<'_, R> {
         };
         let bridge = &self.members.bridge;
         let to = bridge.decide_in(frame.vlan, &frame.packet, port, now, self.learn)?;
-        if let Destination::Port(port) = to
-            // The table may still name a port that is no longer part of the bridge.
-            && let Some(member) = self.members.index(port)
-        {
+        if let Destination::Port(port) = to {
+            // A static entry of a port that is down, or the port has just left.
+            let member = self.members.index(port).ok_or(DropReason::NoForward)?;
             self.rules.allow(self.from, member, frame.vlan)?;
             let tagged = self.rules.tags(member, &frame);
             let frame = frame.with_tag(tagged, self.pool)?;

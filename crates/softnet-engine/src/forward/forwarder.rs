@@ -122,13 +122,13 @@ impl<R: TxRing> Forwarder<R> {
         }
         let mut batch = Batch::new(self, from, now);
         while let Some(packet) = packets.pop_front() {
-            let verdict = match bridge.decide(&packet, from, now, learn) {
-                // The table may still name a port that is no longer part of the bridge.
-                Verdict::To(port) if !ports.contains(&port) => Verdict::Flood,
-                verdict => verdict,
-            };
-            match verdict {
-                Verdict::To(port) => batch.send(port, packet),
+            match bridge.decide(&packet, from, now, learn) {
+                Verdict::To(port) if ports.contains(&port) => batch.send(port, packet),
+                // A static entry of a port that is down, or the port has just left.
+                Verdict::To(_) => {
+                    let lost = packet.wire_packets();
+                    source.drops().add(DropReason::NoForward, lost);
+                }
                 Verdict::Drop(reason) => source.drops().add(reason, packet.wire_packets()),
                 Verdict::Flood => flood(&mut batch, source, ports, from, packet),
             }
