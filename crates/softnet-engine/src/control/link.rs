@@ -125,6 +125,8 @@ pub struct Link<S> {
     pub settings: Settings,
     /// Transmit queues.
     pub queues: usize,
+    /// Whether its device is there. Always true of a bridge.
+    pub open: bool,
     /// What it is.
     pub kind: LinkKind<S>,
     /// The number of the bridge that it is part of.

@@ -274,7 +274,9 @@ impl<D: Devices> Control<D> {
     /// If there is no such port.
     pub fn close_device(&mut self, index: u32) -> Result<(), ControlError> {
         let port = self.port(index)?;
-        Ok(self.engine.replace(port, Vec::new(), Vec::new())?)
+        self.engine.replace(port, Vec::new(), Vec::new())?;
+        self.set_open(index, false);
+        Ok(())
     }
 
     /// Opens a port's device again, with the settings that the link has.
@@ -289,8 +291,15 @@ impl<D: Devices> Control<D> {
         };
         let opened = self.open(spec, &link.settings, link.queues)?;
         self.engine.replace(port, opened.rx, opened.tx)?;
+        self.set_open(index, true);
         self.note(Change::Link(index));
         Ok(())
+    }
+
+    fn set_open(&mut self, index: u32, open: bool) {
+        if let Some(link) = self.links.get_mut(&index) {
+            link.open = open;
+        }
     }
 
     fn set_named_actions(
@@ -346,7 +355,8 @@ impl<D: Devices> Control<D> {
         Ok(self.insert(settings, 1, LinkKind::Bridge(id)))
     }
 
-    /// Removes a link. What a port holds is dropped and counted; a bridge's members stay.
+    /// Removes a link. What a port holds is dropped and counted; a bridge's members stay. So do
+    /// other ports' actions, which then send nowhere: what they redirect is dropped.
     ///
     /// # Errors
     /// If there is none of this number.
@@ -369,9 +379,6 @@ impl<D: Devices> Control<D> {
                 other.port_number = 0;
                 left.push((other.index, other.settings.name.clone()));
             }
-            if let LinkKind::Port { actions, .. } = &mut other.kind {
-                actions.retain(|action| action.to != index);
-            }
         }
         for (port, name) in left {
             let bridge = index;
@@ -382,7 +389,7 @@ impl<D: Devices> Control<D> {
         Ok(())
     }
 
-    /// Gives a link other settings, all or none.
+    /// Gives a link other settings, all or none. A device that is gone is opened with them.
     ///
     /// # Errors
     /// If one of them is not valid, the name is taken, or the device cannot follow. Nothing is
@@ -396,11 +403,14 @@ impl<D: Devices> Control<D> {
         match &link.kind {
             LinkKind::Port { spec, id, .. } => {
                 self.check(after, Some(&before), Some(spec))?;
-                let changed = self.devices.change(spec, &before, after);
-                changed.map_err(|source| ControlError::Device {
-                    name: before.name.clone(),
-                    source: Box::new(source),
-                })?;
+                // What bears the name of a device that is gone may be another's.
+                if link.open {
+                    let changed = self.devices.change(spec, &before, after);
+                    changed.map_err(|source| ControlError::Device {
+                        name: before.name.clone(),
+                        source: Box::new(source),
+                    })?;
+                }
                 self.engine.rename_port(*id, after.name.as_str())?;
                 self.engine.set_mtu(*id, after.mtu)?;
                 self.engine.set_tx_queue_len(*id, after.tx_queue_len)?;
@@ -559,6 +569,7 @@ impl<D: Devices> Control<D> {
             has_default: settings.up,
             settings,
             queues,
+            open: true,
             kind,
             master: None,
             port_number: 0,

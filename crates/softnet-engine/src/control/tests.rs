@@ -119,7 +119,8 @@ fn settings_change_together_or_not_at_all() {
     assert!(control.change(99, &before).is_err());
 }
 
-/// What is deleted is gone from the links that named it.
+/// What is deleted is gone from the links that were part of it. An action to it stays, as in the
+/// kernel, and drops what it gets.
 #[test]
 fn deleting_a_link_leaves_no_trace() {
     let (mut control, devices, _) = control();
@@ -156,10 +157,6 @@ fn deleting_a_link_leaves_no_trace() {
     assert_eq!(control.take_changes(), changes);
     assert_eq!(control.link(a).unwrap().master, None);
     control.delete(b).unwrap();
-    let LinkKind::Port { actions, .. } = &control.link(a).unwrap().kind else {
-        panic!("a is a port");
-    };
-    assert_eq!(*actions, []);
     let opened: Vec<_> = devices.opened.lock().unwrap().drain(..).collect();
     assert!(
         opened
@@ -169,6 +166,59 @@ fn deleting_a_link_leaves_no_trace() {
     assert!(control.delete(b).is_err());
     control.add_port(port("b", None)).unwrap();
     assert!(control.link(b).is_err(), "its number is not used again");
+    let actions = |control: &Control<FedDevices>| match &control.link(a).unwrap().kind {
+        LinkKind::Port { actions, .. } => actions.clone(),
+        LinkKind::Bridge(_) => panic!("a is a port"),
+    };
+    assert_eq!(actions(&control), [action]);
+    let id = control.port(a).unwrap();
+    let attached = |control: &Control<FedDevices>| {
+        let stats = control.engine().port_stats(id).unwrap();
+        stats.device.actions.into_iter().map(|stats| stats.action)
+    };
+    assert!(attached(&control).eq(["mirred egress mirror dev a device that is gone"]));
+    control.set_actions(a, &[]).unwrap();
+    assert_eq!(
+        (actions(&control), attached(&control).count()),
+        (Vec::new(), 0)
+    );
+}
+
+/// A link whose device is gone is changed all the same: what bears the name of its interface by
+/// then is not its own. The next device is opened with the settings of that time.
+#[test]
+fn a_link_without_a_device_changes() {
+    let (mut control, devices, _) = control();
+    let a = control.add_port(port("a", None)).unwrap();
+    control.close_device(a).unwrap();
+    let after = Settings {
+        mtu: 1400,
+        ..control.link(a).unwrap().settings.clone()
+    };
+    control.change(a, &after).unwrap();
+    assert_eq!(control.link(a).unwrap().settings, after);
+    assert_eq!(*devices.changed.lock().unwrap(), []);
+    let bad = Settings {
+        mtu: 9001,
+        ..after.clone()
+    };
+    control.change(a, &bad).unwrap_err();
+    devices.refuses.store(true, Ordering::SeqCst);
+    control.reopen_device(a).unwrap_err();
+    devices.refuses.store(false, Ordering::SeqCst);
+    control
+        .change(
+            a,
+            &Settings {
+                mtu: 1300,
+                ..after.clone()
+            },
+        )
+        .unwrap();
+    assert_eq!(*devices.changed.lock().unwrap(), []);
+    control.reopen_device(a).unwrap();
+    control.change(a, &after).unwrap();
+    assert_eq!(*devices.changed.lock().unwrap(), [after]);
 }
 
 /// A port that is down neither receives nor sends, and its tree is there when it is up again.
