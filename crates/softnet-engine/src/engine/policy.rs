@@ -150,7 +150,7 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         }
         known.up = up;
         let device = known.device.clone();
-        if up {
+        if up && known.open {
             device.activate();
         }
         self.publish(state);

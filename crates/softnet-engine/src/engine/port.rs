@@ -69,6 +69,7 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
             link: Arc::new(LinkCell::new()),
             actions: Vec::new(),
             up: true,
+            open: true,
             features: setup.features,
             tree,
             policy: setup.policy,
@@ -176,14 +177,15 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
             state.unwatch_rings(files);
             return Err(error);
         }
+        let down = tx.is_empty();
         if let Some(known) = &mut state.ports[usize::from(port.index)] {
             std::mem::swap(&mut known.files, &mut files);
+            known.open = !down;
         }
         state.unwatch_rings(files);
         // First: the last file of the old device is then closed here, not by a worker, whose other
         // ports would wait until the kernel has unregistered the interface.
         state.close(old);
-        let down = tx.is_empty();
         if down {
             device.deactivate();
         }
@@ -243,6 +245,7 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
             device.deactivate();
         }
         port.device = device;
+        port.open = true;
         port.tree = tree;
         let served = std::mem::replace(&mut port.events, events);
         std::mem::swap(&mut port.files, &mut files);

@@ -108,6 +108,49 @@ fn a_device_replaced_by_none_is_closed() {
     }
 }
 
+/// A port that is taken down stays down while its device goes and comes back, with as many queues
+/// or with more; one that is taken up without a device sends nothing, and holds nothing for the
+/// next one.
+#[test]
+fn up_and_down_do_not_depend_on_the_device() {
+    let engine = engine(1);
+    let pool = pool(64);
+    let ((rx, _), (tx, _)) = (feeds(1), rings(1));
+    let port = engine.add_port(setup("p", rx, tx)).unwrap();
+    let (source, source_fed) = feeds(1);
+    let other = engine.add_port(setup("q", source, rings(1).0)).unwrap();
+    engine.add_bridge("br0", &[port, other]).unwrap();
+    let mut drops = std::collections::BTreeMap::new();
+    let mut lost = |reason| {
+        let packet = frame(&pool, 0, 9, 60, 0);
+        source_fed[0].feed().packets.push_back(packet);
+        *drops.entry(reason).or_default() += 1;
+        wait("a drop", || {
+            engine.stats().drops().into_iter().eq(drops.clone())
+        });
+    };
+    for (round, queues) in (1..).zip([1, 2]) {
+        engine.replace(port, Vec::new(), Vec::new()).unwrap();
+        lost(DropReason::DeviceDown);
+        engine.set_up(port, false).unwrap();
+        lost(DropReason::NoForward);
+        engine.set_up(port, true).unwrap();
+        lost(DropReason::DeviceDown);
+        engine.set_up(port, false).unwrap();
+        let (tx, scripts) = rings(queues);
+        engine.replace(port, feeds(queues).0, tx).unwrap();
+        lost(DropReason::NoForward);
+        engine.set_up(port, true).unwrap();
+        let packet = frame(&pool, 0, 9, 60, round);
+        source_fed[0].feed().packets.push_back(packet);
+        wait("the new rings", || {
+            scripts.iter().flat_map(|r| r.marks()).eq([round])
+        });
+    }
+    let stats = engine.stop(Duration::from_secs(1));
+    assert!(stats.conservation().holds(), "{stats:?}");
+}
+
 /// Frames for a station are not sent to the port that it was behind once that has another device.
 #[test]
 fn stations_behind_a_replaced_device_are_forgotten() {

@@ -66,6 +66,8 @@ pub(super) struct Port<Q, R> {
     pub(super) actions: Vec<MirredSpec>,
     /// Whether it is taken up.
     pub(super) up: bool,
+    /// Whether it has transmit queues: without them its device is down, whatever `up` says.
+    pub(super) open: bool,
     /// What another device of the port is made from.
     pub(super) features: Features,
     pub(super) tree: DeviceTree,
