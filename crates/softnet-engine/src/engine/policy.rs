@@ -1,6 +1,6 @@
 //! What a port does with packets: qdisc, queue map, actions, steering. Changed while packets flow.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::state::State;
@@ -223,11 +223,13 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         let Some(port) = &state.ports[usize::from(number)] else {
             return;
         };
-        let target = |a: &MirredSpec| Some((*a, self.port(state, a.to).ok()?));
-        let actions = port.actions.iter().filter_map(target);
-        let actions: Vec<_> = actions
-            .map(|(a, to)| Mirred::new(a.mode, a.dir, &to.device))
-            .collect();
+        let action = |a: &MirredSpec| {
+            // Nothing, if it was removed: what is redirected there is dropped.
+            let to = self.port(state, a.to);
+            let to = to.map_or_else(|_| Weak::new(), |to| Arc::downgrade(&to.device));
+            Mirred::new(a.mode, a.dir, to)
+        };
+        let actions: Vec<_> = port.actions.iter().map(action).collect();
         let egress = (!actions.is_empty())
             .then(|| Box::new(Actions::new(actions)) as Box<dyn Egress<R, AnyQdisc>>);
         port.device.set_egress(egress);

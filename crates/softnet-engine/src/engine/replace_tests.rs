@@ -151,6 +151,46 @@ fn up_and_down_do_not_depend_on_the_device() {
     assert!(stats.conservation().holds(), "{stats:?}");
 }
 
+/// A redirect whose target was removed drops what it gets, also when its own port has other queues.
+#[test]
+fn a_redirect_to_nowhere_outlives_the_device() {
+    let engine = engine(1);
+    let pool = pool(64);
+    let (source, fed) = feeds(1);
+    let source = engine.add_port(setup("a", source, rings(1).0)).unwrap();
+    let add = |name| {
+        engine
+            .add_port(setup(name, feeds(1).0, rings(1).0))
+            .unwrap()
+    };
+    let [port, target] = ["b", "c"].map(add);
+    engine.add_bridge("br0", &[source, port]).unwrap();
+    let redirect = MirredSpec {
+        mode: MirredMode::Redirect,
+        dir: MirredDir::Egress,
+        to: target,
+    };
+    engine.set_actions(port, &[redirect]).unwrap();
+    engine.remove_port(target).unwrap();
+    for (lost, queues) in (1..).zip([1, 2]) {
+        let (tx, scripts) = rings(queues);
+        engine.replace(port, feeds(queues).0, tx).unwrap();
+        fed[0].feed().packets.push_back(frame(&pool, 2, 9, 60, 1));
+        wait("a drop", || {
+            engine.stats().drops() == [(DropReason::DeviceDown, lost)]
+        });
+        assert_eq!(scripts.iter().flat_map(|r| r.marks()).count(), 0);
+    }
+    engine.set_actions(port, &[]).unwrap();
+    let (tx, scripts) = rings(2);
+    engine.replace(port, feeds(2).0, tx).unwrap();
+    fed[0].feed().packets.push_back(frame(&pool, 2, 9, 60, 2));
+    wait("the packet", || {
+        scripts.iter().flat_map(|r| r.marks()).eq([2])
+    });
+    engine.stop(Duration::from_secs(1));
+}
+
 /// Frames for a station are not sent to the port that it was behind once that has another device.
 #[test]
 fn stations_behind_a_replaced_device_are_forgotten() {

@@ -72,11 +72,11 @@ pub struct Mirred<R> {
 
 impl<R> Mirred<R> {
     /// An action that sends to `target`.
-    pub fn new(mode: MirredMode, dir: MirredDir, target: &Arc<Device<R>>) -> Self {
+    pub fn new(mode: MirredMode, dir: MirredDir, target: Weak<Device<R>>) -> Self {
         Mirred {
             mode,
             dir,
-            target: Arc::downgrade(target),
+            target,
             packets: AtomicU64::new(0),
             overlimits: AtomicU64::new(0),
         }

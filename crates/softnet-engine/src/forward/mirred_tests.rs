@@ -38,7 +38,9 @@ impl Devices {
     fn act(&self, device: usize, actions: &[(MirredMode, MirredDir, usize)]) {
         let actions = actions
             .iter()
-            .map(|&(mode, dir, to)| Mirred::new(mode, dir, &self.devices[to].device))
+            .map(|&(mode, dir, to)| {
+                Mirred::new(mode, dir, Arc::downgrade(&self.devices[to].device))
+            })
             .collect();
         self.devices[device]
             .device

@@ -297,7 +297,7 @@ fn bug_tx_27_what_was_left_behind_is_no_loop() {
         let benches = [(); 3].map(|()| scripted(QdiscSpec::default(), 1));
         let redirect = |from: usize, to: Option<usize>| {
             let egress = to.map(|to| -> Box<dyn Egress<_, AnyQdisc>> {
-                let to = &benches[to].device;
+                let to = Arc::downgrade(&benches[to].device);
                 let action = Mirred::new(MirredMode::Redirect, MirredDir::Egress, to);
                 Box::new(Actions::new(vec![action]))
             });
