@@ -128,19 +128,13 @@ impl TreeSpec {
         lists.filter(|list| !list.is_empty())
     }
 
-    /// The filters of a qdisc or class; `None` if there is no such qdisc or class.
-    pub fn filters_of(&self, parent: Handle) -> Option<&FilterList> {
-        match parent.minor() {
-            0 => self.node(parent).map(|node| &node.filters),
-            _ => self.classes.get(&parent).map(|class| &class.filters),
-        }
-    }
-
-    /// As [`filters_of`](TreeSpec::filters_of), to change them.
-    pub(super) fn filters_mut(&mut self, parent: Handle) -> Result<&mut FilterList, FilterError> {
-        let Some(node) = self.nodes.get_mut(&parent.qdisc()) else {
-            return Err(FilterError::NoParent(parent.qdisc()));
-        };
+    /// The filters of a qdisc or class.
+    ///
+    /// # Errors
+    /// If there is no such qdisc or class, or it can have none.
+    pub fn filters_of(&self, parent: Handle) -> Result<&FilterList, FilterError> {
+        let node = self.node(parent.qdisc());
+        let node = node.ok_or_else(|| FilterError::NoParent(parent.qdisc()))?;
         if !node.qdisc.has_filters() {
             return Err(if node.qdisc.is_classful() {
                 FilterError::NoBlocks(node.handle)
@@ -149,15 +143,28 @@ impl TreeSpec {
             });
         }
         if parent.minor() == 0 {
-            return Ok(&mut node.filters);
+            return Ok(&node.filters);
         }
-        match self.classes.get_mut(&parent) {
-            Some(class) => Ok(&mut class.filters),
+        match self.classes.get(&parent) {
+            Some(class) => Ok(&class.filters),
             None if parent.minor() <= node.qdisc.classes() => {
                 Err(FilterError::NotOfClasses(parent))
             }
             None => Err(FilterError::NoClass(parent)),
         }
+    }
+
+    /// As [`filters_of`](TreeSpec::filters_of), to change them.
+    pub(super) fn filters_mut(&mut self, parent: Handle) -> Result<&mut FilterList, FilterError> {
+        self.filters_of(parent)?;
+        let list = match parent.minor() {
+            0 => self.nodes.get_mut(&parent).map(|node| &mut node.filters),
+            _ => self
+                .classes
+                .get_mut(&parent)
+                .map(|class| &mut class.filters),
+        };
+        list.ok_or(FilterError::NoClass(parent))
     }
 
     /// The kind of the qdisc at the root.

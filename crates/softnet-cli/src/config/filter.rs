@@ -303,7 +303,7 @@ pub(super) mod tests {
             ),
             (
                 "kind = \"u32\"\nflowid = \"1:1\"\nhandle = \"801::1\"",
-                "`filter.handle`: Handle specified hash table address mismatch: 0x80100001",
+                "`filter.handle`: cls_u32: Handle specified hash table address mismatch: 0x801",
             ),
             (
                 "flowid = \"1:1\"\naction = \"goto chain 268435456\"",

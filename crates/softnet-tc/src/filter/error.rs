@@ -78,7 +78,7 @@ pub enum FilterError {
         prio: u16,
     },
     /// A `u32` handle names another table than that of its priority (`EINVAL`).
-    #[error("Handle specified hash table address mismatch: 0x{0:x}; leave the table out")]
+    #[error("cls_u32: Handle specified hash table address mismatch: 0x{0:x}; leave the table out")]
     Table(u32),
     /// All `fw` filters of a priority have one mask (`EINVAL`).
     #[error("prio {prio}: its fw filters have the mask 0x{mask:x}; choose another prio")]

@@ -118,11 +118,47 @@ impl FilterList {
     /// The filters and what they have counted, in the order in which the kernel shows them: chains
     /// from the oldest on, of each the lowest priority first.
     pub fn shown(&self) -> impl Iterator<Item = (&FilterSpec, FilterStats)> {
-        let mut chains: Vec<&ChainList> = self.chains.values().collect();
-        chains.sort_by_key(|chain| chain.made);
-        let lists = chains.into_iter().flat_map(|c| c.priorities.values());
-        let filters = lists.flat_map(PriorityList::shown);
+        self.shown_from(None)
+    }
+
+    /// Those from one on, or from the first of its chain or priority. If that is no more, its
+    /// priority, or all, are gone through from the start.
+    pub fn shown_from(
+        &self,
+        from: Option<FilterKey>,
+    ) -> impl Iterator<Item = (&FilterSpec, FilterStats)> {
+        let mut chains: Vec<(&u32, &ChainList)> = self.chains.iter().collect();
+        chains.sort_by_key(|(_, chain)| chain.made);
+        let first = from.and_then(|from| chains.iter().position(|(c, _)| **c == from.chain));
+        chains.drain(..first.unwrap_or(0));
+        let from = from.filter(|_| first.is_some()).unwrap_or_default();
+        let lists = chains
+            .into_iter()
+            .enumerate()
+            .flat_map(move |(n, (_, chain))| {
+                let prio = if n == 0 { from.prio } else { 0 };
+                let lists = chain.priorities.range(prio..);
+                lists.map(move |(own, list)| (n == 0 && *own == from.prio, list))
+            });
+        let filters = lists.flat_map(move |(is_first, list)| {
+            list.shown_from(if is_first { from.handle } else { 0 })
+        });
         filters.map(|filter| (&filter.spec, filter.stats()))
+    }
+
+    /// The chains that have filters, from the oldest on.
+    pub fn chains(&self) -> impl Iterator<Item = u32> {
+        let mut chains: Vec<(&u32, &ChainList)> = self.chains.iter().collect();
+        chains.sort_by_key(|(_, chain)| chain.made);
+        chains.into_iter().map(|(number, _)| *number)
+    }
+
+    /// One filter of each priority of a chain, from a priority on.
+    pub fn one_each(&self, chain: u32, prio: u16) -> impl Iterator<Item = &FilterSpec> {
+        let chain = self.chains.get(&chain).into_iter();
+        let lists = chain.flat_map(move |chain| chain.priorities.range(prio..));
+        let first = lists.filter_map(|(_, list)| list.by_handle.values().next());
+        first.map(|filter| &filter.spec)
     }
 
     /// One filter and what it has counted.
@@ -432,9 +468,10 @@ impl PriorityList {
         }
     }
 
-    /// In the order of the kind's `walk` in the kernel.
-    fn shown(&self) -> Vec<&Arc<Filter>> {
-        match self.kind() {
+    /// In the order of the kind's `walk` in the kernel, from the one of a handle on; from the first
+    /// if there is none.
+    fn shown_from(&self, handle: u32) -> Vec<&Arc<Filter>> {
+        let mut filters = match self.kind() {
             // The newest first.
             Some(FilterKind::Basic(_)) => self.run.filters(),
             // By hash buckets, of each the newest first (`fw_hash`).
@@ -449,8 +486,11 @@ impl PriorityList {
                 });
                 filters
             }
-            _ => self.by_handle.values().collect(),
-        }
+            _ => return self.by_handle.range(handle..).map(|(_, f)| f).collect(),
+        };
+        let first = filters.iter().position(|f| f.spec.handle == handle);
+        filters.drain(..first.unwrap_or(0));
+        filters
     }
 }
 

@@ -156,7 +156,7 @@ impl Mask {
 
 impl Flower {
     pub(super) fn mask(&self) -> Mask {
-        let prefix = |prefix: &Prefix| (prefix.is_ipv4(), prefix.len());
+        let prefix = |prefix: &Prefix| (prefix.is_ipv4(), prefix.bits());
         let ports = |range: &RangeInclusive<u16>| match range.start() == range.end() {
             true => Ports::One,
             false => Ports::Range,
@@ -198,7 +198,7 @@ impl Flower {
             }
         }
         for prefix in [self.src_ip, self.dst_ip].into_iter().flatten() {
-            fields.add_address(prefix.address(), prefix.len());
+            fields.add_address(prefix.address(), prefix.bits());
         }
     }
 }

@@ -37,12 +37,12 @@ impl Prefix {
     }
 
     /// An address of the range.
-    pub(super) fn address(&self) -> IpAddr {
+    pub fn address(&self) -> IpAddr {
         self.address
     }
 
     /// Bits that count.
-    pub(super) fn len(&self) -> u8 {
+    pub fn bits(&self) -> u8 {
         self.len
     }
 }
