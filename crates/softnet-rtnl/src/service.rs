@@ -63,7 +63,9 @@ impl<D: Devices> Service for Rtnl<D> {
         let mut control = self.lock();
         let answered = match request.kind {
             link::RTM_NEWLINK..=link::RTM_SETLINK => link::request(&mut control, request, replies),
-            tc::RTM_NEWQDISC..=tc::RTM_GETTCLASS => tc::request(&mut control, request, replies),
+            tc::RTM_NEWQDISC..=tc::RTM_GETTFILTER | tc::RTM_NEWCHAIN..=tc::RTM_GETCHAIN => {
+                tc::request(&mut control, request, replies)
+            }
             fdb::RTM_NEWNEIGH..=fdb::RTM_GETNEIGH if of_bridge(request) => {
                 fdb::request(&mut control, request, replies)
             }
@@ -90,7 +92,9 @@ impl<D: Devices> Service for Rtnl<D> {
         let control = self.lock();
         match request.kind {
             link::RTM_GETLINK => link::dump(&control, request, client, position, chunk),
-            tc::RTM_GETQDISC | tc::RTM_GETTCLASS => tc::dump(&control, request, position, chunk),
+            tc::RTM_GETQDISC | tc::RTM_GETTCLASS | tc::RTM_GETTFILTER | tc::RTM_GETCHAIN => {
+                tc::dump(&control, request, position, chunk)
+            }
             link::vlan::RTM_GETVLAN => link::vlan::dump(&control, request, position, chunk),
             fdb::RTM_GETNEIGH if of_bridge(request) => {
                 fdb::dump(&control, request, client, position, chunk)

@@ -1,9 +1,10 @@
-//! Traffic control: what `tc qdisc` and `tc class` ask for.
+//! Traffic control: what `tc qdisc`, `tc class`, `tc filter` and `tc chain` ask for.
 //!
 //! Source: `net/sched/sch_api.c`.
 
 mod class;
 pub mod extras;
+mod filters;
 pub mod kinds;
 mod modify;
 mod place;
@@ -29,6 +30,12 @@ pub(crate) const RTM_GETQDISC: u16 = 38;
 pub(crate) const RTM_NEWTCLASS: u16 = 40;
 pub(crate) const RTM_DELTCLASS: u16 = 41;
 pub(crate) const RTM_GETTCLASS: u16 = 42;
+pub(crate) const RTM_NEWTFILTER: u16 = 44;
+pub(crate) const RTM_DELTFILTER: u16 = 45;
+pub(crate) const RTM_GETTFILTER: u16 = 46;
+pub(crate) const RTM_NEWCHAIN: u16 = 100;
+pub(crate) const RTM_DELCHAIN: u16 = 101;
+pub(crate) const RTM_GETCHAIN: u16 = 102;
 /// Who hears of qdiscs, classes and filters.
 pub(crate) const RTNLGRP_TC: u32 = 4;
 
@@ -100,7 +107,7 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// Answers `RTM_*QDISC` and `RTM_*TCLASS`.
+/// Answers `RTM_*QDISC`, `RTM_*TCLASS`, `RTM_*TFILTER` and `RTM_*CHAIN`.
 pub(crate) fn request<D: Devices>(
     control: &mut Control<D>,
     request: &Request<'_>,
@@ -115,11 +122,14 @@ pub(crate) fn request<D: Devices>(
         RTM_NEWTCLASS | RTM_DELTCLASS | RTM_GETTCLASS => {
             class::request(control, link, &asked, replies)
         }
+        RTM_NEWTFILTER..=RTM_GETTFILTER | RTM_NEWCHAIN..=RTM_GETCHAIN => {
+            filters::request(control, link, &asked, replies)
+        }
         _ => Err(Errno::EOPNOTSUPP.into()),
     }
 }
 
-/// Dumps qdiscs or classes.
+/// Dumps qdiscs, classes, filters or chains.
 pub(crate) fn dump<D: Devices>(
     control: &Control<D>,
     request: &Request<'_>,
@@ -134,6 +144,7 @@ pub(crate) fn dump<D: Devices>(
     match request.kind {
         RTM_GETQDISC => qdisc::dump(control, &asked, position, chunk),
         RTM_GETTCLASS => class::dump(control, &asked, position, chunk),
+        RTM_GETTFILTER | RTM_GETCHAIN => filters::dump(control, &asked, position, chunk),
         _ => Err(Errno::EOPNOTSUPP.into()),
     }
 }

@@ -3,7 +3,7 @@
 
 use softnet_engine::EngineError;
 use softnet_engine::control::ControlError;
-use softnet_tc::{SpecError, TreeError};
+use softnet_tc::{FilterError, SpecError, TreeError};
 
 use crate::link;
 use crate::nl::{Errno, Error};
@@ -22,9 +22,15 @@ fn spec(error: &SpecError) -> Error {
         SpecError::OneQueue(_) => Errno::EOPNOTSUPP,
         SpecError::NoQueue { .. } => Errno::ENOENT,
         SpecError::Tree(error) => return tree(error),
+        SpecError::Filter(error) => return filter(error),
         _ => Errno::EINVAL,
     };
     Error::new(errno).text(error.to_string())
+}
+
+/// Of filters, whose errors have the kernel's text.
+pub(super) fn filter(error: &FilterError) -> Error {
+    Error::new(Errno(error.errno())).text(error.to_string())
 }
 
 fn tree(error: &TreeError) -> Error {

@@ -49,6 +49,27 @@ struct Old {
     pad: u32,
 }
 
+/// Puts what an action has counted (`tcf_action_copy_stats`).
+pub(super) fn put_counts(stats: &QdiscStats, out: &mut Message<'_>) {
+    let basic = Basic {
+        bytes: stats.bytes,
+        packets: stats.packets as u32,
+        pad: 0,
+    };
+    out.put(TCA_STATS_BASIC, &basic);
+    if stats.packets > u32::MAX.into() {
+        out.put_u64(TCA_STATS_PKT64, stats.packets);
+    }
+    let queue = Queue {
+        qlen: 0,
+        backlog: 0,
+        drops: stats.drops as u32,
+        requeues: 0,
+        overlimits: stats.overlimits as u32,
+    };
+    out.put(TCA_STATS_QUEUE, &queue);
+}
+
 /// Puts the statistics of a qdisc or class, its rate if that is estimated, and what its kind counts
 /// (`app`). No statistics: it counts nothing, which is not the same as to have counted nothing.
 ///

@@ -1,7 +1,8 @@
-//! Requests about qdiscs and classes, on an engine with devices in memory. What is expected is what
-//! Linux 7.2 answers to the same.
+//! Requests about qdiscs, classes and filters, on an engine with devices in memory. What is
+//! expected is what Linux 7.2 answers to the same.
 
 mod classes;
+mod filters;
 mod hostile;
 mod qdiscs;
 
@@ -237,6 +238,9 @@ fn lines(bytes: &[u8]) -> Vec<String> {
         let attrs = message
             .attrs::<TcMsg>(&POLICY, Validation::Liberal)
             .unwrap();
+        if message.kind >= RTM_NEWTFILTER {
+            return filter_line(&message, &header, &attrs);
+        }
         let kind = attrs.str(TCA_KIND).unwrap().unwrap();
         let name = Handle::from_raw(header.handle);
         // As tc writes a handle of 0.
@@ -268,6 +272,32 @@ fn lines(bytes: &[u8]) -> Vec<String> {
         format!("{} {what}{kind} {name} {parent}{info}", header.ifindex)
     };
     messages.map(line).collect()
+}
+
+/// A filter or chain: parent, protocol, priority, kind, chain and handle.
+fn filter_line(message: &Request<'_>, header: &TcMsg, attrs: &Attrs<'_>) -> String {
+    let deleted = matches!(message.kind, RTM_DELTFILTER | RTM_DELCHAIN);
+    let chain = attrs.u32(TCA_CHAIN).unwrap().unwrap();
+    assert_eq!(header.ifindex, 1);
+    let parent = header.parent >> 16;
+    let what = match attrs.str(TCA_KIND).unwrap() {
+        Some(kind) => {
+            let protocol = u16::from_be(header.info as u16);
+            let handle = match header.handle {
+                0 => "-".to_owned(),
+                handle => format!("{handle:x}"),
+            };
+            assert_eq!(attrs.has(TCA_OPTIONS), header.handle != 0);
+            let prio = header.info >> 16;
+            format!("{parent:x}: {protocol:x} {prio} {kind} chain {chain} {handle}")
+        }
+        None => format!("chain {parent:x}: chain {chain}"),
+    };
+    match (deleted, what.starts_with("chain")) {
+        (true, _) => format!("deleted {what}"),
+        (false, true) => what,
+        (false, false) => format!("filter {what}"),
+    }
 }
 
 /// `limit` of a FIFO.

@@ -1,0 +1,103 @@
+//! Dumps of filters and chains.
+
+use softnet_engine::control::{Control, Devices};
+use softnet_tc::{FilterKey, FilterList, Handle};
+
+use super::chain;
+use super::shown::{Part, Shown, table};
+use super::{RTM_GETCHAIN, RTM_NEWTFILTER, parent};
+use crate::nl::{Chunk, Error, Full, Position, Progress};
+use crate::tc::place::Place;
+use crate::tc::{Asked, TCA_CHAIN};
+
+/// Which filters are asked for.
+struct Filter {
+    link: u32,
+    chain: Option<u32>,
+    /// 0: all.
+    prio: u16,
+    /// 0: all.
+    protocol: u16,
+}
+
+/// Dumps the filters of a qdisc or class, or the chains that they are in. What is not there has
+/// none (`tc_dump_tfilter`, `tc_dump_chain`).
+pub(in crate::tc) fn dump<D: Devices>(
+    control: &Control<D>,
+    asked: &Asked<'_>,
+    position: &mut Position,
+    chunk: &mut Chunk<'_>,
+) -> Result<Progress, Error> {
+    let link = asked.link(control).ok();
+    let Some(link) = link.filter(|&index| control.port(index).is_ok()) else {
+        return Ok(Progress::Done);
+    };
+    let filter = Filter {
+        link,
+        chain: asked.attrs.u32(TCA_CHAIN)?,
+        prio: (asked.header.info >> 16) as u16,
+        protocol: u16::from_be(asked.header.info as u16),
+    };
+    let dumped = Place::read(control, link, |place| {
+        let parent = parent(&place, Handle::from_raw(asked.header.parent));
+        let Ok(list) = place.tree.spec().filters_of(parent) else {
+            return Ok(());
+        };
+        match asked.request.kind {
+            RTM_GETCHAIN => chain::dump(list, link, parent, filter.chain, position, chunk),
+            _ => dump_list(list, &filter, position, chunk),
+        }
+    })?;
+    Ok(match dumped {
+        Ok(()) => Progress::Done,
+        Err(Full) => Progress::More,
+    })
+}
+
+/// The position is a filter, or with handle 0 a priority, or a hash table of `u32`. Each priority
+/// is shown before its filters, and then the table.
+fn dump_list(
+    list: &FilterList,
+    filter: &Filter,
+    position: &mut Position,
+    chunk: &mut Chunk<'_>,
+) -> Result<(), Full> {
+    // No priority is 0.
+    let mut at = (position.key != 0).then_some(FilterKey {
+        chain: position.stage,
+        prio: (position.key >> 32) as u16,
+        handle: position.key as u32,
+    });
+    let of_chain = |chain| FilterKey {
+        chain,
+        ..FilterKey::default()
+    };
+    let from = at.or_else(|| filter.chain.map(of_chain));
+    for (spec, stats) in list.shown_from(from) {
+        if filter.chain.is_some_and(|chain| chain != spec.chain) {
+            // Those of a chain are one after the other.
+            return Ok(());
+        }
+        if filter.prio != 0 && filter.prio != spec.prio
+            || filter.protocol != 0 && filter.protocol != spec.protocol
+        {
+            continue;
+        }
+        let same = at.filter(|at| (at.chain, at.prio) == (spec.chain, spec.prio));
+        let mut parts = [None, None, Some((spec.handle, Part::Filter(&stats)))];
+        if same.is_none_or(|at| at.handle == 0) {
+            parts[0] = Some((0, Part::Priority));
+        }
+        if table(spec) != 0 && same.is_none_or(|at| at.handle == 0 || at.handle == table(spec)) {
+            parts[1] = Some((table(spec), Part::Table));
+        }
+        for (handle, part) in parts.into_iter().flatten() {
+            position.stage = spec.chain;
+            position.key = u64::from(spec.prio) << 32 | u64::from(handle);
+            let shown = Shown::new(filter.link, spec, part);
+            chunk.message(RTM_NEWTFILTER, 0, &shown.header(), |out| shown.put(out))?;
+        }
+        at = Some(spec.key());
+    }
+    Ok(())
+}

@@ -1,0 +1,37 @@
+//! `fw` (`TCA_FW_*`).
+
+use softnet_tc::{FilterSpec, FilterStats};
+
+use super::action::{self, Effect};
+use super::kinds::refuse;
+use crate::nl::{Attr, Error, Message, Policy, Rule};
+use crate::tc::TCA_OPTIONS;
+
+const CLASSID: u16 = 1;
+const POLICE: u16 = 2;
+const INDEV: u16 = 3;
+const ACT: u16 = 4;
+const MASK: u16 = 5;
+
+const POLICY: Policy = Policy::new(5, &[(CLASSID, Rule::U32), (MASK, Rule::U32)]);
+
+/// `fw_change`: mask and effect.
+pub(super) fn parse(options: &Attr<'_>) -> Result<(u32, Effect), Error> {
+    let attrs = options.nested(&POLICY)?;
+    refuse(&attrs, &[(POLICE, "policing"), (INDEV, "input device")])?;
+    let mask = attrs.u32(MASK)?.unwrap_or(u32::MAX);
+    Ok((mask, Effect::parse(&attrs, CLASSID, ACT)?))
+}
+
+/// `fw_dump`
+pub(super) fn dump(mask: u32, spec: &FilterSpec, stats: &FilterStats, out: &mut Message<'_>) {
+    out.nest(TCA_OPTIONS, |out| {
+        if let Some(class) = spec.class {
+            out.put_u32(CLASSID, class.raw());
+        }
+        if mask != u32::MAX {
+            out.put_u32(MASK, mask);
+        }
+        action::dump(ACT, spec, stats, out);
+    });
+}

@@ -1,0 +1,105 @@
+//! The options of each kind of filter.
+
+use softnet_tc::{FilterKind, FilterSpec, FilterStats};
+
+use super::action::Effect;
+use super::{Which, basic, flower, fw, matchall, u32};
+use crate::nl::{Attr, Attrs, Errno, Error, Message};
+
+/// `TCA_CLS_FLAGS_*`
+const SKIP_HW: u32 = 1 << 0;
+const SKIP_SW: u32 = 1 << 1;
+const NOT_IN_HW: u32 = 1 << 3;
+const VERBOSE: u32 = 1 << 4;
+
+/// What a filter's options say.
+pub(super) struct Parsed {
+    pub(super) handle: u32,
+    pub(super) kind: FilterKind,
+    pub(super) effect: Effect,
+}
+
+/// Reads the options of a filter that is to be. `before` is the one that it takes the place of, or
+/// another one of its priority.
+pub(super) fn parse(
+    kind: &str,
+    options: Option<Attr<'_>>,
+    which: &Which<'_>,
+    before: Option<&FilterSpec>,
+) -> Result<Parsed, Error> {
+    let known = ["flower", "u32", "basic", "matchall", "fw"];
+    if !known.contains(&kind) {
+        return Err(Error::new(Errno::ENOENT).text("TC classifier not found"));
+    }
+    let options = options.ok_or(Errno::EINVAL)?;
+    let handle = which.key.handle;
+    let (handle, kind, effect) = match kind {
+        "flower" => {
+            let (flower, effect) = flower::parse(&options, which.protocol)?;
+            (handle, FilterKind::Flower(flower), effect)
+        }
+        "u32" => {
+            let (handle, keys, effect) = u32::parse(&options, handle, before)?;
+            (handle, FilterKind::U32(keys), effect)
+        }
+        "basic" => {
+            let (ematches, effect) = basic::parse(&options)?;
+            (handle, FilterKind::Basic(ematches), effect)
+        }
+        "matchall" => (handle, FilterKind::Matchall, matchall::parse(&options)?),
+        _ => {
+            let (mask, effect) = fw::parse(&options)?;
+            (handle, FilterKind::Fw { mask }, effect)
+        }
+    };
+    Ok(Parsed {
+        handle,
+        kind,
+        effect,
+    })
+}
+
+/// Writes the options of a filter.
+pub(super) fn dump(spec: &FilterSpec, stats: &FilterStats, out: &mut Message<'_>) {
+    match &spec.kind {
+        FilterKind::Flower(flower) => flower::dump(flower, spec, stats, out),
+        FilterKind::U32(keys) => u32::dump(keys, spec, stats, out),
+        FilterKind::Basic(ematches) => basic::dump(ematches, spec, stats, out),
+        FilterKind::Matchall => matchall::dump(spec, stats, out),
+        FilterKind::Fw { mask } => fw::dump(*mask, spec, stats, out),
+    }
+}
+
+/// Checks the flags of a filter, none of which Softnet keeps: there is no hardware that could have
+/// it (`tc_flags_valid`, which refuses what is shown).
+pub(super) fn check_flags(attrs: &Attrs<'_>, kind: u16) -> Result<(), Error> {
+    let flags = attrs.u32(kind)?.unwrap_or(0);
+    let both = SKIP_HW | SKIP_SW;
+    if flags & !(both | NOT_IN_HW | VERBOSE) != 0 || flags & both == both {
+        return Err(Errno::EINVAL.into());
+    }
+    if flags & SKIP_SW != 0 {
+        let help = "there is no hardware to have the filter; leave skip_sw out";
+        return Err(Error::new(Errno::EOPNOTSUPP).help(help));
+    }
+    Ok(())
+}
+
+pub(super) fn put_flags(kind: u16, out: &mut Message<'_>) {
+    out.put_u32(kind, NOT_IN_HW);
+}
+
+/// Refuses attributes that the kernel knows and Softnet does not.
+pub(super) fn refuse(attrs: &Attrs<'_>, unsupported: &[(u16, &str)]) -> Result<(), Error> {
+    for &(kind, name) in unsupported {
+        if let Some(attr) = attrs.get(kind) {
+            return Err(refusal(name).at(&attr));
+        }
+    }
+    Ok(())
+}
+
+/// For what the kernel has and Softnet has not.
+pub(super) fn refusal(what: &str) -> Error {
+    Error::new(Errno::EOPNOTSUPP).help(format!("filters have no {what} here"))
+}

@@ -1,0 +1,263 @@
+//! `RTM_*TFILTER` and `RTM_*CHAIN`: what `tc filter` and `tc chain` ask for.
+//!
+//! A chain is there as long as it has filters, so none can be added without.
+//!
+//! Source: `net/sched/cls_api.c`.
+
+mod action;
+mod basic;
+mod chain;
+mod dump;
+mod flower;
+mod fw;
+mod kinds;
+mod matchall;
+mod shown;
+#[cfg(test)]
+mod tests;
+mod u32;
+
+use softnet_engine::control::{Control, Devices};
+use softnet_tc::{
+    FilterError, FilterKey, FilterList, FilterOp, FilterSelector, FilterSpec, Handle, QdiscSpec,
+};
+
+use self::shown::{Part, Shown};
+use super::place::Place;
+use super::{
+    Asked, RTM_DELCHAIN, RTM_DELTFILTER, RTM_GETCHAIN, RTM_GETTFILTER, RTM_NEWCHAIN,
+    RTM_NEWTFILTER, RTNLGRP_TC, TCA_CHAIN, TCA_OPTIONS, refusal,
+};
+use crate::nl::{Errno, Error, NLM_F_CREATE, NLM_F_EXCL, Replies};
+
+pub(super) use self::dump::dump;
+
+/// `TC_ACT_EXT_VAL_MASK`
+const MAX_CHAIN: u32 = (1 << 28) - 1;
+
+/// The filters that a request is about.
+#[derive(Clone, Copy)]
+struct Which<'a> {
+    link: u32,
+    parent: Handle,
+    key: FilterKey,
+    /// 0: any.
+    protocol: u16,
+    kind: Option<&'a str>,
+}
+
+impl<'a> Which<'a> {
+    /// Of a request that is not a dump (`__tcf_qdisc_find`).
+    fn read(place: &Place<'_>, asked: &Asked<'a>) -> Result<Which<'a>, Error> {
+        let parent = parent(place, Handle::from_raw(asked.header.parent));
+        let which = Which {
+            link: place.index,
+            parent,
+            key: FilterKey {
+                chain: asked.attrs.u32(TCA_CHAIN)?.unwrap_or(0),
+                prio: (asked.header.info >> 16) as u16,
+                handle: asked.header.handle,
+            },
+            protocol: u16::from_be(asked.header.info as u16),
+            kind: asked.kind()?,
+        };
+        which.list(place)?;
+        if which.key.chain > MAX_CHAIN {
+            return Err(refusal::filter(&FilterError::Chain(which.key.chain)));
+        }
+        Ok(which)
+    }
+
+    fn list<'p>(&self, place: &Place<'p>) -> Result<&'p FilterList, Error> {
+        let list = match place.root() {
+            // What came by itself has no filters.
+            Some(root) if self.parent == Handle::NONE => Err(match root.spec {
+                QdiscSpec::Mq => FilterError::NoBlocks(root.handle),
+                _ => FilterError::NotClassful(root.handle),
+            }),
+            _ => place.tree.spec().filters_of(self.parent),
+        };
+        list.map_err(|error| refusal::filter(&error))
+    }
+
+    fn selector(&self) -> FilterSelector<'a> {
+        FilterSelector {
+            key: self.key,
+            protocol: self.protocol,
+            kind: self.kind,
+        }
+    }
+}
+
+/// What a request names as the filters' parent: the qdisc at the root if nothing.
+fn parent(place: &Place<'_>, named: Handle) -> Handle {
+    let root = place.root().filter(|_| named == Handle::NONE);
+    root.map_or(named, |root| root.handle)
+}
+
+/// Answers a request that is not a dump.
+pub(super) fn request<D: Devices>(
+    control: &mut Control<D>,
+    link: u32,
+    asked: &Asked<'_>,
+    replies: &mut Replies,
+) -> Result<(), Error> {
+    let prio = asked.header.info >> 16;
+    match asked.request.kind {
+        RTM_NEWTFILTER if prio == 0 && !asked.request.has(NLM_F_CREATE) => {
+            return Err(refusal::filter(&FilterError::ZeroPrio));
+        }
+        RTM_DELTFILTER
+            if prio == 0
+                && (asked.header.info != 0
+                    || asked.header.handle != 0
+                    || asked.kind()?.is_some()) =>
+        {
+            return Err(refusal::filter(&FilterError::Flush));
+        }
+        RTM_GETTFILTER if prio == 0 => return Err(refusal::filter(&FilterError::ZeroPrio)),
+        _ => {}
+    }
+    let which = Place::read(control, link, |place| Which::read(&place, asked))??;
+    match asked.request.kind {
+        RTM_NEWTFILTER => put(control, which, asked, replies),
+        RTM_DELTFILTER => delete(control, which, asked, replies),
+        RTM_GETTFILTER => get(control, which, asked, replies),
+        _ => chain::request(control, which, asked, replies),
+    }
+}
+
+/// Adds a filter, or changes one (`tc_new_tfilter`).
+fn put<D: Devices>(
+    control: &mut Control<D>,
+    mut which: Which<'_>,
+    asked: &Asked<'_>,
+    replies: &mut Replies,
+) -> Result<(), Error> {
+    let link = which.link;
+    let (op, spec) = Place::read(control, link, |place| {
+        let list = which.list(&place)?;
+        let op = check(list, &which, asked.request.flags)?;
+        // Those of a priority are of one kind and protocol.
+        let beside = list.one_each(which.key.chain, which.key.prio).next();
+        let beside = beside.filter(|beside| beside.prio == which.key.prio);
+        let kind = which
+            .kind
+            .or_else(|| beside.map(|beside| beside.kind.name()));
+        if which.protocol == 0 {
+            which.protocol = beside.map_or(0, |beside| beside.protocol);
+        }
+        let Some(kind) = kind.filter(|_| which.protocol != 0) else {
+            let text = "Filter kind and protocol must be specified";
+            return Err(Error::invalid(text));
+        };
+        let before = list.get(which.key).ok().map(|(before, _)| before);
+        let options = asked.attrs.get(TCA_OPTIONS);
+        let parsed = kinds::parse(kind, options, &which, before.or(beside))?;
+        let spec = FilterSpec {
+            parent: which.parent,
+            chain: which.key.chain,
+            prio: which.key.prio,
+            protocol: which.protocol,
+            handle: parsed.handle,
+            kind: parsed.kind,
+            class: parsed.effect.class,
+            action: parsed.effect.action,
+        };
+        Ok((op, spec))
+    })??;
+    let edited = control.edit_tree(link, |tree| tree.put_filter(op, spec));
+    let key = edited.map_err(refusal::control)?;
+    which.key = key;
+    let flags = asked.request.flags;
+    Place::read(control, link, |place| match which.list(&place)?.get(key) {
+        Ok((spec, stats)) => {
+            let shown = Shown::new(link, spec, Part::Filter(&stats));
+            tell(replies, RTM_NEWTFILTER, flags, &shown)
+        }
+        Err(error) => Err(refusal::filter(&error)),
+    })?
+}
+
+/// What a request is to do, as far as that does not depend on the options.
+fn check(list: &FilterList, which: &Which<'_>, flags: u16) -> Result<FilterOp, Error> {
+    let creates = flags & NLM_F_CREATE != 0;
+    let excludes = flags & NLM_F_EXCL != 0;
+    let refusal = match list.get(which.selector()) {
+        Err(error @ (FilterError::Protocol(_) | FilterError::Kind { .. })) => Some(error),
+        Ok(_) if excludes => Some(FilterError::Exists(which.key.prio)),
+        Err(_) if !creates => Some(FilterError::Create),
+        _ => None,
+    };
+    match refusal {
+        Some(error) => Err(refusal::filter(&error)),
+        None if !creates => Ok(FilterOp::Change),
+        None if excludes => Ok(FilterOp::Add),
+        None => Ok(FilterOp::Replace),
+    }
+}
+
+/// Removes a filter, those of a priority, or those of a chain (`tc_del_tfilter`).
+fn delete<D: Devices>(
+    control: &mut Control<D>,
+    which: Which<'_>,
+    asked: &Asked<'_>,
+    replies: &mut Replies,
+) -> Result<(), Error> {
+    let FilterKey {
+        chain,
+        prio,
+        handle,
+    } = which.key;
+    let (link, flags) = (which.link, asked.request.flags);
+    let gone = Place::read(control, link, |place| {
+        let list = which.list(&place)?;
+        if handle != 0 {
+            let gone = list.get(which.key).ok();
+            let gone = gone.map(|(spec, stats)| (spec.clone(), Some(stats)));
+            return Ok(gone.into_iter().collect());
+        }
+        let gone = list.one_each(chain, prio);
+        let gone = gone.take_while(|spec| prio == 0 || spec.prio == prio);
+        Ok::<Vec<_>, Error>(gone.map(|spec| (spec.clone(), None)).collect())
+    })??;
+    let edited = control.edit_tree(link, |tree| {
+        tree.delete_filters(which.parent, which.selector())
+    });
+    edited.map_err(refusal::control)?;
+    gone.iter().try_for_each(|(spec, stats)| {
+        let part = stats.as_ref().map_or(Part::Priority, Part::Filter);
+        let shown = Shown::new(link, spec, part);
+        tell(replies, RTM_DELTFILTER, flags, &shown)
+    })
+}
+
+/// Shows one filter (`tc_get_tfilter`).
+fn get<D: Devices>(
+    control: &Control<D>,
+    which: Which<'_>,
+    asked: &Asked<'_>,
+    replies: &mut Replies,
+) -> Result<(), Error> {
+    Place::read(control, which.link, |place| {
+        match which.list(&place)?.get(which.selector()) {
+            Ok((spec, stats)) => {
+                let shown = Shown::new(which.link, spec, Part::Filter(&stats));
+                let (flags, header) = (asked.request.flags, shown.header());
+                replies.message(RTM_NEWTFILTER, flags, &header, |out| shown.put(out))
+            }
+            Err(error @ FilterError::NoChain) => Err(Error {
+                errno: Errno::EINVAL,
+                ..refusal::filter(&error)
+            }),
+            Err(error) => Err(refusal::filter(&error)),
+        }
+    })?
+}
+
+/// With the flags of the request, as the kernel does it.
+fn tell(replies: &mut Replies, kind: u16, flags: u16, shown: &Shown<'_>) -> Result<(), Error> {
+    replies.publish(RTNLGRP_TC, kind, flags, &shown.header(), |out| {
+        shown.put(out)
+    })
+}

@@ -1,0 +1,66 @@
+//! Filters as messages show them.
+
+use softnet_tc::{FilterKind, FilterSpec, FilterStats};
+
+use super::kinds;
+use crate::nl::Message;
+use crate::nl::headers::TcMsg;
+use crate::tc::{TCA_CHAIN, TCA_KIND};
+
+/// What of a filter's priority is shown.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Part<'a> {
+    /// The priority itself.
+    Priority,
+    /// The hash table of `u32`.
+    Table,
+    /// The filter, and what it has counted.
+    Filter(&'a FilterStats),
+}
+
+/// A part of a priority, as it was at a moment (`tcf_fill_node`).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shown<'a> {
+    link: u32,
+    spec: &'a FilterSpec,
+    part: Part<'a>,
+}
+
+impl<'a> Shown<'a> {
+    pub(super) fn new(link: u32, spec: &'a FilterSpec, part: Part<'a>) -> Shown<'a> {
+        Shown { link, spec, part }
+    }
+
+    pub(super) fn header(&self) -> TcMsg {
+        let spec = self.spec;
+        TcMsg {
+            ifindex: i32::try_from(self.link).unwrap_or(i32::MAX),
+            parent: spec.parent.raw(),
+            handle: match self.part {
+                Part::Priority => 0,
+                Part::Table => table(spec),
+                Part::Filter(_) => spec.handle,
+            },
+            info: u32::from(spec.prio) << 16 | u32::from(spec.protocol.to_be()),
+            ..TcMsg::default()
+        }
+    }
+
+    pub(super) fn put(&self, out: &mut Message<'_>) {
+        out.put_str(TCA_KIND, self.spec.kind.name());
+        out.put_u32(TCA_CHAIN, self.spec.chain);
+        match self.part {
+            Part::Priority => {}
+            Part::Table => super::u32::dump_table(out),
+            Part::Filter(stats) => kinds::dump(self.spec, stats, out),
+        }
+    }
+}
+
+/// The handle of the hash table that a `u32` filter is in; 0 for other kinds.
+pub(super) fn table(spec: &FilterSpec) -> u32 {
+    match spec.kind {
+        FilterKind::U32(_) => spec.handle & 0xfff0_0000,
+        _ => 0,
+    }
+}

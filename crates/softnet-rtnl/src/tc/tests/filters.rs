@@ -1,0 +1,334 @@
+//! Requests about filters and chains.
+
+use proptest::prelude::*;
+
+use super::*;
+
+const ETH_P_IP: u16 = 0x0800;
+
+/// `tc filter`: what is behind `chain`, `pref`, `protocol` and `handle`.
+fn named(parent: &str, prio: u16, protocol: u16, handle: u32) -> TcMsg {
+    TcMsg {
+        handle,
+        info: u32::from(prio) << 16 | u32::from(protocol.to_be()),
+        ..at(1, parent, "")
+    }
+}
+
+/// The kind and options of a filter that has none but a class.
+fn of_kind(kind: &'static str, class: u32) -> impl Fn(&mut Message<'_>) {
+    move |out| {
+        out.put_str(TCA_KIND, kind);
+        out.nest(TCA_OPTIONS, |out| out.put_u32(1, class));
+    }
+}
+
+/// A `flower` for TCP to this port.
+fn to_port(port: u16) -> impl Fn(&mut Message<'_>) {
+    move |out| {
+        out.put_str(TCA_KIND, "flower");
+        out.nest(TCA_OPTIONS, |out| {
+            out.put_u32(1, 0x1_0001);
+            out.put_be16(8, ETH_P_IP);
+            out.put_u8(9, 6);
+            out.put_be16(19, port);
+        });
+    }
+}
+
+fn in_chain(chain: u32, body: impl Fn(&mut Message<'_>)) -> impl Fn(&mut Message<'_>) {
+    move |out| {
+        out.put_u32(TCA_CHAIN, chain);
+        body(out);
+    }
+}
+
+impl World {
+    fn with_prio() -> World {
+        let mut world = World::new();
+        let options = prio(3);
+        world
+            .qdisc(ADD, 1, ("root", "1:"), "prio", &options)
+            .unwrap();
+        world
+    }
+
+    fn filter(&mut self, flags: u16, header: TcMsg, body: Body<'_>) -> Result<(), String> {
+        self.ask(RTM_NEWTFILTER, flags, header, body).map(drop)
+    }
+
+    fn filters(&mut self, header: TcMsg, body: Body<'_>) -> Vec<String> {
+        self.dump(RTM_GETTFILTER, header, body)
+    }
+}
+
+#[test]
+fn priorities_are_chosen_and_shown_with_their_filters() {
+    let mut world = World::with_prio();
+    for kind in ["matchall", "basic"] {
+        let header = named("", 0, ETH_P_IP, 0);
+        world.filter(ADD, header, &of_kind(kind, 0x1_0002)).unwrap();
+    }
+    assert_eq!(world.told, ["filter 1: 800 49151 basic chain 0 1"]);
+    let u32 = |out: &mut Message<'_>| {
+        out.put_str(TCA_KIND, "u32");
+        out.nest(TCA_OPTIONS, |out| {
+            let mut selector = [0; 16];
+            selector[0] = 1;
+            out.put_bytes(5, &selector);
+        });
+    };
+    world.filter(ADD, named("1:", 7, 3, 0), &u32).unwrap();
+    let all = [
+        "filter 1: 3 7 u32 chain 0 -",
+        "filter 1: 3 7 u32 chain 0 80000000",
+        "filter 1: 3 7 u32 chain 0 80000800",
+        "filter 1: 800 49151 basic chain 0 -",
+        "filter 1: 800 49151 basic chain 0 1",
+        "filter 1: 800 49152 matchall chain 0 -",
+        "filter 1: 800 49152 matchall chain 0 1",
+    ];
+    assert_eq!(world.filters(at(1, "", ""), &none), all);
+    assert_eq!(world.filters(named("1:", 7, 0, 0), &none), all[..3]);
+    assert_eq!(world.filters(named("1:", 0, ETH_P_IP, 0), &none), all[3..]);
+    for elsewhere in ["root", "7:", "1:1"] {
+        assert!(world.filters(at(1, elsewhere, ""), &none).is_empty());
+    }
+}
+
+#[test]
+fn flags_say_what_becomes_of_a_filter() {
+    let mut world = World::with_prio();
+    let fw = of_kind("fw", 0x1_0001);
+    let at = named("1:", 5, ETH_P_IP, 9);
+    let missing = "Need both RTM_NEWTFILTER and NLM_F_CREATE to create a new filter";
+    let refused = |answer: Result<(), String>, text: &str, errno: &str| {
+        let error = answer.unwrap_err();
+        assert!(error.starts_with(text) && error.ends_with(errno), "{error}");
+    };
+    refused(world.filter(CHANGE, at, &fw), missing, "(ENOENT)");
+    world.filter(ADD, at, &fw).unwrap();
+    refused(
+        world.filter(ADD, at, &fw),
+        "Filter already exists",
+        "(EEXIST)",
+    );
+    world.filter(CHANGE, at, &fw).unwrap();
+    world.filter(NLM_F_CREATE, at, &fw).unwrap();
+    let other = named("1:", 5, 0x86dd, 9);
+    let text = "Protocol mismatch for filter with specified priority";
+    refused(world.filter(ADD, other, &fw), text, "(EINVAL)");
+    let text = "Specified filter kind does not match existing one";
+    refused(
+        world.filter(ADD, at, &of_kind("basic", 1)),
+        text,
+        "(EINVAL)",
+    );
+    let text = "TC classifier not found";
+    refused(
+        world.filter(ADD, named("1:", 6, 3, 0), &of_kind("bpf", 1)),
+        text,
+        "(ENOENT)",
+    );
+    let text = "Filter kind and protocol must be specified";
+    refused(
+        world.filter(ADD, named("1:", 6, 0, 0), &fw),
+        text,
+        "(EINVAL)",
+    );
+    // Of the kind and protocol of its priority.
+    let same = |out: &mut Message<'_>| out.nest(TCA_OPTIONS, |out| out.put_u32(1, 0x1_0002));
+    world
+        .filter(NLM_F_CREATE, named("1:", 5, 0, 10), &same)
+        .unwrap();
+    let text = "Invalid filter command with priority of zero";
+    refused(
+        world.filter(CHANGE, named("1:", 0, 3, 0), &fw),
+        text,
+        "(ENOENT)",
+    );
+    let text = "Parent Qdisc doesn't exists";
+    refused(
+        world.filter(ADD, named("5:", 5, 3, 9), &fw),
+        text,
+        "(EINVAL)",
+    );
+    let limit = in_chain(1 << 28, fw);
+    let text = "Specified chain index exceeds upper limit";
+    refused(world.filter(ADD, at, &limit), text, "(EINVAL)");
+    let shown = [
+        "filter 1: 800 5 fw chain 0 -",
+        "filter 1: 800 5 fw chain 0 9",
+        "filter 1: 800 5 fw chain 0 a",
+    ];
+    assert_eq!(world.filters(super::at(1, "1:", ""), &none), shown);
+    let shown = world.ask(RTM_GETTFILTER, 0, at, &none).unwrap();
+    assert_eq!(shown, ["filter 1: 800 5 fw chain 0 9"]);
+}
+
+#[test]
+fn filters_are_deleted_one_by_one_by_priority_and_by_chain() {
+    let mut world = World::with_prio();
+    for (prio, port) in [(1, 1), (1, 2), (1, 3), (2, 4), (3, 5)] {
+        let header = named("1:", prio, ETH_P_IP, 0);
+        world.filter(ADD, header, &to_port(port)).unwrap();
+    }
+    let del = |world: &mut World, header, body: Body<'_>| {
+        world.ask(RTM_DELTFILTER, 0, header, body).map(drop)
+    };
+    let error = del(&mut world, named("1:", 1, ETH_P_IP, 9), &none).unwrap_err();
+    assert!(
+        error.starts_with("Specified filter handle not found"),
+        "{error}"
+    );
+    del(&mut world, named("1:", 1, ETH_P_IP, 2), &none).unwrap();
+    assert_eq!(world.told, ["deleted 1: 800 1 flower chain 0 2"]);
+    del(&mut world, named("1:", 2, 0, 0), &none).unwrap();
+    assert_eq!(world.told, ["deleted 1: 800 2 flower chain 0 -"]);
+    let error = del(&mut world, named("1:", 0, ETH_P_IP, 0), &none).unwrap_err();
+    assert!(
+        error.starts_with("Cannot flush filters with protocol"),
+        "{error}"
+    );
+    // One that is not there has none to remove.
+    del(&mut world, named("1:", 0, 0, 0), &in_chain(4, none)).unwrap();
+    assert!(world.told.is_empty());
+    assert_eq!(world.filters(at(1, "1:", ""), &none).len(), 5);
+    del(&mut world, named("1:", 0, 0, 0), &none).unwrap();
+    let told = [
+        "deleted 1: 800 1 flower chain 0 -",
+        "deleted 1: 800 3 flower chain 0 -",
+    ];
+    assert_eq!(world.told, told);
+    assert!(world.filters(at(1, "1:", ""), &none).is_empty());
+}
+
+#[test]
+fn chains_come_and_go_with_filters() {
+    let mut world = World::with_prio();
+    for chain in [5, 2] {
+        let filter = in_chain(chain, to_port(1));
+        world
+            .filter(ADD, named("1:", 1, ETH_P_IP, 0), &filter)
+            .unwrap();
+    }
+    let header = at(1, "1:", "");
+    let chains = |world: &mut World| world.dump(RTM_GETCHAIN, header, &none);
+    assert_eq!(chains(&mut world), ["chain 1: chain 5", "chain 1: chain 2"]);
+    let of_chain = world.filters(header, &in_chain(2, none));
+    let expected = [
+        "filter 1: 800 1 flower chain 2 -",
+        "filter 1: 800 1 flower chain 2 1",
+    ];
+    assert_eq!(of_chain, expected);
+    let ask = |world: &mut World, kind, chain| world.ask(kind, 0, header, &in_chain(chain, none));
+    assert_eq!(
+        ask(&mut world, RTM_GETCHAIN, 5).unwrap(),
+        ["chain 1: chain 5"]
+    );
+    let error = ask(&mut world, RTM_NEWCHAIN, 5).unwrap_err();
+    assert_eq!(error, "Filter chain already exists (EEXIST)");
+    let error = ask(&mut world, RTM_NEWCHAIN, 6).unwrap_err();
+    assert!(error.ends_with("(EOPNOTSUPP)"), "{error}");
+    ask(&mut world, RTM_DELCHAIN, 5).unwrap();
+    let told = [
+        "deleted 1: 800 1 flower chain 5 -",
+        "deleted chain 1: chain 5",
+    ];
+    assert_eq!(world.told, told);
+    let error = ask(&mut world, RTM_DELCHAIN, 5).unwrap_err();
+    assert_eq!(error, "Cannot find specified filter chain (EINVAL)");
+    assert_eq!(chains(&mut world), ["chain 1: chain 2"]);
+}
+
+#[test]
+fn many_filters_are_dumped_in_parts() {
+    let mut world = World::with_prio();
+    let mut expected = vec!["filter 1: 800 1 flower chain 0 -".to_owned()];
+    for port in 1..=1000 {
+        let header = named("1:", 1, ETH_P_IP, 0);
+        world.filter(ADD, header, &to_port(port)).unwrap();
+        expected.push(format!("filter 1: 800 1 flower chain 0 {port:x}"));
+    }
+    for mark in 1..=600 {
+        let header = named("1:", 2, ETH_P_IP, mark);
+        world.filter(ADD, header, &of_kind("fw", 0x1_0001)).unwrap();
+    }
+    let shown = world.filters(at(1, "", ""), &none);
+    assert_eq!(shown[..1001], expected);
+    let mut marks = shown[1002..].to_vec();
+    assert_eq!(shown[1001], "filter 1: 800 2 fw chain 0 -");
+    marks.sort_unstable();
+    marks.dedup();
+    assert_eq!(marks.len(), 600);
+}
+
+#[test]
+fn what_softnet_does_not_have_is_refused() {
+    let mut world = World::with_prio();
+    // A key on the MAC address, and a flag that only hardware has the filter.
+    for (kind, payload) in [(4, &[2, 0, 0, 0, 0, 1][..]), (22, &2_u32.to_ne_bytes())] {
+        let body = |out: &mut Message<'_>| {
+            out.put_str(TCA_KIND, "flower");
+            out.nest(TCA_OPTIONS, |out| out.put_bytes(kind, payload));
+        };
+        let answer = world.filter(ADD, named("1:", 1, ETH_P_IP, 0), &body);
+        assert!(answer.unwrap_err().ends_with("(EOPNOTSUPP)"));
+    }
+    let mirred = |out: &mut Message<'_>| {
+        out.put_str(TCA_KIND, "matchall");
+        out.nest(TCA_OPTIONS, |out| {
+            out.nest(2, |out| out.nest(1, |out| out.put_str(1, "mirred")));
+        });
+    };
+    let answer = world.filter(ADD, named("1:", 1, ETH_P_IP, 0), &mirred);
+    let expected = "Failed to load TC action module (ENOENT)";
+    assert_eq!(answer.unwrap_err(), expected);
+    // Actions by themselves.
+    for kind in 48..=50 {
+        let answer = world.ask(kind, 0, TcMsg::default(), &none);
+        assert_eq!(answer.unwrap_err(), "EOPNOTSUPP");
+    }
+    assert!(world.filters(at(1, "", ""), &none).is_empty());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+    #[test]
+    fn anything_may_be_asked(
+        requests in prop::collection::vec(
+            (
+                prop_oneof![
+                    3 => Just(RTM_NEWTFILTER),
+                    1 => Just(RTM_DELTFILTER),
+                    1 => Just(RTM_GETTFILTER),
+                    1 => RTM_NEWCHAIN..=RTM_GETCHAIN,
+                ],
+                any::<u16>(),
+                prop::sample::select(vec!["", "1:", "1:1", "7:", "root"]),
+                (0..4_u16, prop::sample::select(vec![0, 3, ETH_P_IP])),
+                prop_oneof![0..4_u32, any::<u32>()],
+                prop::sample::select(vec!["flower", "u32", "basic", "matchall", "fw", "\u{ff}"]),
+                prop::collection::vec((0..20_u16, prop::collection::vec(any::<u8>(), 0..40)), 0..5),
+                prop::option::of(0..3_u32),
+            ),
+            1..40,
+        ),
+    ) {
+        let mut world = World::with_prio();
+        for (kind, flags, parent, (prio, protocol), handle, name, options, chain) in requests {
+            let body = |out: &mut Message<'_>| {
+                out.put_str(TCA_KIND, name);
+                out.nest(TCA_OPTIONS, |out| {
+                    for (kind, bytes) in &options {
+                        out.put_bytes(*kind, bytes);
+                    }
+                });
+                chain.into_iter().for_each(|chain| out.put_u32(TCA_CHAIN, chain));
+            };
+            let _ = world.ask(kind, flags, named(parent, prio, protocol, handle), &body);
+            world.filters(at(1, "", ""), &none);
+            world.dump(RTM_GETCHAIN, at(1, "", ""), &none);
+        }
+    }
+}
