@@ -21,6 +21,8 @@ const ENTRY: u16 = 1;
 const INFO: u16 = 1;
 const RANGE: u16 = 2;
 const STATE: u16 = 3;
+const MCAST_ROUTER: u16 = 6;
+const NEIGH_SUPPRESS: u16 = 9;
 
 static POLICY: Policy = Policy::new(DUMP_FLAGS, &[(DUMP_FLAGS, Rule::U32)]);
 
@@ -70,6 +72,9 @@ pub(crate) fn dump<D: Devices>(
                         message.put_u16(RANGE, *range.end());
                     }
                     message.put_u8(STATE, state);
+                    // The kernel's defaults.
+                    message.put_u8(MCAST_ROUTER, 1);
+                    message.put_u8(NEIGH_SUPPRESS, 0);
                 });
             }
         });
