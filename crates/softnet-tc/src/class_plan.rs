@@ -21,6 +21,11 @@ impl TreeSpec {
         self.classes.get(&class)
     }
 
+    /// The classes that were added, by their names.
+    pub fn added_classes(&self) -> impl Iterator<Item = (Handle, &ClassNode)> {
+        self.classes.iter().map(|(&class, node)| (class, node))
+    }
+
     /// The classes directly below a qdisc or class.
     pub(super) fn classes_below(&self, parent: Handle) -> impl Iterator<Item = Handle> {
         let node = self.node(parent);

@@ -66,6 +66,7 @@ mod kind;
 mod link;
 mod listing;
 mod live;
+mod live_apply;
 mod plan;
 mod prio;
 pub mod sim;
@@ -124,6 +125,8 @@ mod fq_codel_tests;
 mod fq_tests;
 #[cfg(all(test, not(miri)))]
 mod large_tree_tests;
+#[cfg(all(test, not(miri)))]
+mod live_apply_tests;
 #[cfg(all(test, not(miri)))]
 mod plan_tests;
 #[cfg(test)]

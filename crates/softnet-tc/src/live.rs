@@ -277,7 +277,7 @@ impl<Q: Queues> Live<'_, Q> {
     }
 
     /// Gives the instance of a qdisc the filters that it, or its class, has in the tree.
-    fn refilter(&mut self, parent: Handle) -> Result<(), SpecError> {
+    pub(super) fn refilter(&mut self, parent: Handle) -> Result<(), SpecError> {
         let list = self.tree.spec.filters_of(parent);
         self.install_filters(parent, list.map(FilterList::filters).unwrap_or_default())
     }

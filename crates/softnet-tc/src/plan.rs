@@ -83,8 +83,9 @@ pub struct Node {
     pub filters: FilterList,
 }
 
-/// A tree of qdiscs and the filters that lead to its classes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// A tree of qdiscs and the filters that lead to its classes. Trees are equal if the same is
+/// attached at the same places, whatever handles are chosen next.
+#[derive(Clone, Debug, Default)]
 pub struct TreeSpec {
     pub(super) nodes: BTreeMap<Handle, Node>,
     /// The node at each class that has one, and at the root.
@@ -100,6 +101,17 @@ pub struct TreeSpec {
     /// The last handle that was chosen.
     chosen: u16,
 }
+
+impl PartialEq for TreeSpec {
+    fn eq(&self, other: &TreeSpec) -> bool {
+        // The other fields follow from these.
+        self.nodes == other.nodes
+            && self.classes == other.classes
+            && self.estimators == other.estimators
+    }
+}
+
+impl Eq for TreeSpec {}
 
 impl TreeSpec {
     /// No qdisc yet. A device with it has the kernel's default.

@@ -21,7 +21,7 @@ use crate::forward::{MirredDir, MirredMode};
 use crate::{Device, PortEvent};
 use softnet::time::Time;
 use softnet::wire::EthernetAddress;
-use softnet_tc::{DeviceTree, Handle, Live, SpecError};
+use softnet_tc::{DeviceTree, Handle, Live, SpecError, TreeSpec};
 
 /// What has changed, for those who watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -486,6 +486,49 @@ impl<D: Devices> Control<D> {
             link.has_default = link.settings.up;
         }
         Ok(result)
+    }
+
+    /// Makes the tree of a port what `spec` says; see [`Live::apply`]. Those who watch are told
+    /// of a whole tree, if it was another one.
+    ///
+    /// # Errors
+    /// If there is no such port, or the tree does not fit it. Nothing is changed then.
+    pub fn set_tree(&mut self, index: u32, spec: &TreeSpec) -> Result<(), ControlError> {
+        if self.read_tree(index, |tree, _| tree.spec() == spec)? {
+            return Ok(());
+        }
+        self.edit_tree(index, |tree| tree.apply(spec))?;
+        self.note(Change::Tree(index));
+        Ok(())
+    }
+
+    /// Shares out a port's transmit queues and what it receives in another way. Its policy stays
+    /// what it is.
+    ///
+    /// # Errors
+    /// If there is no such port, or a map does not fit it. Nothing is changed then.
+    pub fn set_options(&mut self, index: u32, after: &PortOptions) -> Result<(), ControlError> {
+        let link = self.link(index)?;
+        let LinkKind::Port { id, options, .. } = &link.kind else {
+            return Err(ControlError::NoPort(link.settings.name.clone()));
+        };
+        let (id, before) = (*id, options.clone());
+        if before.map != after.map {
+            self.engine.set_queue_map(id, &after.map)?;
+        }
+        if before.steering != after.steering
+            && let Err(error) = self.engine.set_steering(id, &after.steering)
+        {
+            self.engine.set_queue_map(id, &before.map)?;
+            return Err(error.into());
+        }
+        if let Some(link) = self.links.get_mut(&index)
+            && let LinkKind::Port { options, .. } = &mut link.kind
+        {
+            options.map = after.map.clone();
+            options.steering = after.steering.clone();
+        }
+        Ok(())
     }
 
     /// The next handle for a qdisc of a port that is given none: of the numbers from 8001 to fffe,

@@ -94,9 +94,10 @@ struct PriorityList {
     run: Arc<Priority>,
 }
 
+/// By the filters and the order in which they are tried.
 impl PartialEq for FilterList {
     fn eq(&self, other: &FilterList) -> bool {
-        self.last_table == other.last_table && self.iter().eq(other.iter())
+        self.iter().eq(other.iter())
     }
 }
 
