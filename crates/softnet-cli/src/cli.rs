@@ -6,7 +6,11 @@ use std::time::Instant;
 
 use clap::{Parser, Subcommand};
 
+use softnet_rtnl::nl::Operation;
+
+use crate::client::{self, Daemon};
 use crate::failure::{Exit, Failure};
+use crate::reload::Loaded;
 use crate::{config, daemon, demo, exec, report, sim, stats};
 
 const EXIT_CODES: &str = "Exit codes:
@@ -89,6 +93,17 @@ enum Command {
     /// The same as `run` prints at its end. Example: `softnet stats --watch`.
     #[command(after_help = EXIT_CODES)]
     Stats(stats::Options),
+    /// Print the daemon's running state as a configuration file that builds the same again
+    ///
+    /// What tc, ip and bridge changed is in it.
+    #[command(after_help = EXIT_CODES)]
+    DumpConfig(client::Reach),
+    /// Have the daemon apply its configuration file anew, as SIGHUP does, while packets flow
+    ///
+    /// All of the file is applied or nothing. What is as the file says stays as it is, with its
+    /// queues and counters; what tc, ip and bridge made differ becomes as the file says.
+    #[command(after_help = EXIT_CODES)]
+    Reload(client::Reach),
 }
 
 /// Runs the program; `started` is when it was.
@@ -98,10 +113,7 @@ pub(crate) fn run(started: Instant) -> ExitCode {
             config,
             json,
             socket,
-        } => load(&config).and_then(|mut config| {
-            config.control.socket = socket.or(config.control.socket);
-            daemon::run(&config, json)
-        }),
+        } => Loaded::load(&config, socket).and_then(|loaded| daemon::run(loaded, json)),
         Command::Check { config } => load(&config).and_then(|config| check(&config)),
         Command::Demo {
             seconds,
@@ -116,6 +128,12 @@ pub(crate) fn run(started: Instant) -> ExitCode {
         Command::Sim(options) => sim::run(&options),
         Command::Exec(options) => exec::run(&options),
         Command::Stats(options) => stats::run(&options),
+        Command::DumpConfig(daemon) => Daemon::connect(&daemon)
+            .and_then(|daemon| daemon.ask(Operation::DumpConfig, ""))
+            .and_then(|text| print(&text)),
+        Command::Reload(daemon) => Daemon::connect(&daemon)
+            .and_then(|daemon| daemon.ask(Operation::Reload, ""))
+            .map(drop),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -132,7 +150,11 @@ fn load(path: &Path) -> Result<config::Config, Failure> {
 
 fn check(config: &config::Config) -> Result<(), Failure> {
     let text = format!("{}: valid: {}\n", config.file, config.summary());
-    report::print(&text)
+    print(&text)
+}
+
+fn print(text: &str) -> Result<(), Failure> {
+    report::print(text)
         .map_err(|error| Failure::because(Exit::Failure, "cannot print the result", &error))
 }
 

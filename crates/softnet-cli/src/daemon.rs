@@ -7,23 +7,26 @@ use std::collections::BTreeMap;
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use softnet_engine::control::{ControlError, NewPort, PortOptions, Settings};
+use softnet_engine::control::ControlError;
 use softnet_engine::{EngineStats, PortEvent};
-use softnet_io::{DeviceSpec, PortDevices};
+use softnet_io::PortDevices;
 use softnet_rtnl::Rtnl;
 use softnet_rtnl::nl::{Errno, Error, Operation};
 use softnet_rtnl::server::{self, Listen, Server, group_id};
-use softnet_tc::QdiscSpec;
 
-use crate::config::{ActionConfig, Config, ControlConfig, Driver, PortConfig};
+use crate::apply::apply;
+use crate::config::{self, ControlConfig};
 use crate::counters;
 use crate::failure::{Exit, Failure, chain};
+use crate::reload::Loaded;
 use crate::report;
+use crate::running;
 use crate::setup::{self, Control};
-use crate::signals::Stop;
+use crate::signals::{self, Stop};
 use crate::socket;
 use crate::stats;
 
@@ -45,11 +48,13 @@ enum Gone {
 }
 
 /// Runs until SIGINT or SIGTERM, then prints the counters, as one JSON object if `json`.
-pub(crate) fn run(config: &Config, json: bool) -> Result<(), Failure> {
+pub(crate) fn run(loaded: Loaded, json: bool) -> Result<(), Failure> {
+    let config = &loaded.config;
     let cannot = |what: &'static str| {
         move |error: std::io::Error| Failure::because(Exit::Failure, what, &error)
     };
     let stop = Stop::on_signals().map_err(cannot("cannot catch signals"))?;
+    let hangup = signals::on_hangup().map_err(cannot("cannot catch signals"))?;
     let (engine, buffers) = setup::start(
         config.workers,
         &config.cpus,
@@ -59,17 +64,24 @@ pub(crate) fn run(config: &Config, json: bool) -> Result<(), Failure> {
     .map_err(|error| Failure::because(Exit::Failure, &config.file, &error))?;
     let (server, path) = listen(&config.control)?;
     let mut control = Control::new(engine, PortDevices { buffers });
-    build(config, &mut control)?;
+    apply(config, &mut control)?;
+    let summary = config.summary();
     let control = Arc::new(Mutex::new(control));
+    let loaded = Arc::new(Mutex::new(loaded));
     let server = server
-        .start(Rtnl::new(control.clone()).on_operation(operations(&control)))
+        .start(Rtnl::new(control.clone()).on_operation(operations(&control, &loaded)))
         .map_err(cannot("cannot start the control thread"))?;
     let mut missing = Missing::new();
     report::note(format_args!("control socket: {}", path.display()));
-    report::note(format_args!("running: {}; Ctrl-C stops", config.summary()));
+    report::note(format_args!("running: {summary}; Ctrl-C stops"));
     let mut wait = LOOK;
     while !stop.wait(wait) {
-        let mut control = control.lock().unwrap_or_else(PoisonError::into_inner);
+        if hangup.swap(false, Ordering::Relaxed)
+            && let Err(failure) = reload(&loaded, &control)
+        {
+            report::note(format_args!("not reloaded: {failure}"));
+        }
+        let mut control = lock(&control);
         for port in control.engine().watchdog() {
             report::note(format_args!(
                 "port {port:?}: its driver took nothing for 5 s; restarted"
@@ -109,13 +121,12 @@ pub(crate) fn run(config: &Config, json: bool) -> Result<(), Failure> {
 /// What `softnet stats`, `softnet dump-config` and `softnet reload` ask for.
 fn operations(
     control: &Arc<Mutex<Control>>,
+    loaded: &Arc<Mutex<Loaded>>,
 ) -> impl FnMut(Operation, &[u8]) -> Result<String, Error> + Send + use<> {
-    let control = control.clone();
+    let (control, loaded) = (control.clone(), loaded.clone());
     move |operation, argument: &[u8]| match operation {
         Operation::Stats => {
-            let control = control.lock().unwrap_or_else(PoisonError::into_inner);
-            let stats = live_stats(&control);
-            drop(control);
+            let stats = live_stats(&lock(&control));
             if argument.is_empty() {
                 Ok(counters::json(&stats).to_string())
             } else if argument == stats::TEXT.as_bytes() {
@@ -124,8 +135,33 @@ fn operations(
                 Err(Error::invalid("statistics are for nothing, or `text`"))
             }
         }
-        Operation::DumpConfig | Operation::Reload => Err(Errno::EOPNOTSUPP.into()),
+        Operation::DumpConfig => {
+            let running = running::config(&lock(&loaded).config, &lock(&control));
+            Ok(config::write(&running))
+        }
+        Operation::Reload => match reload(&loaded, &control) {
+            Ok(()) => Ok(String::new()),
+            Err(failure) => {
+                let errno = match failure.exit {
+                    Exit::Config => Errno::EINVAL,
+                    _ => Errno::EIO,
+                };
+                Err(Error::new(errno).text(failure.to_string()))
+            }
+        },
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Applies the file anew.
+fn reload(loaded: &Mutex<Loaded>, control: &Mutex<Control>) -> Result<(), Failure> {
+    let mut loaded = lock(loaded);
+    loaded.reload(&mut lock(control))?;
+    report::note(format_args!("reloaded: {}", loaded.config.summary()));
+    Ok(())
 }
 
 /// All counters, with those of qdiscs, classes and filters. Takes no queue from its owner.
@@ -181,78 +217,6 @@ fn listen(config: &ControlConfig) -> Result<(Server, PathBuf), Failure> {
     });
     let server = server.map_err(|error| cannot(&error))?;
     Ok((server, path))
-}
-
-/// Makes all bridges, then all ports in them. On failure the engine is dropped by the caller, and
-/// all devices with it.
-fn build(config: &Config, control: &mut Control) -> Result<(), Failure> {
-    let mut masters = vec![None; config.ports.len()];
-    for bridge in &config.bridges {
-        let index = control.add_bridge(Settings::new(&bridge.name));
-        let index = index.map_err(|error| {
-            let what = format!("{}: bridge {:?} cannot be made", config.file, bridge.name);
-            Failure::because(Exit::Config, what, &error)
-        })?;
-        for &port in &bridge.ports {
-            masters[port] = Some(index);
-        }
-    }
-    let ports = config.ports.iter().zip(masters);
-    let ports: Vec<_> = ports
-        .map(|(port, master)| new_port(config, port, master))
-        .collect();
-    let added = control.add_ports(ports);
-    added.map(drop).map_err(|(place, error)| {
-        let port = &config.ports[place];
-        let what = format!(
-            "{}:{}:{}: port {:?} cannot be opened",
-            config.file, port.place.line, port.place.column, port.name
-        );
-        // What the device says is enough.
-        match error {
-            ControlError::Device { source, .. } => Failure::because(Exit::Config, what, &*source),
-            error => Failure::because(Exit::Config, what, &error),
-        }
-    })
-}
-
-/// A port as the file says, with an Ethernet address that is chosen here if the file gives none:
-/// the device keeps it when it is made again, so that its neighbours' tables stay right.
-fn new_port(config: &Config, port: &PortConfig, master: Option<u32>) -> NewPort<DeviceSpec> {
-    let mut settings = Settings::new(&port.name);
-    settings.mtu = port.mtu;
-    let action = |action: &ActionConfig| {
-        let to = config.ports[action.to].name.clone();
-        (action.mode, action.dir, to)
-    };
-    let spec = match &port.driver {
-        Driver::Tap {
-            netns,
-            addresses,
-            mac,
-        } => {
-            settings.address = mac.unwrap_or(settings.address);
-            DeviceSpec::Tap {
-                interface: port.name.clone(),
-                netns: netns.clone(),
-                addresses: addresses.clone(),
-            }
-        }
-        Driver::Null => DeviceSpec::Null,
-    };
-    NewPort {
-        settings,
-        spec,
-        queues: port.queues,
-        qdisc: (port.qdisc != QdiscSpec::Default).then(|| port.qdisc.clone()),
-        master,
-        options: PortOptions {
-            policy: port.policy.clone(),
-            map: port.map.clone(),
-            steering: port.steering.clone(),
-        },
-        actions: port.actions.iter().map(action).collect(),
-    }
 }
 
 /// Notices devices that are gone, and opens them again; tells of links that change.

@@ -3,6 +3,7 @@
 
 #![deny(unsafe_code)]
 
+mod apply;
 mod classes;
 mod cli;
 mod client;
@@ -13,7 +14,9 @@ mod demo;
 mod exec;
 mod failure;
 mod filters;
+mod reload;
 mod report;
+mod running;
 mod setup;
 mod signals;
 mod sim;

@@ -1,5 +1,5 @@
-//! SIGINT and SIGTERM as a request to stop. A second one ends the process at once; the kernel then
-//! removes its devices and unnamed namespaces.
+//! SIGHUP as a request to reload. SIGINT and SIGTERM as a request to stop: a second one ends the
+//! process at once; the kernel then removes its devices and unnamed namespaces.
 
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::{flag, low_level};
 
 use crate::failure::Exit;
@@ -19,6 +19,13 @@ pub(crate) struct Stop {
     flag: Arc<AtomicBool>,
     /// Readable once a signal came.
     wake: UnixStream,
+}
+
+/// Catches SIGHUP from now on: it sets the flag.
+pub(crate) fn on_hangup() -> io::Result<Arc<AtomicBool>> {
+    let hangup = Arc::new(AtomicBool::new(false));
+    flag::register(SIGHUP, hangup.clone())?;
+    Ok(hangup)
 }
 
 impl Stop {

@@ -16,9 +16,10 @@ use toml::Spanned;
 use super::error::Problem;
 use super::file::{BridgeTable, EngineTable, File, PortTable};
 use super::model::{BridgeConfig, Config, Driver, PortConfig};
+use super::qdisc::Device;
 use super::range::{MTU_DEFAULT, number};
 use super::source::Source;
-use super::{control, egress, policy, receive, tree};
+use super::{control, egress, link, policy, receive, tree};
 
 /// Drivers that the format names and this version does not have.
 const LATER_DRIVERS: &[&str] = &["af_packet", "af_xdp", "vhost_user", "pcap"];
@@ -100,13 +101,21 @@ fn cpus(table: &EngineTable, workers: usize) -> Result<Vec<usize>, Problem> {
 fn port(source: &Source<'_>, table: &PortTable) -> Result<PortConfig, Problem> {
     let driver = driver(table)?;
     let (queues, map) = egress::queues(table)?;
-    let mtu = match &table.mtu {
-        Some(value) => number("port.mtu", value, MTU_RANGE)?,
-        None => MTU_DEFAULT,
+    let mtu = mtu("port.mtu", table.mtu.as_ref())?;
+    let link = link::link(
+        "port",
+        table.txqueuelen.as_ref(),
+        table.alias.as_ref(),
+        table.group.as_ref(),
+        table.up.as_ref(),
+    )?;
+    let device = Device {
+        mtu,
+        tx_queue_len: link.tx_queue_len,
     };
     let qdisc = match &table.qdisc {
         Some(qdiscs) => {
-            let spec = tree::spec("port.", qdiscs, &table.class, &table.filter, mtu)?;
+            let spec = tree::spec("port.", qdiscs, &table.class, &table.filter, device)?;
             let check = spec.check_for(queues);
             check.map_err(|e| Problem::new(qdiscs.span(), "port.qdisc", e.to_string()))?;
             spec
@@ -133,6 +142,7 @@ fn port(source: &Source<'_>, table: &PortTable) -> Result<PortConfig, Problem> {
         actions: Vec::new(),
         steering: SteeringSpec::default(),
         mtu,
+        link,
         qdisc,
         policy: policy::policy(table)?,
     })
@@ -148,7 +158,7 @@ fn driver(table: &PortTable) -> Result<Driver, Problem> {
                 .iter()
                 .map(address)
                 .collect::<Result<_, _>>()?,
-            mac: table.mac.as_ref().map(mac).transpose()?,
+            mac: mac("port.mac", table.mac.as_ref())?,
         }),
         "null" => {
             let kernel_only = [
@@ -214,12 +224,22 @@ fn address(value: &Spanned<String>) -> Result<InterfaceAddress, Problem> {
     Ok(address)
 }
 
-fn mac(value: &Spanned<String>) -> Result<EthernetAddress, Problem> {
+fn mtu(key: &str, value: Option<&Spanned<i64>>) -> Result<u32, Problem> {
+    match value {
+        Some(value) => number(key, value, MTU_RANGE),
+        None => Ok(MTU_DEFAULT),
+    }
+}
+
+fn mac(key: &str, value: Option<&Spanned<String>>) -> Result<Option<EthernetAddress>, Problem> {
+    let Some(value) = value else {
+        return Ok(None);
+    };
     let text = value.get_ref();
     let problem = |what: &str| {
         Problem::new(
             value.span(),
-            "port.mac",
+            key,
             format!("{text:?} {what}; write it like \"02:00:00:00:00:01\""),
         )
     };
@@ -240,7 +260,7 @@ fn mac(value: &Spanned<String>) -> Result<EthernetAddress, Problem> {
             "is a group or zero address, which an interface cannot have",
         ));
     }
-    Ok(EthernetAddress(mac))
+    Ok(Some(EthernetAddress(mac)))
 }
 
 fn bridge(
@@ -276,6 +296,15 @@ fn bridge(
     Ok(BridgeConfig {
         name: bridge.clone(),
         ports: indices,
+        mac: mac("bridge.mac", table.mac.as_ref())?,
+        mtu: mtu("bridge.mtu", table.mtu.as_ref())?,
+        link: link::link(
+            "bridge",
+            table.txqueuelen.as_ref(),
+            table.alias.as_ref(),
+            table.group.as_ref(),
+            table.up.as_ref(),
+        )?,
     })
 }
 

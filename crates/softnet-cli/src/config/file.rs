@@ -56,6 +56,10 @@ pub(super) struct PortTable {
     pub(super) redirect: Option<MirredTable>,
     pub(super) mtu: Option<Spanned<i64>>,
     pub(super) mac: Option<Spanned<String>>,
+    pub(super) txqueuelen: Option<Spanned<i64>>,
+    pub(super) alias: Option<Spanned<String>>,
+    pub(super) group: Option<Spanned<i64>>,
+    pub(super) up: Option<Spanned<bool>>,
     pub(super) qdisc: Option<Spanned<Qdiscs>>,
     pub(super) served_by: Option<Spanned<String>>,
     pub(super) burst: Option<Spanned<i64>>,
@@ -179,4 +183,10 @@ pub(super) struct BridgeTable {
     pub(super) name: Spanned<String>,
     #[serde(default)]
     pub(super) ports: Vec<Spanned<String>>,
+    pub(super) mtu: Option<Spanned<i64>>,
+    pub(super) mac: Option<Spanned<String>>,
+    pub(super) txqueuelen: Option<Spanned<i64>>,
+    pub(super) alias: Option<Spanned<String>>,
+    pub(super) group: Option<Spanned<i64>>,
+    pub(super) up: Option<Spanned<bool>>,
 }

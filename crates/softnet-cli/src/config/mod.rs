@@ -14,7 +14,9 @@ mod file;
 mod filter;
 mod flower;
 mod htb;
+mod link;
 mod model;
+mod mqprio;
 mod options;
 mod policy;
 mod qdisc;
@@ -24,14 +26,20 @@ mod source;
 mod tree;
 pub(crate) mod units;
 mod words;
+mod write;
+mod write_filter;
+mod write_tree;
 
 use std::path::Path;
 
 use softnet_tc::QdiscSpec;
 
-pub(crate) use error::ConfigError;
-pub(crate) use model::{ActionConfig, Config, ControlConfig, Driver, PortConfig};
+pub(crate) use error::{ConfigError, Place};
+pub(crate) use model::{
+    ActionConfig, BridgeConfig, Config, ControlConfig, Driver, LinkConfig, PortConfig,
+};
 use source::Source;
+pub(crate) use write::write;
 
 /// Reads and checks a file.
 pub(crate) fn load(path: &Path) -> Result<Config, ConfigError> {
@@ -60,7 +68,7 @@ pub(crate) fn parse_tree(file: &str, text: &str) -> Result<QdiscSpec, ConfigErro
         &tables.qdisc,
         &tables.class,
         &tables.filter,
-        range::MTU_DEFAULT,
+        qdisc::Device::default(),
     )
     .map_err(|problem| source.error(problem))
 }
@@ -78,3 +86,5 @@ mod fuzz_tests;
 mod reference_tests;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod write_tests;

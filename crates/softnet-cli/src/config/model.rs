@@ -79,10 +79,36 @@ pub(crate) struct PortConfig {
     pub steering: SteeringSpec,
     /// Longest IP packet.
     pub mtu: u32,
+    /// What else is set of its link.
+    pub link: LinkConfig,
     /// Qdisc of every transmit queue.
     pub qdisc: QdiscSpec,
     /// Who runs the transmit queues, and what they take at once.
     pub policy: TxPolicy,
+}
+
+/// What is set of a link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LinkConfig {
+    /// Frames that a queue holds where its qdisc is told nothing else.
+    pub tx_queue_len: u32,
+    /// A text for people.
+    pub alias: String,
+    /// The group it belongs to.
+    pub group: u32,
+    /// Whether it is taken up.
+    pub up: bool,
+}
+
+impl Default for LinkConfig {
+    fn default() -> LinkConfig {
+        LinkConfig {
+            tx_queue_len: 1000,
+            alias: String::new(),
+            group: 0,
+            up: true,
+        }
+    }
 }
 
 /// An action on what leaves a port.
@@ -119,4 +145,10 @@ pub(crate) struct BridgeConfig {
     pub name: String,
     /// Indices into [`Config::ports`].
     pub ports: Vec<usize>,
+    /// Its Ethernet address; a random one if none.
+    pub mac: Option<EthernetAddress>,
+    /// Longest IP packet.
+    pub mtu: u32,
+    /// What else is set of its link.
+    pub link: LinkConfig,
 }

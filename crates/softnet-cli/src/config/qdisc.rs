@@ -11,22 +11,41 @@ use toml::Value;
 
 use super::error::Problem;
 use super::htb;
+use super::model::LinkConfig;
+use super::mqprio;
 use super::options::Options;
+use super::range::MTU_DEFAULT;
 use super::units;
 
-/// Default length of a queue in packets: what Linux gives an Ethernet device (`txqueuelen`).
-const TXQUEUELEN: u32 = 1000;
 /// Bytes of an Ethernet header, which count as part of a packet's size.
 const ETHERNET_HEADER: u64 = 14;
 
 /// The kinds, for messages.
 const KINDS: &str = concat!(
     "noqueue, pfifo, bfifo, pfifo_head_drop, pfifo_fast, prio, tbf, htb, codel, fq_codel, ",
-    "fq or mq"
+    "fq, mq or mqprio"
 );
 
-/// Reads a qdisc for a device with this MTU.
-pub(super) fn spec(options: &Options<'_>, mtu: u32) -> Result<QdiscSpec, Problem> {
+/// What defaults depend on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Device {
+    /// Longest IP packet.
+    pub(super) mtu: u32,
+    /// Frames that a queue holds where nothing else is said.
+    pub(super) tx_queue_len: u32,
+}
+
+impl Default for Device {
+    fn default() -> Device {
+        Device {
+            mtu: MTU_DEFAULT,
+            tx_queue_len: LinkConfig::default().tx_queue_len,
+        }
+    }
+}
+
+/// Reads a qdisc of a device.
+pub(super) fn spec(options: &Options<'_>, device: Device) -> Result<QdiscSpec, Problem> {
     let Some((_, kind)) = options.find("kind") else {
         let text = format!("is missing; add the qdisc's kind: {KINDS}");
         return Err(options.problem("kind", options.span.clone(), text));
@@ -40,19 +59,24 @@ pub(super) fn spec(options: &Options<'_>, mtu: u32) -> Result<QdiscSpec, Problem
     };
     let frames = || {
         options.only(name, &["limit"])?;
-        Ok(options.small("limit", units::size)?.unwrap_or(TXQUEUELEN))
+        Ok(options
+            .small("limit", units::size)?
+            .unwrap_or(device.tx_queue_len))
     };
     let spec = match name {
         "noqueue" => options.only(name, &[]).map(|()| QdiscSpec::Noqueue)?,
         "pfifo_fast" => {
             options.only(name, &[])?;
-            QdiscSpec::PfifoFast { limit: TXQUEUELEN }
+            QdiscSpec::PfifoFast {
+                limit: device.tx_queue_len,
+            }
         }
         "pfifo" => QdiscSpec::Pfifo { limit: frames()? },
         "pfifo_head_drop" => QdiscSpec::PfifoHeadDrop { limit: frames()? },
         "bfifo" => {
             options.only(name, &["limit"])?;
-            let default = u64::from(TXQUEUELEN) * (u64::from(mtu) + ETHERNET_HEADER);
+            let default =
+                u64::from(device.tx_queue_len) * (u64::from(device.mtu) + ETHERNET_HEADER);
             let limit = options.quantity("limit", units::size)?.unwrap_or(default);
             QdiscSpec::Bfifo { limit }
         }
@@ -60,6 +84,7 @@ pub(super) fn spec(options: &Options<'_>, mtu: u32) -> Result<QdiscSpec, Problem
             options.only(name, &[])?;
             QdiscSpec::Mq
         }
+        "mqprio" => mqprio::spec(options)?,
         "prio" => prio(options)?,
         "tbf" => tbf(options)?,
         "htb" => htb::spec(options)?,
@@ -249,6 +274,7 @@ fn fq(options: &Options<'_>) -> Result<QdiscSpec, Problem> {
             "flow_limit",
             "quantum",
             "initial_quantum",
+            "buckets",
             "orphan_mask",
             "refill_delay",
             "pacing",
@@ -272,6 +298,10 @@ fn fq(options: &Options<'_>) -> Result<QdiscSpec, Problem> {
             None => text.parse().ok(),
         },
     )?;
+    let buckets = options.parsed("buckets", "a power of 2 from 2 to 262144", |text| {
+        let good = |n: &u32| n.is_power_of_two() && (2..=1 << 18).contains(n);
+        text.parse().ok().filter(good)
+    })?;
     let weights = "3 numbers of bytes, one for each band; write it like \"589824 196608 65536\"";
     Ok(QdiscSpec::Fq(FqSpec {
         limit: number("limit")?.unwrap_or(default.limit),
@@ -279,7 +309,7 @@ fn fq(options: &Options<'_>) -> Result<QdiscSpec, Problem> {
         quantum: number("quantum")?,
         initial_quantum: number("initial_quantum")?,
         orphan_mask: orphan_mask.unwrap_or(default.orphan_mask),
-        buckets_log: default.buckets_log,
+        buckets_log: buckets.map_or(default.buckets_log, |n: u32| n.ilog2() as u8),
         refill_delay: time(options, "refill_delay")?.unwrap_or(default.refill_delay),
         pacing: options.flag("pacing")?.unwrap_or(default.pacing),
         maxrate: options.quantity("maxrate", units::rate)?,
@@ -359,7 +389,7 @@ mod tests {
             span: outer.q.span(),
             path: "port.qdisc",
         };
-        spec(&options, 1500)
+        spec(&options, Device::default())
     }
 
     fn tbf(text: &str) -> TbfSpec {

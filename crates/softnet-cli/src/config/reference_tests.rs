@@ -134,6 +134,15 @@ fn file_around(table: &str) -> (String, Vec<(&'static str, &'static str)>, &'sta
             vec![("kind", "\"mq\"")],
             "",
         ),
+        "mqprio" => (
+            port.to_owned() + "queues = 2\n[port.qdisc]",
+            vec![
+                ("kind", "\"mqprio\""),
+                ("num_tc", "2"),
+                ("queues", "[\"1@0\", \"1@1\"]"),
+            ],
+            "",
+        ),
         "filter" | "flower" => filter("\"flower\""),
         "u32" => filter("\"u32\""),
         "basic" => filter("\"basic\""),
@@ -161,6 +170,20 @@ fn file_with(table: &str, key: &str, value: Option<&str>) -> String {
 
 fn read(text: &str) -> Result<Config, String> {
     parse("x.toml", text).map_err(|error| error.problem)
+}
+
+/// A file for each key that may be left out: with its default where that can be written down.
+pub(super) fn valid_files() -> Vec<String> {
+    let mut files = Vec::new();
+    for Section { table, entries } in reference() {
+        for entry in entries.iter().filter(|entry| !entry.required) {
+            let file = file_with(&table, &entry.key, entry.default.as_deref());
+            if entry.key != "limit" || table != "tbf" {
+                files.push(file);
+            }
+        }
+    }
+    files
 }
 
 #[test]

@@ -72,7 +72,10 @@ ports = ["sink", "web"]
         config.bridges,
         [BridgeConfig {
             name: "br0".into(),
-            ports: vec![1, 0]
+            ports: vec![1, 0],
+            mac: None,
+            mtu: 1500,
+            link: LinkConfig::default(),
         }]
     );
 }
@@ -118,8 +121,8 @@ fn unknown_missing_and_mistyped_keys() {
         error("[[port]]\nname = \"a\"\ndriver = \"null\"\n  colour = \"red\"\n"),
         format!(
             "x.toml:4:3: key `port.colour`: {known}name, driver, netns, address, queues, num_tc, \
-             map, xps, xps_rxqs, rps, rfs, mirror, redirect, mtu, mac, qdisc, served_by, burst, \
-             class, filter"
+             map, xps, xps_rxqs, rps, rfs, mirror, redirect, mtu, mac, txqueuelen, alias, group, \
+             up, qdisc, served_by, burst, class, filter"
         )
     );
     assert_eq!(

@@ -10,7 +10,7 @@ use super::file::{OptionTable, Qdiscs};
 use super::filter;
 use super::htb;
 use super::options::Options;
-use super::qdisc;
+use super::qdisc::{self, Device};
 
 /// What a port (or a file with a tree) asks for. `prefix` is the path of the keys, for messages.
 pub(super) fn spec(
@@ -18,7 +18,7 @@ pub(super) fn spec(
     qdiscs: &Spanned<Qdiscs>,
     classes: &[Spanned<OptionTable>],
     filters: &[Spanned<OptionTable>],
-    mtu: u32,
+    device: Device,
 ) -> Result<QdiscSpec, Problem> {
     let path = format!("{prefix}qdisc");
     let tables = match qdiscs.get_ref() {
@@ -33,7 +33,7 @@ pub(super) fn spec(
                 && classes.is_empty()
                 && of_tree.iter().all(|key| options.find(key).is_none())
             {
-                return qdisc::spec(&options, mtu);
+                return qdisc::spec(&options, device);
             }
             vec![options]
         }
@@ -50,7 +50,7 @@ pub(super) fn spec(
         while let Some(class) = classes.next_if(|c| c.span().start < options.span.start) {
             htb::add_class(&mut tree, &Options::of(class, &class_path))?;
         }
-        add_qdisc(&mut tree, options, mtu)?;
+        add_qdisc(&mut tree, options, device)?;
     }
     for class in classes {
         htb::add_class(&mut tree, &Options::of(class, &class_path))?;
@@ -62,7 +62,7 @@ pub(super) fn spec(
     Ok(QdiscSpec::Tree(tree))
 }
 
-fn add_qdisc(tree: &mut TreeSpec, options: &Options<'_>, mtu: u32) -> Result<(), Problem> {
+fn add_qdisc(tree: &mut TreeSpec, options: &Options<'_>, device: Device) -> Result<(), Problem> {
     let parent = match options.handle("parent")? {
         Some(parent) => parent,
         // As the first table's, it goes without saying.
@@ -72,7 +72,7 @@ fn add_qdisc(tree: &mut TreeSpec, options: &Options<'_>, mtu: u32) -> Result<(),
             return Err(options.problem("parent", options.span.clone(), text));
         }
     };
-    put(tree, parent, options, mtu)
+    put(tree, parent, options, device)
 }
 
 /// Puts a table's qdisc into a tree.
@@ -80,9 +80,9 @@ pub(super) fn put(
     tree: &mut TreeSpec,
     parent: Handle,
     options: &Options<'_>,
-    mtu: u32,
+    device: Device,
 ) -> Result<(), Problem> {
-    let spec = qdisc::spec(options, mtu)?;
+    let spec = qdisc::spec(options, device)?;
     let name = options.handle("handle")?.unwrap_or(Handle::NONE);
     let handle = tree.add(parent, name, spec).map_err(|error| {
         let key = match error {

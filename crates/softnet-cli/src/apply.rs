@@ -1,0 +1,235 @@
+//! Makes an engine what a configuration says, by as few changes as it takes: at the start, from
+//! nothing; at a reload, from what is there.
+
+use softnet_engine::control::{Action, ControlError, LinkKind, NewPort, PortOptions, Settings};
+use softnet_io::DeviceSpec;
+use softnet_tc::{QdiscSpec, TreeSpec};
+
+use crate::config::{ActionConfig, BridgeConfig, Config, Driver, LinkConfig, PortConfig};
+use crate::failure::{Exit, Failure};
+use crate::setup::Control;
+
+/// Adds, changes and removes ports and bridges. What is as the configuration says keeps all it
+/// has. New devices are opened first, since that is what can fail. After a failure some of it may
+/// be done.
+pub(crate) fn apply(config: &Config, control: &mut Control) -> Result<(), Failure> {
+    remove(control, |name, is_port| {
+        // The name is to be that of the other kind.
+        let ports = config.ports.iter().any(|port| port.name == name);
+        let bridges = config.bridges.iter().any(|bridge| bridge.name == name);
+        if is_port { bridges } else { ports }
+    })?;
+    for bridge in &config.bridges {
+        let failed = |error| {
+            let what = format!("{}: bridge {:?} cannot be made", config.file, bridge.name);
+            Failure::because(Exit::Config, what, &error)
+        };
+        match control.link_named(&bridge.name) {
+            Ok(link) => {
+                let index = link.index;
+                let settings = bridge_settings(bridge, link.settings.clone());
+                control.change(index, &settings).map_err(failed)?;
+            }
+            Err(_) => {
+                let settings = bridge_settings(bridge, Settings::new(&bridge.name));
+                control.add_bridge(settings).map_err(failed)?;
+            }
+        }
+    }
+    let is_there = |port: &&PortConfig| control.link_named(&port.name).is_ok();
+    let (there, new): (Vec<_>, Vec<_>) = config.ports.iter().partition(is_there);
+    add(config, control, &new)?;
+    let same = |port: &&PortConfig| is_same_device(control, port);
+    let (kept, replaced): (Vec<_>, Vec<_>) = there.into_iter().partition(same);
+    // Two devices of one name cannot be there together.
+    remove(control, |name, _| {
+        replaced.iter().any(|port| port.name == name)
+    })?;
+    add(config, control, &replaced)?;
+    for port in kept {
+        change(config, control, port).map_err(|error| failed(config, port, "changed", error))?;
+    }
+    for port in &config.ports {
+        set_actions(config, control, port)
+            .map_err(|error| failed(config, port, "changed", error))?;
+    }
+    remove(control, |name, is_port| {
+        if is_port {
+            config.ports.iter().all(|port| port.name != name)
+        } else {
+            config.bridges.iter().all(|bridge| bridge.name != name)
+        }
+    })
+}
+
+/// What could not be done with a port, and where it is in the file.
+fn failed(config: &Config, port: &PortConfig, what: &str, error: ControlError) -> Failure {
+    let what = format!(
+        "{}:{}:{}: port {:?} cannot be {what}",
+        config.file, port.place.line, port.place.column, port.name
+    );
+    // What the device says is enough.
+    match error {
+        ControlError::Device { source, .. } => Failure::because(Exit::Config, what, &*source),
+        error => Failure::because(Exit::Config, what, &error),
+    }
+}
+
+/// Removes the links that `f` is true for, by name and whether they are ports.
+fn remove(control: &mut Control, f: impl Fn(&str, bool) -> bool) -> Result<(), Failure> {
+    let gone = control.links().values();
+    let gone = gone.filter(|link| f(&link.settings.name, link.port().is_some()));
+    let gone: Vec<u32> = gone.map(|link| link.index).collect();
+    for index in gone {
+        let deleted = control.delete(index);
+        deleted.map_err(|error| {
+            Failure::because(Exit::Failure, format!("cannot remove link {index}"), &error)
+        })?;
+    }
+    Ok(())
+}
+
+/// The number of the bridge that a port is to be part of.
+fn master(config: &Config, control: &Control, port: &PortConfig) -> Option<u32> {
+    let is_member = |bridge: &&BridgeConfig| {
+        let mut members = bridge
+            .ports
+            .iter()
+            .filter_map(|&port| config.ports.get(port));
+        members.any(|member| member.name == port.name)
+    };
+    let bridge = config.bridges.iter().find(is_member)?;
+    Some(control.link_named(&bridge.name).ok()?.index)
+}
+
+/// Adds ports, all or none.
+fn add(config: &Config, control: &mut Control, ports: &[&PortConfig]) -> Result<(), Failure> {
+    let new = ports.iter().map(|port| {
+        let action = |action: &ActionConfig| {
+            let to = config.ports[action.to].name.clone();
+            (action.mode, action.dir, to)
+        };
+        NewPort {
+            settings: settings(port, Settings::new(&port.name)),
+            spec: device(port),
+            queues: port.queues,
+            qdisc: (port.qdisc != QdiscSpec::Default).then(|| port.qdisc.clone()),
+            master: master(config, control, port),
+            options: options(port),
+            actions: port.actions.iter().map(action).collect(),
+        }
+    });
+    let new = new.collect();
+    let added = control.add_ports(new).map(drop);
+    added.map_err(|(place, error)| failed(config, ports[place], "opened", error))
+}
+
+/// Whether the device that a port has is the one that it is to have.
+fn is_same_device(control: &Control, port: &PortConfig) -> bool {
+    let Ok(link) = control.link_named(&port.name) else {
+        return false;
+    };
+    let LinkKind::Port { spec, options, .. } = &link.kind else {
+        return false;
+    };
+    let same = match (spec, &device(port)) {
+        (
+            DeviceSpec::Tap {
+                netns, addresses, ..
+            },
+            DeviceSpec::Tap {
+                netns: own_netns,
+                addresses: own_addresses,
+                ..
+            },
+        ) => (netns, addresses) == (own_netns, own_addresses),
+        (DeviceSpec::Null, DeviceSpec::Null) => true,
+        _ => false,
+    };
+    same && link.queues == port.queues && options.policy == port.policy
+}
+
+/// Changes a port that is there. What does not differ is not touched.
+fn change(config: &Config, control: &mut Control, port: &PortConfig) -> Result<(), ControlError> {
+    let link = control.link_named(&port.name)?;
+    let index = link.index;
+    let settings = settings(port, link.settings.clone());
+    control.change(index, &settings)?;
+    control.set_options(index, &options(port))?;
+    control.set_tree(index, &TreeSpec::from(port.qdisc.clone()))?;
+    control.set_master(index, master(config, control, port))
+}
+
+fn set_actions(
+    config: &Config,
+    control: &mut Control,
+    port: &PortConfig,
+) -> Result<(), ControlError> {
+    let link = control.link_named(&port.name)?;
+    let index = link.index;
+    let actions = port.actions.iter().map(|action| {
+        Ok(Action {
+            mode: action.mode,
+            dir: action.dir,
+            to: control.link_named(&config.ports[action.to].name)?.index,
+        })
+    });
+    let actions: Vec<Action> = actions.collect::<Result<_, ControlError>>()?;
+    match &link.kind {
+        LinkKind::Port { actions: known, .. } if *known == actions => Ok(()),
+        _ => control.set_actions(index, &actions),
+    }
+}
+
+fn options(port: &PortConfig) -> PortOptions {
+    PortOptions {
+        policy: port.policy.clone(),
+        map: port.map.clone(),
+        steering: port.steering.clone(),
+    }
+}
+
+fn device(port: &PortConfig) -> DeviceSpec {
+    match &port.driver {
+        Driver::Tap {
+            netns, addresses, ..
+        } => DeviceSpec::Tap {
+            interface: port.name.clone(),
+            netns: netns.clone(),
+            addresses: addresses.clone(),
+        },
+        Driver::Null => DeviceSpec::Null,
+    }
+}
+
+/// A port's settings, with the Ethernet address that it has if the file gives none: the device
+/// keeps it when it is made again, so that its neighbours' tables stay right.
+fn settings(port: &PortConfig, before: Settings) -> Settings {
+    let address = match &port.driver {
+        Driver::Tap { mac, .. } => mac.unwrap_or(before.address),
+        Driver::Null => before.address,
+    };
+    Settings {
+        address,
+        mtu: port.mtu,
+        ..link_settings(&port.link, before)
+    }
+}
+
+fn bridge_settings(bridge: &BridgeConfig, before: Settings) -> Settings {
+    Settings {
+        address: bridge.mac.unwrap_or(before.address),
+        mtu: bridge.mtu,
+        ..link_settings(&bridge.link, before)
+    }
+}
+
+fn link_settings(link: &LinkConfig, before: Settings) -> Settings {
+    Settings {
+        tx_queue_len: link.tx_queue_len,
+        group: link.group,
+        alias: link.alias.clone(),
+        up: link.up,
+        ..before
+    }
+}

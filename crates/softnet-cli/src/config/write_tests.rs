@@ -1,0 +1,457 @@
+//! What is written is read as the same: whole files, and any tree.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use softnet_tc::{
+    AqmSpec, ClassSpec, CodelSpec, Compare, ETH_P_ALL, Ematch, EstimatorSpec, FilterAction,
+    FilterKind, FilterOp, FilterSpec, Flower, FqCodelSpec, FqSpec, Handle, HtbClassSpec, HtbSpec,
+    Key, Layer, LinkCost, LinkLayer, Prefix, PrioSpec, QdiscSpec, SizeOptions, SizeTable, TbfSpec,
+    Test, TreeSpec, U32, Width,
+};
+
+use super::error::Place;
+use super::write::{self, write};
+use super::{Config, parse, parse_tree};
+
+/// Where things are in a file says nothing about what they are.
+fn without_places(mut config: Config) -> Config {
+    for port in &mut config.ports {
+        port.place = Place { line: 0, column: 0 };
+    }
+    config
+}
+
+#[track_caller]
+fn assert_same(text: &str) {
+    let config = parse("x.toml", text).expect(text);
+    let written = write(&config);
+    let again = parse("x.toml", &written).unwrap_or_else(|error| panic!("{error}\n{written}"));
+    assert_eq!(without_places(again), without_places(config), "{written}");
+}
+
+#[test]
+fn every_example_is_written_as_it_is_read() {
+    for text in super::reference_tests::valid_files() {
+        assert_same(&text);
+    }
+    let examples = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples");
+    let mut seen = 0;
+    for file in std::fs::read_dir(examples).expect("examples").flatten() {
+        let text = std::fs::read_to_string(file.path()).unwrap_or_default();
+        if file.path().extension().is_some_and(|e| e == "toml") && parse("x.toml", &text).is_ok() {
+            assert_same(&text);
+            seen += 1;
+        }
+    }
+    assert!(seen > 0, "no example");
+}
+
+#[test]
+fn texts_are_escaped() {
+    assert_same(
+        r#"
+[engine]
+workers = 3
+cpus = [0, 1, 0]
+socket = "/run/a \"b\"\\c"
+socket_group = "ü\t"
+[[port]]
+name = 'a"b\c'
+driver = "tap"
+netns = "x'''\"\"\"y"
+alias = "two\nlines\u0001"
+group = 4294967295
+txqueuelen = 17
+up = false
+qdisc = { kind = "pfifo_fast" }
+[[port]]
+name = "b"
+driver = "null"
+num_tc = 2
+queues = ["1@0", "2@1"]
+map = [0, 1]
+xps = ["0-3,8", "", "1"]
+xps_rxqs = ["", "2", "0"]
+rps = [0, 2]
+rfs = "record"
+served_by = "worker"
+burst = 3
+mirror = [{ to = "b" }, { to = 'a"b\c', dir = "ingress" }]
+redirect = { to = "b", dir = "ingress" }
+[[bridge]]
+name = "br0"
+mac = "02:00:00:00:00:01"
+mtu = 9000
+alias = "'"
+ports = ["b"]
+"#,
+    );
+}
+
+fn time() -> impl Strategy<Value = Duration> {
+    (0..1_u64 << 50).prop_map(Duration::from_nanos)
+}
+
+fn link() -> impl Strategy<Value = LinkCost> {
+    let layer = prop_oneof![Just(LinkLayer::Ethernet), Just(LinkLayer::Atm)];
+    (any::<u16>(), any::<u16>(), layer).prop_map(|(overhead, mpu, linklayer)| LinkCost {
+        overhead,
+        mpu,
+        linklayer,
+    })
+}
+
+fn aqm() -> impl Strategy<Value = AqmSpec> {
+    let threshold = prop::option::of((time(), any::<u8>(), any::<u8>()));
+    (time(), time(), any::<bool>(), threshold).prop_map(|(target, interval, ecn, threshold)| {
+        let (selector, mask) = threshold.map_or((0, 0), |(_, value, mask)| (value, mask));
+        AqmSpec {
+            target,
+            interval: interval.max(Duration::from_micros(1)),
+            ecn,
+            ce_threshold: threshold.map(|(time, ..)| time),
+            ce_threshold_selector: selector,
+            ce_threshold_mask: mask,
+        }
+    })
+}
+
+fn number() -> impl Strategy<Value = u32> {
+    prop_oneof![0..20_u32, any::<u32>()]
+}
+
+fn rate() -> impl Strategy<Value = u64> {
+    prop_oneof![1..1000_u64, 1..1_000_000_000_000_u64]
+}
+
+fn tbf() -> impl Strategy<Value = QdiscSpec> {
+    let peak = prop::option::of((rate(), number()));
+    let burst = any::<u32>().prop_map(u64::from);
+    (rate(), burst, 0..1_u64 << 50, peak, link()).prop_map(|(rate, burst, limit, peak, link)| {
+        QdiscSpec::Tbf(TbfSpec {
+            rate,
+            burst,
+            limit,
+            peakrate: peak.map(|(peak, _)| peak),
+            mtu: peak.map_or(0, |(_, mtu)| mtu),
+            link,
+        })
+    })
+}
+
+fn fq() -> impl Strategy<Value = QdiscSpec> {
+    let numbers = (
+        number(),
+        number(),
+        prop::option::of(0..1_u32 << 20),
+        1..=18_u8,
+        number(),
+    );
+    let times = (time(), time(), time(), prop::option::of(time()));
+    let rates = (prop::option::of(rate()), rate());
+    let bands = (
+        prop::array::uniform16(0..3_u8),
+        prop::array::uniform3(16_384..1_u32 << 30),
+    );
+    (numbers, times, rates, bands, any::<[bool; 2]>()).prop_map(
+        |(numbers, times, rates, bands, [pacing, horizon_drop])| {
+            QdiscSpec::Fq(FqSpec {
+                limit: numbers.0,
+                flow_limit: numbers.1,
+                quantum: numbers.2,
+                initial_quantum: numbers.2.map(|n| 3 * n),
+                orphan_mask: numbers.4,
+                buckets_log: numbers.3,
+                refill_delay: times.0,
+                pacing,
+                maxrate: rates.0,
+                low_rate_threshold: rates.1,
+                timer_slack: times.1,
+                horizon: times.2,
+                horizon_drop,
+                ce_threshold: times.3,
+                priomap: bands.0,
+                weights: bands.1,
+            })
+        },
+    )
+}
+
+fn fq_codel() -> impl Strategy<Value = QdiscSpec> {
+    let quantum = prop::option::of(0..1_u32 << 20);
+    (number(), number(), 1..=65_536_u32, quantum, number(), aqm()).prop_map(
+        |(limit, memory_limit, flows, quantum, drop_batch, aqm)| {
+            QdiscSpec::FqCodel(FqCodelSpec {
+                limit,
+                memory_limit,
+                flows,
+                quantum,
+                drop_batch,
+                aqm,
+            })
+        },
+    )
+}
+
+fn spec() -> impl Strategy<Value = QdiscSpec> {
+    let prio = (2..=16_u16, prop::array::uniform16(any::<u8>())).prop_map(|(bands, map)| {
+        let priomap = map.map(|band| (u16::from(band) % bands) as u8);
+        QdiscSpec::Prio(PrioSpec { bands, priomap })
+    });
+    let simple = prop_oneof![
+        number().prop_map(|limit| QdiscSpec::Pfifo { limit }),
+        number().prop_map(|limit| QdiscSpec::PfifoHeadDrop { limit }),
+        (0..1_u64 << 50).prop_map(|limit| QdiscSpec::Bfifo { limit }),
+        Just(QdiscSpec::PfifoFast { limit: 1000 }),
+        Just(QdiscSpec::Noqueue),
+        Just(QdiscSpec::Mq),
+    ];
+    let codel = (number(), aqm());
+    let codel = codel.prop_map(|(limit, aqm)| QdiscSpec::Codel(CodelSpec { limit, aqm }));
+    let htb = (any::<u16>(), 1..=u32::MAX, prop::option::of(number()));
+    let htb = htb.prop_map(|(default, r2q, direct_qlen)| {
+        QdiscSpec::Htb(HtbSpec {
+            default,
+            r2q,
+            direct_qlen,
+        })
+    });
+    prop_oneof![
+        4 => simple,
+        3 => prio,
+        6 => htb,
+        1 => tbf(),
+        1 => codel,
+        1 => fq_codel(),
+        1 => fq(),
+    ]
+}
+
+fn class() -> impl Strategy<Value = ClassSpec> {
+    let burst = || any::<u32>().prop_map(u64::from);
+    let quantum = prop::option::of(number());
+    (rate(), rate(), burst(), burst(), 0..8_u8, quantum, link()).prop_map(
+        |(rate, ceil, burst, cburst, prio, quantum, link)| {
+            ClassSpec::Htb(HtbClassSpec {
+                rate,
+                ceil,
+                burst,
+                cburst,
+                ticks: None,
+                prio,
+                quantum,
+                link,
+            })
+        },
+    )
+}
+
+fn key() -> impl Strategy<Value = Key> {
+    let at = (-4..16_383_i32).prop_map(|word| 4 * word);
+    (any::<u32>(), any::<u32>(), at).prop_map(|(value, mask, at)| Key { value, mask, at })
+}
+
+fn ematch() -> impl Strategy<Value = Ematch> {
+    let compare = || prop_oneof![Just(Compare::Eq), Just(Compare::Lt), Just(Compare::Gt)];
+    let width = prop_oneof![Just(Width::One), Just(Width::Two), Just(Width::Four)];
+    let layer = prop_oneof![
+        Just(Layer::Link),
+        Just(Layer::Network),
+        Just(Layer::Transport)
+    ];
+    let numbers = (any::<u16>(), number(), number());
+    let cmp = (width, layer, compare(), numbers).prop_map(|(width, layer, compare, numbers)| {
+        Test::Cmp {
+            width,
+            at: numbers.0,
+            layer,
+            mask: numbers.1,
+            compare,
+            value: numbers.2,
+        }
+    });
+    let mark = (number(), compare(), number());
+    let mark = mark.prop_map(|(mask, compare, value)| Test::Mark {
+        mask,
+        compare,
+        value,
+    });
+    let test = prop_oneof![
+        cmp,
+        key().prop_map(Test::Word),
+        (compare(), number()).prop_map(|(compare, value)| Test::Priority(compare, value)),
+        mark,
+    ];
+    (any::<bool>(), test).prop_map(|(negated, test)| Ematch { negated, test })
+}
+
+fn flower() -> impl Strategy<Value = Flower> {
+    let ports = || {
+        let ports = prop::option::of((any::<u16>(), any::<u16>()));
+        ports.prop_map(|ports| ports.map(|(a, b)| a.min(b)..=a.max(b)))
+    };
+    let v4 = (any::<[u8; 4]>(), 0..=32_u8).prop_map(|(a, len)| Prefix::new(a.into(), len));
+    let v6 = (any::<[u8; 16]>(), 0..=128_u8).prop_map(|(a, len)| Prefix::new(a.into(), len));
+    let prefix = prop_oneof![Just(None), v4, v6];
+    let vlan = (prop::option::of(0..4096_u16), prop::option::of(0..8_u8));
+    let mark = prop::option::of(any::<(u32, u32)>());
+    let tos = prop::option::of(any::<(u8, u8)>());
+    (vlan, prefix, tos, ports(), ports(), mark).prop_map(|(vlan, prefix, tos, src, dst, mark)| {
+        Flower {
+            vlan_id: vlan.0,
+            vlan_prio: vlan.1,
+            vlan_ethtype: None,
+            src_ip: None,
+            dst_ip: prefix,
+            ip_proto: Some(17),
+            ip_tos: tos,
+            src_port: src,
+            dst_port: dst,
+            mark,
+        }
+    })
+}
+
+fn filter() -> impl Strategy<Value = FilterSpec> {
+    let mark = prop::option::of(any::<(u32, u32)>());
+    let u32 = (prop::collection::vec(key(), 0..3), mark);
+    let u32 = u32.prop_map(|(keys, mark)| FilterKind::U32(U32 { keys, mark }));
+    let kind = prop_oneof![
+        2 => flower().prop_map(FilterKind::Flower),
+        2 => u32,
+        2 => prop::collection::vec(ematch(), 0..3).prop_map(FilterKind::Basic),
+        1 => Just(FilterKind::Matchall),
+        1 => (1..4_u32).prop_map(|mask| FilterKind::Fw { mask }),
+    ];
+    let action = prop_oneof![
+        Just(FilterAction::Pass),
+        Just(FilterAction::Drop),
+        Just(FilterAction::Continue),
+        Just(FilterAction::Reclassify),
+        (0..4_u32).prop_map(FilterAction::Goto),
+    ];
+    let protocol = prop_oneof![Just(ETH_P_ALL), Just(0x8100), Just(0x88a8)];
+    let number = (0..3_u32, 0..6_u16, 0..20_u32, 0..6_u16);
+    (kind, action, protocol, number).prop_map(|(kind, action, protocol, number)| {
+        let handle = match kind {
+            FilterKind::Matchall | FilterKind::U32(_) => 0,
+            _ => number.2,
+        };
+        FilterSpec {
+            chain: number.0,
+            prio: number.1,
+            protocol,
+            handle,
+            action,
+            ..FilterSpec::new(kind, Handle::new(1, number.3))
+        }
+    })
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Qdisc(prop::sample::Index, QdiscSpec),
+    Class(prop::sample::Index, u16, ClassSpec),
+    Filter(prop::sample::Index, FilterSpec),
+    Stab(SizeOptions),
+    Estimator(prop::sample::Index, i8, u8),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let index = any::<prop::sample::Index>;
+    let layer = prop_oneof![
+        Just(None),
+        Just(Some(LinkLayer::Ethernet)),
+        Just(Some(LinkLayer::Atm))
+    ];
+    let stab = (0..10_000_u32, 0..100_u32, 0..200_u32, -50..50_i32, layer);
+    let stab = stab.prop_map(|(mtu, tsize, mpu, overhead, linklayer)| {
+        Step::Stab(SizeOptions {
+            mtu,
+            tsize,
+            mpu,
+            overhead,
+            linklayer,
+        })
+    });
+    prop_oneof![
+        4 => (index(), spec()).prop_map(|(at, spec)| Step::Qdisc(at, spec)),
+        4 => (index(), 1..40_u16, class()).prop_map(|(at, n, spec)| Step::Class(at, n, spec)),
+        4 => (index(), filter()).prop_map(|(at, filter)| Step::Filter(at, filter)),
+        1 => stab,
+        1 => (index(), -2..=3_i8, 1..30_u8).prop_map(|(at, i, log)| Step::Estimator(at, i, log)),
+    ]
+}
+
+/// A tree of what can be done in this order.
+fn tree(root: QdiscSpec, steps: Vec<Step>) -> TreeSpec {
+    let mut tree = TreeSpec::new();
+    let _ = tree.add(Handle::ROOT, Handle::new(1, 0), root);
+    for step in steps {
+        let qdiscs: Vec<Handle> = tree.nodes().map(|node| node.handle).collect();
+        let classes = tree.added_classes().map(|(class, _)| class);
+        let mut names: Vec<Handle> = qdiscs.iter().copied().chain(classes).collect();
+        if qdiscs.is_empty() {
+            break;
+        }
+        // What the tree refuses is not in it.
+        let _ = match step {
+            Step::Qdisc(at, spec) => {
+                names.extend(
+                    qdiscs
+                        .iter()
+                        .flat_map(|qdisc| (1..4).map(|n| qdisc.class(n))),
+                );
+                tree.add(*at.get(&names), Handle::NONE, spec).map(drop)
+            }
+            Step::Class(at, minor, spec) => {
+                let parent = *at.get(&names);
+                tree.add_class(parent, parent.class(minor), spec)
+            }
+            Step::Filter(at, filter) => {
+                let parent = *at.get(&names);
+                let class = filter.class.map(|class| parent.class(class.minor()));
+                let filter = FilterSpec {
+                    parent,
+                    class,
+                    ..filter
+                };
+                tree.put_filter(FilterOp::Add, filter)
+                    .map(drop)
+                    .map_err(Into::into)
+            }
+            Step::Stab(options) => match SizeTable::new(&options) {
+                Ok(table) => tree.set_stab(qdiscs[0], Some(table)),
+                Err(_) => Ok(()),
+            },
+            Step::Estimator(at, interval, log) => {
+                let spec = EstimatorSpec::new(interval, log).expect("in range");
+                tree.set_estimator(*at.get(&names), spec)
+            }
+        };
+    }
+    tree
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        failure_persistence: None,
+        ..ProptestConfig::with_cases(400)
+    })]
+
+    #[test]
+    fn any_tree_is_read_as_it_is_written(
+        root in spec(),
+        steps in prop::collection::vec(step(), 0..40),
+    ) {
+        let tree = tree(root, steps);
+        prop_assume!(!tree.is_empty());
+        let tree = QdiscSpec::Tree(tree);
+        let text = write::write_tree(&tree);
+        let read = parse_tree("x.toml", &text);
+        let read = read.unwrap_or_else(|error| panic!("{error}\n{text}"));
+        prop_assert_eq!(&read, &tree, "{}", text);
+        prop_assert_eq!(write::write_tree(&read), text);
+    }
+}
