@@ -96,6 +96,24 @@ fn is_vlan(ethertype: u16) -> bool {
     matches!(ethertype, 0x8100 | 0x88a8)
 }
 
+/// What tc calls a key that Softnet does not have.
+fn name(kind: u16) -> &'static str {
+    match kind {
+        2 => "indev",
+        4 | 5 => "dst_mac",
+        6 | 7 => "src_mac",
+        39..=42 => "port of SCTP",
+        47 | 48 => "ip_flags",
+        49..=56 => "type or code of ICMP",
+        57..=66 => "of ARP",
+        71 | 72 => "tcp_flags",
+        75 | 76 => "ip_ttl",
+        77..=79 => "of a second VLAN tag",
+        91..=98 => "of connection tracking",
+        _ => "of this type",
+    }
+}
+
 fn be16(attrs: &Attrs<'_>, kind: u16) -> Result<Option<u16>, Error> {
     attrs.get(kind).map(|attr| attr.be16()).transpose()
 }
@@ -109,7 +127,7 @@ pub(super) fn parse(options: &Attr<'_>, protocol: u16) -> Result<(Flower, Effect
         kind == ACT || POLICY.rules.iter().any(|(known, _)| *known == kind)
     };
     if let Some(key) = attrs.iter().find(|attr| !known(attr)) {
-        let what = format!("flower key of type {}", key.kind());
+        let what = format!("flower key {}", name(key.kind()));
         return Err(refusal(&what).at(&key));
     }
     check_flags(&attrs, FLAGS)?;
