@@ -5,6 +5,7 @@ mod as_the_kernel;
 #[path = "../common/mod.rs"]
 mod common;
 mod daemon;
+mod filters;
 mod real;
 mod tc;
 
