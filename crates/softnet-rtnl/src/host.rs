@@ -1,7 +1,8 @@
-//! What a host has and Softnet does not: addresses, routes and neighbours. There are none, and
+//! What a host has and Softnet does not: addresses, routes, neighbours. There are none, and
 //! none can be made; the interface at the other end of a port has them.
 
-use crate::nl::{Errno, Error, Request};
+use crate::nl::headers::RtGenMsg;
+use crate::nl::{Errno, Error, Replies, Request};
 
 const RTM_NEWADDR: u16 = 20;
 const RTM_GETADDR: u16 = 22;
@@ -9,6 +10,17 @@ const RTM_NEWROUTE: u16 = 24;
 const RTM_GETROUTE: u16 = 26;
 const RTM_NEWNEIGH: u16 = 28;
 const RTM_GETNEIGH: u16 = 30;
+
+const RTM_NEWNSID: u16 = 88;
+pub(crate) const RTM_GETNSID: u16 = 90;
+
+/// Answers `RTM_GETNSID`, which `ip monitor` starts with: no namespace has a number here.
+pub(crate) fn namespace(replies: &mut Replies) -> Result<(), Error> {
+    const NETNSA_NSID: u16 = 1;
+    replies.message(RTM_NEWNSID, 0, &RtGenMsg::default(), |message| {
+        message.put_i32(NETNSA_NSID, -1);
+    })
+}
 
 /// Whether these are requests about what a host has.
 pub(crate) fn answers(kind: u16) -> bool {

@@ -73,6 +73,7 @@ impl<D: Devices> Service for Rtnl<D> {
                 let help = "use `bridge vlan add`, `bridge vlan del`";
                 Err(Error::new(Errno::EOPNOTSUPP).help(help))
             }
+            host::RTM_GETNSID => host::namespace(replies),
             kind if host::answers(kind) => host::request(request),
             _ => Err(Errno::EOPNOTSUPP.into()),
         };
