@@ -124,7 +124,8 @@ impl Answer {
 #[test]
 fn what_is_different_each_time_is_left_out() {
     let text = "== one\n$ tc qdisc show\nqdisc a 800a: parent 800b:1 limit 8001p\n= 0\n\
-                $ ip link\n7: d0: mtu 1500\n    link/ether 5a:00:00:00:00:01 brd ff:ff:ff:ff:ff:ff\n\
+                $ ip link\n7: d0: mtu 1500\n    link/ether 5a:00:00:00:00:01 brd \
+                ff:ff:ff:ff:ff:ff\n\
                 = 1\n$ tc -j\n[{\"b\":1,\"handle\":\"800b:\"},{\"a\":2}]\n= 0\n";
     let answers = parse(text);
     let said: Vec<_> = answers.iter().map(|answer| answer.said.clone()).collect();
