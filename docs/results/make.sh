@@ -20,6 +20,8 @@ seconds() {
     bulk-free) echo 3.5 ;;
     defer-free) echo 3.5 ;;
     backlog) echo 3.5 ;;
+    # Ten seconds a turn.
+    control) echo 70 ;;
     *) echo 4 ;;
     esac
 }
