@@ -1,7 +1,8 @@
 //! Makes an engine what a configuration says, by as few changes as it takes: at the start, from
 //! nothing; at a reload, from what is there.
 
-use softnet_engine::control::{Action, ControlError, LinkKind, NewPort, PortOptions, Settings};
+use softnet_engine::control::{ControlError, LinkKind, NewPort, PortOptions, Settings};
+use softnet_engine::forward::{MirredDir, MirredMode};
 use softnet_io::DeviceSpec;
 use softnet_tc::{QdiscSpec, TreeSpec};
 
@@ -104,20 +105,14 @@ fn master(config: &Config, control: &Control, port: &PortConfig) -> Option<u32> 
 
 /// Adds ports, all or none.
 fn add(config: &Config, control: &mut Control, ports: &[&PortConfig]) -> Result<(), Failure> {
-    let new = ports.iter().map(|port| {
-        let action = |action: &ActionConfig| {
-            let to = config.ports[action.to].name.clone();
-            (action.mode, action.dir, to)
-        };
-        NewPort {
-            settings: settings(port, Settings::new(&port.name)),
-            spec: device(port),
-            queues: port.queues,
-            qdisc: (port.qdisc != QdiscSpec::Default).then(|| port.qdisc.clone()),
-            master: master(config, control, port),
-            options: options(port),
-            actions: port.actions.iter().map(action).collect(),
-        }
+    let new = ports.iter().map(|port| NewPort {
+        settings: settings(port, Settings::new(&port.name)),
+        spec: device(port),
+        queues: port.queues,
+        qdisc: (port.qdisc != QdiscSpec::Default).then(|| port.qdisc.clone()),
+        master: master(config, control, port),
+        options: options(port),
+        actions: actions(config, port),
     });
     let new = new.collect();
     let added = control.add_ports(new).map(drop);
@@ -165,20 +160,17 @@ fn set_actions(
     control: &mut Control,
     port: &PortConfig,
 ) -> Result<(), ControlError> {
-    let link = control.link_named(&port.name)?;
-    let index = link.index;
-    let actions = port.actions.iter().map(|action| {
-        Ok(Action {
-            mode: action.mode,
-            dir: action.dir,
-            to: control.link_named(&config.ports[action.to].name)?.index,
-        })
-    });
-    let actions: Vec<Action> = actions.collect::<Result<_, ControlError>>()?;
-    match &link.kind {
-        LinkKind::Port { actions: known, .. } if *known == actions => Ok(()),
-        _ => control.set_actions(index, &actions),
-    }
+    let index = control.link_named(&port.name)?.index;
+    control.set_named_actions(index, &actions(config, port))
+}
+
+/// What is done with what leaves a port, with the targets' names.
+fn actions(config: &Config, port: &PortConfig) -> Vec<(MirredMode, MirredDir, String)> {
+    let action = |action: &ActionConfig| {
+        let to = config.ports[action.to].name.clone();
+        (action.mode, action.dir, to)
+    };
+    port.actions.iter().map(action).collect()
 }
 
 fn options(port: &PortConfig) -> PortOptions {

@@ -92,23 +92,23 @@ fn holds(path: &Path, library: &[u8]) -> bool {
 
 const MODE: u32 = 0o555;
 
-/// Writes it aside, then renames it: a loader sees the whole file or none.
+/// Writes it under another name, then renames it: a loader sees the whole file or none.
 fn write(path: &Path, library: &[u8]) -> io::Result<()> {
-    let aside = path.with_extension(format!("{}.new", std::process::id()));
+    let temporary = path.with_extension(format!("{}.new", std::process::id()));
     // Left by a process of the same number that was killed.
-    let _ = fs::remove_file(&aside);
+    let _ = fs::remove_file(&temporary);
     let result = OpenOptions::new()
         .write(true)
         .create_new(true)
         .mode(0o600)
-        .open(&aside)
+        .open(&temporary)
         .and_then(|mut file| {
             file.write_all(library)?;
             file.set_permissions(fs::Permissions::from_mode(MODE))?;
-            fs::rename(&aside, path)
+            fs::rename(&temporary, path)
         });
     if result.is_err() {
-        let _ = fs::remove_file(&aside);
+        let _ = fs::remove_file(&temporary);
     }
     result
 }

@@ -2,6 +2,7 @@
 
 use std::error::Error;
 
+use super::Settings;
 use crate::EngineError;
 
 /// Why a change was refused. Nothing was changed.
@@ -45,4 +46,17 @@ pub enum ControlError {
     /// The engine.
     #[error(transparent)]
     Engine(#[from] EngineError),
+}
+
+impl ControlError {
+    /// The device behind a link refuses.
+    pub(super) fn device(
+        link: &Settings,
+        source: impl Error + Send + Sync + 'static,
+    ) -> ControlError {
+        ControlError::Device {
+            name: link.name.clone(),
+            source: Box::new(source),
+        }
+    }
 }

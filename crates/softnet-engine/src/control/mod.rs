@@ -30,8 +30,6 @@ pub enum Change {
     Link(u32),
     /// A link is gone: its number, and its last name.
     LinkGone(u32, String),
-    /// The tree of a link was replaced as a whole.
-    Tree(u32),
     /// What a bridge does at a port, or the VLANs of a port or bridge.
     Bridge(u32),
     /// A port is not part of a bridge any more.
@@ -262,10 +260,7 @@ impl<D: Devices> Control<D> {
         queues: usize,
     ) -> Result<Opened<D::Rx, D::Tx>, ControlError> {
         let opened = self.devices.open(spec, settings, queues);
-        opened.map_err(|source| ControlError::Device {
-            name: settings.name.clone(),
-            source: Box::new(source),
-        })
+        opened.map_err(|source| ControlError::device(settings, source))
     }
 
     /// A port's device is gone: it is down until it is opened again.
@@ -302,7 +297,12 @@ impl<D: Devices> Control<D> {
         }
     }
 
-    fn set_named_actions(
+    /// As [`set_actions`](Control::set_actions), with the targets' names. What a port has already
+    /// is not touched.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn set_named_actions(
         &mut self,
         index: u32,
         actions: &[(MirredMode, MirredDir, String)],
@@ -315,7 +315,10 @@ impl<D: Devices> Control<D> {
             })
         });
         let actions: Vec<_> = actions.collect::<Result<_, ControlError>>()?;
-        self.set_actions(index, &actions)
+        match &self.link(index)?.kind {
+            LinkKind::Port { actions: known, .. } if *known == actions => Ok(()),
+            _ => self.set_actions(index, &actions),
+        }
     }
 
     /// Attaches actions to what leaves a port, in place of those it has, in this order.
@@ -406,10 +409,7 @@ impl<D: Devices> Control<D> {
                 // What bears the name of a device that is gone may be another's.
                 if link.open {
                     let changed = self.devices.change(spec, &before, after);
-                    changed.map_err(|source| ControlError::Device {
-                        name: before.name.clone(),
-                        source: Box::new(source),
-                    })?;
+                    changed.map_err(|source| ControlError::device(&before, source))?;
                 }
                 self.engine.rename_port(*id, after.name.as_str())?;
                 self.engine.set_mtu(*id, after.mtu)?;
@@ -488,8 +488,7 @@ impl<D: Devices> Control<D> {
         Ok(result)
     }
 
-    /// Makes the tree of a port what `spec` says; see [`Live::apply`]. Those who watch are told
-    /// of a whole tree, if it was another one.
+    /// Makes the tree of a port what `spec` says; see [`Live::apply`]. Nobody is told of it.
     ///
     /// # Errors
     /// If there is no such port, or the tree does not fit it. Nothing is changed then.
@@ -497,9 +496,7 @@ impl<D: Devices> Control<D> {
         if self.read_tree(index, |tree, _| tree.spec() == spec)? {
             return Ok(());
         }
-        self.edit_tree(index, |tree| tree.apply(spec))?;
-        self.note(Change::Tree(index));
-        Ok(())
+        self.edit_tree(index, |tree| tree.apply(spec))
     }
 
     /// Shares out a port's transmit queues and what it receives in another way. Its policy stays
@@ -643,6 +640,13 @@ impl<D: Devices> Control<D> {
         }
     }
 
+    /// Smallest and largest MTU of a port with this driver; of a bridge without one.
+    pub fn mtus(&self, spec: Option<&D::Spec>) -> (u32, u32) {
+        /// Those of the kernel's bridges.
+        const BRIDGE: (u32, u32) = (68, 65_535);
+        spec.map_or(BRIDGE, |spec| self.devices.mtus(spec))
+    }
+
     /// Checks settings of a link, which has others now if it is there already.
     fn check(
         &self,
@@ -660,9 +664,7 @@ impl<D: Devices> Control<D> {
         if settings.address.is_multicast() || settings.address.0 == [0; 6] {
             return Err(ControlError::BadAddress);
         }
-        /// The least and most that the kernel's Ethernet devices have.
-        const MTUS: (u32, u32) = (68, 65_535);
-        let (least, most) = spec.map_or(MTUS, |spec| self.devices.mtus(spec));
+        let (least, most) = self.mtus(spec);
         if settings.mtu < least {
             return Err(ControlError::MtuTooSmall);
         }

@@ -408,3 +408,10 @@ fn ports_of_a_bridge_are_numbered() {
         [1, 0, 3, 2]
     );
 }
+
+#[test]
+fn random_addresses_are_local_unicast_and_differ() {
+    let (one, other) = (random_address(), random_address());
+    assert_eq!(one.0[0] & 0x03, 0x02);
+    assert_ne!(one, other);
+}

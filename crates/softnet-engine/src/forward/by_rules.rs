@@ -24,7 +24,7 @@ struct Frame {
 }
 
 /// The way through a bridge for what one member received.
-struct Passage<'a, R> {
+struct Forwarding<'a, R> {
     batch: Batch<'a, R>,
     source: &'a Device<R>,
     /// The member.
@@ -51,7 +51,7 @@ impl<R: TxRing> Forwarder<R> {
             source.drops().add(DropReason::NoForward, lost);
             return None;
         };
-        let mut passage = Passage {
+        let mut forwarding = Forwarding {
             batch: Batch::new(self, port, now),
             source,
             from,
@@ -62,17 +62,17 @@ impl<R: TxRing> Forwarder<R> {
         };
         while let Some(packet) = packets.pop_front() {
             let wire_packets = packet.wire_packets();
-            if let Err(reason) = passage.forward(packet, port, now) {
+            if let Err(reason) = forwarding.forward(packet, port, now) {
                 source.drops().add(reason, wire_packets);
             }
         }
-        passage.batch.flush();
-        let to = passage.batch.port();
+        forwarding.batch.flush();
+        let to = forwarding.batch.port();
         (to != port).then_some(to)
     }
 }
 
-impl<R: TxRing> Passage<'_, R> {
+impl<R: TxRing> Forwarding<'_, R> {
     fn forward(&mut self, packet: Packet, port: u16, now: Time) -> Result<(), DropReason> {
         let member = &self.rules.members[self.from];
         let frame = if self.rules.vlan_filtering {

@@ -234,7 +234,6 @@ pub(crate) fn publish<D: Devices>(
             entry,
             gone,
         } => fdb::publish(*bridge, *port, entry, *gone, replies),
-        Change::Tree(_) => Ok(()),
     }
 }
 

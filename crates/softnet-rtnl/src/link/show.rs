@@ -105,7 +105,7 @@ impl LinkStats64 {
 /// A link together with what it has counted.
 pub(super) struct Shown<'a, D: Devices> {
     pub(super) link: &'a Link<D::Spec>,
-    devices: &'a D,
+    control: &'a Control<D>,
     stats: PortStats,
     /// Kind of its root qdisc.
     qdisc: &'static str,
@@ -146,7 +146,7 @@ impl<'a, D: Devices> Shown<'a, D> {
         };
         let mut shown = Shown {
             link,
-            devices: control.devices(),
+            control,
             stats,
             qdisc,
             carrier,
@@ -196,7 +196,7 @@ impl<'a, D: Devices> Shown<'a, D> {
     /// The kind, as `type` names it.
     pub(super) fn kind(&self) -> Option<&'static str> {
         match &self.link.kind {
-            LinkKind::Port { spec, .. } => self.devices.kind(spec),
+            LinkKind::Port { spec, .. } => self.control.devices().kind(spec),
             LinkKind::Bridge(_) => Some("bridge"),
         }
     }
@@ -241,10 +241,11 @@ impl<'a, D: Devices> Shown<'a, D> {
         message.put_u8(ifla::OPERSTATE, self.operstate());
         message.put_u8(ifla::LINKMODE, 0);
         message.put_u32(ifla::MTU, settings.mtu);
-        let (least, most) = match &self.link.kind {
-            LinkKind::Port { spec, .. } => self.devices.mtus(spec),
-            LinkKind::Bridge(_) => (68, 65_535),
+        let spec = match &self.link.kind {
+            LinkKind::Port { spec, .. } => Some(spec),
+            LinkKind::Bridge(_) => None,
         };
+        let (least, most) = self.control.mtus(spec);
         message.put_u32(ifla::MIN_MTU, least);
         message.put_u32(ifla::MAX_MTU, most);
         message.put_u32(ifla::GROUP, settings.group);

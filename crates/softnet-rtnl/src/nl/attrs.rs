@@ -172,7 +172,7 @@ impl<'a> Attr<'a> {
     }
 }
 
-/// Attributes one after the other, up to the first that does not fit its surroundings.
+/// Attributes one after the other, up to the first that does not fit what it stands in.
 #[derive(Clone, Debug)]
 pub struct AttrIter<'a> {
     rest: &'a [u8],

@@ -5,7 +5,7 @@ use softnet::qdisc::QdiscStats;
 use softnet_engine::control::{Control, Devices};
 use softnet_tc::{DeviceTree, Handle, Node, QdiscSpec};
 
-use super::kinds::Surroundings;
+use super::kinds::QdiscContext;
 use super::refusal;
 use super::shown::Shown;
 use crate::nl::{Errno, Error};
@@ -66,8 +66,8 @@ impl Place<'_> {
     }
 
     /// What the options of a qdisc at `parent` depend on.
-    pub(super) fn around(&self, parent: Handle) -> Surroundings {
-        Surroundings {
+    pub(super) fn context(&self, parent: Handle) -> QdiscContext {
+        QdiscContext {
             mtu: self.mtu,
             tx_queue_len: self.tx_queue_len,
             queues: self.tree.queues(),
@@ -165,7 +165,7 @@ impl Place<'_> {
             xstats: self.tree.xstats(handle).cloned(),
             rate: self.tree.rate(handle),
             stab: self.node(handle).and_then(|node| node.stab.clone()),
-            around: self.around(parent),
+            context: self.context(parent),
             spec,
         }
     }

@@ -69,7 +69,7 @@ fn add<D: Devices>(
             return Err(Error::new(Errno::EOPNOTSUPP).help(help));
         }
         let options = asked.attrs.get(TCA_OPTIONS);
-        let spec = kinds::parse(kind, options, &place.around(parent), None)?;
+        let spec = kinds::parse(kind, options, &place.context(parent), None)?;
         if asked.attrs.has(TCA_RATE) && matches!(spec, QdiscSpec::Mq | QdiscSpec::Mqprio(_)) {
             let text = "Cannot attach rate estimator to a multi-queue root qdisc";
             return Err(Error::new(Errno::EOPNOTSUPP).text(text));
@@ -167,8 +167,8 @@ fn change<D: Devices>(
         spec: before,
     } = found;
     let options = asked.attrs.get(TCA_OPTIONS);
-    let around = Place::read(control, link, |place| place.around(parent))?;
-    let spec = kinds::parse(before.kind(), options, &around, Some(&before))?;
+    let context = Place::read(control, link, |place| place.context(parent))?;
+    let spec = kinds::parse(before.kind(), options, &context, Some(&before))?;
     if options.is_some() {
         let blocks = [TCA_INGRESS_BLOCK, TCA_EGRESS_BLOCK];
         if blocks.iter().any(|&block| asked.attrs.has(block)) {

@@ -3,7 +3,7 @@
 use softnet::qdisc::QdiscStats;
 use softnet_tc::{ClassSpec, ClassStats, Handle, QdiscSpec, Rate, SizeTable, Xstats};
 
-use super::kinds::{self, ShownClass, ShownQdisc, Surroundings};
+use super::kinds::{self, QdiscContext, ShownClass, ShownQdisc};
 use super::place::Place;
 use super::{TCA_HW_OFFLOAD, TCA_KIND, extras, stats};
 use crate::nl::Message;
@@ -32,7 +32,7 @@ pub(super) struct Shown {
     pub(super) xstats: Option<Xstats>,
     pub(super) rate: Option<Rate>,
     pub(super) stab: Option<SizeTable>,
-    pub(super) around: Surroundings,
+    pub(super) context: QdiscContext,
 }
 
 impl Shown {
@@ -48,7 +48,7 @@ impl Shown {
             xstats: None,
             rate: None,
             stab: None,
-            around: Surroundings {
+            context: QdiscContext {
                 mtu: 0,
                 tx_queue_len: 0,
                 queues: 1,
@@ -66,7 +66,7 @@ impl Shown {
             spec: &self.spec,
             stats: &self.stats,
             xstats: self.xstats.as_ref(),
-            around: self.around,
+            context: self.context,
         };
         out.put_str(TCA_KIND, self.spec.kind());
         kinds::dump(&qdisc, out);

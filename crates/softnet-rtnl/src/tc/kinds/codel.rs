@@ -9,7 +9,7 @@ use std::time::Duration;
 use softnet_tc::{AqmSpec, CodelSpec, FqCodelSpec, QdiscSpec};
 use zerocopy::{Immutable, IntoBytes};
 
-use super::{Surroundings, Values};
+use super::{QdiscContext, Values};
 use crate::nl::{Attr, Attrs, Errno, Error, Message, Policy, Rule};
 use crate::tc::TCA_OPTIONS;
 
@@ -154,10 +154,10 @@ pub(super) fn dump(spec: &CodelSpec, out: &mut Message<'_>) {
     });
 }
 
-pub(super) fn dump_fq(spec: &FqCodelSpec, around: &Surroundings, out: &mut Message<'_>) {
+pub(super) fn dump_fq(spec: &FqCodelSpec, context: &QdiscContext, out: &mut Message<'_>) {
     out.nest(TCA_OPTIONS, |out| {
         dump_aqm(&spec.aqm, spec.limit, out);
-        out.put_u32(QUANTUM, spec.quantum.unwrap_or_else(|| around.frame()));
+        out.put_u32(QUANTUM, spec.quantum.unwrap_or_else(|| context.frame()));
         out.put_u32(DROP_BATCH_SIZE, spec.drop_batch.max(1));
         out.put_u32(MEMORY_LIMIT, spec.memory_limit);
         out.put_u32(FLOWS, spec.flows);

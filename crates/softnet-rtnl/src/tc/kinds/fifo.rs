@@ -2,14 +2,14 @@
 
 use softnet_tc::QdiscSpec;
 
-use super::Surroundings;
+use super::QdiscContext;
 use crate::nl::{Attr, Errno, Error, Message};
 use crate::tc::TCA_OPTIONS;
 
 pub(super) fn parse(
     kind: &str,
     options: Option<Attr<'_>>,
-    around: &Surroundings,
+    context: &QdiscContext,
 ) -> Result<QdiscSpec, Error> {
     // `fifo_init`.
     let limit = match options {
@@ -18,8 +18,8 @@ pub(super) fn parse(
             return Err(error.help("A limit is a number of 32 bits").at(&options));
         }
         Some(options) => options.u32()?,
-        None if kind == "bfifo" => around.tx_queue_len.saturating_mul(around.frame()),
-        None => around.tx_queue_len,
+        None if kind == "bfifo" => context.tx_queue_len.saturating_mul(context.frame()),
+        None => context.tx_queue_len,
     };
     Ok(match kind {
         "bfifo" => QdiscSpec::Bfifo {

@@ -6,7 +6,7 @@ use softnet_tc::{FqSpec, QdiscSpec};
 use zerocopy::{Immutable, IntoBytes};
 
 use super::prio::PrioOptions;
-use super::{Surroundings, Values};
+use super::{QdiscContext, Values};
 use crate::nl::{Attr, Attrs, Errno, Error, Message, Policy, Rule};
 use crate::tc::TCA_OPTIONS;
 
@@ -153,10 +153,10 @@ fn change(spec: &mut FqSpec, attrs: &Attrs<'_>) -> Result<(), Error> {
     }
 }
 
-pub(super) fn dump(spec: &FqSpec, around: &Surroundings, out: &mut Message<'_>) {
+pub(super) fn dump(spec: &FqSpec, context: &QdiscContext, out: &mut Message<'_>) {
     let micros = |time: Duration| u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
     let rate = |rate: u64| u32::try_from(rate).unwrap_or(u32::MAX);
-    let frames = |count: u32| around.frame().saturating_mul(count);
+    let frames = |count: u32| context.frame().saturating_mul(count);
     let slack = u32::try_from(spec.timer_slack.as_nanos()).unwrap_or(u32::MAX);
     out.nest(TCA_OPTIONS, |out| {
         out.put_u32(PLIMIT, spec.limit);

@@ -99,7 +99,7 @@ pub(super) fn dump(spec: &HtbSpec, qdisc: &ShownQdisc<'_>, out: &mut Message<'_>
             direct_pkts: values.u32("direct_packets_stat"),
         };
         out.put(INIT, &init);
-        let direct_qlen = spec.direct_qlen.unwrap_or(qdisc.around.tx_queue_len);
+        let direct_qlen = spec.direct_qlen.unwrap_or(qdisc.context.tx_queue_len);
         out.put_u32(DIRECT_QLEN, direct_qlen);
     });
 }

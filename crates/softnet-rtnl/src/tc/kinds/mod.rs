@@ -26,7 +26,7 @@ use crate::nl::{Attr, Errno, Error, Message};
 
 /// What the options of a qdisc depend on besides themselves.
 #[derive(Clone, Copy, Debug)]
-pub struct Surroundings {
+pub struct QdiscContext {
     /// Longest IP packet of the link in bytes.
     pub mtu: u32,
     /// Frames that a queue of the link holds where nothing else is said.
@@ -37,7 +37,7 @@ pub struct Surroundings {
     pub parent: Handle,
 }
 
-impl Surroundings {
+impl QdiscContext {
     /// Bytes of the link's longest frame (`psched_mtu`).
     fn frame(&self) -> u32 {
         const ETHERNET_HEADER: u32 = 14;
@@ -55,7 +55,7 @@ pub struct ShownQdisc<'a> {
     /// Those that it has because of its kind.
     pub xstats: Option<&'a Xstats>,
     /// Its link.
-    pub around: Surroundings,
+    pub context: QdiscContext,
 }
 
 /// A class that is shown.
@@ -92,7 +92,7 @@ fn can_change(kind: &str) -> bool {
 pub fn parse(
     kind: &str,
     options: Option<Attr<'_>>,
-    around: &Surroundings,
+    context: &QdiscContext,
     before: Option<&QdiscSpec>,
 ) -> Result<QdiscSpec, Error> {
     if let Some(before) = before {
@@ -106,13 +106,13 @@ pub fn parse(
         }
     }
     match kind {
-        "pfifo" | "bfifo" | "pfifo_head_drop" => fifo::parse(kind, options, around),
+        "pfifo" | "bfifo" | "pfifo_head_drop" => fifo::parse(kind, options, context),
         "pfifo_fast" => Ok(QdiscSpec::PfifoFast {
-            limit: around.tx_queue_len,
+            limit: context.tx_queue_len,
         }),
         "noqueue" => Ok(QdiscSpec::Noqueue),
         "mq" => Ok(QdiscSpec::Mq),
-        "mqprio" => mqprio::parse(options, around.queues),
+        "mqprio" => mqprio::parse(options, context.queues),
         "tbf" => tbf::parse(options),
         "prio" => prio::parse(options),
         "codel" => codel::parse(options, before),
@@ -134,8 +134,8 @@ pub fn dump(qdisc: &ShownQdisc<'_>, out: &mut Message<'_>) {
         QdiscSpec::Tbf(spec) => tbf::dump(spec, out),
         QdiscSpec::Prio(spec) => prio::put(spec.bands, &spec.priomap, out),
         QdiscSpec::Codel(spec) => codel::dump(spec, out),
-        QdiscSpec::FqCodel(spec) => codel::dump_fq(spec, &qdisc.around, out),
-        QdiscSpec::Fq(spec) => fq::dump(spec, &qdisc.around, out),
+        QdiscSpec::FqCodel(spec) => codel::dump_fq(spec, &qdisc.context, out),
+        QdiscSpec::Fq(spec) => fq::dump(spec, &qdisc.context, out),
         QdiscSpec::Htb(spec) => htb::dump(spec, qdisc, out),
         QdiscSpec::Default
         | QdiscSpec::Tree(_)

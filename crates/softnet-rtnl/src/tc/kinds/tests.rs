@@ -9,7 +9,7 @@ use crate::nl::headers::TcMsg;
 use crate::nl::{Head, Messages, Policy, Request, Validation};
 use crate::tc::TCA_OPTIONS;
 
-pub(super) const AROUND: Surroundings = Surroundings {
+pub(super) const AROUND: QdiscContext = QdiscContext {
     mtu: 1500,
     tx_queue_len: 1000,
     queues: 4,
@@ -53,7 +53,7 @@ pub(super) fn shown(spec: &QdiscSpec) -> Option<Vec<u8>> {
         spec,
         stats: &QdiscStats::default(),
         xstats: None,
-        around: AROUND,
+        context: AROUND,
     };
     message(
         |out| dump(qdisc, out),
@@ -258,7 +258,7 @@ fn run(group: &[Case<'_>]) {
                 spec: qdisc,
                 stats: &QdiscStats::default(),
                 xstats: None,
-                around: AROUND,
+                context: AROUND,
             });
             assert_eq!(
                 stats.map(|stats| stats.len()),
