@@ -46,6 +46,7 @@ mod poller;
 mod port;
 pub mod tap;
 mod userns;
+pub mod vhost_user;
 
 pub use devices::{DeviceError, DeviceSpec, PortDevices};
 pub use link::{BadAddress, InterfaceAddress, LinkError, Links};

@@ -1,0 +1,550 @@
+//! Guest memory: files that the front end shares, mapped here.
+//!
+//! The guest writes this memory at any time, so no Rust reference to it ever exists. Packets are
+//! copied in and out ([`GuestMemory::read_into`], [`GuestMemory::write_from`]); rings are read and
+//! written a field at a time through a [`GuestArea`]. Every address is checked against the regions;
+//! a copy goes on in the next region where that follows without a gap.
+//!
+//! The front end can truncate a file under our feet. Reads then yield zeroes, and
+//! [`GuestMemory::is_lost`] tells, so that the port is closed.
+
+#![allow(
+    unsafe_code,
+    reason = "maps memory, and reads and writes what others write"
+)]
+
+use std::ffi::c_void;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering, compiler_fence};
+
+use rustix::fs::{FileType, fstat, fstatfs};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::bus_error::{MAX_LEN, Watch};
+
+/// The most regions that a guest may have.
+pub const MAX_REGIONS: usize = 32;
+
+/// Where a region of guest memory is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RegionSpec {
+    /// Its first address in the guest.
+    pub guest: u64,
+    /// Bytes.
+    pub len: u64,
+    /// Its first address in the front end's process.
+    pub user: u64,
+    /// Where it starts in its file.
+    pub offset: u64,
+}
+
+/// Why memory cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum MemoryError {
+    /// It is no file in memory: an access could wait for a disk or for another process.
+    #[error("guest memory is not a file in tmpfs or hugetlbfs")]
+    NotMemory,
+    /// It is not where it is said to be.
+    #[error("a region of {} bytes at {:#x} does not lie in its file of {file} bytes", .spec.len,
+        .spec.offset)]
+    BeyondFile {
+        /// The region.
+        spec: RegionSpec,
+        /// Bytes of the file.
+        file: u64,
+    },
+    /// Its addresses wrap, or it is empty or longer than 1 TiB.
+    #[error("a region of {} bytes at guest address {:#x} is not possible", .0.len, .0.guest)]
+    BadRegion(RegionSpec),
+    /// Two regions have addresses in common.
+    #[error("two regions of guest memory overlap at {0:#x}")]
+    Overlap(u64),
+    /// More than [`MAX_REGIONS`].
+    #[error("more than {MAX_REGIONS} regions of guest memory")]
+    TooManyRegions,
+    /// A ring is not inside one region, or not aligned.
+    #[error(
+        "a ring of {len} bytes at the front end's address {user:#x} is outside of guest memory \
+        or not aligned"
+    )]
+    BadRing {
+        /// Its first address in the front end's process.
+        user: u64,
+        /// Bytes.
+        len: usize,
+    },
+    /// The system refuses to map it.
+    #[error("cannot map guest memory")]
+    Map(#[from] io::Error),
+}
+
+/// An address that is not in guest memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("address {0:#x} is outside of guest memory")]
+pub struct OutOfRange(pub u64);
+
+/// A part of guest memory that is contiguous in the guest, in the front end and here. Mapped as
+/// long as this lives.
+#[derive(Debug)]
+pub struct Region {
+    spec: RegionSpec,
+    /// The byte at the first address. `spec.len` bytes from here on are mapped.
+    start: NonNull<u8>,
+    mapping: NonNull<c_void>,
+    mapped: usize,
+    watch: Option<Watch>,
+}
+
+// SAFETY: a mapping may be used from any thread; all access is by copies and single fields that
+// bear concurrent writers.
+unsafe impl Send for Region {}
+// SAFETY: as above.
+unsafe impl Sync for Region {}
+
+impl Region {
+    /// Maps a region of a file. Of the file only the size and the kind of its file system are
+    /// trusted; it may shrink later.
+    ///
+    /// # Errors
+    /// If the region is not possible, or does not lie in the file, or the file is no memory.
+    pub fn map(spec: RegionSpec, file: &OwnedFd) -> Result<Region, MemoryError> {
+        const TMPFS: u64 = 0x0102_1994;
+        const HUGETLBFS: u64 = 0x9584_58f6;
+        let RegionSpec {
+            guest,
+            len,
+            user,
+            offset,
+        } = spec;
+        let wraps = guest.checked_add(len).is_none() || user.checked_add(len).is_none();
+        if len == 0 || wraps || len > MAX_LEN as u64 {
+            return Err(MemoryError::BadRegion(spec));
+        }
+        let stat = fstat(file).map_err(io::Error::from)?;
+        let system = fstatfs(file).map_err(io::Error::from)?.f_type as u64;
+        let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+        if !is_file || !matches!(system & 0xffff_ffff, TMPFS | HUGETLBFS) {
+            return Err(MemoryError::NotMemory);
+        }
+        let file_len = stat.st_size as u64;
+        let end = offset.checked_add(len).filter(|end| *end <= file_len);
+        let Some(end) = end else {
+            let file = file_len;
+            return Err(MemoryError::BeyondFile { spec, file });
+        };
+        // A mapping of huge pages begins and ends with one.
+        let page = (stat.st_blksize as u64).max(4096);
+        let first = offset - offset % page;
+        let mapped = (end - first)
+            .checked_next_multiple_of(page)
+            .filter(|mapped| page.is_power_of_two() && *mapped <= MAX_LEN as u64)
+            .ok_or(MemoryError::BadRegion(spec))? as usize;
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::SHARED | MapFlags::NORESERVE;
+        // SAFETY: a new mapping where the system chooses. Nobody holds a Rust reference into it.
+        let mapping = unsafe { mmap(std::ptr::null_mut(), mapped, access, flags, file, first) };
+        let mapping = mapping.map_err(io::Error::from)?;
+        let mapping =
+            NonNull::new(mapping).ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
+        // SAFETY: `offset - first` is less than a page, and at least that is mapped.
+        let start = unsafe { mapping.cast::<u8>().add((offset - first) as usize) };
+        let mut region = Region {
+            spec,
+            start,
+            mapping,
+            mapped,
+            watch: None,
+        };
+        let _ = mapping.as_ptr().expose_provenance();
+        // SAFETY: what is read from the region may be anything at any moment anyway, and it stays
+        // mapped until the watch is gone.
+        region.watch = Some(unsafe { Watch::new(mapping.as_ptr(), mapped) }?);
+        Ok(region)
+    }
+
+    /// Where it is.
+    pub fn spec(&self) -> &RegionSpec {
+        &self.spec
+    }
+
+    fn is_lost(&self) -> bool {
+        self.watch.as_ref().is_some_and(Watch::is_lost)
+    }
+
+    /// The bytes from guest address `at` on, and how many there are; `None` if it lies elsewhere.
+    #[inline]
+    fn find(&self, at: u64) -> Option<(NonNull<u8>, usize)> {
+        let into = at.checked_sub(self.spec.guest)?;
+        let left = self.spec.len.checked_sub(into).filter(|left| *left > 0)?;
+        // SAFETY: `into` is less than the region's length, and all of that is mapped.
+        let start = unsafe { self.start.add(into as usize) };
+        Some((start, left as usize))
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        self.watch = None;
+        // SAFETY: mapped in `map` with this length; every pointer into it is held together with
+        // the region. An error would mean that it is not mapped.
+        let _ = unsafe { munmap(self.mapping.as_ptr(), self.mapped) };
+    }
+}
+
+/// The regions of a guest at one time. A change makes another one; this stays mapped as long as
+/// it is used.
+#[derive(Clone, Debug, Default)]
+pub struct GuestMemory {
+    /// In the order of their addresses.
+    regions: Vec<Arc<Region>>,
+}
+
+impl GuestMemory {
+    /// The memory that is made of these regions.
+    ///
+    /// # Errors
+    /// If there are too many, or they overlap in the guest or in the front end.
+    pub fn new(mut regions: Vec<Arc<Region>>) -> Result<GuestMemory, MemoryError> {
+        if regions.len() > MAX_REGIONS {
+            return Err(MemoryError::TooManyRegions);
+        }
+        for address in [
+            |spec: &RegionSpec| spec.user,
+            |spec: &RegionSpec| spec.guest,
+        ] {
+            regions.sort_by_key(|region| address(&region.spec));
+            for pair in regions.windows(2) {
+                let next = address(&pair[1].spec);
+                if next - address(&pair[0].spec) < pair[0].spec.len {
+                    return Err(MemoryError::Overlap(next));
+                }
+            }
+        }
+        Ok(GuestMemory { regions })
+    }
+
+    /// Its regions.
+    pub fn regions(&self) -> &[Arc<Region>] {
+        &self.regions
+    }
+
+    /// Whether a part of it was taken away. What is read there is zero.
+    pub fn is_lost(&self) -> bool {
+        self.regions.iter().any(|region| region.is_lost())
+    }
+
+    /// The bytes from `at` on that are contiguous here, at most `len`.
+    #[inline]
+    fn part(&self, at: u64, len: usize) -> Result<(NonNull<u8>, usize), OutOfRange> {
+        let mut regions = self.regions.iter();
+        let (start, left) = regions
+            .find_map(|region| region.find(at))
+            .ok_or(OutOfRange(at))?;
+        Ok((start, left.min(len)))
+    }
+
+    /// Copies from guest address `at` on.
+    ///
+    /// # Errors
+    /// If a part of the bytes is not in guest memory. Those before it were copied.
+    #[inline]
+    pub fn read_into(&self, mut at: u64, mut to: &mut [u8]) -> Result<(), OutOfRange> {
+        while !to.is_empty() {
+            let (start, n) = self.part(at, to.len())?;
+            let (now, rest) = to.split_at_mut(n);
+            // SAFETY: `n` bytes are mapped from `start` on as long as `self` lives, and `now` has
+            // as many. They do not overlap: no Rust object lies in guest memory. That the guest
+            // writes meanwhile makes the bytes arbitrary, which they are anyway.
+            unsafe { std::ptr::copy_nonoverlapping(start.as_ptr(), now.as_mut_ptr(), n) };
+            // The copy is what is looked at from here on, not guest memory once more.
+            compiler_fence(Ordering::SeqCst);
+            to = rest;
+            // It wraps at the end of the last possible region only, where nothing is found.
+            at = at.wrapping_add(n as u64);
+        }
+        Ok(())
+    }
+
+    /// Copies to guest address `at` and those after it.
+    ///
+    /// # Errors
+    /// If a part of the bytes is not in guest memory. Those before it were copied.
+    #[inline]
+    pub fn write_from(&self, mut at: u64, mut from: &[u8]) -> Result<(), OutOfRange> {
+        while !from.is_empty() {
+            let (start, n) = self.part(at, from.len())?;
+            let (now, rest) = from.split_at(n);
+            // SAFETY: as in `read_into`, the other way round.
+            unsafe { std::ptr::copy_nonoverlapping(now.as_ptr(), start.as_ptr(), n) };
+            compiler_fence(Ordering::SeqCst);
+            from = rest;
+            at = at.wrapping_add(n as u64);
+        }
+        Ok(())
+    }
+
+    /// The memory of a ring: `len` bytes from an address of the front end on, which must lie in
+    /// one region and be a multiple of `align` (a power of two) here.
+    ///
+    /// # Errors
+    /// If they do not, or are not.
+    pub fn area(&self, user: u64, len: usize, align: usize) -> Result<GuestArea, MemoryError> {
+        let found = self.regions.iter().find_map(|region| {
+            let into = user.checked_sub(region.spec.user)?;
+            let left = region.spec.len.checked_sub(into)?;
+            (len > 0 && len as u64 <= left).then_some((region, into as usize))
+        });
+        let area = found.map(|(region, into)| GuestArea {
+            // SAFETY: inside of the region, as just found.
+            start: unsafe { region.start.add(into) },
+            len,
+            region: region.clone(),
+        });
+        area.filter(|area| area.start.addr().get().is_multiple_of(align))
+            .ok_or(MemoryError::BadRing { user, len })
+    }
+}
+
+/// A part of a ring in guest memory, read and written a field at a time. Each access is one that
+/// the compiler neither repeats nor leaves out.
+///
+/// Offsets are in bytes. They are the ring's own, bounded by its size, so an offset outside of the
+/// area is a bug and panics.
+#[derive(Debug)]
+pub struct GuestArea {
+    start: NonNull<u8>,
+    len: usize,
+    /// Keeps it mapped.
+    region: Arc<Region>,
+}
+
+// SAFETY: as the region that it points into.
+unsafe impl Send for GuestArea {}
+// SAFETY: as above.
+unsafe impl Sync for GuestArea {}
+
+impl GuestArea {
+    /// Whether the memory was taken away.
+    pub fn is_lost(&self) -> bool {
+        self.region.is_lost()
+    }
+
+    /// Where a field of type `T` is.
+    #[inline]
+    fn field<T>(&self, at: usize) -> *mut T {
+        let fits = at < self.len && size_of::<T>() <= self.len - at;
+        assert!(fits, "a field at {at} of {} bytes", self.len);
+        // SAFETY: inside of the area, as just checked.
+        let field = unsafe { self.start.add(at) }.cast::<T>().as_ptr();
+        assert!(field.is_aligned(), "a field at {at} is not aligned");
+        field
+    }
+
+    /// An index or a flag that says what the driver has written: what it wrote before is seen
+    /// after.
+    #[inline]
+    pub fn load_u16(&self, at: usize) -> u16 {
+        let field = self.field::<u16>(at);
+        // SAFETY: mapped and aligned; a reference to an atomic bears other writers, and ends here.
+        let field = unsafe { AtomicU16::from_ptr(field) };
+        u16::from_le(field.load(Ordering::Acquire))
+    }
+
+    /// An index or a flag that says what was written: the driver that sees it sees what was
+    /// written before.
+    #[inline]
+    pub fn store_u16(&self, at: usize, value: u16) {
+        let field = self.field::<u16>(at);
+        // SAFETY: as in `load_u16`.
+        let field = unsafe { AtomicU16::from_ptr(field) };
+        field.store(value.to_le(), Ordering::Release);
+    }
+
+    /// A descriptor or another field, read once, in no order to others.
+    #[inline]
+    pub fn read<T: FromBytes>(&self, at: usize) -> T {
+        let field = self.field::<T>(at);
+        // SAFETY: mapped and aligned, and any bytes are a valid T.
+        unsafe { field.read_volatile() }
+    }
+
+    /// A descriptor or another field, written once, in no order to others.
+    #[inline]
+    pub fn write<T: IntoBytes>(&self, at: usize, value: T) {
+        let field = self.field::<T>(at);
+        // SAFETY: mapped and aligned.
+        unsafe { field.write_volatile(value) }
+    }
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use std::fs::File;
+
+    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+
+    use super::*;
+
+    fn file(len: u64) -> OwnedFd {
+        let file = memfd_create("guest", MemfdFlags::CLOEXEC).expect("a memory file");
+        ftruncate(&file, len).expect("it can be as long");
+        file
+    }
+
+    fn region(guest: u64, len: u64, user: u64, offset: u64) -> RegionSpec {
+        RegionSpec {
+            guest,
+            len,
+            user,
+            offset,
+        }
+    }
+
+    /// Two regions that follow each other in the guest, but not in the file, and one apart.
+    fn memory() -> (OwnedFd, GuestMemory) {
+        let file = file(0x6000);
+        let specs = [
+            region(0x11_0000, 0x1000, 0x7000_0000, 0x4800),
+            region(0x10_f000, 0x1000, 0x7100_0000, 0x1000),
+            region(0x20_0000, 0x1000, 0x7200_0000, 0x2000),
+        ];
+        let map = |spec| Arc::new(Region::map(spec, &file).expect("it is in the file"));
+        let regions = specs.into_iter().map(map).collect();
+        (file, GuestMemory::new(regions).expect("they are apart"))
+    }
+
+    #[test]
+    fn copies_go_over_adjacent_regions_and_no_further() {
+        let (file, memory) = memory();
+        let sent: Vec<u8> = (0..=255).cycle().take(0x2000).collect();
+        memory.write_from(0x10_f000, &sent).unwrap();
+        let mut read = vec![0; 0x1800];
+        memory.read_into(0x10_f400, &mut read).unwrap();
+        assert_eq!(read, sent[0x400..0x1c00]);
+        let mut in_file = vec![0; 0x1000];
+        rustix::io::pread(&file, &mut in_file, 0x4800).unwrap();
+        assert_eq!(in_file, sent[0x1000..]);
+
+        let outside = |at, len| memory.read_into(at, &mut vec![0; len]);
+        assert_eq!(outside(0x10_f000, 0x2001), Err(OutOfRange(0x11_1000)));
+        assert_eq!(outside(0x10_efff, 1), Err(OutOfRange(0x10_efff)));
+        assert_eq!(outside(0x20_0ff0, 0x11), Err(OutOfRange(0x20_1000)));
+        assert_eq!(outside(u64::MAX, 2), Err(OutOfRange(u64::MAX)));
+        assert_eq!(outside(0, 0), Ok(()));
+        assert_eq!(
+            memory.write_from(0x11_0ffe, &[1, 2, 3]),
+            Err(OutOfRange(0x11_1000))
+        );
+        assert!(!memory.is_lost());
+    }
+
+    #[test]
+    fn rings_lie_in_one_region_and_are_aligned() {
+        let (_file, memory) = memory();
+        let area = memory.area(0x7200_0040, 0x100, 16).unwrap();
+        area.write(0, [1_u64, 2]);
+        area.store_u16(16, 0xabcd);
+        assert_eq!(area.read::<[u64; 2]>(0), [1, 2]);
+        assert_eq!(area.load_u16(16), 0xabcd);
+        let mut bytes = [0; 18];
+        memory.read_into(0x20_0040, &mut bytes).unwrap();
+        assert_eq!(bytes[16..], [0xcd, 0xab]);
+        for (user, len) in [
+            (0x7200_0041, 16),
+            (0x7200_0f01, 0x100),
+            (0x7200_1000, 1),
+            (0x7200_0000, 0),
+            (0x10_f000, 16),
+            (u64::MAX, 16),
+        ] {
+            let refused = memory.area(user, len, 2);
+            assert!(
+                matches!(refused, Err(MemoryError::BadRing { .. })),
+                "{user:#x}"
+            );
+        }
+        // The whole region; and beyond it nothing, not even by the ring's own mistake.
+        let area = memory.area(0x7200_0000, 0x1000, 4096).unwrap();
+        for at in [0xfff, 0x1000, usize::MAX] {
+            let beyond = std::panic::AssertUnwindSafe(|| area.load_u16(at));
+            assert!(std::panic::catch_unwind(beyond).is_err());
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        let file = file(0x3000);
+        let refused = |spec| Region::map(spec, &file).err();
+        let bad = |spec| matches!(refused(spec), Some(MemoryError::BadRegion(_)));
+        assert!(bad(region(0, 0, 0, 0)));
+        assert!(bad(region(u64::MAX - 10, 0x1000, 0, 0)));
+        assert!(bad(region(0, 0x1000, u64::MAX - 10, 0)));
+        assert!(bad(region(0, u64::MAX, 0, 0)));
+        for spec in [
+            region(0, 0x3001, 0, 0),
+            region(0, 0x1000, 0, 0x2001),
+            region(0, 0x1000, 0, u64::MAX),
+        ] {
+            assert!(matches!(
+                refused(spec),
+                Some(MemoryError::BeyondFile { .. })
+            ));
+        }
+        for file in [
+            OwnedFd::from(File::open("/dev/zero").unwrap()),
+            OwnedFd::from(File::open("/proc/self/maps").unwrap()),
+            rustix::pipe::pipe().unwrap().0,
+        ] {
+            assert!(matches!(
+                Region::map(region(0, 0x1000, 0, 0), &file),
+                Err(MemoryError::NotMemory)
+            ));
+        }
+
+        let map = |spec| Arc::new(Region::map(spec, &file).unwrap());
+        let first = map(region(0x1000, 0x1000, 0x1000, 0));
+        for other in [
+            region(0x1fff, 0x1000, 0x8000, 0),
+            region(0x800, 0x1000, 0x8000, 0),
+            region(0x8000, 0x1000, 0x1fff, 0),
+        ] {
+            let both = vec![first.clone(), map(other)];
+            assert!(matches!(
+                GuestMemory::new(both),
+                Err(MemoryError::Overlap(_))
+            ));
+        }
+        let many = (0..33).map(|i| map(region(i << 20, 0x1000, i << 20, 0)));
+        assert!(matches!(
+            GuestMemory::new(many.collect()),
+            Err(MemoryError::TooManyRegions)
+        ));
+    }
+
+    /// A file that is truncated: the copy goes on with zeroes, the memory is lost, and other
+    /// memory is not.
+    #[test]
+    fn a_truncated_file_is_noticed_and_survived() {
+        let (file, memory) = memory();
+        let (_other_file, other) = self::memory();
+        memory.write_from(0x10_f000, &[7; 0x2000]).unwrap();
+        let area = memory.area(0x7000_0000, 16, 2).unwrap();
+        ftruncate(&file, 0).unwrap();
+        assert!(!memory.is_lost(), "nobody has looked");
+        let mut read = [9; 64];
+        memory.read_into(0x10_f000, &mut read).unwrap();
+        assert_eq!(read, [0; 64]);
+        assert!(memory.is_lost() && !area.is_lost() && !other.is_lost());
+        area.store_u16(0, 5);
+        assert!(area.is_lost());
+        assert_eq!(area.load_u16(0), 5, "it is memory of our own now");
+        drop((memory, area));
+        // The place in the table is used again.
+        let (_file, memory) = self::memory();
+        assert!(!memory.is_lost());
+    }
+}
