@@ -11,7 +11,7 @@ use softnet::time::Time;
 #[derive(Clone, Debug, Default)]
 pub(super) struct ClassTrace {
     seen: QdiscStats,
-    drops: [u64; DropReason::ALL.len()],
+    drops: BTreeMap<DropReason, u64>,
     /// Nanoseconds from each frame's arrival to its departure from the tree.
     pub(super) sojourns: Vec<u64>,
 }
@@ -19,8 +19,7 @@ pub(super) struct ClassTrace {
 impl ClassTrace {
     /// Wire packets dropped in the class or below, by reason.
     pub(super) fn drops(&self) -> Vec<(DropReason, u64)> {
-        let counts = DropReason::ALL.iter().copied().zip(self.drops);
-        counts.filter(|&(_, n)| n != 0).collect()
+        self.drops.iter().map(|(&reason, &n)| (reason, n)).collect()
     }
 }
 
@@ -41,9 +40,9 @@ impl ClassTraces {
                 trace.sojourns.extend(stays);
             }
             if class.stats.drops != seen.drops {
-                let counts = dropped.counts().iter();
-                for (sum, &count) in trace.drops.iter_mut().zip(counts) {
-                    *sum += u64::from(count);
+                let counts = DropReason::ALL.iter().zip(dropped.counts());
+                for (&reason, &count) in counts.filter(|(_, count)| **count != 0) {
+                    *trace.drops.entry(reason).or_default() += u64::from(count);
                 }
             }
         });

@@ -86,6 +86,18 @@ drop_reasons! {
     VlanFilter = "vlan_filter",
     /// The port of arrival and the only port that the frame is for are both isolated.
     Isolated = "isolated",
+    /// The source address, or one that ARP or neighbour discovery advertises, is not among those
+    /// allowed at the port; or the port is locked, and the address is not known to be behind it.
+    MacSpoof = "mac_spoof",
+    /// The port has as many source addresses as it may have, and this is another one.
+    MacLimit = "mac_limit",
+    /// The IP source address, or one that ARP or neighbour discovery claims, is none of the port's.
+    IpSpoof = "ip_spoof",
+    /// The port's IP addresses are restricted, and the packet is neither ARP nor IP, or it is what
+    /// only routers and DHCP servers send.
+    ProtoFilter = "proto_filter",
+    /// The port's broadcasts, multicasts or frames to unknown stations exceed their rate.
+    Storm = "storm",
     /// There is nowhere to send the packet: its port belongs to no bridge, no other port takes such
     /// a packet, or it is for the bridge itself, behind which there is no host.
     NoForward = "no_forward",

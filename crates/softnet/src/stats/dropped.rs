@@ -6,11 +6,21 @@ use super::{DropCounters, DropReason};
 use crate::mem::{Packet, PacketList};
 
 /// Dropped packets with their reasons, to be [settled](Dropped::settle).
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Dropped {
     packets: PacketList,
     counts: [u32; DropReason::ALL.len()],
     wire: u64,
+}
+
+impl Default for Dropped {
+    fn default() -> Self {
+        Dropped {
+            packets: PacketList::new(),
+            counts: [0; DropReason::ALL.len()],
+            wire: 0,
+        }
+    }
 }
 
 impl Dropped {
