@@ -251,6 +251,9 @@ fn options_of_ports_are_set_and_shown() {
     let (header, body) = slave(PORT, 9, 0);
     bench.ask(RTM_NEWLINK, 0, &header, body).unwrap();
     assert!(options(&bench, PORT).isolated && !options(&bench, PORT).flood);
+    let (header, body) = slave(PORT, 39, 1);
+    bench.ask(RTM_NEWLINK, 0, &header, body).unwrap();
+    assert!(options(&bench, PORT).locked && !options(&bench, PORT).flood);
     // GUARD: as it is, and not.
     let (header, body) = slave(PORT, 5, 0);
     bench.ask(RTM_NEWLINK, 0, &header, body).unwrap();
@@ -269,7 +272,7 @@ fn options_of_ports_are_set_and_shown() {
     let mut attrs = shown.attr_iter::<IfInfoMsg>().unwrap();
     let protinfo = attrs.find(|attr| attr.kind() == 12).unwrap();
     assert!(protinfo.is_nested());
-    for (attr, wanted) in [(1, 3), (4, 0), (8, 0), (9, 0), (27, 1), (33, 1)] {
+    for (attr, wanted) in [(1, 3), (4, 0), (8, 0), (9, 0), (27, 1), (33, 1), (39, 1)] {
         let value = protinfo.children().find(|child| child.kind() == attr);
         assert_eq!(value.unwrap().u8().unwrap(), wanted, "{attr}");
     }

@@ -73,11 +73,14 @@ impl Bridge {
         packet: &Packet,
         from: u16,
         now: Time,
-        learn: bool,
+        source_rules: SourceRules,
     ) -> Result<Destination, DropReason> {
         let (to, source) = addresses(packet)?;
         let station = |address| Station { vlan, address };
-        if learn {
+        if source_rules.locked && !self.fdb.has(station(source), from, now) {
+            return Err(DropReason::MacSpoof);
+        }
+        if source_rules.learn {
             self.fdb.learn_in(station(source), from, now);
         }
         if to.is_broadcast() {
@@ -108,6 +111,15 @@ fn addresses(packet: &Packet) -> Result<(EthernetAddress, EthernetAddress), Drop
     Ok((to, source))
 }
 
+/// What is done with source addresses.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SourceRules {
+    /// They are learnt.
+    pub(super) learn: bool,
+    /// The forwarding database must know them.
+    pub(super) locked: bool,
+}
+
 /// What a frame's destination address says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Destination {
@@ -123,6 +135,9 @@ pub(super) enum Destination {
 pub struct BridgePortOptions {
     /// No frame passes between two isolated ports.
     pub isolated: bool,
+    /// Frames are taken only from stations of which the forwarding database says that they are
+    /// behind this port. Nobody else is learnt here.
+    pub locked: bool,
     /// Source addresses are learnt.
     pub learning: bool,
     /// Frames to unknown stations leave here.
@@ -139,6 +154,7 @@ impl Default for BridgePortOptions {
     fn default() -> Self {
         BridgePortOptions {
             isolated: false,
+            locked: false,
             learning: true,
             flood: true,
             mcast_flood: true,

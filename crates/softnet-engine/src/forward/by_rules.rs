@@ -5,7 +5,7 @@
 //! or not as each port says. To several ports it goes first in the form in which it came; then it
 //! is changed once for the others. So at most one of the copies has data of its own for that.
 
-use super::bridge::{Destination, Members, Rules};
+use super::bridge::{Destination, Members, Rules, SourceRules};
 use super::forwarder::{Batch, Forwarder, copy};
 use super::vlan_tag;
 use super::vlans::PortVlans;
@@ -29,7 +29,7 @@ struct Forwarding<'a, R> {
     source: &'a Device<R>,
     /// The member.
     from: usize,
-    learn: bool,
+    sources: SourceRules,
     members: &'a Members,
     rules: &'a Rules,
     pool: &'a Pool,
@@ -51,11 +51,15 @@ impl<R: TxRing> Forwarder<R> {
             source.drops().add(DropReason::NoForward, lost);
             return None;
         };
+        let options = &rules.members[from].options;
         let mut forwarding = Forwarding {
             batch: Batch::new(self, port, now),
             source,
             from,
-            learn: link_up && rules.members[from].options.learning,
+            sources: SourceRules {
+                learn: link_up && options.learning,
+                locked: options.locked,
+            },
             members,
             rules,
             pool: &self.pool,
@@ -85,7 +89,7 @@ impl<R: TxRing> Forwarding<'_, R> {
             }
         };
         let bridge = &self.members.bridge;
-        let to = bridge.decide_in(frame.vlan, &frame.packet, port, now, self.learn)?;
+        let to = bridge.decide_in(frame.vlan, &frame.packet, port, now, self.sources)?;
         if let Destination::Port(port) = to {
             // A static entry of a port that is down, or the port has just left.
             let member = self.members.index(port).ok_or(DropReason::NoForward)?;

@@ -104,6 +104,15 @@ impl Model {
         };
         let old =
             |seen: u64, state| state == FdbState::Dynamic && seen + AGEING.as_secs() <= second;
+        if self.options[port].locked {
+            let known = self.fdb.get(&(vlan, sent.from));
+            let behind = known.is_some_and(|&(at, state, _, seen)| {
+                at == port && state != FdbState::Permanent && !old(seen, state)
+            });
+            if !behind {
+                return Err(DropReason::MacSpoof);
+            }
+        }
         if self.options[port].learning {
             match self.fdb.get_mut(&(vlan, sent.from)) {
                 Some((_, FdbState::Permanent, ..)) => {}
@@ -362,15 +371,14 @@ impl Pair {
 fn options() -> impl Strategy<Value = BridgePortOptions> {
     // Each in a quarter of the cases other than by default.
     let rare = || prop::bool::weighted(0.25);
-    (rare(), rare(), rare(), rare(), rare(), rare()).prop_map(|(a, b, c, d, e, f)| {
-        BridgePortOptions {
-            isolated: a,
-            learning: !b,
-            flood: !c,
-            mcast_flood: !d,
-            bcast_flood: !e,
-            hairpin: f,
-        }
+    prop::array::uniform7(rare()).prop_map(|[a, b, c, d, e, f, g]| BridgePortOptions {
+        isolated: a,
+        locked: b,
+        learning: !c,
+        flood: !d,
+        mcast_flood: !e,
+        bcast_flood: !f,
+        hairpin: g,
     })
 }
 

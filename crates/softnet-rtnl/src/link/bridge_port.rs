@@ -26,6 +26,7 @@ const FLUSH: u16 = 24;
 const MCAST_FLOOD: u16 = 27;
 const BCAST_FLOOD: u16 = 30;
 const ISOLATED: u16 = 33;
+const LOCKED: u16 = 39;
 
 /// What is the kernel's default and nothing else.
 static FIXED: &[Fixed] = &[
@@ -40,7 +41,6 @@ static FIXED: &[Fixed] = &[
     (29, Value::U8(0)),        // VLAN_TUNNEL
     (31, Value::U16(0)),       // GROUP_FWD_MASK
     (32, Value::U8(0)),        // NEIGH_SUPPRESS
-    (39, Value::U8(0)),        // LOCKED
     (40, Value::U8(0)),        // MAB
     (43, Value::U8(0)),        // NEIGH_VLAN_SUPPRESS
 ];
@@ -85,7 +85,7 @@ static POLICY: Policy = Policy::new(
         (31, Rule::U16),
         (32, Rule::U8),
         (ISOLATED, Rule::U8),
-        (39, Rule::U8),
+        (LOCKED, Rule::U8),
         (40, Rule::U8),
         (43, Rule::U8),
     ],
@@ -119,6 +119,7 @@ impl Member {
     pub(super) fn put(&self, message: &mut Message<'_>, kind: Option<&str>) {
         let BridgePortOptions {
             isolated,
+            locked,
             learning,
             flood,
             mcast_flood,
@@ -134,6 +135,7 @@ impl Member {
             (MCAST_FLOOD, mcast_flood),
             (BCAST_FLOOD, bcast_flood),
             (ISOLATED, isolated),
+            (LOCKED, locked),
         ] {
             message.put_u8(attr, option.into());
         }
@@ -225,6 +227,7 @@ fn options(attrs: &Attrs<'_>, mut options: BridgePortOptions) -> Result<BridgePo
         (MCAST_FLOOD, &mut options.mcast_flood),
         (BCAST_FLOOD, &mut options.bcast_flood),
         (ISOLATED, &mut options.isolated),
+        (LOCKED, &mut options.locked),
     ] {
         if let Some(value) = attrs.u8(attr)? {
             *option = value != 0;

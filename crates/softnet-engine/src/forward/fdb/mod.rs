@@ -193,20 +193,26 @@ impl Fdb {
 
     /// As [`lookup`](Fdb::lookup), for any bridge.
     pub(crate) fn find(&self, station: Station, now: Time) -> Option<Hit> {
+        let (way, hit) = self.known(station, now)?;
+        note(&self.set(station.key()).used[way], seconds(now));
+        Some(hit)
+    }
+
+    /// Whether a station is behind `port`. One that ends at the bridge is not.
+    pub(crate) fn has(&self, station: Station, port: u16, now: Time) -> bool {
+        let hit = self.known(station, now);
+        hit.is_some_and(|(_, hit)| hit.port == port && !hit.local)
+    }
+
+    fn known(&self, station: Station, now: Time) -> Option<(usize, Hit)> {
         let (set, now) = (self.set(station.key()), seconds(now));
-        (0..WAYS).find_map(|way| {
-            let (word, tag) = set.entry(way)?;
-            if !set.holds(word, tag, station)
-                || !self.is_fresh(word, set.seen[way].load(Ordering::Relaxed), now)
-            {
-                return None;
-            }
-            note(&set.used[way], now);
-            Some(Hit {
-                port: port_of(word) as u16 - 1,
-                local: is_tagged(word) && tag & LOCAL != 0,
-            })
-        })
+        let (way, word, tag) = set.find(station)?;
+        let hit = Hit {
+            port: port_of(word) as u16 - 1,
+            local: is_tagged(word) && tag & LOCAL != 0,
+        };
+        let fresh = self.is_fresh(word, set.seen[way].load(Ordering::Relaxed), now);
+        fresh.then_some((way, hit))
     }
 
     /// Notes that `address` is behind `port`. See the module for what a full set does. As
