@@ -69,6 +69,7 @@ mod live;
 mod live_apply;
 mod plan;
 mod prio;
+pub mod rate;
 pub mod sim;
 mod size_table;
 mod spec;

@@ -1,0 +1,162 @@
+//! A rate that several threads share: a token bucket in one atomic word, and pots.
+//!
+//! [`SharedRate`] lets pass `rate` units a second and `burst` units at once: bytes, packets,
+//! whatever is counted. Each user of it, an *instance*, has a [`Pot`]: credit that it has drawn
+//! from the shared word and not yet used. A pot is filled a quantum at a time, so that a packet
+//! touches no memory of another thread; only one in some 64 packets does, and that with one
+//! compare-and-swap. What is in a pot stays there until it is used. No call waits for another
+//! thread, takes a lock or allocates, but for those of the control path, which say so.
+//!
+//! ```
+//! use softnet::time::Time;
+//! use softnet_tc::rate::{Members, RateSpec, SharedRate};
+//!
+//! // 1 Mbyte/s, 3000 bytes at once, for two threads; the longest packet has 1500 bytes.
+//! let spec = RateSpec { rate: 1_000_000, burst: 3000, unit: 1500 };
+//! let shared = SharedRate::new(spec, &Members::new(2));
+//! let (mut a, mut b) = (shared.pot(0), shared.pot(1));
+//! let now = Time(1_000_000_000);
+//!
+//! // Asks for what the next packet needs, then spends it. The third must wait for its turn.
+//! assert_eq!(a.reserve(1500, 1, now), Ok(()));
+//! a.spend(1500);
+//! assert_eq!(b.reserve(1500, 1, now), Ok(()));
+//! b.spend(1500);
+//! let turn = Time(now.nanos() + 1_500_000);
+//! assert_eq!(a.reserve(1500, 1, now), Err(turn));
+//! assert_eq!(a.reserve(1500, 1, turn), Ok(()));
+//! ```
+//!
+//! # Bounds
+//!
+//! For N instances, rate r, burst b and the [quantum](RateSpec::quantum) Q, which is never less
+//! than `unit`, the longest packet:
+//!
+//! - **What passes.** In every window T the instances together spend less than `r·T + b + N·Q + 1`
+//!   where each [reserves](Pot::reserve) before it spends. Proof: what is drawn in the window and
+//!   has come due is at most what was earned, `r·T`, plus what the word held, `b`, which is
+//!   counted in whole units (the 1). What is spent and was not drawn in the window was in a pot
+//!   at its start, at most Q each.
+//! - Where instances [pay](Pot::charge) after they have sent, `N` packets more: what each was
+//!   allowed to send and had not paid for at the end of the window.
+//! - **Work conservation.** What is in the pots of instances that send nothing is lacking once, at
+//!   most N·Q, not again and again. If `b >= N·Q + r·δ`, and each instance with a backlog runs
+//!   every δ, nothing else is lost.
+//! - **Fairness.** While the rate limits, instances with a backlog draw in proportion to their
+//!   weights, to within a quantum each and as far as they run; see `turns`.
+//! - **Changes.** [`SharedRate::set`] takes effect for all instances at one moment. Credit that
+//!   was drawn stays: across a change at most `∫ r dt + max b + N·max Q` passes.
+//!
+//! Numbers are whole and exact: `earned = rate·(now − begin)` in 128 bits, rounded down once, not
+//! summed. The word counts modulo 2^62: a bucket that nobody touched for 53 days at 1 Tbyte/s may
+//! seem to be in debt for at most a minute.
+
+mod claims;
+mod epoch;
+mod pot;
+mod turns;
+
+use std::sync::Arc;
+
+use softnet::sync::primitive::Mutex;
+use softnet::time::Time;
+
+pub use claims::Claims;
+use epoch::Epoch;
+pub use pot::Pot;
+pub use turns::Members;
+use turns::Turns;
+
+/// Parameters of a shared rate. A unit is a byte, or a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RateSpec {
+    /// Units per second: 1 to 10^12 (more counts as that, 0 as 1).
+    pub rate: u64,
+    /// Units that may pass at once: at most 2^40 (more counts as that).
+    pub burst: u64,
+    /// Units of the longest packet: at most 2^32.
+    pub unit: u64,
+}
+
+impl RateSpec {
+    /// What a pot is filled with at once: what passes in 200 µs, at most 64 of the longest
+    /// packets and at least one.
+    pub fn quantum(&self) -> u64 {
+        let spec = self.clamped();
+        (spec.rate / 5000).min(64 * spec.unit).max(spec.unit)
+    }
+
+    fn clamped(self) -> RateSpec {
+        RateSpec {
+            rate: self.rate.clamp(1, 1_000_000_000_000),
+            burst: self.burst.min(1 << 40),
+            unit: self.unit.clamp(1, 1 << 32),
+        }
+    }
+}
+
+/// A token bucket that several instances share; see the [module](self). This is what the control
+/// path has of it.
+#[derive(Debug)]
+pub struct SharedRate {
+    /// Never locked by an instance.
+    epoch: Mutex<Arc<Epoch>>,
+    turns: Arc<Turns>,
+}
+
+impl SharedRate {
+    /// A full bucket, for the instances that `members` counts.
+    pub fn new(spec: RateSpec, members: &Arc<Members>) -> Arc<SharedRate> {
+        Arc::new(SharedRate {
+            epoch: Mutex::new(Arc::new(Epoch::full(spec.clamped()))),
+            turns: Arc::new(Turns::new(members.clone())),
+        })
+    }
+
+    /// The pot of an instance, empty. Each instance has one.
+    ///
+    /// # Panics
+    /// If there are not so many members.
+    pub fn pot(&self, instance: usize) -> Pot {
+        Pot::new(self.epoch(), self.turns.clone(), instance)
+    }
+
+    /// Other parameters, for all instances at once; tokens stay, as far as the bucket holds them.
+    /// For the control path: takes a lock that only these functions take. Nothing happens if
+    /// they are the same.
+    pub fn set(&self, spec: RateSpec, now: Time) {
+        let mut epoch = self.lock();
+        let spec = spec.clamped();
+        if *epoch.spec() != spec {
+            *epoch = epoch.succeed(spec, now);
+        }
+    }
+
+    /// What it lets pass.
+    pub fn spec(&self) -> RateSpec {
+        *self.lock().spec()
+    }
+
+    /// Tokens in the bucket at this time, without those in pots; negative for a debt. For the
+    /// control path.
+    pub fn tokens(&self, now: Time) -> i64 {
+        self.lock().tokens(now)
+    }
+
+    fn epoch(&self) -> Arc<Epoch> {
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> impl std::ops::DerefMut<Target = Arc<Epoch>> + '_ {
+        self.epoch
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+#[cfg(all(test, loom))]
+mod models;
+#[cfg(all(test, not(any(loom, miri))))]
+mod tests;
+#[cfg(all(test, not(loom)))]
+mod thread_tests;
