@@ -2,7 +2,6 @@
 
 use super::children::Child;
 use super::class::Left;
-use super::filter::Filters;
 use super::{AnyQdisc, ClassSpec, Cx, Handle, Live, Queues, SpecError};
 
 impl<Q: Queues> Live<'_, Q> {
@@ -21,14 +20,15 @@ impl<Q: Queues> Live<'_, Q> {
         // What is attached to a qdisc itself is nothing.
         let gone = self.tree.attached(parent);
         self.tree.spec.add_class(parent, class, spec.clone())?;
-        self.tree.unbind(&gone);
+        self.tree.forget(&gone);
         let qdisc = class.qdisc();
-        let queue = self.tree.class_queue(self.tree.spec.existing(qdisc)?);
-        let child = Child::new(queue);
-        self.tree.counters.insert(class, child.counters().clone());
-        let mut child = Some(child);
+        let queues = self.tree.class_queues(qdisc)?;
+        let children: Vec<_> = queues.into_iter().map(Child::new).collect();
+        let counters = children.iter().map(|child| child.counters().clone());
+        self.tree.counters.insert(class, counters.collect());
+        let mut children = children.into_iter();
         self.at_qdisc(qdisc, |own, cx| {
-            own.add_class(class.minor(), parent.minor(), &spec, child.take()?, cx)
+            own.add_class(class.minor(), parent.minor(), &spec, children.next()?, cx)
         })
     }
 
@@ -57,30 +57,38 @@ impl<Q: Queues> Live<'_, Q> {
         let parent = deleted.parent;
         if !deleted.filters.is_empty() {
             // A leaf's are not run, so they go beforehand.
-            self.install_filters(class, Filters::default())?;
+            for lists in &mut self.tree.filters {
+                lists.remove(&class);
+            }
+            self.refilter(class)?;
         }
-        self.tree.unbind(&gone);
+        self.tree.forget(&gone);
         self.tree.counters.remove(&class);
         self.tree.estimators.stop(class);
         let is_leaf = parent.minor() != 0 && !self.tree.spec.is_inner(parent);
         let qdisc = class.qdisc();
-        let node = self.tree.spec.existing(qdisc)?;
-        let mut queue = is_leaf.then(|| (parent.minor(), self.tree.class_queue(node)));
+        let queues = if is_leaf {
+            self.tree.class_queues(qdisc)?
+        } else {
+            Vec::new()
+        };
+        let mut queues = queues.into_iter();
         self.at_qdisc(qdisc, |own, cx| {
-            own.delete_class(class.minor(), queue.take(), cx)
+            let queue = queues.next().map(|queue| (parent.minor(), queue));
+            own.delete_class(class.minor(), queue, cx)
         })
     }
 
-    /// Does something with the instance of a qdisc, and frees what that leaves over when the queue
+    /// Does something with each instance of a qdisc, and frees what that leaves over when the queue
     /// has been given up.
     fn at_qdisc(
         &mut self,
         qdisc: Handle,
         mut f: impl FnMut(&mut AnyQdisc, &mut Cx) -> Option<Left>,
     ) -> Result<(), SpecError> {
-        let mut left = None;
-        self.each_at(qdisc, |_, own, cx| {
-            left = f(own, cx);
+        let mut left = Vec::with_capacity(self.tree.instances());
+        self.each_at(qdisc, |_, _, own, cx| {
+            left.push(f(own, cx));
             Ok(())
         })
     }

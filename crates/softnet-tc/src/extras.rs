@@ -96,8 +96,8 @@ impl DeviceTree {
         };
         let stats = if class == Handle::ROOT {
             queues.iter().copied().sum()
-        } else if let Some(counters) = self.counters.get(&class) {
-            counters.get()
+        } else if let Some(stats) = self.class_stats(class) {
+            stats
         } else {
             *queues.get(usize::from(class.minor()).checked_sub(1)?)?
         };
@@ -118,13 +118,16 @@ impl<Q: Queues> Live<'_, Q> {
         self.tree.spec.set_stab(handle, table.clone())?;
         let node = self.tree.spec.existing(handle)?;
         let is_passed = node.qdisc != QdiscSpec::Noqueue && !node.qdisc.is_per_queue();
-        let (queue, path) = self.tree.locate(node.parent)?;
+        let (queues, path) = self.tree.locate(node.parent)?;
         if is_passed && path.is_empty() {
-            let mut fresh = table.map(Accounted::new);
-            // Freed when the queue has been given up.
-            let mut old = None;
-            self.queues
-                .with(queue, &mut |root, _| old = root.set_table(&mut fresh));
+            let fresh = |_| table.clone().map(Accounted::new);
+            let fresh: Vec<_> = queues.clone().map(fresh).collect();
+            for (queue, mut fresh) in queues.zip(fresh) {
+                // Freed when the queue has been given up.
+                let mut old = None;
+                self.queues
+                    .with(queue, &mut |root, _| old = root.set_table(&mut fresh));
+            }
         }
         Ok(())
     }

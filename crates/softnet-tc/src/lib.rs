@@ -67,9 +67,11 @@ mod link;
 mod listing;
 mod live;
 mod live_apply;
+mod parallel;
 mod plan;
 mod prio;
 pub mod rate;
+mod shared_rates;
 pub mod sim;
 mod size_table;
 mod spec;
@@ -98,6 +100,7 @@ pub use link::{LinkCost, LinkLayer};
 pub use live::{Live, LiveTree, Queues, Tree};
 pub use plan::{Node, TreeError, TreeSpec};
 pub use prio::{MAX_BANDS, Prio, PrioSpec};
+pub use shared_rates::{Instance, SharedRates};
 pub use size_table::{SizeOptions, SizeSpec, SizeTable, SizeTableError};
 pub use spec::{CustomSpec, QdiscEnv, SpecError};
 pub use tbf::{Tbf, TbfSpec};
@@ -128,6 +131,8 @@ mod fq_tests;
 mod large_tree_tests;
 #[cfg(all(test, not(miri)))]
 mod live_apply_tests;
+#[cfg(all(test, not(miri)))]
+mod parallel_tests;
 #[cfg(all(test, not(miri)))]
 mod plan_tests;
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //! logarithmic time, so a listing in many parts costs no more than one in one go. No queue is taken
 //! from its owner.
 
-use super::{ClassSpec, ClassStats, DeviceTree, Handle, Node, QdiscSpec, QdiscStats, TreeSpec};
+use super::{ClassStats, DeviceTree, Handle, Node, QdiscSpec, QdiscStats, TreeSpec};
 
 /// The minor number of the first traffic class of `mqprio` (`TC_H_MIN_PRIORITY`).
 const FIRST_TRAFFIC_CLASS: u16 = 0xffe0;
@@ -134,7 +134,7 @@ impl DeviceTree {
             }
             Some(QdiscSpec::Mq | QdiscSpec::Mqprio(_)) => queue(class.minor()),
             None if class.major() == 0 => queue(class.minor()),
-            _ => Some(self.counters.get(&class)?.get()),
+            _ => self.class_stats(class),
         }
     }
 
@@ -143,17 +143,13 @@ impl DeviceTree {
         let stats = self.stats_at(class, queues)?;
         let child = self.spec.child_of(class);
         let added = self.spec.class_node(class);
-        let htb = match (added.map(|node| &node.spec), self.counters.get(&class)) {
-            (Some(ClassSpec::Htb(spec)), Some(counters)) => Some(counters.htb.get(spec)),
-            _ => None,
-        };
         Some(ClassStats {
             class,
             parent: added.map_or_else(|| class.qdisc(), |node| node.parent),
             qdisc: child.map_or(Handle::NONE, |child| child.handle),
             kind: child.map_or("none", |child| child.qdisc.kind()),
             stats,
-            htb,
+            htb: self.htb_stats(class),
             xstats: child.and_then(|child| self.xstats(child.handle)).cloned(),
         })
     }
@@ -162,7 +158,7 @@ impl DeviceTree {
 #[cfg(all(test, not(miri)))]
 mod tests {
     use super::*;
-    use crate::{HtbClassSpec, HtbSpec, PrioSpec, QdiscEnv, TbfSpec};
+    use crate::{ClassSpec, HtbClassSpec, HtbSpec, PrioSpec, QdiscEnv, TbfSpec};
     use softnet::testing::pool;
     use softnet::tx::{QueueMap, TcQueues};
 

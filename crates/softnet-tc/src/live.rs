@@ -1,7 +1,9 @@
 //! Changes of a tree that is in use.
 //!
 //! A change is checked against the tree and allocated first; nothing can fail after that. Then the
-//! owner of each queue applies it, in a time that does not depend on the tree's size.
+//! owner of each queue applies it, in a time that does not depend on the tree's size. Where each
+//! queue has an instance of the tree they change one after the other, and all have changed when
+//! the call ends.
 //!
 //! What is queued in a qdisc that is replaced or deleted moves to what is attached there
 //! afterwards, in the order in which it would have left; what does not fit is dropped and counted
@@ -9,7 +11,6 @@
 
 use std::ops::{Deref, DerefMut};
 
-use super::filter::Filters;
 use super::*;
 use softnet::mem::PacketList;
 use softnet::time::Time;
@@ -136,12 +137,14 @@ impl<Q: Queues> Live<'_, Q> {
             self.tree.spec.subtree(child, &mut gone);
         }
         self.tree.spec.change(handle, qdisc.clone())?;
-        self.tree.unbind(&gone);
-        self.each_at(handle, |tree, own, cx| {
+        self.tree.forget(&gone);
+        self.each_at(handle, |tree, index, own, cx| {
             own.change(qdisc, cx)?;
             // There are never many classes that it comes with.
             if !qdisc.adds_classes() {
-                tree.unbind(&[handle]);
+                if index == 0 {
+                    tree.unbind(handle);
+                }
                 tree.bind(handle, own);
             }
             Ok(())
@@ -157,11 +160,12 @@ impl<Q: Queues> Live<'_, Q> {
         let mut gone = Vec::new();
         self.tree.spec.subtree(handle, &mut gone);
         let Node { parent, .. } = self.tree.spec.delete(handle)?;
-        self.tree.unbind(&gone);
+        self.tree.forget(&gone);
         let above = self.tree.spec.node(parent.qdisc());
         let env = &self.tree.env;
         let default = above.map_or(QdiscSpec::Default, |node| node.qdisc.default_child(env));
-        self.graft(parent, |tree| default.make(Handle::NONE, &tree.env), true)
+        let make = |tree: &mut DeviceTree, index| default.make(Handle::NONE, &tree.env_of(index));
+        self.graft(parent, make, true)
     }
 
     /// Adds or changes a filter; see [`TreeSpec::put_filter`].
@@ -174,7 +178,7 @@ impl<Q: Queues> Live<'_, Q> {
         filter: FilterSpec,
     ) -> Result<FilterKey, SpecError> {
         let parent = filter.parent;
-        let key = self.tree.spec.put_filter(op, filter)?;
+        let key = self.tree.put_filter(op, filter)?;
         self.refilter(parent)?;
         Ok(key)
     }
@@ -188,7 +192,7 @@ impl<Q: Queues> Live<'_, Q> {
         parent: Handle,
         which: impl Into<FilterSelector<'a>>,
     ) -> Result<(), SpecError> {
-        self.tree.spec.delete_filters(parent, which)?;
+        self.tree.delete_filters(parent, which.into())?;
         self.refilter(parent)
     }
 
@@ -228,6 +232,18 @@ impl<Q: Queues> Live<'_, Q> {
         }
     }
 
+    /// Whether the tree has an instance at each transmit queue from now on
+    /// ([`QdiscEnv::parallel`]). If their number changes, all are made anew: what is queued moves,
+    /// and they count from zero.
+    pub fn set_parallel(&mut self, parallel: bool) {
+        let before = self.tree.instances();
+        self.tree.env.parallel = parallel;
+        if self.tree.instances() != before {
+            let roots = self.tree.roots();
+            self.queues.install(roots);
+        }
+    }
+
     /// The filters and what they have counted; see [`DeviceTree::filters`].
     pub fn filters(&self) -> impl Iterator<Item = (&FilterSpec, FilterStats)> {
         self.tree.filters()
@@ -241,17 +257,18 @@ impl<Q: Queues> Live<'_, Q> {
 
     /// Gives the queues the instance of a qdisc that has come into the tree.
     fn put(&mut self, handle: Handle, gone: &[Handle]) -> Result<Handle, SpecError> {
-        self.tree.unbind(gone);
+        self.tree.forget(gone);
         let parent = self.tree.spec.existing(handle)?.parent;
-        self.graft(parent, |tree| tree.instance(handle), false)?;
+        self.graft(parent, |tree, index| tree.instance(index, handle), false)?;
         Ok(handle)
     }
 
-    /// Replaces the instance at a class by what `make` makes; at the root, all of them.
+    /// Replaces the instances at a class by those that `make` makes; at the root, those of all
+    /// queues.
     fn graft(
         &mut self,
         class: Handle,
-        make: impl FnOnce(&mut DeviceTree) -> AnyQdisc,
+        make: impl Fn(&mut DeviceTree, usize) -> AnyQdisc,
         default: bool,
     ) -> Result<(), SpecError> {
         if class == Handle::ROOT {
@@ -259,56 +276,55 @@ impl<Q: Queues> Live<'_, Q> {
             self.queues.install(roots);
             return Ok(());
         }
-        let fresh = make(self.tree);
-        let (queue, path) = self.tree.locate(class)?;
-        if path.is_empty() {
-            self.queues.install_at(queue, fresh);
-            return Ok(());
+        let (queues, path) = self.tree.locate(class)?;
+        let fresh = (0..queues.len()).map(|index| make(self.tree, index));
+        let fresh: Vec<AnyQdisc> = fresh.collect();
+        for (queue, fresh) in queues.zip(fresh) {
+            if path.is_empty() {
+                self.queues.install_at(queue, fresh);
+                continue;
+            }
+            let mut fresh = Some(fresh);
+            // Freed when the queue has been given up.
+            let mut old = None;
+            self.queues.with(queue, &mut |root, cx| {
+                let fresh = fresh.take();
+                old = fresh.and_then(|fresh| root.graft(&path, fresh, default, cx));
+            });
+            old.map(drop).ok_or(TreeError::NoClass(class))?;
         }
-        let mut fresh = Some(fresh);
-        // Freed when the queue has been given up.
-        let mut old = None;
-        self.queues.with(queue, &mut |root, cx| {
-            let fresh = fresh.take();
-            old = fresh.and_then(|fresh| root.graft(&path, fresh, default, cx));
-        });
-        old.map(drop)
-            .ok_or_else(|| TreeError::NoClass(class).into())
+        Ok(())
     }
 
-    /// Gives the instance of a qdisc the filters that it, or its class, has in the tree.
+    /// Gives the instances of a qdisc the filters that it, or its class, has in the tree.
     pub(super) fn refilter(&mut self, parent: Handle) -> Result<(), SpecError> {
-        let list = self.tree.spec.filters_of(parent);
-        self.install_filters(parent, list.map(FilterList::filters).unwrap_or_default())
-    }
-
-    /// Gives the instance of a qdisc other filters of its own or of a class.
-    pub(super) fn install_filters(
-        &mut self,
-        parent: Handle,
-        mut filters: Filters,
-    ) -> Result<(), SpecError> {
-        self.each_at(parent.qdisc(), |_, own, _| {
-            // The old ones are freed when the queue has been given up.
-            filters = own.set_filters(parent.minor(), std::mem::take(&mut filters));
+        let mut filters = self.tree.filters_to_run(parent);
+        self.each_at(parent.qdisc(), |_, index, own, _| {
+            if let Some(filters) = filters.get_mut(index) {
+                // The old ones are freed when the queue has been given up.
+                *filters = own.set_filters(parent.minor(), std::mem::take(filters));
+            }
             Ok(())
         })
     }
 
-    /// Does something with the instance of a qdisc.
+    /// Does something with each instance of a qdisc, by its number.
     pub(super) fn each_at(
         &mut self,
         handle: Handle,
-        mut f: impl FnMut(&mut DeviceTree, &mut AnyQdisc, &mut Cx) -> Result<(), SpecError>,
+        mut f: impl FnMut(&mut DeviceTree, usize, &mut AnyQdisc, &mut Cx) -> Result<(), SpecError>,
     ) -> Result<(), SpecError> {
         let parent = self.tree.spec.existing(handle)?.parent;
-        let (queue, path) = self.tree.locate(parent)?;
-        let mut result = None;
-        let tree = &mut *self.tree;
-        self.queues.with(queue, &mut |root, cx| {
-            result = root.at(&path, cx, |own, cx| f(tree, own, cx));
-        });
-        result.unwrap_or_else(|| Err(TreeError::NoQdisc(handle).into()))
+        let (queues, path) = self.tree.locate(parent)?;
+        for (index, queue) in queues.enumerate() {
+            let mut result = None;
+            let tree = &mut *self.tree;
+            self.queues.with(queue, &mut |root, cx| {
+                result = root.at(&path, cx, |own, cx| f(tree, index, own, cx));
+            });
+            result.unwrap_or_else(|| Err(TreeError::NoQdisc(handle).into()))?;
+        }
+        Ok(())
     }
 }
 

@@ -52,6 +52,9 @@ impl<Q: Queues> Live<'_, Q> {
         // The counts are those of this tree alone.
         filters.reset();
         let is_empty = filters.is_empty();
+        for lists in &mut self.tree.filters {
+            lists.insert(parent, filters.counting_apart());
+        }
         *self.tree.spec.filters_mut(parent)? = filters;
         if parent.minor() != 0 {
             if is_empty {

@@ -115,6 +115,12 @@ pub struct QdiscEnv {
     pub no_queue: bool,
     /// A random number for what an outsider must not guess (flow hashes).
     pub seed: u64,
+    /// Whether a tree has an instance at each transmit queue, where it would have one for all of
+    /// them. What is below `mq` and `mqprio` is for one queue, and is one instance in any case;
+    /// `noqueue` and what comes by itself are at each queue in any case.
+    pub parallel: bool,
+    /// The instance that a qdisc is made for, where there are several; a [`DeviceTree`] says it.
+    pub instance: Option<Instance>,
 }
 
 impl QdiscEnv {
@@ -126,6 +132,8 @@ impl QdiscEnv {
             txqueuelen: 1000,
             no_queue: false,
             seed: RandomState::new().hash_one(()),
+            parallel: false,
+            instance: None,
         }
     }
 }

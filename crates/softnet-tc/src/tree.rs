@@ -1,8 +1,9 @@
 //! The tree of a device: the control path's own object, and how the instances that its queues run
 //! are made of it. Statistics are read where the owners of the queues write them, so a dump takes
-//! no queue from its owner.
+//! no queue from its owner. What a tree with several instances needs besides is in `parallel`.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::accounted::Accounted;
@@ -70,11 +71,15 @@ pub struct DeviceTree {
     pub(super) spec: TreeSpec,
     pub(super) env: QdiscEnv,
     pub(super) queues: usize,
-    /// Of each class that is not a transmit queue.
-    pub(super) counters: BTreeMap<Handle, Arc<ClassCounters>>,
+    /// Of each class that is not a transmit queue, by instance.
+    pub(super) counters: BTreeMap<Handle, Vec<Arc<ClassCounters>>>,
     /// Of each qdisc whose kind has some.
     pub(super) xstats: BTreeMap<Handle, Xstats>,
     pub(super) estimators: Estimators,
+    /// The filters of each instance after the first, by what they belong to. The first one runs
+    /// those of `spec`.
+    pub(super) filters: Vec<BTreeMap<Handle, FilterList>>,
+    pub(super) rates: Arc<SharedRates>,
 }
 
 impl DeviceTree {
@@ -96,6 +101,8 @@ impl DeviceTree {
             counters: BTreeMap::new(),
             xstats: BTreeMap::new(),
             estimators: Estimators::default(),
+            filters: Vec::new(),
+            rates: Arc::new(SharedRates::new(queues)),
         };
         let roots = tree.roots();
         Ok((tree, roots))
@@ -168,17 +175,13 @@ impl DeviceTree {
     ) {
         let child = self.spec.child_of(class);
         let parent = self.spec.class_node(class);
-        let htb = match (parent.map(|node| &node.spec), self.counters.get(&class)) {
-            (Some(ClassSpec::Htb(spec)), Some(counters)) => Some(counters.htb.get(spec)),
-            _ => None,
-        };
         f(ClassStats {
             class,
             parent: parent.map_or_else(|| class.qdisc(), |node| node.parent),
             qdisc: child.map_or(Handle::NONE, |child| child.handle),
             kind: child.map_or(default, |child| child.qdisc.kind()),
             stats,
-            htb,
+            htb: self.htb_stats(class),
             xstats: child.and_then(|child| self.xstats(child.handle)).cloned(),
         });
         child.into_iter().for_each(|child| self.below(child, f));
@@ -192,14 +195,9 @@ impl DeviceTree {
     /// The classes below a qdisc or class, each before those below it.
     fn classes_below(&self, above: Handle, default: &'static str, f: &mut impl FnMut(ClassStats)) {
         for class in self.spec.classes_below(above) {
-            if let Some(counters) = self.counters.get(&class) {
+            if let Some(stats) = self.class_stats(class) {
                 let inner = self.spec.is_inner(class);
-                self.class(
-                    class,
-                    if inner { "none" } else { default },
-                    counters.get(),
-                    f,
-                );
+                self.class(class, if inner { "none" } else { default }, stats, f);
                 self.classes_below(class, default, f);
             }
         }
@@ -208,7 +206,8 @@ impl DeviceTree {
     /// The filters and what they have counted, of each qdisc and then of its classes, in the order
     /// in which `tc filter show` has them. No queue is taken from its owner.
     pub fn filters(&self) -> impl Iterator<Item = (&FilterSpec, FilterStats)> {
-        self.spec.filter_lists().flat_map(FilterList::shown)
+        let shown = self.spec.filter_lists().flat_map(FilterList::shown);
+        shown.map(|filter| self.filter_sum(filter))
     }
 
     /// Makes the instances for all queues.
@@ -216,6 +215,8 @@ impl DeviceTree {
         self.counters.clear();
         self.xstats.clear();
         self.estimators = Estimators::default();
+        let count = self.instances();
+        self.filters = vec![BTreeMap::new(); count - 1];
         let root = self
             .spec
             .root()
@@ -240,14 +241,14 @@ impl DeviceTree {
                 }
                 for (minor, _) in (1..).zip(0..self.queues) {
                     let child = self.spec.child_of(handle.class(minor)).map(|n| n.handle);
-                    let qdisc = child.map(|child| self.instance(child));
+                    let qdisc = child.map(|child| self.instance(0, child));
                     instances.push(qdisc.unwrap_or_else(|| default(self)));
                 }
             }
-            // One for all queues; the others' are not used.
+            // One for all queues, and the others' are not used; or one at each.
             Some((handle, _)) => {
-                active = active.min(1);
-                instances.push(self.instance(handle));
+                active = count.min(active);
+                instances.extend((0..count).map(|index| self.instance(index, handle)));
             }
         }
         instances.resize_with(self.queues, || default(self));
@@ -258,21 +259,22 @@ impl DeviceTree {
         }
     }
 
-    /// Makes the instance of a qdisc and of all below it.
-    pub(super) fn instance(&mut self, handle: Handle) -> AnyQdisc {
+    /// Makes a qdisc and all below it, of the instance of this number.
+    pub(super) fn instance(&mut self, index: usize, handle: Handle) -> AnyQdisc {
+        let env = self.env_of(index);
         let Some(node) = self.spec.node(handle) else {
-            return QdiscSpec::Default.make(handle, &self.env);
+            return QdiscSpec::Default.make(handle, &env);
         };
-        let mut qdisc = node.qdisc.make(handle, &self.env);
-        self.make_classes(node, handle, &mut qdisc, &mut Cx::new(&self.env.pool));
-        self.make_filters(handle, &mut qdisc);
+        let mut qdisc = node.qdisc.make(handle, &env);
+        self.make_classes(node, handle, &mut qdisc, &env, &mut Cx::new(&env.pool));
+        self.make_filters(index, handle, &mut qdisc);
         let below: Vec<(u16, Handle)> = self
             .spec
             .children_of(handle, 1)
             .map(|child| (child.parent.minor(), child.handle))
             .collect();
         for (minor, child) in below {
-            let child = self.instance(child);
+            let child = self.instance(index, child);
             if let Some(children) = qdisc.children_mut()
                 && let Some(slot) = children.find(minor)
             {
@@ -280,67 +282,92 @@ impl DeviceTree {
             }
         }
         self.bind(handle, &qdisc);
-        self.start_estimators(handle);
+        if index == 0 {
+            self.start_estimators(handle);
+        }
         let stab = self.spec.node(handle).and_then(|node| node.stab.clone());
         qdisc.set_table(&mut stab.map(Accounted::new));
         qdisc
     }
 
     /// Adds the classes below `parent`, a qdisc or a class, that it did not come with.
-    fn make_classes(&self, node: &Node, parent: Handle, qdisc: &mut AnyQdisc, cx: &mut Cx) {
+    fn make_classes(
+        &self,
+        node: &Node,
+        parent: Handle,
+        qdisc: &mut AnyQdisc,
+        env: &QdiscEnv,
+        cx: &mut Cx,
+    ) {
         for class in self.spec.classes_below(parent) {
             if let Some(added) = self.spec.class_node(class) {
-                let child = Child::new(self.class_queue(node));
+                let child = Child::new(class_queue(node, env));
                 qdisc.add_class(class.minor(), parent.minor(), &added.spec, child, cx);
-                self.make_classes(node, class, qdisc, cx);
+                self.make_classes(node, class, qdisc, env, cx);
             }
         }
     }
 
     /// Gives an instance the filters of the qdisc and of its classes. They count from zero: the
     /// configuration may have been another tree's.
-    fn make_filters(&mut self, handle: Handle, qdisc: &mut AnyQdisc) {
+    fn make_filters(&mut self, index: usize, handle: Handle, qdisc: &mut AnyQdisc) {
         let classes = handle.class(1)..=handle.class(u16::MAX);
         let classes: Vec<Handle> = self.spec.filtered.range(classes).copied().collect();
         for parent in std::iter::once(handle).chain(classes) {
             if let Ok(list) = self.spec.filters_mut(parent)
                 && !list.is_empty()
             {
-                list.reset();
-                qdisc.set_filters(parent.minor(), list.filters());
+                let fresh = if let Some(other) = index.checked_sub(1) {
+                    let copy = list.counting_apart();
+                    let filters = copy.filters();
+                    self.filters[other].insert(parent, copy);
+                    filters
+                } else {
+                    list.reset();
+                    list.filters()
+                };
+                qdisc.set_filters(parent.minor(), fresh);
             }
         }
     }
 
-    /// The queue that a class comes with.
-    pub(super) fn class_queue(&self, node: &Node) -> AnyQdisc {
-        let default = node.qdisc.default_child(&self.env);
-        default.make(Handle::NONE, &self.env)
-    }
-
-    /// Takes note of where the statistics of a qdisc and of its classes are.
+    /// Takes note of where the statistics of a qdisc and of its classes are: of its first instance,
+    /// then of its second, and so on.
     pub(super) fn bind(&mut self, handle: Handle, qdisc: &AnyQdisc) {
         if let Some(xstats) = qdisc.xstats() {
-            self.xstats.insert(handle, xstats.clone());
+            let known = self.xstats.entry(handle);
+            known
+                .and_modify(|first| first.join(xstats))
+                .or_insert_with(|| xstats.clone());
         }
         for (minor, child) in qdisc.children().into_iter().flat_map(Children::classes) {
-            self.counters
-                .insert(handle.class(minor), child.counters().clone());
+            let counters = self.counters.entry(handle.class(minor)).or_default();
+            counters.push(child.counters().clone());
         }
     }
 
-    /// Forgets where the statistics of qdiscs and of their classes are.
-    pub(super) fn unbind(&mut self, gone: &[Handle]) {
-        for handle in gone {
-            self.xstats.remove(handle);
-            let classes = handle.class(1)..=handle.class(u16::MAX);
-            let classes: Vec<Handle> = self.counters.range(classes).map(|(c, _)| *c).collect();
-            for class in classes {
-                self.counters.remove(&class);
-                self.estimators.stop(class);
+    /// Forgets where the statistics of a qdisc and of its classes are.
+    pub(super) fn unbind(&mut self, handle: Handle) {
+        self.xstats.remove(&handle);
+        let classes = handle.class(1)..=handle.class(u16::MAX);
+        let classes: Vec<Handle> = self.counters.range(classes).map(|(c, _)| *c).collect();
+        for class in classes {
+            self.counters.remove(&class);
+            self.estimators.stop(class);
+        }
+    }
+
+    /// Forgets what belonged to qdiscs that were removed. One of the same name may be there.
+    pub(super) fn forget(&mut self, gone: &[Handle]) {
+        for &handle in gone {
+            self.unbind(handle);
+            for lists in &mut self.filters {
+                let of = handle..=handle.class(u16::MAX);
+                let of: Vec<Handle> = lists.range(of).map(|(parent, _)| *parent).collect();
+                of.iter().for_each(|parent| drop(lists.remove(parent)));
             }
-            if self.spec.node(*handle).is_none() {
-                self.estimators.stop(*handle);
+            if self.spec.node(handle).is_none() {
+                self.estimators.stop(handle);
             }
         }
     }
@@ -354,18 +381,23 @@ impl DeviceTree {
         all
     }
 
-    /// The queue with the instance of what is attached to `class`, and the path there from that
-    /// queue's root.
-    pub(super) fn locate(&self, class: Handle) -> Result<(usize, Vec<Handle>), SpecError> {
+    /// The queues with the instances of what is attached to `class`, and the path there from their
+    /// roots.
+    pub(super) fn locate(&self, class: Handle) -> Result<(Range<usize>, Vec<Handle>), SpecError> {
         let mut path = self.spec.path(class)?;
         let per_queue = self
             .spec
             .root()
             .is_some_and(|root| root.qdisc.is_per_queue());
         if per_queue && !path.is_empty() {
-            let queue = path.remove(0);
-            return Ok((usize::from(queue.minor()) - 1, path));
+            let queue = usize::from(path.remove(0).minor());
+            return Ok((queue - 1..queue, path));
         }
-        Ok((0, path))
+        Ok((0..self.instances(), path))
     }
+}
+
+/// The queue that a class comes with.
+pub(super) fn class_queue(node: &Node, env: &QdiscEnv) -> AnyQdisc {
+    node.qdisc.default_child(env).make(Handle::NONE, env)
 }

@@ -17,7 +17,7 @@ use softnet::testing::{frame, pool};
 const BUFFERS: usize = 512;
 
 #[derive(Clone, Debug)]
-enum Step {
+pub(super) enum Step {
     /// Lengths and priorities.
     Enqueue(Vec<(usize, u32)>),
     /// A budget, after so many nanoseconds.
@@ -34,9 +34,59 @@ enum Step {
     Stab(prop::sample::Index, Option<SizeTable>),
 }
 
+impl Step {
+    /// Changes a tree with these classes. What is no change of a tree does nothing.
+    pub(super) fn apply<Q: Queues>(
+        self,
+        tree: &mut Live<'_, Q>,
+        classes: Vec<Handle>,
+    ) -> Result<(), SpecError> {
+        let handles: Vec<Handle> = tree.spec().nodes().map(|node| node.handle).collect();
+        match self {
+            Step::Add(at, qdisc) => {
+                let added = tree.add(*at.get(&classes), Handle::NONE, qdisc);
+                added.map(|_| ())
+            }
+            Step::Replace(at, qdisc) => {
+                let replaced = tree.replace(*at.get(&classes), Handle::NONE, qdisc);
+                replaced.map(|_| ())
+            }
+            Step::Change(at, qdisc) if !handles.is_empty() => {
+                tree.change(*at.get(&handles), &qdisc)
+            }
+            Step::Delete(at) if !handles.is_empty() => tree.delete(*at.get(&handles)),
+            Step::Filter(at, mark) => {
+                let class = *at.get(&classes);
+                let filter = FilterSpec {
+                    prio: mark as u16,
+                    handle: mark & 3,
+                    ..FilterSpec::new(FilterKind::Fw { mask: 3 }, class)
+                };
+                tree.put_filter(FilterOp::Add, filter).map(|_| ())
+            }
+            Step::AddClass(at, minor, class) => {
+                let parents = [classes, handles].concat();
+                let parent = *at.get(&parents);
+                let spec = class.of(tree.spec(), parent.qdisc());
+                tree.add_class(parent, parent.qdisc().class(minor), spec)
+            }
+            Step::ChangeClass(at, class) => {
+                let at = *at.get(&classes);
+                let class = class.of(tree.spec(), at.qdisc());
+                tree.change_class(at, &class)
+            }
+            Step::Stab(at, table) if !handles.is_empty() => {
+                tree.set_stab(*at.get(&handles), table)
+            }
+            Step::DeleteClass(at) => tree.delete_class(*at.get(&classes)),
+            _ => Ok(()),
+        }
+    }
+}
+
 /// A class of either kind that has some.
 #[derive(Clone, Debug)]
-struct Class {
+pub(super) struct Class {
     weight: usize,
     htb: HtbClassSpec,
 }
@@ -245,7 +295,7 @@ fn lists() -> impl Strategy<Value = Vec<(usize, u32)>> {
     )
 }
 
-fn steps() -> impl Strategy<Value = Step> {
+pub(super) fn steps() -> impl Strategy<Value = Step> {
     let index = any::<prop::sample::Index>;
     prop_oneof![
         6 => lists().prop_map(Step::Enqueue),
@@ -377,52 +427,9 @@ impl World {
     fn structure(&mut self, step: Step) {
         let World { tree, now, cx, .. } = self;
         let classes: Vec<Handle> = tree.classes().iter().map(|class| class.class).collect();
-        let handles: Vec<Handle> = tree.spec().nodes().map(|node| node.handle).collect();
         // Errors (a class that is taken, a kind that cannot change) leave everything as it is.
         let (spec, before) = (tree.spec().clone(), tree.stats().packets);
-        let result = match step {
-            Step::Add(at, qdisc) => tree
-                .edit(cx.at(*now))
-                .add(*at.get(&classes), Handle::NONE, qdisc)
-                .map(|_| ()),
-            Step::Replace(at, qdisc) => tree
-                .edit(cx.at(*now))
-                .replace(*at.get(&classes), Handle::NONE, qdisc)
-                .map(|_| ()),
-            Step::Change(at, qdisc) if !handles.is_empty() => {
-                tree.edit(cx.at(*now)).change(*at.get(&handles), &qdisc)
-            }
-            Step::Delete(at) if !handles.is_empty() => {
-                tree.edit(cx.at(*now)).delete(*at.get(&handles))
-            }
-            Step::Filter(at, mark) => {
-                let class = *at.get(&classes);
-                let filter = FilterSpec {
-                    prio: mark as u16,
-                    handle: mark & 3,
-                    ..FilterSpec::new(FilterKind::Fw { mask: 3 }, class)
-                };
-                let key = tree.edit(cx).put_filter(FilterOp::Add, filter);
-                key.map(|_| ())
-            }
-            Step::AddClass(at, minor, class) => {
-                let parents = [classes, handles].concat();
-                let parent = *at.get(&parents);
-                let spec = class.of(&spec, parent.qdisc());
-                let class = parent.qdisc().class(minor);
-                tree.edit(cx.at(*now)).add_class(parent, class, spec)
-            }
-            Step::ChangeClass(at, class) => {
-                let at = *at.get(&classes);
-                let class = class.of(&spec, at.qdisc());
-                tree.edit(cx.at(*now)).change_class(at, &class)
-            }
-            Step::Stab(at, table) if !handles.is_empty() => {
-                tree.edit(cx.at(*now)).set_stab(*at.get(&handles), table)
-            }
-            Step::DeleteClass(at) => tree.edit(cx.at(*now)).delete_class(*at.get(&classes)),
-            _ => Ok(()),
-        };
+        let result = step.apply(&mut tree.edit(cx.at(*now)), classes);
         if result.is_err() {
             assert_eq!(*tree.spec(), spec);
         }

@@ -14,6 +14,32 @@ const MAX: usize = 20;
 pub struct Xstats {
     names: &'static [&'static str],
     values: Arc<Published<MAX>>,
+    /// Those of the same qdisc in other instances of its tree.
+    others: Vec<Arc<Published<MAX>>>,
+}
+
+/// Of several instances the highest is shown, not the sum.
+const HIGHEST: [&str; 7] = [
+    "count",
+    "lastcount",
+    "ldelay",
+    "dropping",
+    "drop_next",
+    "maxpacket",
+    "latency",
+];
+/// The lowest is shown that is not 0.
+const NEXT: &str = "next_packet_delay";
+
+/// A statistic of two instances.
+fn join(name: &str, a: u64, b: u64) -> u64 {
+    if HIGHEST.contains(&name) {
+        return a.max(b);
+    }
+    match (a, b) {
+        (1.., 1..) if name == NEXT => a.min(b),
+        _ => a.wrapping_add(b),
+    }
 }
 
 impl Xstats {
@@ -23,7 +49,13 @@ impl Xstats {
         Xstats {
             names,
             values: Arc::default(),
+            others: Vec::new(),
         }
+    }
+
+    /// Shows another instance's together with these.
+    pub(super) fn join(&mut self, other: &Xstats) {
+        self.others.push(other.values.clone());
     }
 
     /// Stores what has changed, in the order of the names.
@@ -38,7 +70,13 @@ impl Xstats {
 
     /// The statistics now. Each is whole, but they need not be from the same moment.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
-        let values = self.values.get();
+        let mut values = self.values.get();
+        for other in &self.others {
+            let others = self.names.iter().zip(other.get());
+            for (value, (name, other)) in values.iter_mut().zip(others) {
+                *value = join(name, *value, other);
+            }
+        }
         self.names.iter().copied().zip(values)
     }
 }

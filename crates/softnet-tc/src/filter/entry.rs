@@ -29,6 +29,19 @@ pub struct FilterStats {
     pub held: Vec<u64>,
 }
 
+impl FilterStats {
+    /// Adds what the same filter has counted in another instance of its tree.
+    pub(crate) fn add(&mut self, other: &FilterStats) {
+        self.tried = self.tried.wrapping_add(other.tried);
+        self.matched = self.matched.wrapping_add(other.matched);
+        self.packets = self.packets.wrapping_add(other.packets);
+        self.bytes = self.bytes.wrapping_add(other.bytes);
+        for (sum, held) in self.held.iter_mut().zip(&other.held) {
+            *sum = sum.wrapping_add(*held);
+        }
+    }
+}
+
 /// A filter in use. The qdisc's list and its chains share it.
 #[derive(Debug)]
 pub(super) struct Filter {

@@ -193,7 +193,7 @@ impl FilterList {
         Filters::new(self.chains.iter().map(chain).collect())
     }
 
-    /// Starts to count from zero, apart from all clones: for another instance.
+    /// Starts to count from zero, apart from all clones.
     pub(crate) fn reset(&mut self) {
         for list in self
             .chains
@@ -207,6 +207,13 @@ impl FilterList {
             list.run = Arc::new(Priority::new(&filters));
             list.by_handle = filters.into_iter().map(|f| (f.spec.handle, f)).collect();
         }
+    }
+
+    /// The same filters for another instance, which count apart from these.
+    pub(crate) fn counting_apart(&self) -> FilterList {
+        let mut other = self.clone();
+        other.reset();
+        other
     }
 
     /// Adds or changes a filter, as the kernel does. Priority and handle are chosen where the

@@ -23,6 +23,20 @@ pub struct HtbClassStats {
     pub ctokens: i32,
 }
 
+impl HtbClassStats {
+    /// Those of the same class in two instances of its tree. Tokens are those of the instance that
+    /// has the fewest.
+    pub(crate) fn join(self, other: HtbClassStats) -> HtbClassStats {
+        HtbClassStats {
+            lended: self.lended.wrapping_add(other.lended),
+            borrowed: self.borrowed.wrapping_add(other.borrowed),
+            overlimits: self.overlimits.wrapping_add(other.overlimits),
+            tokens: self.tokens.min(other.tokens),
+            ctokens: self.ctokens.min(other.ctokens),
+        }
+    }
+}
+
 /// The statistics of a class beyond those of its packets. The owner of the queue writes them;
 /// any thread may read them, at any rate.
 #[derive(Debug, Default)]
