@@ -5,3 +5,4 @@
 
 mod bus_error;
 pub mod memory;
+pub mod ring;

@@ -1,0 +1,187 @@
+//! Chains of descriptors, flattened to lists of buffers.
+
+use std::ops::Range;
+
+use super::RingError;
+use crate::vhost_user::memory::GuestMemory;
+
+/// `VIRTQ_DESC_F_*`.
+pub(super) mod flag {
+    /// The chain goes on.
+    pub(in super::super) const NEXT: u16 = 1;
+    /// The device writes the buffer.
+    pub(in super::super) const WRITE: u16 = 2;
+    /// The buffer is a table of descriptors.
+    pub(in super::super) const INDIRECT: u16 = 4;
+}
+
+/// A batch that has as many buffers takes no further chain, so that the work of a batch has a
+/// bound that is not the square of the ring's size.
+const ENOUGH: usize = 1024;
+
+/// A descriptor, read once.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Descriptor {
+    pub(super) address: u64,
+    pub(super) len: u32,
+    pub(super) flags: u16,
+    /// The next descriptor of a split ring; the chain's identifier in a packed one.
+    pub(super) next: u16,
+}
+
+impl Descriptor {
+    /// Of a split ring.
+    #[inline]
+    pub(super) fn split(words: [u64; 2]) -> Descriptor {
+        let [address, rest] = words;
+        Descriptor {
+            address,
+            len: rest as u32,
+            flags: (rest >> 32) as u16,
+            next: (rest >> 48) as u16,
+        }
+    }
+}
+
+/// A part of guest memory, not checked.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Buffer {
+    pub(super) address: u64,
+    pub(super) len: u32,
+}
+
+/// A chain in work.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Chain {
+    /// What the driver knows it by.
+    pub(super) id: u16,
+    /// Places in the ring: 1 in a split ring, the number of descriptors in a packed one.
+    pub(super) slots: u16,
+    /// The end of its buffers in the batch's.
+    end: u32,
+    /// Bytes of its buffers.
+    pub(super) len: u32,
+    /// Bytes that the device has written.
+    pub(super) written: u32,
+}
+
+/// Chains in work, in the order of the ring.
+#[derive(Debug, Default)]
+pub(super) struct Batch {
+    pub(super) chains: Vec<Chain>,
+    buffers: Vec<Buffer>,
+    /// Places in the ring of all chains.
+    pub(super) slots: u16,
+    /// Bytes of the chain that is being added.
+    len: u64,
+}
+
+impl Batch {
+    pub(super) fn clear(&mut self) {
+        self.chains.clear();
+        self.buffers.clear();
+        (self.slots, self.len) = (0, 0);
+    }
+
+    /// Whether it takes further chains.
+    #[inline]
+    pub(super) fn has_capacity(&self) -> bool {
+        self.buffers.len() < ENOUGH
+    }
+
+    /// The buffers of chains that follow each other.
+    #[inline]
+    pub(super) fn buffers(&self, chains: Range<usize>) -> &[Buffer] {
+        let end = |n: usize| match n {
+            0 => 0,
+            n => self.chains[n - 1].end as usize,
+        };
+        &self.buffers[end(chains.start)..end(chains.end)]
+    }
+
+    /// Adds a buffer to the chain that is being added.
+    #[inline]
+    pub(super) fn push(&mut self, from: &Descriptor, writable: bool) -> Result<(), RingError> {
+        if (from.flags & flag::WRITE != 0) != writable {
+            return Err(RingError::WrongDirection);
+        }
+        self.len += u64::from(from.len);
+        self.buffers.push(Buffer {
+            address: from.address,
+            len: from.len,
+        });
+        Ok(())
+    }
+
+    /// Ends the chain that is being added.
+    #[inline]
+    pub(super) fn end(&mut self, id: u16, slots: u16) -> Result<(), RingError> {
+        let len = u32::try_from(self.len).map_err(|_| RingError::LongChain)?;
+        self.len = 0;
+        self.chains.push(Chain {
+            id,
+            slots,
+            // A chain has at most twice as many as a ring, and a batch not many more.
+            end: self.buffers.len() as u32,
+            len,
+            written: 0,
+        });
+        self.slots += slots;
+        Ok(())
+    }
+
+    /// Forgets the chain that is being added.
+    #[cold]
+    pub(super) fn abandon(&mut self) {
+        let end = self.chains.last().map_or(0, |chain| chain.end);
+        self.buffers.truncate(end as usize);
+        self.len = 0;
+    }
+
+    /// Adds the buffers of an indirect table. It has at most as many descriptors as the ring, and
+    /// is read a descriptor at a time. `linked`: they are linked by `next`, else in order.
+    #[inline]
+    pub(super) fn push_indirect(
+        &mut self,
+        memory: &GuestMemory,
+        table: &Descriptor,
+        size: u16,
+        linked: bool,
+        writable: bool,
+    ) -> Result<(), RingError> {
+        let n = table.len / 16;
+        let possible = n > 0 && n <= size.into() && table.len.is_multiple_of(16);
+        if !possible || table.flags & flag::NEXT != 0 {
+            return Err(RingError::BadIndirect);
+        }
+        let (mut index, mut read) = (0, 0);
+        loop {
+            if read == n {
+                return Err(RingError::EndlessChain);
+            }
+            read += 1;
+            let mut bytes = [[0; 8]; 2];
+            let at = table.address.wrapping_add(16 * u64::from(index));
+            memory.read_into(at, bytes.as_flattened_mut())?;
+            let descriptor = Descriptor::split(bytes.map(u64::from_le_bytes));
+            if descriptor.flags & flag::INDIRECT != 0 {
+                return Err(RingError::BadIndirect);
+            }
+            self.push(&descriptor, writable)?;
+            if linked {
+                if descriptor.flags & flag::NEXT == 0 {
+                    return Ok(());
+                }
+                index = descriptor.next.into();
+                if index >= n {
+                    return Err(RingError::BadDescriptor(descriptor.next));
+                }
+            } else {
+                index += 1;
+                if index == n {
+                    return Ok(());
+                }
+            }
+        }
+    }
+}

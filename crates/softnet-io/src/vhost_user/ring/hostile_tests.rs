@@ -1,0 +1,379 @@
+//! What no driver does ends the queue with its reason, and nothing else; a bad frame is dropped.
+
+use softnet::wire::{Checksum, WireError};
+
+use super::chain::flag;
+use super::model::{Part, indirect_table};
+use super::tests::{DATA, DATA_LEN, RING, Setup, bytes, config};
+use super::*;
+use crate::tap::Buffers;
+use softnet::mem::{Pool, PoolConfig};
+use softnet::stats::DropReason;
+use softnet::wire::{MAX_FRAME, VNET_HDR_LEN, VnetHeader};
+
+const SIZE: u16 = 8;
+const NEXT: u16 = flag::NEXT;
+const INDIRECT: u16 = flag::INDIRECT;
+const GOOD: Part = Part {
+    address: DATA,
+    len: 100,
+    flags: 0,
+};
+
+/// A queue that has received one good frame, and now gets what `break_it` makes of the ring. What
+/// is good before the bad is received, the queue ends with the error, and stays so.
+fn ends(packed: bool, break_it: impl FnOnce(&mut Setup), error: RingError) {
+    let mut setup = Setup::new(config(packed, SIZE));
+    setup.send(DATA, &[0; 100]);
+    assert_eq!(setup.receive(64).unwrap().0.len(), 1);
+    assert!(setup.driver.offer(7, &[GOOD]));
+    break_it(&mut setup);
+    setup.driver.publish();
+    let mut out = PacketList::new();
+    let Setup {
+        queue,
+        memory,
+        buffers,
+        drops,
+        ..
+    } = &mut setup;
+    for _ in 0..2 {
+        let result = queue.receive(memory, buffers, None, 64, &mut out, drops);
+        assert_eq!(result, Err(error), "packed: {packed}");
+        assert_eq!(queue.failed(), Some(error));
+        assert!(!queue.peek() && queue.arm());
+    }
+    let good = if matches!(error, RingError::IndexRuns(_)) {
+        0
+    } else {
+        1
+    };
+    assert_eq!(out.len(), good, "{error} packed: {packed}");
+    assert_eq!(
+        queue.transmit(memory, &mut out, &mut Sent::default()),
+        Err(error)
+    );
+}
+
+/// Writes a split ring's descriptor and offers it as a chain.
+fn raw(part: Part, flags: u16, next: u16) -> impl FnOnce(&mut Setup) {
+    move |setup| {
+        let flags = part.flags | flags;
+        setup.driver.write(5, Part { flags, ..part }, next);
+        setup.driver.offer_head(5);
+    }
+}
+
+fn offer(parts: &[Part]) -> impl FnOnce(&mut Setup) {
+    move |setup| assert!(setup.driver.offer(1, parts))
+}
+
+/// Offers an indirect table of these bytes.
+fn table(bytes: Vec<u8>, len: u32, flags: u16) -> impl FnOnce(&mut Setup) {
+    move |setup| {
+        setup.memory.write_from(DATA + 0x1000, &bytes).unwrap();
+        let part = Part {
+            address: DATA + 0x1000,
+            len,
+            flags: INDIRECT | flags,
+        };
+        assert!(setup.driver.offer(1, &[part]));
+    }
+}
+
+#[test]
+fn a_split_ring_that_leads_nowhere() {
+    ends(
+        false,
+        |s| s.driver.offer_head(SIZE),
+        RingError::BadDescriptor(SIZE),
+    );
+    ends(
+        false,
+        |s| s.driver.offer_head(u16::MAX),
+        RingError::BadDescriptor(u16::MAX),
+    );
+    ends(false, raw(GOOD, NEXT, SIZE), RingError::BadDescriptor(SIZE));
+    ends(false, raw(GOOD, NEXT, 5), RingError::EndlessChain);
+    let run = |n: u16| {
+        move |setup: &mut Setup| {
+            for _ in 0..n {
+                setup.driver.offer_head(0);
+            }
+        }
+    };
+    // With the one that `ends` offers.
+    ends(false, run(SIZE), RingError::IndexRuns(SIZE + 1));
+    ends(false, run(0x7fff), RingError::IndexRuns(0x8000));
+    let back = |setup: &mut Setup| (0..0xfffe).for_each(|_| setup.driver.offer_head(0));
+    ends(false, back, RingError::IndexRuns(0xffff));
+}
+
+/// All descriptors of a packed ring are one chain that does not end.
+#[test]
+fn a_packed_ring_without_an_end() {
+    let mut setup = Setup::new(config(true, SIZE));
+    let parts = [GOOD; SIZE as usize];
+    assert!(setup.driver.offer(1, &parts));
+    // The last descriptor says that the chain goes on.
+    let last = 16 * u64::from(SIZE - 1) + 14;
+    let flags = (1_u16 << 7 | NEXT).to_le_bytes();
+    setup.memory.write_from(RING + last, &flags).unwrap();
+    setup.driver.publish();
+    assert_eq!(setup.receive(64).unwrap_err(), RingError::EndlessChain);
+}
+
+#[test]
+fn indirect_tables_that_are_not_possible() {
+    let good = indirect_table(&[GOOD; 3], true);
+    let bad = RingError::BadIndirect;
+    for packed in [false, true] {
+        ends(packed, table(good.clone(), 0, 0), bad);
+        ends(packed, table(good.clone(), 47, 0), bad);
+        let long = indirect_table(&[GOOD; SIZE as usize + 1], true);
+        ends(packed, table(long, 16 * u32::from(SIZE + 1), 0), bad);
+        ends(packed, table(good.clone(), 0xffff_fff0, 0), bad);
+        let nested = Part {
+            flags: INDIRECT,
+            len: 16,
+            ..GOOD
+        };
+        ends(
+            packed,
+            table(indirect_table(&[GOOD, nested], true), 32, 0),
+            bad,
+        );
+        let outside = Part {
+            address: DATA - 16,
+            len: 32,
+            flags: INDIRECT,
+        };
+        ends(packed, offer(&[outside]), OutOfRange(DATA - 16).into());
+        let across = Part {
+            address: DATA + DATA_LEN - 16,
+            len: 32,
+            flags: INDIRECT,
+        };
+        let start = |setup: &mut Setup| {
+            let first = indirect_table(&[GOOD; 2], true);
+            setup
+                .memory
+                .write_from(across.address, &first[..16])
+                .unwrap();
+            assert!(setup.driver.offer(1, &[across]));
+        };
+        ends(packed, start, OutOfRange(DATA + DATA_LEN).into());
+        let mut setup = Setup::new(RingConfig {
+            indirect: false,
+            ..config(packed, SIZE)
+        });
+        setup
+            .driver
+            .offer_indirect(1, &[GOOD], &setup.memory, DATA + 0x1000);
+        setup.driver.publish();
+        assert_eq!(setup.receive(1).unwrap_err(), bad);
+    }
+    // Continued outside.
+    let continued = Part {
+        len: 48,
+        flags: INDIRECT,
+        ..GOOD
+    };
+    ends(false, offer(&[continued, GOOD]), bad);
+    ends(true, offer(&[GOOD, continued]), bad);
+    // Linked in a circle, and out of the table.
+    let link = |next: u16| {
+        let mut bytes = indirect_table(&[GOOD; 3], true);
+        bytes[30..32].copy_from_slice(&next.to_le_bytes());
+        bytes
+    };
+    ends(false, table(link(0), 48, 0), RingError::EndlessChain);
+    ends(false, table(link(3), 48, 0), RingError::BadDescriptor(3));
+}
+
+#[test]
+fn buffers_that_are_not_possible() {
+    for packed in [false, true] {
+        let writable = Part {
+            flags: flag::WRITE,
+            ..GOOD
+        };
+        ends(packed, offer(&[GOOD, writable]), RingError::WrongDirection);
+        let huge = Part {
+            len: u32::MAX,
+            ..GOOD
+        };
+        ends(packed, offer(&[huge, GOOD]), RingError::LongChain);
+        for (address, first) in [
+            (DATA - 1, DATA - 1),
+            (DATA + DATA_LEN - 50, DATA + DATA_LEN),
+            (u64::MAX - 10, u64::MAX - 10),
+            (0, 0),
+        ] {
+            let outside = Part { address, ..GOOD };
+            ends(packed, offer(&[GOOD, outside]), OutOfRange(first).into());
+        }
+        // The other way round: to be written, and outside.
+        for (part, error) in [
+            (GOOD, RingError::WrongDirection),
+            (
+                Part::writable(DATA + DATA_LEN - 50, 1000),
+                OutOfRange(DATA + DATA_LEN).into(),
+            ),
+        ] {
+            let mut setup = Setup::new(config(packed, SIZE));
+            assert!(setup.driver.offer(1, &[Part::writable(DATA, 1000)]));
+            assert!(setup.driver.offer(2, &[part]));
+            setup.driver.publish();
+            let mut packets = PacketList::new();
+            setup.buffers.small.alloc_bulk(3, &mut packets);
+            packets.for_each_mut(|packet| assert!(packet.append(&[1; 500])));
+            let mut sent = Sent::default();
+            let result = setup.queue.transmit(&setup.memory, &mut packets, &mut sent);
+            assert_eq!(result, Err(error));
+            // What did fit was sent, and only that.
+            assert_eq!((sent.packets, packets.len()), (1, 2));
+            assert_eq!(setup.driver.reap().len(), 1);
+        }
+    }
+}
+
+#[test]
+fn bad_frames_are_dropped_with_a_reason() {
+    for packed in [false, true] {
+        let mut setup = Setup::new(config(packed, SIZE));
+        let plain = VnetHeader::default().to_bytes();
+        let long = MAX_FRAME as u32 + 13;
+        let part = |len| Part { len, ..GOOD };
+        setup.memory.write_from(DATA, &plain).unwrap();
+        for len in [0, 11, 25, long] {
+            assert!(setup.driver.offer(1, &[part(len)]));
+        }
+        // Something that asks for the checksum of what is no IP packet.
+        let header = VnetHeader {
+            flags: 1,
+            ..VnetHeader::default()
+        };
+        setup
+            .memory
+            .write_from(DATA + 0x2000, &header.to_bytes())
+            .unwrap();
+        let bad = Part {
+            address: DATA + 0x2000,
+            ..GOOD
+        };
+        assert!(setup.driver.offer(1, &[bad]));
+        assert!(setup.driver.offer(1, &[part(26)]));
+        setup.driver.publish();
+        let (packets, more) = setup.receive(64).unwrap();
+        assert!(!more);
+        assert_eq!(packets.len(), 1);
+        assert_eq!(packets[0].len(), 14);
+        let bad = DropReason::from(WireError::BadChecksumOffload);
+        let runt = DropReason::Runt;
+        assert_eq!(setup.drops.0, [runt, runt, runt, DropReason::TooLong, bad]);
+        assert_eq!(setup.driver.reap().len(), 6);
+    }
+}
+
+/// A frame finds no buffer: it is dropped, the next finds those that were freed.
+#[test]
+fn a_pool_that_is_empty() {
+    let mut setup = Setup::new(config(false, SIZE));
+    let config = PoolConfig {
+        buffers: 4,
+        buffer_size: 1024,
+    };
+    let small = Pool::new(config).unwrap();
+    setup.buffers = Buffers {
+        small: small.clone(),
+        large: None,
+    };
+    let mut held = PacketList::new();
+    small.alloc_bulk(3, &mut held);
+    for n in 0..3 {
+        setup.send(DATA + n * 0x4000, &[0; 2000]);
+    }
+    assert!(setup.receive(64).unwrap().0.is_empty());
+    drop(held);
+    setup.send(DATA, &[0; 2000]);
+    assert_eq!(setup.receive(64).unwrap().0.len(), 1);
+    assert_eq!(setup.drops.0, [DropReason::NoBuffer; 3]);
+}
+
+/// A long frame takes a large buffer while there is one, in one piece.
+#[test]
+fn long_frames_lie_in_large_buffers() {
+    let mut setup = Setup::new(config(true, SIZE));
+    let config = PoolConfig {
+        buffers: 1,
+        buffer_size: 65_536,
+    };
+    setup.buffers.large = Some(Pool::new(config).unwrap());
+    let mut sent = vec![0; VNET_HDR_LEN];
+    sent.extend((0..40_000_u32).map(|i| i as u8));
+    setup.send(DATA + 0x1f_0000, &sent);
+    setup.send(DATA, &sent);
+    let (packets, _) = setup.receive(64).unwrap();
+    assert_eq!(packets[0].data(), &sent[VNET_HDR_LEN..]);
+    assert!(packets[1].is_chained());
+    assert_eq!(bytes(&packets[1]), sent[VNET_HDR_LEN..]);
+}
+
+/// What a packet says about checksum and segments goes to the guest, and comes back from it.
+#[test]
+fn offload_metadata_crosses() {
+    let udp = udp_frame();
+    let mut there = Setup::new(config(false, 64));
+    let mut back = Setup::new(config(true, 64));
+    let mut packet = there.buffers.small.alloc().unwrap();
+    assert!(packet.append(&udp));
+    let checksum = Some(Checksum {
+        start: 34,
+        offset: 6,
+    });
+    packet.set_checksum(checksum);
+    there.driver.offer(1, &[Part::writable(DATA, 20)]);
+    there
+        .driver
+        .offer(2, &[Part::writable(DATA + 0x4000, 2000)]);
+    there.driver.publish();
+    let mut packets = PacketList::from(packet);
+    assert_eq!(there.transmit(&mut packets).unwrap().0, Xmit::Complete);
+    let used: Vec<u32> = there.driver.reap().iter().map(|used| used.len).collect();
+    assert_eq!(used, [20, 12 + udp.len() as u32 - 20]);
+    let mut sent = vec![0; 20];
+    there.memory.read_into(DATA, &mut sent).unwrap();
+    let mut rest = vec![0; used[1] as usize];
+    there.memory.read_into(DATA + 0x4000, &mut rest).unwrap();
+    sent.extend(rest);
+    back.send(DATA, &sent);
+    let (packets, _) = back.receive(1).unwrap();
+    assert_eq!(packets[0].checksum(), checksum);
+    assert_eq!(packets[0].data(), udp);
+}
+
+/// An Ethernet frame with a UDP datagram of 100 bytes.
+fn udp_frame() -> Vec<u8> {
+    let mut frame = vec![2; 12];
+    frame.extend([0x08, 0]);
+    frame.extend([
+        0x45, 0, 0, 128, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2,
+    ]);
+    frame.extend([0, 1, 0, 2, 0, 108, 0, 0]);
+    frame.extend([7; 100]);
+    frame
+}
+
+/// A guest whose longest chains cost budget, so that it gets no more of the worker's time.
+#[test]
+fn long_chains_use_budget() {
+    let mut setup = Setup::new(config(true, 512));
+    let parts = [Part { len: 1, ..GOOD }; 256];
+    for _ in 0..2 {
+        assert!(setup.driver.offer(1, &parts));
+    }
+    setup.driver.publish();
+    let (packets, more) = setup.receive(5).unwrap();
+    assert_eq!((packets.len(), more), (1, true));
+}

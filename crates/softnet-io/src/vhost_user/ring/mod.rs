@@ -1,0 +1,346 @@
+//! Virtqueues, the device's side (virtio 1.2, 2.7 split and 2.8 packed).
+//!
+//! A [`Virtqueue`] carries packets one way. [`receive`](Virtqueue::receive) copies frames that the
+//! guest sends into packets; [`transmit`](Virtqueue::transmit) copies packets into buffers that the
+//! guest offers. Both work in batches: heads first, then descriptors, then bytes, then one store
+//! that gives all of the batch back to the guest. They tell the guest nothing: after a round, ask
+//! [`must_notify`](Virtqueue::must_notify) and then write the queue's `call` event.
+//!
+//! ```text
+//! receiving worker                     owner of the transmit queue
+//! disarm()                             transmit(..) -> Busy: arm(); false: transmit again
+//! receive(..) -> more                  must_notify() -> write `call`
+//! must_notify() -> write `call`
+//! no more: arm(); false: receive again
+//! ```
+//!
+//! **Nothing is in flight between calls.** Chains are given back in the order in which they were
+//! taken, before the call that took them returns; a chain that was not needed is simply not taken.
+//! So one position ([`base`](Virtqueue::base)) says where a queue is, `VIRTIO_F_IN_ORDER` is kept
+//! whether it was negotiated or not, and after a crash a split queue goes on where `used.idx` in
+//! guest memory says: what was in work is done again, and no record of it is needed elsewhere.
+//!
+//! **The guest is hostile.** Each field of a ring is read once, each index and length is checked,
+//! chains are bounded. The first thing that no driver does ends the queue with a [`RingError`],
+//! which all later calls return, too. A frame that is merely bad is dropped with a reason.
+
+mod chain;
+mod frames;
+#[cfg(all(test, not(miri)))]
+mod hostile_tests;
+#[cfg(all(test, not(miri)))]
+mod model;
+mod notify;
+#[cfg(all(test, not(miri)))]
+mod notify_tests;
+mod packed;
+mod split;
+#[cfg(all(test, not(miri)))]
+mod tests;
+
+use softnet::mem::PacketList;
+use softnet::tx::{Sent, Xmit};
+use softnet_engine::rx::CountDrop;
+
+use self::chain::Batch;
+use self::packed::Packed;
+use self::split::Split;
+use super::memory::{GuestArea, GuestMemory, MemoryError, OutOfRange};
+use crate::Buffers;
+
+/// The most descriptors of a ring.
+pub const MAX_SIZE: u16 = 32_768;
+/// The [`base`](RingConfig::base) of a packed ring that was never used: wrap counters are 1.
+pub const PACKED_START: u32 = 0x8000_8000;
+
+/// Where a queue is and what was negotiated for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RingConfig {
+    /// Descriptors: 1 to [`MAX_SIZE`], and a power of two if it is a split ring.
+    pub size: u16,
+    /// The descriptors, at an address of the front end.
+    pub descriptors: u64,
+    /// What the driver writes: the available ring, or its event suppression.
+    pub driver: u64,
+    /// What the device writes: the used ring, or its event suppression.
+    pub device: u64,
+    /// Where to start, as in `SET_VRING_BASE`.
+    pub base: u32,
+    /// `VIRTIO_F_RING_PACKED`.
+    pub packed: bool,
+    /// `VIRTIO_RING_F_INDIRECT_DESC`.
+    pub indirect: bool,
+    /// `VIRTIO_RING_F_EVENT_IDX`.
+    pub event_index: bool,
+    /// `VIRTIO_NET_F_MRG_RXBUF`: a frame may be spread over several chains.
+    pub mergeable: bool,
+}
+
+/// Why a queue cannot be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum SetupError {
+    /// A ring cannot have that many descriptors.
+    #[error("a ring of {0} descriptors is not possible")]
+    BadSize(u16),
+    /// It starts outside of the ring.
+    #[error("a ring of {size} descriptors cannot start at {base:#x}")]
+    BadBase {
+        /// What the front end said.
+        base: u32,
+        /// Descriptors.
+        size: u16,
+    },
+    /// A part of it is not in guest memory.
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
+}
+
+/// What a driver did that none does. The queue is not used any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RingError {
+    /// More chains are said to be available than there are descriptors.
+    #[error("the available index runs: {0} chains in a ring of fewer descriptors")]
+    IndexRuns(u16),
+    /// A descriptor that the ring or the indirect table does not have.
+    #[error("descriptor {0} is outside of its table")]
+    BadDescriptor(u16),
+    /// It has a loop, or is longer than the ring.
+    #[error("a chain has more descriptors than its table")]
+    EndlessChain,
+    /// More than 4 GiB.
+    #[error("a chain of more than 4 GiB")]
+    LongChain,
+    /// A buffer to be read where one to be written was due, or the other way round.
+    #[error("a buffer of the wrong direction")]
+    WrongDirection,
+    /// An indirect table that was not negotiated, is empty, cut, too long, in another such table,
+    /// or continued.
+    #[error("an indirect table that is not possible")]
+    BadIndirect,
+    /// A buffer or an indirect table outside of guest memory.
+    #[error(transparent)]
+    OutOfRange(#[from] OutOfRange),
+}
+
+/// The device's side of one queue. Used by one thread at a time.
+#[derive(Debug)]
+pub struct Virtqueue {
+    ring: AnyRing,
+    config: RingConfig,
+    /// The chains in work; empty between calls, kept for its memory.
+    batch: Batch,
+    /// Empty small buffers for frames to come.
+    fresh: PacketList,
+    failed: Option<RingError>,
+}
+
+#[derive(Debug)]
+enum AnyRing {
+    Split(Split<GuestArea>),
+    Packed(Packed<GuestArea>),
+}
+
+/// The three parts of a ring.
+#[derive(Debug)]
+struct Areas<A> {
+    descriptors: A,
+    driver: A,
+    device: A,
+}
+
+impl Areas<GuestArea> {
+    fn new(config: &RingConfig, memory: &GuestMemory) -> Result<Self, MemoryError> {
+        let n = usize::from(config.size);
+        // Bytes and alignment of what the driver and the device write: virtio 1.2, 2.7 and 2.8.
+        let (driver, device) = if config.packed {
+            ((4, 4), (4, 4))
+        } else {
+            ((6 + 2 * n, 2), (6 + 8 * n, 4))
+        };
+        Ok(Areas {
+            descriptors: memory.area(config.descriptors, 16 * n, 16)?,
+            driver: memory.area(config.driver, driver.0, driver.1)?,
+            device: memory.area(config.device, device.0, device.1)?,
+        })
+    }
+}
+
+/// What both kinds of ring do.
+trait Ring {
+    /// Appends chains that follow those of the batch: all that are available, at most `max`, fewer
+    /// if they are long. `writable`: whether their buffers are for the device to write.
+    ///
+    /// # Errors
+    /// If a chain is not possible; those before it are in the batch.
+    fn take(
+        &mut self,
+        memory: &GuestMemory,
+        writable: bool,
+        max: usize,
+        batch: &mut Batch,
+    ) -> Result<(), RingError>;
+
+    /// Gives the first `n` chains of the batch back to the driver, all at once.
+    fn complete(&mut self, batch: &Batch, n: usize);
+
+    /// See [`Virtqueue::peek`].
+    fn peek(&self) -> bool;
+    /// See [`Virtqueue::arm`].
+    fn arm(&mut self) -> bool;
+    /// See [`Virtqueue::disarm`].
+    fn disarm(&mut self);
+    /// See [`Virtqueue::must_notify`].
+    fn must_notify(&mut self) -> bool;
+    /// See [`Virtqueue::base`].
+    fn base(&self) -> u32;
+}
+
+/// Does the same with either kind of ring.
+macro_rules! with {
+    ($any:expr, $ring:ident => $body:expr) => {
+        match $any {
+            AnyRing::Split($ring) => $body,
+            AnyRing::Packed($ring) => $body,
+        }
+    };
+}
+
+impl Virtqueue {
+    /// A queue, disarmed, that starts at the config's base.
+    ///
+    /// # Errors
+    /// [`SetupError`].
+    pub fn new(config: RingConfig, memory: &GuestMemory) -> Result<Virtqueue, SetupError> {
+        let RingConfig { size, base, .. } = config;
+        let possible = if config.packed {
+            (1..=MAX_SIZE).contains(&size)
+        } else {
+            size.is_power_of_two() && size <= MAX_SIZE
+        };
+        if !possible {
+            return Err(SetupError::BadSize(size));
+        }
+        let areas = Areas::new(&config, memory)?;
+        let bad_base = SetupError::BadBase { base, size };
+        let ring = if config.packed {
+            AnyRing::Packed(Packed::new(&config, areas).ok_or(bad_base)?)
+        } else {
+            AnyRing::Split(Split::new(&config, areas).ok_or(bad_base)?)
+        };
+        let mut queue = Virtqueue {
+            ring,
+            config,
+            batch: Batch::default(),
+            fresh: PacketList::new(),
+            failed: None,
+        };
+        queue.disarm();
+        Ok(queue)
+    }
+
+    /// Goes on in other memory, at the same addresses of the front end and the same position. To
+    /// be called when the front end has changed its regions.
+    ///
+    /// # Errors
+    /// If the ring is not in that memory. Nothing is changed then.
+    pub fn remap(&mut self, memory: &GuestMemory) -> Result<(), MemoryError> {
+        let areas = Areas::new(&self.config, memory)?;
+        with!(&mut self.ring, ring => ring.areas = areas);
+        Ok(())
+    }
+
+    /// Where the queue is: what `GET_VRING_BASE` answers, and a [`RingConfig::base`].
+    pub fn base(&self) -> u32 {
+        with!(&self.ring, ring => ring.base())
+    }
+
+    /// What ended the queue.
+    pub fn failed(&self) -> Option<RingError> {
+        self.failed
+    }
+
+    /// Receives: appends frames that the guest has sent to `out` until they stand for `budget`
+    /// wire packets or more. Their virtio-net headers are applied; `queue` is recorded in them.
+    /// What does not pass is counted in `drops`, freed, and uses budget, too. True: more may be
+    /// waiting.
+    ///
+    /// # Errors
+    /// If the guest broke the ring, now or before. `out` has what came before that.
+    pub fn receive(
+        &mut self,
+        memory: &GuestMemory,
+        buffers: &Buffers,
+        queue: Option<u16>,
+        budget: usize,
+        out: &mut PacketList,
+        drops: &mut dyn CountDrop,
+    ) -> Result<bool, RingError> {
+        if let Some(error) = self.failed {
+            return Err(error);
+        }
+        let mut receiver = frames::Receiver {
+            memory,
+            buffers,
+            queue,
+            fresh: &mut self.fresh,
+        };
+        let batch = &mut self.batch;
+        let result =
+            with!(&mut self.ring, ring => receiver.receive(ring, batch, budget, out, drops));
+        batch.clear();
+        self.failed = result.err();
+        result
+    }
+
+    /// Transmits: copies packets from the front of `packets` into buffers of the guest, in order,
+    /// each behind its virtio-net header, and frees them. [`Xmit::Busy`]: the guest has to offer
+    /// more buffers; the rest is still in the list. A packet that the guest's buffers can never
+    /// hold is dropped.
+    ///
+    /// # Errors
+    /// If the guest broke the ring, now or before. What was not sent is still in the list.
+    pub fn transmit(
+        &mut self,
+        memory: &GuestMemory,
+        packets: &mut PacketList,
+        sent: &mut Sent,
+    ) -> Result<Xmit, RingError> {
+        if let Some(error) = self.failed {
+            return Err(error);
+        }
+        let mut transmitter = frames::Transmitter {
+            memory,
+            mergeable: self.config.mergeable,
+            size: self.config.size.into(),
+        };
+        let batch = &mut self.batch;
+        let result =
+            with!(&mut self.ring, ring => transmitter.transmit(ring, batch, packets, sent));
+        batch.clear();
+        self.failed = result.err();
+        result
+    }
+
+    /// Whether chains are available. Says nothing about those that [`arm`](Virtqueue::arm) does
+    /// not notify about: a packet that has to wait for more buffers than the guest offers.
+    pub fn peek(&self) -> bool {
+        self.failed.is_none() && with!(&self.ring, ring => ring.peek())
+    }
+
+    /// Asks the guest for a notification (a `kick`) when it makes chains available beyond those
+    /// that the last call saw. False: it did meanwhile; there may be none.
+    pub fn arm(&mut self) -> bool {
+        self.failed.is_some() || with!(&mut self.ring, ring => ring.arm())
+    }
+
+    /// Tells the guest that it need not notify.
+    pub fn disarm(&mut self) {
+        with!(&mut self.ring, ring => ring.disarm());
+    }
+
+    /// Whether the guest wants to be notified (by a `call`) of what was given back since this was
+    /// last asked.
+    pub fn must_notify(&mut self) -> bool {
+        with!(&mut self.ring, ring => ring.must_notify())
+    }
+}

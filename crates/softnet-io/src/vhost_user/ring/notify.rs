@@ -1,0 +1,82 @@
+//! Who wakes whom.
+//!
+//! Either side sleeps only after it has said from when on it wants to be notified, *and then* has
+//! found nothing new. The other side makes its work visible, *and then* reads what was said. Each
+//! is a store and a later load of another location, which a processor may swap; a full fence
+//! between them on both sides forbids the case that each load misses the other side's store. So
+//! either the sleeper sees the work, or the worker sees the wish. The loom models in
+//! `notify_tests` drive both kinds of ring through this.
+
+use std::sync::atomic::{Ordering, fence};
+
+use crate::vhost_user::memory::GuestArea;
+
+/// A part of a ring: fields that both sides access. All numbers are little-endian there.
+pub(super) trait Area {
+    /// An index or flags, with Acquire: what the driver wrote before is seen after.
+    fn load(&self, at: usize) -> u16;
+    /// An index or flags, with Release.
+    fn store(&self, at: usize, value: u16);
+    /// Another field, in no order.
+    fn read_u16(&self, at: usize) -> u16;
+    /// Another field, in no order.
+    fn read_u32(&self, at: usize) -> u32;
+    /// Two fields, in no order.
+    fn read_words(&self, at: usize) -> [u64; 2];
+    /// Another field, in no order.
+    fn write_u16(&self, at: usize, value: u16);
+    /// Another field, in no order.
+    fn write_u32(&self, at: usize, value: u32);
+    /// A full fence.
+    fn fence();
+}
+
+impl Area for GuestArea {
+    #[inline]
+    fn load(&self, at: usize) -> u16 {
+        self.load_u16(at)
+    }
+
+    #[inline]
+    fn store(&self, at: usize, value: u16) {
+        self.store_u16(at, value);
+    }
+
+    #[inline]
+    fn read_u16(&self, at: usize) -> u16 {
+        u16::from_le(self.read(at))
+    }
+
+    #[inline]
+    fn read_u32(&self, at: usize) -> u32 {
+        u32::from_le(self.read(at))
+    }
+
+    #[inline]
+    fn read_words(&self, at: usize) -> [u64; 2] {
+        self.read::<[u64; 2]>(at).map(u64::from_le)
+    }
+
+    #[inline]
+    fn write_u16(&self, at: usize, value: u16) {
+        self.write(at, value.to_le());
+    }
+
+    #[inline]
+    fn write_u32(&self, at: usize, value: u32) {
+        self.write(at, value.to_le());
+    }
+
+    #[inline]
+    fn fence() {
+        fence(Ordering::SeqCst);
+    }
+}
+
+/// Whether the place that the driver waits for was given back: it is `behind` places behind the
+/// device's position, which has moved by `moved` since the driver was last told. The place
+/// directly behind is 1.
+#[inline]
+pub(super) fn passed(behind: u32, moved: u32) -> bool {
+    behind.wrapping_sub(1) < moved
+}

@@ -1,0 +1,261 @@
+//! Packed rings (virtio 1.2, 2.8): one ring of descriptors, in which the device overwrites the
+//! first of each chain that it has used.
+
+use super::chain::{Batch, Descriptor, flag};
+use super::notify::{Area, passed};
+use super::{Areas, Ring, RingConfig, RingError};
+use crate::vhost_user::memory::GuestMemory;
+
+/// Offsets in a descriptor.
+mod at {
+    pub(super) const LEN: usize = 8;
+    pub(super) const ID: usize = 12;
+    pub(super) const FLAGS: usize = 14;
+}
+
+/// The sides' bits in a descriptor's flags.
+const AVAIL: u16 = 1 << 7;
+const USED: u16 = 1 << 15;
+
+/// Event suppression: where (with the wrap counter in the highest bit), and flags.
+const EVENT_FLAGS: usize = 2;
+const ENABLE: u16 = 0;
+const DISABLE: u16 = 1;
+const AT_DESCRIPTOR: u16 = 2;
+
+/// A place in the ring, and whether this is an odd round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Position {
+    slot: u16,
+    wrap: bool,
+}
+
+impl Position {
+    /// As written in event suppression and by `GET_VRING_BASE`.
+    fn bits(self) -> u16 {
+        self.slot | u16::from(self.wrap) << 15
+    }
+
+    fn from_bits(bits: u16) -> Position {
+        Position {
+            slot: bits & 0x7fff,
+            wrap: bits >> 15 != 0,
+        }
+    }
+
+    /// The position `n` places on, at most a round.
+    #[inline]
+    fn plus(self, n: u16, size: u16) -> Position {
+        let slot = u32::from(self.slot) + u32::from(n);
+        match slot.checked_sub(size.into()) {
+            None => Position {
+                slot: slot as u16,
+                ..self
+            },
+            Some(slot) => Position {
+                slot: slot as u16,
+                wrap: !self.wrap,
+            },
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Packed<A> {
+    pub(super) areas: Areas<A>,
+    size: u16,
+    indirect: bool,
+    event_index: bool,
+    /// The first descriptor that is not used.
+    next: Position,
+    /// The first descriptor that was not available when last looked for one.
+    seen: Position,
+    /// Descriptors used since the driver was asked whether it wants to know.
+    moved: u32,
+}
+
+impl<A: Area> Packed<A> {
+    /// Of the base, the lower half counts: both halves are the same at rest.
+    pub(super) fn new(config: &RingConfig, areas: Areas<A>) -> Option<Packed<A>> {
+        let next = Position::from_bits(config.base as u16);
+        (next.slot < config.size).then_some(Packed {
+            areas,
+            size: config.size,
+            indirect: config.indirect,
+            event_index: config.event_index,
+            next,
+            seen: next,
+            moved: 0,
+        })
+    }
+
+    #[inline]
+    fn is_available(flags: u16, wrap: bool) -> bool {
+        (flags & AVAIL != 0) == wrap && (flags & USED != 0) != wrap
+    }
+
+    #[inline]
+    fn flags(&self, slot: u16) -> u16 {
+        self.areas
+            .descriptors
+            .load(16 * usize::from(slot) + at::FLAGS)
+    }
+
+    /// Reads a descriptor but for its flags, which were read before.
+    #[inline]
+    fn read(&self, slot: u16, flags: u16) -> Descriptor {
+        let words = self.areas.descriptors.read_words(16 * usize::from(slot));
+        Descriptor {
+            address: words[0],
+            len: words[1] as u32,
+            next: (words[1] >> 32) as u16,
+            flags,
+        }
+    }
+
+    /// Adds the chain whose first descriptor is at `from`, with `flags`.
+    #[inline]
+    fn follow(
+        &self,
+        memory: &GuestMemory,
+        from: Position,
+        mut flags: u16,
+        limit: u16,
+        writable: bool,
+        batch: &mut Batch,
+    ) -> Result<(), RingError> {
+        for n in 1..=limit {
+            let descriptor = self.read(from.plus(n - 1, self.size).slot, flags);
+            if flags & flag::INDIRECT != 0 {
+                // It is a chain by itself (2.8.19).
+                if !self.indirect || n > 1 {
+                    return Err(RingError::BadIndirect);
+                }
+                batch.push_indirect(memory, &descriptor, self.size, false, writable)?;
+            } else {
+                batch.push(&descriptor, writable)?;
+            }
+            if flags & flag::NEXT == 0 {
+                return batch.end(descriptor.next, n);
+            }
+            // The rest of a chain is available when its first descriptor is.
+            flags = self.flags(from.plus(n, self.size).slot);
+        }
+        Err(RingError::EndlessChain)
+    }
+
+    /// Where the chains of the batch end.
+    #[inline]
+    fn position(&self, batch: &Batch) -> Position {
+        self.next.plus(batch.slots, self.size)
+    }
+}
+
+impl<A: Area> Ring for Packed<A> {
+    #[inline]
+    fn take(
+        &mut self,
+        memory: &GuestMemory,
+        writable: bool,
+        max: usize,
+        batch: &mut Batch,
+    ) -> Result<(), RingError> {
+        for _ in 0..max {
+            let position = self.position(batch);
+            let left = self.size - batch.slots;
+            // All of the ring may be in the batch; the first of it looks available again.
+            if left == 0 || !batch.has_capacity() {
+                self.seen = position;
+                break;
+            }
+            let flags = self.flags(position.slot);
+            self.seen = position;
+            if !Self::is_available(flags, position.wrap) {
+                break;
+            }
+            self.follow(memory, position, flags, left, writable, batch)
+                .inspect_err(|_| batch.abandon())?;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn complete(&mut self, batch: &Batch, n: usize) {
+        let start = self.next;
+        let mut first_flags = None;
+        for chain in &batch.chains[..n] {
+            let descriptor = 16 * usize::from(self.next.slot);
+            let mut flags = if self.next.wrap { AVAIL | USED } else { 0 };
+            if chain.written > 0 {
+                flags |= flag::WRITE;
+            }
+            let ring = &self.areas.descriptors;
+            ring.write_u32(descriptor + at::LEN, chain.written);
+            ring.write_u16(descriptor + at::ID, chain.id);
+            match first_flags {
+                None => first_flags = Some(flags),
+                Some(_) => ring.store(descriptor + at::FLAGS, flags),
+            }
+            self.moved = self.moved.saturating_add(chain.slots.into());
+            self.next = self.next.plus(chain.slots, self.size);
+        }
+        if let Some(flags) = first_flags {
+            // Release: all of the batch comes first. The driver looks here before it looks at
+            // those behind.
+            let descriptor = 16 * usize::from(start.slot);
+            self.areas.descriptors.store(descriptor + at::FLAGS, flags);
+        }
+    }
+
+    fn peek(&self) -> bool {
+        Self::is_available(self.flags(self.next.slot), self.next.wrap)
+    }
+
+    fn arm(&mut self) -> bool {
+        let device = &self.areas.device;
+        if self.event_index {
+            // The place first: flags that name one are for that place.
+            device.store(0, self.seen.bits());
+            device.store(EVENT_FLAGS, AT_DESCRIPTOR);
+        } else {
+            device.store(EVENT_FLAGS, ENABLE);
+        }
+        A::fence();
+        !Self::is_available(self.flags(self.seen.slot), self.seen.wrap)
+    }
+
+    fn disarm(&mut self) {
+        self.areas.device.store(EVENT_FLAGS, DISABLE);
+    }
+
+    fn must_notify(&mut self) -> bool {
+        let moved = std::mem::take(&mut self.moved);
+        if moved == 0 {
+            return false;
+        }
+        A::fence();
+        let wish = self.areas.driver.read_u32(0);
+        match (wish >> 16) as u16 & 3 {
+            DISABLE => false,
+            AT_DESCRIPTOR if self.event_index => {
+                let event = Position::from_bits(wish as u16);
+                let round = if event.wrap == self.next.wrap {
+                    0
+                } else {
+                    self.size
+                };
+                let here = u32::from(self.next.slot) + u32::from(round);
+                // A place in front is not passed; one outside of the ring is none to wait for.
+                event.slot >= self.size
+                    || moved >= self.size.into()
+                    || passed(here.wrapping_sub(event.slot.into()), moved)
+            }
+            _ => true,
+        }
+    }
+
+    fn base(&self) -> u32 {
+        let bits = u32::from(self.next.bits());
+        bits << 16 | bits
+    }
+}

@@ -1,0 +1,182 @@
+//! Split rings (virtio 1.2, 2.7): a table of descriptors, a ring of chains that are available, and
+//! one of those that were used.
+
+use super::chain::{Batch, Descriptor, flag};
+use super::notify::{Area, passed};
+use super::{Areas, Ring, RingConfig, RingError};
+use crate::vhost_user::memory::GuestMemory;
+
+/// Offsets in the available and in the used ring.
+mod at {
+    pub(super) const FLAGS: usize = 0;
+    pub(super) const INDEX: usize = 2;
+    pub(super) const RING: usize = 4;
+}
+
+/// `VIRTQ_AVAIL_F_NO_INTERRUPT` and `VIRTQ_USED_F_NO_NOTIFY`.
+const DO_NOT_NOTIFY: u16 = 1;
+
+#[derive(Debug)]
+pub(super) struct Split<A> {
+    pub(super) areas: Areas<A>,
+    /// A power of two.
+    size: u16,
+    indirect: bool,
+    event_index: bool,
+    /// The first chain that is not used; free-running, as all indices.
+    next: u16,
+    /// The available index when last read.
+    seen: u16,
+    /// Chains used since the driver was asked whether it wants to know.
+    moved: u32,
+}
+
+impl<A: Area> Split<A> {
+    /// Goes on where the used ring ends, whatever the front end says: see the module.
+    pub(super) fn new(config: &RingConfig, areas: Areas<A>) -> Option<Split<A>> {
+        u16::try_from(config.base).ok()?;
+        let next = areas.device.load(at::INDEX);
+        Some(Split {
+            areas,
+            size: config.size,
+            indirect: config.indirect,
+            event_index: config.event_index,
+            next,
+            seen: next,
+            moved: 0,
+        })
+    }
+
+    /// Where a side says from when on it wants to be notified: behind the other's ring.
+    fn used_event(&self) -> usize {
+        at::RING + 2 * usize::from(self.size)
+    }
+
+    fn avail_event(&self) -> usize {
+        at::RING + 8 * usize::from(self.size)
+    }
+
+    fn available(&self) -> u16 {
+        self.areas.driver.load(at::INDEX)
+    }
+
+    /// Adds the chain that starts with descriptor `head`.
+    #[inline]
+    fn follow(
+        &self,
+        memory: &GuestMemory,
+        head: u16,
+        writable: bool,
+        batch: &mut Batch,
+    ) -> Result<(), RingError> {
+        let mut index = head;
+        for _ in 0..self.size {
+            if index >= self.size {
+                return Err(RingError::BadDescriptor(index));
+            }
+            let words = self.areas.descriptors.read_words(16 * usize::from(index));
+            let descriptor = Descriptor::split(words);
+            if descriptor.flags & flag::INDIRECT != 0 {
+                if !self.indirect {
+                    return Err(RingError::BadIndirect);
+                }
+                batch.push_indirect(memory, &descriptor, self.size, true, writable)?;
+                return batch.end(head, 1);
+            }
+            batch.push(&descriptor, writable)?;
+            if descriptor.flags & flag::NEXT == 0 {
+                return batch.end(head, 1);
+            }
+            index = descriptor.next;
+        }
+        Err(RingError::EndlessChain)
+    }
+}
+
+impl<A: Area> Ring for Split<A> {
+    #[inline]
+    fn take(
+        &mut self,
+        memory: &GuestMemory,
+        writable: bool,
+        max: usize,
+        batch: &mut Batch,
+    ) -> Result<(), RingError> {
+        let start = self.next.wrapping_add(batch.slots);
+        let mut ready = self.seen.wrapping_sub(start);
+        if usize::from(ready) < max {
+            self.seen = self.available();
+            ready = self.seen.wrapping_sub(start);
+            let outstanding = self.seen.wrapping_sub(self.next);
+            if outstanding > self.size || ready > outstanding {
+                return Err(RingError::IndexRuns(outstanding));
+            }
+        }
+        let mask = self.size - 1;
+        for i in 0..ready.min(max.try_into().unwrap_or(u16::MAX)) {
+            if !batch.has_capacity() {
+                break;
+            }
+            let slot = usize::from(start.wrapping_add(i) & mask);
+            let head = self.areas.driver.read_u16(at::RING + 2 * slot);
+            self.follow(memory, head, writable, batch)
+                .inspect_err(|_| batch.abandon())?;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn complete(&mut self, batch: &Batch, n: usize) {
+        let mask = self.size - 1;
+        for chain in &batch.chains[..n] {
+            let element = at::RING + 8 * usize::from(self.next & mask);
+            self.areas.device.write_u32(element, chain.id.into());
+            self.areas.device.write_u32(element + 4, chain.written);
+            self.next = self.next.wrapping_add(1);
+        }
+        self.moved = self.moved.saturating_add(n as u32);
+        // Release: the elements, and what was copied, come first.
+        self.areas.device.store(at::INDEX, self.next);
+    }
+
+    fn peek(&self) -> bool {
+        self.available() != self.next
+    }
+
+    fn arm(&mut self) -> bool {
+        if self.event_index {
+            self.areas.device.store(self.avail_event(), self.seen);
+        } else {
+            self.areas.device.store(at::FLAGS, 0);
+        }
+        A::fence();
+        self.available() == self.seen
+    }
+
+    /// With event indices, the one that was set last is behind, and stays so for 65,536 chains.
+    fn disarm(&mut self) {
+        if !self.event_index {
+            self.areas.device.store(at::FLAGS, DO_NOT_NOTIFY);
+        }
+    }
+
+    fn must_notify(&mut self) -> bool {
+        let moved = std::mem::take(&mut self.moved);
+        if moved == 0 {
+            return false;
+        }
+        A::fence();
+        if self.event_index {
+            let event = self.areas.driver.load(self.used_event());
+            let behind = self.next.wrapping_sub(event);
+            // 0 is as far as it gets.
+            moved > u16::MAX.into() || passed(behind.into(), moved)
+        } else {
+            self.areas.driver.load(at::FLAGS) & DO_NOT_NOTIFY == 0
+        }
+    }
+
+    fn base(&self) -> u32 {
+        self.next.into()
+    }
+}

@@ -1,0 +1,375 @@
+//! Both kinds of ring against the model of a driver: random traffic, in small rings that wrap
+//! around all the time.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use softnet::mem::{Packet, PacketList, Pool, PoolConfig};
+use softnet::stats::DropReason;
+use softnet::tx::{Sent, Xmit};
+use softnet::wire::{VNET_HDR_LEN, VnetHeader};
+use softnet_engine::rx::CountDrop;
+
+use super::model::{Driver, Part, Used};
+use super::*;
+use crate::vhost_user::memory::{Region, RegionSpec};
+
+/// Where guest memory for packets starts; it goes on in another region halfway.
+pub(super) const DATA: u64 = 0x10_0000;
+pub(super) const DATA_LEN: u64 = 0x40_0000;
+/// Where the rings are, in the guest.
+pub(super) const RING: u64 = 0x1000_0000;
+const RING_LEN: u64 = 0x10_0000;
+/// How far addresses of the front end are from those of the guest.
+const USER: u64 = 0x7f00_0000_0000;
+
+pub(super) fn memory() -> GuestMemory {
+    let file: OwnedFd = memfd_create("guest", MemfdFlags::CLOEXEC).unwrap();
+    let half = DATA_LEN / 2;
+    ftruncate(&file, DATA_LEN + RING_LEN).unwrap();
+    let map = |guest, len, offset| {
+        let user = USER + guest;
+        let spec = RegionSpec {
+            guest,
+            len,
+            user,
+            offset,
+        };
+        Arc::new(Region::map(spec, &file).unwrap())
+    };
+    let regions = vec![
+        map(DATA, half, half),
+        map(DATA + half, half, 0),
+        map(RING, RING_LEN, DATA_LEN),
+    ];
+    GuestMemory::new(regions).unwrap()
+}
+
+/// A ring of that size and kind with all features.
+pub(super) fn config(packed: bool, size: u16) -> RingConfig {
+    RingConfig {
+        size,
+        descriptors: USER + RING,
+        driver: USER + RING + 0x8_0000,
+        device: USER + RING + 0xa_0000,
+        base: if packed { PACKED_START } else { 0 },
+        packed,
+        indirect: true,
+        event_index: true,
+        mergeable: true,
+    }
+}
+
+/// Counts drops.
+#[derive(Debug, Default)]
+pub(super) struct Drops(pub(super) Vec<DropReason>);
+
+impl CountDrop for Drops {
+    fn count_drop(&mut self, reason: DropReason, packets: u64) {
+        self.0.extend((0..packets).map(|_| reason));
+    }
+}
+
+/// A guest's queue and the device's side of it.
+pub(super) struct Setup {
+    pub(super) memory: GuestMemory,
+    pub(super) driver: Driver<GuestArea>,
+    pub(super) queue: Virtqueue,
+    pub(super) buffers: Buffers,
+    pub(super) drops: Drops,
+}
+
+impl Setup {
+    pub(super) fn new(config: RingConfig) -> Setup {
+        let memory = memory();
+        let pool = PoolConfig {
+            buffers: 512,
+            buffer_size: 1024,
+        };
+        let areas = Areas::new(&config, &memory).unwrap();
+        Setup {
+            driver: Driver::new(config, areas),
+            queue: Virtqueue::new(config, &memory).unwrap(),
+            memory,
+            buffers: Buffers {
+                small: Pool::new(pool).unwrap(),
+                large: None,
+            },
+            drops: Drops::default(),
+        }
+    }
+
+    pub(super) fn receive(&mut self, budget: usize) -> Result<(Vec<Packet>, bool), RingError> {
+        let mut out = PacketList::new();
+        let more = self.queue.receive(
+            &self.memory,
+            &self.buffers,
+            Some(3),
+            budget,
+            &mut out,
+            &mut self.drops,
+        )?;
+        Ok((out.into_iter().collect(), more))
+    }
+
+    pub(super) fn transmit(
+        &mut self,
+        packets: &mut PacketList,
+    ) -> Result<(Xmit, Sent), RingError> {
+        let mut sent = Sent::default();
+        let xmit = self.queue.transmit(&self.memory, packets, &mut sent)?;
+        Ok((xmit, sent))
+    }
+
+    /// Offers a frame in one buffer, and says so.
+    pub(super) fn send(&mut self, address: u64, frame: &[u8]) -> bool {
+        self.memory.write_from(address, frame).unwrap();
+        assert!(
+            self.driver
+                .offer(address, &[Part::readable(address, frame.len() as u32)])
+        );
+        self.driver.publish()
+    }
+}
+
+/// A small generator of numbers (xorshift).
+pub(super) struct Random(pub(super) u64);
+
+impl Random {
+    pub(super) fn below(&mut self, n: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % n
+    }
+
+    /// Splits a length into at most `max` parts, one after the other from `address` on, with
+    /// gaps. Some may be empty.
+    fn parts(&mut self, mut address: u64, len: u32, max: u64, writable: bool) -> Vec<Part> {
+        let n = 1 + self.below(max);
+        let mut left = len;
+        let mut parts = Vec::new();
+        for i in 1..=n {
+            let now = if i == n {
+                left
+            } else {
+                self.below(u64::from(left) + 1) as u32
+            };
+            parts.push(if writable {
+                Part::writable(address, now)
+            } else {
+                Part::readable(address, now)
+            });
+            address += u64::from(now) + self.below(3);
+            left -= now;
+        }
+        parts
+    }
+}
+
+/// The bytes of a frame that is told apart from others.
+pub(super) fn frame(number: u64, len: usize) -> Vec<u8> {
+    (0..len as u64)
+        .map(|i| (number * 31 + i * 7) as u8)
+        .collect()
+}
+
+pub(super) fn bytes(packet: &Packet) -> Vec<u8> {
+    packet.segments().flatten().copied().collect()
+}
+
+fn read_parts(memory: &GuestMemory, parts: &[Part]) -> Vec<u8> {
+    let mut all = Vec::new();
+    for part in parts {
+        let mut bytes = vec![0; part.len as usize];
+        memory.read_into(part.address, &mut bytes).unwrap();
+        all.extend(bytes);
+    }
+    all
+}
+
+/// Every kind of ring, in small and uneven sizes.
+pub(super) fn configs() -> impl Iterator<Item = RingConfig> {
+    let kinds = [
+        (false, 1),
+        (false, 8),
+        (false, 64),
+        (true, 1),
+        (true, 7),
+        (true, 8),
+        (true, 50),
+    ];
+    kinds.into_iter().flat_map(|(packed, size)| {
+        [false, true].map(|all| RingConfig {
+            indirect: all,
+            event_index: all,
+            mergeable: all,
+            ..config(packed, size)
+        })
+    })
+}
+
+/// Where the buffers of chain number `n` are: apart from those of the 100 before and after, and
+/// one on the border of two regions.
+fn place(n: u64) -> u64 {
+    DATA + DATA_LEN / 2 - 300 + (n % 100) * 0x4000
+}
+
+#[test]
+fn frames_of_the_guest_arrive_whole_and_in_order() {
+    for (i, config) in configs().enumerate() {
+        let mut setup = Setup::new(config);
+        let mut random = Random(1 + i as u64);
+        let (mut sent, mut received, mut reaped) = (0, 0, 0);
+        let mut lens = std::collections::VecDeque::new();
+        while received < 2000 {
+            for _ in 0..random.below(2 * u64::from(config.size)) {
+                let len = match random.below(20) {
+                    0 => 14 + random.below(5000) as usize,
+                    _ => 14 + random.below(200) as usize,
+                };
+                let mut all = VnetHeader::default().to_bytes().to_vec();
+                all.extend(frame(sent, len));
+                let at = place(sent);
+                let parts =
+                    random.parts(at, all.len() as u32, u64::from(config.size.min(5)), false);
+                let mut from = &all[..];
+                for part in &parts {
+                    let (now, rest) = from.split_at(part.len as usize);
+                    setup.memory.write_from(part.address, now).unwrap();
+                    from = rest;
+                }
+                let ok = if config.indirect && random.below(2) == 0 {
+                    setup
+                        .driver
+                        .offer_indirect(sent, &parts, &setup.memory, at + 0x3000)
+                } else {
+                    setup.driver.offer(sent, &parts)
+                };
+                if !ok {
+                    break;
+                }
+                lens.push_back(len);
+                sent += 1;
+            }
+            setup.driver.publish();
+            let budget = 1 + random.below(40) as usize;
+            let (packets, more) = setup.receive(budget).unwrap();
+            assert!(packets.len() <= budget && (more || packets.len() < budget));
+            for packet in packets {
+                let len = lens.pop_front().unwrap();
+                assert_eq!(bytes(&packet), frame(received, len), "{config:?}");
+                assert_eq!(packet.queue(), Some(3));
+                received += 1;
+            }
+            if !more {
+                assert_eq!(received, sent, "{config:?} {:?}", setup.drops);
+                assert!(!setup.queue.peek());
+            }
+            for used in setup.driver.reap() {
+                assert_eq!(
+                    used,
+                    Used {
+                        token: reaped,
+                        len: 0
+                    }
+                );
+                reaped += 1;
+            }
+            assert_eq!(reaped, received);
+        }
+        assert_eq!(setup.drops.0, []);
+    }
+}
+
+#[test]
+fn packets_reach_the_guest_whole_and_in_order() {
+    for (i, config) in configs().enumerate() {
+        let mut setup = Setup::new(config);
+        let mut random = Random(100 + i as u64);
+        let (mut offered, mut made, mut arrived) = (0, 0, 0);
+        let mut waiting = PacketList::new();
+        let mut lens = std::collections::VecDeque::new();
+        let mut chains = std::collections::VecDeque::new();
+        // Without mergeable buffers each chain must hold any packet.
+        let (longest, least) = if config.mergeable && config.size >= 50 {
+            (1500, 300)
+        } else {
+            (300, 330)
+        };
+        let mut rounds = 0;
+        while arrived < 2000 {
+            rounds += 1;
+            for _ in 0..random.below(2 * u64::from(config.size)) {
+                let len = (least + random.below(100)) as u32;
+                let at = place(offered);
+                let parts = random.parts(at, len, u64::from(config.size.min(3)), true);
+                let ok = if config.indirect && random.below(2) == 0 {
+                    setup
+                        .driver
+                        .offer_indirect(offered, &parts, &setup.memory, at + 0x3000)
+                } else {
+                    setup.driver.offer(offered, &parts)
+                };
+                if !ok {
+                    break;
+                }
+                chains.push_back(parts);
+                offered += 1;
+            }
+            setup.driver.publish();
+            while waiting.len() < 20 {
+                let len = 14 + random.below(longest) as usize;
+                let mut packet = setup.buffers.small.alloc().unwrap();
+                let frame = frame(made, len);
+                let (first, rest) = frame.split_at(len.min(500));
+                assert!(packet.append(first));
+                if !rest.is_empty() {
+                    for part in rest.chunks(600) {
+                        let mut segment = setup.buffers.small.alloc().unwrap();
+                        assert!(segment.append(part));
+                        packet.append_segment(segment);
+                    }
+                }
+                packet.set_checksum_verified(made % 2 == 0);
+                waiting.push_back(packet);
+                lens.push_back(len);
+                made += 1;
+            }
+            let before = waiting.len();
+            let bytes_before = waiting.bytes();
+            let (xmit, sent) = setup.transmit(&mut waiting).unwrap();
+            assert_eq!(xmit == Xmit::Complete, waiting.is_empty());
+            assert_eq!(sent.dropped, None, "{config:?}");
+            assert_eq!(sent.packets as usize, before - waiting.len());
+            assert_eq!(sent.bytes, bytes_before - waiting.bytes());
+            // Chains that were not needed were not taken.
+            let used = setup.driver.reap();
+            let mut used = used.into_iter();
+            for _ in 0..sent.packets {
+                let mut got = Vec::new();
+                let mut n = 0;
+                let len = lens.pop_front().unwrap();
+                let whole = loop {
+                    let Used { len, .. } = used.next().expect("as many chains as were said");
+                    let parts = chains.pop_front().unwrap();
+                    let bytes = read_parts(&setup.memory, &parts);
+                    got.extend_from_slice(&bytes[..len as usize]);
+                    n += 1;
+                    let header = VnetHeader::from_bytes(got.first_chunk().unwrap());
+                    if n == header.num_buffers.get() {
+                        break header;
+                    }
+                };
+                assert!(config.mergeable || n == 1);
+                assert_eq!(got[VNET_HDR_LEN..], frame(arrived, len), "{config:?}");
+                assert_eq!(whole.flags, if arrived % 2 == 0 { 2 } else { 0 });
+                arrived += 1;
+            }
+            assert_eq!(used.next(), None);
+            assert_eq!(chains.len(), setup.driver.outstanding());
+            assert!(rounds < 100_000);
+        }
+    }
+}
