@@ -4,8 +4,8 @@
 
 use etherparse::{LinkExtSlice, NetSlice, SlicedPacket, TransportSlice};
 use softnet_wire::{
-    GsoKind, Headers, L4, Network, WireError, checksum, dissect, ethernet, parse, set_ce,
-    traffic_class,
+    Claim, GsoKind, Headers, L4, Message, Neighbour, Network, WireError, checksum, dissect,
+    ethernet, parse, sender, set_ce, traffic_class,
 };
 
 /// What both parsers say of a frame: VLAN tags, network layer, traffic class, transport layer.
@@ -24,6 +24,7 @@ pub(crate) fn run(input: &[u8]) {
     marks(first, found.ok());
     readable(frame, whole.ok());
     readable(first, found.ok());
+    claims(frame, first);
     if let (Ok(headers), Some(expected)) = (whole, oracle(frame)) {
         assert!(agree(&headers, expected), "{headers:?} is {expected:?}");
     }
@@ -77,6 +78,53 @@ fn readable(first: &[u8], headers: Option<Headers>) {
     }
     if network == Network::V4 {
         assert_eq!((found.traffic_class, found.protocol), (ip[1], ip[9]));
+    }
+}
+
+/// What frames say of their senders: that of the whole frame, or an error, if only the first
+/// segment can be read; addresses are those of `dissect` and etherparse.
+fn claims(frame: &[u8], first: &[u8]) {
+    let whole = sender(frame, frame.len());
+    let found = sender(first, frame.len());
+    assert!(found.is_err() || found == whole, "{found:?} and {whole:?}");
+    let Ok(found) = whole else {
+        return;
+    };
+    let headers = dissect(frame, frame.len()).expect("headers that can be read");
+    assert_eq!(found.mac, headers.source);
+    let addresses = headers.addresses(frame);
+    match found.claim {
+        Claim::Arp { mac, ip, target } => {
+            let arp = SlicedPacket::from_ethernet(frame)
+                .ok()
+                .map(|packet| packet.net);
+            if let Some(Some(NetSlice::Arp(arp))) = arp {
+                assert_eq!(arp.sender_hw_addr(), mac.0);
+                assert_eq!(arp.sender_protocol_addr(), ip.octets());
+                assert_eq!(arp.target_protocol_addr(), target.octets());
+            }
+        }
+        Claim::Ipv4 {
+            source,
+            destination,
+            ..
+        } => assert_eq!(addresses, Some((source.into(), destination.into()))),
+        Claim::Ipv6 { source, message } => {
+            assert_eq!(addresses.map(|(source, _)| source), Some(source.into()));
+            let Message::Neighbour(neighbour) = message else {
+                return;
+            };
+            let mut link_layer = match neighbour {
+                Neighbour::RouterSolicitation(addresses)
+                | Neighbour::RouterAdvertisement(addresses)
+                | Neighbour::Solicitation(_, addresses)
+                | Neighbour::Advertisement(_, addresses) => addresses,
+                Neighbour::Redirect => return,
+            };
+            let there = |mac: [u8; 6]| frame.windows(6).any(|window| window == mac);
+            assert!(link_layer.all(|mac| there(mac.0)));
+        }
+        Claim::Other => assert_eq!(addresses, None),
     }
 }
 

@@ -44,6 +44,7 @@ mod ecn;
 mod hash;
 mod offload;
 mod parse;
+mod sender;
 mod vnet;
 
 pub use address::EthernetAddress;
@@ -52,6 +53,7 @@ pub use ecn::{set_ce, traffic_class};
 pub use hash::keyed_hash;
 pub use offload::{Checksum, Gso, GsoKind, TCP_MIN_GSO_SIZE, UDP_MAX_SEGMENTS};
 pub use parse::{Headers, L4, Network, dissect, ethernet, parse};
+pub use sender::{Claim, LinkLayerAddresses, Message, Neighbour, Sender, sender};
 pub use vnet::{Offload, VNET_HDR_LEN, VnetHeader};
 
 /// The longest frame: an IP packet of 65,535 bytes behind an Ethernet header with two VLAN tags.

@@ -12,10 +12,11 @@ const ETHERNET_LEN: usize = 14;
 /// VLAN tags a frame may have: 802.1ad service and customer tag, and two to spare.
 const MAX_VLAN_TAGS: u8 = 4;
 /// IPv6 extension headers a packet may have.
-const MAX_EXTENSION_HEADERS: usize = 8;
+pub(crate) const MAX_EXTENSION_HEADERS: usize = 8;
 
 pub(crate) mod ethertype {
     pub(crate) const IPV4: u16 = 0x0800;
+    pub(crate) const ARP: u16 = 0x0806;
     pub(crate) const IPV6: u16 = 0x86dd;
     /// IEEE 802.1Q.
     pub(super) const VLAN: u16 = 0x8100;
@@ -25,14 +26,14 @@ pub(crate) mod ethertype {
     pub(super) const QINQ: u16 = 0x9100;
 }
 
-mod protocol {
+pub(crate) mod protocol {
     pub(super) const HOP_BY_HOP: u8 = 0;
     pub(super) const ICMP: u8 = 1;
     pub(super) const TCP: u8 = 6;
-    pub(super) const UDP: u8 = 17;
+    pub(crate) const UDP: u8 = 17;
     pub(super) const ROUTING: u8 = 43;
-    pub(super) const FRAGMENT: u8 = 44;
-    pub(super) const ICMPV6: u8 = 58;
+    pub(crate) const FRAGMENT: u8 = 44;
+    pub(crate) const ICMPV6: u8 = 58;
     pub(super) const DESTINATION_OPTIONS: u8 = 60;
     pub(super) const MOBILITY: u8 = 135;
     pub(super) const HIP: u8 = 139;
@@ -41,7 +42,7 @@ mod protocol {
     /// The headers of RFC 8200 4, RFC 6275 6.1, RFC 7401 5.1 and RFC 5533 5.1, all of the same
     /// shape. What lies behind an authentication header must stay as it is, so that counts as a
     /// transport of its own here, as in IPv4.
-    pub(super) fn is_extension_header(protocol: u8) -> bool {
+    pub(crate) fn is_extension_header(protocol: u8) -> bool {
         matches!(
             protocol,
             HOP_BY_HOP | ROUTING | DESTINATION_OPTIONS | MOBILITY | HIP | SHIM6
@@ -153,12 +154,12 @@ impl Headers {
 
 /// Source and destination port of TCP or UDP.
 #[inline]
-fn ports(data: &[u8], at: usize) -> Option<(u16, u16)> {
+pub(crate) fn ports(data: &[u8], at: usize) -> Option<(u16, u16)> {
     let [a, b, c, d] = *array(data, at)?;
     Some((be16([a, b]), be16([c, d])))
 }
 
-fn be16(bytes: [u8; 2]) -> u16 {
+pub(crate) fn be16(bytes: [u8; 2]) -> u16 {
     u16::from_be_bytes(bytes)
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::bridge_vlans::check_vlan;
 use super::state::{BridgeState, Membership, Port, State};
 use super::{BridgeId, Engine, EngineError, PortId};
-use crate::forward::{AGEING, Bridge, BridgePortOptions, Member, PortVlans};
+use crate::forward::{AGEING, Bridge, BridgePortOptions, Guard, Member, PortSecurity, PortVlans};
 use crate::rx::RxQueue;
 use softnet::tx::TxRing;
 
@@ -240,6 +240,20 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         Ok(())
     }
 
+    /// Limits what a port may send into its bridge, this one or a later one. When this returns,
+    /// every worker checks it. Limits of rates, and of source addresses at a time, start anew.
+    ///
+    /// # Errors
+    /// If there is no such port.
+    pub fn set_security(&self, port: PortId, security: &PortSecurity) -> Result<(), EngineError> {
+        let mut guard = self.state();
+        let state = &mut *guard;
+        self.port_mut(state, port)?.guard = Guard::new(security).map(Arc::new);
+        self.publish(state);
+        state.sync();
+        Ok(())
+    }
+
     /// A port as a member of its bridge, with options and VLANs.
     ///
     /// # Errors
@@ -401,5 +415,7 @@ impl<Q, R> State<Q, R> {
         if let Some((_, bridge)) = bridge {
             bridge.bridge.fdb().forget_learnt(port);
         }
+        let guard = known.and_then(|port| port.guard.as_ref());
+        guard.into_iter().for_each(|guard| guard.forget());
     }
 }

@@ -300,6 +300,7 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
                 .filter(|_| port.up)
                 .and_then(|membership| bridges[membership.bridge].clone()),
             link: port.link.clone(),
+            guard: port.guard.clone(),
         };
         let ports = state.ports.iter();
         Arc::new(View {

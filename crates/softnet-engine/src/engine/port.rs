@@ -67,6 +67,7 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
             pools: Vec::new(),
             bridge: None,
             link: Arc::new(LinkCell::new()),
+            guard: None,
             actions: Vec::new(),
             up: true,
             open: true,

@@ -8,7 +8,7 @@ use super::ring_files::Watched;
 use super::stats::Losses;
 use super::{BridgeOptions, EngineError, MirredSpec};
 use crate::Device;
-use crate::forward::{Bridge, Member, Members, PortVlans};
+use crate::forward::{Bridge, Guard, Member, Members, PortVlans};
 use crate::link::LinkCell;
 use crate::rx::{COMMANDS, Command, Event, Napi, SteeringSpec, WorkerShared};
 use softnet::mem::Pool;
@@ -63,6 +63,8 @@ pub(super) struct Port<Q, R> {
     pub(super) pools: Vec<Pool>,
     pub(super) bridge: Option<Membership>,
     pub(super) link: Arc<LinkCell>,
+    /// The check of what it received, if there is one.
+    pub(super) guard: Option<Arc<Guard>>,
     pub(super) actions: Vec<MirredSpec>,
     /// Whether it is taken up.
     pub(super) up: bool,

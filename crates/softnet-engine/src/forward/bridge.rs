@@ -103,7 +103,9 @@ impl Bridge {
 
 /// Destination and source, which must be a station's.
 #[inline(always)]
-fn addresses(packet: &Packet) -> Result<(EthernetAddress, EthernetAddress), DropReason> {
+pub(super) fn addresses(
+    packet: &Packet,
+) -> Result<(EthernetAddress, EthernetAddress), DropReason> {
     let (to, source) = packet.ethernet()?;
     if source.is_multicast() || source.is_zero() {
         return Err(DropReason::BadSource);
@@ -169,9 +171,10 @@ impl Default for BridgePortOptions {
 pub(crate) struct Members {
     pub(super) bridge: Arc<Bridge>,
     pub(super) ports: Vec<u16>,
-    /// `None`: each port's options are the default ones, VLANs are not filtered, and no address
+    pub(super) rules: Rules,
+    /// Not set: each port's options are the default ones, VLANs are not filtered, and no address
     /// ends at the bridge.
-    pub(super) rules: Option<Rules>,
+    pub(super) ruled: bool,
 }
 
 /// What forwarding heeds besides addresses.
@@ -209,7 +212,8 @@ impl Members {
         Members {
             bridge,
             ports,
-            rules: ruled.then_some(rules),
+            rules,
+            ruled,
         }
     }
 

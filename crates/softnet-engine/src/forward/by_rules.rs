@@ -1,5 +1,5 @@
 //! Forwarding in a bridge that filters VLANs (IEEE 802.1Q 8.6), whose ports have options, or where
-//! addresses end.
+//! addresses end, and from a port that is [guarded](super::guard).
 //!
 //! A frame is of a VLAN from its arrival on: that of its tag, or the port's own. It leaves tagged
 //! or not as each port says. To several ports it goes first in the form in which it came; then it
@@ -7,6 +7,7 @@
 
 use super::bridge::{Destination, Members, Rules, SourceRules};
 use super::forwarder::{Batch, Forwarder, copy};
+use super::guard::Guard;
 use super::vlan_tag;
 use super::vlans::PortVlans;
 use crate::Device;
@@ -30,6 +31,7 @@ struct Forwarding<'a, R> {
     /// The member.
     from: usize,
     sources: SourceRules,
+    guard: Option<&'a Guard>,
     members: &'a Members,
     rules: &'a Rules,
     pool: &'a Pool,
@@ -40,7 +42,7 @@ impl<R: TxRing> Forwarder<R> {
     pub(super) fn forward_by_rules(
         &self,
         source: &Device<R>,
-        (members, rules): (&Members, &Rules),
+        (members, guard): (&Members, Option<&Guard>),
         port: u16,
         mut packets: PacketList,
         now: Time,
@@ -51,6 +53,7 @@ impl<R: TxRing> Forwarder<R> {
             source.drops().add(DropReason::NoForward, lost);
             return None;
         };
+        let rules = &members.rules;
         let options = &rules.members[from].options;
         let mut forwarding = Forwarding {
             batch: Batch::new(self, port, now),
@@ -60,6 +63,7 @@ impl<R: TxRing> Forwarder<R> {
                 learn: link_up && options.learning,
                 locked: options.locked,
             },
+            guard,
             members,
             rules,
             pool: &self.pool,
@@ -78,6 +82,9 @@ impl<R: TxRing> Forwarder<R> {
 
 impl<R: TxRing> Forwarding<'_, R> {
     fn forward(&mut self, packet: Packet, port: u16, now: Time) -> Result<(), DropReason> {
+        if let Some(guard) = self.guard {
+            guard.check(&packet, now)?;
+        }
         let member = &self.rules.members[self.from];
         let frame = if self.rules.vlan_filtering {
             Frame::of(packet, &member.vlans, self.pool)?
@@ -98,6 +105,9 @@ impl<R: TxRing> Forwarding<'_, R> {
             let frame = frame.with_tag(tagged, self.pool)?;
             self.batch.send(port, frame.packet);
             return Ok(());
+        }
+        if let Some(guard) = self.guard {
+            guard.check_flood(to, frame.packet.wire_packets(), now)?;
         }
         self.flood(to, frame)
     }

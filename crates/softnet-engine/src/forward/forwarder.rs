@@ -2,12 +2,13 @@
 //! way, copies what goes several ways.
 //!
 //! Unicast goes to the port where the address was seen, everything else to all other ports; a port
-//! never gets its own frame back. A bridge that is told to do otherwise forwards
-//! [by rules](super::by_rules).
+//! never gets its own frame back. A bridge that is told to do otherwise, or a port that is guarded,
+//! forwards [by rules](super::by_rules).
 
 use std::sync::Arc;
 
 use super::bridge::{Members, Verdict};
+use super::guard::Guard;
 use crate::Device;
 use crate::link::LinkCell;
 use softnet::mem::{Packet, PacketList, Pool};
@@ -22,6 +23,8 @@ pub(crate) struct Entry<R> {
     pub(crate) device: Arc<Device<R>>,
     pub(crate) bridge: Option<Arc<Members>>,
     pub(crate) link: Arc<LinkCell>,
+    /// The check of what it received; `None`: all may pass.
+    pub(crate) guard: Option<Arc<Guard>>,
 }
 
 /// Ports and bridges as they are at one time.
@@ -109,16 +112,18 @@ impl<R: TxRing> Forwarder<R> {
         now: Time,
     ) -> Option<u16> {
         let port = self.entry(from);
-        let members = port.and_then(|port| Some((port.bridge.as_deref()?, port.link.is_up())));
-        let Some((members, learn)) = members else {
+        let bridged = port.and_then(|port| Some((port, port.bridge.as_deref()?)));
+        let Some((port, members)) = bridged else {
             source
                 .drops()
                 .add(DropReason::NoForward, packets.wire_packets());
             return None;
         };
+        let learn = port.link.is_up();
         let Members { bridge, ports, .. } = members;
-        if let Some(rules) = &members.rules {
-            return self.forward_by_rules(source, (members, rules), from, packets, now, learn);
+        let guard = port.guard.as_deref();
+        if members.ruled || guard.is_some() {
+            return self.forward_by_rules(source, (members, guard), from, packets, now, learn);
         }
         let mut batch = Batch::new(self, from, now);
         while let Some(packet) = packets.pop_front() {
@@ -157,6 +162,7 @@ impl<R> Forwarder<R> {
             && let Some(members) = &entry.bridge
         {
             members.bridge.fdb().forget_learnt(port);
+            entry.guard.iter().for_each(|guard| guard.forget());
         }
     }
 

@@ -4,7 +4,10 @@ mod bridge;
 mod by_rules;
 mod fdb;
 mod forwarder;
+mod guard;
+mod mac_limit;
 mod mirred;
+mod storm;
 mod vlan_tag;
 mod vlans;
 
@@ -13,9 +16,13 @@ pub(crate) use bridge::{Member, Members};
 pub use fdb::{AGEING, FdbState};
 pub(crate) use fdb::{FdbRow, Fixed, SetError, Station};
 pub(crate) use forwarder::{Entry, Forwarder};
+pub(crate) use guard::Guard;
+pub use guard::{MAX_MACS, PortSecurity, StormLimits};
 pub use mirred::{Actions, MIRRED_DEFER_LIMIT, MIRRED_NEST_LIMIT, Mirred, MirredDir, MirredMode};
 pub use vlans::{PortVlans, VLAN_IDS, VlanFlags};
 
+#[cfg(all(test, not(miri)))]
+mod guard_tests;
 #[cfg(all(test, not(miri)))]
 mod mirred_tests;
 #[cfg(all(test, not(miri)))]

@@ -242,6 +242,7 @@ impl Pair {
                 device: bench.device.clone(),
                 bridge: Some(members.clone()),
                 link: Arc::new(LinkCell::new()),
+                guard: None,
             })
         };
         self.forwarder.ports = self.devices.iter().map(entry).collect();

@@ -9,4 +9,5 @@ mod frames;
 #[path = "../../../../fuzz/bodies/parse.rs"]
 mod fuzz;
 mod parse;
+mod sender;
 mod vnet;

@@ -114,13 +114,13 @@ fn port_of(word: u64) -> u64 {
     word & (STATIC - 1)
 }
 
-fn seconds(now: Time) -> u32 {
+pub(super) fn seconds(now: Time) -> u32 {
     (now.nanos() / 1_000_000_000) as u32
 }
 
 /// Writes a second once at most, so that the line stays shared.
 #[inline(always)]
-fn note(at: &AtomicU32, now: u32) {
+pub(super) fn note(at: &AtomicU32, now: u32) {
     if at.load(Ordering::Relaxed) != now {
         at.store(now, Ordering::Relaxed);
     }
