@@ -110,7 +110,7 @@ mod models {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(loom), not(miri)))]
 mod tests {
     use proptest::prelude::*;
 
