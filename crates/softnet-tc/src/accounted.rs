@@ -22,6 +22,10 @@ impl Accounted {
         })
     }
 
+    pub(super) fn qdisc(&self) -> &AnyQdisc {
+        &self.qdisc
+    }
+
     pub(super) fn qdisc_mut(&mut self) -> &mut AnyQdisc {
         &mut self.qdisc
     }

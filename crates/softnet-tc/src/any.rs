@@ -23,6 +23,24 @@ impl AnyQdisc {
         dispatch!(self, Kind::xstats())
     }
 
+    /// Flows with packets, as far as the qdisc tells them apart, and 1 for each queue of which it
+    /// does not: the weight of a backlog in a [shared rate](super::rate).
+    pub(super) fn flows(&self) -> u16 {
+        let flows = match self {
+            AnyQdisc::Accounted(root) => return root.qdisc().flows(),
+            AnyQdisc::Fq(fq) => fq.listed(),
+            AnyQdisc::FqCodel(fq) => fq.listed(),
+            AnyQdisc::Tbf(_) | AnyQdisc::Prio(_) => {
+                let children = self.children().into_iter().flat_map(Children::iter);
+                children.map(|child| u64::from(child.flows())).sum()
+            }
+            _ => 0,
+        };
+        // Of one that is not empty none may be listed: a packet that was taken out is in a stash.
+        let least = u16::from(self.stats().qlen > 0);
+        u16::try_from(flows).unwrap_or(u16::MAX).max(least)
+    }
+
     /// Replaces the filters of a class, or with 0 the qdisc's own, and returns what there was.
     /// Nothing happens where there are none.
     pub(super) fn set_filters(&mut self, minor: u16, filters: Filters) -> Filters {

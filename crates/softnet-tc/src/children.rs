@@ -78,6 +78,11 @@ impl Child {
         self.stash.is_none() && self.qdisc.stats().qlen == 0
     }
 
+    /// Flows with packets; see [`AnyQdisc::flows`].
+    pub(super) fn flows(&self) -> u16 {
+        self.qdisc.flows().max(u16::from(self.stash.is_some()))
+    }
+
     /// As [`Qdisc::dequeue`]; the stash leaves first.
     #[inline]
     pub(super) fn dequeue(&mut self, budget: usize, out: &mut PacketList, cx: &mut Cx) -> Next {

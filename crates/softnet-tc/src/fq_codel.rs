@@ -198,6 +198,12 @@ impl FqCodel {
         self.aqm.change(&spec.aqm);
     }
 
+    /// Flows that take turns.
+    pub(super) fn listed(&self) -> u64 {
+        let (new, old) = self.rounds.lens();
+        u64::from(new) + u64::from(old)
+    }
+
     fn publish(&self) {
         let (new, old) = self.rounds.lens();
         self.xstats.set([

@@ -339,7 +339,7 @@ impl Fq {
 
     /// Flows that take turns.
     #[inline]
-    fn listed(&self) -> u64 {
+    pub(super) fn listed(&self) -> u64 {
         let lens = self.bands.iter().map(|band| band.rounds.lens());
         lens.map(|(new, old)| u64::from(new + old)).sum()
     }

@@ -39,7 +39,8 @@ pub(super) enum Draw {
     Granted(u64),
     /// What was needed is drawn, and comes due at this time.
     Reserved(Time),
-    /// Nothing is drawn: a minute has been drawn in advance, up to this time.
+    /// Nothing is drawn: there is not enough, and it was not to be reserved; or a minute has been
+    /// drawn in advance, up to this time.
     Refused(Time),
     /// Others were faster, many times: nothing is drawn.
     Contended,
@@ -123,8 +124,9 @@ impl Epoch {
         (word & SEAL == 0).then(|| self.spec.burst as i64 - self.level(word, now).ahead as i64)
     }
 
-    /// Draws `need`, and up to `want` if there is more. None: it is sealed.
-    pub(super) fn draw(&self, need: u64, want: u64, now: Time) -> Option<Draw> {
+    /// Draws `need`, and up to `want` if there is more. If there is less, reserves `need` or not.
+    /// None: it is sealed.
+    pub(super) fn draw(&self, need: u64, want: u64, reserve: bool, now: Time) -> Option<Draw> {
         let mut word = self.word.load(Ordering::Acquire);
         for _ in 0..ATTEMPTS {
             if word & SEAL != 0 {
@@ -135,7 +137,7 @@ impl Epoch {
             let (taken, draw) = if tokens >= need {
                 let taken = tokens.min(want.max(need));
                 (taken, Draw::Granted(taken))
-            } else if level.ahead > self.most_ahead() {
+            } else if !reserve || level.ahead > self.most_ahead() {
                 return Some(Draw::Refused(self.due(&level, level.ahead)));
             } else {
                 (need, Draw::Reserved(self.due(&level, level.ahead + need)))

@@ -74,6 +74,12 @@ impl Pot {
         self.credit
     }
 
+    /// Whether there is credit for so many units, without a look at the shared word.
+    #[inline]
+    pub fn covers(&self, units: u64, now: Time) -> bool {
+        self.credit >= units as i64 && now >= self.ready && !self.must_look
+    }
+
     /// Makes sure that there is credit for so many units. If there is none left, the turn is
     /// reserved: the units are drawn in advance, and may be spent from the time on that is
     /// returned.
@@ -82,13 +88,20 @@ impl Pot {
     /// When to ask again, if it is not now. Nothing was spent.
     #[inline]
     pub fn reserve(&mut self, units: u64, weight: u16, now: Time) -> Result<(), Time> {
+        if self.covers(units, now) {
+            return Ok(());
+        }
         if now < self.ready {
             return Err(self.ready);
         }
-        if !self.must_look && self.credit >= units as i64 {
-            return Ok(());
-        }
         self.refill(units, weight, now)
+    }
+
+    /// Whether there is credit for so many units now. As [`reserve`](Pot::reserve), but if there
+    /// is none nothing is reserved.
+    #[inline]
+    pub fn has(&mut self, units: u64, weight: u16, now: Time) -> bool {
+        self.covers(units, now) || now >= self.ready && self.fill(units, weight, now)
     }
 
     /// Uses credit that is there.
@@ -133,7 +146,7 @@ impl Pot {
         let share = self.share(units, weight, now);
         self.must_look = share.is_err();
         match share {
-            Ok(share) => self.draw(units, share, now),
+            Ok(share) => self.draw(units, share, true, now),
             Err(time) => self.ready = time,
         }
         match now < self.ready {
@@ -143,9 +156,20 @@ impl Pot {
     }
 
     #[cold]
+    fn fill(&mut self, units: u64, weight: u16, now: Time) -> bool {
+        // Not its turn: whoever asks for it in earnest is told when.
+        if let Ok(share) = self.share(units, weight, now) {
+            self.must_look = false;
+            self.draw(units, share, false, now);
+        }
+        self.covers(units, now)
+    }
+
+    #[cold]
     fn settle(&mut self, weight: u16, now: Time) {
         let share = self.share(0, weight, now);
-        self.draw(0, *share.as_ref().unwrap_or(&Share::NOTHING), now);
+        let units = *share.as_ref().unwrap_or(&Share::NOTHING);
+        self.draw(0, units, true, now);
         if let Err(time) = share {
             self.must_look = true;
             self.ready = self.ready.max(time);
@@ -171,12 +195,12 @@ impl Pot {
     }
 
     /// Draws what is missing to have so much, and up to a share if there is more.
-    fn draw(&mut self, units: u64, share: Share, now: Time) {
+    fn draw(&mut self, units: u64, share: Share, reserve: bool, now: Time) {
         let Ok(need @ 1..) = u64::try_from(units as i64 - self.credit) else {
             return;
         };
         let draw = loop {
-            match self.epoch.draw(need, share.units, now) {
+            match self.epoch.draw(need, share.units, reserve, now) {
                 Some(draw) => break draw,
                 None => self.follow(),
             }
@@ -187,6 +211,7 @@ impl Pot {
                 self.ready = time;
                 need
             }
+            Draw::Refused(_) if !reserve => return,
             Draw::Refused(time) => {
                 // A debt beyond a minute is forgiven, a turn is not reserved.
                 self.ready = time;

@@ -274,6 +274,20 @@ fn a_pot_goes_back_when_it_is_dropped() {
 }
 
 #[test]
+fn what_is_asked_for_is_not_reserved() {
+    let shared = SharedRate::new(spec(1_000_000, 2000), &Members::new(2));
+    let now = Time(SECOND);
+    let [mut a, mut b] = [0, 1].map(|i| shared.pot(i));
+    assert!(a.has(1500, 1, now));
+    a.spend(1500);
+    let left = shared.tokens(now) + a.credit();
+    assert_eq!(left, 500);
+    assert!(!b.has(1000, 1, now) && !b.covers(1000, now));
+    assert_eq!((shared.tokens(now) + a.credit(), b.credit()), (left, 0));
+    assert!(b.has(1000, 1, Time(SECOND + 2_000_000)));
+}
+
+#[test]
 fn a_debt_is_a_minute_at_most() {
     let shared = SharedRate::new(spec(1000, 1000), &Members::new(1));
     let now = Time(SECOND);
