@@ -76,6 +76,7 @@ pub mod sim;
 mod size_table;
 mod spec;
 mod tbf;
+mod tbf_shared;
 mod tree;
 mod xstats;
 
@@ -139,6 +140,8 @@ mod plan_tests;
 mod round_robin_tests;
 #[cfg(all(test, not(miri)))]
 mod size_table_tests;
+#[cfg(all(test, not(miri)))]
+mod tbf_shared_tests;
 #[cfg(all(test, not(miri)))]
 mod tests;
 #[cfg(all(test, not(miri)))]

@@ -17,7 +17,7 @@ fn handle(text: &str) -> Handle {
 }
 
 /// The transmit queues of a device.
-struct AllQueues<'a>(&'a mut [AnyQdisc], &'a mut Cx);
+pub(super) struct AllQueues<'a>(pub(super) &'a mut [AnyQdisc], pub(super) &'a mut Cx);
 
 impl Queues for AllQueues<'_> {
     fn install(&mut self, qdiscs: Qdiscs<AnyQdisc>) {

@@ -12,8 +12,9 @@
 //! rest of the cost takes.
 
 use super::bucket::{Bucket, UNIT};
-use super::children::Children;
+use super::children::{Child, Children};
 use super::kind::Kind;
+use super::tbf_shared::SharedBuckets;
 use super::{
     AnyQdisc, Cx, Handle, LinkCost, Next, Peek, Qdisc, QdiscEnv, QdiscSpec, QdiscStats, SpecError,
     Verdict, WireSize, WireSum,
@@ -59,10 +60,12 @@ struct Shaper {
     max_price: u64,
     /// One bucket, and a packet costs its length.
     is_simple: bool,
+    /// In the place of both, where there are several instances.
+    shared: Option<Box<SharedBuckets>>,
 }
 
 impl Shaper {
-    fn new(spec: &TbfSpec) -> Shaper {
+    fn new(spec: &TbfSpec, shared: Option<Box<SharedBuckets>>) -> Shaper {
         // As the kernel does: a bucket holds what one packet of its size costs.
         let rate = Bucket::new(spec.rate, spec.link.charge(spec.burst));
         let mtu = u64::from(spec.mtu);
@@ -78,7 +81,8 @@ impl Shaper {
             max_price: peak
                 .map_or(u64::MAX, |peak| peak.capacity())
                 .min(rate.capacity()),
-            is_simple: peak.is_none() && spec.link.is_plain(),
+            is_simple: peak.is_none() && spec.link.is_plain() && shared.is_none(),
+            shared,
         }
     }
 
@@ -128,7 +132,10 @@ impl Shaper {
 
     /// Takes the tokens for a frame, or says how long to wait for them.
     #[inline]
-    fn take(&mut self, price: u64, now: Time) -> Result<(), u64> {
+    fn take(&mut self, price: u64, flows: impl Fn() -> u16, now: Time) -> Result<(), u64> {
+        if let Some(shared) = &mut self.shared {
+            return shared.take(price / UNIT, flows, now);
+        }
         match self.ask(price, now) {
             (tokens, peak_tokens, 0) => {
                 self.charge((tokens, peak_tokens), price, now);
@@ -141,13 +148,19 @@ impl Shaper {
     /// Takes the tokens for the next wire packets of a frame that is segmented, at most `limit`.
     /// Returns how many were paid for, and how long to wait for the tokens of the next, if they
     /// were missing.
-    fn take_some(&mut self, size: WireSize, limit: u64, now: Time) -> (u64, Option<u64>) {
+    fn take_some(
+        &mut self,
+        size: WireSize,
+        limit: u64,
+        flows: impl Fn() -> u16,
+        now: Time,
+    ) -> (u64, Option<u64>) {
         for paid in 0..limit.min(size.packets) {
             let mut one = size;
             if paid + 1 == size.packets {
                 one.each = size.bytes.saturating_sub(paid * size.each);
             }
-            if let Err(wait) = self.take(self.price(one.first()), now) {
+            if let Err(wait) = self.take(self.price(one.first()), &flows, now) {
                 return (paid, Some(wait));
             }
         }
@@ -190,20 +203,25 @@ impl Kind for Tbf {
     }
 
     /// Full buckets.
-    fn make(spec: &TbfSpec, _: Handle, env: &QdiscEnv) -> Tbf {
+    fn make(spec: &TbfSpec, handle: Handle, env: &QdiscEnv) -> Tbf {
+        let shared = SharedBuckets::new(spec, handle, env).map(Box::new);
         let child = Tbf::default_child(spec, env).make(Handle::NONE, env);
         Tbf {
-            shaper: Shaper::new(spec),
+            shaper: Shaper::new(spec, shared),
             class: Children::new([child]),
             segmenting: None,
         }
     }
 
-    /// Fills the buckets, as the kernel does. What is queued stays; of what the new buckets are too
-    /// small for, each packet leaves when they are full. `limit` is that of the class's own queue,
-    /// if it still has that.
-    fn change(&mut self, spec: &TbfSpec, _: &mut Cx) {
-        self.shaper = Shaper::new(spec);
+    /// Fills the buckets, as the kernel does, but for shared ones. What is queued stays; of what the
+    /// new buckets are too small for, each packet leaves when they are full. `limit` is that of
+    /// the class's own queue, if it still has that.
+    fn change(&mut self, spec: &TbfSpec, cx: &mut Cx) {
+        let mut shared = self.shaper.shared.take();
+        if let Some(shared) = &mut shared {
+            shared.change(spec, cx.now);
+        }
+        self.shaper = Shaper::new(spec, shared);
         self.class.with(0, |child| {
             if child.is_default()
                 && let AnyQdisc::Bfifo(queue) = child.qdisc_mut()
@@ -238,6 +256,15 @@ impl Tbf {
             .iter()
             .map(|packet| self.shaper.price(packet.into()));
         let price = prices.fold(0, u64::saturating_add);
+        if let Some(shared) = &mut self.shaper.shared {
+            let passes = price <= self.shaper.max_price
+                && shared.has(price / UNIT, cx.now)
+                && self.class.try_pass(0, packets, sum, cx);
+            if passes {
+                shared.spend(price / UNIT);
+            }
+            return passes;
+        }
         let (tokens, peak_tokens, wait) = self.shaper.ask(price, cx.now);
         let passes = price <= self.shaper.max_price
             && wait == 0
@@ -284,7 +311,7 @@ impl Tbf {
                     *segmenting = large.pop_front();
                     return None;
                 }
-                if let Err(wait) = shaper.take(shaper.price(size), cx.now) {
+                if let Err(wait) = shaper.take(shaper.price(size), || child.flows(), cx.now) {
                     missing += 1;
                     return Some(Next::At(cx.now.plus_nanos(wait)));
                 }
@@ -308,7 +335,9 @@ impl Tbf {
             return (0, None);
         };
         let size = WireSize::from(&frame);
-        let (paid, wait) = self.shaper.take_some(size, limit.min(CHUNK), cx.now);
+        // The frame's own is not among those that are queued, unless it has more.
+        let flows = || self.class.get(0).map_or(0, Child::flows).max(1);
+        let (paid, wait) = (self.shaper).take_some(size, limit.min(CHUNK), flows, cx.now);
         let stats = &mut self.class.stats;
         stats.overlimits += u64::from(wait.is_some());
         let wait = wait.map(|wait| cx.now.plus_nanos(wait));
@@ -333,6 +362,30 @@ impl Tbf {
                 cx.dropped.note(error.reason, error.packets);
                 (paid, None)
             }
+        }
+    }
+
+    #[inline]
+    fn dequeue_some(&mut self, budget: usize, out: &mut PacketList, cx: &mut Cx) -> Next {
+        let mut left = budget as u64;
+        while left > 0 {
+            if self.segmenting.is_some() {
+                match self.segment(left, out, cx) {
+                    (_, Some(time)) => return Next::At(time),
+                    (sent, None) => left = left.saturating_sub(sent),
+                }
+                continue;
+            }
+            if let Some(next) = self.dequeue_whole(&mut left, out, cx) {
+                return next;
+            }
+        }
+        // Tokens may be missing; that is seen at the next call.
+        match self.class.get(0).map(|child| child.peek_only(cx.now)) {
+            _ if self.segmenting.is_some() => Next::Ready,
+            Some(Peek::Idle) | None => Next::Idle,
+            Some(Peek::At(time)) => Next::At(time),
+            Some(Peek::Packet(_) | Peek::Unknown) => Next::Ready,
         }
     }
 }
@@ -378,26 +431,22 @@ impl Qdisc for Tbf {
     }
 
     fn dequeue(&mut self, budget: usize, out: &mut PacketList, cx: &mut Cx) -> Next {
-        let mut left = budget as u64;
-        while left > 0 {
-            if self.segmenting.is_some() {
-                match self.segment(left, out, cx) {
-                    (_, Some(time)) => return Next::At(time),
-                    (sent, None) => left = left.saturating_sub(sent),
+        let next = self.dequeue_some(budget, out, cx);
+        if let Some(shared) = &mut self.shaper.shared {
+            match next {
+                Next::Idle => shared.leave(),
+                Next::Ready => shared.announce(cx.now),
+                Next::At(time) => {
+                    shared.announce(time);
+                    // It may be the class that holds its packets back.
+                    let class = self.class.get(0).map(|child| child.peek_only(cx.now));
+                    if self.segmenting.is_none() && !matches!(class, Some(Peek::Packet(_))) {
+                        shared.leave();
+                    }
                 }
-                continue;
-            }
-            if let Some(next) = self.dequeue_whole(&mut left, out, cx) {
-                return next;
             }
         }
-        // Tokens may be missing; that is seen at the next call.
-        match self.class.get(0).map(|child| child.peek_only(cx.now)) {
-            _ if self.segmenting.is_some() => Next::Ready,
-            Some(Peek::Idle) | None => Next::Idle,
-            Some(Peek::At(time)) => Next::At(time),
-            Some(Peek::Packet(_) | Peek::Unknown) => Next::Ready,
-        }
+        next
     }
 
     fn peek(&self, now: Time) -> Peek {
@@ -415,7 +464,14 @@ impl Qdisc for Tbf {
             // It will be segmented; how long the first packet is shows then.
             return Peek::Unknown;
         }
-        match self.shaper.ask(self.shaper.price(size), now).2 {
+        let price = self.shaper.price(size);
+        if let Some(shared) = &self.shaper.shared {
+            return match shared.covers(price / UNIT, now) {
+                true => Peek::Packet(size),
+                false => Peek::Unknown,
+            };
+        }
+        match self.shaper.ask(price, now).2 {
             0 => Peek::Packet(size),
             wait => Peek::At(now.plus_nanos(wait)),
         }
@@ -425,6 +481,9 @@ impl Qdisc for Tbf {
         if let Some(frame) = self.segmenting.take() {
             self.class.stats.count_removed(&frame);
             out.push_back(frame);
+        }
+        if let Some(shared) = &mut self.shaper.shared {
+            shared.leave();
         }
         self.class.drain(out);
     }
