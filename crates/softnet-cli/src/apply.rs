@@ -2,7 +2,7 @@
 //! nothing; at a reload, from what is there.
 
 use softnet_engine::control::{ControlError, LinkKind, NewPort, PortOptions, Settings};
-use softnet_engine::forward::{MirredDir, MirredMode};
+use softnet_engine::forward::{BridgePortOptions, MirredDir, MirredMode};
 use softnet_io::DeviceSpec;
 use softnet_tc::{QdiscSpec, TreeSpec};
 
@@ -111,6 +111,7 @@ fn add(config: &Config, control: &mut Control, ports: &[&PortConfig]) -> Result<
         queues: port.queues,
         qdisc: (port.qdisc != QdiscSpec::Default).then(|| port.qdisc.clone()),
         master: master(config, control, port),
+        member: member(port, BridgePortOptions::default()),
         options: options(port),
         actions: actions(config, port),
     });
@@ -152,7 +153,17 @@ fn change(config: &Config, control: &mut Control, port: &PortConfig) -> Result<(
     control.change(index, &settings)?;
     control.set_options(index, &options(port))?;
     control.set_tree(index, &TreeSpec::from(port.qdisc.clone()))?;
-    control.set_master(index, master(config, control, port))
+    let master = master(config, control, port);
+    control.set_master_as(index, master, member(port, BridgePortOptions::default()))?;
+    if master.is_none() {
+        return Ok(());
+    }
+    let known = control.bridge_port(index)?.options;
+    let options = member(port, known);
+    if options == known {
+        return Ok(());
+    }
+    control.set_bridge_port(index, options)
 }
 
 fn set_actions(
@@ -173,11 +184,21 @@ fn actions(config: &Config, port: &PortConfig) -> Vec<(MirredMode, MirredDir, St
     port.actions.iter().map(action).collect()
 }
 
+/// What a bridge does at a port that had other options before.
+fn member(port: &PortConfig, before: BridgePortOptions) -> BridgePortOptions {
+    BridgePortOptions {
+        isolated: port.isolated,
+        locked: port.locked,
+        ..before
+    }
+}
+
 fn options(port: &PortConfig) -> PortOptions {
     PortOptions {
         policy: port.policy.clone(),
         map: port.map.clone(),
         steering: port.steering.clone(),
+        security: port.security.clone(),
     }
 }
 

@@ -78,6 +78,8 @@ fn port(
     let tree = control
         .read_tree(link.index, |tree, _| tree.spec().clone())
         .ok()?;
+    let member = control.bridge_port(link.index).map(|member| member.options);
+    let member = member.unwrap_or_default();
     Some(PortConfig {
         place: Place { line: 0, column: 0 },
         name: link.settings.name.clone(),
@@ -90,6 +92,9 @@ fn port(
         link: link_config(link),
         qdisc: spec_of(tree),
         policy: options.policy.clone(),
+        isolated: member.isolated,
+        locked: member.locked,
+        security: options.security.clone(),
     })
 }
 

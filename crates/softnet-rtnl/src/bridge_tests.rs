@@ -56,6 +56,7 @@ impl Bench {
                 queues: 1,
                 qdisc: None,
                 master,
+                member: Default::default(),
                 options: PortOptions::default(),
                 actions: Vec::new(),
             };

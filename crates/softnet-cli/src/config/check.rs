@@ -19,7 +19,7 @@ use super::model::{BridgeConfig, Config, Driver, PortConfig};
 use super::qdisc::Device;
 use super::range::{MTU_DEFAULT, number};
 use super::source::Source;
-use super::{control, egress, link, policy, receive, tree};
+use super::{control, egress, link, policy, receive, security, tree};
 
 /// Drivers that the format names and this version does not have.
 const LATER_DRIVERS: &[&str] = &["af_packet", "af_xdp", "vhost_user", "pcap"];
@@ -52,6 +52,11 @@ pub(super) fn check(source: &Source<'_>, file: &File) -> Result<Config, Problem>
     for table in &file.bridge {
         names.add(source, "bridge", &table.name)?;
         bridges.push(bridge(table, &ports, &mut members)?);
+    }
+    for (index, table) in file.port.iter().enumerate() {
+        if !members.contains_key(&index) {
+            security::check_alone(table)?;
+        }
     }
     Ok(Config {
         file: source.file.to_owned(),
@@ -145,6 +150,9 @@ fn port(source: &Source<'_>, table: &PortTable) -> Result<PortConfig, Problem> {
         link,
         qdisc,
         policy: policy::policy(table)?,
+        isolated: table.isolated.as_ref().is_some_and(|on| *on.get_ref()),
+        locked: table.locked.as_ref().is_some_and(|on| *on.get_ref()),
+        security: security::security(table)?,
     })
 }
 
@@ -158,7 +166,7 @@ fn driver(table: &PortTable) -> Result<Driver, Problem> {
                 .iter()
                 .map(address)
                 .collect::<Result<_, _>>()?,
-            mac: mac("port.mac", table.mac.as_ref())?,
+            mac: table.mac.as_ref().map(|m| mac("port.mac", m)).transpose()?,
         }),
         "null" => {
             let kernel_only = [
@@ -231,10 +239,8 @@ fn mtu(key: &str, value: Option<&Spanned<i64>>) -> Result<u32, Problem> {
     }
 }
 
-fn mac(key: &str, value: Option<&Spanned<String>>) -> Result<Option<EthernetAddress>, Problem> {
-    let Some(value) = value else {
-        return Ok(None);
-    };
+/// A station's address.
+pub(super) fn mac(key: &str, value: &Spanned<String>) -> Result<EthernetAddress, Problem> {
     let text = value.get_ref();
     let problem = |what: &str| {
         Problem::new(
@@ -260,7 +266,7 @@ fn mac(key: &str, value: Option<&Spanned<String>>) -> Result<Option<EthernetAddr
             "is a group or zero address, which an interface cannot have",
         ));
     }
-    Ok(Some(EthernetAddress(mac)))
+    Ok(EthernetAddress(mac))
 }
 
 fn bridge(
@@ -296,7 +302,11 @@ fn bridge(
     Ok(BridgeConfig {
         name: bridge.clone(),
         ports: indices,
-        mac: mac("bridge.mac", table.mac.as_ref())?,
+        mac: table
+            .mac
+            .as_ref()
+            .map(|m| mac("bridge.mac", m))
+            .transpose()?,
         mtu: mtu("bridge.mtu", table.mtu.as_ref())?,
         link: link::link(
             "bridge",

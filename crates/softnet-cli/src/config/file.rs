@@ -60,6 +60,12 @@ pub(super) struct PortTable {
     pub(super) alias: Option<Spanned<String>>,
     pub(super) group: Option<Spanned<i64>>,
     pub(super) up: Option<Spanned<bool>>,
+    pub(super) isolated: Option<Spanned<bool>>,
+    pub(super) locked: Option<Spanned<bool>>,
+    pub(super) allowed_macs: Option<Spanned<Vec<Spanned<String>>>>,
+    pub(super) allowed_ips: Option<Spanned<Vec<Spanned<String>>>>,
+    pub(super) max_macs: Option<Spanned<i64>>,
+    pub(super) storm: Option<StormTable>,
     pub(super) qdisc: Option<Spanned<Qdiscs>>,
     pub(super) served_by: Option<Spanned<String>>,
     pub(super) burst: Option<Spanned<i64>>,
@@ -148,6 +154,15 @@ impl<'de> Deserialize<'de> for Queues {
 pub(super) struct MirredTable {
     pub(super) to: Spanned<String>,
     pub(super) dir: Option<Spanned<String>>,
+}
+
+/// `{ broadcast = 1000 }`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct StormTable {
+    pub(super) broadcast: Option<Spanned<i64>>,
+    pub(super) multicast: Option<Spanned<i64>>,
+    pub(super) unknown_unicast: Option<Spanned<i64>>,
 }
 
 /// One table, or a list of them.

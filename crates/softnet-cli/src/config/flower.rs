@@ -110,7 +110,7 @@ fn check(options: &Options<'_>, outer: u16, flower: &Flower) -> Result<(), Probl
     Ok(())
 }
 
-fn prefix(text: &str) -> Option<Prefix> {
+pub(super) fn prefix(text: &str) -> Option<Prefix> {
     let (address, len) = match text.split_once('/') {
         Some((address, len)) => (address, Some(number(len)?)),
         None => (text, None),

@@ -22,6 +22,7 @@ mod policy;
 mod qdisc;
 mod range;
 mod receive;
+mod security;
 mod source;
 mod tree;
 pub(crate) mod units;

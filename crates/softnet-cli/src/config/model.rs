@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use softnet::tx::{QueueMap, TxPolicy};
 use softnet::wire::EthernetAddress;
 use softnet_engine::EngineConfig;
-use softnet_engine::forward::{MirredDir, MirredMode};
+use softnet_engine::forward::{MirredDir, MirredMode, PortSecurity};
 use softnet_engine::rx::SteeringSpec;
 use softnet_io::InterfaceAddress;
 use softnet_tc::QdiscSpec;
@@ -85,6 +85,12 @@ pub(crate) struct PortConfig {
     pub qdisc: QdiscSpec,
     /// Who runs the transmit queues, and what they take at once.
     pub policy: TxPolicy,
+    /// No frame passes between it and another isolated port of its bridge.
+    pub isolated: bool,
+    /// Frames are taken only from stations that its bridge knows there.
+    pub locked: bool,
+    /// What it may send into its bridge.
+    pub security: PortSecurity,
 }
 
 /// What is set of a link.

@@ -85,6 +85,7 @@ fn file_around(table: &str) -> (String, Vec<(&'static str, &'static str)>, &'sta
             "",
         ),
         "mirror" => (port.to_owned() + "[port.mirror]", vec![("to", "\"p\"")], ""),
+        "storm" => (port.to_owned() + "[port.storm]", vec![], ""),
         "redirect" => (
             port.to_owned() + "[port.redirect]",
             vec![("to", "\"p\"")],

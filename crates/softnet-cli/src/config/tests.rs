@@ -122,7 +122,8 @@ fn unknown_missing_and_mistyped_keys() {
         format!(
             "x.toml:4:3: key `port.colour`: {known}name, driver, netns, address, queues, num_tc, \
              map, xps, xps_rxqs, rps, rfs, mirror, redirect, mtu, mac, txqueuelen, alias, group, \
-             up, qdisc, served_by, burst, class, filter"
+             up, isolated, locked, allowed_macs, allowed_ips, max_macs, storm, qdisc, served_by, \
+             burst, class, filter"
         )
     );
     assert_eq!(

@@ -145,6 +145,7 @@ fn port(w: &mut Writer, config: &Config, port: &PortConfig) {
     if port.policy.max_burst != default.max_burst {
         w.put("burst", int(port.policy.max_burst));
     }
+    security(w, port);
     let of = |mode| {
         port.actions
             .iter()
@@ -158,6 +159,32 @@ fn port(w: &mut Writer, config: &Config, port: &PortConfig) {
         w.put("redirect", action(config, redirect));
     }
     write_tree::qdisc(w, "port.", &port.qdisc);
+}
+
+fn security(w: &mut Writer, port: &PortConfig) {
+    w.unless("isolated", port.isolated, &false);
+    w.unless("locked", port.locked, &false);
+    let security = &port.security;
+    if !security.allowed_macs.is_empty() {
+        w.put("allowed_macs", texts(&security.allowed_macs));
+    }
+    if !security.allowed_ips.is_empty() {
+        w.put("allowed_ips", texts(&security.allowed_ips));
+    }
+    if let Some(max) = security.max_macs {
+        w.put("max_macs", int(max));
+    }
+    let storm = &security.storm;
+    let limits = [
+        ("broadcast", storm.broadcast),
+        ("multicast", storm.multicast),
+        ("unknown_unicast", storm.unknown_unicast),
+    ];
+    let limit = |(key, limit): (&str, Option<u32>)| Some((key.to_owned(), int(limit?)));
+    let limits: toml::Table = limits.into_iter().filter_map(limit).collect();
+    if !limits.is_empty() {
+        w.put("storm", limits);
+    }
 }
 
 fn action(config: &Config, action: &ActionConfig) -> Value {

@@ -64,10 +64,13 @@ alias = "two\nlines\u0001"
 group = 4294967295
 txqueuelen = 17
 up = false
+max_macs = 1
 qdisc = { kind = "pfifo_fast" }
 [[port]]
 name = "b"
 driver = "null"
+isolated = true
+locked = true
 num_tc = 2
 queues = ["1@0", "2@1"]
 map = [0, 1]
@@ -77,6 +80,9 @@ rps = [0, 2]
 rfs = "record"
 served_by = "worker"
 burst = 3
+allowed_macs = ["02:00:00:00:00:01", "02:00:00:00:00:02"]
+allowed_ips = ["10.0.0.5", "10.1.0.0/16", "fd00::/64", "::/0"]
+storm = { broadcast = 0, unknown_unicast = 4294967295 }
 mirror = [{ to = "b" }, { to = 'a"b\c', dir = "ingress" }]
 redirect = { to = "b", dir = "ingress" }
 [[bridge]]

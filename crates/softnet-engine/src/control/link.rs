@@ -1,7 +1,7 @@
 //! Links: ports and bridges as `ip link` shows them.
 
 use crate::engine::{BridgeId, PortId};
-use crate::forward::{MirredDir, MirredMode};
+use crate::forward::{BridgePortOptions, MirredDir, MirredMode, PortSecurity};
 use crate::rx::SteeringSpec;
 use softnet::tx::{QueueMap, TxPolicy};
 use softnet::wire::EthernetAddress;
@@ -65,6 +65,8 @@ pub struct PortOptions {
     pub map: QueueMap,
     /// How what it receives is shared out.
     pub steering: SteeringSpec,
+    /// What it may send into a bridge.
+    pub security: PortSecurity,
 }
 
 /// A port to add.
@@ -80,6 +82,8 @@ pub struct NewPort<S> {
     pub qdisc: Option<QdiscSpec>,
     /// The number of the bridge that it is part of.
     pub master: Option<u32>,
+    /// What the bridge does at it.
+    pub member: BridgePortOptions,
     /// What it is told beside.
     pub options: PortOptions,
     /// On what leaves it, in order: what, and the name of the target, which may be added by the
@@ -108,7 +112,7 @@ pub enum LinkKind<S> {
         /// Its driver.
         spec: S,
         /// What it was told beside its settings and its tree.
-        options: PortOptions,
+        options: Box<PortOptions>,
         /// On what leaves it.
         actions: Vec<Action>,
     },

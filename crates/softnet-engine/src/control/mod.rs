@@ -17,7 +17,7 @@ pub use error::ControlError;
 pub use link::{ALIAS_MAX, Action, Link, LinkKind, NAME_MAX, NewPort, PortOptions, Settings};
 
 use crate::engine::{BridgeId, Engine, FdbEntry, MirredSpec, PortId, PortSetup};
-use crate::forward::{MirredDir, MirredMode};
+use crate::forward::{BridgePortOptions, MirredDir, MirredMode};
 use crate::{Device, PortEvent};
 use softnet::time::Time;
 use softnet::wire::EthernetAddress;
@@ -212,6 +212,7 @@ impl<D: Devices> Control<D> {
             queues,
             qdisc,
             master,
+            member,
             options,
             actions: _,
         } = new;
@@ -233,6 +234,7 @@ impl<D: Devices> Control<D> {
             .set_no_queue(id, self.devices.no_queue(&spec))
             .and_then(|()| self.engine.set_queue_map(id, &options.map))
             .and_then(|()| self.engine.set_steering(id, &options.steering))
+            .and_then(|()| self.engine.set_security(id, &options.security))
             .and_then(|()| self.engine.set_tx_queue_len(id, settings.tx_queue_len))
             .and_then(|()| self.engine.set_up(id, settings.up));
         if let Err(error) = set {
@@ -242,11 +244,11 @@ impl<D: Devices> Control<D> {
         let kind = LinkKind::Port {
             id,
             spec,
-            options,
+            options: Box::new(options),
             actions: Vec::new(),
         };
         let index = self.insert(settings, queues, kind);
-        if let Err(error) = self.set_master(index, master) {
+        if let Err(error) = self.set_master_as(index, master, member) {
             self.delete(index)?;
             return Err(error);
         }
@@ -435,6 +437,20 @@ impl<D: Devices> Control<D> {
     /// # Errors
     /// If there are no such links, or they are of the wrong kind. Nothing is changed then.
     pub fn set_master(&mut self, index: u32, master: Option<u32>) -> Result<(), ControlError> {
+        self.set_master_as(index, master, BridgePortOptions::default())
+    }
+
+    /// As [`set_master`](Control::set_master); a bridge that it was no part of has these options
+    /// for it from the first frame on.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn set_master_as(
+        &mut self,
+        index: u32,
+        master: Option<u32>,
+        options: BridgePortOptions,
+    ) -> Result<(), ControlError> {
         let link = self.link(index)?;
         let name = link.settings.name.clone();
         let bridge = master.map(|master| self.master(master)).transpose()?;
@@ -448,7 +464,7 @@ impl<D: Devices> Control<D> {
             self.engine.leave(port)?;
         }
         if let Some(bridge) = bridge {
-            self.engine.join(bridge, &[port])?;
+            self.engine.join_as(bridge, &[port], options)?;
         }
         let number = master.map_or(0, |master| self.free_number(master));
         if let Some(link) = self.links.get_mut(&index) {
@@ -499,8 +515,8 @@ impl<D: Devices> Control<D> {
         self.edit_tree(index, |tree| tree.apply(spec))
     }
 
-    /// Shares out a port's transmit queues and what it receives in another way. Its policy stays
-    /// what it is.
+    /// Shares out a port's transmit queues and what it receives in another way, and limits what it
+    /// may send. Its policy stays what it is.
     ///
     /// # Errors
     /// If there is no such port, or a map does not fit it. Nothing is changed then.
@@ -519,11 +535,15 @@ impl<D: Devices> Control<D> {
             self.engine.set_queue_map(id, &before.map)?;
             return Err(error.into());
         }
+        if before.security != after.security {
+            self.engine.set_security(id, &after.security)?;
+        }
         if let Some(link) = self.links.get_mut(&index)
             && let LinkKind::Port { options, .. } = &mut link.kind
         {
             options.map = after.map.clone();
             options.steering = after.steering.clone();
+            options.security = after.security.clone();
         }
         Ok(())
     }

@@ -27,6 +27,7 @@ fn port(name: &str, master: Option<u32>) -> NewPort<&'static str> {
         queues: 1,
         qdisc: None,
         master,
+        member: Default::default(),
         options: PortOptions::default(),
         actions: Vec::new(),
     }

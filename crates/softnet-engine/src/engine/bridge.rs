@@ -96,7 +96,7 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
             state.bridges.push(None);
         }
         state.bridges[index] = Some(bridge);
-        self.enlist(state, index, ports);
+        self.enlist(state, index, ports, BridgePortOptions::default());
         Ok(BridgeId {
             engine: self.id,
             index,
@@ -110,10 +110,23 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
     /// If there is no such bridge, or one of the ports is part of one already, or named twice.
     /// Nothing is changed then.
     pub fn join(&self, bridge: BridgeId, ports: &[PortId]) -> Result<(), EngineError> {
+        self.join_as(bridge, ports, BridgePortOptions::default())
+    }
+
+    /// As [`join`](Engine::join), with options of these ports.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn join_as(
+        &self,
+        bridge: BridgeId,
+        ports: &[PortId],
+        options: BridgePortOptions,
+    ) -> Result<(), EngineError> {
         let mut state = self.state();
         self.bridge(&state, bridge)?;
         let ports = self.unbridged(&state, ports)?;
-        self.enlist(&mut state, bridge.index, ports);
+        self.enlist(&mut state, bridge.index, ports, options);
         Ok(())
     }
 
@@ -248,9 +261,12 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
     pub fn set_security(&self, port: PortId, security: &PortSecurity) -> Result<(), EngineError> {
         let mut guard = self.state();
         let state = &mut *guard;
-        self.port_mut(state, port)?.guard = Guard::new(security).map(Arc::new);
-        self.publish(state);
-        state.sync();
+        let known = self.port_mut(state, port)?;
+        let before = std::mem::replace(&mut known.guard, Guard::new(security).map(Arc::new));
+        if before.is_some() || known.guard.is_some() {
+            self.publish(state);
+            state.sync();
+        }
         Ok(())
     }
 
@@ -356,14 +372,20 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         Ok(numbers)
     }
 
-    fn enlist(&self, state: &mut State<Q, R>, index: usize, ports: Vec<u16>) {
+    fn enlist(
+        &self,
+        state: &mut State<Q, R>,
+        index: usize,
+        ports: Vec<u16>,
+        options: BridgePortOptions,
+    ) {
         if let Some(bridge) = &mut state.bridges[index] {
             for &port in &ports {
                 if let Some(port) = &mut state.ports[usize::from(port)] {
                     let vlans = PortVlans::with_default(bridge.options.default_pvid);
                     let member = Member {
+                        options,
                         vlans: Arc::new(vlans),
-                        ..Member::default()
                     };
                     port.bridge = Some(Membership {
                         bridge: index,

@@ -224,6 +224,7 @@ pub(super) fn new<D: Devices>(
         queues: wanted.queues()?,
         qdisc: None,
         master,
+        member: Default::default(),
         options: PortOptions::default(),
         actions: Vec::new(),
     };

@@ -1,6 +1,6 @@
 //! A range of addresses of one family.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// A range of addresses of one family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +39,20 @@ impl Prefix {
     /// An address of the range.
     pub fn address(&self) -> IpAddr {
         self.address
+    }
+
+    /// The range's first address.
+    pub fn network(&self) -> IpAddr {
+        match self.address {
+            IpAddr::V4(address) => {
+                let behind = u32::MAX.checked_shr(self.len.into()).unwrap_or(0);
+                Ipv4Addr::from_bits(address.to_bits() & !behind).into()
+            }
+            IpAddr::V6(address) => {
+                let behind = u128::MAX.checked_shr(self.len.into()).unwrap_or(0);
+                Ipv6Addr::from_bits(address.to_bits() & !behind).into()
+            }
+        }
     }
 
     /// Bits that count.

@@ -58,6 +58,7 @@ impl World {
                 queues,
                 qdisc: None,
                 master: None,
+                member: Default::default(),
                 options: PortOptions::default(),
                 actions: Vec::new(),
             };
