@@ -51,7 +51,7 @@ pub mod rx;
 pub use engine::{
     BridgeId, BridgeInfo, BridgeOptions, BridgePort, Conservation, Engine, EngineConfig,
     EngineError, EngineStats, FdbEntry, FdbSpec, MirredSpec, PortEvent, PortId, PortSetup,
-    PortStats, VlanOwner,
+    PortStats, RateLimits, VlanOwner,
 };
 pub use link::{DeviceDrops, Link, LinkState};
 

@@ -1,13 +1,16 @@
 //! What a qdisc or class of any kind may be given: a [size table](SizeTable), and a [rate
-//! estimator](EstimatorSpec). In the tree as configuration, and on one with its instances.
+//! estimator](EstimatorSpec). In the tree as configuration, and on one with its instances. And the
+//! limit that the queues of a device share with those of others.
 
 use super::accounted::Accounted;
 use super::estimator::Sample;
+use super::rate::RateGroup;
 use super::{
-    DeviceTree, EstimatorSpec, Handle, Live, QdiscSpec, QdiscStats, Queues, Rate, SizeTable,
-    SpecError, TreeError, TreeSpec,
+    AnyQdisc, DeviceTree, EstimatorSpec, Handle, Live, QdiscSpec, QdiscStats, Queues, Rate,
+    SizeTable, SpecError, TreeError, TreeSpec,
 };
 use softnet::time::Time;
+use std::sync::Arc;
 
 impl TreeSpec {
     /// Checks that what is attached to `parent` may have a size table. A qdisc with a child at each
@@ -59,6 +62,13 @@ impl TreeSpec {
 }
 
 impl DeviceTree {
+    /// Gives the root of a queue what the device's group says, if it is in one.
+    pub(super) fn limit(&self, root: &mut AnyQdisc) {
+        if let Some(group) = &self.env.group {
+            root.set_limit(&mut Some(Accounted::limited(group.join())));
+        }
+    }
+
     /// Starts the estimators of a new qdisc and its classes.
     pub(super) fn start_estimators(&mut self, handle: Handle) {
         // One with this name may have been replaced.
@@ -109,6 +119,21 @@ impl DeviceTree {
 }
 
 impl<Q: Queues> Live<'_, Q> {
+    /// What all queues of the device send has a limit that others share from now on, or none.
+    /// What is queued stays.
+    pub fn set_group(&mut self, group: Option<Arc<RateGroup>>) {
+        self.tree.env.group = group;
+        for queue in 0..self.tree.queues {
+            let group = self.tree.env.group.as_ref();
+            let mut fresh = group.map(|group| Accounted::limited(group.join()));
+            // Freed when the queue has been given up.
+            let mut old = None;
+            self.queues
+                .with(queue, &mut |root, _| old = root.set_limit(&mut fresh));
+            drop((old, fresh));
+        }
+    }
+
     /// Gives a qdisc a size table, or takes it away; see [`TreeSpec::set_stab`]. What is queued
     /// counts as before until it has left.
     ///

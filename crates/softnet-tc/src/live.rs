@@ -279,8 +279,9 @@ impl<Q: Queues> Live<'_, Q> {
         let (queues, path) = self.tree.locate(class)?;
         let fresh = (0..queues.len()).map(|index| make(self.tree, index));
         let fresh: Vec<AnyQdisc> = fresh.collect();
-        for (queue, fresh) in queues.zip(fresh) {
+        for (queue, mut fresh) in queues.zip(fresh) {
             if path.is_empty() {
+                self.tree.limit(&mut fresh);
                 self.queues.install_at(queue, fresh);
                 continue;
             }

@@ -6,6 +6,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use super::kind::{Kind, of_kind};
+use super::rate::RateGroup;
 use super::*;
 use softnet::mem::Pool;
 use softnet::tx::{Qdiscs, QueueMapError};
@@ -119,6 +120,8 @@ pub struct QdiscEnv {
     /// them. What is below `mq` and `mqprio` is for one queue, and is one instance in any case;
     /// `noqueue` and what comes by itself are at each queue in any case.
     pub parallel: bool,
+    /// The limit that all of the device's queues share with others, whatever is attached to them.
+    pub group: Option<Arc<RateGroup>>,
     /// The instance that a qdisc is made for, where there are several; a [`DeviceTree`] says it.
     pub instance: Option<Instance>,
 }
@@ -133,6 +136,7 @@ impl QdiscEnv {
             no_queue: false,
             seed: RandomState::new().hash_one(()),
             parallel: false,
+            group: None,
             instance: None,
         }
     }

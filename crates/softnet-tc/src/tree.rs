@@ -252,6 +252,7 @@ impl DeviceTree {
             }
         }
         instances.resize_with(self.queues, || default(self));
+        instances.iter_mut().for_each(|root| self.limit(root));
         Qdiscs {
             instances,
             active,

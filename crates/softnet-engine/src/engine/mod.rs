@@ -25,6 +25,7 @@ pub use bridge::{BridgeInfo, BridgeOptions, BridgePort};
 pub use bridge_vlans::VlanOwner;
 pub use error::EngineError;
 pub use fdb::{FdbEntry, FdbSpec};
+pub use policy::RateLimits;
 pub use stats::{Conservation, EngineStats, PortStats};
 
 use crate::forward::{Entry, Forwarder, MirredDir, MirredMode};
@@ -469,6 +470,8 @@ mod bridge_tests;
 mod life_tests;
 #[cfg(all(test, not(miri)))]
 mod pools_tests;
+#[cfg(all(test, not(miri)))]
+mod rate_group_tests;
 #[cfg(all(test, not(miri)))]
 mod replace_tests;
 #[cfg(all(test, not(miri)))]

@@ -11,9 +11,19 @@ use crate::rx::{Command, FlowTable, RxQueue, SteeringSpec};
 use softnet::qdisc::QdiscStats;
 use softnet::time::Time;
 use softnet::tx::{Egress, Features, QueueMap, TxRing};
+use softnet_tc::rate::RateGroup;
 use softnet_tc::{
     AnyQdisc, ClassStats, DeviceTree, FilterSpec, FilterStats, Live, QdiscSpec, SpecError,
 };
+
+/// The limits of a group of ports, one each way.
+#[derive(Clone, Debug)]
+pub struct RateLimits {
+    /// What is sent to the ports.
+    pub to: Arc<RateGroup>,
+    /// What is received from them.
+    pub from: Arc<RateGroup>,
+}
 
 impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
     /// Replaces a port's qdisc, or its whole tree. What is queued moves to the new one, in order;
@@ -254,6 +264,34 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         for napi in &self.port(state, port)?.napis {
             let steer = Command::Steer(napi.clone(), spec.clone());
             state.workers[napi.worker()].tell(steer);
+        }
+        state.sync();
+        Ok(())
+    }
+
+    /// Limits what a port sends and what is received from it, each together with the other ports
+    /// of the group, or no more. What is over the limit waits: in the port's qdiscs, whichever
+    /// they are, and where its driver has what it received. Nothing is dropped for it.
+    ///
+    /// # Errors
+    /// If there is no such port.
+    pub fn set_rate_group(
+        &self,
+        port: PortId,
+        group: Option<&RateLimits>,
+    ) -> Result<(), EngineError> {
+        self.edit_tree(port, |tree| {
+            tree.set_group(group.map(|group| group.to.clone()));
+            Ok(())
+        })?;
+        let mut guard = self.state();
+        let state = &mut *guard;
+        let from = group.map(|group| group.from.clone());
+        self.port_mut(state, port)?.group.clone_from(&from);
+        state.sync();
+        for napi in &self.port(state, port)?.napis {
+            let limit = Command::Limit(napi.clone(), from.as_ref().map(RateGroup::join));
+            state.workers[napi.worker()].tell(limit);
         }
         state.sync();
         Ok(())

@@ -22,6 +22,7 @@ use crate::link::LinkCell;
 use crate::rx::{Command, Napi, RxQueue};
 use softnet::mem::Pool;
 use softnet::tx::{DeviceConfig, DeviceStats, Features, TxRing};
+use softnet_tc::rate::RateGroup;
 use softnet_tc::{DeviceTree, QdiscEnv};
 
 impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
@@ -64,6 +65,7 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
             napis: Vec::new(),
             opened,
             steering: Default::default(),
+            group: None,
             pools: Vec::new(),
             bridge: None,
             link: Arc::new(LinkCell::new()),
@@ -319,6 +321,7 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
                 flows,
             );
             napi.set_steering(&known.steering);
+            napi.set_limit(known.group.as_ref().map(RateGroup::join));
             napis.push(Arc::new(napi));
         }
         let mut opened = opened;

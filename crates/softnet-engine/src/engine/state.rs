@@ -14,6 +14,7 @@ use crate::rx::{COMMANDS, Command, Event, Napi, SteeringSpec, WorkerShared};
 use softnet::mem::Pool;
 use softnet::qdisc::QdiscStats;
 use softnet::tx::{DeviceStats, Features, QueueMap, TxPolicy, TxRing};
+use softnet_tc::rate::RateGroup;
 use softnet_tc::{ClassStats, DeviceTree, FilterSpec, FilterStats};
 
 /// Events of a worker: one for commands, the others for transmit queues.
@@ -59,6 +60,8 @@ pub(super) struct Port<Q, R> {
     pub(super) opened: u32,
     /// How what it receives is shared out.
     pub(super) steering: SteeringSpec,
+    /// What limits what is received.
+    pub(super) group: Option<Arc<RateGroup>>,
     /// The pools that its receive queues take buffers from.
     pub(super) pools: Vec<Pool>,
     pub(super) bridge: Option<Membership>,

@@ -9,6 +9,7 @@ use crate::Device;
 use crate::forward::Forwarder;
 use softnet::mem::Pool;
 use softnet::tx::RingFile;
+use softnet_tc::rate::Limit;
 
 /// The event by which a worker is told to look at its commands. Transmit queues use the others.
 pub(crate) const COMMANDS: usize = 0;
@@ -39,6 +40,8 @@ pub(crate) enum Command<Q, R> {
     RemoveRx(u32),
     /// Steers what this queue receives by these rules from now on.
     Steer(Arc<Napi<Q, R>>, SteeringSpec),
+    /// Receives from this queue what the limit allows from now on.
+    Limit(Arc<Napi<Q, R>>, Option<Limit>),
     /// Serves this transmit queue, or none, when this event is set.
     SetTx(usize, Option<TxPort<R>>),
     /// Wakes the transmit queue of this event whenever the file becomes ready, and says whether

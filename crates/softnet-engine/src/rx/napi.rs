@@ -12,6 +12,7 @@ use softnet::sync::{RunGuard, RunState};
 use softnet::time::Time;
 use softnet::tx::Notifier;
 use softnet::tx::TxRing;
+use softnet_tc::rate::Limit;
 
 /// Wire packets of one poll (the kernel's `dev_weight`).
 pub const WEIGHT: usize = 64;
@@ -25,6 +26,8 @@ struct Polling<Q> {
     queue: Option<Q>,
     /// None: every packet is processed by who polls.
     steering: Option<Steering>,
+    /// What may be received, together with others.
+    limit: Option<Limit>,
 }
 
 /// A receive queue and the device it belongs to.
@@ -74,6 +77,8 @@ pub(super) struct Work {
     pub(super) packets: usize,
     pub(super) more: bool,
     pub(super) gone: bool,
+    /// Nothing may be received before.
+    pub(super) held: Option<Time>,
 }
 
 impl<Q: RxQueue, R: TxRing> Napi<Q, R> {
@@ -90,6 +95,7 @@ impl<Q: RxQueue, R: TxRing> Napi<Q, R> {
             queue: RunState::new(Polling {
                 queue: Some(queue),
                 steering: None,
+                limit: None,
             }),
             device,
             port,
@@ -178,6 +184,15 @@ impl<Q: RxQueue, R: TxRing> Napi<Q, R> {
     }
 }
 
+impl<Q: RxQueue, R: TxRing> Napi<Q, R> {
+    /// Receives no more than `limit` allows from now on. What is not received waits where the
+    /// driver has it.
+    pub(crate) fn set_limit(&self, limit: Option<Limit>) {
+        let old = self.with(|polling| std::mem::replace(&mut polling.limit, limit));
+        drop(old);
+    }
+}
+
 /// The right to poll a queue.
 #[derive(Debug)]
 pub(super) struct Claim<'a, Q, R> {
@@ -190,9 +205,23 @@ impl<Q: RxQueue, R: TxRing> Claim<'_, Q, R> {
     /// counts and stamps them.
     pub(super) fn poll(&mut self, budget: usize, now: Time, out: &mut PacketList) -> Work {
         let napi = self.napi;
-        let Some(queue) = &mut self.queue.queue else {
+        let Polling { queue, limit, .. } = &mut *self.queue;
+        let Some(queue) = queue else {
             return Work::default();
         };
+        let mut budget = budget;
+        if let Some(limit) = limit {
+            match limit.allowed(|| 1, now) {
+                Ok(packets) => budget = budget.min(packets as usize),
+                Err(time) => {
+                    limit.announce(time);
+                    return Work {
+                        held: Some(time),
+                        ..Work::default()
+                    };
+                }
+            }
+        }
         let mut drops = Drops {
             device: &napi.device,
             packets: 0,
@@ -209,11 +238,19 @@ impl<Q: RxQueue, R: TxRing> Claim<'_, Q, R> {
         if wire_packets != 0 {
             napi.device.count_received(wire_packets, wire_bytes);
         }
+        if let Some(limit) = limit {
+            limit.charge(wire_bytes, wire_packets, || 1, now);
+            match polled.more {
+                true => limit.announce(now),
+                false => limit.leave(),
+            }
+        }
         Work {
             frames: out.len() + dropped,
             packets: wire_packets as usize,
             more: polled.more,
             gone: polled.gone,
+            held: None,
         }
     }
 

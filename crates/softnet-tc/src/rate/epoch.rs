@@ -124,6 +124,13 @@ impl Epoch {
         (word & SEAL == 0).then(|| self.spec.burst as i64 - self.level(word, now).ahead as i64)
     }
 
+    /// When all that has been drawn so far has come due. None: it is sealed.
+    pub(super) fn clear(&self, now: Time) -> Option<Time> {
+        let word = self.word.load(Ordering::Acquire);
+        let level = self.level(word, now);
+        (word & SEAL == 0).then(|| self.due(&level, level.ahead))
+    }
+
     /// Draws `need`, and up to `want` if there is more. If there is less, reserves `need` or not.
     /// None: it is sealed.
     pub(super) fn draw(&self, need: u64, want: u64, reserve: bool, now: Time) -> Option<Draw> {

@@ -53,6 +53,7 @@
 
 mod claims;
 mod epoch;
+mod group;
 mod pot;
 mod turns;
 
@@ -63,6 +64,7 @@ use softnet::time::Time;
 
 pub use claims::Claims;
 use epoch::Epoch;
+pub use group::{GroupSpec, Limit, RateGroup};
 pub use pot::Pot;
 pub use turns::Members;
 use turns::Turns;

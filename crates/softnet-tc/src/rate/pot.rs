@@ -68,6 +68,11 @@ impl Pot {
         self.turn.instance()
     }
 
+    /// Units of the longest packet, as the rate has it.
+    pub fn unit(&self) -> u64 {
+        self.epoch.spec().unit
+    }
+
     /// Units that are drawn and not used; negative if some are to be paid for.
     #[inline]
     pub fn credit(&self) -> i64 {
@@ -91,9 +96,7 @@ impl Pot {
         if self.covers(units, now) {
             return Ok(());
         }
-        if now < self.ready {
-            return Err(self.ready);
-        }
+        self.wait(now)?;
         self.refill(units, weight, now)
     }
 
@@ -101,10 +104,10 @@ impl Pot {
     /// is none nothing is reserved.
     #[inline]
     pub fn has(&mut self, units: u64, weight: u16, now: Time) -> bool {
-        self.covers(units, now) || now >= self.ready && self.fill(units, weight, now)
+        self.covers(units, now) || self.wait(now).is_ok() && self.fill(units, weight, now)
     }
 
-    /// Uses credit that is there.
+    /// Uses credit that is [there](Pot::covers).
     #[inline]
     pub fn spend(&mut self, units: u64) {
         self.credit -= units as i64;
@@ -116,12 +119,10 @@ impl Pot {
     /// When to ask again.
     #[inline]
     pub fn ready(&mut self, weight: u16, now: Time) -> Result<(), Time> {
-        if now < self.ready {
-            return Err(self.ready);
-        }
-        if self.credit >= 0 && !self.must_look {
+        if self.covers(0, now) {
             return Ok(());
         }
+        self.wait(now)?;
         self.refill(0, weight, now)
     }
 
@@ -139,6 +140,23 @@ impl Pot {
     #[inline]
     pub fn leave(&mut self) {
         self.turn.leave(&self.turns);
+    }
+
+    /// Whether the time has come that was waited for. With other parameters it is another.
+    fn wait(&mut self, now: Time) -> Result<(), Time> {
+        if now < self.ready && self.epoch.look(now).is_none() {
+            let clear = loop {
+                match self.epoch.clear(now) {
+                    Some(time) => break time,
+                    None => self.follow(),
+                }
+            };
+            self.ready = self.ready.min(clear);
+        }
+        match now < self.ready {
+            true => Err(self.ready),
+            false => Ok(()),
+        }
     }
 
     #[cold]

@@ -288,6 +288,24 @@ fn what_is_asked_for_is_not_reserved() {
 }
 
 #[test]
+fn who_waits_learns_of_a_higher_rate() {
+    let shared = SharedRate::new(spec(1, 0), &Members::new(2));
+    let now = Time(SECOND);
+    let [mut a, mut b] = [0, 1].map(|i| shared.pot(i));
+    let late = a.reserve(30, 1, now).unwrap_err();
+    assert_eq!(late, Time(31 * SECOND));
+    b.charge(20, 1, now);
+    assert_eq!(b.ready(1, now), Err(Time(51 * SECOND)));
+    shared.set(spec(1000, 0), now);
+    assert_eq!(a.reserve(30, 1, now), Err(now.plus_nanos(SECOND / 20)));
+    assert_eq!(b.ready(1, now.plus_nanos(SECOND / 20)), Ok(()));
+    // A lower one does not take a turn away.
+    let late = a.reserve(30, 1, now).unwrap_err();
+    shared.set(spec(1, 0), now);
+    assert_eq!(a.reserve(30, 1, now), Err(late));
+}
+
+#[test]
 fn a_debt_is_a_minute_at_most() {
     let shared = SharedRate::new(spec(1000, 1000), &Members::new(1));
     let now = Time(SECOND);

@@ -29,6 +29,16 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
                     }
                 }
                 Command::Steer(napi, spec) => napi.set_steering(&spec),
+                Command::Limit(napi, limit) => {
+                    napi.set_limit(limit);
+                    // One that is held asks anew.
+                    let mut slots = self.napis.iter_mut().flatten();
+                    if let Some(slot) = slots.find(|slot| Arc::ptr_eq(&slot.napi, &napi))
+                        && slot.held
+                    {
+                        slot.next = Time::ZERO;
+                    }
+                }
                 Command::SetTx(event, queue) => {
                     if self.queues.len() <= event {
                         self.queues.resize_with(event + 1, || None);
@@ -110,10 +120,49 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
             link,
             scheduled: false,
             next: Time::ZERO,
+            held: false,
         });
         self.look_at_link(index);
         self.schedule(index);
         Ok(())
+    }
+
+    /// A queue may not be polled before `time`: its file says nothing until then.
+    pub(super) fn hold(&mut self, index: usize, time: Time) {
+        let Some(Some(slot)) = self.napis.get_mut(index) else {
+            return;
+        };
+        slot.next = time;
+        if !std::mem::replace(&mut slot.held, true) && !self.unwatched.contains(&index) {
+            let sleeper = &mut self.sleeper;
+            slot.napi
+                .with_queue(|queue| queue.fd().map(|fd| sleeper.unwatch(fd)));
+            self.unwatched.push(index);
+            self.unarmed.retain(|&i| i != index);
+        }
+    }
+
+    /// A queue that was held is polled as its file says again. If that cannot be watched (no
+    /// memory is left), it is polled all the time.
+    pub(super) fn release(&mut self, index: usize) {
+        let Some(Some(slot)) = self.napis.get_mut(index) else {
+            return;
+        };
+        if !std::mem::take(&mut slot.held) {
+            return;
+        }
+        let sleeper = &mut self.sleeper;
+        let watched = slot.napi.with_queue(|queue| {
+            let fd = queue.fd();
+            fd.map(|fd| sleeper.watch(fd, index))
+                .transpose()
+                .map(|watched| watched.is_some())
+        });
+        match watched {
+            Some(Ok(true)) | None => self.unwatched.retain(|&i| i != index),
+            Some(Ok(false)) => {}
+            Some(Err(_)) => slot.next = Time::ZERO,
+        }
     }
 
     pub(super) fn remove(&mut self, index: usize) {

@@ -62,8 +62,10 @@ struct Slot<Q, R> {
     link: Option<Arc<dyn Link>>,
     /// On the poll list (NAPI_STATE_SCHED).
     scheduled: bool,
-    /// When it is to be polled, if it has no file.
+    /// When it is to be polled, if it has no file or is held.
     next: Time,
+    /// It has received what it may; its file is not watched.
+    held: bool,
 }
 
 /// One thread's poll loop; see the module.

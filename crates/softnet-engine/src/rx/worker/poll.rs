@@ -70,6 +70,14 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
         claim.disarm();
         let mut packets = PacketList::new();
         let mut work = claim.poll(budget, now, &mut packets);
+        if let Some(time) = work.held {
+            let again = claim.end();
+            self.hold(index, time);
+            if again {
+                self.schedule(index);
+            }
+            return 0;
+        }
         let mut frames = work.frames;
         if let Some(steering) = claim.steering() {
             let before = packets.len();
@@ -97,6 +105,9 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
         work.more |= claim.end();
         if let Some(Some(slot)) = self.napis.get_mut(index) {
             slot.next = next;
+            if slot.held {
+                self.release(index);
+            }
         }
         if work.gone {
             self.remove(index);

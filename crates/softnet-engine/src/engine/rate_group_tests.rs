@@ -1,0 +1,131 @@
+//! Ports that share a limit. The rate is so low that nothing is earned in a test: what passes is
+//! what the buckets held, and the rest when the limit is gone.
+
+use softnet_tc::rate::{GroupSpec, RateGroup, RateSpec};
+
+use crate::RateLimits;
+use crate::testing::{Net, wait};
+use softnet::testing::frame;
+
+const LEN: usize = 100;
+/// Packets that the bucket holds.
+const BURST: u64 = 10;
+/// What each of two queues may have in its pot beside, and send before it pays.
+const BEYOND: u64 = 2 * 2;
+/// Packets that are sent by, or to, each of two ports.
+const EACH: u32 = 40;
+const ALL: usize = 2 * EACH as usize;
+
+fn group(packets: bool) -> RateLimits {
+    let spec = |unit| RateSpec {
+        rate: 1,
+        burst: BURST * unit,
+        unit,
+    };
+    let spec = match packets {
+        true => GroupSpec {
+            bytes: None,
+            packets: Some(spec(1)),
+        },
+        false => GroupSpec {
+            bytes: Some(spec(LEN as u64)),
+            packets: None,
+        },
+    };
+    RateLimits {
+        to: RateGroup::new(spec),
+        from: RateGroup::new(spec),
+    }
+}
+
+/// Ports 1 and 2 have a station each, `1` and `2`; port 0 has `10`, which is known.
+fn net(workers: usize) -> Net {
+    let net = Net::new(workers, 3);
+    for (port, station) in [(0, 10), (1, 1), (2, 2)] {
+        net.receive(port, [frame(&net.pool, 99, station, LEN, 0)]);
+        net.settle();
+    }
+    net
+}
+
+fn sent(net: &Net, ports: &[usize]) -> usize {
+    let of_port = |&port: &usize| net.marks(port).iter().filter(|&&mark| mark > 0).count();
+    ports.iter().map(of_port).sum()
+}
+
+#[test]
+fn what_is_sent_to_a_group_waits_in_its_qdiscs() {
+    for packets in [false, true] {
+        let net = net(2);
+        let limits = group(packets);
+        for port in [1, 2] {
+            net.engine
+                .set_rate_group(net.ports[port].id, Some(&limits))
+                .unwrap();
+        }
+        let to = |station, n| frame(&net.pool, station, 10, LEN, n);
+        net.receive(0, (1..=EACH).flat_map(|n| [to(1, n), to(2, n)]));
+        wait("what may pass", || sent(&net, &[1, 2]) >= BURST as usize);
+        wait("the rest to be queued", || {
+            let stats = net.engine.stats().conservation();
+            sent(&net, &[1, 2]) + stats.queued as usize == ALL
+        });
+        let passed = sent(&net, &[1, 2]);
+        assert!(passed <= (BURST + BEYOND) as usize, "{packets} {passed}");
+        // Another qdisc has the same limit.
+        let pfifo = softnet_tc::QdiscSpec::Pfifo { limit: 1000 };
+        net.engine.set_qdisc(net.ports[1].id, &pfifo).unwrap();
+        net.engine.sync();
+        assert!(sent(&net, &[1, 2]) <= (BURST + BEYOND) as usize + 1);
+        for port in [1, 2] {
+            net.engine.set_rate_group(net.ports[port].id, None).unwrap();
+        }
+        net.settle();
+        assert_eq!(sent(&net, &[1, 2]), ALL);
+        for port in [1, 2] {
+            assert!(net.marks(port).is_sorted());
+        }
+        assert_eq!(net.stop().conservation().dropped, 0);
+    }
+}
+
+#[test]
+fn what_comes_from_a_group_waits_in_its_devices() {
+    for packets in [false, true] {
+        let net = net(2);
+        let limits = group(packets);
+        for port in [1, 2] {
+            net.engine
+                .set_rate_group(net.ports[port].id, Some(&limits))
+                .unwrap();
+        }
+        let from = |station, n| frame(&net.pool, 10, station, LEN, n);
+        net.receive(1, (1..=EACH).map(|n| from(1, n)));
+        net.receive(2, (1..=EACH).map(|n| from(2, n)));
+        wait("what may pass", || sent(&net, &[0]) >= BURST as usize);
+        net.engine.sync();
+        let passed = sent(&net, &[0]);
+        assert!(passed <= (BURST + BEYOND) as usize, "{packets} {passed}");
+        let waiting = net.feed(1).packets.len() + net.feed(2).packets.len();
+        assert!(waiting >= ALL - (BURST + BEYOND) as usize);
+        // The same limit, higher.
+        let more = RateSpec {
+            rate: 1_000_000_000,
+            burst: 1 << 20,
+            unit: LEN as u64,
+        };
+        let more = GroupSpec {
+            bytes: Some(more),
+            packets: Some(more),
+        };
+        limits.from.set(more, net.engine.clock.now());
+        for port in [1, 2] {
+            net.engine
+                .set_rate_group(net.ports[port].id, Some(&limits))
+                .unwrap();
+        }
+        net.settle();
+        assert_eq!(sent(&net, &[0]), ALL);
+        assert_eq!(net.stop().conservation().dropped, 0);
+    }
+}
