@@ -15,6 +15,7 @@
 
 use std::ffi::c_void;
 use std::io;
+use std::marker::PhantomData;
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -287,6 +288,36 @@ impl GuestMemory {
         Ok(())
     }
 
+    /// The bytes from `at` on that lie together here, at most `len`. `last` is the number of the
+    /// region that was found last, which is tried first.
+    ///
+    /// # Errors
+    /// If the first byte is not in guest memory.
+    #[inline]
+    pub fn span(&self, at: u64, len: usize, last: &mut usize) -> Result<Span<'_>, OutOfRange> {
+        let recent = self.regions.get(*last).and_then(|region| region.find(at));
+        let (start, left) = match recent {
+            Some(found) => found,
+            None => self.find(at, last)?,
+        };
+        Ok(Span {
+            start,
+            len: left.min(len),
+            memory: PhantomData,
+        })
+    }
+
+    #[cold]
+    fn find(&self, at: u64, last: &mut usize) -> Result<(NonNull<u8>, usize), OutOfRange> {
+        for (n, region) in self.regions.iter().enumerate() {
+            if let Some(found) = region.find(at) {
+                *last = n;
+                return Ok(found);
+            }
+        }
+        Err(OutOfRange(at))
+    }
+
     /// The memory of a ring: `len` bytes from an address of the front end on, which must lie in
     /// one region and be a multiple of `align` (a power of two) here.
     ///
@@ -306,6 +337,84 @@ impl GuestMemory {
         });
         area.filter(|area| area.start.addr().get().is_multiple_of(align))
             .ok_or(MemoryError::BadRing { user, len })
+    }
+}
+
+/// Bytes of guest memory that lie together here, to be copied.
+#[derive(Clone, Copy, Debug)]
+pub struct Span<'a> {
+    start: NonNull<u8>,
+    len: usize,
+    /// Keeps them mapped.
+    memory: PhantomData<&'a GuestMemory>,
+}
+
+// SAFETY: as the regions that it points into, which any thread may use while they are borrowed.
+unsafe impl Send for Span<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for Span<'_> {}
+
+impl Span<'_> {
+    /// No bytes.
+    pub const EMPTY: Span<'static> = Span {
+        start: NonNull::dangling(),
+        len: 0,
+        memory: PhantomData,
+    };
+
+    /// How many bytes.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Copies the first bytes, as many as both have, and takes them off. Returns how many.
+    #[inline]
+    pub fn read_into(&mut self, to: &mut [u8]) -> usize {
+        let n = to.len().min(self.len);
+        // SAFETY: as in `GuestMemory::read_into`: `n` bytes are mapped from `start` on.
+        unsafe { std::ptr::copy_nonoverlapping(self.start.as_ptr(), to.as_mut_ptr(), n) };
+        compiler_fence(Ordering::SeqCst);
+        self.skip(n);
+        n
+    }
+
+    /// Copies to the first bytes, as many as both have, and takes them off. Returns how many.
+    #[inline]
+    pub fn write_from(&mut self, from: &[u8]) -> usize {
+        let n = from.len().min(self.len);
+        // SAFETY: as above, the other way round.
+        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), self.start.as_ptr(), n) };
+        compiler_fence(Ordering::SeqCst);
+        self.skip(n);
+        n
+    }
+
+    /// `n` is at most the length.
+    #[inline]
+    fn skip(&mut self, n: usize) {
+        // SAFETY: at most the end of the mapped bytes.
+        self.start = unsafe { self.start.add(n) };
+        self.len -= n;
+    }
+
+    /// Asks for the first cache lines, which will be read, or written.
+    #[inline]
+    pub fn prefetch(&self) {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        // SAFETY: a prefetch reads nothing and cannot fault, whatever the address.
+        unsafe {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            let first = self.start.as_ptr().cast::<i8>();
+            _mm_prefetch::<_MM_HINT_T0>(first);
+            _mm_prefetch::<_MM_HINT_T0>(first.wrapping_add(64));
+        }
     }
 }
 

@@ -1,9 +1,9 @@
-//! Chains of descriptors, flattened to lists of buffers.
+//! Chains of descriptors, flattened to spans of memory.
 
 use std::ops::Range;
 
 use super::RingError;
-use crate::vhost_user::memory::GuestMemory;
+use crate::vhost_user::memory::{GuestMemory, Span};
 
 /// `VIRTQ_DESC_F_*`.
 pub(super) mod flag {
@@ -15,7 +15,7 @@ pub(super) mod flag {
     pub(in super::super) const INDIRECT: u16 = 4;
 }
 
-/// A batch that has as many buffers takes no further chain, so that the work of a batch has a
+/// A batch that has as many spans takes no further chain, so that the work of a batch has a
 /// bound that is not the square of the ring's size.
 const ENOUGH: usize = 1024;
 
@@ -43,13 +43,6 @@ impl Descriptor {
     }
 }
 
-/// A part of guest memory, not checked.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Buffer {
-    pub(super) address: u64,
-    pub(super) len: u32,
-}
-
 /// A chain in work.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Chain {
@@ -57,7 +50,7 @@ pub(super) struct Chain {
     pub(super) id: u16,
     /// Places in the ring: 1 in a split ring, the number of descriptors in a packed one.
     pub(super) slots: u16,
-    /// The end of its buffers in the batch's.
+    /// The end of its spans in the batch's.
     end: u32,
     /// Bytes of its buffers.
     pub(super) len: u32,
@@ -67,49 +60,81 @@ pub(super) struct Chain {
 
 /// Chains in work, in the order of the ring.
 #[derive(Debug, Default)]
-pub(super) struct Batch {
+pub(super) struct Batch<'m> {
     pub(super) chains: Vec<Chain>,
-    buffers: Vec<Buffer>,
+    /// The bytes of their buffers, in order.
+    spans: Vec<Span<'m>>,
     /// Places in the ring of all chains.
     pub(super) slots: u16,
     /// Bytes of the chain that is being added.
     len: u64,
+    /// See [`GuestMemory::span`].
+    region: usize,
 }
 
-impl Batch {
+impl Batch<'_> {
+    /// An empty batch for other memory, in the same allocations.
+    pub(super) fn recycle<'n>(mut self) -> Batch<'n> {
+        self.clear();
+        Batch {
+            chains: self.chains,
+            // An empty vector is collected in place.
+            spans: self.spans.into_iter().map(|_| Span::EMPTY).collect(),
+            slots: 0,
+            len: 0,
+            region: self.region,
+        }
+    }
+}
+
+impl<'m> Batch<'m> {
     pub(super) fn clear(&mut self) {
         self.chains.clear();
-        self.buffers.clear();
+        self.spans.clear();
         (self.slots, self.len) = (0, 0);
     }
 
     /// Whether it takes further chains.
     #[inline]
     pub(super) fn has_capacity(&self) -> bool {
-        self.buffers.len() < ENOUGH
+        self.spans.len() < ENOUGH
     }
 
-    /// The buffers of chains that follow each other.
+    /// The bytes of chains that follow each other.
     #[inline]
-    pub(super) fn buffers(&self, chains: Range<usize>) -> &[Buffer] {
+    pub(super) fn spans(&self, chains: Range<usize>) -> &[Span<'m>] {
         let end = |n: usize| match n {
             0 => 0,
             n => self.chains[n - 1].end as usize,
         };
-        &self.buffers[end(chains.start)..end(chains.end)]
+        &self.spans[end(chains.start)..end(chains.end)]
     }
 
     /// Adds a buffer to the chain that is being added.
     #[inline]
-    pub(super) fn push(&mut self, from: &Descriptor, writable: bool) -> Result<(), RingError> {
+    pub(super) fn push(
+        &mut self,
+        memory: &'m GuestMemory,
+        from: &Descriptor,
+        writable: bool,
+    ) -> Result<(), RingError> {
         if (from.flags & flag::WRITE != 0) != writable {
             return Err(RingError::WrongDirection);
         }
         self.len += u64::from(from.len);
-        self.buffers.push(Buffer {
-            address: from.address,
-            len: from.len,
-        });
+        let (mut at, mut left) = (from.address, from.len as usize);
+        if left == 0 {
+            // Counts as work, too.
+            self.spans.push(Span::EMPTY);
+        }
+        while left > 0 {
+            let span = memory.span(at, left, &mut self.region)?;
+            span.prefetch();
+            left -= span.len();
+            // If it wraps, the next byte is not in guest memory.
+            at = at.wrapping_add(span.len() as u64);
+            self.spans.push(span);
+        }
         Ok(())
     }
 
@@ -121,8 +146,8 @@ impl Batch {
         self.chains.push(Chain {
             id,
             slots,
-            // A chain has at most twice as many as a ring, and a batch not many more.
-            end: self.buffers.len() as u32,
+            // A chain has some for each descriptor, and a batch not many more.
+            end: self.spans.len() as u32,
             len,
             written: 0,
         });
@@ -134,7 +159,7 @@ impl Batch {
     #[cold]
     pub(super) fn abandon(&mut self) {
         let end = self.chains.last().map_or(0, |chain| chain.end);
-        self.buffers.truncate(end as usize);
+        self.spans.truncate(end as usize);
         self.len = 0;
     }
 
@@ -143,7 +168,7 @@ impl Batch {
     #[inline]
     pub(super) fn push_indirect(
         &mut self,
-        memory: &GuestMemory,
+        memory: &'m GuestMemory,
         table: &Descriptor,
         size: u16,
         linked: bool,
@@ -167,7 +192,7 @@ impl Batch {
             if descriptor.flags & flag::INDIRECT != 0 {
                 return Err(RingError::BadIndirect);
             }
-            self.push(&descriptor, writable)?;
+            self.push(memory, &descriptor, writable)?;
             if linked {
                 if descriptor.flags & flag::NEXT == 0 {
                     return Ok(());

@@ -1,5 +1,6 @@
 //! Frames between chains and packets: one copy, directly.
 
+use std::ops::Range;
 use std::slice::Iter;
 
 use softnet::mem::{HEADROOM, Packet, PacketList};
@@ -9,76 +10,57 @@ use softnet::wire::{MAX_FRAME, VNET_HDR_LEN, VnetHeader};
 use softnet_engine::rx::CountDrop;
 use zerocopy::byteorder::little_endian::U16;
 
-use super::chain::{Batch, Buffer};
+use super::chain::Batch;
 use super::{Ring, RingError};
 use crate::Buffers;
-use crate::vhost_user::memory::{GuestMemory, OutOfRange};
+use crate::vhost_user::memory::{GuestMemory, Span};
 
 /// Chains in work at once.
 const BATCH: usize = 32;
-/// Descriptors of a chain that cost as much as a frame.
-const FREE_DESCRIPTORS: usize = 64;
+/// Spans of a chain that cost as much as a frame.
+const FREE_SPANS: usize = 64;
 /// An Ethernet header.
 const MIN_FRAME: usize = 14;
 
-/// A position in a list of buffers.
-struct Cursor<'a> {
-    memory: &'a GuestMemory,
-    /// What is left of the current buffer.
-    now: Buffer,
-    rest: Iter<'a, Buffer>,
+/// A position in the bytes of chains.
+struct Cursor<'a, 'm> {
+    /// What is left of the current span.
+    now: Span<'m>,
+    rest: Iter<'a, Span<'m>>,
 }
 
-impl<'a> Cursor<'a> {
+impl<'a, 'm> Cursor<'a, 'm> {
     #[inline]
-    fn new(memory: &'a GuestMemory, buffers: &'a [Buffer]) -> Cursor<'a> {
+    fn new(spans: &'a [Span<'m>]) -> Cursor<'a, 'm> {
+        let mut rest = spans.iter();
         Cursor {
-            memory,
-            now: Buffer { address: 0, len: 0 },
-            rest: buffers.iter(),
+            now: rest.next().copied().unwrap_or(Span::EMPTY),
+            rest,
         }
     }
 
-    /// Where the next bytes are and how many of `wanted` lie there. `None` at the end.
+    /// Reads as many bytes as there are.
     #[inline]
-    fn step(&mut self, wanted: usize) -> Option<(u64, usize)> {
-        while self.now.len == 0 {
-            self.now = *self.rest.next()?;
-        }
-        let n = (self.now.len as usize).min(wanted);
-        let address = self.now.address;
-        self.now = Buffer {
-            // If it wraps, the next byte is not in guest memory.
-            address: address.wrapping_add(n as u64),
-            len: self.now.len - n as u32,
-        };
-        Some((address, n))
-    }
-
-    /// The caller knows that the buffers have as many bytes.
-    #[inline]
-    fn read(&mut self, mut to: &mut [u8]) -> Result<(), OutOfRange> {
-        while !to.is_empty()
-            && let Some((at, n)) = self.step(to.len())
+    fn read(&mut self, to: &mut [u8]) {
+        let mut done = self.now.read_into(to);
+        while done < to.len()
+            && let Some(next) = self.rest.next()
         {
-            let (part, rest) = to.split_at_mut(n);
-            self.memory.read_into(at, part)?;
-            to = rest;
+            self.now = *next;
+            done += self.now.read_into(&mut to[done..]);
         }
-        Ok(())
     }
 
-    /// The caller knows that the buffers have as many bytes.
+    /// Writes as many bytes as have a place.
     #[inline]
-    fn write(&mut self, mut from: &[u8]) -> Result<(), OutOfRange> {
-        while !from.is_empty()
-            && let Some((at, n)) = self.step(from.len())
+    fn write(&mut self, from: &[u8]) {
+        let mut done = self.now.write_from(from);
+        while done < from.len()
+            && let Some(next) = self.rest.next()
         {
-            let (part, rest) = from.split_at(n);
-            self.memory.write_from(at, part)?;
-            from = rest;
+            self.now = *next;
+            done += self.now.write_from(&from[done..]);
         }
-        Ok(())
     }
 }
 
@@ -91,12 +73,12 @@ pub(super) struct Receiver<'a> {
     pub(super) fresh: &'a mut PacketList,
 }
 
-impl Receiver<'_> {
+impl<'m> Receiver<'m> {
     #[inline]
     pub(super) fn receive(
         &mut self,
         ring: &mut impl Ring,
-        batch: &mut Batch,
+        batch: &mut Batch<'m>,
         budget: usize,
         out: &mut PacketList,
         drops: &mut dyn CountDrop,
@@ -110,30 +92,23 @@ impl Receiver<'_> {
             }
             self.refill(batch.chains.len());
             let mut done = 0;
-            let mut copied = Ok(());
             while done < batch.chains.len() && left > 0 {
-                let buffers = batch.buffers(done..done + 1);
-                let len = batch.chains[done].len as usize;
-                let used = match self.frame(buffers, len) {
-                    Ok(Ok(packet)) => {
+                let spans = batch.spans(done..done + 1);
+                let used = match self.frame(spans, batch.chains[done].len as usize) {
+                    Ok(packet) => {
                         let wire_packets = packet.wire_packets() as usize;
                         out.push_back(packet);
                         wire_packets
                     }
-                    Ok(Err(reason)) => {
+                    Err(reason) => {
                         drops.count_drop(reason, 1);
                         1
                     }
-                    Err(error) => {
-                        copied = Err(error);
-                        break;
-                    }
                 };
-                left = left.saturating_sub(used + buffers.len() / FREE_DESCRIPTORS);
+                left = left.saturating_sub(used + spans.len() / FREE_SPANS);
                 done += 1;
             }
             ring.complete(batch, done);
-            copied?;
             taken?;
         }
         Ok(true)
@@ -150,85 +125,65 @@ impl Receiver<'_> {
 
     /// Copies a frame of `len` bytes, header included.
     #[inline]
-    fn frame(
-        &mut self,
-        buffers: &[Buffer],
-        len: usize,
-    ) -> Result<Result<Packet, DropReason>, OutOfRange> {
+    fn frame(&mut self, spans: &[Span<'_>], len: usize) -> Result<Packet, DropReason> {
         let Some(len) = len.checked_sub(VNET_HDR_LEN).filter(|n| *n >= MIN_FRAME) else {
-            return Ok(Err(DropReason::Runt));
+            return Err(DropReason::Runt);
         };
-        if len > MAX_FRAME {
-            return Ok(Err(DropReason::TooLong));
-        }
-        let mut cursor = Cursor::new(self.memory, buffers);
+        let mut cursor = Cursor::new(spans);
         let mut header = [0; VNET_HDR_LEN];
-        cursor.read(&mut header)?;
-        let Some(mut packet) = self.copy(&mut cursor, len)? else {
-            return Ok(Err(DropReason::NoBuffer));
+        cursor.read(&mut header);
+        let mut packet = if len <= self.buffers.small.payload_size() {
+            // A long frame may have taken those of the frames behind it.
+            self.refill(1);
+            let mut packet = self.fresh.pop_front().ok_or(DropReason::NoBuffer)?;
+            fill(&mut packet, &mut cursor, len);
+            packet
+        } else if len <= MAX_FRAME {
+            self.copy_long(cursor, len).ok_or(DropReason::NoBuffer)?
+        } else {
+            return Err(DropReason::TooLong);
         };
         packet.set_queue(self.queue);
-        let applied = packet.apply(&VnetHeader::from_bytes(&header));
-        Ok(applied.map(|()| packet))
+        packet.apply(&VnetHeader::from_bytes(&header))?;
+        Ok(packet)
     }
 
-    /// A packet of the next `len` bytes: in one small buffer, else in one large one, else in as
-    /// many small ones as it takes. `None`: there are not as many.
-    #[inline]
-    fn copy(&mut self, cursor: &mut Cursor<'_>, len: usize) -> Result<Option<Packet>, OutOfRange> {
-        if len > self.buffers.small.payload_size() {
-            return self.copy_long(cursor, len);
-        }
-        // A long frame may have taken those of the frames behind it.
-        self.refill(1);
-        let Some(mut packet) = self.fresh.pop_front() else {
-            return Ok(None);
-        };
-        fill(&mut packet, cursor, len)?;
-        Ok(Some(packet))
-    }
-
-    fn copy_long(
-        &mut self,
-        cursor: &mut Cursor<'_>,
-        len: usize,
-    ) -> Result<Option<Packet>, OutOfRange> {
+    /// A packet of the next `len` bytes, which do not fit a small buffer: in one large one, else
+    /// in as many small ones as it takes. `None`: there are not as many.
+    fn copy_long(&mut self, mut cursor: Cursor<'_, '_>, len: usize) -> Option<Packet> {
         if let Some(large) = &self.buffers.large
             && len <= large.payload_size()
             && let Ok(mut packet) = large.alloc()
         {
-            fill(&mut packet, cursor, len)?;
-            return Ok(Some(packet));
+            fill(&mut packet, &mut cursor, len);
+            return Some(packet);
         }
-        let small = &self.buffers.small;
-        let segments = 1 + (len - small.payload_size()).div_ceil(small.payload_size() + HEADROOM);
+        let payload = self.buffers.small.payload_size();
+        let segments = 1 + (len - payload).div_ceil(payload + HEADROOM);
         self.refill(segments);
         if self.fresh.len() < segments {
-            return Ok(None);
+            return None;
         }
-        let Some(mut packet) = self.fresh.pop_front() else {
-            return Ok(None);
-        };
-        let mut left = len - fill(&mut packet, cursor, len)?;
-        while left > 0
-            && let Some(mut segment) = self.fresh.pop_front()
-        {
+        let mut packet = self.fresh.pop_front()?;
+        let mut left = len - fill(&mut packet, &mut cursor, len);
+        while left > 0 {
+            let mut segment = self.fresh.pop_front()?;
             segment.reserve(0);
-            left -= fill(&mut segment, cursor, left)?;
+            left -= fill(&mut segment, &mut cursor, left);
             packet.append_segment(segment);
         }
-        Ok(Some(packet))
+        Some(packet)
     }
 }
 
 /// Reads at most `len` bytes into the tailroom. Returns how many.
 #[inline]
-fn fill(packet: &mut Packet, cursor: &mut Cursor<'_>, len: usize) -> Result<usize, OutOfRange> {
+fn fill(packet: &mut Packet, cursor: &mut Cursor<'_, '_>, len: usize) -> usize {
     let tailroom = packet.tailroom_mut();
     let n = len.min(tailroom.len());
-    cursor.read(&mut tailroom[..n])?;
+    cursor.read(&mut tailroom[..n]);
     packet.extend(n);
-    Ok(n)
+    n
 }
 
 /// To the guest.
@@ -249,12 +204,12 @@ enum Place {
     Never,
 }
 
-impl Transmitter<'_> {
+impl<'m> Transmitter<'m> {
     #[inline]
     pub(super) fn transmit(
         &mut self,
         ring: &mut impl Ring,
-        batch: &mut Batch,
+        batch: &mut Batch<'m>,
         packets: &mut PacketList,
         sent: &mut Sent,
     ) -> Result<Xmit, RingError> {
@@ -263,31 +218,32 @@ impl Transmitter<'_> {
             batch.clear();
             let mut used = 0;
             let result = loop {
-                let Some(packet) = packets.front() else {
+                let Some(packet) = packets.pop_front() else {
                     break Ok(Xmit::Complete);
                 };
                 let len = VNET_HDR_LEN + packet.len();
-                let wanted = packets.len().min(BATCH);
-                let copied = match self.place(ring, batch, used, len, wanted) {
-                    Ok(Place::Chains(n)) => self.copy(batch, used, n, packet).map(|()| Some(n)),
-                    Ok(Place::Never) => Ok(None),
-                    Ok(Place::Later) => break Ok(Xmit::Busy),
-                    Err(error) => Err(error),
-                };
-                let Some(packet) = (match copied {
-                    Ok(_) => packets.pop_front(),
-                    Err(error) => break Err(error),
-                }) else {
-                    break Ok(Xmit::Complete);
-                };
-                let wire_packets = packet.wire_packets();
-                if let Ok(Some(n)) = copied {
-                    used += n;
-                    sent.packets += wire_packets;
-                    sent.bytes += packet.wire_len();
-                } else {
-                    let before = sent.dropped.map_or(0, |(_, n)| n);
-                    sent.dropped = Some((DropReason::TooLong, before + wire_packets));
+                let wanted = (1 + packets.len()).min(BATCH);
+                match self.place(ring, batch, used, len, wanted) {
+                    Ok(Place::Chains(n)) => {
+                        copy(batch, used..used + n, &packet);
+                        used += n;
+                        let (bytes, wire_packets) = packet.wire();
+                        sent.packets += wire_packets;
+                        sent.bytes += bytes;
+                    }
+                    Ok(Place::Never) => {
+                        let before = sent.dropped.map_or(0, |(_, n)| n);
+                        let dropped = before + packet.wire_packets();
+                        sent.dropped = Some((DropReason::TooLong, dropped));
+                    }
+                    Ok(Place::Later) => {
+                        packets.push_front(packet);
+                        break Ok(Xmit::Busy);
+                    }
+                    Err(error) => {
+                        packets.push_front(packet);
+                        break Err(error);
+                    }
                 }
                 done.push_back(packet);
             };
@@ -305,7 +261,7 @@ impl Transmitter<'_> {
     fn place(
         &self,
         ring: &mut impl Ring,
-        batch: &mut Batch,
+        batch: &mut Batch<'m>,
         used: usize,
         len: usize,
         wanted: usize,
@@ -326,37 +282,30 @@ impl Transmitter<'_> {
             let taken = ring.take(self.memory, true, wanted, batch);
             if batch.chains.len() == before {
                 taken?;
-                // With an empty ring before it, it has all that it ever gets.
+                // With an empty batch before it, it has all that it ever gets.
                 let all = usize::from(batch.slots) >= self.size || !batch.has_capacity();
                 let never = used == 0 && all;
                 return Ok(if never { Place::Never } else { Place::Later });
             }
         }
     }
+}
 
-    /// Copies the packet behind its header into `n` chains that have enough bytes.
-    #[inline]
-    fn copy(
-        &self,
-        batch: &mut Batch,
-        first: usize,
-        n: usize,
-        packet: &Packet,
-    ) -> Result<(), RingError> {
-        let mut header = packet.vnet_header();
-        // A ring has at most 32,768 chains.
-        header.num_buffers = U16::new(n as u16);
-        let mut cursor = Cursor::new(self.memory, batch.buffers(first..first + n));
-        cursor.write(&header.to_bytes())?;
-        for segment in packet.segments() {
-            cursor.write(segment)?;
-        }
-        let mut left = VNET_HDR_LEN + packet.len();
-        for chain in &mut batch.chains[first..first + n] {
-            let written = left.min(chain.len as usize);
-            chain.written = written as u32;
-            left -= written;
-        }
-        Ok(())
+/// Copies the packet behind its header into chains that have enough bytes.
+#[inline]
+fn copy(batch: &mut Batch<'_>, chains: Range<usize>, packet: &Packet) {
+    let mut header = packet.vnet_header();
+    // A ring has at most 32,768 chains.
+    header.num_buffers = U16::new(chains.len() as u16);
+    let mut cursor = Cursor::new(batch.spans(chains.clone()));
+    cursor.write(&header.to_bytes());
+    for segment in packet.segments() {
+        cursor.write(segment);
+    }
+    let mut left = VNET_HDR_LEN + packet.len();
+    for chain in &mut batch.chains[chains] {
+        let written = left.min(chain.len as usize);
+        chain.written = written as u32;
+        left -= written;
     }
 }

@@ -128,7 +128,7 @@ pub struct Virtqueue {
     ring: AnyRing,
     config: RingConfig,
     /// The chains in work; empty between calls, kept for its memory.
-    batch: Batch,
+    batch: Batch<'static>,
     /// Empty small buffers for frames to come.
     fresh: PacketList,
     failed: Option<RingError>,
@@ -172,16 +172,16 @@ trait Ring {
     ///
     /// # Errors
     /// If a chain is not possible; those before it are in the batch.
-    fn take(
+    fn take<'m>(
         &mut self,
-        memory: &GuestMemory,
+        memory: &'m GuestMemory,
         writable: bool,
         max: usize,
-        batch: &mut Batch,
+        batch: &mut Batch<'m>,
     ) -> Result<(), RingError>;
 
     /// Gives the first `n` chains of the batch back to the driver, all at once.
-    fn complete(&mut self, batch: &Batch, n: usize);
+    fn complete(&mut self, batch: &Batch<'_>, n: usize);
 
     /// See [`Virtqueue::peek`].
     fn peek(&self) -> bool;
@@ -284,10 +284,10 @@ impl Virtqueue {
             queue,
             fresh: &mut self.fresh,
         };
-        let batch = &mut self.batch;
+        let mut batch = std::mem::take(&mut self.batch).recycle();
         let result =
-            with!(&mut self.ring, ring => receiver.receive(ring, batch, budget, out, drops));
-        batch.clear();
+            with!(&mut self.ring, ring => receiver.receive(ring, &mut batch, budget, out, drops));
+        self.batch = batch.recycle();
         self.failed = result.err();
         result
     }
@@ -313,10 +313,10 @@ impl Virtqueue {
             mergeable: self.config.mergeable,
             size: self.config.size.into(),
         };
-        let batch = &mut self.batch;
+        let mut batch = std::mem::take(&mut self.batch).recycle();
         let result =
-            with!(&mut self.ring, ring => transmitter.transmit(ring, batch, packets, sent));
-        batch.clear();
+            with!(&mut self.ring, ring => transmitter.transmit(ring, &mut batch, packets, sent));
+        self.batch = batch.recycle();
         self.failed = result.err();
         result
     }

@@ -27,6 +27,8 @@ pub(super) trait Area {
     fn write_u16(&self, at: usize, value: u16);
     /// Another field, in no order.
     fn write_u32(&self, at: usize, value: u32);
+    /// Two fields, in no order.
+    fn write_pair(&self, at: usize, values: [u32; 2]);
     /// A full fence.
     fn fence();
 }
@@ -65,6 +67,11 @@ impl Area for GuestArea {
     #[inline]
     fn write_u32(&self, at: usize, value: u32) {
         self.write(at, value.to_le());
+    }
+
+    #[inline]
+    fn write_pair(&self, at: usize, values: [u32; 2]) {
+        self.write(at, values.map(u32::to_le));
     }
 
     #[inline]

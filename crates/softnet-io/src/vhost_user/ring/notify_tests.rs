@@ -56,6 +56,11 @@ impl Area for Cells {
         self.write_u16(at + 2, (value >> 16) as u16);
     }
 
+    fn write_pair(&self, at: usize, values: [u32; 2]) {
+        self.write_u32(at, values[0]);
+        self.write_u32(at + 4, values[1]);
+    }
+
     fn fence() {
         fence(Ordering::SeqCst);
     }

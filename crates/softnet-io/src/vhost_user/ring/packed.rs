@@ -115,14 +115,14 @@ impl<A: Area> Packed<A> {
 
     /// Adds the chain whose first descriptor is at `from`, with `flags`.
     #[inline]
-    fn follow(
+    fn follow<'m>(
         &self,
-        memory: &GuestMemory,
+        memory: &'m GuestMemory,
         from: Position,
         mut flags: u16,
         limit: u16,
         writable: bool,
-        batch: &mut Batch,
+        batch: &mut Batch<'m>,
     ) -> Result<(), RingError> {
         for n in 1..=limit {
             let descriptor = self.read(from.plus(n - 1, self.size).slot, flags);
@@ -133,7 +133,7 @@ impl<A: Area> Packed<A> {
                 }
                 batch.push_indirect(memory, &descriptor, self.size, false, writable)?;
             } else {
-                batch.push(&descriptor, writable)?;
+                batch.push(memory, &descriptor, writable)?;
             }
             if flags & flag::NEXT == 0 {
                 return batch.end(descriptor.next, n);
@@ -146,19 +146,19 @@ impl<A: Area> Packed<A> {
 
     /// Where the chains of the batch end.
     #[inline]
-    fn position(&self, batch: &Batch) -> Position {
+    fn position(&self, batch: &Batch<'_>) -> Position {
         self.next.plus(batch.slots, self.size)
     }
 }
 
 impl<A: Area> Ring for Packed<A> {
     #[inline]
-    fn take(
+    fn take<'m>(
         &mut self,
-        memory: &GuestMemory,
+        memory: &'m GuestMemory,
         writable: bool,
         max: usize,
-        batch: &mut Batch,
+        batch: &mut Batch<'m>,
     ) -> Result<(), RingError> {
         for _ in 0..max {
             let position = self.position(batch);
@@ -180,30 +180,30 @@ impl<A: Area> Ring for Packed<A> {
     }
 
     #[inline]
-    fn complete(&mut self, batch: &Batch, n: usize) {
-        let start = self.next;
-        let mut first_flags = None;
+    fn complete(&mut self, batch: &Batch<'_>, n: usize) {
+        let ring = &self.areas.descriptors;
+        let mut first = None;
         for chain in &batch.chains[..n] {
             let descriptor = 16 * usize::from(self.next.slot);
             let mut flags = if self.next.wrap { AVAIL | USED } else { 0 };
             if chain.written > 0 {
                 flags |= flag::WRITE;
             }
-            let ring = &self.areas.descriptors;
-            ring.write_u32(descriptor + at::LEN, chain.written);
-            ring.write_u16(descriptor + at::ID, chain.id);
-            match first_flags {
-                None => first_flags = Some(flags),
-                Some(_) => ring.store(descriptor + at::FLAGS, flags),
+            if first.is_none() {
+                first = Some((descriptor + at::FLAGS, flags));
+                ring.write_u32(descriptor + at::LEN, chain.written);
+                ring.write_u16(descriptor + at::ID, chain.id);
+            } else {
+                let rest = u32::from(chain.id) | u32::from(flags) << 16;
+                ring.write_pair(descriptor + at::LEN, [chain.written, rest]);
             }
             self.moved = self.moved.saturating_add(chain.slots.into());
             self.next = self.next.plus(chain.slots, self.size);
         }
-        if let Some(flags) = first_flags {
-            // Release: all of the batch comes first. The driver looks here before it looks at
-            // those behind.
-            let descriptor = 16 * usize::from(start.slot);
-            self.areas.descriptors.store(descriptor + at::FLAGS, flags);
+        // Release: all of the batch comes first. The driver looks here before it looks at those
+        // behind.
+        if let Some((at, flags)) = first {
+            ring.store(at, flags);
         }
     }
 

@@ -62,12 +62,12 @@ impl<A: Area> Split<A> {
 
     /// Adds the chain that starts with descriptor `head`.
     #[inline]
-    fn follow(
+    fn follow<'m>(
         &self,
-        memory: &GuestMemory,
+        memory: &'m GuestMemory,
         head: u16,
         writable: bool,
-        batch: &mut Batch,
+        batch: &mut Batch<'m>,
     ) -> Result<(), RingError> {
         let mut index = head;
         for _ in 0..self.size {
@@ -83,7 +83,7 @@ impl<A: Area> Split<A> {
                 batch.push_indirect(memory, &descriptor, self.size, true, writable)?;
                 return batch.end(head, 1);
             }
-            batch.push(&descriptor, writable)?;
+            batch.push(memory, &descriptor, writable)?;
             if descriptor.flags & flag::NEXT == 0 {
                 return batch.end(head, 1);
             }
@@ -95,12 +95,12 @@ impl<A: Area> Split<A> {
 
 impl<A: Area> Ring for Split<A> {
     #[inline]
-    fn take(
+    fn take<'m>(
         &mut self,
-        memory: &GuestMemory,
+        memory: &'m GuestMemory,
         writable: bool,
         max: usize,
-        batch: &mut Batch,
+        batch: &mut Batch<'m>,
     ) -> Result<(), RingError> {
         let start = self.next.wrapping_add(batch.slots);
         let mut ready = self.seen.wrapping_sub(start);
@@ -126,12 +126,12 @@ impl<A: Area> Ring for Split<A> {
     }
 
     #[inline]
-    fn complete(&mut self, batch: &Batch, n: usize) {
+    fn complete(&mut self, batch: &Batch<'_>, n: usize) {
         let mask = self.size - 1;
         for chain in &batch.chains[..n] {
             let element = at::RING + 8 * usize::from(self.next & mask);
-            self.areas.device.write_u32(element, chain.id.into());
-            self.areas.device.write_u32(element + 4, chain.written);
+            let used = [chain.id.into(), chain.written];
+            self.areas.device.write_pair(element, used);
             self.next = self.next.wrapping_add(1);
         }
         self.moved = self.moved.saturating_add(n as u32);
