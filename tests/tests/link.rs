@@ -70,6 +70,7 @@ fn a_changed_mtu_is_seen() {
         let link = LinkState {
             up: true,
             mtu: Some(mtu),
+            ..LinkState::default()
         };
         wait_for("the MTU", || port(&lan, 1).link == link);
         let event = PortEvent::Link(b.port, link);

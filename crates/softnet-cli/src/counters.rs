@@ -67,7 +67,7 @@ fn port(port: &PortStats) -> Value {
         "call_ns": distribution(&device.distributions.call_ns),
         "sojourn_ns": distribution(&device.distributions.sojourn_ns),
         "batch": distribution(&device.distributions.batch),
-        "link": { "up": port.link.up, "mtu": port.link.mtu },
+        "link": { "up": port.link.up, "mtu": port.link.mtu, "status": port.status },
         "classes": classes::json(port),
         "filters": filters::json(port),
     })

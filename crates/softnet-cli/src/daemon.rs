@@ -230,12 +230,13 @@ fn look_after(control: &mut Control, missing: &mut Missing) {
         match event {
             PortEvent::Link(_, link) => {
                 let up = if link.up { "up" } else { "down" };
-                match link.mtu {
-                    Some(mtu) => {
-                        report::note(format_args!("port {name:?}: link {up}, MTU {mtu}"));
-                    }
-                    None => report::note(format_args!("port {name:?}: link {up}")),
-                }
+                let mtu = link.mtu.map(|mtu| format!(", MTU {mtu}"));
+                let stats = control.port(index).ok();
+                let stats = stats.and_then(|id| control.engine().port_stats(id).ok());
+                let status = stats.and_then(|stats| stats.status);
+                let status = status.map(|status| format!(": {status}"));
+                let (mtu, status) = (mtu.unwrap_or_default(), status.unwrap_or_default());
+                report::note(format_args!("port {name:?}: link {up}{mtu}{status}"));
             }
             PortEvent::Gone(_) if missing.contains_key(&index) => {}
             PortEvent::Gone(_) => {

@@ -152,7 +152,7 @@ pub(crate) fn distributions(stats: &EngineStats) -> String {
     text
 }
 
-/// Lines about actions and restarts.
+/// Lines about who is connected, actions and restarts.
 fn events(port: &PortStats) -> Vec<String> {
     let (name, device) = (&port.name, &port.device);
     let line = |action: &ActionStats| {
@@ -163,7 +163,9 @@ fn events(port: &PortStats) -> Vec<String> {
         } = action;
         format!("{name}: {action}: {packets} packets, overlimits {overlimits}\n")
     };
-    let mut lines: Vec<String> = device.actions.iter().map(line).collect();
+    let status = port.status.iter();
+    let status = status.map(|status| format!("{name}: {status}\n"));
+    let mut lines: Vec<String> = status.chain(device.actions.iter().map(line)).collect();
     if device.tx_timeouts > 0 {
         lines.push(format!(
             "{name}: driver restarted {} times\n",
@@ -208,6 +210,7 @@ mod tests {
             },
             device_drops: DeviceDrops::default(),
             link: LinkState::default(),
+            status: None,
             classes: Vec::new(),
             filters: Vec::new(),
         };
@@ -255,11 +258,13 @@ mod tests {
             tx_timeouts: 2,
             ..DeviceStats::default()
         };
+        let status = Some("connected".into());
         let stats = EngineStats {
             ports: vec![
                 PortStats {
                     name: "web".into(),
                     device,
+                    status,
                     ..PortStats::default()
                 },
                 PortStats::default(),
@@ -268,7 +273,8 @@ mod tests {
         };
         let bar = |n| format!("|{:<52}|", "@".repeat(n));
         let expected = format!(
-            "\nweb: mirred egress mirror dev mon: 7 packets, overlimits 1\n\
+            "\nweb: connected\n\
+             \nweb: mirred egress mirror dev mon: 7 packets, overlimits 1\n\
              \nweb: driver restarted 2 times\n\
              \nweb: nanoseconds that a transmit call took: p50 192, p99 384, max 511 (3 measured, \
              one in 128)\n\

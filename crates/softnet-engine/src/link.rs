@@ -2,7 +2,10 @@
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use softnet::tx::Features;
 
 /// Frames that a device dropped by itself, between its other side and the driver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,6 +24,9 @@ pub struct LinkState {
     pub up: bool,
     /// Longest IP packet in bytes, if the device tells.
     pub mtu: Option<u32>,
+    /// What the driver does by itself, if that depends on who is connected; its MTU is not looked
+    /// at.
+    pub features: Option<Features>,
 }
 
 impl Default for LinkState {
@@ -29,6 +35,7 @@ impl Default for LinkState {
         LinkState {
             up: true,
             mtu: None,
+            features: None,
         }
     }
 }
@@ -44,26 +51,31 @@ pub trait Link: fmt::Debug + Send + Sync {
         None
     }
 
+    /// For people: who is connected and what was agreed on, or why nobody is. Asked by the control
+    /// path.
+    fn status(&self) -> Option<String> {
+        None
+    }
+
     /// The state now. Consumes what made the file readable. Does not block: asked by a worker.
     fn state(&self) -> LinkState {
         LinkState::default()
     }
 }
 
-/// The state of a port's link as the packet path sees it. Written by the worker that watches the
-/// link, read by all. The fields say nothing about other memory, so access is Relaxed.
+/// The state of a port's link. Written by the worker that watches the link, read by all.
 #[derive(Debug)]
 pub(crate) struct LinkCell {
+    /// What the packet path asks. It says nothing about other memory, so access is Relaxed.
     up: AtomicBool,
-    /// 0: not known.
-    mtu: AtomicU32,
+    state: Mutex<LinkState>,
 }
 
 impl LinkCell {
     pub(crate) fn new() -> LinkCell {
         LinkCell {
             up: AtomicBool::new(true),
-            mtu: AtomicU32::new(0),
+            state: Mutex::default(),
         }
     }
 
@@ -72,19 +84,13 @@ impl LinkCell {
     }
 
     pub(crate) fn get(&self) -> LinkState {
-        let mtu = self.mtu.load(Ordering::Relaxed);
-        LinkState {
-            up: self.is_up(),
-            mtu: (mtu != 0).then_some(mtu),
-        }
+        *self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the state before.
     pub(crate) fn set(&self, state: LinkState) -> LinkState {
-        let mtu = self.mtu.swap(state.mtu.unwrap_or(0), Ordering::Relaxed);
-        LinkState {
-            up: self.up.swap(state.up, Ordering::Relaxed),
-            mtu: (mtu != 0).then_some(mtu),
-        }
+        let mut cell = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        self.up.store(state.up, Ordering::Relaxed);
+        std::mem::replace(&mut cell, state)
     }
 }

@@ -405,7 +405,11 @@ impl LinkEvents {
                 && netdevice::name_to_index(socket, name.as_str()) == Ok(index)
             {
                 let mtu = u32::try_from(mtu).ok();
-                return Some(LinkState { up, mtu });
+                return Some(LinkState {
+                    up,
+                    mtu,
+                    features: None,
+                });
             }
         }
         None

@@ -329,7 +329,11 @@ fn lost_and_forged_reports_do_not_change_the_link() {
     let Some((netns, tap)) = device(|_| (), &buffers()) else {
         return;
     };
-    let state = |up, mtu| LinkState { up, mtu: Some(mtu) };
+    let state = |up, mtu| LinkState {
+        up,
+        mtu: Some(mtu),
+        ..LinkState::default()
+    };
     assert_eq!(tap.link.state(), state(true, 1500));
     let (index, events) = (tap.index, tap.link.fd().unwrap());
     netns.run(|| forge(index)).unwrap();

@@ -396,7 +396,11 @@ impl ScriptedLink {
 
     fn set(&self, up: bool, mtu: u32) -> LinkState {
         let mtu = Some(mtu);
-        let state = LinkState { up, mtu };
+        let state = LinkState {
+            up,
+            mtu,
+            ..LinkState::default()
+        };
         *self.state.lock().unwrap() = state;
         state
     }

@@ -342,7 +342,7 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
     }
 
     /// What happened to ports since the last call. To be called every now and then: it is here
-    /// that a changed MTU takes effect, for what is sent and for what is queued.
+    /// that a changed MTU, or other features, take effect, for what is sent and for what is queued.
     pub fn take_events(&self) -> Vec<PortEvent> {
         let mut guard = self.state();
         let state = &mut *guard;
@@ -359,12 +359,11 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
                 Event::Gone { .. } => PortEvent::Gone(id),
                 Event::Link { .. } => {
                     let link = known.link.get();
-                    let mtu = link.mtu.unwrap_or(known.features.mtu);
-                    if mtu != known.features.mtu {
-                        let features = Features {
-                            mtu,
-                            ..known.features
-                        };
+                    let features = Features {
+                        mtu: link.mtu.unwrap_or(known.features.mtu),
+                        ..link.features.unwrap_or(known.features)
+                    };
+                    if features != known.features {
                         known.set_features(features);
                     }
                     PortEvent::Link(id, link)

@@ -22,6 +22,8 @@ pub struct PortStats {
     pub device_drops: DeviceDrops,
     /// The state of its link.
     pub link: LinkState,
+    /// Who is at its other end, if its driver tells.
+    pub status: Option<String>,
     /// Its qdiscs and classes. Only in the final counters; else see
     /// [`Engine::classes`](super::Engine::classes), which is slower than a reading of the others.
     pub classes: Vec<ClassStats>,
@@ -39,6 +41,7 @@ impl PortStats {
             device,
             device_drops: port.losses.total(),
             link: port.link.get(),
+            status: port.losses.status(),
             classes: Vec::new(),
             filters: Vec::new(),
         }
@@ -82,6 +85,11 @@ impl Losses {
     pub(super) fn open(&mut self, link: Option<Arc<dyn Link>>) {
         self.before = self.total();
         self.link = link;
+    }
+
+    /// See [`Link::status`].
+    pub(super) fn status(&self) -> Option<String> {
+        self.link.as_ref().and_then(|link| link.status())
     }
 
     pub(super) fn total(&self) -> DeviceDrops {
