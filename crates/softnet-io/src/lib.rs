@@ -38,6 +38,7 @@
 
 mod devices;
 mod link;
+mod listener;
 mod memory;
 mod netns;
 mod null;
@@ -46,10 +47,10 @@ mod poller;
 mod port;
 pub mod tap;
 mod userns;
-pub mod vhost_user;
 
 pub use devices::{DeviceError, DeviceSpec, PortDevices};
 pub use link::{BadAddress, InterfaceAddress, LinkError, Links};
+pub use listener::{Listen, ListenError, Listener, group_id};
 pub use memory::SharedMemory;
 pub use netns::{Netns, NetnsError};
 pub use null::{Null, NullRx, NullTx};

@@ -12,7 +12,6 @@ mod answer;
 mod clients;
 mod connection;
 mod dump;
-mod listen;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -24,14 +23,13 @@ use std::thread::JoinHandle;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use rustix::net::{
-    RecvFlags, SendFlags, Shutdown, SocketAddrAny, SocketAddrUnix, SocketFlags, acceptfrom_with,
-    recv, send, shutdown,
+    RecvFlags, SendFlags, Shutdown, SocketAddrAny, SocketAddrUnix, SocketFlags, SocketType,
+    acceptfrom_with, recv, send, shutdown,
 };
-use softnet_io::PeerCredentials;
+use softnet_io::{Listener, PeerCredentials};
 
 pub use clients::{Clients, Peer};
-use listen::Listener;
-pub use listen::{Listen, ListenError, group_id};
+pub use softnet_io::{Listen, ListenError, group_id};
 
 use crate::nl::{self, Service};
 
@@ -46,6 +44,8 @@ pub const PORT_NAME: &str = "softnet-nl/";
 const ROUND: usize = 256 * 1024;
 /// What a client may send at once; a Unix socket takes little more by default.
 const DATAGRAM: usize = 256 * 1024;
+/// Clients that wait to be let in.
+const BACKLOG: i32 = 128;
 /// Clients let in in one round.
 const ACCEPTS: usize = 64;
 /// How long nobody is let in when the process has no file descriptors left.
@@ -153,9 +153,10 @@ impl Server {
             what: "make an eventfd",
             source: error.into(),
         })?;
+        let bind = |listen| Listener::bind(listen, SocketType::SEQPACKET, BACKLOG);
         Ok(Server {
-            listener: Listener::bind(&config.listen)?,
-            monitor: config.monitor.as_ref().map(Listener::bind).transpose()?,
+            listener: bind(&config.listen)?,
+            monitor: config.monitor.as_ref().map(bind).transpose()?,
             group: config.listen.group,
             clients: Clients::new(config.clients),
             sockets: BTreeMap::new(),
@@ -226,12 +227,12 @@ impl Server {
         };
         let mut files = vec![
             PollFd::new(&self.waker.eventfd, PollFlags::IN),
-            PollFd::new(&self.listener.socket, listen),
+            PollFd::new(&self.listener, listen),
         ];
         files.extend(
             self.monitor
                 .iter()
-                .map(|monitor| PollFd::new(&monitor.socket, listen)),
+                .map(|monitor| PollFd::new(monitor, listen)),
         );
         let own = files.len();
         files.extend(self.sockets.iter().map(|(port, socket)| {
@@ -276,7 +277,7 @@ impl Server {
             let Some(listener) = listener else {
                 break;
             };
-            match acceptfrom_with(&listener.socket, flags) {
+            match acceptfrom_with(listener, flags) {
                 Ok((socket, address)) => {
                     accepted.push((socket, address.as_ref().and_then(port_of)));
                 }

@@ -1,8 +1,9 @@
-//! The socket in the file system: made with its mode and group, never in the place of a live one.
+//! A Unix socket that listens: its file is made with its mode and group, never in the place of a
+//! live one.
 
 use std::fs;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, lchown};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,9 +14,6 @@ use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
 };
 
-/// Clients that wait to be accepted.
-const BACKLOG: i32 = 128;
-
 /// Where a server listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listen {
@@ -23,8 +21,7 @@ pub struct Listen {
     pub path: PathBuf,
     /// Its mode: who may connect.
     pub mode: u32,
-    /// Its group, whose members may change the state; none: the process's own, whose members may
-    /// not.
+    /// Its group; none: the process's own.
     pub group: Option<u32>,
 }
 
@@ -56,6 +53,9 @@ pub enum ListenError {
 }
 
 /// The number of a group: a number, or a name in `/etc/group`.
+///
+/// # Errors
+/// If no group has that name.
 pub fn group_id(name: &str) -> Result<u32, ListenError> {
     if let Ok(number) = name.parse() {
         return Ok(number);
@@ -73,20 +73,25 @@ pub fn group_id(name: &str) -> Result<u32, ListenError> {
 
 /// A listening socket. Its file goes when it does.
 #[derive(Debug)]
-pub(super) struct Listener {
-    pub(super) socket: OwnedFd,
+pub struct Listener {
+    socket: OwnedFd,
     path: PathBuf,
     /// Device and inode of the file.
     file: (u64, u64),
 }
 
-pub(super) fn seqpacket() -> rustix::io::Result<OwnedFd> {
+fn unix(kind: SocketType) -> rustix::io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+    socket_with(AddressFamily::UNIX, kind, flags, None)
 }
 
 impl Listener {
-    pub(super) fn bind(config: &Listen) -> Result<Listener, ListenError> {
+    /// Listens with a socket of type `kind`, for at most `backlog` clients that wait to be
+    /// accepted. The file of a server that is dead is replaced.
+    ///
+    /// # Errors
+    /// [`ListenError`].
+    pub fn bind(config: &Listen, kind: SocketType, backlog: i32) -> Result<Listener, ListenError> {
         let path = &config.path;
         let io = |what| {
             move |source: io::Error| ListenError::Io {
@@ -107,9 +112,9 @@ impl Listener {
         // Two servers that start at once look and bind one after the other.
         let folder = fs::File::open(folder).map_err(io("open its directory"))?;
         lock(&folder).map_err(errno("lock its directory"))?;
-        remove_stale(path, &address)?;
+        remove_stale(path, &address, kind)?;
 
-        let socket = seqpacket().map_err(errno("make a socket"))?;
+        let socket = unix(kind).map_err(errno("make a socket"))?;
         // The file is made with this mode, less the umask: nobody connects before it has its
         // group.
         fchmod(&socket, Mode::empty()).map_err(errno("set the mode"))?;
@@ -125,8 +130,15 @@ impl Listener {
         }
         let mode = fs::Permissions::from_mode(config.mode & 0o777);
         fs::set_permissions(path, mode).map_err(io("set the mode"))?;
-        listen(&listener.socket, BACKLOG).map_err(errno("listen"))?;
+        listen(&listener.socket, backlog).map_err(errno("listen"))?;
         Ok(listener)
+    }
+}
+
+impl AsFd for Listener {
+    /// The socket, which does not block.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 }
 
@@ -152,7 +164,11 @@ fn lock(folder: &fs::File) -> rustix::io::Result<()> {
 }
 
 /// Removes the socket of a server that is dead.
-fn remove_stale(path: &Path, address: &SocketAddrUnix) -> Result<(), ListenError> {
+fn remove_stale(
+    path: &Path,
+    address: &SocketAddrUnix,
+    kind: SocketType,
+) -> Result<(), ListenError> {
     let io = |what, source: io::Error| ListenError::Io {
         path: path.into(),
         what,
@@ -166,7 +182,7 @@ fn remove_stale(path: &Path, address: &SocketAddrUnix) -> Result<(), ListenError
         }
         Ok(_) => {}
     }
-    let probe = seqpacket().map_err(|error| io("make a socket", error.into()))?;
+    let probe = unix(kind).map_err(|error| io("make a socket", error.into()))?;
     match connect(&probe, address) {
         // A full backlog, or another type of socket, has a live owner, too.
         Ok(()) | Err(Errno::AGAIN | Errno::PROTOTYPE) => Err(ListenError::InUse(path.into())),
