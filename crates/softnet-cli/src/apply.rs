@@ -139,8 +139,7 @@ fn is_same_device(control: &Control, port: &PortConfig) -> bool {
                 ..
             },
         ) => (netns, addresses) == (own_netns, own_addresses),
-        (DeviceSpec::Null, DeviceSpec::Null) => true,
-        _ => false,
+        (is, is_to_be) => is == is_to_be,
     };
     same && link.queues == port.queues && options.policy == port.policy
 }
@@ -211,6 +210,7 @@ fn device(port: &PortConfig) -> DeviceSpec {
             netns: netns.clone(),
             addresses: addresses.clone(),
         },
+        Driver::VhostUser(socket) => DeviceSpec::VhostUser(socket.clone()),
         Driver::Null => DeviceSpec::Null,
     }
 }
@@ -220,7 +220,7 @@ fn device(port: &PortConfig) -> DeviceSpec {
 fn settings(port: &PortConfig, before: Settings) -> Settings {
     let address = match &port.driver {
         Driver::Tap { mac, .. } => mac.unwrap_or(before.address),
-        Driver::Null => before.address,
+        Driver::VhostUser(_) | Driver::Null => before.address,
     };
     Settings {
         address,

@@ -66,6 +66,7 @@ fn port(
             addresses: addresses.clone(),
             mac: Some(link.settings.address),
         },
+        DeviceSpec::VhostUser(socket) => Driver::VhostUser(socket.clone()),
         DeviceSpec::Null => Driver::Null,
     };
     let actions = actions.iter().filter_map(|action| {

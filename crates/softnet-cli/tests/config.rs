@@ -50,8 +50,8 @@ fn mistakes_in_the_file() {
         ),
         (
             "[[port]]\nname = \"p\"\ndriver = \"af_xdp\"\n".to_owned(),
-            "3:10: key `port.driver`: driver \"af_xdp\" is not available in this version; use tap \
-             or null",
+            "3:10: key `port.driver`: driver \"af_xdp\" is not available in this version; use \
+             tap, vhost_user or null",
         ),
     ] {
         for verb in ["check", "run"] {
@@ -79,19 +79,24 @@ fn files_that_cannot_be_read() {
 }
 
 #[test]
-fn the_example_is_valid() {
-    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/two-hosts.toml");
-    let output = softnet()
-        .arg("check")
-        .arg(&example)
-        .output()
-        .expect("softnet");
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    let line = text(&output.stdout);
-    assert!(
-        line.ends_with("valid: 2 ports, 1 bridge, 2 workers, 65536 buffers\n"),
-        "{line}"
-    );
+fn the_examples_are_valid() {
+    for (example, summary) in [
+        (
+            "two-hosts.toml",
+            "2 ports, 1 bridge, 2 workers, 65536 buffers",
+        ),
+        ("vm.toml", "2 ports, 1 bridge, "),
+    ] {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+        let output = softnet()
+            .arg("check")
+            .arg(path.join(example))
+            .output()
+            .expect("softnet");
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let line = text(&output.stdout);
+        assert!(line.contains(&format!("valid: {summary}")), "{line}");
+    }
 }
 
 /// Every configuration that the documents show is one that `softnet check` accepts.

@@ -5,9 +5,10 @@ use std::io;
 use softnet_engine::control::{Devices, Opened, Settings};
 
 use crate::tap::OpenError;
+use crate::vhost_user::{SocketSpec, VhostUserError};
 use crate::{
     Buffers, InterfaceAddress, LinkError, Links, Netns, NetnsError, Null, PortRx, PortTx, Tap,
-    TapConfig,
+    TapConfig, VhostUser,
 };
 
 /// A driver and its parameters.
@@ -23,6 +24,8 @@ pub enum DeviceSpec {
         /// The interface's addresses.
         addresses: Vec<InterfaceAddress>,
     },
+    /// A virtual machine's network device.
+    VhostUser(SocketSpec),
     /// Swallows what is sent, receives nothing.
     Null,
 }
@@ -36,6 +39,9 @@ pub enum DeviceError {
     /// Its TAP device.
     #[error(transparent)]
     Tap(#[from] OpenError),
+    /// Its vhost-user socket.
+    #[error(transparent)]
+    VhostUser(#[from] VhostUserError),
     /// Its interface's settings.
     #[error(transparent)]
     Link(#[from] LinkError),
@@ -83,6 +89,14 @@ impl Devices for PortDevices {
                     rx: tap.rx.into_iter().map(PortRx::from).collect(),
                     tx: tap.tx.into_iter().map(PortTx::from).collect(),
                     features: tap.features,
+                })
+            }
+            DeviceSpec::VhostUser(socket) => {
+                let port = VhostUser::open(socket, queues, settings.mtu, &self.buffers)?;
+                Ok(Opened {
+                    rx: port.rx.into_iter().map(PortRx::from).collect(),
+                    tx: port.tx.into_iter().map(PortTx::from).collect(),
+                    features: port.features,
                 })
             }
             DeviceSpec::Null => {
@@ -148,6 +162,7 @@ impl Devices for PortDevices {
     fn kind(&self, spec: &DeviceSpec) -> Option<&'static str> {
         match spec {
             DeviceSpec::Tap { .. } => Some("tun"),
+            DeviceSpec::VhostUser(_) => None,
             DeviceSpec::Null => Some("dummy"),
         }
     }

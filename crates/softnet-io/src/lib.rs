@@ -47,6 +47,7 @@ mod poller;
 mod port;
 pub mod tap;
 mod userns;
+pub mod vhost_user;
 
 pub use devices::{DeviceError, DeviceSpec, PortDevices};
 pub use link::{BadAddress, InterfaceAddress, LinkError, Links};
@@ -59,3 +60,4 @@ pub use poller::Poller;
 pub use port::{PortRx, PortTx};
 pub use tap::{Buffers, Tap, TapConfig, TapLink, TapRx, TapTx};
 pub use userns::{UsernsError, become_root_in_userns};
+pub use vhost_user::{VhostUser, VhostUserRx, VhostUserTx};

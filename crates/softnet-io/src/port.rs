@@ -1,21 +1,35 @@
 //! All drivers behind one type each way, chosen by `match`: no indirect call on the packet path.
 
+use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use softnet::mem::{PacketList, Pool};
 use softnet::time::Time;
-use softnet::tx::{Sent, TxRing, Xmit};
+use softnet::tx::{RingFile, RingWaker, Sent, TxRing, Xmit};
 use softnet_engine::Link;
 use softnet_engine::rx::{CountDrop, Polled, RxQueue};
 
-use crate::{NullRx, NullTx, TapRx, TapTx};
+use crate::{NullRx, NullTx, TapRx, TapTx, VhostUserRx, VhostUserTx};
+
+/// Does the same with the queue of any driver.
+macro_rules! with {
+    ($port:ident, $any:expr, $queue:ident => $body:expr) => {
+        match $any {
+            $port::Tap($queue) => $body,
+            $port::VhostUser($queue) => $body,
+            $port::Null($queue) => $body,
+        }
+    };
+}
 
 /// The receive queue of any driver.
 #[derive(Debug)]
 pub enum PortRx {
     /// A queue of a TAP device.
     Tap(TapRx),
+    /// A queue of a virtual machine.
+    VhostUser(VhostUserRx),
     /// Never receives.
     Null(NullRx),
 }
@@ -28,37 +42,43 @@ impl RxQueue for PortRx {
         out: &mut PacketList,
         drops: &mut dyn CountDrop,
     ) -> Polled {
-        match self {
-            PortRx::Tap(queue) => queue.poll(budget, now, out, drops),
-            PortRx::Null(queue) => queue.poll(budget, now, out, drops),
-        }
+        with!(PortRx, self, queue => queue.poll(budget, now, out, drops))
+    }
+
+    fn arm(&mut self) -> bool {
+        with!(PortRx, self, queue => queue.arm())
+    }
+
+    fn disarm(&mut self) {
+        with!(PortRx, self, queue => queue.disarm());
+    }
+
+    fn peek(&mut self) -> Option<bool> {
+        with!(PortRx, self, queue => queue.peek())
     }
 
     fn pools(&self) -> Vec<&Pool> {
-        match self {
-            PortRx::Tap(queue) => queue.pools(),
-            PortRx::Null(queue) => queue.pools(),
-        }
+        with!(PortRx, self, queue => queue.pools())
     }
 
     fn link(&self) -> Option<Arc<dyn Link>> {
-        match self {
-            PortRx::Tap(queue) => queue.link(),
-            PortRx::Null(queue) => queue.link(),
-        }
+        with!(PortRx, self, queue => queue.link())
     }
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {
-        match self {
-            PortRx::Tap(queue) => queue.fd(),
-            PortRx::Null(queue) => queue.fd(),
-        }
+        with!(PortRx, self, queue => queue.fd())
     }
 }
 
 impl From<TapRx> for PortRx {
     fn from(queue: TapRx) -> Self {
         PortRx::Tap(queue)
+    }
+}
+
+impl From<VhostUserRx> for PortRx {
+    fn from(queue: VhostUserRx) -> Self {
+        PortRx::VhostUser(queue)
     }
 }
 
@@ -73,36 +93,43 @@ impl From<NullRx> for PortRx {
 pub enum PortTx {
     /// A queue of a TAP device.
     Tap(TapTx),
+    /// A queue of a virtual machine.
+    VhostUser(VhostUserTx),
     /// Frees what it is given.
     Null(NullTx),
 }
 
 impl TxRing for PortTx {
     fn xmit(&mut self, packets: &mut PacketList, sent: &mut Sent) -> Xmit {
-        match self {
-            PortTx::Tap(queue) => queue.xmit(packets, sent),
-            PortTx::Null(queue) => queue.xmit(packets, sent),
-        }
+        with!(PortTx, self, queue => queue.xmit(packets, sent))
     }
 
     fn available(&mut self, now: Time) -> Option<u64> {
-        match self {
-            PortTx::Tap(queue) => queue.available(now),
-            PortTx::Null(queue) => queue.available(now),
-        }
+        with!(PortTx, self, queue => queue.available(now))
     }
 
     fn restart(&mut self, now: Time) {
-        match self {
-            PortTx::Tap(queue) => queue.restart(now),
-            PortTx::Null(queue) => queue.restart(now),
-        }
+        with!(PortTx, self, queue => queue.restart(now));
+    }
+
+    fn bind(&mut self, waker: RingWaker) {
+        with!(PortTx, self, queue => queue.bind(waker));
+    }
+
+    fn file(&self) -> io::Result<Option<RingFile>> {
+        with!(PortTx, self, queue => queue.file())
     }
 }
 
 impl From<TapTx> for PortTx {
     fn from(queue: TapTx) -> Self {
         PortTx::Tap(queue)
+    }
+}
+
+impl From<VhostUserTx> for PortTx {
+    fn from(queue: VhostUserTx) -> Self {
+        PortTx::VhostUser(queue)
     }
 }
 

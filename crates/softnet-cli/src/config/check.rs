@@ -10,6 +10,7 @@ use softnet::tx::MAX_CPUS;
 use softnet::wire::EthernetAddress;
 use softnet_engine::rx::SteeringSpec;
 use softnet_io::InterfaceAddress;
+use softnet_io::vhost_user::{MAX_QUEUES, SocketSpec};
 use softnet_tc::QdiscSpec;
 use toml::Spanned;
 
@@ -22,7 +23,8 @@ use super::source::Source;
 use super::{control, egress, link, policy, receive, security, tree};
 
 /// Drivers that the format names and this version does not have.
-const LATER_DRIVERS: &[&str] = &["af_packet", "af_xdp", "vhost_user", "pcap"];
+const LATER_DRIVERS: &[&str] = &["af_packet", "af_xdp", "pcap"];
+const DRIVERS: &str = "tap, vhost_user or null";
 /// Longest interface name (`IFNAMSIZ` less the terminating zero).
 const NAME_MAX: usize = 15;
 const WORKERS_MAX: i64 = 1024;
@@ -106,6 +108,11 @@ fn cpus(table: &EngineTable, workers: usize) -> Result<Vec<usize>, Problem> {
 fn port(source: &Source<'_>, table: &PortTable) -> Result<PortConfig, Problem> {
     let driver = driver(table)?;
     let (queues, map) = egress::queues(table)?;
+    if let (Driver::VhostUser(_), MAX_QUEUES.., Some(value)) = (&driver, queues - 1, &table.queues)
+    {
+        let text = format!("driver \"vhost_user\" has 1 to {MAX_QUEUES} queues");
+        return Err(Problem::new(value.span(), "port.queues", text));
+    }
     let mtu = mtu("port.mtu", table.mtu.as_ref())?;
     let link = link::link(
         "port",
@@ -159,44 +166,93 @@ fn port(source: &Source<'_>, table: &PortTable) -> Result<PortConfig, Problem> {
 fn driver(table: &PortTable) -> Result<Driver, Problem> {
     let name = table.driver.get_ref().as_str();
     match name {
-        "tap" => Ok(Driver::Tap {
-            netns: table.netns.as_ref().map(netns).transpose()?,
-            addresses: table
-                .address
-                .iter()
-                .map(address)
-                .collect::<Result<_, _>>()?,
-            mac: table.mac.as_ref().map(|m| mac("port.mac", m)).transpose()?,
-        }),
+        "tap" => {
+            refuse(table, SOCKET)?;
+            Ok(Driver::Tap {
+                netns: table.netns.as_ref().map(netns).transpose()?,
+                addresses: table
+                    .address
+                    .iter()
+                    .map(address)
+                    .collect::<Result<_, _>>()?,
+                mac: table.mac.as_ref().map(|m| mac("port.mac", m)).transpose()?,
+            })
+        }
+        "vhost_user" => {
+            refuse(table, KERNEL)?;
+            let key = "port.socket";
+            let socket = control::path(key, table.socket.as_ref())?;
+            let (mode, group) = control::access(
+                "port",
+                table.socket_mode.as_ref(),
+                table.socket_group.as_ref(),
+            )?;
+            Ok(Driver::VhostUser(SocketSpec {
+                path: socket.ok_or_else(|| {
+                    let text = "driver \"vhost_user\" needs the path of a socket; add one";
+                    Problem::new(table.driver.span(), key, text)
+                })?,
+                server: table.server.as_ref().is_none_or(|server| *server.get_ref()),
+                mode,
+                group,
+            }))
+        }
         "null" => {
-            let kernel_only = [
-                ("netns", table.netns.as_ref().map(Spanned::span)),
-                ("address", table.address.first().map(Spanned::span)),
-                ("mac", table.mac.as_ref().map(Spanned::span)),
-            ];
-            match kernel_only
-                .into_iter()
-                .find_map(|(key, span)| Some((key, span?)))
-            {
-                None => Ok(Driver::Null),
-                Some((key, span)) => Err(Problem::new(
-                    span,
-                    format!("port.{key}"),
-                    "driver \"null\" makes no network device that could have it; remove it",
-                )),
-            }
+            refuse(table, KERNEL)?;
+            refuse(table, SOCKET)?;
+            Ok(Driver::Null)
         }
         later if LATER_DRIVERS.contains(&later) => Err(Problem::new(
             table.driver.span(),
             "port.driver",
-            format!("driver {later:?} is not available in this version; use tap or null"),
+            format!("driver {later:?} is not available in this version; use {DRIVERS}"),
         )),
         unknown => Err(Problem::new(
             table.driver.span(),
             "port.driver",
-            format!("there is no driver {unknown:?}; use tap or null"),
+            format!("there is no driver {unknown:?}; use {DRIVERS}"),
         )),
     }
+}
+
+/// Keys that not every driver has, and what such a driver makes.
+type Only = (
+    &'static [(&'static str, fn(&PortTable) -> Option<Range<usize>>)],
+    &'static str,
+);
+
+const KERNEL: Only = (
+    &[
+        ("netns", |table| table.netns.as_ref().map(Spanned::span)),
+        ("address", |table| table.address.first().map(Spanned::span)),
+        ("mac", |table| table.mac.as_ref().map(Spanned::span)),
+    ],
+    "network device",
+);
+const SOCKET: Only = (
+    &[
+        ("socket", |table| table.socket.as_ref().map(Spanned::span)),
+        ("server", |table| table.server.as_ref().map(Spanned::span)),
+        ("socket_mode", |table| {
+            table.socket_mode.as_ref().map(Spanned::span)
+        }),
+        ("socket_group", |table| {
+            table.socket_group.as_ref().map(Spanned::span)
+        }),
+    ],
+    "socket",
+);
+
+/// Refuses keys that the port's driver does not have.
+fn refuse(table: &PortTable, (keys, what): Only) -> Result<(), Problem> {
+    let mut given = keys
+        .iter()
+        .filter_map(|(key, span)| Some((key, span(table)?)));
+    given.next().map_or(Ok(()), |(key, span)| {
+        let driver = table.driver.get_ref();
+        let text = format!("driver {driver:?} makes no {what} that could have it; remove it");
+        Err(Problem::new(span, format!("port.{key}"), text))
+    })
 }
 
 fn netns(value: &Spanned<String>) -> Result<String, Problem> {

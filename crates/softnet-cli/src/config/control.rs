@@ -1,5 +1,5 @@
 //! Where the daemon listens, and who may connect: `socket`, `socket_mode`, `socket_group` and
-//! `monitor_socket` of the engine.
+//! `monitor_socket` of the engine. Ports with a socket have the same keys.
 
 use std::path::PathBuf;
 
@@ -14,18 +14,35 @@ const PATH_MAX: usize = 107;
 
 /// The sockets of the control path.
 pub(super) fn control(table: &EngineTable) -> Result<ControlConfig, Problem> {
-    let group = table.socket_group.as_ref().map(group).transpose()?;
-    let mode = table.socket_mode.as_ref().map(mode).transpose()?;
-    let default = if group.is_some() { 0o660 } else { 0o600 };
+    let (mode, group) = access(
+        "engine",
+        table.socket_mode.as_ref(),
+        table.socket_group.as_ref(),
+    )?;
     Ok(ControlConfig {
         socket: path("engine.socket", table.socket.as_ref())?,
-        mode: mode.unwrap_or(default),
+        mode,
         group,
         monitor: path("engine.monitor_socket", table.monitor_socket.as_ref())?,
     })
 }
 
-fn path(key: &'static str, value: Option<&Spanned<String>>) -> Result<Option<PathBuf>, Problem> {
+/// Who may connect to a socket of a `kind` of table: its mode and its group.
+pub(super) fn access(
+    kind: &str,
+    mode_value: Option<&Spanned<String>>,
+    group_value: Option<&Spanned<String>>,
+) -> Result<(u32, Option<String>), Problem> {
+    let group = group_value.map(|value| group(kind, value)).transpose()?;
+    let mode = mode_value.map(|value| mode(kind, value)).transpose()?;
+    let default = if group.is_some() { 0o660 } else { 0o600 };
+    Ok((mode.unwrap_or(default), group))
+}
+
+pub(super) fn path(
+    key: &'static str,
+    value: Option<&Spanned<String>>,
+) -> Result<Option<PathBuf>, Problem> {
     let Some(value) = value else {
         return Ok(None);
     };
@@ -37,22 +54,23 @@ fn path(key: &'static str, value: Option<&Spanned<String>>) -> Result<Option<Pat
     Ok(Some(PathBuf::from(text)))
 }
 
-fn mode(value: &Spanned<String>) -> Result<u32, Problem> {
+fn mode(kind: &str, value: &Spanned<String>) -> Result<u32, Problem> {
     let text = value.get_ref();
     let mode = u32::from_str_radix(text, 8)
         .ok()
         .filter(|&mode| mode <= 0o777);
     mode.ok_or_else(|| {
         let text = format!("{text:?} is not a file mode; use three octal digits, like \"0660\"");
-        Problem::new(value.span(), "engine.socket_mode", text)
+        Problem::new(value.span(), format!("{kind}.socket_mode"), text)
     })
 }
 
-fn group(value: &Spanned<String>) -> Result<String, Problem> {
+fn group(kind: &str, value: &Spanned<String>) -> Result<String, Problem> {
     let text = value.get_ref();
     if text.is_empty() || text.contains(['\0', ':', '\n']) {
         let text = format!("{text:?} cannot be the name of a group");
-        return Err(Problem::new(value.span(), "engine.socket_group", text));
+        let key = format!("{kind}.socket_group");
+        return Err(Problem::new(value.span(), key, text));
     }
     Ok(text.clone())
 }

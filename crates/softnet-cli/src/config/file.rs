@@ -40,6 +40,10 @@ pub(super) struct PortTable {
     pub(super) name: Spanned<String>,
     pub(super) driver: Spanned<String>,
     pub(super) netns: Option<Spanned<String>>,
+    pub(super) socket: Option<Spanned<String>>,
+    pub(super) server: Option<Spanned<bool>>,
+    pub(super) socket_mode: Option<Spanned<String>>,
+    pub(super) socket_group: Option<Spanned<String>>,
     #[serde(default)]
     pub(super) address: Vec<Spanned<String>>,
     pub(super) queues: Option<Spanned<Queues>>,

@@ -8,6 +8,7 @@ use softnet_engine::EngineConfig;
 use softnet_engine::forward::{MirredDir, MirredMode, PortSecurity};
 use softnet_engine::rx::SteeringSpec;
 use softnet_io::InterfaceAddress;
+use softnet_io::vhost_user::SocketSpec;
 use softnet_tc::QdiscSpec;
 
 use super::error::Place;
@@ -140,6 +141,8 @@ pub(crate) enum Driver {
         /// The device's Ethernet address; the kernel's choice if none.
         mac: Option<EthernetAddress>,
     },
+    /// A virtual machine's network device.
+    VhostUser(SocketSpec),
     /// Swallows what is sent, receives nothing.
     Null,
 }

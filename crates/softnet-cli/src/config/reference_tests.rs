@@ -158,7 +158,12 @@ fn file_around(table: &str) -> (String, Vec<(&'static str, &'static str)>, &'sta
 
 /// A file in which `key` of `table` has this value, or is left out.
 fn file_with(table: &str, key: &str, value: Option<&str>) -> String {
-    let (before, own, after) = file_around(table);
+    let (before, mut own, after) = file_around(table);
+    let of_socket = ["socket", "server", "socket_mode", "socket_group"].contains(&key);
+    if table == "[[port]]" && of_socket && (key, value) != ("socket", None) {
+        own[1] = ("driver", "\"vhost_user\"");
+        own.push(("socket", "\"vm.sock\""));
+    }
     let mut text = format!("{before}\n");
     for (name, value) in own.iter().filter(|(name, _)| *name != key) {
         text += &format!("{name} = {value}\n");

@@ -120,8 +120,8 @@ fn unknown_missing_and_mistyped_keys() {
     assert_eq!(
         error("[[port]]\nname = \"a\"\ndriver = \"null\"\n  colour = \"red\"\n"),
         format!(
-            "x.toml:4:3: key `port.colour`: {known}name, driver, netns, address, queues, num_tc, \
-             map, xps, xps_rxqs, rps, rfs, mirror, redirect, mtu, mac, txqueuelen, alias, group, \
+            "x.toml:4:3: key `port.colour`: {known}name, driver, netns, socket, server, \
+             socket_mode, socket_group, address, queues, num_tc, map, xps, xps_rxqs, rps, rfs, mirror, redirect, mtu, mac, txqueuelen, alias, group, \
              up, isolated, locked, allowed_macs, allowed_ips, max_macs, storm, qdisc, served_by, \
              burst, class, filter"
         )
@@ -340,12 +340,12 @@ fn drivers() {
             "[[port]]\nname = \"a\"\ndriver = {driver:?}\n{more}\n"
         ))
     };
-    for driver in ["af_packet", "af_xdp", "vhost_user", "pcap"] {
+    for driver in ["af_packet", "af_xdp", "pcap"] {
         assert_eq!(
             port(driver, ""),
             format!(
                 "x.toml:3:10: key `port.driver`: driver {driver:?} is not available in this \
-                 version; use tap or null"
+                 version; use tap, vhost_user or null"
             )
         );
     }
@@ -355,6 +355,36 @@ fn drivers() {
         line.starts_with("x.toml:4:7: key `port.mac`: driver \"null\" makes no"),
         "{line}"
     );
+    for (driver, more, said) in [
+        (
+            "vhost_user",
+            "",
+            "3:10: key `port.socket`: driver \"vhost_user\" needs",
+        ),
+        (
+            "vhost_user",
+            "socket = 's'\nnetns = 'x'",
+            "5:9: key `port.netns`: driver",
+        ),
+        (
+            "vhost_user",
+            "socket = 's'\nqueues = 129",
+            "5:10: key `port.queues`: driver",
+        ),
+        (
+            "tap",
+            "server = false",
+            "4:10: key `port.server`: driver \"tap\" makes no",
+        ),
+        (
+            "null",
+            "socket = 's'",
+            "4:10: key `port.socket`: driver \"null\" makes no",
+        ),
+    ] {
+        let line = port(driver, more);
+        assert!(line.starts_with(&format!("x.toml:{said}")), "{line}");
+    }
 }
 
 #[test]

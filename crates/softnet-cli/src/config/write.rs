@@ -6,6 +6,7 @@
 use softnet::tx::{QueueMap, ServedBy, TxPolicy};
 use softnet_engine::forward::{MirredDir, MirredMode};
 use softnet_engine::rx::Rfs;
+use softnet_io::vhost_user::SocketSpec;
 use toml::Value;
 
 use super::model::{ActionConfig, BridgeConfig, Config, Driver, LinkConfig, PortConfig};
@@ -105,11 +106,33 @@ fn engine(w: &mut Writer, config: &Config) {
     }
 }
 
+fn vhost_user(w: &mut Writer, spec: &SocketSpec) {
+    w.put("driver", "vhost_user");
+    match spec.path.to_str() {
+        Some(path) => w.put("socket", path),
+        None => {
+            let path = spec.path.display();
+            w.remarks.push(format!("socket is no text: {path}"));
+        }
+    }
+    if !spec.server {
+        w.put("server", false);
+    }
+    let default = if spec.group.is_some() { 0o660 } else { 0o600 };
+    if spec.mode != default {
+        w.put("socket_mode", format!("{:04o}", spec.mode));
+    }
+    if let Some(group) = &spec.group {
+        w.put("socket_group", group.as_str());
+    }
+}
+
 fn port(w: &mut Writer, config: &Config, port: &PortConfig) {
     w.table("[[port]]");
     w.put("name", port.name.as_str());
     match &port.driver {
         Driver::Null => w.put("driver", "null"),
+        Driver::VhostUser(socket) => vhost_user(w, socket),
         Driver::Tap {
             netns,
             addresses,

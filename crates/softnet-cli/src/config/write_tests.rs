@@ -85,6 +85,18 @@ allowed_ips = ["10.0.0.5", "10.1.0.0/16", "fd00::/64", "::/0"]
 storm = { broadcast = 0, unknown_unicast = 4294967295 }
 mirror = [{ to = "b" }, { to = 'a"b\c', dir = "ingress" }]
 redirect = { to = "b", dir = "ingress" }
+[[port]]
+name = "vm1"
+driver = "vhost_user"
+socket = "vm1.sock"
+[[port]]
+name = "vm2"
+driver = "vhost_user"
+socket = "/run/vm2.sock"
+server = false
+socket_mode = "0666"
+socket_group = "kvm"
+queues = 128
 [[bridge]]
 name = "br0"
 mac = "02:00:00:00:00:01"

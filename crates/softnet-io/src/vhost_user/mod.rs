@@ -1,8 +1,146 @@
 //! vhost-user: a virtual machine's network device, whose rings lie in memory that the machine
 //! shares with this process.
 //!
-//! Nothing that comes from the other side is believed: see [`memory`] for its memory.
+//! ```text
+//! front end (QEMU, ...)            thread of the port            workers
+//!  Unix socket ── messages ──► connection ► message ► protocol
+//!                                                   │ apply
+//!                                                   ▼
+//!  guest ── rings in shared memory ──────────► port: rings ◄──── rx, tx
+//!  eventfd ── kick ──► kick ── readable ─────────────────────────► epoll
+//!  eventfd ◄── call ─────────────────────────────────────────────── rx, tx
+//! ```
+//!
+//! `life` waits for a front end and loses it again; `protocol` notes what it says and makes the
+//! rings so; `port` is what both sides share; [`ring`] is a virtqueue; [`memory`] is the guest's
+//! memory.
+//!
+//! Nothing that comes from the other side is believed: a message, a ring or memory that cannot be
+//! ends the connection with a reason, and nothing else.
 
 mod bus_error;
+mod connection;
+mod kick;
+mod life;
 pub mod memory;
+pub mod message;
+mod port;
+mod protocol;
 pub mod ring;
+mod rx;
+mod tx;
+
+use std::io;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use rustix::net::{SocketAddrUnix, SocketType};
+use softnet::tx::Features;
+
+use self::life::{Life, Place};
+use self::port::Port;
+use crate::{Buffers, Listen, ListenError, Listener, group_id};
+
+pub use rx::VhostUserRx;
+pub use tx::VhostUserTx;
+
+/// The most queue pairs: a message names a ring by 8 bits.
+pub const MAX_QUEUES: usize = 128;
+
+/// Where a port's front end is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SocketSpec {
+    /// The socket's path.
+    pub path: PathBuf,
+    /// Whether the socket is ours, to which the front end connects; else it is the front end's.
+    pub server: bool,
+    /// Who may connect, if it is ours: its mode.
+    pub mode: u32,
+    /// Its group, by name or number; none: the process's own.
+    pub group: Option<String>,
+}
+
+/// Why a port cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum VhostUserError {
+    /// Too few or too many.
+    #[error("a vhost-user port has 1 to {MAX_QUEUES} queues, not {0}")]
+    BadQueues(usize),
+    /// The socket.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// Its path.
+    #[error("{path}: not possible as the path of a socket")]
+    BadPath {
+        /// The path.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// Its files or its thread.
+    #[error("cannot make a vhost-user port")]
+    System(#[from] io::Error),
+}
+
+/// A port whose other end is a virtual machine.
+#[derive(Debug)]
+pub struct VhostUser {
+    /// One per queue pair.
+    pub rx: Vec<VhostUserRx>,
+    /// One per queue pair.
+    pub tx: Vec<VhostUserTx>,
+    /// What may be sent before it is known what the guest takes.
+    pub features: Features,
+}
+
+impl VhostUser {
+    /// Makes the socket, if it is ours, and waits for a front end from now on. `queues`: queue
+    /// pairs, 1 to [`MAX_QUEUES`], the most that a guest can use. `mtu`: longest IP packet in
+    /// bytes, unless the front end says otherwise.
+    ///
+    /// # Errors
+    /// [`VhostUserError`].
+    pub fn open(
+        socket: &SocketSpec,
+        queues: usize,
+        mtu: u32,
+        buffers: &Buffers,
+    ) -> Result<VhostUser, VhostUserError> {
+        if !(1..=MAX_QUEUES).contains(&queues) {
+            return Err(VhostUserError::BadQueues(queues));
+        }
+        let path = socket.path.clone();
+        let (listener, place) = if socket.server {
+            let group = socket.group.as_deref().map(group_id).transpose()?;
+            let listen = Listen {
+                path: path.clone(),
+                mode: socket.mode,
+                group,
+            };
+            let listener = Listener::bind(&listen, SocketType::STREAM, 1)?;
+            let place = Place::Listen(listener.as_fd().try_clone_to_owned()?);
+            (Some(listener), place)
+        } else {
+            let bad_path = |errno: Errno| VhostUserError::BadPath {
+                path: path.clone(),
+                source: errno.into(),
+            };
+            let address = SocketAddrUnix::new(path.as_path()).map_err(bad_path)?;
+            (None, Place::Connect(address))
+        };
+        let port = Port::new(queues)?;
+        let life = Arc::new(Life::start(port, path, place, listener)?);
+        let rx = |pair| VhostUserRx::new(life.clone(), pair, buffers.clone());
+        let tx = |pair| VhostUserTx::new(life.clone(), pair);
+        Ok(VhostUser {
+            rx: (0..queues).map(rx).collect(),
+            tx: (0..queues).map(tx).collect(),
+            features: Features {
+                mtu,
+                ..Features::default()
+            },
+        })
+    }
+}

@@ -1,0 +1,252 @@
+//! The life of a port: waiting for a front end, talking to it, losing it.
+//!
+//! A thread of the port's own does it, so that no front end keeps another waiting. The port's
+//! queues exist all the time; while there is no front end, or it has no ring, they are down.
+
+use std::fmt;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, acceptfrom_with, connect, socket_with,
+};
+use softnet_engine::LinkState;
+
+use super::connection::{Connection, ReceiveError};
+use super::port::{Attention, Port};
+use super::protocol::{Protocol, ProtocolError};
+use super::ring::RingError;
+use crate::Listener;
+
+/// How long it is until a front end that is not there, or failed, is tried again.
+const RETRY: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 200_000_000,
+};
+
+/// Where the front end comes from.
+pub(super) enum Place {
+    /// It connects to our socket.
+    Listen(OwnedFd),
+    /// We connect to its socket.
+    Connect(SocketAddrUnix),
+}
+
+/// What the queues of a port hold on to. When the last of them is dropped the socket is removed
+/// and the thread ends.
+#[derive(Debug)]
+pub(super) struct Life {
+    pub(super) port: Arc<Port>,
+    /// Its file goes when this does.
+    _listener: Option<Listener>,
+}
+
+impl Life {
+    /// Starts the thread.
+    pub(super) fn start(
+        port: Port,
+        path: PathBuf,
+        place: Place,
+        listener: Option<Listener>,
+    ) -> io::Result<Life> {
+        let port = Arc::new(port);
+        let thread = Thread {
+            port: port.clone(),
+            path,
+            place,
+        };
+        let builder = std::thread::Builder::new().name("vhost-user".into());
+        builder.spawn(move || thread.run())?;
+        Ok(Life {
+            port,
+            _listener: listener,
+        })
+    }
+}
+
+impl Drop for Life {
+    fn drop(&mut self) {
+        self.port.stop();
+    }
+}
+
+/// Why a connection ended.
+#[derive(Debug, thiserror::Error)]
+enum Ended {
+    /// The port was closed.
+    #[error("stopped")]
+    Stopped,
+    /// What came is no message, or nothing comes any more.
+    #[error(transparent)]
+    Receive(#[from] ReceiveError),
+    /// The front end asked for something impossible.
+    #[error(transparent)]
+    Protocol(#[from] ProtocolError),
+    /// The answer was not taken.
+    #[error("the front end takes no answer")]
+    Send(#[source] Errno),
+    /// A file was truncated.
+    #[error("the front end took guest memory away")]
+    MemoryLost,
+    /// The guest broke a ring.
+    #[error("the guest broke ring {0}: {1}")]
+    RingFailed(usize, RingError),
+}
+
+struct Thread {
+    port: Arc<Port>,
+    path: PathBuf,
+    place: Place,
+}
+
+impl fmt::Debug for Thread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Thread").field("path", &self.path).finish()
+    }
+}
+
+impl Thread {
+    fn run(&self) {
+        let mut last: Option<Ended> = None;
+        loop {
+            let path = self.path.display();
+            let waiting = match &last {
+                None => format!("waiting for a front end at {path}"),
+                Some(ended) => format!(
+                    "waiting for a front end at {path}; the last: {}",
+                    chain(ended)
+                ),
+            };
+            self.port.set_status(waiting);
+            let Some(socket) = self.wait_for_front_end() else {
+                return;
+            };
+            let ended = self.serve(socket);
+            self.reset();
+            match ended {
+                Ended::Stopped => return,
+                Ended::Receive(ReceiveError::Closed) => {}
+                // One that fails again and again does not keep the CPU busy.
+                _ if self.pause() => return,
+                _ => {}
+            }
+            last = Some(ended);
+        }
+    }
+
+    /// A connected socket; `None` if the port is closed.
+    fn wait_for_front_end(&self) -> Option<OwnedFd> {
+        loop {
+            match &self.place {
+                Place::Listen(listener) => {
+                    let mut fds = [
+                        PollFd::new(listener, PollFlags::IN),
+                        PollFd::from_borrowed_fd(self.port.attention(), PollFlags::IN),
+                    ];
+                    let ready = poll(&mut fds, None);
+                    if self.port.take_attention() == Attention::Stop {
+                        return None;
+                    }
+                    if ready.is_err() {
+                        continue;
+                    }
+                    match acceptfrom_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+                        Ok((socket, _)) => return Some(socket),
+                        Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => {}
+                        // No file descriptors left.
+                        Err(_) if self.pause() => return None,
+                        Err(_) => {}
+                    }
+                }
+                Place::Connect(address) => {
+                    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+                    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
+                    if let Ok(socket) = socket
+                        && connect(&socket, address).is_ok()
+                    {
+                        return Some(socket);
+                    }
+                    if self.pause() {
+                        return None;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Waits for a moment. True: the port is closed.
+    fn pause(&self) -> bool {
+        let attention = self.port.attention();
+        let mut fds = [PollFd::from_borrowed_fd(attention, PollFlags::IN)];
+        // Interrupted, it is shorter.
+        let _ = poll(&mut fds, Some(&RETRY));
+        self.port.take_attention() == Attention::Stop
+    }
+
+    /// Talks to a front end until it is gone.
+    fn serve(&self, socket: OwnedFd) -> Ended {
+        let mut connection = Connection::new(socket);
+        let mut protocol = Protocol::new(self.port.clone());
+        loop {
+            if let Err(ended) = self.serve_one(&mut connection, &mut protocol) {
+                return ended;
+            }
+        }
+    }
+
+    fn serve_one(
+        &self,
+        connection: &mut Connection,
+        protocol: &mut Protocol,
+    ) -> Result<(), Ended> {
+        let (header, request) = match connection.receive(self.port.attention()) {
+            Err(ReceiveError::Woken) => {
+                return match self.port.take_attention() {
+                    Attention::Nothing => Ok(()),
+                    Attention::Stop => Err(Ended::Stopped),
+                    Attention::MemoryLost => Err(Ended::MemoryLost),
+                    Attention::RingFailed(ring, error) => Err(Ended::RingFailed(ring, error)),
+                };
+            }
+            received => received?,
+        };
+        let answer = protocol.handle(request)?;
+        let answer = match answer {
+            None if header.needs_reply() && protocol.acknowledges() => Some(vec![0; 8]),
+            answer => answer,
+        };
+        match answer {
+            Some(answer) => {
+                let answer = header.reply(&answer);
+                connection.send(&answer).map_err(Ended::Send)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Nobody is connected: the port is down.
+    fn reset(&self) {
+        let none: Vec<_> = (0..2 * self.port.pairs.len()).map(|_| None).collect();
+        // Nothing is set up, so nothing fails.
+        let _ = self.port.apply(&none);
+        self.port.set_link(LinkState {
+            up: false,
+            ..LinkState::default()
+        });
+    }
+}
+
+/// An error with its causes.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text += &format!(": {error}");
+        source = error.source();
+    }
+    text
+}

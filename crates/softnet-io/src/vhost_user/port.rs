@@ -1,0 +1,444 @@
+//! What the queues of a port and the thread that talks to its front end share.
+//!
+//! A virtqueue is behind a mutex, as the thread sets it up, changes it and takes it away. Whoever
+//! moves packets tries the lock and never waits for it: [`Port::apply`] wakes everybody when it is
+//! done.
+//!
+//! **Queue pairs.** A port has as many queues as it was configured with; the guest uses as many of
+//! them as it likes. What is sent on a queue whose ring the guest does not use goes to a ring that
+//! it does use ([`Port::route`]), so one ring may have several senders. A sender that finds the
+//! ring taken sets `contended` and tries once more; one that lets go takes `contended` and, if it
+//! was set, wakes the others. No sender is left behind: of the two exchanges of `contended` one is
+//! the first. If that of the waiting sender is, the other sees it. If not, the waiting sender
+//! acquires what the other released, so its second attempt sees the ring free, or taken by a third
+//! one, of which the same is true.
+
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+
+use rustix::event::{EventfdFlags, eventfd};
+use softnet::tx::RingWaker;
+use softnet_engine::{DeviceDrops, Link, LinkState};
+
+use super::kick::Kick;
+use super::memory::GuestMemory;
+use super::ring::{RingConfig, RingError, Virtqueue};
+
+/// No ring: the guest uses none.
+pub(super) const NOWHERE: usize = usize::MAX;
+
+/// A virtqueue that the guest uses.
+#[derive(Debug)]
+pub(super) struct Running {
+    pub(super) queue: Virtqueue,
+    pub(super) memory: Arc<GuestMemory>,
+    /// What it was made from; the base is where it started.
+    config: RingConfig,
+    /// Where the guest is told that buffers came back; none if it does not want to be.
+    call: Option<Arc<OwnedFd>>,
+    /// Whether packets may pass. What the guest sends otherwise waits.
+    enabled: bool,
+    /// Whether a sender waits for the guest's notification.
+    pub(super) armed: bool,
+}
+
+impl Running {
+    /// Tells the guest, if it wants to know, of what came back.
+    pub(super) fn notify(&mut self) {
+        if self.queue.must_notify() {
+            self.call();
+        }
+    }
+
+    /// Tells the guest, whether it wants to know or not.
+    pub(super) fn call(&self) {
+        if let Some(call) = &self.call {
+            // It fails if the counter is at its end, in which case the guest has been told.
+            let _ = rustix::io::write(&**call, &1_u64.to_ne_bytes());
+        }
+    }
+}
+
+/// The virtqueue, if packets may pass.
+pub(super) fn enabled(ring: &mut Option<Running>) -> Option<&mut Running> {
+    ring.as_mut().filter(|running| running.enabled)
+}
+
+/// What the front end wants of a ring.
+#[derive(Clone, Debug)]
+pub(super) struct Wanted {
+    pub(super) config: RingConfig,
+    pub(super) memory: Arc<GuestMemory>,
+    pub(super) call: Option<Arc<OwnedFd>>,
+    pub(super) kick: Arc<OwnedFd>,
+    pub(super) enabled: bool,
+}
+
+/// A virtqueue, if the guest uses it.
+#[derive(Debug, Default)]
+pub(super) struct Ring {
+    running: Mutex<Option<Running>>,
+    contended: AtomicBool,
+}
+
+impl Ring {
+    /// The virtqueue; an error if the thread has it.
+    pub(super) fn try_lock(&self) -> Result<MutexGuard<'_, Option<Running>>, Taken> {
+        match self.running.try_lock() {
+            Ok(running) => Ok(running),
+            // Whoever panicked has brought the engine down.
+            Err(TryLockError::Poisoned(running)) => Ok(running.into_inner()),
+            Err(TryLockError::WouldBlock) => Err(Taken),
+        }
+    }
+
+    /// For a sender: an error if somebody has it, who will wake the sender.
+    pub(super) fn try_lock_to_send(&self) -> Result<MutexGuard<'_, Option<Running>>, Taken> {
+        self.try_lock().or_else(|Taken| {
+            self.contended.swap(true, Ordering::AcqRel);
+            self.try_lock()
+        })
+    }
+}
+
+/// Another thread has the virtqueue.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Taken;
+
+/// One queue pair of the port.
+#[derive(Debug)]
+pub(super) struct Pair {
+    /// What the guest receives from: even ring numbers.
+    pub(super) to_guest: Ring,
+    /// What the guest sends on: odd ring numbers.
+    pub(super) from_guest: Ring,
+    /// For the receive queue.
+    pub(super) sent: Kick,
+    /// For the transmit queue: the kick of the ring that it is routed to.
+    pub(super) offered: Kick,
+    /// The pair whose ring is sent to.
+    route: AtomicUsize,
+    /// The transmit queue's.
+    waker: Mutex<Option<RingWaker>>,
+}
+
+/// The shared state of a port.
+pub(super) struct Port {
+    pub(super) pairs: Box<[Pair]>,
+    /// Tells the port's worker that the link has changed.
+    changed: OwnedFd,
+    link: Mutex<LinkState>,
+    /// Tells the thread that it is to stop or that a ring failed.
+    attention: OwnedFd,
+    stop: AtomicBool,
+    /// Whether the thread was told of a failure.
+    failed: AtomicBool,
+    status: Mutex<String>,
+}
+
+impl fmt::Debug for Port {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Port")
+            .field("link", &self.link)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Port {
+    pub(super) fn new(pairs: usize) -> io::Result<Port> {
+        let event = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let pair = |_| {
+            Ok(Pair {
+                to_guest: Ring::default(),
+                from_guest: Ring::default(),
+                sent: Kick::new()?,
+                offered: Kick::new()?,
+                route: AtomicUsize::new(NOWHERE),
+                waker: Mutex::new(None),
+            })
+        };
+        Ok(Port {
+            pairs: (0..pairs).map(pair).collect::<io::Result<_>>()?,
+            changed: event()?,
+            link: Mutex::new(LinkState {
+                up: false,
+                ..LinkState::default()
+            }),
+            attention: event()?,
+            stop: AtomicBool::new(false),
+            failed: AtomicBool::new(false),
+            status: Mutex::new(String::new()),
+        })
+    }
+
+    fn ring(&self, number: usize) -> &Ring {
+        let pair = &self.pairs[number / 2];
+        if number.is_multiple_of(2) {
+            &pair.to_guest
+        } else {
+            &pair.from_guest
+        }
+    }
+
+    /// The pair whose ring takes what is sent on queue `pair`; [`NOWHERE`]: none.
+    pub(super) fn route(&self, pair: usize) -> usize {
+        // Says nothing about other memory: the ring has a lock of its own.
+        self.pairs[pair].route.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn bind(&self, pair: usize, waker: RingWaker) {
+        *lock(&self.pairs[pair].waker) = Some(waker);
+    }
+
+    /// Wakes the senders that found a ring taken, after it was let go; all of them if `all`.
+    pub(super) fn wake_senders(&self, to: usize, all: bool) {
+        if self.pairs[to]
+            .to_guest
+            .contended
+            .swap(false, Ordering::AcqRel)
+            || all
+        {
+            let senders = self.pairs.iter().enumerate();
+            senders
+                .filter(|(number, _)| self.route(*number) == to)
+                .for_each(|(_, pair)| wake(pair));
+        }
+    }
+
+    /// Calls `f` with a ring of this number, for the thread.
+    fn with_ring<T>(&self, number: usize, f: impl FnOnce(&mut Option<Running>) -> T) -> T {
+        let ring = self.ring(number);
+        let mut running = ring.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let result = f(&mut running);
+        drop(running);
+        if number.is_multiple_of(2) {
+            self.wake_senders(number / 2, false);
+        }
+        result
+    }
+
+    /// Makes the rings what the front end wants, and wakes whom that concerns.
+    ///
+    /// # Errors
+    /// The first ring that cannot be set up or watched; the others are as wanted.
+    pub(super) fn apply(&self, wanted: &[Option<Wanted>]) -> Result<(), SetupFailed> {
+        let mut failed = Ok(());
+        let mut check = |number, result: Result<bool, SetupError>| match result {
+            Ok(changed) => changed,
+            Err(error) => {
+                if failed.is_ok() {
+                    failed = Err(SetupFailed { number, error });
+                }
+                true
+            }
+        };
+        let mut changed: Vec<bool> = (0..)
+            .zip(wanted)
+            .map(|(number, wanted)| {
+                let result = self.with_ring(number, |ring| apply(ring, wanted.as_ref()));
+                check(number, result)
+            })
+            .collect();
+        let in_use = |pair: &usize| {
+            let ring = &wanted[2 * pair];
+            ring.as_ref().is_some_and(|ring| ring.enabled)
+        };
+        let used: Vec<usize> = (0..self.pairs.len()).filter(in_use).collect();
+        let kick = |number: usize| wanted[number].as_ref().map(|ring| &ring.kick);
+        for (number, pair) in self.pairs.iter().enumerate() {
+            let route = match used.get(number % used.len().max(1)) {
+                _ if used.contains(&number) => number,
+                Some(&other) => other,
+                None => NOWHERE,
+            };
+            let (to_guest, from_guest) = (2 * number, 2 * number + 1);
+            changed[to_guest] |= pair.route.swap(route, Ordering::Relaxed) != route;
+            let offered = if route == NOWHERE {
+                None
+            } else {
+                kick(2 * route)
+            };
+            changed[to_guest] |= check(to_guest, pair.offered.set(offered));
+            changed[from_guest] |= check(from_guest, pair.sent.set(kick(from_guest)));
+        }
+        for (number, pair) in self.pairs.iter().enumerate() {
+            let route = self.route(number);
+            if changed[2 * number] || route != NOWHERE && changed[2 * route] {
+                wake(pair);
+            }
+            if changed[2 * number + 1] {
+                pair.sent.wake();
+            }
+        }
+        failed
+    }
+
+    /// Takes a ring away, and returns where it was.
+    pub(super) fn stop_ring(&self, number: usize) -> Option<u32> {
+        let running = self.with_ring(number, Option::take);
+        running.map(|running| running.queue.base())
+    }
+
+    /// Says what is at the other end.
+    pub(super) fn set_link(&self, state: LinkState) {
+        if std::mem::replace(&mut *lock(&self.link), state) != state {
+            let _ = rustix::io::write(&self.changed, &1_u64.to_ne_bytes());
+        }
+    }
+
+    /// Whether the guest receives on any queue.
+    pub(super) fn is_receiving(&self) -> bool {
+        (0..self.pairs.len()).any(|pair| self.route(pair) != NOWHERE)
+    }
+
+    /// The thread is to look at the port: a ring failed, or its memory is lost.
+    pub(super) fn fail(&self) {
+        if !self.failed.swap(true, Ordering::Relaxed) {
+            self.call_attention();
+        }
+    }
+
+    /// The thread is to end.
+    pub(super) fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.call_attention();
+    }
+
+    fn call_attention(&self) {
+        let _ = rustix::io::write(&self.attention, &1_u64.to_ne_bytes());
+    }
+
+    /// Readable when the thread is wanted.
+    pub(super) fn attention(&self) -> BorrowedFd<'_> {
+        self.attention.as_fd()
+    }
+
+    /// What the thread is wanted for.
+    pub(super) fn take_attention(&self) -> Attention {
+        let _ = rustix::io::read(&self.attention, &mut [0; 8]);
+        if self.stop.load(Ordering::Relaxed) {
+            return Attention::Stop;
+        }
+        if !self.failed.swap(false, Ordering::Relaxed) {
+            return Attention::Nothing;
+        }
+        let failures = (0..2 * self.pairs.len()).filter_map(|number| {
+            self.with_ring(number, |ring| match ring {
+                Some(running) if running.memory.is_lost() => Some(Attention::MemoryLost),
+                Some(running) => {
+                    let failed = running.queue.failed();
+                    failed.map(|error| Attention::RingFailed(number, error))
+                }
+                None => None,
+            })
+        });
+        // What a ring in lost memory fails with is not the reason.
+        failures
+            .max_by_key(|failure| *failure == Attention::MemoryLost)
+            .unwrap_or(Attention::Nothing)
+    }
+
+    /// Says, for people, what the port is doing.
+    pub(super) fn set_status(&self, status: String) {
+        *lock(&self.status) = status;
+    }
+}
+
+/// What the thread is wanted for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Attention {
+    Nothing,
+    Stop,
+    MemoryLost,
+    RingFailed(usize, RingError),
+}
+
+/// A ring that cannot be set up or watched.
+#[derive(Debug, thiserror::Error)]
+#[error("ring {number} cannot be used")]
+pub(super) struct SetupFailed {
+    number: usize,
+    #[source]
+    error: SetupError,
+}
+
+/// Why.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum SetupError {
+    #[error(transparent)]
+    Ring(#[from] super::ring::SetupError),
+    #[error("its kicks cannot be watched")]
+    Kick(#[from] io::Error),
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn wake(pair: &Pair) {
+    if let Some(waker) = &*lock(&pair.waker) {
+        waker.wake();
+    }
+}
+
+/// Makes a ring what is wanted, and tells whether it was not that before. One that is in use goes
+/// on where it is.
+fn apply(running: &mut Option<Running>, wanted: Option<&Wanted>) -> Result<bool, SetupError> {
+    let Some(wanted) = wanted else {
+        return Ok(running.take().is_some());
+    };
+    let same = |running: &Running| {
+        let base = running.config.base;
+        let config = RingConfig {
+            base,
+            ..wanted.config
+        };
+        Arc::ptr_eq(&running.memory, &wanted.memory) && running.config == config
+    };
+    let mut changed = false;
+    if !running.as_ref().is_some_and(same) {
+        let before = running.take().map(|before| before.queue.base());
+        let config = RingConfig {
+            base: before.unwrap_or(wanted.config.base),
+            ..wanted.config
+        };
+        *running = Some(Running {
+            queue: Virtqueue::new(config, &wanted.memory)?,
+            memory: wanted.memory.clone(),
+            config,
+            call: None,
+            enabled: wanted.enabled,
+            armed: false,
+        });
+        changed = true;
+    }
+    if let Some(running) = running {
+        running.call.clone_from(&wanted.call);
+        changed |= running.enabled != wanted.enabled;
+        running.enabled = wanted.enabled;
+    }
+    Ok(changed)
+}
+
+impl Link for Port {
+    fn dropped(&self) -> DeviceDrops {
+        DeviceDrops::default()
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.changed.as_fd())
+    }
+
+    fn state(&self) -> LinkState {
+        // In this order: what changes later is reported again.
+        let _ = rustix::io::read(&self.changed, &mut [0; 8]);
+        *lock(&self.link)
+    }
+
+    fn status(&self) -> Option<String> {
+        Some(lock(&self.status).clone())
+    }
+}

@@ -1,0 +1,391 @@
+//! What the front end has said, and what follows from it.
+//!
+//! Messages are believed in any order: each is only noted, and after each the rings are made what
+//! all of them together ask for ([`Protocol::apply`]). A ring runs when memory, features, size,
+//! addresses and a kick are there. (QEMU, for one, enables rings before it sets features.)
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use softnet::tx::Features;
+use softnet_engine::LinkState;
+
+use super::memory::{GuestMemory, MAX_REGIONS, MemoryError, Region, RegionSpec};
+use super::message::{Request, RingAddresses, RingValue};
+use super::port::{Port, SetupFailed, Wanted};
+use super::ring::{MAX_SIZE, RingConfig};
+
+/// Virtio features, by the number of their bits.
+mod virtio {
+    pub(super) const CSUM: u64 = 1 << 0;
+    pub(super) const GUEST_CSUM: u64 = 1 << 1;
+    pub(super) const MTU: u64 = 1 << 3;
+    pub(super) const GUEST_TSO4: u64 = 1 << 7;
+    pub(super) const GUEST_TSO6: u64 = 1 << 8;
+    pub(super) const GUEST_ECN: u64 = 1 << 9;
+    pub(super) const HOST_TSO4: u64 = 1 << 11;
+    pub(super) const HOST_TSO6: u64 = 1 << 12;
+    pub(super) const HOST_ECN: u64 = 1 << 13;
+    pub(super) const MRG_RXBUF: u64 = 1 << 15;
+    pub(super) const MQ: u64 = 1 << 22;
+    pub(super) const ANY_LAYOUT: u64 = 1 << 27;
+    pub(super) const INDIRECT_DESC: u64 = 1 << 28;
+    pub(super) const EVENT_IDX: u64 = 1 << 29;
+    pub(super) const PROTOCOL_FEATURES: u64 = 1 << 30;
+    pub(super) const VERSION_1: u64 = 1 << 32;
+    pub(super) const RING_PACKED: u64 = 1 << 34;
+    pub(super) const IN_ORDER: u64 = 1 << 35;
+    pub(super) const GUEST_USO4: u64 = 1 << 54;
+    pub(super) const GUEST_USO6: u64 = 1 << 55;
+    pub(super) const HOST_USO: u64 = 1 << 56;
+}
+
+/// What is offered to the guest.
+const OFFERED: u64 = virtio::CSUM
+    | virtio::GUEST_CSUM
+    | virtio::MTU
+    | virtio::GUEST_TSO4
+    | virtio::GUEST_TSO6
+    | virtio::GUEST_ECN
+    | virtio::HOST_TSO4
+    | virtio::HOST_TSO6
+    | virtio::HOST_ECN
+    | virtio::MRG_RXBUF
+    | virtio::MQ
+    | virtio::ANY_LAYOUT
+    | virtio::INDIRECT_DESC
+    | virtio::EVENT_IDX
+    | virtio::PROTOCOL_FEATURES
+    | virtio::VERSION_1
+    | virtio::RING_PACKED
+    | virtio::IN_ORDER
+    | virtio::GUEST_USO4
+    | virtio::GUEST_USO6
+    | virtio::HOST_USO;
+
+/// Protocol features.
+mod extension {
+    pub(super) const MQ: u64 = 1 << 0;
+    pub(super) const REPLY_ACK: u64 = 1 << 3;
+    pub(super) const MTU: u64 = 1 << 4;
+    pub(super) const RESET_DEVICE: u64 = 1 << 13;
+    pub(super) const CONFIGURE_MEM_SLOTS: u64 = 1 << 15;
+    pub(super) const STATUS: u64 = 1 << 16;
+}
+
+/// What is offered to the front end.
+const PROTOCOL: u64 = extension::MQ
+    | extension::REPLY_ACK
+    | extension::MTU
+    | extension::RESET_DEVICE
+    | extension::CONFIGURE_MEM_SLOTS
+    | extension::STATUS;
+
+/// What a front end asked for that is not possible. The connection is closed.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ProtocolError {
+    /// Beyond what was offered.
+    #[error("features {0:#x} were not offered")]
+    Features(u64),
+    /// A guest from before virtio 1.0.
+    #[error("the guest's driver does not know virtio 1.0")]
+    Legacy,
+    /// There are not that many.
+    #[error("ring {ring} of a port with {rings}: give the port more queues, or the guest fewer")]
+    NoRing { ring: usize, rings: usize },
+    /// A number that is not possible.
+    #[error("{what} of {value}")]
+    BadValue { what: &'static str, value: u64 },
+    /// Not an event descriptor: it could make a worker wait.
+    #[error("the file of ring {0} is not an eventfd")]
+    NotAnEvent(usize),
+    /// A ring without a kick: it would have to be polled for ever.
+    #[error("ring {0} without a kick")]
+    NoKick(usize),
+    /// Memory.
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
+    /// There is no such region.
+    #[error("there is no memory at guest address {0:#x} to remove")]
+    NoRegion(u64),
+    /// A ring.
+    #[error(transparent)]
+    Setup(#[from] SetupFailed),
+}
+
+/// What the front end has said of a ring.
+#[derive(Debug, Default)]
+struct Ring {
+    size: u16,
+    addresses: Option<RingAddresses>,
+    base: u32,
+    /// There from the start of the ring until it is stopped.
+    kick: Option<Arc<OwnedFd>>,
+    call: Option<Arc<OwnedFd>>,
+    enabled: Option<bool>,
+}
+
+/// The state of one connection.
+#[derive(Debug)]
+pub(super) struct Protocol {
+    port: Arc<Port>,
+    /// Acknowledged.
+    features: Option<u64>,
+    protocol: u64,
+    status: u64,
+    /// 0: not said.
+    mtu: u32,
+    memory: Arc<GuestMemory>,
+    rings: Vec<Ring>,
+}
+
+impl Protocol {
+    pub(super) fn new(port: Arc<Port>) -> Protocol {
+        let rings = (0..2 * port.pairs.len()).map(|_| Ring::default()).collect();
+        Protocol {
+            port,
+            features: None,
+            protocol: 0,
+            status: 0,
+            mtu: 0,
+            memory: Arc::default(),
+            rings,
+        }
+    }
+
+    /// Whether requests are acknowledged when the front end asks for it.
+    pub(super) fn acknowledges(&self) -> bool {
+        self.protocol & extension::REPLY_ACK != 0
+    }
+
+    /// Does what a message says. Returns the answer, to those that have one.
+    pub(super) fn handle(&mut self, request: Request) -> Result<Option<Vec<u8>>, ProtocolError> {
+        let mut answer = None;
+        let number = |value: u64| Some(value.to_ne_bytes().to_vec());
+        match request {
+            Request::GetFeatures => answer = number(OFFERED),
+            Request::SetFeatures(features) => {
+                check_features(features, OFFERED)?;
+                self.features = Some(features);
+            }
+            Request::GetProtocolFeatures => answer = number(PROTOCOL),
+            Request::SetProtocolFeatures(features) => {
+                check_features(features, PROTOCOL)?;
+                self.protocol = features;
+            }
+            Request::GetQueueNum => answer = number(self.port.pairs.len() as u64),
+            Request::GetMaxMemSlots => answer = number(MAX_REGIONS as u64),
+            Request::GetStatus => answer = number(self.status),
+            Request::SetOwner => {}
+            Request::ResetOwner => self.stop_all(),
+            Request::ResetDevice | Request::SetStatus(0) => self.reset(),
+            Request::SetStatus(status) => self.status = status & 0xff,
+            Request::NetSetMtu(mtu) => {
+                self.mtu = u32::try_from(mtu)
+                    .ok()
+                    .filter(|mtu| (68..=65_521).contains(mtu))
+                    .ok_or_else(|| bad_value("an MTU", mtu))?;
+            }
+            Request::SetMemTable(table) => self.set_memory(table)?,
+            Request::AddMemReg(spec, file) => {
+                let mut regions = self.memory.regions().to_vec();
+                regions.push(Arc::new(Region::map(spec, &file)?));
+                self.memory = Arc::new(GuestMemory::new(regions)?);
+            }
+            Request::RemMemReg(spec) => self.remove_region(&spec)?,
+            Request::SetVringNum(size) => {
+                let value = size.value.get();
+                let size16 = u16::try_from(value).ok();
+                self.ring(&size)?.size = size16
+                    .filter(|size| (1..=MAX_SIZE).contains(size))
+                    .ok_or_else(|| bad_value("a ring size", value.into()))?;
+            }
+            Request::SetVringAddr(addresses) => {
+                self.ring_at(addresses.ring.get() as usize)?.addresses = Some(addresses);
+            }
+            Request::SetVringBase(base) => self.ring(&base)?.base = base.value.get(),
+            Request::GetVringBase(ring) => {
+                let base = self.stop(ring.ring.get() as usize)?;
+                let mut reply = ring;
+                reply.value.set(base);
+                answer = Some(zerocopy::IntoBytes::as_bytes(&reply).to_vec());
+            }
+            Request::SetVringKick(ring, file) => {
+                let file = file.ok_or(ProtocolError::NoKick(ring))?;
+                self.ring_at(ring)?.kick = Some(event(ring, file)?);
+            }
+            Request::SetVringCall(ring, file) => {
+                let file = file.map(|file| event(ring, file)).transpose()?;
+                self.ring_at(ring)?.call = file;
+            }
+            // A ring that fails ends the connection.
+            Request::SetVringErr(ring, _) => {
+                self.ring_at(ring)?;
+            }
+            Request::SetVringEnable(ring) => {
+                let enabled = match ring.value.get() {
+                    0 => false,
+                    1 => true,
+                    value => return Err(bad_value("an enabled ring", value.into())),
+                };
+                self.ring(&ring)?.enabled = Some(enabled);
+            }
+        }
+        self.apply()?;
+        Ok(answer)
+    }
+
+    fn ring(&mut self, value: &RingValue) -> Result<&mut Ring, ProtocolError> {
+        self.ring_at(value.ring.get() as usize)
+    }
+
+    fn ring_at(&mut self, ring: usize) -> Result<&mut Ring, ProtocolError> {
+        let rings = self.rings.len();
+        let known = self.rings.get_mut(ring);
+        known.ok_or(ProtocolError::NoRing { ring, rings })
+    }
+
+    fn set_memory(&mut self, table: Vec<(RegionSpec, OwnedFd)>) -> Result<(), ProtocolError> {
+        let map = |(spec, file): (RegionSpec, OwnedFd)| Ok(Arc::new(Region::map(spec, &file)?));
+        let regions = table.into_iter().map(map);
+        let regions = regions.collect::<Result<_, MemoryError>>()?;
+        self.memory = Arc::new(GuestMemory::new(regions)?);
+        Ok(())
+    }
+
+    fn remove_region(&mut self, spec: &RegionSpec) -> Result<(), ProtocolError> {
+        // Where it is in its file need not be said.
+        let is = |region: &Arc<Region>| {
+            let known = region.spec();
+            (known.guest, known.user, known.len) == (spec.guest, spec.user, spec.len)
+        };
+        let (removed, kept): (Vec<_>, Vec<_>) =
+            self.memory.regions().iter().cloned().partition(is);
+        if removed.is_empty() {
+            return Err(ProtocolError::NoRegion(spec.guest));
+        }
+        self.memory = Arc::new(GuestMemory::new(kept)?);
+        Ok(())
+    }
+
+    /// Stops a ring, and says where it was.
+    fn stop(&mut self, number: usize) -> Result<u32, ProtocolError> {
+        let ring = self.ring_at(number)?;
+        ring.kick = None;
+        if let Some(base) = self.port.stop_ring(number) {
+            self.rings[number].base = base;
+        }
+        Ok(self.rings[number].base)
+    }
+
+    fn stop_all(&mut self) {
+        for ring in &mut self.rings {
+            ring.kick = None;
+        }
+    }
+
+    /// As before the guest's driver was there.
+    fn reset(&mut self) {
+        self.features = None;
+        self.status = 0;
+        self.rings.fill_with(Ring::default);
+    }
+
+    /// What is wanted of a ring; none while something is missing.
+    fn wanted(&self, ring: &Ring) -> Result<Option<Wanted>, ProtocolError> {
+        let (Some(features), Some(addresses), Some(kick)) =
+            (self.features, &ring.addresses, &ring.kick)
+        else {
+            return Ok(None);
+        };
+        if ring.size == 0 || self.memory.regions().is_empty() {
+            return Ok(None);
+        }
+        let has = |bit| features & bit != 0;
+        if !has(virtio::VERSION_1) {
+            return Err(ProtocolError::Legacy);
+        }
+        // Without protocol features there is no message to enable it.
+        let enabled = ring
+            .enabled
+            .unwrap_or_else(|| !has(virtio::PROTOCOL_FEATURES));
+        Ok(Some(Wanted {
+            config: RingConfig {
+                size: ring.size,
+                descriptors: addresses.descriptors.get(),
+                driver: addresses.driver.get(),
+                device: addresses.device.get(),
+                base: ring.base,
+                packed: has(virtio::RING_PACKED),
+                indirect: has(virtio::INDIRECT_DESC),
+                event_index: has(virtio::EVENT_IDX),
+                mergeable: has(virtio::MRG_RXBUF),
+            },
+            memory: self.memory.clone(),
+            call: ring.call.clone(),
+            kick: kick.clone(),
+            enabled,
+        }))
+    }
+
+    /// Makes the port what the front end has asked for so far.
+    fn apply(&self) -> Result<(), ProtocolError> {
+        let wanted = self.rings.iter().map(|ring| self.wanted(ring));
+        let wanted = wanted.collect::<Result<Vec<_>, _>>()?;
+        self.port.apply(&wanted)?;
+        let has = |bits| {
+            self.features
+                .is_some_and(|features| features & bits == bits)
+        };
+        let checksum = has(virtio::GUEST_CSUM);
+        self.port.set_link(LinkState {
+            up: self.port.is_receiving(),
+            mtu: (self.mtu != 0).then_some(self.mtu),
+            features: Some(Features {
+                checksum,
+                tso4: checksum && has(virtio::GUEST_TSO4),
+                tso6: checksum && has(virtio::GUEST_TSO6),
+                uso: checksum && has(virtio::GUEST_USO4 | virtio::GUEST_USO6),
+                mtu: 0,
+            }),
+        });
+        let running = wanted.iter().flatten().filter(|ring| ring.enabled).count();
+        let layout = if has(virtio::RING_PACKED) {
+            "packed"
+        } else {
+            "split"
+        };
+        let all = self.rings.len();
+        self.port.set_status(match running {
+            0 => "connected, the guest uses no queue".into(),
+            n => format!("connected, {n} of {all} {layout} rings enabled"),
+        });
+        Ok(())
+    }
+}
+
+fn bad_value(what: &'static str, value: u64) -> ProtocolError {
+    ProtocolError::BadValue { what, value }
+}
+
+fn check_features(features: u64, offered: u64) -> Result<(), ProtocolError> {
+    match features & !offered {
+        0 => Ok(()),
+        beyond => Err(ProtocolError::Features(beyond)),
+    }
+}
+
+/// Takes a file only if it is an event descriptor, and makes it one that does not block.
+fn event(ring: usize, file: OwnedFd) -> Result<Arc<OwnedFd>, ProtocolError> {
+    use std::os::fd::AsRawFd;
+    let link = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let what = std::fs::read_link(link).unwrap_or_default();
+    let set = || {
+        let flags = rustix::fs::fcntl_getfl(&file)? | rustix::fs::OFlags::NONBLOCK;
+        rustix::fs::fcntl_setfl(file.as_fd(), flags)
+    };
+    if what.as_os_str() != "anon_inode:[eventfd]" || set().is_err() {
+        return Err(ProtocolError::NotAnEvent(ring));
+    }
+    Ok(Arc::new(file))
+}

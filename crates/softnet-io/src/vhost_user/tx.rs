@@ -1,0 +1,122 @@
+//! What a guest receives.
+
+use std::io;
+use std::sync::Arc;
+
+use softnet::mem::PacketList;
+use softnet::stats::DropReason;
+use softnet::time::Time;
+use softnet::tx::{Interest, RingFile, RingWaker, Sent, TxRing, Xmit};
+
+use super::life::Life;
+use super::port::{Running, enabled};
+
+/// One transmit queue of a vhost-user port.
+#[derive(Debug)]
+pub struct VhostUserTx {
+    life: Arc<Life>,
+    /// Its number.
+    pair: usize,
+}
+
+impl VhostUserTx {
+    pub(super) fn new(life: Arc<Life>, pair: usize) -> VhostUserTx {
+        VhostUserTx { life, pair }
+    }
+
+    /// Copies packets into the guest's buffers. Busy: the guest will notify when it has more of
+    /// them.
+    fn send(&self, running: &mut Running, packets: &mut PacketList, sent: &mut Sent) -> Xmit {
+        loop {
+            let result = running.queue.transmit(&running.memory, packets, sent);
+            match result {
+                Ok(Xmit::Complete) => return Xmit::Complete,
+                // Each time that it is not armed the guest has offered more, of which a ring has a
+                // limit.
+                Ok(Xmit::Busy) if !running.queue.arm() => {}
+                Ok(Xmit::Busy) => {
+                    running.armed = true;
+                    return Xmit::Busy;
+                }
+                Err(_) => {
+                    self.life.port.fail();
+                    down(packets, sent);
+                    return Xmit::Complete;
+                }
+            }
+        }
+    }
+}
+
+/// Drops everything: nobody receives.
+fn down(packets: &mut PacketList, sent: &mut Sent) {
+    let before = sent.dropped.map_or(0, |(_, n)| n);
+    let dropped = before + packets.take().wire_packets();
+    sent.dropped = Some((DropReason::DeviceDown, dropped));
+}
+
+impl TxRing for VhostUserTx {
+    fn xmit(&mut self, packets: &mut PacketList, sent: &mut Sent) -> Xmit {
+        let port = &self.life.port;
+        let route = port.route(self.pair);
+        let Some(pair) = port.pairs.get(route) else {
+            down(packets, sent);
+            return Xmit::Complete;
+        };
+        let Ok(mut ring) = pair.to_guest.try_lock_to_send() else {
+            return Xmit::Busy;
+        };
+        let mut unheard = false;
+        let result = match enabled(&mut ring) {
+            Some(running) => {
+                let waited = std::mem::take(&mut running.armed);
+                if waited {
+                    running.queue.disarm();
+                }
+                let result = self.send(running, packets, sent);
+                running.notify();
+                if running.memory.is_lost() {
+                    port.fail();
+                }
+                // Others may wait for a notification that the guest was not asked for meanwhile.
+                unheard = waited && !running.armed;
+                result
+            }
+            None => {
+                down(packets, sent);
+                Xmit::Complete
+            }
+        };
+        drop(ring);
+        port.wake_senders(route, unheard);
+        result
+    }
+
+    fn restart(&mut self, _now: Time) {
+        // The guest may have missed that its buffers came back.
+        let port = &self.life.port;
+        let route = port.route(self.pair);
+        let Some(pair) = port.pairs.get(route) else {
+            return;
+        };
+        if let Ok(ring) = pair.to_guest.try_lock_to_send() {
+            if let Some(running) = &*ring {
+                running.call();
+            }
+            drop(ring);
+            port.wake_senders(route, false);
+        }
+    }
+
+    fn bind(&mut self, waker: RingWaker) {
+        self.life.port.bind(self.pair, waker);
+    }
+
+    fn file(&self) -> io::Result<Option<RingFile>> {
+        let fd = self.life.port.pairs[self.pair].offered.fd();
+        Ok(Some(RingFile {
+            fd: fd.try_clone_to_owned()?,
+            interest: Interest::Readable,
+        }))
+    }
+}

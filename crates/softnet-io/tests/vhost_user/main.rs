@@ -1,0 +1,659 @@
+//! The vhost-user driver in an engine, against the front end of the `vhost` crate and against one
+//! that says anything.
+
+mod front_end;
+mod guest;
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::fs::ftruncate;
+use softnet::mem::{Pool, PoolConfig};
+use softnet::time::Clock;
+use softnet::tx::TxPolicy;
+use softnet_engine::{Engine, PortId, PortSetup, PortStats};
+use softnet_io::vhost_user::{SocketSpec, VhostUser};
+use softnet_io::{Buffers, Poller, PortRx, PortTx};
+use softnet_tc::QdiscSpec;
+use vhost::VhostBackend;
+use vhost::vhost_user::VhostUserFrontend;
+
+use front_end::*;
+use guest::Guest;
+
+/// An engine with ports on one bridge, each with a socket of its own.
+struct Net {
+    engine: Engine<PortRx, PortTx>,
+    ports: Vec<PortId>,
+    folder: PathBuf,
+    pool: Pool,
+    buffers: usize,
+}
+
+impl Net {
+    fn new(queues: &[usize], workers: usize) -> Net {
+        Net::of(queues, workers, true)
+    }
+
+    fn of(queues: &[usize], workers: usize, server: bool) -> Net {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let folder = format!("softnet-vhost-{}-{number}", std::process::id());
+        let folder = std::env::temp_dir().join(folder);
+        std::fs::create_dir(&folder).expect("a folder");
+        let buffers = 1024;
+        let pool = Pool::new(PoolConfig {
+            buffers,
+            buffer_size: 2048,
+        })
+        .expect("a pool");
+        let sleepers = (0..workers).map(|_| Poller::new().expect("an epoll instance"));
+        let engine = Engine::start(sleepers.collect(), pool.clone(), Clock::monotonic());
+        let mut net = Net {
+            engine: engine.expect("an engine"),
+            ports: Vec::new(),
+            folder,
+            pool,
+            buffers,
+        };
+        for (port, queues) in queues.iter().enumerate() {
+            let socket = SocketSpec {
+                path: net.path(port),
+                server,
+                mode: 0o600,
+                group: None,
+            };
+            let buffers = Buffers {
+                small: net.pool.clone(),
+                large: None,
+            };
+            let opened = VhostUser::open(&socket, *queues, 1500, &buffers).expect("a port");
+            let id = net.engine.add_port(PortSetup {
+                name: format!("vm{port}"),
+                rx: opened.rx.into_iter().map(PortRx::from).collect(),
+                tx: opened.tx.into_iter().map(PortTx::from).collect(),
+                features: opened.features,
+                qdisc: QdiscSpec::default(),
+                policy: TxPolicy::default(),
+            });
+            net.ports.push(id.expect("it is added"));
+        }
+        net.engine.add_bridge("br0", &net.ports).expect("a bridge");
+        net
+    }
+
+    fn path(&self, port: usize) -> PathBuf {
+        self.folder.join(format!("{port}.sock"))
+    }
+
+    fn stats(&self, port: usize) -> PortStats {
+        self.engine
+            .port_stats(self.ports[port])
+            .expect("it is there")
+    }
+
+    fn wait_up(&self, port: usize, up: bool) {
+        wait("the link", || self.stats(port).link.up == up);
+    }
+
+    /// Waits until the port says that.
+    fn wait_status(&self, port: usize, part: &str) {
+        let mut status = String::new();
+        let end = Instant::now() + Duration::from_secs(20);
+        while !status.contains(part) {
+            assert!(Instant::now() < end, "{status:?} instead of {part:?}");
+            std::thread::sleep(Duration::from_millis(1));
+            status = self.stats(port).status.unwrap_or_default();
+        }
+    }
+
+    /// Nothing is lost: neither packets nor buffers.
+    fn stop(self) {
+        let stats = self.engine.stop(Duration::from_secs(1));
+        let sum = stats.conservation();
+        assert!(sum.holds() && sum.queued == 0, "{sum:?}");
+        let (pool, buffers) = (&self.pool, self.buffers);
+        wait("the buffers", || pool.stats().free == buffers);
+        let left = || std::fs::read_dir(&self.folder).expect("a folder").count();
+        wait("the sockets to go", || left() == 0);
+        std::fs::remove_dir(&self.folder).expect("it is empty");
+    }
+}
+
+fn wait(what: &str, mut done: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(20);
+    while !done() {
+        assert!(Instant::now() < end, "waited for {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A broadcast frame from a station.
+fn frame(from: u8, mark: u32) -> Vec<u8> {
+    let mut frame = vec![0xff; 6];
+    frame.extend([2, 0, 0, 0, 0, from, 0x88, 0xb5]);
+    frame.extend(mark.to_be_bytes());
+    frame.resize(64, from);
+    frame
+}
+
+fn receive(guest: &mut Guest, ring: usize) -> Vec<u8> {
+    let mut received = None;
+    wait("a frame", || {
+        received = guest.rings[ring].receive();
+        received.is_some()
+    });
+    let (header, frame) = received.expect("a frame");
+    assert_eq!(header, [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0]);
+    frame
+}
+
+#[test]
+fn frames_pass_between_guests() {
+    let net = Net::new(&[1, 1], 2);
+    let mut guests = [Guest::new(2), Guest::new(2)];
+    net.wait_up(0, false);
+    net.wait_status(0, "waiting for a front end");
+    let mut front_ends = Vec::new();
+    for (port, guest) in guests.iter().enumerate() {
+        front_ends.push(connect(&net.path(port), guest, MRG_RXBUF));
+        net.wait_up(port, true);
+        net.wait_status(port, "connected, 2 of 2 split rings enabled");
+    }
+    let [a, b] = &mut guests;
+    // More than the other guest has buffers for: the rest waits, and comes in order.
+    for _ in 0..8 {
+        b.rings[0].offer();
+    }
+    for mark in 0..20 {
+        a.rings[1].send(&frame(1, mark));
+    }
+    for mark in 0..8 {
+        assert_eq!(receive(b, 0), frame(1, mark));
+    }
+    wait("the buffers to come back", || a.rings[1].in_flight() == 0);
+    wait("the rest to wait", || net.stats(1).device.queued == 12);
+    assert!(b.rings[0].receive().is_none());
+    for mark in 8..20 {
+        b.rings[0].offer();
+        assert_eq!(receive(b, 0), frame(1, mark));
+    }
+    // The other way, to the station that was learnt.
+    a.rings[0].offer();
+    let mut reply = frame(2, 7);
+    reply[..6].copy_from_slice(&[2, 0, 0, 0, 0, 1]);
+    b.rings[1].send(&reply);
+    assert_eq!(receive(a, 0), reply);
+    // What no honest driver sends has a reason.
+    b.rings[1].send(&[0; 3]);
+    wait("a runt", || !net.stats(1).device.drops.is_empty());
+    assert_eq!(net.stats(1).device.drops[0].0.name(), "runt");
+    net.stop();
+}
+
+/// What is sent to a port without a front end is dropped, with its reason. One that comes back
+/// with the same memory, as after a crash, goes on where the rings are.
+#[test]
+fn a_front_end_goes_and_comes_back() {
+    for server in [true, false] {
+        let listener = |path: &PathBuf| std::os::unix::net::UnixListener::bind(path);
+        let net = Net::of(&[1, 1], 1, server);
+        let mut guests = [Guest::new(2), Guest::new(2)];
+        let mut front_ends: Vec<_> = guests
+            .iter()
+            .enumerate()
+            .map(|(port, guest)| {
+                let path = net.path(port);
+                if server {
+                    return connect(&path, guest, 0);
+                }
+                let listener = listener(&path).expect("a socket");
+                let (socket, _) = listener.accept().expect("the port connects");
+                std::fs::remove_file(&path).expect("it is there");
+                connect_stream(socket, guest)
+            })
+            .collect();
+        let [a, b] = &mut guests;
+        net.wait_up(0, true);
+        net.wait_up(1, true);
+        b.rings[0].offer();
+        a.rings[1].send(&frame(1, 0));
+        assert_eq!(receive(b, 0), frame(1, 0));
+        for round in 1..4 {
+            // The guest goes on sending while nobody is connected.
+            front_ends.pop();
+            net.wait_up(1, false);
+            net.wait_status(1, "closed the connection");
+            b.rings[1].send(&frame(2, round));
+            let before = net.stats(1).device.dropped();
+            a.rings[1].send(&frame(1, 100 + round));
+            wait("a drop", || net.stats(1).device.dropped() == before + 1);
+            let path = net.path(1);
+            front_ends.push(if server {
+                connect(&path, b, 0)
+            } else {
+                let listener = listener(&path).expect("a socket");
+                let (socket, _) = listener.accept().expect("the port connects");
+                std::fs::remove_file(&path).expect("it is there");
+                connect_stream(socket, b)
+            });
+            net.wait_up(1, true);
+            a.rings[0].offer();
+            assert_eq!(receive(a, 0), frame(2, round), "it was in the ring");
+            b.rings[0].offer();
+            a.rings[1].send(&frame(1, round));
+            assert_eq!(receive(b, 0), frame(1, round));
+        }
+        let drops = net.stats(1).device.drops;
+        assert_eq!(drops.len(), 1, "{drops:?}");
+        assert_eq!((drops[0].0.name(), drops[0].1), ("device_down", 3));
+        drop(front_ends);
+        net.stop();
+    }
+}
+
+/// QEMU enables rings before it sets features, and sets up one ring after the other.
+#[test]
+fn the_order_of_qemu() {
+    let net = Net::new(&[1, 1], 1);
+    let mut guests = [Guest::new(2), Guest::new(2)];
+    let mut connections = Vec::new();
+    for (port, guest) in guests.iter().enumerate() {
+        let mut qemu = Raw::connect(&net.path(port));
+        qemu.request(1, &[], &[]);
+        let features = qemu.answer();
+        qemu.request(15, &[], &[]);
+        assert_ne!(qemu.answer() & 1, 0, "several queues");
+        qemu.request(16, &1_u64.to_ne_bytes(), &[]);
+        qemu.request(17, &[], &[]);
+        assert_eq!(qemu.answer(), 1);
+        qemu.request(3, &[], &[]);
+        qemu.request(1, &[], &[]);
+        assert_eq!(qemu.answer(), features);
+        for ring in 0..2_u32 {
+            let number = u64::from(ring).to_ne_bytes();
+            qemu.request(
+                13,
+                &number,
+                &[AsFd::as_fd(&guest.rings[ring as usize].call)],
+            );
+        }
+        qemu.ring(18, 0, 1);
+        qemu.ring(18, 1, 1);
+        qemu.request(2, &(VERSION_1 | 1 << 30).to_ne_bytes(), &[]);
+        qemu.request(5, &table(), &[guest.file()]);
+        for ring in 0..2_u32 {
+            qemu.ring(8, ring, guest::SIZE.into());
+            qemu.ring(10, ring, 0);
+            qemu.request(9, &ring_addresses(ring.into()), &[]);
+            let number = u64::from(ring).to_ne_bytes();
+            let files = &guest.rings[ring as usize];
+            qemu.request(12, &number, &[AsFd::as_fd(&files.kick)]);
+            qemu.request(13, &number, &[AsFd::as_fd(&files.call)]);
+        }
+        net.wait_up(port, true);
+        connections.push(qemu);
+    }
+    let [a, b] = &mut guests;
+    for mark in 0..3 {
+        b.rings[0].offer();
+        a.rings[1].send(&frame(1, mark));
+        assert_eq!(receive(b, 0), frame(1, mark));
+    }
+    // The guest reboots: its rings are stopped where they are, and started anew.
+    let qemu = &mut connections[1];
+    for ring in 0..2_u32 {
+        qemu.ring(11, ring, 0);
+        let base = qemu.answer();
+        assert_eq!(base & 0xffff_ffff, u64::from(ring));
+        assert_eq!(base >> 32, [3, 0][ring as usize]);
+    }
+    net.wait_up(1, false);
+    *b = Guest::new(2);
+    qemu.request(5, &table(), &[b.file()]);
+    for ring in 0..2_u32 {
+        qemu.ring(10, ring, 0);
+        let number = u64::from(ring).to_ne_bytes();
+        let files = &b.rings[ring as usize];
+        qemu.request(12, &number, &[AsFd::as_fd(&files.kick)]);
+    }
+    net.wait_up(1, true);
+    b.rings[0].offer();
+    a.rings[1].send(&frame(1, 9));
+    assert_eq!(receive(b, 0), frame(1, 9));
+    drop(connections);
+    net.stop();
+}
+
+/// The MTU is the front end's, and offload is what the guest takes.
+#[test]
+fn what_the_guest_takes_is_known() {
+    let net = Net::new(&[1], 1);
+    let guest = Guest::new(2);
+    let raw = Raw::connect(&net.path(0));
+    // All of CSUM, TSO4, TSO6, USO4, USO6 towards the guest, and no more.
+    let offload = 1 << 1 | 1 << 7 | 1 << 8 | 1 << 54 | 1 << 55;
+    raw.request(2, &(VERSION_1 | offload).to_ne_bytes(), &[]);
+    raw.request(20, &9000_u64.to_ne_bytes(), &[]);
+    raw.request(5, &table(), &[guest.file()]);
+    let link = || net.stats(0).link;
+    wait("the MTU", || link().mtu == Some(9000));
+    let features = link().features.expect("they are known");
+    assert!(features.checksum && features.tso4 && features.tso6 && features.uso);
+    // Segmentation without checksums is not possible.
+    raw.request(2, &(VERSION_1 | 1 << 7).to_ne_bytes(), &[]);
+    wait("features", || {
+        link().features.is_some_and(|f| !f.checksum && !f.tso4)
+    });
+    drop(raw);
+    wait("none", || link().features.is_none());
+    net.stop();
+}
+
+/// A port with two queues: what is sent on either arrives, whichever the guest uses.
+#[test]
+fn the_guest_chooses_its_queue_pairs() {
+    let net = Net::new(&[1, 2], 2);
+    let mut guests = [Guest::new(2), Guest::new(4)];
+    let mut sender = connect(&net.path(0), &guests[0], 0);
+    let mut front_end = negotiate(&net.path(1), 4, 0);
+    front_end
+        .set_mem_table(&[region(&guests[1])])
+        .expect("memory");
+    let [a, b] = &mut guests;
+    let mut mark = 0;
+    for used in [&[0][..], &[0, 1], &[1], &[0]] {
+        for pair in 0..2 {
+            if used.contains(&pair) {
+                start(&mut front_end, b, 2 * pair);
+                start(&mut front_end, b, 2 * pair + 1);
+            } else if used == [1] {
+                front_end
+                    .set_vring_enable(2 * pair, false)
+                    .expect("disabled");
+                front_end
+                    .set_vring_enable(2 * pair + 1, false)
+                    .expect("disabled");
+            } else if mark > 0 {
+                front_end.get_vring_base(2 * pair).expect("stopped");
+                front_end.get_vring_base(2 * pair + 1).expect("stopped");
+            }
+        }
+        net.wait_status(1, &format!("connected, {} of 4", 2 * used.len()));
+        let before = net.stats(1).device.dropped();
+        // Flows enough to use both queues of the port.
+        let first = mark;
+        while mark < first + 32 {
+            used.iter().for_each(|pair| b.rings[2 * pair].offer());
+            a.rings[1].send(&frame(mark as u8, mark));
+            mark += 1;
+            wait("the frame to be taken", || a.rings[1].in_flight() == 0);
+        }
+        let mut marks = Vec::new();
+        wait("all frames", || {
+            for pair in used {
+                while let Some((_, frame)) = b.rings[2 * pair].receive() {
+                    marks.push(u32::from_be_bytes([
+                        frame[14], frame[15], frame[16], frame[17],
+                    ]));
+                }
+            }
+            marks.len() == 32
+        });
+        marks.sort_unstable();
+        assert_eq!(marks, (first..mark).collect::<Vec<_>>());
+        assert_eq!(net.stats(1).device.dropped(), before);
+        // And back, on each.
+        for &pair in used {
+            a.rings[0].offer();
+            b.rings[2 * pair + 1].send(&frame(200 + pair as u8, mark));
+            assert_eq!(receive(a, 0), frame(200 + pair as u8, mark));
+        }
+    }
+    sender.set_vring_enable(0, false).expect("disabled");
+    drop((sender, front_end));
+    net.stop();
+}
+
+/// Regions come and go, and the whole table is given again, while frames pass.
+#[test]
+fn memory_changes_while_frames_pass() {
+    let net = Net::new(&[1, 1], 2);
+    let mut guests = [Guest::new(2), Guest::new(2)];
+    let front_ends: Vec<_> = (0..2)
+        .map(|port| connect(&net.path(port), &guests[port], 0))
+        .collect();
+    let hotplugged = Guest::new(0);
+    let mut more = region(&hotplugged);
+    more.guest_phys_addr += 1 << 32;
+    more.userspace_addr += 1 << 32;
+    net.wait_up(0, true);
+    net.wait_up(1, true);
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let [a, b] = &mut guests;
+    let (a_region, b_region) = (region(a), region(b));
+    let changes = std::thread::scope(|scope| {
+        let changer = scope.spawn(|| {
+            let mut front_ends = front_ends;
+            let mut changes = 0;
+            while !stop.load(Ordering::Relaxed) {
+                for (front_end, region) in front_ends.iter_mut().zip([&a_region, &b_region]) {
+                    front_end.add_mem_region(&more).expect("added");
+                    front_end.set_mem_table(&[*region, more]).expect("set");
+                    front_end.remove_mem_region(&more).expect("removed");
+                    changes += 3;
+                }
+            }
+            drop(front_ends);
+            changes
+        });
+        for mark in 0..2000 {
+            b.rings[0].offer();
+            a.rings[1].send(&frame(1, mark));
+            assert_eq!(receive(b, 0), frame(1, mark));
+        }
+        stop.store(true, Ordering::Relaxed);
+        changer.join().expect("the front ends")
+    });
+    assert!(changes > 0);
+    net.stop();
+}
+
+/// A front end that truncates its memory while frames pass loses its port, and nobody else does.
+#[test]
+fn memory_that_is_taken_away_ends_one_port() {
+    let net = Net::new(&[1, 1, 1], 1);
+    let mut guests = [Guest::new(2), Guest::new(2), Guest::new(2)];
+    let _front_ends: Vec<_> = (0..3)
+        .map(|port| connect(&net.path(port), &guests[port], 0))
+        .collect();
+    (0..3).for_each(|port| net.wait_up(port, true));
+    let [a, b, c] = &mut guests;
+    for mark in 0..50 {
+        b.rings[0].offer();
+        if mark == 20 {
+            ftruncate(&c.file, 0).expect("it is truncated");
+        }
+        if mark < 20 {
+            c.rings[0].offer();
+        }
+        a.rings[1].send(&frame(1, mark));
+        assert_eq!(receive(b, 0), frame(1, mark));
+    }
+    net.wait_status(2, "took guest memory away");
+    net.wait_up(2, false);
+    assert!(net.stats(0).link.up && net.stats(1).link.up);
+    // Its port takes another front end.
+    *c = Guest::new(2);
+    let _again = connect(&net.path(2), c, 0);
+    net.wait_up(2, true);
+    c.rings[0].offer();
+    b.rings[0].offer();
+    a.rings[1].send(&frame(1, 99));
+    assert_eq!(receive(c, 0), frame(1, 99));
+    net.stop();
+}
+
+/// Messages that cannot be end the connection, with a reason, and nothing else.
+#[test]
+fn hostile_messages_end_the_connection() {
+    let net = Net::new(&[1, 1], 1);
+    let good = [Guest::new(2), Guest::new(2)];
+    let front_end = connect(&net.path(0), &good[0], 0);
+    let guest = Guest::new(2);
+    let files: Vec<_> = (0..9).map(|_| guest.file()).collect();
+    let pipe = rustix::pipe::pipe().expect("a pipe").0;
+    let number = |n: u64| n.to_ne_bytes().to_vec();
+    let regions = |n: u32| [&n.to_ne_bytes()[..], &[0; 4], &vec![0; 32 * n as usize]].concat();
+    let mut beyond = table();
+    beyond[16..24].copy_from_slice(&(guest::LEN + 1).to_ne_bytes());
+    let (kick, pipe) = ([guest.rings[0].kick.as_fd()], [pipe.as_fd()]);
+    let cases: Vec<(Vec<u8>, &[BorrowedFd<'_>], &str)> = vec![
+        (message(1, 0, &[]), &[], "flags 0x0"),
+        (message(1, 5, &[]), &[], "flags 0x5"),
+        (
+            [1_u32, 1, u32::MAX].map(u32::to_ne_bytes).concat(),
+            &[],
+            "of 4294967295 bytes",
+        ),
+        (message(0, 1, &[]), &[], "request 0, which was not offered"),
+        (message(6, 1, &number(0)), &[], "request 6, which"),
+        (message(u32::MAX, 1, &[]), &[], "request 4294967295"),
+        (message(2, 1, &[0; 7]), &[], "request 2 with a payload of 7"),
+        (
+            message(2, 1, &number(1 << 63)),
+            &[],
+            "features 0x8000000000000000",
+        ),
+        (message(16, 1, &number(2)), &[], "features 0x2"),
+        (message(1, 1, &[]), &files[..1], "request 1 with 1 files"),
+        (message(5, 1, &table()), &[], "request 5 with 0 files"),
+        (
+            message(5, 1, &table()),
+            &files[..2],
+            "request 5 with 2 files",
+        ),
+        (
+            message(5, 1, &regions(2)[..40]),
+            &files[..1],
+            "table of 2 regions",
+        ),
+        (message(5, 1, &[1, 0, 0]), &files[..1], "payload of 3"),
+        (
+            message(5, 1, &beyond),
+            &files[..1],
+            "does not lie in its file",
+        ),
+        (message(5, 1, &table()), &pipe, "not a file in tmpfs"),
+        (message(5, 1, &table()), &files, "too many files"),
+        (
+            message(8, 1, &number(256 << 32 | 2)),
+            &[],
+            "ring 2 of a port with 2",
+        ),
+        (message(8, 1, &number(0)), &[], "ring size of 0"),
+        (
+            message(8, 1, &number(40_000 << 32)),
+            &[],
+            "ring size of 40000",
+        ),
+        (message(11, 1, &number(u64::MAX)), &[], "ring 4294967295"),
+        (message(12, 1, &number(0)), &[], "request 12 with 0 files"),
+        (message(12, 1, &number(0)), &files[..1], "not an eventfd"),
+        (message(12, 1, &number(0)), &pipe, "not an eventfd"),
+        (message(12, 1, &number(1 << 8)), &[], "without a kick"),
+        (message(12, 1, &number(1 << 9)), &kick, "the value 0x200"),
+        (message(13, 1, &number(7)), &kick, "ring 7"),
+        (message(18, 1, &number(2 << 32)), &[], "enabled ring of 2"),
+        (message(20, 1, &number(10)), &[], "MTU of 10"),
+        (message(37, 1, &[0; 40]), &[], "request 37 with 0 files"),
+        (message(37, 1, &[0; 40]), &files[..1], "a region of 0 bytes"),
+        (
+            message(38, 1, &[0; 40]),
+            &[],
+            "no memory at guest address 0x0",
+        ),
+    ];
+    for (bytes, files, reason) in &cases {
+        let raw = Raw::connect(&net.path(1));
+        raw.bytes(bytes, files);
+        raw.closed();
+        net.wait_status(1, reason);
+    }
+    // Rings that are not where they could be.
+    for (addresses, reason) in [
+        (ring_addresses(1 << 40), "outside of guest memory"),
+        (
+            ring_addresses(0).iter().map(|byte| byte | 1).collect(),
+            "ring",
+        ),
+    ] {
+        let raw = Raw::connect(&net.path(1));
+        raw.request(2, &VERSION_1.to_ne_bytes(), &[]);
+        raw.request(5, &table(), &[guest.file()]);
+        raw.ring(8, 0, 256);
+        let mut addresses: Vec<u8> = addresses;
+        addresses[..4].fill(0);
+        raw.request(9, &addresses, &[]);
+        raw.request(12, &number(0), &kick);
+        raw.closed();
+        net.wait_status(1, reason);
+    }
+    // A driver from before virtio 1.0; half a message; nothing.
+    let raw = Raw::connect(&net.path(1));
+    raw.request(2, &0_u64.to_ne_bytes(), &[]);
+    raw.request(5, &table(), &[guest.file()]);
+    raw.ring(8, 0, 256);
+    raw.request(9, &ring_addresses(0), &[]);
+    raw.request(12, &number(0), &kick);
+    raw.closed();
+    net.wait_status(1, "virtio 1.0");
+    let raw = Raw::connect(&net.path(1));
+    raw.bytes(&message(2, 1, &number(0))[..15], &[]);
+    drop(raw);
+    net.wait_status(1, "closed the connection");
+    // All that left nothing behind: an honest front end is served, and the other was all along.
+    let mut guests = good;
+    let again = connect(&net.path(1), &guests[1], 0);
+    net.wait_up(1, true);
+    let [a, b] = &mut guests;
+    b.rings[0].offer();
+    a.rings[1].send(&frame(1, 1));
+    assert_eq!(receive(b, 0), frame(1, 1));
+    drop((front_end, again));
+    net.stop();
+}
+
+/// A guest that breaks a ring loses its connection; the other goes on.
+#[test]
+fn a_broken_ring_ends_the_connection() {
+    let net = Net::new(&[1, 1], 1);
+    let mut guests = [Guest::new(2), Guest::new(2)];
+    let _front_ends: Vec<_> = (0..2)
+        .map(|port| connect(&net.path(port), &guests[port], 0))
+        .collect();
+    net.wait_up(0, true);
+    net.wait_up(1, true);
+    // The available index of the ring that the guest sends on.
+    let [_, available, _] = addresses_in_guest(1);
+    let memory = guests[1].memory();
+    memory
+        .write_from(available + 2, &[0xff, 0xff])
+        .expect("a ring");
+    guests[1].rings[1].kick();
+    net.wait_status(1, "the guest broke ring 1: the available index runs");
+    net.wait_up(1, false);
+    assert!(net.stats(0).link.up);
+    let [a, _] = &mut guests;
+    a.rings[1].send(&frame(1, 0));
+    wait("the frame to be dropped", || {
+        net.stats(1).device.dropped() == 1
+    });
+    net.stop();
+}
+
+fn addresses_in_guest(ring: u64) -> [u64; 3] {
+    guest::addresses(ring).map(|address| address - guest::USER + guest::GUEST)
+}
