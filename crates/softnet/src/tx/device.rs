@@ -84,9 +84,9 @@ pub(super) mod uses {
 
 /// A network device: a name, transmit queues, and its counters.
 ///
-/// With the default qdisc, `noqueue`, `mq` or `mqprio`, every queue has a qdisc of its own and its
-/// own ring. With any other, the device has *one* instance, at queue 0, which feeds all rings: a
-/// rate limit is that of the device, not of a queue.
+/// Every queue has a qdisc of its own and its own ring (the default qdisc, `noqueue`, `mq`,
+/// `mqprio`, or an instance of a parallel tree), or the device has *one*, at queue 0, which feeds
+/// all rings: a rate limit is that of the device, not of a queue.
 #[derive(Debug)]
 pub struct Device<R, Q> {
     name: ArcSwap<String>,
@@ -208,14 +208,6 @@ impl<R: TxRing, Q: Qdisc> Device<R, Q> {
     /// How many of the queues are in use: all, or only the first.
     pub fn active(&self) -> usize {
         self.active.load(Ordering::Relaxed)
-    }
-
-    /// If each transmit queue has a qdisc of its own: the kind of the root, `mq` or `mqprio`, and
-    /// the number of queues.
-    pub fn per_queue(&self) -> Option<(&'static str, usize)> {
-        let queues = self.active();
-        let mqprio = self.mqprio.load(Ordering::Relaxed);
-        (mqprio || queues > 1).then_some((if mqprio { "mqprio" } else { "mq" }, queues))
     }
 
     /// Why packets of this device died.

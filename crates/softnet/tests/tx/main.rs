@@ -18,6 +18,8 @@ mod lost;
 #[cfg(not(miri))]
 mod mq;
 #[cfg(not(miri))]
+mod parallel;
+#[cfg(not(miri))]
 mod quota;
 #[cfg(not(miri))]
 mod reinject;

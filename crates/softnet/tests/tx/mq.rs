@@ -163,7 +163,7 @@ fn mq_needs_its_queues() {
 #[test]
 fn one_pfifo_fast_for_all_queues() {
     let bench = scripted(QdiscSpec::PfifoFast { limit: 10 }, 4);
-    assert_eq!(bench.device.per_queue(), None);
+    assert_eq!(bench.device.active(), 1);
     bench.set_capacity(0);
     send(&bench, 0, 40);
     let stats = bench.device.stats();
@@ -171,7 +171,7 @@ fn one_pfifo_fast_for_all_queues() {
     assert_eq!(stats.queues[0].qdisc.packets, stats.qdisc().packets);
     assert_eq!(stats.qdisc().drops, 30);
     bench.set(&QdiscSpec::default());
-    assert_eq!(bench.device.per_queue(), Some(("mq", 4)));
+    assert_eq!(bench.device.active(), 4);
 }
 
 /// A new root qdisc counts from the start; what the device has sent it has sent.
