@@ -45,7 +45,7 @@ pub(in crate::tc) fn dump<D: Devices>(
         };
         match asked.request.kind {
             RTM_GETCHAIN => chain::dump(list, link, parent, filter.chain, position, chunk),
-            _ => dump_list(list, &filter, position, chunk),
+            _ => dump_list(&place, list, &filter, position, chunk),
         }
     })?;
     Ok(match dumped {
@@ -57,6 +57,7 @@ pub(in crate::tc) fn dump<D: Devices>(
 /// The position is a filter, or with handle 0 a priority, or a hash table of `u32`. Each priority
 /// is shown before its filters, and then the table.
 fn dump_list(
+    place: &Place<'_>,
     list: &FilterList,
     filter: &Filter,
     position: &mut Position,
@@ -73,7 +74,8 @@ fn dump_list(
         ..FilterKey::default()
     };
     let from = at.or_else(|| filter.chain.map(of_chain));
-    for (spec, stats) in list.shown_from(from) {
+    let shown = list.shown_from(from);
+    for (spec, stats) in shown.map(|filter| place.tree.filter_sum(filter)) {
         if filter.chain.is_some_and(|chain| chain != spec.chain) {
             // Those of a chain are one after the other.
             return Ok(());

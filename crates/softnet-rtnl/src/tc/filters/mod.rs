@@ -170,12 +170,12 @@ fn put<D: Devices>(
     let key = edited.map_err(refusal::control)?;
     which.key = key;
     let flags = asked.request.flags;
-    Place::read(control, link, |place| match which.list(&place)?.get(key) {
-        Ok((spec, stats)) => {
-            let shown = Shown::new(link, spec, Part::Filter(&stats));
-            tell(replies, RTM_NEWTFILTER, flags, &shown)
-        }
-        Err(error) => Err(refusal::filter(&error)),
+    Place::read(control, link, |place| {
+        let found = which.list(&place)?.get(key);
+        let found = found.map_err(|error| refusal::filter(&error))?;
+        let (spec, stats) = place.tree.filter_sum(found);
+        let shown = Shown::new(link, spec, Part::Filter(&stats));
+        tell(replies, RTM_NEWTFILTER, flags, &shown)
     })?
 }
 
@@ -214,6 +214,7 @@ fn delete<D: Devices>(
         let list = which.list(&place)?;
         if handle != 0 {
             let gone = list.get(which.key).ok();
+            let gone = gone.map(|gone| place.tree.filter_sum(gone));
             let gone = gone.map(|(spec, stats)| (spec.clone(), Some(stats)));
             return Ok(gone.into_iter().collect());
         }
@@ -241,7 +242,8 @@ fn get<D: Devices>(
 ) -> Result<(), Error> {
     Place::read(control, which.link, |place| {
         match which.list(&place)?.get(which.selector()) {
-            Ok((spec, stats)) => {
+            Ok(found) => {
+                let (spec, stats) = place.tree.filter_sum(found);
                 let shown = Shown::new(which.link, spec, Part::Filter(&stats));
                 let (flags, header) = (asked.request.flags, shown.header());
                 replies.message(RTM_NEWTFILTER, flags, &header, |out| shown.put(out))
