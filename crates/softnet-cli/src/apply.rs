@@ -198,6 +198,7 @@ fn options(port: &PortConfig) -> PortOptions {
         map: port.map.clone(),
         steering: port.steering.clone(),
         security: port.security.clone(),
+        parallel: port.parallel,
     }
 }
 

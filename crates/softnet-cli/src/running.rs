@@ -89,6 +89,7 @@ fn port(
         map: options.map.clone(),
         actions: actions.collect(),
         steering: options.steering.clone(),
+        parallel: options.parallel,
         mtu: link.settings.mtu,
         link: link_config(link),
         qdisc: spec_of(tree),

@@ -156,6 +156,10 @@ fn port(source: &Source<'_>, table: &PortTable) -> Result<PortConfig, Problem> {
         mtu,
         link,
         qdisc,
+        parallel: table
+            .parallel
+            .as_ref()
+            .is_some_and(|parallel| *parallel.get_ref()),
         policy: policy::policy(table)?,
         isolated: table.isolated.as_ref().is_some_and(|on| *on.get_ref()),
         locked: table.locked.as_ref().is_some_and(|on| *on.get_ref()),

@@ -70,6 +70,7 @@ pub(super) struct PortTable {
     pub(super) allowed_ips: Option<Spanned<Vec<Spanned<String>>>>,
     pub(super) max_macs: Option<Spanned<i64>>,
     pub(super) storm: Option<StormTable>,
+    pub(super) parallel: Option<Spanned<bool>>,
     pub(super) qdisc: Option<Spanned<Qdiscs>>,
     pub(super) served_by: Option<Spanned<String>>,
     pub(super) burst: Option<Spanned<i64>>,

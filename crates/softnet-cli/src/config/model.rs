@@ -82,8 +82,10 @@ pub(crate) struct PortConfig {
     pub mtu: u32,
     /// What else is set of its link.
     pub link: LinkConfig,
-    /// Qdisc of every transmit queue.
+    /// Its tree of qdiscs.
     pub qdisc: QdiscSpec,
+    /// Whether the tree has an instance at each transmit queue.
+    pub parallel: bool,
     /// Who runs the transmit queues, and what they take at once.
     pub policy: TxPolicy,
     /// No frame passes between it and another isolated port of its bridge.

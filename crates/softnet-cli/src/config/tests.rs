@@ -121,9 +121,10 @@ fn unknown_missing_and_mistyped_keys() {
         error("[[port]]\nname = \"a\"\ndriver = \"null\"\n  colour = \"red\"\n"),
         format!(
             "x.toml:4:3: key `port.colour`: {known}name, driver, netns, socket, server, \
-             socket_mode, socket_group, address, queues, num_tc, map, xps, xps_rxqs, rps, rfs, mirror, redirect, mtu, mac, txqueuelen, alias, group, \
-             up, isolated, locked, allowed_macs, allowed_ips, max_macs, storm, qdisc, served_by, \
-             burst, class, filter"
+             socket_mode, socket_group, address, queues, num_tc, map, xps, xps_rxqs, rps, rfs, \
+             mirror, redirect, mtu, mac, txqueuelen, alias, group, up, isolated, locked, \
+             allowed_macs, allowed_ips, max_macs, storm, parallel, qdisc, served_by, burst, class, \
+             filter"
         )
     );
     assert_eq!(

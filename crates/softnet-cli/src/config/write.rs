@@ -153,6 +153,7 @@ fn port(w: &mut Writer, config: &Config, port: &PortConfig) {
     w.unless("mtu", i64::from(port.mtu), &MTU_DEFAULT.into());
     link(w, &port.link);
     queues(w, port.queues, &port.map);
+    w.unless("parallel", port.parallel, &false);
     if !port.steering.rps.is_empty() {
         w.put("rps", ints(&port.steering.rps));
     }

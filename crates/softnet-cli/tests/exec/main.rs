@@ -6,6 +6,7 @@ mod as_the_kernel;
 mod common;
 mod daemon;
 mod filters;
+mod parallel;
 mod real;
 mod tc;
 

@@ -67,6 +67,8 @@ pub struct PortOptions {
     pub steering: SteeringSpec,
     /// What it may send into a bridge.
     pub security: PortSecurity,
+    /// Whether its tree has an instance at each transmit queue.
+    pub parallel: bool,
 }
 
 /// A port to add.

@@ -232,6 +232,7 @@ impl<D: Devices> Control<D> {
         let set = self
             .engine
             .set_no_queue(id, self.devices.no_queue(&spec))
+            .and_then(|()| self.engine.set_parallel(id, options.parallel))
             .and_then(|()| self.engine.set_queue_map(id, &options.map))
             .and_then(|()| self.engine.set_steering(id, &options.steering))
             .and_then(|()| self.engine.set_security(id, &options.security))
@@ -515,8 +516,8 @@ impl<D: Devices> Control<D> {
         self.edit_tree(index, |tree| tree.apply(spec))
     }
 
-    /// Shares out a port's transmit queues and what it receives in another way, and limits what it
-    /// may send. Its policy stays what it is.
+    /// Shares out a port's transmit queues and what it receives in another way, has its tree run at
+    /// all of its queues or at one, and limits what it may send. Its policy stays what it is.
     ///
     /// # Errors
     /// If there is no such port, or a map does not fit it. Nothing is changed then.
@@ -538,12 +539,17 @@ impl<D: Devices> Control<D> {
         if before.security != after.security {
             self.engine.set_security(id, &after.security)?;
         }
+        if before.parallel != after.parallel {
+            self.generation += 1;
+            self.engine.set_parallel(id, after.parallel)?;
+        }
         if let Some(link) = self.links.get_mut(&index)
             && let LinkKind::Port { options, .. } = &mut link.kind
         {
             options.map = after.map.clone();
             options.steering = after.steering.clone();
             options.security = after.security.clone();
+            options.parallel = after.parallel;
         }
         Ok(())
     }

@@ -416,3 +416,52 @@ fn random_addresses_are_local_unicast_and_differ() {
     assert_eq!(one.0[0] & 0x03, 0x02);
     assert_ne!(one, other);
 }
+
+/// A port's tree runs at all of its queues, or at one, as its options say, and so it does when
+/// another device takes the place of its own.
+#[test]
+fn a_tree_runs_at_every_queue_of_a_parallel_port() {
+    let (mut control, devices, pool) = control();
+    let bridge = control.add_bridge(Settings::new("br0")).unwrap();
+    let options = |parallel| PortOptions {
+        parallel,
+        ..PortOptions::default()
+    };
+    let wide = NewPort {
+        queues: 2,
+        qdisc: Some(QdiscSpec::Prio(PrioSpec::default())),
+        options: options(true),
+        ..port("a", Some(bridge))
+    };
+    let ports = control.add_ports(vec![wide, port("b", Some(bridge))]);
+    let a = ports.unwrap()[0];
+    let (from, _) = devices.last("b");
+    let counted = |control: &Control<FedDevices>| {
+        let read = control.read_tree(a, |tree, queues| {
+            let band = tree.spec().root().unwrap().handle.class(2);
+            let sum = tree.stats_at(band, queues).unwrap().packets;
+            let queues: Vec<u64> = queues.iter().map(|queue| queue.packets).collect();
+            (sum, queues)
+        });
+        read.unwrap()
+    };
+    let sends = |control: &Control<FedDevices>, expected: [u64; 2]| {
+        for queue in [0, 1] {
+            let mut packet = frame(&pool, 2, 1, 60, 1);
+            packet.set_queue(Some(queue));
+            from.feed().packets.push_back(packet);
+        }
+        wait("the packets", || counted(control) == (2, expected.into()));
+    };
+    sends(&control, [1, 1]);
+    for (parallel, expected) in [(false, [2, 0]), (true, [1, 1])] {
+        control.set_options(a, &options(parallel)).unwrap();
+        assert_eq!(counted(&control), (0, vec![0, 0]));
+        sends(&control, expected);
+    }
+    control.close_device(a).unwrap();
+    control.reopen_device(a).unwrap();
+    sends(&control, [1, 1]);
+    let stats = control.into_engine().stop(Duration::ZERO);
+    assert!(stats.conservation().holds());
+}

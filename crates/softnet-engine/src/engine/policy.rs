@@ -117,6 +117,18 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         })
     }
 
+    /// Whether a port's tree has an instance at each transmit queue from now on
+    /// ([`QdiscEnv::parallel`](softnet_tc::QdiscEnv::parallel)). What is queued moves.
+    ///
+    /// # Errors
+    /// If there is no such port.
+    pub fn set_parallel(&self, port: PortId, parallel: bool) -> Result<(), EngineError> {
+        self.edit_tree(port, |tree| {
+            tree.set_parallel(parallel);
+            Ok(())
+        })
+    }
+
     /// The longest IP packet of a port from now on, in bytes.
     ///
     /// # Errors
