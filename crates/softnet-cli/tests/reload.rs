@@ -72,6 +72,11 @@ impl Daemon {
 
     /// Runs a program against it that succeeds.
     fn exec(&self, program: &str) {
+        self.print(program);
+    }
+
+    /// What a program prints that runs against it, and succeeds.
+    fn print(&self, program: &str) -> String {
         let mut softnet = softnet();
         softnet
             .arg("exec")
@@ -84,6 +89,7 @@ impl Daemon {
             "{program}: {}",
             text(&output.stderr)
         );
+        text(&output.stdout)
     }
 
     /// Stops it; it must have been well. Returns what it noted.
@@ -225,6 +231,64 @@ fn a_reload_makes_it_as_the_file_says() {
     daemon.running.signal(Signal::HUP);
     wait_for("the reload", || daemon.say("dump-config") == first);
     assert_eq!(daemon.stop().matches("reloaded: ").count(), 2);
+}
+
+/// What a port may send: dumped as it runs, changed in place, and back after a reload that fails.
+#[test]
+fn what_ports_may_send_is_reloaded() {
+    let config = |first: &str| {
+        format!(
+            "[engine]\nworkers = 1\nbuffers = 256\n\
+             [[port]]\nname = \"a\"\ndriver = \"null\"\n{first}\
+             [[port]]\nname = \"b\"\ndriver = \"null\"\n\
+             [[bridge]]\nname = \"br0\"\nports = [\"a\", \"b\"]\n"
+        )
+    };
+    let guarded = config(
+        "isolated = true\nlocked = true\nallowed_macs = [\"02:00:00:00:00:01\"]\n\
+         allowed_ips = [\"10.0.0.5/32\", \"fd00::/64\"]\nstorm = { broadcast = 7 }\n",
+    );
+    let limited = config("max_macs = 3\n");
+    let scratch = Scratch::new("reload-guard");
+    let daemon = Daemon::start(&scratch, &guarded);
+    let first = daemon.say("dump-config");
+    for part in [
+        "isolated = true\nlocked = true\nallowed_macs = [\"02:00:00:00:00:01\"]\n",
+        "allowed_ips = [\"10.0.0.5/32\", \"fd00::/64\"]\nstorm = { broadcast = 7 }\n",
+    ] {
+        assert!(first.contains(part), "{part:?} in\n{first}");
+    }
+    if has_program("bridge") {
+        let shown = daemon.print("bridge -d link show dev a");
+        assert!(shown.contains("isolated on locked on"), "{shown}");
+        let shown = daemon.print("bridge -d link show dev b");
+        assert!(shown.contains("isolated off locked off"), "{shown}");
+        daemon.exec("bridge link set dev a isolated off locked off learning off");
+        assert!(!daemon.say("dump-config").contains("locked"));
+        daemon.exec("bridge link set dev b isolated on");
+        assert!(daemon.say("dump-config").contains("isolated"));
+    }
+    let tap = "[[port]]\nname = \"t\"\ndriver = \"tap\"\nnetns = \"softnet-no-such\"\n";
+    daemon.write(&(limited.clone() + tap));
+    let before = daemon.say("dump-config");
+    assert_eq!(daemon.ask("reload").status.code(), Some(2));
+    assert_eq!(daemon.say("dump-config"), before);
+    daemon.write(&limited);
+    daemon.say("reload");
+    let second = daemon.say("dump-config");
+    assert!(second.contains("max_macs = 3\n"), "{second}");
+    for gone in ["isolated", "locked", "allowed", "storm"] {
+        assert!(!second.contains(gone), "{second}");
+    }
+    daemon.write(&guarded);
+    daemon.say("reload");
+    assert_eq!(daemon.say("dump-config"), first);
+    if has_program("bridge") {
+        let shown = daemon.print("bridge -d link show dev a");
+        // What the file has no key for stays.
+        assert!(shown.contains("learning off"), "{shown}");
+    }
+    daemon.stop();
 }
 
 #[test]
