@@ -22,12 +22,13 @@ seconds() {
     backlog) echo 3.5 ;;
     # Ten seconds a turn.
     control) echo 70 ;;
+    all-cores) echo 7 ;;
     *) echo 4 ;;
     esac
 }
 
 if [ $# -eq 0 ]; then
-    set -- tx-adopt nolock-qdisc bulk-free defer-free backlog switch control
+    set -- tx-adopt nolock-qdisc bulk-free defer-free backlog switch control all-cores
 fi
 for name; do
     "$bench" "$name" --seconds "$(seconds "$name")" --rounds 7 --json >"$made/$name.json"

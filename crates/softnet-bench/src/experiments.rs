@@ -54,6 +54,11 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         summary: "tc against a loaded switch, and policies of 10,000 classes, beside the kernel's",
         run: crate::control::run,
     },
+    Experiment {
+        name: "all-cores",
+        summary: "one policy for several queues, whose instances share its rates",
+        run: crate::all_cores::run,
+    },
 ];
 
 fn all_nolock_qdisc(options: &Options) -> Result<Value, BenchError> {

@@ -13,6 +13,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, FromArgMatches as _};
 use serde_json::json;
 
+mod all_cores;
 mod backlog;
 mod baselines;
 mod buffers;

@@ -9,12 +9,14 @@ pub(super) enum Against {
     Variant(&'static str),
     /// In each round the one of these that has the least.
     Least(&'static [&'static str]),
-    /// The same variant with other values of these parameters.
+    /// The same variant with other values of these parameters; `-`: without the parameter.
     Same(&'static [(&'static str, &'static str)]),
     /// Nothing: the figure itself, in this unit (name, size).
     Nothing(&'static str, f64),
     /// Another variant; the figure is how much less ours is.
     LessThan(&'static str, &'static str),
+    /// As [`Same`](Against::Same); the figure is how much more ours is, in this unit.
+    MoreThan(&'static [(&'static str, &'static str)], &'static str),
 }
 
 /// What the figure must be.
@@ -41,7 +43,7 @@ pub(super) struct Goal {
 /// Whose goals they are.
 pub(super) const WHOSE: &str = OURS;
 
-use Against::{Least, LessThan, Nothing, Same, Variant};
+use Against::{Least, LessThan, MoreThan, Nothing, Same, Variant};
 use Bound::{AtLeast, AtMost};
 
 const QDISCS: (&str, &[&str]) = ("qdisc", &["pfifo", "fq"]);
@@ -72,6 +74,10 @@ const WAITING: (&str, &[&str]) = ("waiting", &["0", "2"]);
 const COPY: (&str, &[&str]) = ("case", &["copy"]);
 const SHAPE: (&str, &[&str]) = ("threads", &["2", "240"]);
 const WORK: (&str, &[&str]) = ("service_ns", &["0", "1000"]);
+const SHAPERS: (&str, &[&str]) = ("qdisc", &["tbf", "htb"]);
+const UNLIMITED: (&str, &[&str]) = ("case", &["unlimited"]);
+const UNLOADED: &[(&str, &[&str])] = &[UNLIMITED, ("threads", &["1"]), SHAPERS];
+const PFIFO: &[(&str, &str)] = &[("qdisc", "pfifo"), ("classes", "-")];
 
 /// A goal of [`GOALS`].
 const fn goal(
@@ -212,6 +218,26 @@ pub(super) const GOALS: &[Goal] = &[
     goal("control", "batch_ms", Variant("kernel"), AtMost(2.0), BATCH, "10,000 htb classes"),
     goal("control", "show_ms", Nothing("ms", 1.0), AtMost(1000.0), BATCH, "shown"),
     goal("control", "qdisc_ms", Nothing("ms", 1.0), AtMost(20.0), BATCH, "`tc -s qdisc show`"),
+    // all-cores
+    goal("all-cores", "mpps", Same(&[("threads", "1"), ("queues", "1")]), AtLeast(1.8),
+        &[UNLIMITED, TWO, SHAPERS], "two queues and threads against one of each"),
+    goal("all-cores", "mpps", Variant("private"), AtLeast(0.9), &[UNLIMITED, TWO, SHAPERS],
+        "shared rates against rates of each queue"),
+    goal("all-cores", "rate_error_beyond_frame_percent", Nothing("%", 1.0), AtMost(0.2),
+        &[("case", &["rate"]), SHAPERS,
+            ("rate_mbps", &["10", "100", "1000", "10000", "40000", "100000"])],
+        "over 1 s after the burst"),
+    goal("all-cores", "skew_percent", Nothing("%", 1.0), AtLeast(99.0),
+        &[("case", &["skew"]), SHAPERS], "all traffic on one of the queues"),
+    goal("all-cores", "rate_percent", Nothing("%", 1.0), AtLeast(97.0),
+        &[("case", &["on-off"]), SHAPERS], "on and off every 1 to 50 ms"),
+    goal("all-cores", "fairness_percent", Nothing("%", 1.0), AtMost(5.0),
+        &[("case", &["fair"]), ("leaf", &["fq", "fq_codel"]), ("flows", &["7:1", "1000:10"])],
+        "over 1 s"),
+    goal("all-cores", "sojourn_p50_ns", MoreThan(PFIFO, "ns"), AtMost(1000.0), UNLOADED,
+        "an unloaded shaper against pfifo"),
+    goal("all-cores", "sojourn_p99_ns", MoreThan(PFIFO, "ns"), AtMost(1000.0), UNLOADED,
+        "an unloaded shaper against pfifo"),
 ];
 
 #[cfg(test)]
@@ -219,26 +245,56 @@ mod tests {
     use super::super::results::Results;
     use super::super::verdict::Verdict;
     use super::*;
-    use crate::nolock_qdisc;
-    use crate::report::Collector;
+    use crate::report::{Collector, Param};
+    use crate::{all_cores, nolock_qdisc};
 
-    /// A goal asked for one queue below `mq`, which no variant has: it was never met, whatever was
-    /// measured.
-    #[test]
-    fn every_cell_that_nolock_goals_are_about_is_measured() {
+    /// Judges all goals of an experiment with figures for every variant in every cell.
+    fn every_cell_is_measured(experiment: &str, measured: &[Vec<Param>], fields: &[&'static str]) {
         let mut results = Collector::default();
-        for params in nolock_qdisc::measured() {
-            for variant in [WHOSE, "locked", "rings", "mutex", "busylock", "dpdk-sched"] {
-                let fields = ["mpps", "p50_ns", "p999_ns"].map(|name| (name, 1.0));
-                results.add(variant, &params, &fields);
+        let variants = [
+            WHOSE,
+            "locked",
+            "rings",
+            "mutex",
+            "busylock",
+            "dpdk-sched",
+            "private",
+        ];
+        for params in measured {
+            for variant in variants {
+                let fields: Vec<_> = fields.iter().map(|name| (*name, 1.0)).collect();
+                results.add(variant, params, &fields);
             }
         }
-        let results = Results::parse(&results.report("nolock-qdisc", &[])).expect("a report");
-        let own = |goal: &&Goal| goal.experiment == "nolock-qdisc" && goal.metric != "rps";
+        let results = Results::parse(&results.report(experiment, &[])).expect("a report");
+        let own = |goal: &&Goal| goal.experiment == experiment && fields.contains(&goal.metric);
+        assert!(GOALS.iter().any(|goal| own(&goal)));
         for goal in GOALS.iter().filter(own) {
             let verdict = Verdict::of(goal, &results);
             let figures = verdict.cells.iter().map(|cell| &cell.figure);
             figures.for_each(|figure| assert!(figure.is_ok(), "{}: {figure:?}", goal.note));
         }
+    }
+
+    /// A goal asked for one queue below `mq`, which no variant has: it was never met, whatever was
+    /// measured.
+    #[test]
+    fn every_cell_that_nolock_goals_are_about_is_measured() {
+        let fields = ["mpps", "p50_ns", "p999_ns"];
+        every_cell_is_measured("nolock-qdisc", &nolock_qdisc::measured(), &fields);
+    }
+
+    #[test]
+    fn every_cell_that_goals_of_all_cores_are_about_is_measured() {
+        let fields = [
+            "mpps",
+            "sojourn_p50_ns",
+            "sojourn_p99_ns",
+            "rate_error_beyond_frame_percent",
+            "skew_percent",
+            "rate_percent",
+            "fairness_percent",
+        ];
+        every_cell_is_measured("all-cores", &all_cores::measured(), &fields);
     }
 }

@@ -20,6 +20,7 @@ const PREFACES: &[(&str, &str)] = &[
     ("backlog", include_str!("prefaces/backlog.md")),
     ("switch", include_str!("prefaces/switch.md")),
     ("control", include_str!("prefaces/control.md")),
+    ("all-cores", include_str!("prefaces/all-cores.md")),
 ];
 
 /// The whole page.
@@ -129,6 +130,11 @@ fn bound(goal: &Goal) -> String {
         Bound::AtMost(value) => ("at most", value),
     };
     let value = figure(value);
+    let those = |others: &[(&str, &str)]| {
+        let shown = others.iter().filter(|(_, value)| *value != "-");
+        let others: Vec<_> = shown.map(|(n, v)| format!("{n} {v}")).collect();
+        others.join(", ")
+    };
     match goal.against {
         Against::Variant(variant) => format!("{words} {value} times `{variant}`"),
         Against::Least(variants) => {
@@ -138,12 +144,17 @@ fn bound(goal: &Goal) -> String {
             )
         }
         Against::Same(others) => {
-            let others: Vec<_> = others.iter().map(|(n, v)| format!("{n} {v}")).collect();
-            format!("{words} {value} times that with {}", others.join(", "))
+            format!("{words} {value} times that with {}", those(others))
         }
         Against::Nothing(unit, _) => format!("{words} {value} {unit}"),
         Against::LessThan(variant, unit) => {
             format!("{words} {value} {unit} less than `{variant}`")
+        }
+        Against::MoreThan(others, unit) => {
+            format!(
+                "{words} {value} {unit} more than that with {}",
+                those(others)
+            )
         }
     }
 }

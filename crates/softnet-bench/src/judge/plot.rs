@@ -116,6 +116,28 @@ const CURVES: &[Curve] = &[
         along: &["flows"],
         without: &[],
     },
+    Curve {
+        experiment: "all-cores",
+        file: "throughput",
+        x: "threads",
+        y: "mpps",
+        y_title: "million packets/s",
+        unit: 1.0,
+        log_y: false,
+        along: &["threads", "queues"],
+        without: &[],
+    },
+    Curve {
+        experiment: "all-cores",
+        file: "rate",
+        x: "rate_mbps",
+        y: "rate_error_percent",
+        y_title: "error of the rate, %",
+        unit: 1.0,
+        log_y: false,
+        along: &["rate_mbps"],
+        without: &["leaf"],
+    },
 ];
 
 /// Histograms whose distributions are drawn, and the most panels of one file.

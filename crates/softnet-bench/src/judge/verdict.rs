@@ -90,6 +90,16 @@ fn combinations(
     })
 }
 
+/// The parameters with other values of some; `-`: without it.
+fn with(params: &Params, others: &[(&str, &str)]) -> Params {
+    let change = |(name, value): &(String, String)| {
+        let other = others.iter().find(|(other, _)| other == name);
+        let value = other.map_or(value.as_str(), |(_, value)| *value);
+        (value != "-").then(|| (name.clone(), value.to_owned()))
+    };
+    params.iter().filter_map(change).collect()
+}
+
 fn figure(goal: &Goal, results: &Results, params: &Params) -> Result<Estimate, String> {
     let samples = |variant: &str, params: &Params| {
         results
@@ -119,15 +129,7 @@ fn figure(goal: &Goal, results: &Results, params: &Params) -> Result<Estimate, S
             let least: Vec<_> = (0..ours.len()).map(least).collect();
             Estimate::of_ratios(ours, &least)
         }
-        Against::Same(others) => {
-            let change = |(name, value): &(String, String)| {
-                let other = others.iter().find(|(other, _)| other == name);
-                let value = other.map_or_else(|| value.clone(), |(_, value)| (*value).to_owned());
-                (name.clone(), value)
-            };
-            let params = params.iter().map(change).collect();
-            Estimate::of_ratios(ours, samples(WHOSE, &params)?)
-        }
+        Against::Same(others) => Estimate::of_ratios(ours, samples(WHOSE, &with(params, others))?),
         Against::Nothing(_, unit) => {
             let scaled: Vec<_> = ours.iter().map(|value| value / unit).collect();
             Estimate::of(&scaled)
@@ -136,6 +138,11 @@ fn figure(goal: &Goal, results: &Results, params: &Params) -> Result<Estimate, S
             let theirs = samples(variant, params)?;
             let less: Vec<_> = theirs.iter().zip(ours).map(|(t, o)| t - o).collect();
             Estimate::of(&less)
+        }
+        Against::MoreThan(others, _) => {
+            let theirs = samples(WHOSE, &with(params, others))?;
+            let more: Vec<_> = theirs.iter().zip(ours).map(|(t, o)| o - t).collect();
+            Estimate::of(&more)
         }
     }
     .ok_or_else(nothing)

@@ -20,7 +20,7 @@ pub(super) const BULK: usize = 32;
 const MEGABYTES: usize = 128;
 
 /// Packets in the core's cache, and the traffic class.
-pub(super) type Setting = (usize, usize);
+pub(crate) type Setting = (usize, usize);
 
 /// The first strict one, and best effort.
 const TRAFFIC_CLASSES: [usize; 2] = [0, 12];
@@ -28,14 +28,14 @@ const CACHES: [usize; 2] = [256, 512];
 
 /// The scheduler.
 #[derive(Debug)]
-pub(super) struct Sched {
+pub(crate) struct Sched {
     classes: u16,
     waiting: usize,
     cpu: usize,
 }
 
 impl Sched {
-    pub(super) fn new(classes: u16, waiting: usize, cpu: usize) -> Sched {
+    pub(crate) fn new(classes: u16, waiting: usize, cpu: usize) -> Sched {
         Sched {
             classes,
             waiting,
@@ -47,7 +47,7 @@ impl Sched {
     ///
     /// # Errors
     /// [`BenchError::Unavailable`] without libdpdk or a C compiler.
-    pub(super) fn measure(
+    pub(crate) fn measure(
         &self,
         best: &Cell<Option<Setting>>,
         time: Duration,

@@ -19,7 +19,7 @@
 //! The load and its checks are those of `tx-adopt`: what was sent was delivered or dropped, and
 //! all buffers are back, after every turn.
 
-mod dpdk_sched;
+pub(crate) mod dpdk_sched;
 mod flows;
 mod one_core;
 mod senders;
@@ -45,10 +45,10 @@ const THREADS: [usize; 4] = [1, 2, 8, 64];
 /// Numbers of queues below `mq`; with one there is no `mq`.
 const QUEUES: [usize; 3] = [2, 4, 8];
 /// Bytes of a packet.
-const FRAME: usize = 64;
+pub(crate) const FRAME: usize = 64;
 /// Packets in a call of the kernel's senders: a system call would be all that is measured
 /// otherwise.
-const KERNEL_BULK: usize = 32;
+pub(crate) const KERNEL_BULK: usize = 32;
 /// Of `--seconds`, what one figure gets.
 const SHARE: f64 = 0.1;
 /// The shortest turn, and what each thread adds to it.
@@ -124,14 +124,7 @@ impl Qdisc {
             Qdisc::PfifoFast => QdiscSpec::PfifoFast {
                 limit: packets as u32,
             },
-            Qdisc::Tbf => QdiscSpec::Tbf(TbfSpec {
-                rate: RATE,
-                burst: BURST,
-                limit: BURST,
-                peakrate: None,
-                mtu: 0,
-                link: Default::default(),
-            }),
+            Qdisc::Tbf => unlimited_tbf(),
             Qdisc::Prio => QdiscSpec::Prio(PrioSpec::default()),
             Qdisc::Fq => QdiscSpec::Fq(FqSpec {
                 limit: packets as u32,
@@ -155,6 +148,16 @@ impl Qdisc {
         let named = |(name, _): &&(&str, _)| *name == self.name();
         kernel::QDISCS.iter().find(named).map(|found| found.1)
     }
+}
+
+/// A `tbf` that never limits.
+pub(crate) fn unlimited_tbf() -> QdiscSpec {
+    QdiscSpec::Tbf(TbfSpec {
+        rate: RATE,
+        burst: BURST,
+        limit: BURST,
+        ..TbfSpec::default()
+    })
 }
 
 /// What one row is about.

@@ -65,6 +65,14 @@ impl<'a> Server<'a> {
         })
     }
 
+    /// TCP from a to b over so many connections: bits per second of each, from the second second
+    /// on.
+    pub(crate) fn tcp_flows(&self, time: Duration, flows: usize) -> Result<Vec<f64>, BenchError> {
+        let end = self.client(time, ["-O", "1", "-P", &flows.to_string()])?;
+        let bits = |flow| number(&end, &format!("/streams/{flow}/receiver/bits_per_second"));
+        (0..flows).map(bits).collect()
+    }
+
     /// UDP from a to b, as fast as the client can.
     pub(crate) fn udp(&self, time: Duration, payload: usize) -> Result<Udp, BenchError> {
         let payload = payload.to_string();

@@ -20,6 +20,25 @@ impl Softnet {
         let program = self.program.as_deref();
         program.unwrap_or_else(|| Path::new("softnet"))
     }
+
+    /// Connects the hosts; `far` is what the configuration says besides of the port to host b.
+    pub(crate) fn connect_with(
+        &self,
+        topology: &mut Topology,
+        wiring: Wiring,
+        far: &str,
+    ) -> Result<(), BenchError> {
+        let program = self.program();
+        let path = topology.directory.path().join("softnet.toml");
+        std::fs::write(&path, configuration(topology, wiring.queues, far))
+            .map_err(|e| BenchError::io(format!("writing {}", path.display()), e))?;
+        let socket = topology.directory.path().join("rtnetlink.sock");
+        let mut command = topology.switch.command(program);
+        command.arg("run").arg("--socket").arg(socket).arg(&path);
+        let daemon = Process::start(&mut command)?;
+        topology.daemons.push(daemon);
+        Ok(())
+    }
 }
 
 impl Switch for Softnet {
@@ -35,33 +54,27 @@ impl Switch for Softnet {
     }
 
     fn connect(&self, topology: &mut Topology, wiring: Wiring) -> Result<(), BenchError> {
-        let program = self.program();
-        let path = topology.directory.path().join("softnet.toml");
-        std::fs::write(&path, configuration(topology, wiring))
-            .map_err(|e| BenchError::io(format!("writing {}", path.display()), e))?;
-        let socket = topology.directory.path().join("rtnetlink.sock");
-        let mut command = topology.switch.command(program);
-        command.arg("run").arg("--socket").arg(socket).arg(&path);
-        let daemon = Process::start(&mut command)?;
-        topology.daemons.push(daemon);
-        Ok(())
+        let shape = |Shape { rate, burst, .. }| {
+            format!(
+                "qdisc = {{ kind = \"tbf\", rate = \"{rate}\", burst = \"{burst}\", latency = \
+                 \"{LATENCY}\" }}\n"
+            )
+        };
+        let far = wiring.shape.map(shape).unwrap_or_default();
+        self.connect_with(topology, wiring, &far)
     }
 }
 
-fn configuration(topology: &Topology, wiring: Wiring) -> String {
+fn configuration(topology: &Topology, queues: usize, far: &str) -> String {
     let mut text = String::new();
     for (index, host) in topology.hosts.iter().enumerate() {
         let (name, netns, address) = (&host.interface, host.netns.name(), host.prefix());
-        let queues = wiring.queues;
         text += &format!(
             "[[port]]\nname = \"{name}\"\ndriver = \"tap\"\nnetns = \"{netns}\"\n\
              address = [\"{address}\"]\nqueues = {queues}\n"
         );
-        if let (1, Some(Shape { rate, burst, .. })) = (index, wiring.shape) {
-            text += &format!(
-                "qdisc = {{ kind = \"tbf\", rate = \"{rate}\", burst = \"{burst}\", latency = \
-                 \"{LATENCY}\" }}\n"
-            );
+        if index == 1 {
+            text += far;
         }
         text.push('\n');
     }

@@ -36,7 +36,7 @@ mod ticks;
 pub(crate) mod variants;
 
 use path::Qdisc;
-pub(crate) use path::{Driver, FRAME, Path, Sink, Stage};
+pub(crate) use path::{Delivery, Driver, FRAME, Path, Sink, Stage};
 pub(crate) use ticks::Ticks;
 
 use load::{Outcome, Plan};

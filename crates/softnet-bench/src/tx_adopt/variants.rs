@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use crossbeam_utils::CachePadded;
 use softnet::mem::{PacketList, Pool};
 use softnet::time::Time;
-use softnet::tx::{DeviceConfig, Features, ServedBy, Standalone, TxPolicy, XmitResult};
+use softnet::tx::{DeviceConfig, Features, Qdiscs, ServedBy, Standalone, TxPolicy, XmitResult};
 use softnet_tc::{AnyQdisc, Handle, QdiscEnv, QdiscSpec, SpecError, TreeSpec};
 
 use super::crossbeam::Crossbeam;
@@ -108,32 +108,19 @@ impl Setup<'_> {
         }
     }
 
-    /// A standalone device with the default policy but for who serves it: senders run its queues,
-    /// its helper thread does what they leave.
     fn softnet(
         &self,
         served_by: ServedBy,
         sinks: Vec<Sink>,
         pool: &Pool,
     ) -> Result<Softnet, BenchError> {
-        let failed = |e: &dyn std::fmt::Display| BenchError::Measure(e.to_string());
+        let failed = |e: SpecError| BenchError::Measure(e.to_string());
         let qdisc = match self.mq {
-            Some(_) => each_queue(&self.qdisc, sinks.len()).map_err(|e| failed(&e))?,
+            Some(_) => each_queue(&self.qdisc, sinks.len()).map_err(failed)?,
             None => self.qdisc.clone(),
         };
-        let policy = TxPolicy {
-            served_by,
-            ..TxPolicy::default()
-        };
-        let config = DeviceConfig {
-            name: "bench".to_owned(),
-            features: Features::default(),
-            policy,
-        };
-        let qdiscs = qdisc.instances(sinks.len(), pool).map_err(|e| failed(&e))?;
-        Standalone::start(config, sinks, qdiscs, pool, self.ticks.clock())
-            .map(Softnet)
-            .map_err(|e| failed(&e))
+        let qdiscs = qdisc.instances(sinks.len(), pool).map_err(failed)?;
+        Softnet::start(served_by, sinks, qdiscs, pool, self.ticks)
     }
 }
 
@@ -178,9 +165,33 @@ impl<P: Path> Path for Several<P> {
     }
 }
 
-/// See [`Setup::softnet`].
+/// A standalone device: senders run its queues, its helper thread does what they leave.
 #[derive(Debug)]
-struct Softnet(Standalone<Sink, AnyQdisc>);
+pub(crate) struct Softnet(Standalone<Sink, AnyQdisc>);
+
+impl Softnet {
+    /// With the default policy but for who serves it.
+    pub(crate) fn start(
+        served_by: ServedBy,
+        sinks: Vec<Sink>,
+        qdiscs: Qdiscs<AnyQdisc>,
+        pool: &Pool,
+        ticks: &Ticks,
+    ) -> Result<Softnet, BenchError> {
+        let policy = TxPolicy {
+            served_by,
+            ..TxPolicy::default()
+        };
+        let config = DeviceConfig {
+            name: "bench".to_owned(),
+            features: Features::default(),
+            policy,
+        };
+        Standalone::start(config, sinks, qdiscs, pool, ticks.clock())
+            .map(Softnet)
+            .map_err(|e| BenchError::Measure(e.to_string()))
+    }
+}
 
 impl Path for Softnet {
     const SERVED: bool = false;

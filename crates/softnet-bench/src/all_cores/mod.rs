@@ -1,0 +1,115 @@
+//! Experiment `all-cores`: one policy for the queues of a device, each of which has a thread that
+//! sends.
+//!
+//! - Case `unlimited`: packets per second with [rates that never limit](unlimited), and the time
+//!   that a packet takes through a qdisc that is not loaded.
+//! - Cases `rate`, `skew`, `on-off` and `fair`: how well a [rate](shaped) is kept, reached and
+//!   shared.
+//! - Case `taps`: TCP between two [TAP ports](taps) of a switch.
+//!
+//! What differs is what the queues share:
+//!
+//! - `softnet`: each queue has an instance of the tree, and the instances share the rates;
+//! - `adopt`: one instance, which the senders share by list adoption;
+//! - `private`: each queue has a tree of its own with its part of the rate;
+//! - `mutex`: one instance behind a lock;
+//! - `kernel`: its own, by UDP sockets over veth, and `dpdk-sched`: DPDK's `rte_sched` on one core:
+//!   other programs around them, so beside the others, not against them.
+//!
+//! After every turn what was sent was delivered or dropped, and all buffers are back.
+
+mod device;
+mod load;
+mod shaped;
+mod taps;
+mod unlimited;
+
+use serde_json::Value;
+
+use crate::error::BenchError;
+use crate::interleave::{Variant, interleave};
+use crate::options::Options;
+use crate::report::{Collector, OURS, Param};
+
+const NAME: &str = "all-cores";
+const ADOPT: &str = "adopt";
+const PRIVATE: &str = "private";
+const MUTEX: &str = "mutex";
+const KERNEL: &str = "kernel";
+const SCHED: &str = "dpdk-sched";
+/// Queues of a device, each with a sender.
+const QUEUES: usize = 2;
+/// Fields that Softnet is compared by.
+const COMPARE: &[&str] = &[
+    "mpps",
+    "p50_ns",
+    "p99_ns",
+    "cpu_s_per_mpkt",
+    "skew_percent",
+    "rate_percent",
+    "fairness_percent",
+    "tcp_gbps",
+];
+
+/// What the queues of a device in this process share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Share {
+    /// The rates.
+    Rates,
+    /// The instance.
+    Instance,
+    Nothing,
+}
+
+type Measure = Box<dyn Fn(&mut Collector) -> Result<(), BenchError>>;
+
+/// A variant's turns at one case.
+struct Turn {
+    name: &'static str,
+    params: Vec<Param>,
+    measure: Measure,
+}
+
+impl Variant for Turn {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn params(&self) -> Vec<Param> {
+        self.params.clone()
+    }
+
+    fn turn(&mut self, results: &mut Collector) -> Result<(), BenchError> {
+        (self.measure)(results)
+    }
+}
+
+/// Gives the variants of one case their turns.
+fn measure(
+    options: &Options,
+    rounds: usize,
+    turns: Vec<Turn>,
+    results: &mut Collector,
+) -> Result<(), BenchError> {
+    let boxed = |turn| Box::new(turn) as Box<dyn Variant>;
+    let chosen = turns.into_iter().filter(|turn| options.wants(turn.name));
+    let mut variants: Vec<_> = chosen.map(boxed).collect();
+    interleave(rounds, &mut variants, results)
+}
+
+/// Measures.
+pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
+    let known = [OURS, ADOPT, PRIVATE, MUTEX, KERNEL, SCHED];
+    options.check_variants(NAME, &known)?;
+    let mut results = Collector::default();
+    unlimited::rows(options, &mut results)?;
+    shaped::rows(options, &mut results)?;
+    taps::rows(options, &mut results)?;
+    Ok(results.report(NAME, COMPARE))
+}
+
+/// The parameters of all rows.
+#[cfg(test)]
+pub(crate) fn measured() -> Vec<Vec<Param>> {
+    [unlimited::measured(), shaped::measured(), taps::measured()].concat()
+}
