@@ -129,7 +129,11 @@ impl<'m> Batch<'m> {
         }
         while left > 0 {
             let span = memory.span(at, left, &mut self.region)?;
-            span.prefetch();
+            if writable {
+                span.prefetch_for_write();
+            } else {
+                span.prefetch();
+            }
             left -= span.len();
             // If it wraps, the next byte is not in guest memory.
             at = at.wrapping_add(span.len() as u64);

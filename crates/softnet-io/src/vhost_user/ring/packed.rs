@@ -124,8 +124,9 @@ impl<A: Area> Packed<A> {
         writable: bool,
         batch: &mut Batch<'m>,
     ) -> Result<(), RingError> {
+        let mut place = from;
         for n in 1..=limit {
-            let descriptor = self.read(from.plus(n - 1, self.size).slot, flags);
+            let descriptor = self.read(place.slot, flags);
             if flags & flag::INDIRECT != 0 {
                 // It is a chain by itself (2.8.19).
                 if !self.indirect || n > 1 {
@@ -139,7 +140,8 @@ impl<A: Area> Packed<A> {
                 return batch.end(descriptor.next, n);
             }
             // The rest of a chain is available when its first descriptor is.
-            flags = self.flags(from.plus(n, self.size).slot);
+            place = place.plus(1, self.size);
+            flags = self.flags(place.slot);
         }
         Err(RingError::EndlessChain)
     }
