@@ -9,7 +9,7 @@ use std::sync::Arc;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use softnet::mem::{PacketList, Pool, PoolConfig};
 use softnet::stats::DropReason;
-use softnet::tx::{Sent, Xmit};
+use softnet::tx::{Features, Sent, Xmit};
 use softnet_engine::rx::CountDrop;
 use softnet_io::Buffers;
 use softnet_io::vhost_user::memory::{GuestMemory, Region, RegionSpec};
@@ -112,6 +112,14 @@ fn talk(memory: &GuestMemory, input: &mut Input<'_>) {
         indirect: has(1),
         event_index: has(2),
         mergeable: has(3),
+        takes: Features {
+            checksum: has(4),
+            tso4: has(4),
+            tso6: has(4),
+            uso: has(4),
+            mtu: 0,
+        },
+        ecn: has(5),
     };
     let Ok(queue) = Virtqueue::new(config, memory) else {
         return;

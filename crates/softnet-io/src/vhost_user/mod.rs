@@ -2,13 +2,13 @@
 //! shares with this process.
 //!
 //! ```text
-//! front end (QEMU, ...)            thread of the port            workers
-//!  Unix socket ── messages ──► connection ► message ► protocol
-//!                                                   │ apply
-//!                                                   ▼
-//!  guest ── rings in shared memory ──────────► port: rings ◄──── rx, tx
-//!  eventfd ── kick ──► kick ── readable ─────────────────────────► epoll
-//!  eventfd ◄── call ─────────────────────────────────────────────── rx, tx
+//! front end (QEMU, ...)           thread of the port                 workers
+//!  Unix socket -- messages --> connection -> message -> protocol
+//!                                                          | apply
+//!                                                          v
+//!  guest -- rings in shared memory -----------------> port: rings <-- rx, tx
+//!  eventfd -- kick ---------------------------------> kick (epoll) --> sleep
+//!  eventfd <----------------------------------------------- call ---- rx, tx
 //! ```
 //!
 //! `life` waits for a front end and loses it again; `protocol` notes what it says and makes the
@@ -40,9 +40,10 @@ use rustix::net::{SocketAddrUnix, SocketType};
 use softnet::tx::Features;
 
 use self::life::{Life, Place};
-use self::port::Port;
 use crate::{Buffers, Listen, ListenError, Listener, group_id};
 
+pub use port::Port;
+pub use protocol::{Protocol, ProtocolError};
 pub use rx::VhostUserRx;
 pub use tx::VhostUserTx;
 

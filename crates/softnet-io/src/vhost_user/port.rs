@@ -126,7 +126,7 @@ pub(super) struct Pair {
 }
 
 /// The shared state of a port.
-pub(super) struct Port {
+pub struct Port {
     pub(super) pairs: Box<[Pair]>,
     /// Tells the port's worker that the link has changed.
     changed: OwnedFd,
@@ -148,7 +148,11 @@ impl fmt::Debug for Port {
 }
 
 impl Port {
-    pub(super) fn new(pairs: usize) -> io::Result<Port> {
+    /// For so many queue pairs, which are down.
+    ///
+    /// # Errors
+    /// If the system has no file descriptors left.
+    pub fn new(pairs: usize) -> io::Result<Port> {
         let event = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let pair = |_| {
             Ok(Pair {
@@ -359,7 +363,7 @@ pub(super) enum Attention {
 /// A ring that cannot be set up or watched.
 #[derive(Debug, thiserror::Error)]
 #[error("ring {number} cannot be used")]
-pub(super) struct SetupFailed {
+pub struct SetupFailed {
     number: usize,
     #[source]
     error: SetupError,

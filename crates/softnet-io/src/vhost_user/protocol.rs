@@ -83,7 +83,7 @@ const PROTOCOL: u64 = extension::MQ
 
 /// What a front end asked for that is not possible. The connection is closed.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum ProtocolError {
+pub enum ProtocolError {
     /// Beyond what was offered.
     #[error("features {0:#x} were not offered")]
     Features(u64),
@@ -92,10 +92,20 @@ pub(super) enum ProtocolError {
     Legacy,
     /// There are not that many.
     #[error("ring {ring} of a port with {rings}: give the port more queues, or the guest fewer")]
-    NoRing { ring: usize, rings: usize },
+    NoRing {
+        /// Its number.
+        ring: usize,
+        /// Rings.
+        rings: usize,
+    },
     /// A number that is not possible.
     #[error("{what} of {value}")]
-    BadValue { what: &'static str, value: u64 },
+    BadValue {
+        /// Of what.
+        what: &'static str,
+        /// The number.
+        value: u64,
+    },
     /// Not an event descriptor: it could make a worker wait.
     #[error("the file of ring {0} is not an eventfd")]
     NotAnEvent(usize),
@@ -127,7 +137,7 @@ struct Ring {
 
 /// The state of one connection.
 #[derive(Debug)]
-pub(super) struct Protocol {
+pub struct Protocol {
     port: Arc<Port>,
     /// Acknowledged.
     features: Option<u64>,
@@ -140,7 +150,8 @@ pub(super) struct Protocol {
 }
 
 impl Protocol {
-    pub(super) fn new(port: Arc<Port>) -> Protocol {
+    /// Nothing said yet.
+    pub fn new(port: Arc<Port>) -> Protocol {
         let rings = (0..2 * port.pairs.len()).map(|_| Ring::default()).collect();
         Protocol {
             port,
@@ -154,12 +165,15 @@ impl Protocol {
     }
 
     /// Whether requests are acknowledged when the front end asks for it.
-    pub(super) fn acknowledges(&self) -> bool {
+    pub fn acknowledges(&self) -> bool {
         self.protocol & extension::REPLY_ACK != 0
     }
 
     /// Does what a message says. Returns the answer, to those that have one.
-    pub(super) fn handle(&mut self, request: Request) -> Result<Option<Vec<u8>>, ProtocolError> {
+    ///
+    /// # Errors
+    /// If the front end asks for what cannot be: the connection is to be closed.
+    pub fn handle(&mut self, request: Request) -> Result<Option<Vec<u8>>, ProtocolError> {
         let mut answer = None;
         let number = |value: u64| Some(value.to_ne_bytes().to_vec());
         match request {
@@ -320,6 +334,8 @@ impl Protocol {
                 indirect: has(virtio::INDIRECT_DESC),
                 event_index: has(virtio::EVENT_IDX),
                 mergeable: has(virtio::MRG_RXBUF),
+                takes: self.takes(),
+                ecn: has(virtio::GUEST_ECN),
             },
             memory: self.memory.clone(),
             call: ring.call.clone(),
@@ -328,29 +344,36 @@ impl Protocol {
         }))
     }
 
+    /// Whether the guest has acknowledged all of these features.
+    fn has(&self, bits: u64) -> bool {
+        self.features
+            .is_some_and(|features| features & bits == bits)
+    }
+
+    /// What the guest takes.
+    fn takes(&self) -> Features {
+        let checksum = self.has(virtio::GUEST_CSUM);
+        Features {
+            checksum,
+            tso4: checksum && self.has(virtio::GUEST_TSO4),
+            tso6: checksum && self.has(virtio::GUEST_TSO6),
+            uso: checksum && self.has(virtio::GUEST_USO4 | virtio::GUEST_USO6),
+            mtu: 0,
+        }
+    }
+
     /// Makes the port what the front end has asked for so far.
     fn apply(&self) -> Result<(), ProtocolError> {
         let wanted = self.rings.iter().map(|ring| self.wanted(ring));
         let wanted = wanted.collect::<Result<Vec<_>, _>>()?;
         self.port.apply(&wanted)?;
-        let has = |bits| {
-            self.features
-                .is_some_and(|features| features & bits == bits)
-        };
-        let checksum = has(virtio::GUEST_CSUM);
         self.port.set_link(LinkState {
             up: self.port.is_receiving(),
             mtu: (self.mtu != 0).then_some(self.mtu),
-            features: Some(Features {
-                checksum,
-                tso4: checksum && has(virtio::GUEST_TSO4),
-                tso6: checksum && has(virtio::GUEST_TSO6),
-                uso: checksum && has(virtio::GUEST_USO4 | virtio::GUEST_USO6),
-                mtu: 0,
-            }),
+            features: Some(self.takes()),
         });
         let running = wanted.iter().flatten().filter(|ring| ring.enabled).count();
-        let layout = if has(virtio::RING_PACKED) {
+        let layout = if self.has(virtio::RING_PACKED) {
             "packed"
         } else {
             "split"

@@ -13,7 +13,7 @@ use rustix::fs::ftruncate;
 use softnet::mem::{Pool, PoolConfig};
 use softnet::time::Clock;
 use softnet::tx::TxPolicy;
-use softnet_engine::{Engine, PortId, PortSetup, PortStats};
+use softnet_engine::{Engine, PortEvent, PortId, PortSetup, PortStats};
 use softnet_io::vhost_user::{SocketSpec, VhostUser};
 use softnet_io::{Buffers, Poller, PortRx, PortTx};
 use softnet_tc::QdiscSpec;
@@ -349,6 +349,80 @@ fn what_the_guest_takes_is_known() {
     });
     drop(raw);
     wait("none", || link().features.is_none());
+    net.stop();
+}
+
+/// A datagram without its checksum, as a driver leaves it, and the header that says so.
+fn partial() -> ([u8; 12], Vec<u8>) {
+    let mut frame = vec![0xff; 6];
+    frame.extend([2, 0, 0, 0, 0, 1, 8, 0]);
+    frame.extend([
+        0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2,
+    ]);
+    // In the checksum's place is the sum of the pseudo-header.
+    frame.extend([0x30, 0x39, 0x30, 0x39, 0, 26, 0x14, 0x2e]);
+    frame.extend([7; 18]);
+    ([1, 0, 0, 0, 0, 0, 34, 0, 6, 0, 0, 0], frame)
+}
+
+/// A guest that takes less than the one before gets nothing that it does not take, also before
+/// the control path has heard of it.
+#[test]
+fn a_guest_that_takes_less_is_spared() {
+    let net = Net::new(&[1, 1], 1);
+    let mut guests = [Guest::new(2), Guest::new(2)];
+    let _sender = connect(&net.path(0), &guests[0], 0);
+    let front_end = connect(&net.path(1), &guests[1], 1 << 1);
+    net.wait_up(1, true);
+    let [a, b] = &mut guests;
+    let (header, frame) = partial();
+    let mut exchange = |b: &mut Guest| {
+        b.rings[0].offer();
+        a.rings[1].send_with(header, &frame);
+        let mut received = None;
+        wait("a datagram", || {
+            received = b.rings[0].receive();
+            received.is_some() || !net.stats(1).device.drops.is_empty()
+        });
+        received
+    };
+    let heard = |checksum| {
+        let known = |event: &PortEvent| {
+            let PortEvent::Link(_, link) = event else {
+                return false;
+            };
+            link.features.is_some_and(|f| f.checksum == checksum)
+        };
+        wait("the features", || {
+            net.engine.take_events().iter().any(known)
+        });
+    };
+    heard(true);
+    let (to_finish, datagram) = exchange(b).expect("it came");
+    assert_eq!(
+        (to_finish[..10].to_vec(), &datagram),
+        (header[..10].to_vec(), &frame)
+    );
+    drop(front_end);
+    net.wait_up(1, false);
+    let _front_end = connect(&net.path(1), b, 0);
+    net.wait_up(1, true);
+    assert_eq!(exchange(b), None);
+    let drops = net.stats(1).device.drops;
+    assert_eq!((drops[0].0.name(), drops[0].1), ("driver_refused", 1));
+    heard(false);
+    b.rings[0].offer();
+    a.rings[1].send_with(header, &frame);
+    let mut received = None;
+    wait("a datagram", || {
+        received = b.rings[0].receive();
+        received.is_some()
+    });
+    let (finished, datagram) = received.expect("it came");
+    assert_eq!(finished, [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0]);
+    assert_eq!(datagram[..40], frame[..40]);
+    // The sum of the pseudo-header, the header and the payload.
+    assert_eq!(datagram[40..42], [0x4c, 0x06]);
     net.stop();
 }
 

@@ -5,13 +5,13 @@ use std::slice::Iter;
 
 use softnet::mem::{HEADROOM, Packet, PacketList};
 use softnet::stats::DropReason;
-use softnet::tx::{Sent, Xmit};
-use softnet::wire::{MAX_FRAME, VNET_HDR_LEN, VnetHeader};
+use softnet::tx::{Features, Sent, Xmit};
+use softnet::wire::{GsoKind, MAX_FRAME, VNET_HDR_LEN, VnetHeader};
 use softnet_engine::rx::CountDrop;
 use zerocopy::byteorder::little_endian::U16;
 
 use super::chain::Batch;
-use super::{Ring, RingError};
+use super::{Ring, RingConfig, RingError};
 use crate::Buffers;
 use crate::vhost_user::memory::{GuestMemory, Span};
 
@@ -19,6 +19,8 @@ use crate::vhost_user::memory::{GuestMemory, Span};
 const BATCH: usize = 32;
 /// Spans of a chain that cost as much as a frame.
 const FREE_SPANS: usize = 64;
+/// `VIRTIO_NET_HDR_GSO_ECN`.
+const ECN: u8 = 0x80;
 /// An Ethernet header.
 const MIN_FRAME: usize = 14;
 
@@ -189,9 +191,7 @@ fn fill(packet: &mut Packet, cursor: &mut Cursor<'_, '_>, len: usize) -> usize {
 /// To the guest.
 pub(super) struct Transmitter<'a> {
     pub(super) memory: &'a GuestMemory,
-    pub(super) mergeable: bool,
-    /// Descriptors of the ring.
-    pub(super) size: usize,
+    pub(super) config: &'a RingConfig,
 }
 
 /// Where a packet goes.
@@ -221,20 +221,23 @@ impl<'m> Transmitter<'m> {
                 let Some(packet) = packets.pop_front() else {
                     break Ok(Xmit::Complete);
                 };
+                if !packet.is_plain() && !takes(&self.config.takes, &packet) {
+                    drop_for(DropReason::DriverRefused, &packet, sent);
+                    done.push_back(packet);
+                    continue;
+                }
                 let len = VNET_HDR_LEN + packet.len();
                 let wanted = (1 + packets.len()).min(BATCH);
                 match self.place(ring, batch, used, len, wanted) {
                     Ok(Place::Chains(n)) => {
-                        copy(batch, used..used + n, &packet);
+                        copy(self.config, batch, used..used + n, &packet);
                         used += n;
                         let (bytes, wire_packets) = packet.wire();
                         sent.packets += wire_packets;
                         sent.bytes += bytes;
                     }
                     Ok(Place::Never) => {
-                        let before = sent.dropped.map_or(0, |(_, n)| n);
-                        let dropped = before + packet.wire_packets();
-                        sent.dropped = Some((DropReason::TooLong, dropped));
+                        drop_for(DropReason::TooLong, &packet, sent);
                     }
                     Ok(Place::Later) => {
                         packets.push_front(packet);
@@ -274,7 +277,7 @@ impl<'m> Transmitter<'m> {
                 if have >= len as u64 {
                     return Ok(Place::Chains(n));
                 }
-                if !self.mergeable {
+                if !self.config.mergeable {
                     return Ok(Place::Never);
                 }
             }
@@ -283,7 +286,7 @@ impl<'m> Transmitter<'m> {
             if batch.chains.len() == before {
                 taken?;
                 // With an empty batch before it, it has all that it ever gets.
-                let all = usize::from(batch.slots) >= self.size || !batch.has_capacity();
+                let all = batch.slots >= self.config.size || !batch.has_capacity();
                 let never = used == 0 && all;
                 return Ok(if never { Place::Never } else { Place::Later });
             }
@@ -291,10 +294,33 @@ impl<'m> Transmitter<'m> {
     }
 }
 
+fn drop_for(reason: DropReason, packet: &Packet, sent: &mut Sent) {
+    let before = sent.dropped.map_or(0, |(_, n)| n);
+    sent.dropped = Some((reason, before + packet.wire_packets()));
+}
+
+/// Whether a driver takes what is left to it. What it does not is finished before it comes here,
+/// but for a moment after the guest has changed its mind.
+fn takes(features: &Features, packet: &Packet) -> bool {
+    let segments = packet.gso().is_none_or(|gso| match gso.kind {
+        GsoKind::TcpV4 => features.tso4,
+        GsoKind::TcpV6 => features.tso6,
+        GsoKind::Udp => features.uso,
+    });
+    segments && (features.checksum || packet.checksum().is_none())
+}
+
 /// Copies the packet behind its header into chains that have enough bytes.
 #[inline]
-fn copy(batch: &mut Batch<'_>, chains: Range<usize>, packet: &Packet) {
+fn copy(config: &RingConfig, batch: &mut Batch<'_>, chains: Range<usize>, packet: &Packet) {
     let mut header = packet.vnet_header();
+    // virtio 1.2 5.1.6.4.1: no flags and no ECN where that was not negotiated.
+    if !config.takes.checksum {
+        header.flags = 0;
+    }
+    if !config.ecn {
+        header.gso_type &= !ECN;
+    }
     // A ring has at most 32,768 chains.
     header.num_buffers = U16::new(chains.len() as u16);
     let mut cursor = Cursor::new(batch.spans(chains.clone()));

@@ -39,7 +39,7 @@ mod split;
 mod tests;
 
 use softnet::mem::PacketList;
-use softnet::tx::{Sent, Xmit};
+use softnet::tx::{Features, Sent, Xmit};
 use softnet_engine::rx::CountDrop;
 
 use self::chain::Batch;
@@ -74,6 +74,10 @@ pub struct RingConfig {
     pub event_index: bool,
     /// `VIRTIO_NET_F_MRG_RXBUF`: a frame may be spread over several chains.
     pub mergeable: bool,
+    /// What the guest's driver takes; the MTU is not looked at.
+    pub takes: Features,
+    /// `VIRTIO_NET_F_GUEST_ECN`: it knows about ECN in large frames.
+    pub ecn: bool,
 }
 
 /// Why a queue cannot be set up.
@@ -310,8 +314,7 @@ impl Virtqueue {
         }
         let mut transmitter = frames::Transmitter {
             memory,
-            mergeable: self.config.mergeable,
-            size: self.config.size.into(),
+            config: &self.config,
         };
         let mut batch = std::mem::take(&mut self.batch).recycle();
         let result =

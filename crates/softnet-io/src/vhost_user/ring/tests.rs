@@ -58,6 +58,14 @@ pub(super) fn config(packed: bool, size: u16) -> RingConfig {
         indirect: true,
         event_index: true,
         mergeable: true,
+        takes: Features {
+            checksum: true,
+            tso4: true,
+            tso6: true,
+            uso: true,
+            mtu: 0,
+        },
+        ecn: true,
     }
 }
 
