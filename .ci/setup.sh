@@ -15,6 +15,7 @@ need setpriv util-linux
 need pkg-config pkg-config
 need cc gcc
 need python3 python3
+need dpdk-testpmd dpdk-dev
 need valgrind valgrind
 pkg-config --exists libdpdk 2>/dev/null || packages+=(libdpdk-dev)
 if [ ${#packages[@]} -gt 0 ]; then
