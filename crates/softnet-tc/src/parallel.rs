@@ -84,19 +84,12 @@ impl DeviceTree {
         filter: FilterSpec,
     ) -> Result<FilterKey, FilterError> {
         let parent = filter.parent;
-        for lists in &mut self.filters {
-            if let (None, Ok(list)) = (lists.get(&parent), self.spec.filters_of(parent)) {
-                // What is chosen depends on what was there once, too.
-                lists.insert(parent, list.counting_apart());
-            }
-        }
         let copies: Vec<_> = self.filters.iter().map(|_| filter.clone()).collect();
         let key = self.spec.put_filter(op, filter)?;
         for (lists, filter) in self.filters.iter_mut().zip(copies) {
-            if let Some(list) = lists.get_mut(&parent) {
-                // It is the same list but for what it has counted, and says the same.
-                list.put(op, filter)?;
-            }
+            // It is the same list but for what it has counted, and says the same. What an empty one
+            // has chosen once does not matter to it.
+            lists.entry(parent).or_default().put(op, filter)?;
         }
         Ok(key)
     }

@@ -1,5 +1,5 @@
-//! A tree with an instance at each transmit queue: all of them are what the tree says after each
-//! change, each does what a tree by itself would do, and what is shown is their sum.
+//! INV-MQ-4: a tree with an instance at each transmit queue. All of them are what the tree says
+//! after each change, each does what a tree by itself would do, and what is shown is their sum.
 
 use proptest::prelude::*;
 
@@ -379,7 +379,8 @@ fn a_rate_is_estimated_over_all_instances() {
     assert_eq!((rate.bytes, rate.packets), (4000, 4));
 }
 
-/// A list that was emptied remembers what was chosen; its copies must, too.
+/// Where handles and priorities are chosen, all instances choose the same, whatever was chosen
+/// before and whenever they were made.
 #[test]
 fn handles_are_chosen_alike_in_all_instances() {
     let mut world = World::new(htb(), 2);

@@ -80,3 +80,48 @@ impl Xstats {
         self.names.iter().copied().zip(values)
     }
 }
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instances_are_shown_together() {
+        const NAMES: [&str; 4] = ["ecn_mark", "maxpacket", NEXT, "flows"];
+        let with = |values| {
+            let xstats = Xstats::new(&NAMES);
+            xstats.set(values);
+            xstats
+        };
+        let mut shown = with([1, 100, 0, 7]);
+        let others = [[2, 300, 50, 1], [4, 200, 40, 1]].map(with);
+        others.iter().for_each(|other| shown.join(other));
+        let values: Vec<u64> = shown.iter().map(|(_, value)| value).collect();
+        assert_eq!(values, [7, 300, 40, 9]);
+        // What an instance counts is read when it is shown.
+        others[1].set([5, 200, 0, 1]);
+        let values: Vec<u64> = shown.iter().map(|(_, value)| value).collect();
+        assert_eq!(values, [8, 300, 50, 9]);
+    }
+
+    /// Every name that is not summed is one of a kind's.
+    #[test]
+    fn names_are_those_of_kinds() {
+        let pool = softnet::testing::pool(1);
+        let env = crate::QdiscEnv::new(&pool);
+        let kinds = [
+            crate::QdiscSpec::Codel(crate::CodelSpec::default()),
+            crate::QdiscSpec::FqCodel(crate::FqCodelSpec::default()),
+            crate::QdiscSpec::Fq(crate::FqSpec::default()),
+        ];
+        let qdiscs = kinds.map(|kind| kind.build(&env).unwrap());
+        let names: Vec<&str> = qdiscs
+            .iter()
+            .flat_map(|qdisc| qdisc.xstats().unwrap().iter())
+            .map(|(name, _)| name)
+            .collect();
+        for name in HIGHEST.iter().chain([&NEXT]) {
+            assert!(names.contains(name), "{name}");
+        }
+    }
+}

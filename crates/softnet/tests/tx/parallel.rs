@@ -76,9 +76,9 @@ fn every_queue_is_in_use() {
     bench.assert_order();
 }
 
-/// INV-TX-1, INV-TX-3, INV-Q-1: classes, qdiscs and filters come and go, in both instances, while
-/// four threads send to both. Nothing is lost uncounted, every sender's packets leave each queue in
-/// order, and the sums are those of what left.
+/// INV-TX-1, INV-TX-3, INV-Q-1, INV-MQ-4: classes, qdiscs and filters come and go, in both
+/// instances, while four threads send to both. Nothing is lost uncounted, every sender's packets
+/// leave each queue in order, and the sums are those of what left.
 #[test]
 fn both_instances_are_changed_while_packets_flow() {
     let (bench, mut tree) = parallel(htb());
