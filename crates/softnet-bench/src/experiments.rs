@@ -59,6 +59,12 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         summary: "one policy for several queues, whose instances share its rates",
         run: crate::all_cores::run,
     },
+    Experiment {
+        name: "scale",
+        summary: "a model of cores and cache lines, calibrated here: transmit designs on up to 512 \
+                  cores",
+        run: crate::scale::run,
+    },
 ];
 
 fn all_nolock_qdisc(options: &Options) -> Result<Value, BenchError> {

@@ -38,6 +38,7 @@ mod ping;
 mod process;
 mod random;
 mod report;
+mod scale;
 mod switch;
 mod switches;
 mod table;

@@ -30,6 +30,8 @@ pub(super) enum Bound {
 #[derive(Debug)]
 pub(super) struct Goal {
     pub(super) experiment: &'static str,
+    /// The variant that is judged.
+    pub(super) of: &'static str,
     pub(super) metric: &'static str,
     pub(super) against: Against,
     pub(super) bound: Bound,
@@ -40,7 +42,7 @@ pub(super) struct Goal {
     pub(super) note: &'static str,
 }
 
-/// Whose goals they are.
+/// Whose goals they are, but for a model of other variants.
 pub(super) const WHOSE: &str = OURS;
 
 use Against::{Least, LessThan, MoreThan, Nothing, Same, Variant};
@@ -73,6 +75,8 @@ const ONE_CORE: (&str, &[&str]) = ("case", &["one-core"]);
 const WAITING: (&str, &[&str]) = ("waiting", &["0", "2"]);
 const COPY: (&str, &[&str]) = ("case", &["copy"]);
 const SHAPE: (&str, &[&str]) = ("threads", &["2", "240"]);
+const ONE_OR_TWO: (&str, &[&str]) = ("threads", &["1", "2"]);
+const MODELLED: &[(&str, &[&str])] = &[("shape", &["one-queue", "30-fair-queues"]), ONE_OR_TWO];
 const WORK: (&str, &[&str]) = ("service_ns", &["0", "1000"]);
 const SHAPERS: (&str, &[&str]) = ("qdisc", &["tbf", "htb"]);
 const UNLIMITED: (&str, &[&str]) = ("case", &["unlimited"]);
@@ -90,11 +94,28 @@ const fn goal(
 ) -> Goal {
     Goal {
         experiment,
+        of: WHOSE,
         metric,
         against,
         bound,
         at,
         note,
+    }
+}
+
+/// How far the model of `scale` may be from what was measured, in percent.
+const fn model(of: &'static str, at: &'static [(&'static str, &'static [&'static str])]) -> Goal {
+    let note = "the model against this machine";
+    Goal {
+        of,
+        ..goal(
+            "scale",
+            "deviation_percent",
+            Nothing("%", 1.0),
+            AtMost(20.0),
+            at,
+            note,
+        )
     }
 }
 
@@ -238,6 +259,12 @@ pub(super) const GOALS: &[Goal] = &[
         "an unloaded shaper against pfifo"),
     goal("all-cores", "sojourn_p99_ns", MoreThan(PFIFO, "ns"), AtMost(1000.0), UNLOADED,
         "an unloaded shaper against pfifo"),
+    // scale
+    model(OURS, MODELLED),
+    model("busylock", MODELLED),
+    model("private", &[("shape", &["queue-per-core"]), ONE_OR_TWO]),
+    goal("scale", "mpps", Variant("busylock"), AtLeast(1.8), &[("shape", &["report"])],
+        "in the model; 16 to 29 million packets/s in the report"),
 ];
 
 #[cfg(test)]

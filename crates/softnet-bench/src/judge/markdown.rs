@@ -21,6 +21,7 @@ const PREFACES: &[(&str, &str)] = &[
     ("switch", include_str!("prefaces/switch.md")),
     ("control", include_str!("prefaces/control.md")),
     ("all-cores", include_str!("prefaces/all-cores.md")),
+    ("scale", include_str!("prefaces/scale.md")),
 ];
 
 /// The whole page.
@@ -35,6 +36,12 @@ pub(super) fn render(results: &Results, verdicts: &[Verdict], pictures: &[String
     notes(&mut page, results);
     if !verdicts.is_empty() {
         judged(&mut page, verdicts);
+    }
+    if !results.calibration.is_empty() {
+        page.push_str("\n## Calibration\n\n| measured | |\n|---|---|\n");
+        for (name, value) in &results.calibration {
+            let _ = writeln!(page, "| `{name}` | {} |", text(value));
+        }
     }
     if !pictures.is_empty() {
         page.push_str("\n## Pictures\n\n");
@@ -187,11 +194,14 @@ fn judged(page: &mut String, verdicts: &[Verdict]) {
             .filter(|(_, values)| *values != ["-"])
             .map(|(name, values)| format!("{name} {}", values.join("/")))
             .collect();
-        let note = if goal.note.is_empty() {
+        let mut note = if goal.note.is_empty() {
             String::new()
         } else {
             format!(" ({})", goal.note)
         };
+        if goal.of != WHOSE {
+            note.insert_str(0, &format!(" for `{}`", goal.of));
+        }
         let worst = verdict.worst().map_or_else(
             || "nothing measured".to_owned(),
             |(cell, it)| format!("{}: {}", interval(it), cell_name(&cell.params)),

@@ -138,6 +138,17 @@ const CURVES: &[Curve] = &[
         along: &["rate_mbps"],
         without: &["leaf"],
     },
+    Curve {
+        experiment: "scale",
+        file: "throughput",
+        x: "threads",
+        y: "mpps",
+        y_title: "million packets/s",
+        unit: 1.0,
+        log_y: true,
+        along: &["threads", "queues"],
+        without: &["work"],
+    },
 ];
 
 /// Histograms whose distributions are drawn, and the most panels of one file.
@@ -206,7 +217,9 @@ impl Curve {
     fn places(&self, results: &Results) -> Vec<String> {
         let mut values = results.each(|row| {
             let value: f64 = param(&row.params, self.x).parse().ok()?;
-            row.samples.contains_key(self.y).then_some(value)
+            let other = |name: &&str| param(&row.params, name) != "-";
+            let shown = !self.without.iter().any(other);
+            (shown && row.samples.contains_key(self.y)).then_some(value)
         });
         values.sort_by(f64::total_cmp);
         values.iter().map(f64::to_string).collect()

@@ -1,6 +1,6 @@
 //! Goals judged over all their cells. A cell that was not measured is not met, and is said.
 
-use super::goals::{Against, Bound, Goal, WHOSE};
+use super::goals::{Against, Bound, Goal};
 use super::interval::Estimate;
 use super::results::{Params, Results, param};
 
@@ -110,7 +110,7 @@ fn figure(goal: &Goal, results: &Results, params: &Params) -> Result<Estimate, S
                 None => format!("{variant}: not measured"),
             })
     };
-    let ours = samples(WHOSE, params)?;
+    let ours = samples(goal.of, params)?;
     let nothing = || "no rounds".to_owned();
     match goal.against {
         Against::Variant(variant) => Estimate::of_ratios(ours, samples(variant, params)?),
@@ -129,7 +129,9 @@ fn figure(goal: &Goal, results: &Results, params: &Params) -> Result<Estimate, S
             let least: Vec<_> = (0..ours.len()).map(least).collect();
             Estimate::of_ratios(ours, &least)
         }
-        Against::Same(others) => Estimate::of_ratios(ours, samples(WHOSE, &with(params, others))?),
+        Against::Same(others) => {
+            Estimate::of_ratios(ours, samples(goal.of, &with(params, others))?)
+        }
         Against::Nothing(_, unit) => {
             let scaled: Vec<_> = ours.iter().map(|value| value / unit).collect();
             Estimate::of(&scaled)
@@ -140,7 +142,7 @@ fn figure(goal: &Goal, results: &Results, params: &Params) -> Result<Estimate, S
             Estimate::of(&less)
         }
         Against::MoreThan(others, _) => {
-            let theirs = samples(WHOSE, &with(params, others))?;
+            let theirs = samples(goal.of, &with(params, others))?;
             let more: Vec<_> = theirs.iter().zip(ours).map(|(t, o)| o - t).collect();
             Estimate::of(&more)
         }
@@ -157,6 +159,7 @@ mod tests {
 
     static GOAL: Goal = Goal {
         experiment: "x",
+        of: "softnet",
         metric: "mpps",
         against: Against::Variant("mutex"),
         bound: Bound::AtLeast(1.3),

@@ -35,8 +35,7 @@ pub(crate) mod rows;
 mod ticks;
 pub(crate) mod variants;
 
-use path::Qdisc;
-pub(crate) use path::{Delivery, Driver, FRAME, Path, Sink, Stage};
+pub(crate) use path::{Delivery, Driver, FRAME, Path, Qdisc, Sink, Stage};
 pub(crate) use ticks::Ticks;
 
 use load::{Outcome, Plan};

@@ -57,7 +57,7 @@ impl Qdisc {
     }
 
     /// One that never refuses a packet of a pool of `packets`.
-    pub(super) fn spec(self, packets: usize) -> QdiscSpec {
+    pub(crate) fn spec(self, packets: usize) -> QdiscSpec {
         match self {
             Qdisc::Pfifo => QdiscSpec::Pfifo {
                 limit: packets as u32,
