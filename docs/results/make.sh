@@ -28,7 +28,8 @@ seconds() {
 }
 
 if [ $# -eq 0 ]; then
-    set -- tx-adopt nolock-qdisc bulk-free defer-free backlog switch control all-cores
+    set -- tx-adopt nolock-qdisc bulk-free defer-free backlog switch control all-cores \
+        scale
 fi
 for name; do
     "$bench" "$name" --seconds "$(seconds "$name")" --rounds 7 --json >"$made/$name.json"
