@@ -5,7 +5,7 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 use softnet::sync::primitive::Mutex;
 use softnet::time::Time;
 
-use super::{Members, Pot, RateSpec, SharedRate};
+use super::{Demand, Members, Pot, RateSpec, SharedRate};
 
 /// Queues of a group that share fairly. Of more, the others count as one.
 const MEMBERS: usize = 128;
@@ -89,8 +89,11 @@ impl Limit {
     #[inline]
     pub fn allowed(&mut self, flows: impl FnOnce() -> u16, now: Time) -> Result<u64, Time> {
         if !(self.bytes.covers(0, now) && self.packets.covers(0, now)) {
-            let flows = flows();
-            let (bytes, packets) = (self.bytes.ready(flows, now), self.packets.ready(flows, now));
+            let demand = Demand::flows(flows());
+            let (bytes, packets) = (
+                self.bytes.ready(demand, now),
+                self.packets.ready(demand, now),
+            );
             if let Some(time) = bytes.err().max(packets.err()) {
                 return Err(time);
             }
@@ -105,9 +108,9 @@ impl Limit {
     #[inline]
     pub fn charge(&mut self, bytes: u64, packets: u64, flows: impl FnOnce() -> u16, now: Time) {
         let covered = self.bytes.covers(bytes, now) && self.packets.covers(packets, now);
-        let flows = if covered { 1 } else { flows() };
-        self.bytes.charge(bytes, flows, now);
-        self.packets.charge(packets, flows, now);
+        let demand = Demand::flows(if covered { 1 } else { flows() });
+        self.bytes.charge(bytes, demand, now);
+        self.packets.charge(packets, demand, now);
     }
 
     /// Whether there is credit for all of this, without a look at what is shared.

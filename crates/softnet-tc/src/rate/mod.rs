@@ -43,7 +43,8 @@
 //!   most N·Q, not again and again. If `b >= N·Q + r·δ`, and each instance with a backlog runs
 //!   every δ, nothing else is lost.
 //! - **Fairness.** While the rate limits, instances with a backlog draw in proportion to their
-//!   weights, to within a quantum each and as far as they run; see `turns`.
+//!   weights, to within two quanta each (three where it is [lent](Pot::lend)) and as far as they
+//!   run; see `turns`.
 //! - **Changes.** [`SharedRate::set`] takes effect for all instances at one moment. Credit that
 //!   was drawn stays: across a change at most `∫ r dt + max b + N·max Q` passes.
 //!
@@ -51,7 +52,6 @@
 //! summed. The word counts modulo 2^62: a bucket that nobody touched for 53 days at 1 Tbyte/s may
 //! seem to be in debt for at most a minute.
 
-mod claims;
 mod epoch;
 mod group;
 mod pot;
@@ -62,12 +62,11 @@ use std::sync::Arc;
 use softnet::sync::primitive::Mutex;
 use softnet::time::Time;
 
-pub use claims::Claims;
 use epoch::Epoch;
 pub use group::{GroupSpec, Limit, RateGroup};
 pub use pot::Pot;
-pub use turns::Members;
 use turns::Turns;
+pub use turns::{Demand, Members};
 
 /// Parameters of a shared rate. A unit is a byte, or a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

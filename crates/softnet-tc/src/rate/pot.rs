@@ -5,25 +5,14 @@ use std::sync::Arc;
 use softnet::time::Time;
 
 use super::epoch::{Draw, Epoch};
-use super::turns::{Members, Turn, Turns};
+use super::turns::{Demand, Members, Turn, Turns};
 
 /// Nanoseconds after which a draw is tried again that others were faster than many times.
 const AGAIN: u64 = 1000;
 
 /// What an instance may draw at once, if there is so much.
 #[derive(Clone, Copy, Debug)]
-struct Share {
-    units: u64,
-    /// It counts in the instance's virtual time.
-    counts: bool,
-}
-
-impl Share {
-    const NOTHING: Share = Share {
-        units: 0,
-        counts: true,
-    };
-}
+struct Share(u64);
 
 /// Credit that one instance has drawn from a [`SharedRate`](super::SharedRate). Whatever is left
 /// goes back when it is dropped.
@@ -32,16 +21,46 @@ impl Share {
 /// reserved; or ask whether it [is ready](Pot::ready), send, and then [`charge`](Pot::charge) what
 /// was sent, as the kernel's htb does. `weight` is how much this instance is to have, relative to
 /// the others: the flows in its backlog.
+///
+/// In the second way the rate may be [lent](Pot::lend), besides, while others pay without asking;
+/// and of two rates that the same has to pay for, one may go by the turns of the other
+/// ([`ready_beside`](Pot::ready_beside)): with turns of their own, each could be waiting for the
+/// other.
 #[derive(Debug)]
 pub struct Pot {
+    credit: Credit,
+    race: Race,
+}
+
+/// The credit of a pot.
+#[derive(Debug)]
+struct Credit {
     /// Units. Less than none: sent, and not yet paid for.
-    credit: i64,
+    units: i64,
     /// The credit is not to be used before.
     ready: Time,
-    /// Other instances came first when it was last looked.
+    /// Others came first when it was last looked, or nobody asked: it is looked again before more
+    /// is sent that asks.
     must_look: bool,
-    turn: Turn,
+    /// When it is looked again whether others come first.
+    look: Time,
+    /// Units in the bucket, as last seen.
+    bucket: i64,
     epoch: Arc<Epoch>,
+}
+
+/// Whose turn it is, as far as an instance knows.
+#[derive(Debug)]
+struct Race {
+    turn: Turn,
+    /// What is lent counts, not all that is used.
+    lends: bool,
+    /// Units that were lent and are not yet counted.
+    lent: u64,
+    /// The credit when what was used was counted last.
+    counted: i64,
+    /// The quantum of what counts.
+    grain: u64,
     turns: Arc<Turns>,
 }
 
@@ -49,40 +68,50 @@ impl Pot {
     pub(super) fn new(epoch: Arc<Epoch>, turns: Arc<Turns>, instance: usize) -> Pot {
         assert!(instance < turns.members().count());
         Pot {
-            credit: 0,
-            ready: Time::ZERO,
-            must_look: false,
-            turn: Turn::new(instance),
-            epoch,
-            turns,
+            credit: Credit {
+                units: 0,
+                ready: Time::ZERO,
+                must_look: false,
+                look: Time::ZERO,
+                bucket: 0,
+                epoch,
+            },
+            race: Race {
+                turn: Turn::new(instance),
+                lends: false,
+                lent: 0,
+                counted: 0,
+                grain: 0,
+                turns,
+            },
         }
     }
 
     /// The instances that share the rate.
     pub fn members(&self) -> &Members {
-        self.turns.members()
+        self.race.turns.members()
     }
 
     /// Which of them has this pot.
     pub fn instance(&self) -> usize {
-        self.turn.instance()
+        self.race.turn.instance()
     }
 
     /// Units of the longest packet, as the rate has it.
     pub fn unit(&self) -> u64 {
-        self.epoch.spec().unit
+        self.credit.epoch.spec().unit
     }
 
     /// Units that are drawn and not used; negative if some are to be paid for.
     #[inline]
     pub fn credit(&self) -> i64 {
-        self.credit
+        self.credit.units
     }
 
     /// Whether there is credit for so many units, without a look at the shared word.
     #[inline]
     pub fn covers(&self, units: u64, now: Time) -> bool {
-        self.credit >= units as i64 && now >= self.ready && !self.must_look
+        self.credit.covers(units, now)
     }
 
     /// Makes sure that there is credit for so many units. If there is none left, the turn is
@@ -96,54 +125,197 @@ impl Pot {
         if self.covers(units, now) {
             return Ok(());
         }
-        self.wait(now)?;
-        self.refill(units, weight, now)
+        self.credit.wait(now)?;
+        self.count();
+        let demand = Demand::flows(weight);
+        self.credit.refill(&mut self.race, true, units, demand, now)
     }
 
     /// Whether there is credit for so many units now. As [`reserve`](Pot::reserve), but if there
     /// is none nothing is reserved.
     #[inline]
     pub fn has(&mut self, units: u64, weight: u16, now: Time) -> bool {
-        self.covers(units, now) || self.wait(now).is_ok() && self.fill(units, weight, now)
+        if self.covers(units, now) || self.credit.wait(now).is_err() {
+            return self.covers(units, now);
+        }
+        self.count();
+        let demand = Demand::flows(weight);
+        self.credit.fill(&mut self.race, units, demand, now)
     }
 
     /// Uses credit that is [there](Pot::covers).
     #[inline]
     pub fn spend(&mut self, units: u64) {
-        self.credit -= units as i64;
+        self.credit.units -= units as i64;
     }
 
-    /// Whether something may be sent now that is [charged](Pot::charge) afterwards.
+    /// Whether something may be sent now that is [charged](Pot::charge) or [lent](Pot::lend)
+    /// afterwards.
     ///
     /// # Errors
     /// When to ask again.
     #[inline]
-    pub fn ready(&mut self, weight: u16, now: Time) -> Result<(), Time> {
+    pub fn ready(&mut self, demand: Demand, now: Time) -> Result<(), Time> {
         if self.covers(0, now) {
             return Ok(());
         }
-        self.wait(now)?;
-        self.refill(0, weight, now)
+        self.count();
+        self.credit.ready(&mut self.race, true, demand, now)
     }
 
-    /// Pays for what was sent. Returns the time from which more may be sent.
+    /// As [`ready`](Pot::ready), by the turns of another rate, at which the same counts.
+    ///
+    /// # Errors
+    /// When to ask again.
     #[inline]
-    pub fn charge(&mut self, units: u64, weight: u16, now: Time) -> Time {
-        self.credit -= units as i64;
-        if self.credit < 0 {
-            self.settle(weight, now);
+    pub fn ready_beside(
+        &mut self,
+        other: &mut Pot,
+        demand: Demand,
+        now: Time,
+    ) -> Result<(), Time> {
+        if self.covers(0, now) {
+            return Ok(());
         }
-        self.ready
+        other.count();
+        self.credit.ready(&mut other.race, false, demand, now)
+    }
+
+    /// Pays for what was sent. Returns the time from which more may be sent. Without a demand it
+    /// does not matter who comes first.
+    #[inline]
+    pub fn charge(&mut self, units: u64, demand: Demand, now: Time) -> Time {
+        self.credit.units -= units as i64;
+        if self.credit.units < 0 {
+            self.count();
+            self.credit.settle(&mut self.race, true, demand, now);
+        }
+        self.credit.next()
+    }
+
+    /// As [`charge`](Pot::charge), by the turns of another rate. What was lent of it is looked at
+    /// more often.
+    #[inline]
+    pub fn charge_beside(
+        &mut self,
+        other: &mut Pot,
+        units: u64,
+        demand: Demand,
+        now: Time,
+    ) -> Time {
+        self.credit.units -= units as i64;
+        if self.credit.units < 0 || other.race.lends && self.credit.must_look {
+            other.count();
+            self.credit.settle(&mut other.race, false, demand, now);
+        }
+        self.credit.next()
+    }
+
+    /// Whether it is lent, or all that is sent is the instance's own.
+    pub fn set_lends(&mut self, lends: bool) {
+        self.leave();
+        self.count();
+        self.race.lends = lends;
+    }
+
+    /// As [`charge`](Pot::charge), for what was sent with credit that was lent.
+    pub fn lend(&mut self, units: u64, demand: Demand, now: Time) -> Time {
+        self.credit.units -= units as i64;
+        self.race.lent = self.race.lent.saturating_add(units);
+        if self.credit.units < 0 || self.credit.must_look {
+            self.count();
+            self.credit.settle(&mut self.race, true, demand, now);
+        }
+        self.credit.next()
+    }
+
+    /// Whether there is credit to be had, and what is lacking is the turn.
+    pub fn waits_for_turn(&self, now: Time) -> bool {
+        let credit = &self.credit;
+        let unit = credit.epoch.spec().unit as i64;
+        credit.must_look && (credit.ready..credit.look).contains(&now) && credit.bucket >= unit
+    }
+
+    /// Credit that may be used before anything has to be decided.
+    #[inline]
+    pub(crate) fn headroom(&self) -> u64 {
+        match self.credit.must_look {
+            true => 0,
+            false => u64::try_from(self.credit.units).unwrap_or(0),
+        }
+    }
+
+    /// Units here and in the bucket, as last seen.
+    #[inline]
+    pub(crate) fn seen(&self) -> i64 {
+        self.credit.bucket.saturating_add(self.credit.units)
+    }
+
+    /// The part of what all instances have that is to be this one's, with this demand, in 1/65536.
+    pub fn part(&self, demand: Demand, now: Time) -> u64 {
+        self.race.turn.part(&self.race.turns, demand, now)
+    }
+
+    /// Counts what was used, in the virtual time.
+    fn count(&mut self) {
+        let race = &mut self.race;
+        let used = race.counted - self.credit.units;
+        race.counted = self.credit.units;
+        let lent = std::mem::take(&mut race.lent);
+        let counts = if race.lends { lent } else { used.max(0) as u64 };
+        if counts > 0 {
+            race.turn.advance(&race.turns, counts);
+        }
     }
 
     /// The instance has no backlog: the others need not leave it its share.
     #[inline]
     pub fn leave(&mut self) {
-        self.turn.leave(&self.turns);
+        self.race.turn.leave(&self.race.turns);
+    }
+}
+
+impl Credit {
+    #[inline]
+    fn covers(&self, units: u64, now: Time) -> bool {
+        self.units >= units as i64 && now >= self.ready && !self.must_look
     }
 
-    /// Whether the time has come that was waited for. With other parameters it is another.
+    /// When more may be sent.
+    #[inline]
+    fn next(&self) -> Time {
+        match self.must_look {
+            true => self.ready.max(self.look),
+            false => self.ready,
+        }
+    }
+
+    #[inline]
+    fn ready(
+        &mut self,
+        race: &mut Race,
+        own: bool,
+        demand: Demand,
+        now: Time,
+    ) -> Result<(), Time> {
+        self.wait_for_credit(now)?;
+        if self.must_look && now < self.look && demand.prio >= race.turn.prio() {
+            return Err(self.look);
+        }
+        self.refill(race, own, 0, demand, now)
+    }
+
+    /// Whether the time has come that was waited for.
     fn wait(&mut self, now: Time) -> Result<(), Time> {
+        self.wait_for_credit(now)?;
+        match now < self.next() {
+            true => Err(self.next()),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether the credit may be used. With other parameters the time for that is another.
+    fn wait_for_credit(&mut self, now: Time) -> Result<(), Time> {
         if now < self.ready && self.epoch.look(now).is_none() {
             let clear = loop {
                 match self.epoch.clear(now) {
@@ -160,12 +332,17 @@ impl Pot {
     }
 
     #[cold]
-    fn refill(&mut self, units: u64, weight: u16, now: Time) -> Result<(), Time> {
-        let share = self.share(units, weight, now);
-        self.must_look = share.is_err();
-        match share {
-            Ok(share) => self.draw(units, share, true, now),
-            Err(time) => self.ready = time,
+    fn refill(
+        &mut self,
+        race: &mut Race,
+        own: bool,
+        units: u64,
+        demand: Demand,
+        now: Time,
+    ) -> Result<(), Time> {
+        match self.share(race, units, demand, now) {
+            Some(share) => self.draw(race, own, units, share, true, now),
+            None => return Err(self.next()),
         }
         match now < self.ready {
             true => Err(self.ready),
@@ -174,51 +351,59 @@ impl Pot {
     }
 
     #[cold]
-    fn fill(&mut self, units: u64, weight: u16, now: Time) -> bool {
+    fn fill(&mut self, race: &mut Race, units: u64, demand: Demand, now: Time) -> bool {
         // Not its turn: whoever asks for it in earnest is told when.
-        if let Ok(share) = self.share(units, weight, now) {
-            self.must_look = false;
-            self.draw(units, share, false, now);
+        if let Some(share) = self.share(race, units, demand, now) {
+            self.draw(race, true, units, share, false, now);
         }
         self.covers(units, now)
     }
 
     #[cold]
-    fn settle(&mut self, weight: u16, now: Time) {
-        let share = self.share(0, weight, now);
-        let units = *share.as_ref().unwrap_or(&Share::NOTHING);
-        self.draw(0, units, true, now);
-        if let Err(time) = share {
-            self.must_look = true;
-            self.ready = self.ready.max(time);
-        }
+    fn settle(&mut self, race: &mut Race, own: bool, demand: Demand, now: Time) {
+        let share = self.share(race, 0, demand, now).unwrap_or(Share(0));
+        self.draw(race, own, 0, share, true, now);
     }
 
-    /// How much may be drawn. While there is plenty nothing is shared out.
-    fn share(&mut self, units: u64, weight: u16, now: Time) -> Result<Share, Time> {
+    /// How much may be drawn. While there is plenty nothing is shared out. `None`: others come
+    /// first.
+    fn share(&mut self, race: &mut Race, units: u64, demand: Demand, now: Time) -> Option<Share> {
         let tokens = self.tokens(now);
         let spec = self.epoch.spec();
-        let missing = units as i64 - self.credit;
-        if tokens >= missing && tokens > (spec.burst / 2) as i64 {
-            return Ok(Share {
-                units: spec.quantum(),
-                counts: false,
-            });
+        (self.bucket, self.look) = (tokens, Time::ZERO);
+        let missing = units as i64 - self.units;
+        let plenty = tokens >= missing && tokens > (spec.burst / 2) as i64;
+        if plenty || demand.weight == 0 {
+            self.must_look = !plenty;
+            return Some(Share(spec.quantum()));
         }
-        let units = self.turn.check(&self.turns, spec, weight, now)?;
-        Ok(Share {
-            units,
-            counts: true,
-        })
+        match race.turn.check(&race.turns, spec, race.grain, demand, now) {
+            Ok(units) => {
+                self.must_look = false;
+                Some(Share(units))
+            }
+            Err(look) => {
+                (self.must_look, self.look) = (true, look);
+                None
+            }
+        }
     }
 
     /// Draws what is missing to have so much, and up to a share if there is more.
-    fn draw(&mut self, units: u64, share: Share, reserve: bool, now: Time) {
-        let Ok(need @ 1..) = u64::try_from(units as i64 - self.credit) else {
+    fn draw(
+        &mut self,
+        race: &mut Race,
+        own: bool,
+        units: u64,
+        share: Share,
+        reserve: bool,
+        now: Time,
+    ) {
+        let Ok(need @ 1..) = u64::try_from(units as i64 - self.units) else {
             return;
         };
         let draw = loop {
-            match self.epoch.draw(need, share.units, reserve, now) {
+            match self.epoch.draw(need, share.0, reserve, now) {
                 Some(draw) => break draw,
                 None => self.follow(),
             }
@@ -229,21 +414,22 @@ impl Pot {
                 self.ready = time;
                 need
             }
-            Draw::Refused(_) if !reserve => return,
+            Draw::Refused(_) if !reserve => 0,
             Draw::Refused(time) => {
                 // A debt beyond a minute is forgiven, a turn is not reserved.
                 self.ready = time;
-                self.credit = self.credit.max(0);
-                return;
+                self.units = self.units.max(0);
+                0
             }
             Draw::Contended => {
                 self.ready = now.plus_nanos(AGAIN);
-                return;
+                0
             }
         };
-        self.credit += drawn as i64;
-        if share.counts {
-            self.turn.advance(&self.turns, drawn);
+        self.units += drawn as i64;
+        self.bucket -= drawn as i64;
+        if own {
+            (race.counted, race.grain) = (self.units, self.epoch.spec().quantum());
         }
     }
 
@@ -268,9 +454,10 @@ impl Drop for Pot {
     /// Pours back what is left.
     fn drop(&mut self) {
         self.leave();
-        if let Ok(left @ 1..) = u64::try_from(self.credit) {
-            while !self.epoch.pour_back(left) {
-                self.follow();
+        let credit = &mut self.credit;
+        if let Ok(left @ 1..) = u64::try_from(credit.units) {
+            while !credit.epoch.pour_back(left) {
+                credit.follow();
             }
         }
     }

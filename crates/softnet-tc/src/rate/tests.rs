@@ -106,7 +106,7 @@ impl World {
         for _ in 0..64 {
             let packet = 60 + self.random.below(self.longest - 59);
             let allowed = match load.pays_after {
-                true => pot.ready(load.weight, now),
+                true => pot.ready(Demand::flows(load.weight), now),
                 false => pot.reserve(packet, load.weight, now),
             };
             if let Err(time) = allowed {
@@ -114,7 +114,7 @@ impl World {
                 return Some((time, true));
             }
             match load.pays_after {
-                true => drop(pot.charge(packet, load.weight, now)),
+                true => drop(pot.charge(packet, Demand::flows(load.weight), now)),
                 false => pot.spend(packet),
             }
             self.sent.push((now.nanos(), instance, packet));
@@ -294,11 +294,14 @@ fn who_waits_learns_of_a_higher_rate() {
     let [mut a, mut b] = [0, 1].map(|i| shared.pot(i));
     let late = a.reserve(30, 1, now).unwrap_err();
     assert_eq!(late, Time(31 * SECOND));
-    b.charge(20, 1, now);
-    assert_eq!(b.ready(1, now), Err(Time(51 * SECOND)));
+    b.charge(20, Demand::flows(1), now);
+    assert_eq!(b.ready(Demand::flows(1), now), Err(Time(51 * SECOND)));
     shared.set(spec(1000, 0), now);
     assert_eq!(a.reserve(30, 1, now), Err(now.plus_nanos(SECOND / 20)));
-    assert_eq!(b.ready(1, now.plus_nanos(SECOND / 20)), Ok(()));
+    assert_eq!(
+        b.ready(Demand::flows(1), now.plus_nanos(SECOND / 20)),
+        Ok(())
+    );
     // A lower one does not take a turn away.
     let late = a.reserve(30, 1, now).unwrap_err();
     shared.set(spec(1, 0), now);
@@ -312,31 +315,11 @@ fn a_debt_is_a_minute_at_most() {
     let mut pot = shared.pot(0);
     let mut ready = Time::ZERO;
     for _ in 0..100 {
-        ready = pot.charge(1514, 1, now);
+        ready = pot.charge(1514, Demand::flows(1), now);
     }
     assert!(ready <= now.plus_nanos(63 * SECOND), "{ready:?}");
-    assert_eq!(pot.ready(1, now), Err(ready));
-    assert_eq!(pot.ready(1, ready), Ok(()));
-}
-
-#[test]
-fn claims_expire_and_are_released() {
-    let claims = Claims::default();
-    claims.claim(2, Time(50));
-    assert_eq!(claims.above(2, Time(10)), None);
-    assert_eq!(claims.above(3, Time(10)), Some(Time(50)));
-    assert_eq!(claims.above(7, Time(50)), None);
-    claims.claim(2, Time(40));
-    claims.release(2, Time(40));
-    assert_eq!(claims.above(3, Time(10)), Some(Time(50)));
-    claims.release(2, Time(50));
-    assert_eq!(claims.above(3, Time(10)), None);
-    // Any priority is one.
-    claims.claim(usize::MAX, Time(9));
-    assert_eq!(
-        claims.above(usize::MAX, Time(3)),
-        Some(Time(9)).filter(|_| true)
-    );
+    assert_eq!(pot.ready(Demand::flows(1), now), Err(ready));
+    assert_eq!(pot.ready(Demand::flows(1), ready), Ok(()));
 }
 
 proptest! {

@@ -10,6 +10,10 @@
 //! it has announced is not looked at. When it comes back it is behind by [`CATCH_UP`] draws at
 //! most; what it missed beyond that is lost to it.
 //!
+//! A demand has a priority, too: who has a lower one waits for who has a higher one, and takes no
+//! part in its race. Who leaves the race keeps how far it was ahead or behind for when it comes
+//! back.
+//!
 //! All of this is hints, each word written by one thread and read relaxed: whatever is read, the
 //! bound on what passes holds, which the word of the epoch keeps.
 
@@ -23,9 +27,11 @@ use super::RateSpec;
 /// Nanoseconds by which an instance may be late: some wake-ups of a thread.
 const LATE: u64 = 500_000;
 /// Draws by which an instance that was late may be behind.
-const CATCH_UP: u64 = 16;
+const CATCH_UP: i64 = 16;
 /// Nanoseconds between two looks, at least and at most.
 const LOOK: (u64, u64) = (20_000, 1_000_000);
+/// Nanoseconds to the next look of one that waits for a higher priority.
+const LOOK_ABOVE: u64 = 200_000;
 
 /// The instances that share rates: one for each queue of a device, say. Rates that the same
 /// instances share have it in common.
@@ -75,17 +81,86 @@ pub(super) struct Turns {
 #[repr(align(64))]
 struct Line([AtomicU64; 8]);
 
-/// Bits of the weight in an entry; the others are the virtual time, in 1/256 units, modulo 2^48.
-const WEIGHT: u32 = 16;
+/// What an instance asks of a rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Demand {
+    /// How much it is to have, relative to others of its priority. 0: it has no backlog.
+    pub weight: u32,
+    /// 0 to 7: others of a lower priority, which is a higher number, wait for it.
+    pub prio: u8,
+}
+
+impl Demand {
+    /// A weight of 16 for each flow; of others no part less than that is lost.
+    pub fn flows(flows: u16) -> Demand {
+        Demand {
+            weight: 16 * u32::from(flows.max(1)),
+            prio: 0,
+        }
+    }
+
+    fn mark(self) -> Mark {
+        let weight = match self.weight.checked_ilog2() {
+            Some(bits @ 8..) => (bits - 7) << 8 | (self.weight >> (bits - 8) & 0xFF),
+            _ => self.weight,
+        };
+        Mark(weight as u16 | u16::from(self.prio.min(7)) << WEIGHT)
+    }
+}
+
+/// Bits of the weight in a [`Mark`].
+const WEIGHT: u32 = 13;
+/// Bits of the mark in an entry; the others are the virtual time: units for a weight of 16, in
+/// 1/65536, modulo 2^48.
+const MARK: u32 = 16;
+
+/// A demand as it is published: the weight to within 1/256, as an exponent and 8 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Mark(u16);
+
+impl Mark {
+    const NONE: Mark = Mark(0);
+
+    fn weight(self) -> u64 {
+        let (exponent, low) = (self.0 >> 8 & 31, u64::from(self.0 & 0xFF));
+        match exponent {
+            0 => low,
+            _ => (256 + low) << (exponent - 1),
+        }
+    }
+
+    fn prio(self) -> u8 {
+        (self.0 >> WEIGHT) as u8
+    }
+
+    fn is_none(self) -> bool {
+        self.0 & ((1 << WEIGHT) - 1) == 0
+    }
+}
 
 /// The turn of one instance.
 #[derive(Debug)]
 pub(super) struct Turn {
     instance: u32,
-    /// As published. 0: it has no backlog.
-    weight: u16,
-    /// Virtual time, in 2^-24 units, modulo 2^64.
+    /// As published. None: it has no backlog.
+    mark: Mark,
+    /// Of the priority that it had before, and how far it was ahead of the last one then.
+    left: (u8, i64),
+    /// Virtual time, in 2^-32 units for a weight of 16, modulo 2^64.
     start: u64,
+}
+
+/// Those that race with an instance.
+struct Field {
+    /// With the instance itself, which has the weight that it asks with.
+    count: u64,
+    weights: u64,
+    /// The least weight of the others.
+    lightest: u64,
+    /// By how much the instance is ahead of the last one. None: it is alone.
+    ahead: Option<i64>,
+    /// There is one of a higher priority.
+    above: bool,
 }
 
 impl Turns {
@@ -106,7 +181,7 @@ impl Turns {
     }
 
     fn publish(&self, turn: &Turn) {
-        let entry = turn.start >> WEIGHT << WEIGHT | u64::from(turn.weight);
+        let entry = turn.start >> MARK << MARK | u64::from(turn.mark.0);
         self.entry(turn.instance as usize)
             .store(entry, Ordering::Relaxed);
     }
@@ -116,7 +191,8 @@ impl Turn {
     pub(super) fn new(instance: usize) -> Turn {
         Turn {
             instance: instance as u32,
-            weight: 0,
+            mark: Mark::NONE,
+            left: (0, 0),
             start: 0,
         }
     }
@@ -125,23 +201,76 @@ impl Turn {
         self.instance as usize
     }
 
+    /// The priority with which it asked last.
+    pub(super) fn prio(&self) -> u8 {
+        self.mark.prio()
+    }
+
     /// The instance has no backlog.
     #[inline]
     pub(super) fn leave(&mut self, turns: &Turns) {
-        if self.weight != 0 {
-            self.weight = 0;
-            turns.publish(self);
+        if !self.mark.is_none() {
+            self.quit(turns);
         }
     }
 
-    /// It has drawn.
-    pub(super) fn advance(&mut self, turns: &Turns, units: u64) {
-        let weight = u64::from(self.weight.max(1));
-        self.start = self.start.wrapping_add((units.min(1 << 39) << 24) / weight);
+    #[cold]
+    fn quit(&mut self, turns: &Turns) {
+        self.left = (self.prio(), self.field(turns, None).ahead.unwrap_or(0));
+        self.mark = Mark::NONE;
         turns.publish(self);
     }
 
-    /// How much the instance, with this weight, may draw now.
+    /// It has drawn, or lent. Without a demand it does not count.
+    pub(super) fn advance(&mut self, turns: &Turns, units: u64) {
+        if self.mark.is_none() {
+            return;
+        }
+        let units = u128::from(units.min(1 << 39)) << 36;
+        let by = units / u128::from(self.mark.weight().max(1));
+        self.start = self.start.wrapping_add(by as u64);
+        turns.publish(self);
+    }
+
+    /// The part that the instance, with this demand, is to have of what all instances have: in
+    /// 1/65536.
+    pub(super) fn part(&self, turns: &Turns, demand: Demand, now: Time) -> u64 {
+        let weight = demand.mark().weight();
+        let all = self.field(turns, Some(now)).weights - self.mark.weight() + weight;
+        (weight << 16) / all.max(1)
+    }
+
+    /// Those that are not late, if there is a time, at the priority of this one.
+    fn field(&self, turns: &Turns, now: Option<Time>) -> Field {
+        let mut field = Field {
+            count: 1,
+            weights: self.mark.weight(),
+            lightest: u64::MAX,
+            ahead: None,
+            above: false,
+        };
+        for other in 0..turns.members.count() {
+            let entry = turns.entry(other).load(Ordering::Relaxed);
+            let mark = Mark(entry as u16);
+            let is_late = || now.is_some_and(|now| turns.members.is_late(other, now));
+            if other == self.instance() || mark.is_none() || is_late() {
+                continue;
+            }
+            field.above |= mark.prio() < self.prio();
+            if mark.prio() == self.prio() {
+                field.count += 1;
+                field.weights += mark.weight();
+                field.lightest = field.lightest.min(mark.weight());
+                // With a sign.
+                let by = (self.start >> MARK << MARK).wrapping_sub(entry >> MARK << MARK) as i64;
+                field.ahead = field.ahead.max(Some(by >> MARK));
+            }
+        }
+        field
+    }
+
+    /// How much the instance, with this demand, may draw now. What counts is counted in steps of
+    /// `grain`.
     ///
     /// # Errors
     /// When it is to look again: others that have a backlog come first.
@@ -149,54 +278,58 @@ impl Turn {
         &mut self,
         turns: &Turns,
         spec: &RateSpec,
-        weight: u16,
+        grain: u64,
+        demand: Demand,
         now: Time,
     ) -> Result<u64, Time> {
-        let (quantum, weight) = (spec.quantum(), weight.max(1));
-        let is_new = self.weight == 0;
-        let was = std::mem::replace(&mut self.weight, weight);
-        // The one that is behind the others most, relative to this one.
-        let mut ahead = None;
-        let (mut count, mut weights) = (1, u64::from(weight));
-        for other in 0..turns.members.count() {
-            let entry = turns.entry(other).load(Ordering::Relaxed);
-            let of_other = entry & ((1 << WEIGHT) - 1);
-            if other == self.instance() || of_other == 0 || turns.members.is_late(other, now) {
-                continue;
-            }
-            count += 1;
-            weights += of_other;
-            // In 1/256 units, with a sign.
-            let by = ((self.start >> WEIGHT << WEIGHT).wrapping_sub(entry - of_other)) as i64;
-            ahead = ahead.max(Some(by >> WEIGHT));
-        }
-        let Some(ahead) = ahead else {
-            if weight != was {
+        let (quantum, mark) = (spec.quantum(), demand.mark());
+        let joins = (self.mark.is_none() || self.prio() != mark.prio()).then(|| {
+            let came_back = self.left.0 == mark.prio();
+            let lag = if came_back { self.left.1 } else { 0 };
+            self.leave(turns);
+            lag
+        });
+        let was = std::mem::replace(&mut self.mark, mark);
+        let field = self.field(turns, Some(now));
+        let weight = mark.weight().max(1);
+        let Some(ahead) = field.ahead else {
+            if mark != was {
                 turns.publish(self);
             }
-            return Ok(quantum);
+            return match field.above {
+                true => Err(now.plus_nanos(LOOK_ABOVE)),
+                false => Ok(quantum),
+            };
         };
         // A light instance draws less at once, as often.
-        let share = u128::from(quantum) * count * u128::from(weight) / u128::from(weights);
-        let draw = u64::try_from(share)
-            .unwrap_or(quantum)
-            .clamp(spec.unit, quantum);
-        let one = i64::try_from((draw << 8) / u64::from(weight)).unwrap_or(i64::MAX);
-        let (least, most) = match is_new {
-            true => (0, one),
-            false => (-(CATCH_UP as i64) * one, i64::MAX),
+        let part = |quantum: u64| {
+            let all = u128::from(quantum) * u128::from(field.count) * u128::from(weight);
+            let part = u64::try_from(all / u128::from(field.weights.max(1))).unwrap_or(quantum);
+            part.clamp(spec.unit, quantum)
         };
-        let allowed = ahead.clamp(least, most);
+        let (draw, one) = (part(quantum), part(quantum.max(grain)));
+        let one = i64::try_from((u128::from(one) << 20) / u128::from(weight)).unwrap_or(i64::MAX);
+        // The lightest is ahead by two or three of its draws at times, which are not lost.
+        let lightest = (u128::from(spec.unit) << 20) / u128::from(field.lightest);
+        let least = one.saturating_mul(-CATCH_UP);
+        let least = least.min(i64::try_from(lightest * 4).map_or(i64::MIN, |by| -by));
+        let allowed = match joins {
+            Some(lag) => lag.clamp(least, one),
+            None => ahead.max(least),
+        };
         self.start = self
             .start
-            .wrapping_add(((allowed - ahead) << WEIGHT) as u64);
-        if weight != was || allowed != ahead {
+            .wrapping_add((allowed.wrapping_sub(ahead) << MARK) as u64);
+        if mark != was || allowed != ahead {
             turns.publish(self);
+        }
+        if field.above {
+            return Err(now.plus_nanos(LOOK_ABOVE));
         }
         if allowed <= one {
             return Ok(draw);
         }
-        let units = (u128::from((allowed - one) as u64) * u128::from(weights)) >> 8;
+        let units = (u128::from((allowed - one) as u64) * u128::from(field.weights)) >> 20;
         let nanos = units * 1_000_000_000 / u128::from(spec.rate);
         let nanos = u64::try_from(nanos)
             .unwrap_or(u64::MAX)
