@@ -170,6 +170,8 @@ pub(super) struct Sent {
     pub(super) size: WireSize,
     /// Nothing is queued any more.
     pub(super) emptied: bool,
+    /// Flows with packets afterwards, or one.
+    pub(super) flows: u16,
 }
 
 /// The children of one qdisc, one for each class. A class keeps its slot as long as it exists.
@@ -416,6 +418,7 @@ impl Children {
                 each,
             },
             emptied: fifo.stats().qlen == 0,
+            flows: 1,
         })
     }
 

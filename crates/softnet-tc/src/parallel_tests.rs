@@ -306,7 +306,11 @@ fn htb() -> TreeSpec {
     spec.add(Handle::ROOT, handle("1:"), QdiscSpec::Htb(htb))
         .unwrap();
     for class in ["1:1", "1:2"] {
-        let rate = ClassSpec::Htb(HtbClassSpec::new(1_000_000_000));
+        let rate = ClassSpec::Htb(HtbClassSpec {
+            burst: 1 << 20,
+            cburst: 1 << 20,
+            ..HtbClassSpec::new(1_000_000_000)
+        });
         spec.add_class(handle("1:"), handle(class), rate).unwrap();
     }
     spec

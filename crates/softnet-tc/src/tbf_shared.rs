@@ -11,7 +11,7 @@ use super::{Handle, Instance, QdiscEnv, TbfSpec};
 use softnet::time::Time;
 
 /// Bytes of Ethernet header with a VLAN tag.
-const HEADER: u64 = 18;
+pub(super) const HEADER: u64 = 18;
 
 /// One of the two rates, and this instance's pot.
 #[derive(Debug)]

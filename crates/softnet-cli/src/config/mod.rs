@@ -21,7 +21,6 @@ mod options;
 mod policy;
 mod qdisc;
 mod range;
-mod rate_group;
 mod receive;
 mod security;
 mod source;
@@ -39,7 +38,6 @@ use softnet_tc::QdiscSpec;
 pub(crate) use error::{ConfigError, Place};
 pub(crate) use model::{
     ActionConfig, BridgeConfig, Config, ControlConfig, Driver, LinkConfig, PortConfig,
-    RateGroupConfig,
 };
 use source::Source;
 pub(crate) use write::write;

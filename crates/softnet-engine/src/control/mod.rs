@@ -8,7 +8,6 @@ mod bridge;
 mod devices;
 mod error;
 mod link;
-mod rate_groups;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
@@ -20,7 +19,6 @@ pub use link::{ALIAS_MAX, Action, Link, LinkKind, NAME_MAX, NewPort, PortOptions
 use crate::engine::{BridgeId, Engine, FdbEntry, MirredSpec, PortId, PortSetup};
 use crate::forward::{BridgePortOptions, MirredDir, MirredMode};
 use crate::{Device, PortEvent};
-use rate_groups::RateGroups;
 use softnet::time::Time;
 use softnet::wire::EthernetAddress;
 use softnet_tc::{DeviceTree, Handle, Live, SpecError, TreeSpec};
@@ -63,7 +61,6 @@ pub struct Control<D: Devices> {
     devices: D,
     /// By number.
     links: BTreeMap<u32, Link<D::Spec>>,
-    rate_groups: RateGroups,
     /// The number of the last link.
     last: u32,
     /// The last handle that was chosen for a qdisc.
@@ -79,7 +76,6 @@ impl<D: Devices> Control<D> {
             engine,
             devices,
             links: BTreeMap::new(),
-            rate_groups: RateGroups::default(),
             last: 0,
             chosen: 0x8000,
             generation: 0,
@@ -242,11 +238,9 @@ impl<D: Devices> Control<D> {
             .and_then(|()| self.engine.set_security(id, &options.security))
             .and_then(|()| self.engine.set_tx_queue_len(id, settings.tx_queue_len))
             .and_then(|()| self.engine.set_up(id, settings.up));
-        let group = options.rate_group.as_deref();
-        let set = set.map_err(ControlError::from);
-        if let Err(error) = set.and_then(|()| self.join_rate_group(id, group)) {
+        if let Err(error) = set {
             self.engine.remove_port(id)?;
-            return Err(error);
+            return Err(error.into());
         }
         let kind = LinkKind::Port {
             id,
@@ -542,9 +536,6 @@ impl<D: Devices> Control<D> {
             self.engine.set_queue_map(id, &before.map)?;
             return Err(error.into());
         }
-        if before.rate_group != after.rate_group {
-            self.join_rate_group(id, after.rate_group.as_deref())?;
-        }
         if before.security != after.security {
             self.engine.set_security(id, &after.security)?;
         }
@@ -559,7 +550,6 @@ impl<D: Devices> Control<D> {
             options.steering = after.steering.clone();
             options.security = after.security.clone();
             options.parallel = after.parallel;
-            options.rate_group.clone_from(&after.rate_group);
         }
         Ok(())
     }

@@ -131,7 +131,7 @@ pub(super) struct Class {
     /// Bytes that a leaf may send before it is the turn of the next one, at each level from which
     /// it borrows.
     pub(super) deficit: [i32; LEVELS],
-    link: LinkCost,
+    pub(super) link: LinkCost,
 }
 
 impl Class {
@@ -256,14 +256,15 @@ impl Class {
         self.mode_after(0)
     }
 
-    /// Counts what a leaf sends in its turn at a level. True: its turn is over.
+    /// Counts what a leaf sends in its turn at a level, with its quantum there. True: its turn is
+    /// over.
     #[inline]
-    pub(super) fn count_turn(&mut self, level: usize, bytes: u64) -> bool {
+    pub(super) fn count_turn(&mut self, level: usize, bytes: u64, quantum: i32) -> bool {
         let deficit = &mut self.deficit[level];
         *deficit = deficit.saturating_sub(i32::try_from(bytes).unwrap_or(i32::MAX));
         let over = *deficit < 0;
         if over {
-            *deficit = deficit.saturating_add(self.quantum);
+            *deficit = deficit.saturating_add(quantum);
         }
         over
     }

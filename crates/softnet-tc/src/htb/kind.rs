@@ -1,11 +1,13 @@
 //! `htb` as a kind of qdisc, and its classes as they come and go.
 
+use super::pots::Sharing;
 use super::scheduler::Scheduler;
 use super::{Htb, HtbClassSpec, HtbSpec};
 use crate::children::Children;
 use crate::class::ClassKind;
 use crate::filter::Filters;
 use crate::kind::Kind;
+use crate::tbf_shared;
 use crate::{Cx, Fifo, Handle, QdiscEnv, QdiscSpec, SpecError, Xstats};
 use softnet::mem::PacketList;
 use softnet::stats::DropReason;
@@ -17,6 +19,11 @@ impl Kind for Htb {
     const HAS_FILTERS: bool = true;
 
     fn make(spec: &HtbSpec, handle: Handle, env: &QdiscEnv) -> Htb {
+        let sharing = env.instance.clone().map(|instance| Sharing {
+            instance,
+            handle,
+            unit: u64::from(env.mtu) + tbf_shared::HEADER,
+        });
         Htb {
             handle,
             default: spec.default,
@@ -25,7 +32,7 @@ impl Kind for Htb {
             direct_packets: 0,
             xstats: Xstats::new(&["direct_packets_stat"]),
             filters: Filters::default(),
-            scheduler: Scheduler::new(spec.r2q),
+            scheduler: Scheduler::new(spec.r2q, sharing),
             classes: Children::none(),
         }
     }
@@ -84,8 +91,8 @@ impl ClassKind for Htb {
         self.purge(moved, cx);
     }
 
-    fn change_class(&mut self, slot: usize, class: &HtbClassSpec, _: &mut Cx) {
-        self.scheduler.change(slot, class);
+    fn change_class(&mut self, slot: usize, class: &HtbClassSpec, cx: &mut Cx) {
+        self.scheduler.change(slot, class, cx.now);
     }
 
     fn delete_class(&mut self, slot: usize, moved: &mut PacketList, cx: &mut Cx) {

@@ -13,12 +13,44 @@
 //!
 //! What differs from the kernel: a large frame is charged the overhead of each of its packets;
 //! tokens are not rounded; a debt is at most 4.6 GB, as well as a minute.
+//!
+//! # Several instances
+//!
+//! Where the tree has an instance at each transmit queue, what the instances share is the rates
+//! alone: a class has two pots of each instance, for `rate` and `ceil` ([`pots`], [`crate::rate`]).
+//! Turns within a row, limits and queues are each instance's own. With N instances, and Q the
+//! quantum of a pot, at least a packet:
+//!
+//! - **What leaves.** In every window T less than `ceil·T + cburst + N·(Q + a turn) + 1` bytes of a
+//!   leaf; of an inner class, that and what the classes below it may send at once with tokens of
+//!   their own, `burst + N·(Q + a turn) + 1` each, where their rates add up to no more than its
+//!   ceil. Proof: what is charged to a pot is drawn from its word before more is sent that asks, so
+//!   [`crate::rate`]'s bound holds with payment afterwards; a turn is at most what is in the pots
+//!   and one frame. What does not ask, what the classes below send by themselves, is bounded by
+//!   their rates. `ceil·T` pays for their `rate·T`; only what they send at once comes on top.
+//! - **Work conservation.** While a word holds more than half its burst nobody waits for others; so
+//!   if half of the burst is at least `N·Q + r·δ` where each instance with a backlog runs every δ,
+//!   a look every millisecond included, nothing is lost but what is in pots, once.
+//! - **Flows of a leaf** get the same wherever they are, and leaves below a class the same by their
+//!   quanta wherever their flows are: an instance's weight is the sum of its leaves' quanta, each
+//!   times the part of the leaf's flows that is here. `fq` and `fq_codel` know their flows; any
+//!   other queue is one. To within three draws of an instance, as far as all of them run.
+//! - **Priorities.** An instance where a leaf of a higher priority waits for a class is seen by the
+//!   others at their next draw. So a packet of the highest priority waits for what is in their pots
+//!   or reserved, at most `(N − 1)·(Q + a turn)/r` in all, besides what its class owes already. Who
+//!   has a lower priority looks again every 200 µs, and stops nothing: what does not ask is sent.
+//! - **Turns.** A class with tokens that waits for its turn does not borrow meanwhile; it counts
+//!   that as an overlimit. Among leaves that borrow, one that owes bytes is passed over (the kernel
+//!   lets it send a packet).
+//! - A class that is a leaf again has the tokens that are left, not full buckets.
 
 mod class;
 mod counters;
 mod kind;
+mod pots;
 mod row;
 mod scheduler;
+mod sharing;
 mod spec;
 mod turn;
 
@@ -264,6 +296,7 @@ fn take(
                 each: size.each,
             },
             emptied: child.is_empty(),
+            flows: child.flows(),
         }),
     };
     // Says that more is ready, and returns nothing: try again, but not at once.
@@ -384,6 +417,7 @@ impl Qdisc for Htb {
             }
         };
         self.classes.stats.overlimits = self.scheduler.overlimits;
+        self.scheduler.announce(next, cx.now);
         next
     }
 
@@ -420,6 +454,10 @@ impl Qdisc for Htb {
 mod scheduler_property_tests;
 #[cfg(all(test, not(miri)))]
 mod scheduler_tests;
+#[cfg(all(test, not(miri)))]
+mod sharing_tests;
+#[cfg(all(test, not(miri)))]
+mod sharing_world;
 #[cfg(all(test, not(miri)))]
 mod test_world;
 #[cfg(all(test, not(miri)))]

@@ -18,6 +18,7 @@ use softnet::time::Time;
 
 use super::HtbClassSpec;
 use super::class::{Class, LEVELS, Mode, NONE, PRIOS};
+use super::pots::{Pots, Sharing};
 use super::row::Row;
 use crate::ClassCounters;
 
@@ -47,6 +48,12 @@ const _: () = assert!(size_of::<Option<Slot>>() <= 128);
 #[derive(Debug)]
 pub(super) struct Scheduler {
     r2q: u32,
+    /// There are other instances of the tree.
+    pub(super) sharing: Option<Sharing>,
+    /// Of the class at the same place in `slots`; empty if nothing is shared.
+    pub(super) pots: Vec<Option<Pots>>,
+    /// Inner classes that nothing here waits for any more, and when that is said to the others.
+    pub(super) lingering: Vec<(usize, Option<Time>)>,
     pub(super) slots: Vec<Option<Slot>>,
     /// Of the inner class at the same place in `slots`, from the first time on that a class below
     /// borrows.
@@ -77,9 +84,12 @@ pub(super) fn bits(mut mask: u8) -> impl Iterator<Item = usize> {
 }
 
 impl Scheduler {
-    pub(super) fn new(r2q: u32) -> Scheduler {
+    pub(super) fn new(r2q: u32, sharing: Option<Sharing>) -> Scheduler {
         Scheduler {
             r2q,
+            sharing,
+            pots: Vec::new(),
+            lingering: Vec::new(),
             slots: Vec::new(),
             feeds: Vec::new(),
             by_minor: Vec::new(),
@@ -138,6 +148,10 @@ impl Scheduler {
         if self.by_minor.len() <= usize::from(minor) {
             self.by_minor.resize(usize::from(minor) + 1, NONE);
         }
+        if let Some(sharing) = &self.sharing {
+            self.pots.resize_with(self.slots.len(), || None);
+            self.pots[slot] = Some(Pots::new(sharing, minor, spec));
+        }
         self.by_minor[usize::from(minor)] = slot as u16;
         self.slots[slot] = Some(Slot { class, counters });
         self.publish(slot);
@@ -157,10 +171,18 @@ impl Scheduler {
             above => self.class(above.into()).level.saturating_sub(1),
         };
         self.class(slot).level = level;
+        if let Some(pots) = self.pots(slot) {
+            pots.set_inner(true);
+        }
     }
 
     /// Gives a class other parameters. Its mode stays until it is looked at again.
-    pub(super) fn change(&mut self, slot: usize, spec: &HtbClassSpec) {
+    pub(super) fn change(&mut self, slot: usize, spec: &HtbClassSpec, now: Time) {
+        if let Some(sharing) = &self.sharing
+            && let Some(pots) = &mut self.pots[slot]
+        {
+            pots.change(spec, sharing.unit, now);
+        }
         let r2q = self.r2q;
         let class = self.class(slot);
         let was = usize::from(!class.plain);
@@ -177,6 +199,9 @@ impl Scheduler {
         let Some(gone) = self.slots[slot].take() else {
             return;
         };
+        if let Some(pots) = self.pots.get_mut(slot) {
+            *pots = None;
+        }
         self.by_minor[usize::from(gone.class.minor)] = NONE;
         self.framed -= usize::from(!gone.class.plain);
         if gone.class.parent == NONE {
@@ -188,6 +213,9 @@ impl Scheduler {
             self.stop_waiting(above);
             self.feeds[above] = None;
             self.class(above).reset(now);
+            if let Some(pots) = self.pots(above) {
+                pots.set_inner(false);
+            }
             self.publish(above);
         }
     }
@@ -228,8 +256,11 @@ impl Scheduler {
                 self.levels[0].used &= !mask;
             }
         } else {
-            self.deactivate_prios(leaf);
+            self.deactivate_prios(leaf, false);
             self.class(leaf).active = 0;
+        }
+        if let Some(pots) = self.pots(leaf) {
+            pots.leave();
         }
     }
 
@@ -244,6 +275,7 @@ impl Scheduler {
 
     /// Puts a class where its mode says, and so those above that had nothing to send before.
     fn activate_prios(&mut self, slot: usize) {
+        self.ask_above(slot);
         let (mut slot, mut mask) = (slot, self.class(slot).active);
         while mask != 0 {
             let &mut Class {
@@ -272,14 +304,16 @@ impl Scheduler {
                 }
                 feed.insert(minor);
             }
+            self.note_asked(above, mask);
             self.class(above).active |= mask;
             slot = parent.into();
         }
     }
 
     /// Takes a class from where its mode had put it, and so those above that have nothing to send
-    /// any more.
-    fn deactivate_prios(&mut self, slot: usize) {
+    /// any more; or it does, but not there.
+    fn deactivate_prios(&mut self, slot: usize, has_packets: bool) {
+        self.ask_no_more(slot);
         let (mut slot, mut mask) = (slot, self.class(slot).active);
         while mask != 0 {
             let &mut Class {
@@ -314,6 +348,7 @@ impl Scheduler {
                 }
             }
             self.class(above).active &= !mask;
+            self.note_not_asked(above, mask, has_packets);
             slot = parent.into();
         }
     }
@@ -327,6 +362,9 @@ impl Scheduler {
 
     /// As [`change_mode`](Scheduler::change_mode), for a class that does not wait.
     fn enter_mode(&mut self, slot: usize, mode: Mode, wait: u64, now: Time) {
+        if mode == Mode::MayBorrow && self.class(slot).level == 0 {
+            self.weigh(slot, now);
+        }
         self.set_mode(slot, mode);
         if mode != Mode::CanSend {
             self.wait(slot, now.nanos().saturating_add(wait.max(1)));
@@ -348,12 +386,12 @@ impl Scheduler {
             self.class(slot).mode = mode;
             return;
         }
-        self.deactivate_prios(slot);
+        self.deactivate_prios(slot, true);
         self.class(slot).mode = mode;
         self.activate_prios(slot);
     }
 
-    fn wait(&mut self, slot: usize, until: u64) {
+    pub(super) fn wait(&mut self, slot: usize, until: u64) {
         let class = self.class(slot);
         class.wakes = until;
         let level = usize::from(class.level);
@@ -361,7 +399,7 @@ impl Scheduler {
         self.events[level] = self.events[level].min(until);
     }
 
-    fn stop_waiting(&mut self, slot: usize) {
+    pub(super) fn stop_waiting(&mut self, slot: usize) {
         let class = self.class(slot);
         if class.mode != Mode::CanSend {
             let (level, key) = (usize::from(class.level), (class.wakes, slot as u16));
@@ -384,7 +422,7 @@ impl Scheduler {
         {
             self.levels[level].waiting.pop_first();
             let slot = usize::from(slot);
-            let (mode, wait) = self.class(slot).mode_at(now);
+            let (mode, wait) = self.mode_at(slot, now);
             self.enter_mode(slot, mode, wait, now);
         }
         let first = self.levels[level].waiting.first();
@@ -402,9 +440,12 @@ impl Scheduler {
     }
 
     fn publish(&mut self, slot: usize) {
+        let tokens = self.pots(slot).map(|pots| pots.tokens());
         let Slot {
             class, counters, ..
         } = self.slot(slot);
-        counters.htb.set_tokens(class.tokens());
+        counters
+            .htb
+            .set_tokens(tokens.unwrap_or_else(|| class.tokens()));
     }
 }

@@ -42,7 +42,7 @@ pub(super) struct World {
 impl World {
     pub(super) fn new() -> World {
         World {
-            scheduler: Scheduler::new(10),
+            scheduler: Scheduler::new(10, None),
             counters: BTreeMap::new(),
             specs: BTreeMap::new(),
             parents: BTreeMap::new(),
@@ -77,7 +77,7 @@ impl World {
 
     pub(super) fn change(&mut self, minor: u16, spec: HtbClassSpec) {
         let slot = self.slot(minor);
-        self.scheduler.change(slot, &spec);
+        self.scheduler.change(slot, &spec, self.now);
         self.specs.insert(minor, spec);
     }
 
@@ -142,6 +142,7 @@ impl World {
                         each: bytes,
                     },
                     emptied: queue.is_empty(),
+                    flows: 1,
                 })
             });
             if !served {

@@ -13,6 +13,9 @@ use super::row::Row;
 use super::scheduler::{Scheduler, Slot, bits};
 use crate::children::Sent;
 
+/// Leaves that are passed over in one look because they owe bytes.
+const ROUNDS: usize = 256;
+
 /// Where a leaf is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Turn {
@@ -100,13 +103,28 @@ impl Scheduler {
     #[inline]
     fn turn(&mut self, level: usize, prio: usize) -> Option<Turn> {
         if level > 0 {
-            return self.turn_of_borrower(level, prio);
+            return self.turn_to_borrow(level, prio);
         }
         // Only leaves are in the rows of this level.
         let row = self.levels[0].rows[prio].as_deref_mut()?;
         let minor = row.current_or_first()?;
         let leaf = self.find(minor)?;
         Some(Turn { leaf, level, prio })
+    }
+
+    /// Whose turn it is among those that borrow. Where the flows of a leaf are spread over several
+    /// instances, its quantum here may be much less than a packet: one that owes bytes then waits.
+    fn turn_to_borrow(&mut self, level: usize, prio: usize) -> Option<Turn> {
+        for _ in 0..ROUNDS {
+            let turn = self.turn_of_borrower(level, prio)?;
+            if self.pots.is_empty() || self.class(turn.leaf).deficit[level] >= 0 {
+                return Some(turn);
+            }
+            let quantum = self.quantum(turn.leaf);
+            self.class(turn.leaf).deficit[level] += quantum;
+            self.advance(turn);
+        }
+        self.turn_of_borrower(level, prio)
     }
 
     fn turn_of_borrower(&mut self, level: usize, prio: usize) -> Option<Turn> {
@@ -183,13 +201,18 @@ impl Scheduler {
                 return 0;
             };
             let own = usize::from(class.level);
+            let pots = self.pots.get(at).and_then(Option::as_ref);
             if own > level {
                 // The first packet may end a wait, and the next one begin another.
                 if class.mode != Mode::CanSend && class.wakes <= now.nanos() {
                     return 0;
                 }
             } else {
-                match class.headroom(own == level, now) {
+                let bytes = match pots {
+                    Some(pots) => Some(pots.headroom(own == level)),
+                    None => class.headroom(own == level, now),
+                };
+                match bytes {
                     Some(bytes) => least = least.min(bytes),
                     None => return 0,
                 }
@@ -205,8 +228,15 @@ impl Scheduler {
     #[inline]
     pub(super) fn charge(&mut self, turn: Turn, sent: Sent, now: Time) {
         let Turn { leaf, level, .. } = turn;
-        if self.class(leaf).count_turn(level, sent.size.bytes) {
+        let quantum = match level {
+            0 => self.class(leaf).quantum,
+            _ => self.quantum(leaf),
+        };
+        if self.class(leaf).count_turn(level, sent.size.bytes, quantum) {
             self.advance(turn);
+        }
+        if let Some(pots) = self.pots(leaf) {
+            pots.flows = sent.flows.max(1);
         }
         if sent.emptied {
             self.deactivate(leaf);
@@ -236,7 +266,7 @@ impl Scheduler {
         // `each` is used with one packet only, where framing counts.
         let (mut frames, mut each) = (0, 0);
         for size in sizes {
-            class.count_turn(0, size.bytes);
+            class.count_turn(0, size.bytes, class.quantum);
             frames += 1;
             each = size.each;
         }
@@ -256,13 +286,21 @@ impl Scheduler {
         let cost = units(sum.bytes);
         let mut at = leaf;
         while at != NONE {
+            let slot = usize::from(at);
             let Slot {
                 class, counters, ..
-            } = self.slot(at.into());
-            if !class.plain || class.mode != Mode::CanSend || !class.pay(cost, now) {
+            } = self.slots[slot]
+                .as_mut()
+                .expect("the tree names its classes");
+            if !class.plain || class.mode != Mode::CanSend {
                 break;
             }
-            counters.htb.set_tokens(class.tokens());
+            let tokens = match self.pots.get_mut(slot).and_then(Option::as_mut) {
+                Some(pots) => pots.pay(sum.bytes).then(|| pots.tokens()),
+                None => class.pay(cost, now).then(|| class.tokens()),
+            };
+            let Some(tokens) = tokens else { break };
+            counters.htb.set_tokens(tokens);
             if class.level == 0 {
                 counters.htb.count_sent(true, false, frames);
             } else {
@@ -289,17 +327,33 @@ impl Scheduler {
     #[inline(never)]
     fn charge_from(&mut self, from: usize, level: usize, frames: u64, size: WireSize, now: Time) {
         let WireSize { packets, bytes, .. } = size;
+        if level > 0 {
+            self.look_at_flows(from, now);
+        }
         let mut at = from;
         loop {
-            let Slot {
-                class, counters, ..
-            } = self.slot(at);
+            let Slot { class, counters } =
+                self.slots[at].as_mut().expect("the tree names its classes");
             let (above, own) = (class.parent, usize::from(class.level));
             let before = class.mode;
-            let (mode, wait) = class.charge(size, own >= level, now);
+            let (mode, wait) = match self.pots.get_mut(at).and_then(Option::as_mut) {
+                None => class.charge(size, own >= level, now),
+                Some(pots) => {
+                    let (cost, is) = (class.link.cost(size), (before, class.active));
+                    match own {
+                        0 => pots.charge(cost, level == 0, is, now),
+                        _ if own > level => pots.charge_apart(cost, is, now),
+                        _ => pots.lend(cost, own == level, is, now),
+                    }
+                }
+            };
+            let tokens = match self.pots.get(at) {
+                Some(Some(pots)) => pots.tokens(),
+                _ => class.tokens(),
+            };
             let htb = &counters.htb;
             htb.count_sent(own == level, own < level, frames);
-            htb.set_tokens(class.tokens());
+            htb.set_tokens(tokens);
             if own > 0 {
                 counters.count_sent(WireSum { packets, bytes });
             }

@@ -1,0 +1,401 @@
+//! Classes that share their rates with other instances: what passes, who gets how much, and how
+//! long the others wait, in virtual time.
+
+use proptest::prelude::*;
+
+use super::HtbClassSpec;
+use super::sharing_world::{Cores, MS, PACKET, SECOND};
+use super::test_world::World;
+use crate::rate::RateSpec;
+
+/// 1 Gbit/s.
+const RATE: u64 = 125_000_000;
+
+/// With so much at once that no run comes too late for it.
+fn class(rate: u64, ceil: u64) -> HtbClassSpec {
+    let quantum = quantum(ceil.max(rate));
+    HtbClassSpec {
+        ceil,
+        burst: 5 * quantum + ceil / 500 + 2 * PACKET,
+        cburst: 5 * quantum + ceil / 500 + 2 * PACKET,
+        quantum: Some(3000),
+        ..HtbClassSpec::new(rate)
+    }
+}
+
+fn quantum(rate: u64) -> u64 {
+    let spec = RateSpec {
+        rate,
+        burst: 0,
+        unit: PACKET,
+    };
+    spec.quantum()
+}
+
+fn with_prio(spec: HtbClassSpec, prio: u8) -> HtbClassSpec {
+    HtbClassSpec { prio, ..spec }
+}
+
+/// Runs for a second, after the bursts, and returns when that began.
+fn run(cores: &mut Cores) -> u64 {
+    let begin = SECOND + 300 * MS;
+    cores.run_until(begin + SECOND);
+    begin
+}
+
+#[track_caller]
+fn assert_close(got: f64, due: f64, what: &str) {
+    assert!(
+        (got - due).abs() <= 0.05 * due + 2.0 * PACKET as f64,
+        "{what}: {got} of {due}"
+    );
+}
+
+/// The leaf's own ceil limits, or its rate, or what it borrows from.
+#[test]
+fn flows_of_a_class_get_the_same_wherever_they_are() {
+    let cases = [
+        // Of the class above; of the leaf.
+        (class(RATE, RATE), class(RATE, RATE), RATE),
+        (class(RATE, RATE), class(RATE / 10, RATE), RATE),
+        (class(RATE, RATE), class(1000, RATE), RATE),
+        (class(RATE, RATE), class(RATE / 10, RATE / 2), RATE / 2),
+        (class(RATE / 4, RATE / 2), class(RATE / 10, RATE), RATE / 4),
+    ];
+    for (at, (above, leaf, rate)) in cases.into_iter().enumerate() {
+        for flows in [&[7, 1][..], &[1000, 10], &[1, 1, 1, 100]] {
+            let mut cores = Cores::new(flows.len(), 3);
+            cores.add(1, None, above.clone());
+            cores.add(2, Some(1), leaf.clone());
+            cores.load(2, flows);
+            let begin = run(&mut cores);
+            assert!(cores.total(begin) >= 0.99 * rate as f64, "{at} {flows:?}");
+            let sum: u16 = flows.iter().sum();
+            for (core, &count) in flows.iter().enumerate() {
+                let due = rate as f64 * f64::from(count) / f64::from(sum);
+                let got = cores.bytes(core, 2, begin);
+                // The draws of the leaf count where its share is but some hundred packets.
+                let slack = if due < 500_000.0 {
+                    3 * quantum(RATE)
+                } else {
+                    0
+                };
+                let off = (got - due).abs() - slack as f64;
+                assert_close(due + off.max(0.0), due, &format!("{at} {flows:?} {count}"));
+            }
+        }
+    }
+}
+
+/// One is at both cores, the other at one.
+#[test]
+fn leaves_get_the_same_wherever_their_flows_are() {
+    for flows in [[1, 1], [7, 1], [100, 1]] {
+        let mut cores = Cores::new(2, 5);
+        cores.add(1, None, class(RATE, RATE));
+        for leaf in [2, 3] {
+            cores.add(leaf, Some(1), class(1000, RATE));
+        }
+        cores.load(2, &flows);
+        cores.load(3, &[1, 0]);
+        let begin = run(&mut cores);
+        let half = RATE as f64 / 2.0;
+        let sum = f64::from(flows[0] + flows[1]);
+        assert_close(cores.bytes(0, 3, begin), half, &format!("{flows:?}"));
+        for (core, flows) in flows.into_iter().enumerate() {
+            let due = half * f64::from(flows) / sum;
+            assert_close(cores.bytes(core, 2, begin), due, &format!("{flows} {core}"));
+        }
+    }
+}
+
+/// What a leaf sends with its own tokens is not taken from what others at its core borrow.
+#[test]
+fn guaranteed_traffic_is_charged_apart() {
+    let mut cores = Cores::new(2, 5);
+    cores.add(1, None, class(RATE, RATE));
+    cores.add(2, Some(1), class(RATE / 2, RATE / 2));
+    for leaf in [3, 4] {
+        cores.add(leaf, Some(1), class(1000, RATE));
+    }
+    cores.load(2, &[1, 0]);
+    cores.load(3, &[1, 0]);
+    cores.load(4, &[0, 1]);
+    let begin = run(&mut cores);
+    assert_close(cores.bytes(0, 2, begin), RATE as f64 / 2.0, "guaranteed");
+    assert_close(cores.bytes(0, 3, begin), RATE as f64 / 4.0, "beside it");
+    assert_close(cores.bytes(1, 4, begin), RATE as f64 / 4.0, "elsewhere");
+}
+
+/// A leaf whose class cannot send for itself and does not count for others.
+#[test]
+fn a_class_at_its_ceil_leaves_the_rest_to_others() {
+    let mut cores = Cores::new(2, 7);
+    cores.add(1, None, class(RATE, RATE));
+    cores.add(2, Some(1), class(1000, RATE / 10));
+    for leaf in [10, 11, 12, 13] {
+        cores.add(leaf, Some(2), class(1000, RATE));
+        cores.load(leaf, &[1, 0]);
+    }
+    for (leaf, flows) in [(3, [1, 0]), (4, [0, 1])] {
+        cores.add(leaf, Some(1), class(1000, RATE));
+        cores.load(leaf, &flows);
+    }
+    let begin = run(&mut cores);
+    let limited: f64 = (10..14).map(|leaf| cores.bytes(0, leaf, begin)).sum();
+    let rate = RATE as f64;
+    assert_close(limited, rate / 10.0, "limited");
+    assert!(cores.total(begin) >= 0.99 * rate);
+    // While it may send its four leaves count, for at most a tenth of the time.
+    for (core, leaf) in [(0, 3), (1, 4)] {
+        let got = cores.bytes(core, leaf, begin);
+        assert!((got - 0.45 * rate).abs() < 0.06 * rate, "{leaf}: {got}");
+    }
+}
+
+#[test]
+fn a_higher_priority_has_all_that_it_asks_for() {
+    for cores in 2..=4 {
+        let mut cores = Cores::new(cores, 11);
+        cores.add(1, None, class(RATE, RATE));
+        cores.add(2, Some(1), with_prio(class(1000, RATE), 0));
+        cores.add(3, Some(1), with_prio(class(1000, RATE), 1));
+        let high = vec![1; 1];
+        cores.load(2, &high);
+        let low = vec![5; cores.count()];
+        cores.load(3, &low);
+        let begin = run(&mut cores);
+        let got = cores.bytes(0, 2, begin);
+        assert!(got >= 0.99 * RATE as f64, "{got}");
+        // It ends: the others have all of it.
+        cores.set_flows(0, 2, 0, begin + SECOND);
+        let begin = begin + SECOND + 5 * MS;
+        cores.run_until(begin + SECOND);
+        assert!(cores.total(begin) >= 0.99 * RATE as f64);
+    }
+}
+
+/// All of the load is at one core; then it moves at random.
+#[test]
+fn what_others_do_not_use_is_not_lost() {
+    for count in [2, 4] {
+        let mut cores = Cores::new(count, 13);
+        cores.add(1, None, class(RATE, RATE));
+        cores.add(2, Some(1), class(RATE / 4, RATE));
+        cores.add(3, Some(1), class(RATE / 4, RATE));
+        cores.load(2, &vec![3; count]);
+        cores.run_until(SECOND + 50 * MS);
+        (1..count).for_each(|core| cores.set_flows(core, 2, 0, SECOND + 50 * MS));
+        let begin = SECOND + 100 * MS;
+        cores.run_until(begin + SECOND);
+        assert!(cores.total(begin) >= 0.99 * RATE as f64);
+        let begin = begin + SECOND;
+        let mut now = begin;
+        while now < begin + SECOND {
+            let (core, leaf) = (
+                cores.below(count as u64) as usize,
+                2 + cores.below(2) as u16,
+            );
+            let flows = cores.below(4) as u16;
+            cores.set_flows(core, leaf, flows, now);
+            // Somebody always has something.
+            cores.set_flows(0, 2, 1, now);
+            now += MS + cores.below(49 * MS);
+            cores.run_until(now);
+            cores.check();
+        }
+        let due = RATE as f64 * (now - begin) as f64 / SECOND as f64;
+        let got = cores.total(begin);
+        assert!(got >= 0.97 * due, "{got} of {due}");
+    }
+}
+
+/// A packet of a high priority comes while others have all of it: what each of the others has in
+/// its pot may go first.
+#[test]
+fn a_packet_of_high_priority_waits_for_pots_only() {
+    let rate = RATE / 10;
+    for count in [2, 4] {
+        let mut cores = Cores::new(count, 17);
+        cores.add(1, None, class(rate, rate));
+        cores.add(2, Some(1), with_prio(class(1000, rate), 0));
+        cores.add(3, Some(1), with_prio(class(1000, rate), 3));
+        for core in 0..count {
+            cores.set_delays(core, 0, 0);
+        }
+        cores.load(3, &vec![2; count]);
+        let mut now = SECOND + 300 * MS;
+        cores.run_until(now);
+        for _ in 0..50 {
+            let before = cores.sent.len();
+            cores.set_flows(0, 2, 1, now);
+            while !cores.sent[before..].iter().any(|sent| sent.minor == 2) {
+                now += 1000;
+                cores.run_until(now);
+            }
+            let first = cores.sent[before..].iter().find(|sent| sent.minor == 2);
+            let waited = first.unwrap().time - cores.sent[before].time;
+            // What is in pots or reserved, each at most Q, and one packet.
+            let bytes = count as u64 * quantum(rate) + PACKET;
+            let bound = bytes * SECOND / rate;
+            assert!(waited <= bound, "{waited} of {bound}");
+            cores.set_flows(0, 2, 0, now);
+            now += 7 * MS + cores.below(5 * MS);
+            cores.run_until(now);
+        }
+    }
+}
+
+/// An instance alone does what one does that shares nothing.
+#[test]
+fn alone_it_is_as_if_nothing_were_shared() {
+    for (rates, ceil, prios) in [
+        ([RATE / 2, RATE / 4, RATE / 8], RATE, [0, 0, 0]),
+        ([1000, 1000, 1000], RATE, [0, 0, 0]),
+        ([RATE / 10, RATE / 10, RATE / 10], RATE / 2, [1, 0, 1]),
+        ([RATE / 10, RATE / 10, RATE / 10], RATE / 4, [2, 1, 0]),
+    ] {
+        let mut cores = Cores::new(1, 19);
+        cores.set_delays(0, 0, 0);
+        let mut world = World::new();
+        let leaf = |at: usize| with_prio(class(rates[at], ceil), prios[at]);
+        cores.add(1, None, class(RATE, RATE));
+        world.add(1, None, class(RATE, RATE));
+        for at in 0..3 {
+            let minor = 2 + at as u16;
+            cores.add(minor, Some(1), leaf(at));
+            world.add(minor, Some(1), leaf(at));
+            world.fill(minor, PACKET, 90_000);
+            cores.load(minor, &[1]);
+        }
+        cores.run_until(2 * SECOND);
+        world.run(SECOND);
+        for minor in 2..5 {
+            let (got, due) = (cores.bytes(0, minor, 0), world.sent_by(minor) as f64);
+            let most = 3.0 * quantum(RATE) as f64;
+            assert!(
+                (got - due).abs() <= most,
+                "{rates:?} {minor}: {got} of {due}"
+            );
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Case {
+    seed: u64,
+    count: usize,
+    /// Parent, rate and ceil (of a thousand), burst, priority.
+    classes: Vec<(prop::sample::Index, u64, u64, u64, u8)>,
+    /// Core, class, flows.
+    loads: Vec<(prop::sample::Index, prop::sample::Index, u16)>,
+    /// Delay, stalls.
+    delays: Vec<(u64, u64)>,
+}
+
+fn cases() -> impl Strategy<Value = Case> {
+    let index = any::<prop::sample::Index>;
+    let class = (index(), 1..1000u64, 1..1000u64, 0..200_000u64, 0..4u8);
+    (
+        any::<u64>(),
+        1..6usize,
+        prop::collection::vec(class, 1..8),
+        prop::collection::vec((index(), index(), 0..50u16), 1..30),
+        prop::collection::vec((0..200_000u64, prop_oneof![Just(0), 2..50u64]), 5),
+    )
+        .prop_map(|(seed, count, classes, loads, delays)| Case {
+            seed,
+            count,
+            classes,
+            loads,
+            delays,
+        })
+}
+
+impl Case {
+    /// A tree of up to four levels, where the leaves below a class have no more than its ceil.
+    fn build(&self) -> Cores {
+        let mut cores = Cores::new(self.count, self.seed);
+        for (core, &(delay, stalls)) in self.delays.iter().take(self.count).enumerate() {
+            cores.set_delays(core, delay, stalls);
+        }
+        cores.add(1, None, class(RATE, RATE));
+        for (at, (parent, rate, ceil, burst, prio)) in self.classes.iter().enumerate() {
+            let parents: Vec<u16> = (cores.specs.keys().copied())
+                .filter(|&minor| cores.path(minor).len() < 4)
+                .collect();
+            let parent = *parent.get(&parents);
+            // Of eight classes each has at most an eighth of what the one above it has.
+            let most = cores.specs[&parent].rate / 8;
+            let rate = (most * rate / 1000).max(1000);
+            let spec = HtbClassSpec {
+                ceil: (RATE * ceil / 1000).max(rate),
+                burst: *burst,
+                cburst: *burst,
+                prio: *prio,
+                ..HtbClassSpec::new(rate)
+            };
+            cores.add(2 + at as u16, Some(parent), spec);
+        }
+        cores
+    }
+}
+
+/// What may leave of a class at once, with this ceil: `cburst`, a pot and a frame of each
+/// instance, and what classes below it may send at once by themselves.
+fn bound(cores: &Cores, minor: u16, ceil: u64) -> u64 {
+    let at_once = |burst, rate| burst + cores.count() as u64 * (quantum(rate) + PACKET) + 1;
+    let below = (cores.specs.iter())
+        .filter(|&(&of, _)| of != minor && cores.path(of).contains(&minor))
+        .map(|(_, spec)| at_once(spec.burst, spec.rate));
+    at_once(cores.specs[&minor].cburst, ceil) + below.sum::<u64>()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
+    /// In any window of length T at most ceil * T + cburst + N * (Q + a turn) bytes of a class
+    /// leave, whatever the instances do; what is asked for adds up (INV-Q-12).
+    #[test]
+    fn no_class_exceeds_its_ceil_anywhere(case in cases()) {
+        let mut cores = case.build();
+        let leaves = cores.leaves();
+        let mut now = SECOND;
+        for (core, leaf, flows) in &case.loads {
+            let core = core.index(case.count);
+            cores.set_flows(core, *leaf.get(&leaves), *flows, now);
+            now += cores.below(5 * MS);
+            cores.run_until(now);
+            cores.check();
+        }
+        for (&minor, spec) in &cores.specs {
+            let got = cores.worst_window(minor, spec.ceil);
+            let bound = bound(&cores, minor, spec.ceil);
+            prop_assert!(got <= bound, "{minor}: {got} > {bound}");
+        }
+    }
+
+    /// Across changes, with the largest of the parameters.
+    #[test]
+    fn a_change_lets_no_more_pass(case in cases(), ceils in prop::collection::vec(1..1000u64, 4)) {
+        let mut cores = case.build();
+        let leaves = cores.leaves();
+        for core in 0..case.count {
+            leaves.iter().for_each(|&leaf| cores.set_flows(core, leaf, 1, SECOND));
+        }
+        let (mut now, mut most) = (SECOND, RATE);
+        for ceil in ceils {
+            now += 5 * MS;
+            cores.run_until(now);
+            // More than the leaves have by themselves.
+            let ceil = RATE / 4 + RATE * ceil / 1000;
+            let spec = HtbClassSpec { ceil, rate: ceil, ..cores.specs[&1].clone() };
+            cores.change(1, spec, now);
+            most = most.max(ceil);
+        }
+        cores.run_until(now + 5 * MS);
+        let (got, bound) = (cores.worst_window(1, most), bound(&cores, 1, most));
+        prop_assert!(got <= bound, "{got} > {bound}");
+        cores.check();
+    }
+}
