@@ -11,13 +11,13 @@ use super::memory::RegionSpec;
 
 /// Bytes of a header.
 pub const HEADER_LEN: usize = 12;
-/// The longest payload: a memory table of [`TABLE_REGIONS`].
+/// The longest payload: a memory table of 8 regions.
 pub const MAX_PAYLOAD: usize = 8 + TABLE_REGIONS * REGION_LEN;
 /// The most files that come with a message: one for each region of a memory table.
 pub const MAX_FILES: usize = TABLE_REGIONS;
 /// The most regions of a memory table.
 const TABLE_REGIONS: usize = 8;
-/// Bytes of a [`RegionPayload`].
+/// Bytes of a region in a payload.
 const REGION_LEN: usize = 32;
 
 /// The protocol's version, in [`Header::flags`].
