@@ -6,7 +6,9 @@ use softnet_engine::forward::{BridgePortOptions, MirredDir, MirredMode};
 use softnet_io::DeviceSpec;
 use softnet_tc::{QdiscSpec, TreeSpec};
 
-use crate::config::{ActionConfig, BridgeConfig, Config, Driver, LinkConfig, PortConfig};
+use crate::config::{
+    ActionConfig, BridgeConfig, Config, Driver, LinkConfig, PortConfig, RateGroupConfig,
+};
 use crate::failure::{Exit, Failure};
 use crate::setup::Control;
 
@@ -20,6 +22,9 @@ pub(crate) fn apply(config: &Config, control: &mut Control) -> Result<(), Failur
         let bridges = config.bridges.iter().any(|bridge| bridge.name == name);
         if is_port { bridges } else { ports }
     })?;
+    for group in &config.rate_groups {
+        set_rate_group(config, control, group)?;
+    }
     for bridge in &config.bridges {
         let failed = |error| {
             let what = format!("{}: bridge {:?} cannot be made", config.file, bridge.name);
@@ -60,7 +65,34 @@ pub(crate) fn apply(config: &Config, control: &mut Control) -> Result<(), Failur
         } else {
             config.bridges.iter().all(|bridge| bridge.name != name)
         }
+    })?;
+    delete_rate_groups(config, control)
+}
+
+fn set_rate_group(
+    config: &Config,
+    control: &mut Control,
+    group: &RateGroupConfig,
+) -> Result<(), Failure> {
+    let set = control.set_rate_group(&group.name, group.spec);
+    set.map_err(|error| {
+        let what = format!("{}: rate group {:?} cannot be set", config.file, group.name);
+        Failure::because(Exit::Config, what, &error)
     })
+}
+
+/// Removes groups that the file does not name. Their ports have left them.
+fn delete_rate_groups(config: &Config, control: &mut Control) -> Result<(), Failure> {
+    let known = control.rate_groups().map(|(name, _)| name.to_owned());
+    let is_gone = |name: &String| config.rate_groups.iter().all(|group| group.name != *name);
+    let gone: Vec<String> = known.filter(is_gone).collect();
+    for name in gone {
+        control.delete_rate_group(&name).map_err(|error| {
+            let what = format!("rate group {name:?} cannot be removed");
+            Failure::because(Exit::Failure, what, &error)
+        })?;
+    }
+    Ok(())
 }
 
 /// What could not be done with a port, and where it is in the file.
@@ -199,6 +231,7 @@ fn options(port: &PortConfig) -> PortOptions {
         steering: port.steering.clone(),
         security: port.security.clone(),
         parallel: port.parallel,
+        rate_group: port.rate_group.clone(),
     }
 }
 

@@ -5,9 +5,12 @@ use std::collections::BTreeMap;
 
 use softnet_engine::control::{Link, LinkKind};
 use softnet_io::DeviceSpec;
+use softnet_tc::rate::GroupSpec;
 use softnet_tc::{QdiscSpec, TreeSpec};
 
-use crate::config::{ActionConfig, BridgeConfig, Config, Driver, LinkConfig, Place, PortConfig};
+use crate::config::{
+    ActionConfig, BridgeConfig, Config, Driver, LinkConfig, Place, PortConfig, RateGroupConfig,
+};
 use crate::setup::Control;
 
 /// What there is, in the order in which it was added. `config` is what the daemon was started
@@ -21,6 +24,7 @@ pub(crate) fn config(config: &Config, control: &Control) -> Config {
     let mut running = Config {
         ports: Vec::new(),
         bridges: Vec::new(),
+        rate_groups: control.rate_groups().map(rate_group).collect(),
         ..config.clone()
     };
     for link in control.links().values() {
@@ -42,6 +46,13 @@ pub(crate) fn config(config: &Config, control: &Control) -> Config {
         }
     }
     running
+}
+
+fn rate_group((name, spec): (&str, &GroupSpec)) -> RateGroupConfig {
+    RateGroupConfig {
+        name: name.to_owned(),
+        spec: *spec,
+    }
 }
 
 fn port(
@@ -97,6 +108,7 @@ fn port(
         isolated: member.isolated,
         locked: member.locked,
         security: options.security.clone(),
+        rate_group: options.rate_group.clone(),
     })
 }
 

@@ -20,7 +20,7 @@ use super::model::{BridgeConfig, Config, Driver, PortConfig};
 use super::qdisc::Device;
 use super::range::{MTU_DEFAULT, number};
 use super::source::Source;
-use super::{control, egress, link, policy, receive, security, tree};
+use super::{control, egress, link, policy, rate_group, receive, security, tree};
 
 /// Drivers that the format names and this version does not have.
 const LATER_DRIVERS: &[&str] = &["af_packet", "af_xdp", "pcap"];
@@ -39,11 +39,13 @@ const MTU_RANGE: (i64, i64) = (68, 65_521);
 pub(super) fn check(source: &Source<'_>, file: &File) -> Result<Config, Problem> {
     let (workers, buffers) = engine(&file.engine)?;
     let mut names = Names::default();
+    let rate_groups = rate_group::rate_groups(&file.rate_group)?;
     let mut ports = Vec::with_capacity(file.port.len());
     for table in &file.port {
         names.add(source, "port", &table.name)?;
         let mut port = port(source, table)?;
         port.steering = receive::steering(table, workers)?;
+        port.rate_group = rate_group::of_port(table, &rate_groups)?;
         ports.push(port);
     }
     for (index, table) in file.port.iter().enumerate() {
@@ -68,6 +70,7 @@ pub(super) fn check(source: &Source<'_>, file: &File) -> Result<Config, Problem>
         settings: receive::engine(&file.engine)?,
         control: control::control(&file.engine)?,
         ports,
+        rate_groups,
         bridges,
     })
 }
@@ -164,6 +167,8 @@ fn port(source: &Source<'_>, table: &PortTable) -> Result<PortConfig, Problem> {
         isolated: table.isolated.as_ref().is_some_and(|on| *on.get_ref()),
         locked: table.locked.as_ref().is_some_and(|on| *on.get_ref()),
         security: security::security(table)?,
+        // When all groups are known.
+        rate_group: None,
     })
 }
 

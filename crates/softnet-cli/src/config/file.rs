@@ -17,7 +17,19 @@ pub(super) struct File {
     #[serde(default)]
     pub(super) port: Vec<PortTable>,
     #[serde(default)]
+    pub(super) rate_group: Vec<RateGroupTable>,
+    #[serde(default)]
     pub(super) bridge: Vec<BridgeTable>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RateGroupTable {
+    pub(super) name: Spanned<String>,
+    pub(super) rate: Option<Spanned<String>>,
+    pub(super) burst: Option<Spanned<String>>,
+    pub(super) pps: Option<Spanned<i64>>,
+    pub(super) pps_burst: Option<Spanned<i64>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -71,6 +83,7 @@ pub(super) struct PortTable {
     pub(super) max_macs: Option<Spanned<i64>>,
     pub(super) storm: Option<StormTable>,
     pub(super) parallel: Option<Spanned<bool>>,
+    pub(super) rate_group: Option<Spanned<String>>,
     pub(super) qdisc: Option<Spanned<Qdiscs>>,
     pub(super) served_by: Option<Spanned<String>>,
     pub(super) burst: Option<Spanned<i64>>,

@@ -21,6 +21,7 @@ mod options;
 mod policy;
 mod qdisc;
 mod range;
+mod rate_group;
 mod receive;
 mod security;
 mod source;
@@ -38,6 +39,7 @@ use softnet_tc::QdiscSpec;
 pub(crate) use error::{ConfigError, Place};
 pub(crate) use model::{
     ActionConfig, BridgeConfig, Config, ControlConfig, Driver, LinkConfig, PortConfig,
+    RateGroupConfig,
 };
 use source::Source;
 pub(crate) use write::write;

@@ -10,6 +10,7 @@ use softnet_engine::rx::SteeringSpec;
 use softnet_io::InterfaceAddress;
 use softnet_io::vhost_user::SocketSpec;
 use softnet_tc::QdiscSpec;
+use softnet_tc::rate::GroupSpec;
 
 use super::error::Place;
 
@@ -30,6 +31,8 @@ pub(crate) struct Config {
     pub control: ControlConfig,
     /// Ports, names unique.
     pub ports: Vec<PortConfig>,
+    /// Rates that ports share, names unique.
+    pub rate_groups: Vec<RateGroupConfig>,
     /// Bridges, names unique.
     pub bridges: Vec<BridgeConfig>,
 }
@@ -94,6 +97,17 @@ pub(crate) struct PortConfig {
     pub locked: bool,
     /// What it may send into its bridge.
     pub security: PortSecurity,
+    /// The group whose rates it shares.
+    pub rate_group: Option<String>,
+}
+
+/// Rates that ports share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RateGroupConfig {
+    /// Its name.
+    pub name: String,
+    /// What it lets pass each way.
+    pub spec: GroupSpec,
 }
 
 /// What is set of a link.

@@ -96,6 +96,11 @@ fn file_around(table: &str) -> (String, Vec<(&'static str, &'static str)>, &'sta
             vec![("name", "\"br0\"")],
             "",
         ),
+        "[[rate_group]]" => (
+            port.to_owned() + "[[rate_group]]",
+            vec![("name", "\"a\""), ("rate", "\"1gbit\""), ("pps", "1000000")],
+            "",
+        ),
         "qdisc" => qdisc("\"pfifo\""),
         "stab" | "estimator" => {
             let (qdisc, _, after) = qdisc("\"pfifo\"");

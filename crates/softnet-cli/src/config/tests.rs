@@ -123,13 +123,13 @@ fn unknown_missing_and_mistyped_keys() {
             "x.toml:4:3: key `port.colour`: {known}name, driver, netns, socket, server, \
              socket_mode, socket_group, address, queues, num_tc, map, xps, xps_rxqs, rps, rfs, \
              mirror, redirect, mtu, mac, txqueuelen, alias, group, up, isolated, locked, \
-             allowed_macs, allowed_ips, max_macs, storm, parallel, qdisc, served_by, burst, class, \
-             filter"
+             allowed_macs, allowed_ips, max_macs, storm, parallel, rate_group, qdisc, served_by, \
+             burst, class, filter"
         )
     );
     assert_eq!(
         error("[egine]\n"),
-        format!("x.toml:1:2: key `egine`: {known}engine, port, bridge")
+        format!("x.toml:1:2: key `egine`: {known}engine, port, rate_group, bridge")
     );
     assert_eq!(
         error("\n[[port]]\nname = \"a\"\n"),

@@ -9,7 +9,9 @@ use softnet_engine::rx::Rfs;
 use softnet_io::vhost_user::SocketSpec;
 use toml::Value;
 
-use super::model::{ActionConfig, BridgeConfig, Config, Driver, LinkConfig, PortConfig};
+use super::model::{
+    ActionConfig, BridgeConfig, Config, Driver, LinkConfig, PortConfig, RateGroupConfig,
+};
 use super::range::MTU_DEFAULT;
 use super::write_tree;
 
@@ -55,6 +57,9 @@ pub(crate) fn write(config: &Config) -> String {
     engine(&mut w, config);
     for port in &config.ports {
         self::port(&mut w, config, port);
+    }
+    for group in &config.rate_groups {
+        rate_group(&mut w, group);
     }
     for bridge in &config.bridges {
         self::bridge(&mut w, config, bridge);
@@ -170,6 +175,9 @@ fn port(w: &mut Writer, config: &Config, port: &PortConfig) {
         w.put("burst", int(port.policy.max_burst));
     }
     security(w, port);
+    if let Some(group) = &port.rate_group {
+        w.put("rate_group", group.as_str());
+    }
     let of = |mode| {
         port.actions
             .iter()
@@ -183,6 +191,19 @@ fn port(w: &mut Writer, config: &Config, port: &PortConfig) {
         w.put("redirect", action(config, redirect));
     }
     write_tree::qdisc(w, "port.", &port.qdisc);
+}
+
+fn rate_group(w: &mut Writer, group: &RateGroupConfig) {
+    w.table("[[rate_group]]");
+    w.put("name", group.name.as_str());
+    if let Some(bytes) = &group.spec.bytes {
+        w.put("rate", format!("{}bit", bytes.rate.saturating_mul(8)));
+        w.put("burst", format!("{}b", bytes.burst));
+    }
+    if let Some(packets) = &group.spec.packets {
+        w.put("pps", int(packets.rate));
+        w.put("pps_burst", int(packets.burst));
+    }
 }
 
 fn security(w: &mut Writer, port: &PortConfig) {

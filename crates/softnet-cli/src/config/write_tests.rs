@@ -85,6 +85,7 @@ allowed_ips = ["10.0.0.5", "10.1.0.0/16", "fd00::/64", "::/0"]
 storm = { broadcast = 0, unknown_unicast = 4294967295 }
 mirror = [{ to = "b" }, { to = 'a"b\c', dir = "ingress" }]
 redirect = { to = "b", dir = "ingress" }
+rate_group = "all"
 [[port]]
 name = "vm1"
 driver = "vhost_user"
@@ -97,6 +98,15 @@ server = false
 socket_mode = "0666"
 socket_group = "kvm"
 queues = 128
+[[rate_group]]
+name = "all"
+rate = "1gbit"
+burst = "64k"
+pps = 1000
+pps_burst = 64
+[[rate_group]]
+name = "other"
+pps = 12345
 [[bridge]]
 name = "br0"
 mac = "02:00:00:00:00:01"

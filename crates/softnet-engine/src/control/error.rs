@@ -35,6 +35,12 @@ pub enum ControlError {
     /// A bridge is no member of another, and has no queue.
     #[error("the link `{0}` is no port")]
     NoPort(String),
+    /// No group of this name.
+    #[error("there is no rate group named `{0}`")]
+    NoGroup(String),
+    /// It has ports.
+    #[error("ports are in the rate group `{0}`")]
+    GroupInUse(String),
     /// The device behind a port.
     #[error("the device of link `{name}` refuses")]
     Device {

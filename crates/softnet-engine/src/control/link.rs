@@ -65,6 +65,8 @@ pub struct PortOptions {
     pub map: QueueMap,
     /// How what it receives is shared out.
     pub steering: SteeringSpec,
+    /// The group whose rates it shares.
+    pub rate_group: Option<String>,
     /// What it may send into a bridge.
     pub security: PortSecurity,
     /// Whether its tree has an instance at each transmit queue.

@@ -8,6 +8,7 @@ mod bridge;
 mod devices;
 mod error;
 mod link;
+mod rate_groups;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
@@ -19,6 +20,7 @@ pub use link::{ALIAS_MAX, Action, Link, LinkKind, NAME_MAX, NewPort, PortOptions
 use crate::engine::{BridgeId, Engine, FdbEntry, MirredSpec, PortId, PortSetup};
 use crate::forward::{BridgePortOptions, MirredDir, MirredMode};
 use crate::{Device, PortEvent};
+use rate_groups::RateGroups;
 use softnet::time::Time;
 use softnet::wire::EthernetAddress;
 use softnet_tc::{DeviceTree, Handle, Live, SpecError, TreeSpec};
@@ -61,6 +63,7 @@ pub struct Control<D: Devices> {
     devices: D,
     /// By number.
     links: BTreeMap<u32, Link<D::Spec>>,
+    rate_groups: RateGroups,
     /// The number of the last link.
     last: u32,
     /// The last handle that was chosen for a qdisc.
@@ -76,6 +79,7 @@ impl<D: Devices> Control<D> {
             engine,
             devices,
             links: BTreeMap::new(),
+            rate_groups: RateGroups::default(),
             last: 0,
             chosen: 0x8000,
             generation: 0,
@@ -238,9 +242,11 @@ impl<D: Devices> Control<D> {
             .and_then(|()| self.engine.set_security(id, &options.security))
             .and_then(|()| self.engine.set_tx_queue_len(id, settings.tx_queue_len))
             .and_then(|()| self.engine.set_up(id, settings.up));
-        if let Err(error) = set {
+        let group = options.rate_group.as_deref();
+        let set = set.map_err(ControlError::from);
+        if let Err(error) = set.and_then(|()| self.join_rate_group(id, group)) {
             self.engine.remove_port(id)?;
-            return Err(error.into());
+            return Err(error);
         }
         let kind = LinkKind::Port {
             id,
@@ -536,6 +542,9 @@ impl<D: Devices> Control<D> {
             self.engine.set_queue_map(id, &before.map)?;
             return Err(error.into());
         }
+        if before.rate_group != after.rate_group {
+            self.join_rate_group(id, after.rate_group.as_deref())?;
+        }
         if before.security != after.security {
             self.engine.set_security(id, &after.security)?;
         }
@@ -550,6 +559,7 @@ impl<D: Devices> Control<D> {
             options.steering = after.steering.clone();
             options.security = after.security.clone();
             options.parallel = after.parallel;
+            options.rate_group.clone_from(&after.rate_group);
         }
         Ok(())
     }

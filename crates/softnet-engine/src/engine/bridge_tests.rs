@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::forward::{BridgePortOptions, FdbState, VlanFlags};
+use crate::forward::{BridgePortOptions, FdbState, PortSecurity, VlanFlags};
 use crate::testing::{Net, wait};
 use softnet::mem::Packet;
 use softnet::stats::DropReason;
@@ -128,6 +128,32 @@ fn options_of_a_port_last_until_it_leaves() {
         (b.bridge, BridgePortOptions::default())
     );
     assert_eq!(b.send(1, 1, 2), [0]);
+    b.net.stop();
+}
+
+/// It is of the port, not of its place in a bridge.
+#[test]
+fn security_stays_with_the_port() {
+    let mut b = Bridged::new(2);
+    let port = b.net.ports[0].id;
+    let security = PortSecurity {
+        max_macs: Some(1),
+        ..PortSecurity::default()
+    };
+    b.net.engine.set_security(port, &security).unwrap();
+    assert_eq!(b.send(0, 9, 1), [1]);
+    assert_eq!(b.send(0, 9, 2), [0; 0]);
+    b.net.engine.leave(port).unwrap();
+    b.net.engine.join(b.bridge, &[port]).unwrap();
+    assert_eq!(b.send(0, 9, 2), [0; 0]);
+    assert_eq!(b.send(0, 9, 1), [1]);
+    assert_eq!(b.send(1, 9, 2), [0], "of the other port nothing was said");
+    assert_eq!(b.net.engine.stats().drops(), [(DropReason::MacLimit, 2)]);
+    b.net
+        .engine
+        .set_security(port, &PortSecurity::default())
+        .unwrap();
+    assert_eq!(b.send(0, 9, 3), [1]);
     b.net.stop();
 }
 

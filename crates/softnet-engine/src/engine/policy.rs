@@ -9,7 +9,7 @@ use crate::Device;
 use crate::forward::{Actions, Mirred};
 use crate::rx::{Command, FlowTable, RxQueue, SteeringSpec};
 use softnet::qdisc::QdiscStats;
-use softnet::time::Time;
+use softnet::time::{Clock, Time};
 use softnet::tx::{Egress, Features, QueueMap, TxRing};
 use softnet_tc::rate::RateGroup;
 use softnet_tc::{
@@ -307,6 +307,11 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         }
         state.sync();
         Ok(())
+    }
+
+    /// The clock that everything in it goes by.
+    pub fn clock(&self) -> &Clock {
+        &self.clock
     }
 
     /// Where consumers of flows are recorded, for ports that [follow](crate::rx::Rfs::Follow)

@@ -491,6 +491,60 @@ fn the_guest_chooses_its_queue_pairs() {
     net.stop();
 }
 
+/// Two workers send on two queues into the one ring that the guest uses. Nobody is left waiting:
+/// each frame arrives, or finds its queue full.
+#[test]
+fn two_senders_share_a_ring() {
+    const FRAMES: u32 = 1500;
+    let net = Net::new(&[1, 1, 2], 2);
+    let mut guests = [Guest::new(2), Guest::new(2), Guest::new(4)];
+    let _senders = [0, 1].map(|port| connect(&net.path(port), &guests[port], 0));
+    let mut front_end = negotiate(&net.path(2), 4, 0);
+    front_end
+        .set_mem_table(&[region(&guests[2])])
+        .expect("memory");
+    start(&mut front_end, &guests[2], 0);
+    start(&mut front_end, &guests[2], 1);
+    (0..3).for_each(|port| net.wait_up(port, true));
+    let [a, b, c] = &mut guests;
+    a.rings[0].offer();
+    c.rings[1].send(&frame(3, 0));
+    receive(a, 0);
+    let dropped = || net.stats(2).device.dropped();
+    let (mut sent, mut offered, mut received) = ([0; 2], 0, 0_u64);
+    let end = Instant::now() + Duration::from_secs(60);
+    loop {
+        let arrived = received + dropped();
+        if sent == [FRAMES; 2] && arrived == 2 * u64::from(FRAMES) {
+            break;
+        }
+        assert!(Instant::now() < end, "{arrived} of {sent:?}");
+        // Some wait for the ring, and do not fill their queues.
+        let waiting = u64::from(sent[0] + sent[1]) - arrived;
+        for (from, guest) in [&mut *a, &mut *b].into_iter().enumerate() {
+            let last = FRAMES.min(sent[from] + 100_u64.saturating_sub(waiting) as u32 / 2);
+            while sent[from] < last && guest.rings[1].in_flight() < 100 {
+                let mut frame = frame(10 + (sent[from] % 50) as u8, sent[from]);
+                frame[..6].copy_from_slice(&[2, 0, 0, 0, 0, 3]);
+                frame[10] = from as u8;
+                guest.rings[1].send(&frame);
+                sent[from] += 1;
+            }
+        }
+        // Few enough that the ring is often full.
+        while offered - received < 16 {
+            c.rings[0].offer();
+            offered += 1;
+        }
+        while c.rings[0].receive().is_some() {
+            received += 1;
+        }
+        std::thread::yield_now();
+    }
+    assert!(received > u64::from(FRAMES), "{received}");
+    net.stop();
+}
+
 /// Regions come and go, and the whole table is given again, while frames pass.
 #[test]
 fn memory_changes_while_frames_pass() {

@@ -152,6 +152,8 @@ impl<'a> Wanted<'a> {
 pub(crate) fn refusal(error: ControlError) -> Error {
     let errno = match &error {
         ControlError::NoLink(_) | ControlError::NoLinkNamed(_) => Errno::ENODEV,
+        ControlError::NoGroup(_) => Errno::ENOENT,
+        ControlError::GroupInUse(_) => Errno::EBUSY,
         ControlError::Exists(_) => Errno::EEXIST,
         ControlError::BadAddress => Errno::EADDRNOTAVAIL,
         ControlError::NoBridge(_) | ControlError::NoPort(_) => Errno::EOPNOTSUPP,

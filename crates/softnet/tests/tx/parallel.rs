@@ -76,6 +76,33 @@ fn every_queue_is_in_use() {
     bench.assert_order();
 }
 
+/// INV-TX-15: a flow stays with its instance while packets of it wait there, whichever thread sends
+/// them, and may leave it then.
+#[test]
+fn a_flow_that_waits_keeps_its_instance() {
+    let (bench, _tree) = parallel(htb());
+    let map = QueueMap {
+        xps_cpus: vec![vec![0], vec![1]],
+        ..QueueMap::default()
+    };
+    bench.device.set_queue_map(&map).unwrap();
+    let send = |cpu, mark| {
+        set_sender_cpu(cpu);
+        let mut packet = frame(&bench.pool, 1, 2, 100, mark);
+        packet.set_flow_hash(7);
+        bench.device.transmit(packet.into(), Time::ZERO);
+    };
+    bench.set_capacity(0);
+    send(0, 0);
+    send(1, 1);
+    send(1, 2);
+    bench.resume(Time::ZERO);
+    assert_eq!(bench.marks(0), [0, 1, 2]);
+    send(1, 3);
+    assert_eq!(bench.marks(1), [3]);
+    bench.finish(4);
+}
+
 /// INV-TX-1, INV-TX-3, INV-Q-1, INV-MQ-4: classes, qdiscs and filters come and go, in both
 /// instances, while four threads send to both. Nothing is lost uncounted, every sender's packets
 /// leave each queue in order, and the sums are those of what left.
