@@ -159,8 +159,8 @@ fn unknown_missing_and_mistyped_keys() {
         ),
         (
             "[[qdisc]]\nkind = \"prio\"\n",
-            "x.toml:1:3: key `qdisc`: is unknown; known here: engine, port, bridge (qdiscs, \
-             classes and filters belong to a port: [[port.qdisc]], [[port.class]], \
+            "x.toml:1:3: key `qdisc`: is unknown; known here: engine, port, rate_group, bridge \
+             (qdiscs, classes and filters belong to a port: [[port.qdisc]], [[port.class]], \
              [[port.filter]]; by themselves they are a tree for `softnet sim`)",
         ),
     ] {

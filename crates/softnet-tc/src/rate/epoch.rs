@@ -1,6 +1,6 @@
 //! The shared word, with the parameters that it is to be read with.
 //!
-//! Invariant: what has been drawn from an epoch and has come due by `now` is less than
+//! Invariant (INV-RATE-2): what has been drawn from an epoch and has come due by `now` is less than
 //! `burst + rate·(now − begin) + 1`. The word counts what has been drawn; what nobody drew while
 //! the bucket was full is counted as if it had been. An epoch with other parameters succeeds one
 //! that is sealed: nobody draws from that any more, and what it held goes over, once.

@@ -32,11 +32,11 @@
 //! For N instances, rate r, burst b and the [quantum](RateSpec::quantum) Q, which is never less
 //! than `unit`, the longest packet:
 //!
-//! - **What passes.** In every window T the instances together spend less than `r·T + b + N·Q + 1`
-//!   where each [reserves](Pot::reserve) before it spends. Proof: what is drawn in the window and
-//!   has come due is at most what was earned, `r·T`, plus what the word held, `b`, which is
-//!   counted in whole units (the 1). What is spent and was not drawn in the window was in a pot
-//!   at its start, at most Q each.
+//! - **What passes** (INV-RATE-1). In every window T the instances together spend less than
+//!   `r·T + b + N·Q + 1` where each [reserves](Pot::reserve) before it spends. Proof: what is
+//!   drawn in the window and has come due is at most what was earned, `r·T`, plus what the word
+//!   held, `b`, which is counted in whole units (the 1). What is spent and was not drawn in the
+//!   window was in a pot at its start, at most Q each.
 //! - Where instances [pay](Pot::charge) after they have sent, `N` packets more: what each was
 //!   allowed to send and had not paid for at the end of the window.
 //! - **Work conservation.** What is in the pots of instances that send nothing is lacking once, at
@@ -45,8 +45,8 @@
 //! - **Fairness.** While the rate limits, instances with a backlog draw in proportion to their
 //!   weights, to within two quanta each (three where it is [lent](Pot::lend)) and as far as they
 //!   run; see `turns`.
-//! - **Changes.** [`SharedRate::set`] takes effect for all instances at one moment. Credit that
-//!   was drawn stays: across a change at most `∫ r dt + max b + N·max Q` passes.
+//! - **Changes** (INV-RATE-3). [`SharedRate::set`] takes effect for all instances at one moment.
+//!   Credit that was drawn stays: across a change at most `∫ r dt + max b + N·max Q` passes.
 //!
 //! Numbers are whole and exact: `earned = rate·(now − begin)` in 128 bits, rounded down once, not
 //! summed. The word counts modulo 2^62: a bucket that nobody touched for 53 days at 1 Tbyte/s may

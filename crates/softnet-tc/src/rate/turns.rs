@@ -6,9 +6,9 @@
 //! that have a backlog. So for each two that have one all the time, what they draw for a unit of
 //! weight differs by two draws at most.
 //!
-//! Nobody waits for an instance that does not run: one that is late by [`LATE`] for the run that
-//! it has announced is not looked at. When it comes back it is behind by [`CATCH_UP`] draws at
-//! most; what it missed beyond that is lost to it.
+//! INV-RATE-4: nobody waits for an instance that does not run: one that is late by [`LATE`] for
+//! the run that it has announced is not looked at. When it comes back it is behind by [`CATCH_UP`]
+//! draws at most; what it missed beyond that is lost to it.
 //!
 //! A demand has a priority, too: who has a lower one waits for who has a higher one, and takes no
 //! part in its race. Who leaves the race keeps how far it was ahead or behind for when it comes
