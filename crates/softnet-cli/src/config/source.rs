@@ -61,7 +61,7 @@ impl Source<'_> {
 /// Where a key of the other kind of file belongs.
 fn elsewhere(key: &str, known: &str) -> &'static str {
     match (key, known) {
-        ("qdisc" | "class" | "filter", "engine, port, bridge") => {
+        ("qdisc" | "class" | "filter", "engine, port, rate_group, bridge") => {
             " (qdiscs, classes and filters belong to a port: [[port.qdisc]], [[port.class]], \
              [[port.filter]]; by themselves they are a tree for `softnet sim`)"
         }
