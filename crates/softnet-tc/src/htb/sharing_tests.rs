@@ -1,12 +1,21 @@
 //! Classes that share their rates with other instances: what passes, who gets how much, and how
 //! long the others wait, in virtual time.
 
+use std::sync::Arc;
+
 use proptest::prelude::*;
+use softnet::qdisc::WireSize;
+use softnet::time::Time;
 
 use super::HtbClassSpec;
+use super::pots::Sharing;
+use super::scheduler::Scheduler;
 use super::sharing_world::{Cores, MS, PACKET, SECOND};
 use super::test_world::World;
-use crate::rate::RateSpec;
+use super::turn::Taken;
+use crate::children::Sent;
+use crate::rate::{RateSpec, SharedRate};
+use crate::{Handle, Instance, Next, SharedRates};
 
 /// 1 Gbit/s.
 const RATE: u64 = 125_000_000;
@@ -278,6 +287,75 @@ fn alone_it_is_as_if_nothing_were_shared() {
                 "{rates:?} {minor}: {got} of {due}"
             );
         }
+    }
+}
+
+/// Threads that send at once: what they sent is what was taken from each class, and no more.
+#[test]
+fn threads_take_what_they_send() {
+    const THREADS: usize = 3;
+    let now = Time(SECOND);
+    let burst = 300_000_000;
+    let limit = HtbClassSpec {
+        burst,
+        cburst: burst,
+        ..HtbClassSpec::new(1_000_000)
+    };
+    let rates = Arc::new(SharedRates::new(THREADS + 1));
+    let scheduler = |index| {
+        let sharing = Sharing {
+            instance: Instance {
+                index,
+                rates: rates.clone(),
+            },
+            handle: Handle::new(1, 0),
+            unit: PACKET,
+        };
+        let mut scheduler = Scheduler::new(10, Some(sharing));
+        scheduler.add(0, 1, None, &limit, Arc::default(), now);
+        scheduler.add(1, 2, Some(0), &limit, Arc::default(), now);
+        scheduler
+    };
+    let run = |mut scheduler: Scheduler| {
+        let mut sent = 0;
+        scheduler.activate(1);
+        while scheduler.serve(now, |scheduler, turn| {
+            let packets = scheduler.allowed(turn, now) / PACKET + 1;
+            let bytes = packets * PACKET;
+            sent += bytes;
+            Taken::Sent(Sent {
+                frames: packets,
+                size: WireSize {
+                    packets,
+                    bytes,
+                    each: PACKET,
+                },
+                emptied: false,
+                flows: 1,
+            })
+        }) {
+            scheduler.announce(Next::Ready, now);
+        }
+        sent
+    };
+    let schedulers: Vec<_> = (0..THREADS).map(scheduler).collect();
+    let sent: u64 = std::thread::scope(|scope| {
+        let run = &run;
+        let threads: Vec<_> = (schedulers.into_iter())
+            .map(|scheduler| scope.spawn(move || run(scheduler)))
+            .collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .sum()
+    });
+    assert!(sent >= burst / 2, "{sent}");
+    assert!(sent <= burst + THREADS as u64 * (quantum(1_000_000) + PACKET));
+    for (minor, number) in [(1, 0), (1, 1), (2, 0), (2, 1)] {
+        let class = Handle::new(1, minor);
+        let rate = rates.share::<SharedRate>(class, number, |_| panic!("it is there"));
+        let taken = burst as i64 - rate.tokens(now);
+        assert_eq!(taken, sent as i64, "{minor} {number}");
     }
 }
 
