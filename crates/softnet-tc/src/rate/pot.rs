@@ -214,7 +214,7 @@ impl Pot {
     /// Whether it is lent, or all that is sent is the instance's own.
     pub fn set_lends(&mut self, lends: bool) {
         self.leave();
-        self.count();
+        self.race.forgo(self.credit.units);
         self.race.lends = lends;
     }
 
@@ -256,9 +256,13 @@ impl Pot {
         self.race.turn.part(&self.race.turns, demand, now)
     }
 
-    /// Counts what was used, in the virtual time.
+    /// Counts what was used, in the virtual time: what was used before the instance joined the
+    /// race, too, since the last draw.
     fn count(&mut self) {
         let race = &mut self.race;
+        if !race.turn.races() {
+            return;
+        }
         let used = race.counted - self.credit.units;
         race.counted = self.credit.units;
         let lent = std::mem::take(&mut race.lent);
@@ -271,7 +275,18 @@ impl Pot {
     /// The instance has no backlog: the others need not leave it its share.
     #[inline]
     pub fn leave(&mut self) {
-        self.race.turn.leave(&self.race.turns);
+        if self.race.turn.races() {
+            // Who leaves after each packet has used it all the same.
+            self.count();
+            self.race.turn.leave(&self.race.turns);
+        }
+    }
+}
+
+impl Race {
+    /// What was used up to this credit does not count.
+    fn forgo(&mut self, units: i64) {
+        (self.counted, self.lent) = (units, 0);
     }
 }
 
@@ -340,7 +355,7 @@ impl Credit {
         demand: Demand,
         now: Time,
     ) -> Result<(), Time> {
-        match self.share(race, units, demand, now) {
+        match self.share(race, own, units, demand, now) {
             Some(share) => self.draw(race, own, units, share, true, now),
             None => return Err(self.next()),
         }
@@ -353,7 +368,7 @@ impl Credit {
     #[cold]
     fn fill(&mut self, race: &mut Race, units: u64, demand: Demand, now: Time) -> bool {
         // Not its turn: whoever asks for it in earnest is told when.
-        if let Some(share) = self.share(race, units, demand, now) {
+        if let Some(share) = self.share(race, true, units, demand, now) {
             self.draw(race, true, units, share, false, now);
         }
         self.covers(units, now)
@@ -361,19 +376,31 @@ impl Credit {
 
     #[cold]
     fn settle(&mut self, race: &mut Race, own: bool, demand: Demand, now: Time) {
-        let share = self.share(race, 0, demand, now).unwrap_or(Share(0));
+        let share = self.share(race, own, 0, demand, now).unwrap_or(Share(0));
         self.draw(race, own, 0, share, true, now);
     }
 
     /// How much may be drawn. While there is plenty nothing is shared out. `None`: others come
     /// first.
-    fn share(&mut self, race: &mut Race, units: u64, demand: Demand, now: Time) -> Option<Share> {
+    fn share(
+        &mut self,
+        race: &mut Race,
+        own: bool,
+        units: u64,
+        demand: Demand,
+        now: Time,
+    ) -> Option<Share> {
         let tokens = self.tokens(now);
         let spec = self.epoch.spec();
         (self.bucket, self.look) = (tokens, Time::ZERO);
         let missing = units as i64 - self.units;
-        let plenty = tokens >= missing && tokens > (spec.burst / 2) as i64;
+        // What never fits waits for a full bucket, not for others that leave it full.
+        let fits = tokens >= missing.min(spec.burst as i64);
+        let plenty = fits && tokens > (spec.burst / 2) as i64;
         if plenty || demand.weight == 0 {
+            if own && !race.turn.races() {
+                race.forgo(self.units);
+            }
             self.must_look = !plenty;
             return Some(Share(spec.quantum()));
         }
@@ -402,6 +429,7 @@ impl Credit {
         let Ok(need @ 1..) = u64::try_from(units as i64 - self.units) else {
             return;
         };
+        let before = self.units;
         let draw = loop {
             match self.epoch.draw(need, share.0, reserve, now) {
                 Some(draw) => break draw,
@@ -409,7 +437,11 @@ impl Credit {
             }
         };
         let drawn = match draw {
-            Draw::Granted(drawn) => drawn,
+            Draw::Granted(drawn) => {
+                // All that was drawn before has come due; with other parameters, earlier.
+                self.ready = self.ready.min(now);
+                drawn
+            }
             Draw::Reserved(time) => {
                 self.ready = time;
                 need
@@ -429,7 +461,8 @@ impl Credit {
         self.units += drawn as i64;
         self.bucket -= drawn as i64;
         if own {
-            (race.counted, race.grain) = (self.units, self.epoch.spec().quantum());
+            race.counted += self.units - before;
+            race.grain = self.epoch.spec().quantum();
         }
     }
 

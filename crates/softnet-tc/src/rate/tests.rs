@@ -261,6 +261,81 @@ fn what_a_stalled_instance_does_not_send_the_others_do() {
     assert!(got >= 0.99 * rate as f64, "{got}");
 }
 
+/// One with a backlog of small packets, and one that has a large packet at a time.
+#[test]
+fn who_leaves_after_each_packet_has_no_more() {
+    let rate = 12_500_000;
+    for (pays_after, large) in [(false, 1514), (true, 1514), (true, 20_000)] {
+        let members = Members::new(2);
+        let shared = SharedRate::new(ample(rate, 2), &members);
+        let mut pots = [0, 1].map(|i| shared.pot(i));
+        let (mut at, mut sent) = ([SECOND; 2], [0; 2]);
+        while at[0].min(at[1]) < SECOND * 5 / 4 {
+            let i = usize::from(at[1] < at[0]);
+            let (pot, now, units) = (&mut pots[i], Time(at[i]), [60, large][i]);
+            let allowed = match pays_after {
+                true => pot.ready(Demand::flows(1), now),
+                false => pot.reserve(units, 1, now),
+            };
+            at[i] = match allowed {
+                Ok(()) => {
+                    match pays_after {
+                        true => drop(pot.charge(units, Demand::flows(1), now)),
+                        false => pot.spend(units),
+                    }
+                    if i == 1 {
+                        pot.leave();
+                    }
+                    sent[i] += units;
+                    at[i] + 1000
+                }
+                Err(time) => time.nanos(),
+            };
+            members.announce(i, Time(at[i]));
+        }
+        let all = sent[0] + sent[1];
+        assert!(all >= rate / 4, "{pays_after} {large}: {sent:?}");
+        assert!(sent[0] >= all * 2 / 5, "{pays_after} {large}: {sent:?}");
+    }
+}
+
+/// It was made smaller than what waits, and the other one does not draw.
+#[test]
+fn a_full_bucket_waits_for_nobody() {
+    let members = Members::new(2);
+    let shared = SharedRate::new(spec(1_000_000, 1000), &members);
+    let [mut a, mut b] = [0, 1].map(|i| shared.pot(i));
+    let mut now = Time(SECOND);
+    assert_eq!(b.reserve(1000, 1, now), Ok(()));
+    b.spend(1000);
+    // It is in the race from now on.
+    b.reserve(1, 1, now).unwrap_err();
+    let mut sent = 0;
+    for _ in 0..1000 {
+        members.announce(1, now);
+        match a.reserve(1514, 1, now) {
+            Ok(()) => {
+                a.spend(1514);
+                sent += 1;
+            }
+            Err(time) => now = time,
+        }
+    }
+    assert!(sent > 100, "{sent}");
+}
+
+/// What is charged is not asked for, and so the change is not seen before.
+#[test]
+fn who_pays_learns_of_a_higher_rate() {
+    let shared = SharedRate::new(spec(1, 0), &Members::new(1));
+    let (now, later) = (Time(SECOND), Time(2 * SECOND));
+    let mut pot = shared.pot(0);
+    assert_eq!(pot.charge(20, Demand::flows(1), now), Time(21 * SECOND));
+    shared.set(spec(1000, 5000), now);
+    assert_eq!(pot.charge(20, Demand::flows(1), later), later);
+    assert_eq!(pot.ready(Demand::flows(1), later), Ok(()));
+}
+
 #[test]
 fn a_pot_goes_back_when_it_is_dropped() {
     let shared = SharedRate::new(spec(1000, 100_000), &Members::new(2));

@@ -11,8 +11,9 @@
 //! draws at most; what it missed beyond that is lost to it.
 //!
 //! A demand has a priority, too: who has a lower one waits for who has a higher one, and takes no
-//! part in its race. Who leaves the race keeps how far it was ahead or behind for when it comes
-//! back.
+//! part in its race. Who leaves the race keeps how far it was behind for when it comes back, and
+//! how far it was ahead but for what the others drew meanwhile: to leave and come back gains
+//! nothing.
 //!
 //! All of this is hints, each word written by one thread and read relaxed: whatever is read, the
 //! bound on what passes holds, which the word of the epoch keeps.
@@ -206,10 +207,16 @@ impl Turn {
         self.mark.prio()
     }
 
+    /// It has a backlog.
+    #[inline]
+    pub(super) fn races(&self) -> bool {
+        !self.mark.is_none()
+    }
+
     /// The instance has no backlog.
     #[inline]
     pub(super) fn leave(&mut self, turns: &Turns) {
-        if !self.mark.is_none() {
+        if self.races() {
             self.quit(turns);
         }
     }
@@ -221,11 +228,8 @@ impl Turn {
         turns.publish(self);
     }
 
-    /// It has drawn, or lent. Without a demand it does not count.
+    /// It has used or lent so much, in the race.
     pub(super) fn advance(&mut self, turns: &Turns, units: u64) {
-        if self.mark.is_none() {
-            return;
-        }
         let units = u128::from(units.min(1 << 39)) << 36;
         let by = units / u128::from(self.mark.weight().max(1));
         self.start = self.start.wrapping_add(by as u64);
@@ -314,7 +318,9 @@ impl Turn {
         let least = one.saturating_mul(-CATCH_UP);
         let least = least.min(i64::try_from(lightest * 4).map_or(i64::MIN, |by| -by));
         let allowed = match joins {
-            Some(lag) => lag.clamp(least, one),
+            // Less, as far as the others went on meanwhile.
+            Some(lag @ 1..) => ahead.clamp(0, lag).min(least.saturating_neg()),
+            Some(lag) => lag.max(least),
             None => ahead.max(least),
         };
         self.start = self
