@@ -30,7 +30,8 @@
 //! # Bounds
 //!
 //! For N instances, rate r, burst b and the [quantum](RateSpec::quantum) Q, which is never less
-//! than `unit`, the longest packet:
+//! than `unit`, the longest packet. Where more than that is reserved at once, for a large frame
+//! that leaves in one piece, Q is as much as that.
 //!
 //! - **What passes** (INV-RATE-1). In every window T the instances together spend less than
 //!   `r·T + b + N·Q + 1` where each [reserves](Pot::reserve) before it spends. Proof: what is
@@ -155,6 +156,8 @@ impl SharedRate {
     }
 }
 
+#[cfg(all(test, not(any(loom, miri))))]
+mod edge_tests;
 #[cfg(all(test, loom))]
 mod models;
 #[cfg(all(test, not(any(loom, miri))))]

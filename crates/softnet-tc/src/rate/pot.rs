@@ -15,7 +15,7 @@ const AGAIN: u64 = 1000;
 struct Share(u64);
 
 /// Credit that one instance has drawn from a [`SharedRate`](super::SharedRate). Whatever is left
-/// goes back when it is dropped.
+/// goes back when it is dropped. The units of one call are 2^40 at most.
 ///
 /// It is used in one of two ways: [`reserve`](Pot::reserve), then [`spend`](Pot::spend) what was
 /// reserved; or ask whether it [is ready](Pot::ready), send, and then [`charge`](Pot::charge) what
