@@ -129,3 +129,24 @@ fn what_comes_from_a_group_waits_in_its_devices() {
         assert_eq!(net.stop().conservation().dropped, 0);
     }
 }
+
+#[test]
+fn a_port_is_removed_while_it_must_wait() {
+    let net = net(1);
+    let limits = group(true);
+    net.engine
+        .set_rate_group(net.ports[1].id, Some(&limits))
+        .unwrap();
+    let from = |station, n| frame(&net.pool, 10, station, LEN, n);
+    net.receive(1, (1..=EACH).map(|n| from(1, n)));
+    wait("what may pass", || sent(&net, &[0]) >= BURST as usize);
+    net.engine.remove_port(net.ports[1].id).unwrap();
+    let passed = sent(&net, &[0]);
+    assert!(passed <= (BURST + BEYOND) as usize, "{passed}");
+    drop(net.feed(1).packets.take());
+    // Its worker serves the others.
+    net.receive(2, (1..=EACH).map(|n| from(2, n)));
+    net.settle();
+    assert_eq!(sent(&net, &[0]), passed + EACH as usize);
+    assert_eq!(net.stop().conservation().dropped, 0);
+}
