@@ -302,7 +302,8 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         self.port_mut(state, port)?.group.clone_from(&from);
         state.sync();
         for napi in &self.port(state, port)?.napis {
-            let limit = Command::Limit(napi.clone(), from.as_ref().map(RateGroup::join));
+            let limit = from.as_ref().map(|group| Box::new(group.join()));
+            let limit = Command::Limit(napi.clone(), limit);
             state.workers[napi.worker()].tell(limit);
         }
         state.sync();

@@ -41,7 +41,7 @@ pub(crate) enum Command<Q, R> {
     /// Steers what this queue receives by these rules from now on.
     Steer(Arc<Napi<Q, R>>, SteeringSpec),
     /// Receives from this queue what the limit allows from now on.
-    Limit(Arc<Napi<Q, R>>, Option<Limit>),
+    Limit(Arc<Napi<Q, R>>, Option<Box<Limit>>),
     /// Serves this transmit queue, or none, when this event is set.
     SetTx(usize, Option<TxPort<R>>),
     /// Wakes the transmit queue of this event whenever the file becomes ready, and says whether

@@ -30,7 +30,7 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
                 }
                 Command::Steer(napi, spec) => napi.set_steering(&spec),
                 Command::Limit(napi, limit) => {
-                    napi.set_limit(limit);
+                    napi.set_limit(limit.map(|limit| *limit));
                     // One that is held asks anew.
                     let mut slots = self.napis.iter_mut().flatten();
                     if let Some(slot) = slots.find(|slot| Arc::ptr_eq(&slot.napi, &napi))
