@@ -257,7 +257,9 @@ impl Tbf {
             .map(|packet| self.shaper.price(packet.into()));
         let price = prices.fold(0, u64::saturating_add);
         if let Some(shared) = &mut self.shaper.shared {
-            let passes = price <= self.shaper.max_price
+            // With a backlog it is no matter of the tokens.
+            let passes = self.class.stats.qlen == 0
+                && price <= self.shaper.max_price
                 && shared.has(price / UNIT, cx.now)
                 && self.class.try_pass(0, packets, sum, cx);
             if passes {

@@ -94,6 +94,13 @@ impl World {
                 self.waiting[queue][flow] += 1;
             }
         }
+        // As senders ask that find a backlog, at all of the queues.
+        let list = PacketList::from((self.make)(&self.pool, 0));
+        let sum = WireSum::from(&list);
+        for queue in &mut self.queues {
+            let passes = queue.stats().qlen != 0 && queue.try_pass(&list, sum, &mut self.cx);
+            assert!(!passes, "it overtakes");
+        }
         let mut out = PacketList::new();
         let next = self.queues[queue].dequeue(64, &mut out, &mut self.cx);
         self.cx.dropped.settle(&DropCounters::new());

@@ -118,7 +118,12 @@ impl Case {
             cases.extend([Qdisc::Tbf, Qdisc::Htb].map(|qdisc| case(aim, qdisc, MIDDLE, flows)));
         }
         for flows in [[7, 1], [1000, 10]] {
-            for (qdisc, leaf) in [(Qdisc::Tbf, Leaf::Fq), (Qdisc::Htb, Leaf::FqCodel)] {
+            for (qdisc, leaf) in [
+                (Qdisc::Tbf, Leaf::Fq),
+                (Qdisc::Tbf, Leaf::FqCodel),
+                (Qdisc::Htb, Leaf::Fq),
+                (Qdisc::Htb, Leaf::FqCodel),
+            ] {
                 let fair = case(Aim::Fair, qdisc, SHARED, flows);
                 cases.push(Case { leaf, ..fair });
             }
