@@ -256,16 +256,9 @@ impl Tbf {
             .iter()
             .map(|packet| self.shaper.price(packet.into()));
         let price = prices.fold(0, u64::saturating_add);
-        if let Some(shared) = &mut self.shaper.shared {
-            // With a backlog it is no matter of the tokens.
-            let passes = self.class.stats.qlen == 0
-                && price <= self.shaper.max_price
-                && shared.has(price / UNIT, cx.now)
-                && self.class.try_pass(0, packets, sum, cx);
-            if passes {
-                shared.spend(price / UNIT);
-            }
-            return passes;
+        if self.shaper.shared.is_some() {
+            return price <= self.shaper.max_price
+                && self.try_pass_shared(packets, sum, price / UNIT, cx);
         }
         let (tokens, peak_tokens, wait) = self.shaper.ask(price, cx.now);
         let passes = price <= self.shaper.max_price
@@ -273,6 +266,28 @@ impl Tbf {
             && self.class.try_pass(0, packets, sum, cx);
         if passes {
             self.shaper.charge((tokens, peak_tokens), price, cx.now);
+        }
+        passes
+    }
+
+    /// As [`try_pass`](Qdisc::try_pass), with shared buckets, of which it costs so many bytes.
+    #[inline]
+    fn try_pass_shared(
+        &mut self,
+        packets: &PacketList,
+        sum: WireSum,
+        price: u64,
+        cx: &mut Cx,
+    ) -> bool {
+        let Some(shared) = &mut self.shaper.shared else {
+            return false;
+        };
+        // With a backlog it is no matter of the tokens.
+        let passes = self.class.stats.qlen == 0
+            && shared.has(price, cx.now)
+            && self.class.try_pass(0, packets, sum, cx);
+        if passes {
+            shared.spend(price);
         }
         passes
     }
@@ -418,6 +433,9 @@ impl Qdisc for Tbf {
             return false;
         }
         if !shaper.is_simple {
+            if shaper.shared.is_some() && shaper.link.is_plain() {
+                return self.try_pass_shared(packets, sum, sum.bytes, cx);
+            }
             return self.try_pass_framed(packets, sum, cx);
         }
         let price = sum.bytes * UNIT;
