@@ -15,7 +15,7 @@ pub(super) enum Against {
     Nothing(&'static str, f64),
     /// Another variant; the figure is how much less ours is.
     LessThan(&'static str, &'static str),
-    /// As [`Same`](Against::Same); the figure is how much more ours is, in this unit.
+    /// As [`Against::Same`]; the figure is how much more ours is, in this unit.
     MoreThan(&'static [(&'static str, &'static str)], &'static str),
 }
 
