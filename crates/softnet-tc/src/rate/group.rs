@@ -1,8 +1,7 @@
 //! One limit for many queues: of several ports, and of whatever else counts as one tenant's.
 
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use softnet::sync::primitive::Mutex;
 use softnet::time::Time;
 
 use super::{Demand, Members, Pot, RateSpec, SharedRate};
