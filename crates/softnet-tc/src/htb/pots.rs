@@ -150,33 +150,23 @@ impl Pots {
         pays
     }
 
-    /// Charges a leaf, which is lent to if it does not pay. Returns its mode from now on, as
+    /// Charges a class for what it sent, or an inner one for what was sent with its tokens or
+    /// borrowed through it. One that does not pay is lent to. Returns its mode from now on, as
     /// [`mode_at`](Pots::mode_at), if it is not the one that it had.
     pub(super) fn charge(
         &mut self,
         bytes: u64,
         pays: bool,
+        inner: bool,
         (mode, active): (Mode, u8),
         now: Time,
     ) -> (Mode, u64) {
-        let demand = self.demand(false, active);
+        let demand = self.demand(inner, active);
         let rate = pays.then(|| self.charge_rate(bytes, demand, now));
-        let ceil = self.ceil.charge(bytes, demand, now);
-        self.mode_after(rate, ceil, mode, now)
-    }
-
-    /// As [`charge`](Pots::charge), of an inner class, through which it was lent to a leaf if it
-    /// does not pay.
-    pub(super) fn lend(
-        &mut self,
-        bytes: u64,
-        pays: bool,
-        (mode, active): (Mode, u8),
-        now: Time,
-    ) -> (Mode, u64) {
-        let demand = self.demand(true, active);
-        let rate = pays.then(|| self.charge_rate(bytes, demand, now));
-        let ceil = self.ceil.lend(bytes, demand, now);
+        let ceil = match inner {
+            true => self.ceil.lend(bytes, demand, now),
+            false => self.ceil.charge(bytes, demand, now),
+        };
         self.mode_after(rate, ceil, mode, now)
     }
 

@@ -340,10 +340,9 @@ impl Scheduler {
                 None => class.charge(size, own >= level, now),
                 Some(pots) => {
                     let (cost, is) = (class.link.cost(size), (before, class.active));
-                    match own {
-                        0 => pots.charge(cost, level == 0, is, now),
-                        _ if own > level => pots.charge_apart(cost, is, now),
-                        _ => pots.lend(cost, own == level, is, now),
+                    match own > level {
+                        true => pots.charge_apart(cost, is, now),
+                        false => pots.charge(cost, own == level, own > 0, is, now),
                     }
                 }
             };
