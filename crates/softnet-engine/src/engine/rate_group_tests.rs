@@ -48,6 +48,14 @@ fn net(workers: usize) -> Net {
     net
 }
 
+/// Puts ports 1 and 2 into a group, or takes them out.
+fn limit(net: &Net, limits: Option<&RateLimits>) {
+    for port in [1, 2] {
+        let id = net.ports[port].id;
+        net.engine.set_rate_group(id, limits).unwrap();
+    }
+}
+
 fn sent(net: &Net, ports: &[usize]) -> usize {
     let of_port = |&port: &usize| net.marks(port).iter().filter(|&&mark| mark > 0).count();
     ports.iter().map(of_port).sum()
@@ -58,11 +66,7 @@ fn what_is_sent_to_a_group_waits_in_its_qdiscs() {
     for packets in [false, true] {
         let net = net(2);
         let limits = group(packets);
-        for port in [1, 2] {
-            net.engine
-                .set_rate_group(net.ports[port].id, Some(&limits))
-                .unwrap();
-        }
+        limit(&net, Some(&limits));
         let to = |station, n| frame(&net.pool, station, 10, LEN, n);
         net.receive(0, (1..=EACH).flat_map(|n| [to(1, n), to(2, n)]));
         wait("what may pass", || sent(&net, &[1, 2]) >= BURST as usize);
@@ -77,9 +81,7 @@ fn what_is_sent_to_a_group_waits_in_its_qdiscs() {
         net.engine.set_qdisc(net.ports[1].id, &pfifo).unwrap();
         net.engine.sync();
         assert!(sent(&net, &[1, 2]) <= (BURST + BEYOND) as usize + 1);
-        for port in [1, 2] {
-            net.engine.set_rate_group(net.ports[port].id, None).unwrap();
-        }
+        limit(&net, None);
         net.settle();
         assert_eq!(sent(&net, &[1, 2]), ALL);
         for port in [1, 2] {
@@ -94,11 +96,7 @@ fn what_comes_from_a_group_waits_in_its_devices() {
     for packets in [false, true] {
         let net = net(2);
         let limits = group(packets);
-        for port in [1, 2] {
-            net.engine
-                .set_rate_group(net.ports[port].id, Some(&limits))
-                .unwrap();
-        }
+        limit(&net, Some(&limits));
         let from = |station, n| frame(&net.pool, 10, station, LEN, n);
         net.receive(1, (1..=EACH).map(|n| from(1, n)));
         net.receive(2, (1..=EACH).map(|n| from(2, n)));
@@ -119,11 +117,7 @@ fn what_comes_from_a_group_waits_in_its_devices() {
             packets: Some(more),
         };
         limits.from.set(more, net.engine.clock.now());
-        for port in [1, 2] {
-            net.engine
-                .set_rate_group(net.ports[port].id, Some(&limits))
-                .unwrap();
-        }
+        limit(&net, Some(&limits));
         net.settle();
         assert_eq!(sent(&net, &[0]), ALL);
         assert_eq!(net.stop().conservation().dropped, 0);
