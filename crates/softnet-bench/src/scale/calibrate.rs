@@ -59,7 +59,7 @@ impl Calibration {
     /// Measures.
     pub(super) fn measure(ticks: &Ticks) -> Result<Calibration, BenchError> {
         let cpus = Cpus::choose()?;
-        let walk = |walk| hand_over(cpus, walk);
+        let walk = |walk| transfer(cpus, walk);
         let flag = AtomicU64::new(0);
         let atomic = repeated(|| flag.fetch_add(1, Ordering::SeqCst));
         let contended = contended(cpus)?;
@@ -198,7 +198,7 @@ fn signal(cpus: Cpus) -> Result<f64, BenchError> {
 }
 
 /// Nanoseconds of the second CPU for each line.
-fn hand_over(cpus: Cpus, walk: Walk) -> Result<f64, BenchError> {
+fn transfer(cpus: Cpus, walk: Walk) -> Result<f64, BenchError> {
     let mut order: Vec<usize> = (0..LINES).collect();
     Random::new(7).shuffle(&mut order);
     let mut slots: Vec<_> = (0..LINES)

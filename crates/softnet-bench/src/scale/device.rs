@@ -58,14 +58,14 @@ impl Shared {
 /// The driver of one queue (`Sink` in `tx_adopt/path.rs`).
 pub(super) struct Driver {
     /// The packets that it sent.
-    lane: LineId,
+    counter: LineId,
     pub(super) shared: Rc<Shared>,
 }
 
 impl Driver {
     pub(super) fn new(machine: &Machine, shared: &Rc<Shared>) -> Driver {
         Driver {
-            lane: machine.line(),
+            counter: machine.line(),
             shared: shared.clone(),
         }
     }
@@ -84,7 +84,7 @@ impl Driver {
             count.set(count.get() + run.len() as u64);
             core.store(shared.returned[run[0].owner], count.get()).await;
         }
-        core.use_data(self.lane, 1).await;
+        core.use_data(self.counter, 1).await;
         let sent = packets.len() as u64;
         shared.pool.free(core, packets).await;
         shared.delivered.set(shared.delivered.get() + sent);

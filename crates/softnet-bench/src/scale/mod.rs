@@ -3,8 +3,8 @@
 //!
 //! A discrete-event simulation in virtual time, deterministic from a seed. Each core runs the
 //! program of a sender of `tx-adopt`, step by step as the real code has it, where every access to
-//! a line that cores share is an access to a [line](mod@line) of the model; everything else is a time
-//! in which the core does not touch shared lines ([`Work`]).
+//! a line that cores share is an access to a [line](mod@line) of the model; everything else is a
+//! time in which the core does not touch shared lines ([`Work`]).
 //!
 //! # What a packet touches
 //!
