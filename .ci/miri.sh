@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Undefined behaviour and weak memory, in the unit tests and the transmit tests of the core and in
 # those of the engine, which runs its threads, and the shared rates; modules without unsafe code are
-# left out where they are declared: `not(miri)`. All other crates have unsafe code for system calls alone, or none.
+# left out where they are declared: `not(miri)`. All other crates have unsafe code for system calls
+# alone, or none.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export MIRIFLAGS="-Zmiri-strict-provenance -Zmiri-disable-isolation"

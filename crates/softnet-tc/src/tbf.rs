@@ -10,6 +10,8 @@
 //! that costs more is dropped with [`DropReason::QdiscOversize`]. What was let in before the
 //! bucket was made smaller leaves when it is full, and then it stays empty for the time that the
 //! rest of the cost takes.
+//!
+//! Where the tree runs as several instances, they share both buckets: `tbf_shared`.
 
 use super::bucket::{Bucket, UNIT};
 use super::children::{Child, Children};
@@ -213,9 +215,9 @@ impl Kind for Tbf {
         }
     }
 
-    /// Fills the buckets, as the kernel does, but for shared ones. What is queued stays; of what the
-    /// new buckets are too small for, each packet leaves when they are full. `limit` is that of
-    /// the class's own queue, if it still has that.
+    /// Fills the buckets, as the kernel does, but for shared ones. What is queued stays; of what
+    /// the new buckets are too small for, each packet leaves when they are full. `limit` is that
+    /// of the class's own queue, if it still has that.
     fn change(&mut self, spec: &TbfSpec, cx: &mut Cx) {
         let mut shared = self.shaper.shared.take();
         if let Some(shared) = &mut shared {

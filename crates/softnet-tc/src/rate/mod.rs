@@ -41,8 +41,9 @@
 //! - Where instances [pay](Pot::charge) after they have sent, `N` packets more: what each was
 //!   allowed to send and had not paid for at the end of the window.
 //! - **Work conservation.** What is in the pots of instances that send nothing is lacking once, at
-//!   most N·Q, not again and again. If `b >= N·Q + r·δ`, and each instance with a backlog runs
-//!   every δ, nothing else is lost.
+//!   most N·Q, not again and again. Nobody waits for others while the bucket holds more than half
+//!   of the burst. So if `b/2 >= N·Q + r·δ`, and each instance with a backlog runs every δ, of
+//!   which a wait for others is up to 1 ms, nothing else is lost.
 //! - **Fairness.** While the rate limits, instances with a backlog draw in proportion to their
 //!   weights, to within two quanta each (three where it is [lent](Pot::lend)) and as far as they
 //!   run; see `turns`.
