@@ -115,9 +115,6 @@ pub enum ProtocolError {
     /// Memory.
     #[error(transparent)]
     Memory(#[from] MemoryError),
-    /// There is no such region.
-    #[error("there is no memory at guest address {0:#x} to remove")]
-    NoRegion(u64),
     /// A ring.
     #[error(transparent)]
     Setup(#[from] SetupFailed),
@@ -201,11 +198,7 @@ impl Protocol {
                     .ok_or_else(|| bad_value("an MTU", mtu))?;
             }
             Request::SetMemTable(table) => self.set_memory(table)?,
-            Request::AddMemReg(spec, file) => {
-                let mut regions = self.memory.regions().to_vec();
-                regions.push(Arc::new(Region::map(spec, &file)?));
-                self.memory = Arc::new(GuestMemory::new(regions)?);
-            }
+            Request::AddMemReg(spec, file) => self.add_region(spec, &file)?,
             Request::RemMemReg(spec) => self.remove_region(&spec)?,
             Request::SetVringNum(size) => {
                 let value = size.value.get();
@@ -267,18 +260,28 @@ impl Protocol {
         Ok(())
     }
 
-    fn remove_region(&mut self, spec: &RegionSpec) -> Result<(), ProtocolError> {
-        // Where it is in its file need not be said.
-        let is = |region: &Arc<Region>| {
-            let known = region.spec();
-            (known.guest, known.user, known.len) == (spec.guest, spec.user, spec.len)
-        };
-        let (removed, kept): (Vec<_>, Vec<_>) =
-            self.memory.regions().iter().cloned().partition(is);
-        if removed.is_empty() {
-            return Err(ProtocolError::NoRegion(spec.guest));
+    /// QEMU 7.2 adds and removes each region once for each queue pair.
+    fn add_region(&mut self, spec: RegionSpec, file: &OwnedFd) -> Result<(), ProtocolError> {
+        let mut regions = self.memory.regions().to_vec();
+        if regions.iter().any(|region| *region.spec() == spec) {
+            return Ok(());
         }
-        self.memory = Arc::new(GuestMemory::new(kept)?);
+        regions.push(Arc::new(Region::map(spec, file)?));
+        self.memory = Arc::new(GuestMemory::new(regions)?);
+        Ok(())
+    }
+
+    fn remove_region(&mut self, spec: &RegionSpec) -> Result<(), ProtocolError> {
+        let mut regions = self.memory.regions().to_vec();
+        let before = regions.len();
+        // Where it is in its file need not be said.
+        regions.retain(|region| {
+            let known = region.spec();
+            (known.guest, known.user, known.len) != (spec.guest, spec.user, spec.len)
+        });
+        if regions.len() < before {
+            self.memory = Arc::new(GuestMemory::new(regions)?);
+        }
         Ok(())
     }
 

@@ -545,6 +545,36 @@ fn two_senders_share_a_ring() {
     net.stop();
 }
 
+/// QEMU 7.2 adds and removes each region once for each queue pair, while rings run.
+#[test]
+fn a_region_is_added_and_removed_more_than_once() {
+    let net = Net::new(&[1, 1], 1);
+    let mut guests = [Guest::new(2), Guest::new(2)];
+    let mut front_ends: Vec<_> = (0..2)
+        .map(|port| connect(&net.path(port), &guests[port], 0))
+        .collect();
+    let mut more = region(&guests[0]);
+    let again = more;
+    more.guest_phys_addr += 1 << 32;
+    more.userspace_addr += 1 << 32;
+    let front_end = &mut front_ends[0];
+    for region in [again, more, more] {
+        front_end.add_mem_region(&region).expect("added");
+    }
+    for _ in 0..2 {
+        front_end.remove_mem_region(&more).expect("removed");
+    }
+    // As if it had come once: it can come again elsewhere.
+    more.guest_phys_addr += 1 << 32;
+    front_end.add_mem_region(&more).expect("added");
+    let [a, b] = &mut guests;
+    b.rings[0].offer();
+    a.rings[1].send(&frame(1, 1));
+    assert_eq!(receive(b, 0), frame(1, 1));
+    drop(front_ends);
+    net.stop();
+}
+
 /// Regions come and go, and the whole table is given again, while frames pass.
 #[test]
 fn memory_changes_while_frames_pass() {
@@ -698,11 +728,6 @@ fn hostile_messages_end_the_connection() {
         (message(20, 1, &number(10)), &[], "MTU of 10"),
         (message(37, 1, &[0; 40]), &[], "request 37 with 0 files"),
         (message(37, 1, &[0; 40]), &files[..1], "a region of 0 bytes"),
-        (
-            message(38, 1, &[0; 40]),
-            &[],
-            "no memory at guest address 0x0",
-        ),
     ];
     for (bytes, files, reason) in &cases {
         let raw = Raw::connect(&net.path(1));
