@@ -222,6 +222,11 @@ impl Lan {
         drops.iter().find(|d| d.0 == reason).map_or(0, |&(_, n)| n)
     }
 
+    /// Where ports receive into.
+    pub fn buffers(&self) -> &Buffers {
+        &self.buffers
+    }
+
     /// The counters of the pool of small buffers.
     pub fn pool(&self) -> PoolStats {
         self.buffers.small.stats()
