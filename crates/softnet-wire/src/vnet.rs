@@ -9,6 +9,7 @@
 use zerocopy::byteorder::little_endian::U16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use crate::parse::ethertype;
 use crate::{Checksum, Gso, GsoKind, Headers, L4, WireError, parse};
 
 /// Bytes of a [`VnetHeader`].
@@ -201,6 +202,8 @@ impl VnetHeader {
             L4::Icmp => start == headers.transport_offset && offset == 2,
             // Never: fragments are made of packets with complete checksums.
             L4::Fragment => false,
+            // It has none, and whoever checked its addresses would have checked others.
+            L4::None if headers.ethertype == ethertype::ARP => false,
             L4::Other | L4::None => start >= headers.transport_offset,
         };
         if end > inside || offset % 2 != 0 || !plausible {

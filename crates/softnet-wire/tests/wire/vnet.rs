@@ -280,6 +280,24 @@ fn checksum_of_a_fragment() {
     );
 }
 
+/// Written later, it would replace an address that was checked before.
+#[test]
+fn checksum_in_arp() {
+    for tags in [
+        &[][..],
+        &[0x81, 0, 0, 7],
+        &[0x88, 0xa8, 0, 9, 0x81, 0, 0, 7],
+    ] {
+        let request = [8, 6, 0, 1, 8, 0, 6, 4, 0, 1];
+        let bytes = [&[2; 12], tags, &request, &[2; 20]].concat();
+        let arp = (14 + tags.len()) as u16;
+        for (start, offset) in [(arp, 14), (arp, 16), (arp + 8, 0), (arp + 26, 0)] {
+            let lie = vnet_header(NEEDS_CSUM, Checksum { start, offset });
+            assert_eq!(apply(lie, &bytes).unwrap_err(), BadChecksumOffload);
+        }
+    }
+}
+
 #[test]
 fn checksum_field_outside_the_first_segment() {
     let frame = Frame::tcp(false, 100);
