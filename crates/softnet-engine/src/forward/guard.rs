@@ -174,7 +174,8 @@ impl Guard {
             self.check_ip(source.into())?;
         }
         match udp {
-            Some((SERVER, CLIENT)) => Err(DropReason::ProtoFilter),
+            // From any port: clients do not look at it.
+            Some((_, CLIENT)) => Err(DropReason::ProtoFilter),
             _ => Ok(()),
         }
     }
@@ -186,7 +187,6 @@ impl Guard {
         message: Message<'_>,
     ) -> Result<(), DropReason> {
         /// DHCPv6.
-        const SERVER: u16 = 547;
         const CLIENT: u16 = 546;
         if source.is_unspecified() {
             return match message {
@@ -209,7 +209,7 @@ impl Guard {
                 self.check_ipv6_of(mac, target)
             }
             Message::Neighbour(Neighbour::RouterAdvertisement(_) | Neighbour::Redirect)
-            | Message::Udp(SERVER, CLIENT) => Err(DropReason::ProtoFilter),
+            | Message::Udp(_, CLIENT) => Err(DropReason::ProtoFilter),
             _ => Ok(()),
         }
     }

@@ -215,7 +215,9 @@ fn dhcp_clients_may_ask_and_nobody_may_answer() {
         assert_eq!(v4.udp4(NONE, to, ports), Some(IpSpoof));
     }
     assert_eq!(v4.udp4(OWN, FOREIGN, (68, 67)), None, "renewal");
-    assert_eq!(v4.udp4(OWN, ALL, (67, 68)), Some(ProtoFilter));
+    for source in [67, 68, 1067] {
+        assert_eq!(v4.udp4(OWN, ALL, (source, 68)), Some(ProtoFilter));
+    }
     let v6 = port(&[], &["fd00::1/128"]);
     assert_eq!(
         v6.udp4(NONE, ALL, (68, 67)),
@@ -225,7 +227,10 @@ fn dhcp_clients_may_ask_and_nobody_may_answer() {
     assert_eq!(v6.arp(MAC, NONE, OWN), Some(IpSpoof));
     let udp = |source: u16, to: u16| [source.to_be_bytes(), to.to_be_bytes()].concat();
     assert_eq!(v6.ipv6(LINK_LOCAL, 17, &udp(546, 547)), None);
-    assert_eq!(v6.ipv6(LINK_LOCAL, 17, &udp(547, 546)), Some(ProtoFilter));
+    for source in [547, 546, 1547] {
+        let answer = udp(source, 546);
+        assert_eq!(v6.ipv6(LINK_LOCAL, 17, &answer), Some(ProtoFilter));
+    }
 }
 
 #[test]
