@@ -70,7 +70,9 @@ impl Bucket {
         const SECOND: u64 = 1_000_000_000;
         let (seconds, nanos) = (now.nanos() / SECOND, now.nanos() % SECOND);
         let rate = u64::from(self.rate);
-        seconds.saturating_mul(rate) + nanos * rate / SECOND
+        seconds
+            .saturating_mul(rate)
+            .saturating_add(nanos * rate / SECOND)
     }
 
     fn take(&self, tokens: u64, now: Time) -> bool {
@@ -142,6 +144,13 @@ mod tests {
     fn none_may_be_allowed() {
         let bucket = Bucket::new(0);
         assert!(!bucket.take(1, Time(0)) && !bucket.take(1, Time(u64::MAX)));
+    }
+
+    /// Time stands still for the bucket when its numbers end.
+    #[test]
+    fn the_end_of_time() {
+        let bucket = Bucket::new(u32::MAX);
+        assert!(!bucket.take(u64::MAX, Time(u64::MAX)));
     }
 
     proptest! {
