@@ -18,6 +18,9 @@ pub(super) mod flag {
 /// A batch that has as many spans takes no further chain, so that the work of a batch has a
 /// bound that is not the square of the ring's size.
 const ENOUGH: usize = 1024;
+/// The most descriptors of a chain in the ring, and of those in an indirect table; QEMU has the
+/// same limit. A chain as long as a ring may be would cost each packet a millisecond.
+pub(super) const MAX_CHAIN: u16 = 1024;
 
 /// A descriptor, read once.
 #[derive(Clone, Copy, Debug)]
@@ -168,7 +171,8 @@ impl<'m> Batch<'m> {
     }
 
     /// Adds the buffers of an indirect table. It has at most as many descriptors as the ring, and
-    /// is read a descriptor at a time. `linked`: they are linked by `next`, else in order.
+    /// is read a descriptor at a time, [`MAX_CHAIN`] at most. `linked`: they are linked by `next`,
+    /// else in order.
     #[inline]
     pub(super) fn push_indirect(
         &mut self,
@@ -185,7 +189,7 @@ impl<'m> Batch<'m> {
         }
         let (mut index, mut read) = (0, 0);
         loop {
-            if read == n {
+            if read == n.min(MAX_CHAIN.into()) {
                 return Err(RingError::EndlessChain);
             }
             read += 1;

@@ -2,7 +2,7 @@
 
 use softnet::wire::{Checksum, WireError};
 
-use super::chain::flag;
+use super::chain::{MAX_CHAIN, flag};
 use super::model::{Part, indirect_table};
 use super::tests::{DATA, DATA_LEN, RING, Setup, bytes, config};
 use super::*;
@@ -107,6 +107,29 @@ fn a_split_ring_that_leads_nowhere() {
     ends(false, run(0x7fff), RingError::IndexRuns(0x8000));
     let back = |setup: &mut Setup| (0..0xfffe).for_each(|_| setup.driver.offer_head(0));
     ends(false, back, RingError::IndexRuns(0xffff));
+}
+
+/// A chain may have that many descriptors, in the ring and in a table, but no more.
+#[test]
+fn chains_have_a_limit() {
+    for packed in [false, true] {
+        for len in [MAX_CHAIN, MAX_CHAIN + 1] {
+            let result = match len {
+                MAX_CHAIN => Ok(1),
+                _ => Err(RingError::EndlessChain),
+            };
+            let parts = vec![Part { len: 1, ..GOOD }; len.into()];
+            let mut setup = Setup::new(config(packed, 2048));
+            assert!(setup.driver.offer(1, &parts));
+            setup.driver.publish();
+            assert_eq!(setup.receive(64).map(|(packets, _)| packets.len()), result);
+            let mut setup = Setup::new(config(packed, 2048));
+            let table = DATA + 0x1_0000;
+            setup.driver.offer_indirect(1, &parts, &setup.memory, table);
+            setup.driver.publish();
+            assert_eq!(setup.receive(64).map(|(packets, _)| packets.len()), result);
+        }
+    }
 }
 
 /// All descriptors of a packed ring are one chain that does not end.

@@ -42,7 +42,7 @@ use softnet::mem::PacketList;
 use softnet::tx::{Features, Sent, Xmit};
 use softnet_engine::rx::CountDrop;
 
-use self::chain::Batch;
+use self::chain::{Batch, MAX_CHAIN};
 use self::packed::Packed;
 use self::split::Split;
 use super::memory::{GuestArea, GuestMemory, MemoryError, OutOfRange};
@@ -108,8 +108,8 @@ pub enum RingError {
     /// A descriptor that the ring or the indirect table does not have.
     #[error("descriptor {0} is outside of its table")]
     BadDescriptor(u16),
-    /// It has a loop, or is longer than the ring.
-    #[error("a chain has more descriptors than its table")]
+    /// It has a loop, or is longer than the ring, or than any driver makes one.
+    #[error("a chain has more descriptors than its table, or than {MAX_CHAIN}")]
     EndlessChain,
     /// More than 4 GiB.
     #[error("a chain of more than 4 GiB")]

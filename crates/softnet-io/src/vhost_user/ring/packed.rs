@@ -1,7 +1,7 @@
 //! Packed rings (virtio 1.2, 2.8): one ring of descriptors, in which the device overwrites the
 //! first of each chain that it has used.
 
-use super::chain::{Batch, Descriptor, flag};
+use super::chain::{Batch, Descriptor, MAX_CHAIN, flag};
 use super::notify::{Area, passed};
 use super::{Areas, Ring, RingConfig, RingError};
 use crate::vhost_user::memory::GuestMemory;
@@ -125,7 +125,7 @@ impl<A: Area> Packed<A> {
         batch: &mut Batch<'m>,
     ) -> Result<(), RingError> {
         let mut place = from;
-        for n in 1..=limit {
+        for n in 1..=limit.min(MAX_CHAIN) {
             let descriptor = self.read(place.slot, flags);
             if flags & flag::INDIRECT != 0 {
                 // It is a chain by itself (2.8.19).

@@ -1,7 +1,7 @@
 //! Split rings (virtio 1.2, 2.7): a table of descriptors, a ring of chains that are available, and
 //! one of those that were used.
 
-use super::chain::{Batch, Descriptor, flag};
+use super::chain::{Batch, Descriptor, MAX_CHAIN, flag};
 use super::notify::{Area, passed};
 use super::{Areas, Ring, RingConfig, RingError};
 use crate::vhost_user::memory::GuestMemory;
@@ -70,7 +70,7 @@ impl<A: Area> Split<A> {
         batch: &mut Batch<'m>,
     ) -> Result<(), RingError> {
         let mut index = head;
-        for _ in 0..self.size {
+        for _ in 0..self.size.min(MAX_CHAIN) {
             if index >= self.size {
                 return Err(RingError::BadDescriptor(index));
             }
