@@ -16,8 +16,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 
-/// Regions mapped at the same time, by all ports together.
-const REGIONS: usize = 1024;
+/// Regions mapped at the same time, by all ports together: so many that some guests with as many as
+/// a guest may have do not keep the others from theirs.
+const REGIONS: usize = 16_384;
 /// The unit of what [`Slot::range`] holds.
 const PAGE: usize = 4096;
 /// Bits of a range that are its number of pages; the others are the number of its first page.
@@ -129,14 +130,21 @@ extern "C" fn on_bus_error(signal: i32, info: *mut libc::siginfo_t, context: *mu
     let code = unsafe { (*info).si_code };
     // SAFETY: as above; SIGBUS of the kernel (a positive code) has an address.
     let address = unsafe { (*info).si_addr() };
-    if code > 0 && replace(address.addr()) {
+    // An error that the hardware found where nobody has read is not one of this thread's.
+    let fault = code > 0 && code != libc::BUS_MCEERR_AO;
+    if fault && replace(address.addr()) {
         return;
     }
     let previous = PREVIOUS.get();
     match previous.map_or(libc::SIG_DFL, |previous| previous.sa_sigaction) {
+        libc::SIG_IGN if !fault => {}
         libc::SIG_DFL | libc::SIG_IGN => {
             // SAFETY: resets the action; the access is then repeated, and ends the process.
             unsafe { libc::signal(signal, libc::SIG_DFL) };
+            if !fault {
+                // SAFETY: may be called in a handler, after which the signal is delivered.
+                unsafe { libc::raise(signal) };
+            }
         }
         handler if previous.is_some_and(|p| p.sa_flags & libc::SA_SIGINFO != 0) => {
             type Handler = extern "C" fn(i32, *mut libc::siginfo_t, *mut c_void);
