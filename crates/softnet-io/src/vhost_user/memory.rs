@@ -13,6 +13,11 @@
     reason = "maps memory, and reads and writes what others write"
 )]
 
+#[cfg(test)]
+mod pointer_tests;
+#[cfg(all(test, not(miri)))]
+mod tests;
+
 use std::ffi::c_void;
 use std::io;
 use std::marker::PhantomData;
@@ -22,7 +27,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering, compiler_fence};
 
 use rustix::fs::{FileType, fstat, fstatfs};
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::bus_error::{MAX_LEN, Watch};
@@ -67,6 +72,9 @@ pub enum MemoryError {
     /// More than [`MAX_REGIONS`].
     #[error("more than {MAX_REGIONS} regions of guest memory")]
     TooManyRegions,
+    /// All of it is longer than 1 TiB: some such guests would take all addresses of this process.
+    #[error("guest memory of {0} bytes")]
+    TooLong(u64),
     /// A ring is not inside one region, or not aligned.
     #[error(
         "a ring of {len} bytes at the front end's address {user:#x} is outside of guest memory \
@@ -161,6 +169,10 @@ impl Region {
             watch: None,
         };
         let _ = mapping.as_ptr().expose_provenance();
+        // A core dump of ours is no place for a guest's secrets, nor for a TiB.
+        // SAFETY: says so of the mapping, and changes nothing that is seen.
+        unsafe { madvise(mapping.as_ptr(), mapped, Advice::LinuxDontDump) }
+            .map_err(io::Error::from)?;
         // SAFETY: what is read from the region may be anything at any moment anyway, and it stays
         // mapped until the watch is gone.
         region.watch = Some(unsafe { Watch::new(mapping.as_ptr(), mapped) }?);
@@ -208,10 +220,14 @@ impl GuestMemory {
     /// The memory that is made of these regions.
     ///
     /// # Errors
-    /// If there are too many, or they overlap in the guest or in the front end.
+    /// If there are too many, or they are too long, or overlap in the guest or in the front end.
     pub fn new(mut regions: Vec<Arc<Region>>) -> Result<GuestMemory, MemoryError> {
         if regions.len() > MAX_REGIONS {
             return Err(MemoryError::TooManyRegions);
+        }
+        let len = regions.iter().map(|region| region.spec.len).sum();
+        if len > MAX_LEN as u64 {
+            return Err(MemoryError::TooLong(len));
         }
         for address in [
             |spec: &RegionSpec| spec.user,
@@ -503,173 +519,5 @@ impl GuestArea {
         let field = self.field::<T>(at);
         // SAFETY: mapped and aligned.
         unsafe { field.write_volatile(value) }
-    }
-}
-
-#[cfg(all(test, not(miri)))]
-mod tests {
-    use std::fs::File;
-
-    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-
-    use super::*;
-
-    fn file(len: u64) -> OwnedFd {
-        let file = memfd_create("guest", MemfdFlags::CLOEXEC).expect("a memory file");
-        ftruncate(&file, len).expect("it can be as long");
-        file
-    }
-
-    fn region(guest: u64, len: u64, user: u64, offset: u64) -> RegionSpec {
-        RegionSpec {
-            guest,
-            len,
-            user,
-            offset,
-        }
-    }
-
-    /// Two regions that follow each other in the guest, but not in the file, and one apart.
-    fn memory() -> (OwnedFd, GuestMemory) {
-        let file = file(0x6000);
-        let specs = [
-            region(0x11_0000, 0x1000, 0x7000_0000, 0x4800),
-            region(0x10_f000, 0x1000, 0x7100_0000, 0x1000),
-            region(0x20_0000, 0x1000, 0x7200_0000, 0x2000),
-        ];
-        let map = |spec| Arc::new(Region::map(spec, &file).expect("it is in the file"));
-        let regions = specs.into_iter().map(map).collect();
-        (file, GuestMemory::new(regions).expect("they are apart"))
-    }
-
-    #[test]
-    fn copies_go_over_adjacent_regions_and_no_further() {
-        let (file, memory) = memory();
-        let sent: Vec<u8> = (0..=255).cycle().take(0x2000).collect();
-        memory.write_from(0x10_f000, &sent).unwrap();
-        let mut read = vec![0; 0x1800];
-        memory.read_into(0x10_f400, &mut read).unwrap();
-        assert_eq!(read, sent[0x400..0x1c00]);
-        let mut in_file = vec![0; 0x1000];
-        rustix::io::pread(&file, &mut in_file, 0x4800).unwrap();
-        assert_eq!(in_file, sent[0x1000..]);
-
-        let outside = |at, len| memory.read_into(at, &mut vec![0; len]);
-        assert_eq!(outside(0x10_f000, 0x2001), Err(OutOfRange(0x11_1000)));
-        assert_eq!(outside(0x10_efff, 1), Err(OutOfRange(0x10_efff)));
-        assert_eq!(outside(0x20_0ff0, 0x11), Err(OutOfRange(0x20_1000)));
-        assert_eq!(outside(u64::MAX, 2), Err(OutOfRange(u64::MAX)));
-        assert_eq!(outside(0, 0), Ok(()));
-        assert_eq!(
-            memory.write_from(0x11_0ffe, &[1, 2, 3]),
-            Err(OutOfRange(0x11_1000))
-        );
-        assert!(!memory.is_lost());
-    }
-
-    #[test]
-    fn rings_lie_in_one_region_and_are_aligned() {
-        let (_file, memory) = memory();
-        let area = memory.area(0x7200_0040, 0x100, 16).unwrap();
-        area.write(0, [1_u64, 2]);
-        area.store_u16(16, 0xabcd);
-        assert_eq!(area.read::<[u64; 2]>(0), [1, 2]);
-        assert_eq!(area.load_u16(16), 0xabcd);
-        let mut bytes = [0; 18];
-        memory.read_into(0x20_0040, &mut bytes).unwrap();
-        assert_eq!(bytes[16..], [0xcd, 0xab]);
-        for (user, len) in [
-            (0x7200_0041, 16),
-            (0x7200_0f01, 0x100),
-            (0x7200_1000, 1),
-            (0x7200_0000, 0),
-            (0x10_f000, 16),
-            (u64::MAX, 16),
-        ] {
-            let refused = memory.area(user, len, 2);
-            assert!(
-                matches!(refused, Err(MemoryError::BadRing { .. })),
-                "{user:#x}"
-            );
-        }
-        // The whole region; and beyond it nothing, not even by the ring's own mistake.
-        let area = memory.area(0x7200_0000, 0x1000, 4096).unwrap();
-        for at in [0xfff, 0x1000, usize::MAX] {
-            let beyond = std::panic::AssertUnwindSafe(|| area.load_u16(at));
-            assert!(std::panic::catch_unwind(beyond).is_err());
-        }
-    }
-
-    #[test]
-    fn what_cannot_be_is_refused() {
-        let file = file(0x3000);
-        let refused = |spec| Region::map(spec, &file).err();
-        let bad = |spec| matches!(refused(spec), Some(MemoryError::BadRegion(_)));
-        assert!(bad(region(0, 0, 0, 0)));
-        assert!(bad(region(u64::MAX - 10, 0x1000, 0, 0)));
-        assert!(bad(region(0, 0x1000, u64::MAX - 10, 0)));
-        assert!(bad(region(0, u64::MAX, 0, 0)));
-        for spec in [
-            region(0, 0x3001, 0, 0),
-            region(0, 0x1000, 0, 0x2001),
-            region(0, 0x1000, 0, u64::MAX),
-        ] {
-            assert!(matches!(
-                refused(spec),
-                Some(MemoryError::BeyondFile { .. })
-            ));
-        }
-        for file in [
-            OwnedFd::from(File::open("/dev/zero").unwrap()),
-            OwnedFd::from(File::open("/proc/self/maps").unwrap()),
-            rustix::pipe::pipe().unwrap().0,
-        ] {
-            assert!(matches!(
-                Region::map(region(0, 0x1000, 0, 0), &file),
-                Err(MemoryError::NotMemory)
-            ));
-        }
-
-        let map = |spec| Arc::new(Region::map(spec, &file).unwrap());
-        let first = map(region(0x1000, 0x1000, 0x1000, 0));
-        for other in [
-            region(0x1fff, 0x1000, 0x8000, 0),
-            region(0x800, 0x1000, 0x8000, 0),
-            region(0x8000, 0x1000, 0x1fff, 0),
-        ] {
-            let both = vec![first.clone(), map(other)];
-            assert!(matches!(
-                GuestMemory::new(both),
-                Err(MemoryError::Overlap(_))
-            ));
-        }
-        let many = (0..33).map(|i| map(region(i << 20, 0x1000, i << 20, 0)));
-        assert!(matches!(
-            GuestMemory::new(many.collect()),
-            Err(MemoryError::TooManyRegions)
-        ));
-    }
-
-    /// A file that is truncated: the copy goes on with zeroes, the memory is lost, and other
-    /// memory is not.
-    #[test]
-    fn a_truncated_file_is_noticed_and_survived() {
-        let (file, memory) = memory();
-        let (_other_file, other) = self::memory();
-        memory.write_from(0x10_f000, &[7; 0x2000]).unwrap();
-        let area = memory.area(0x7000_0000, 16, 2).unwrap();
-        ftruncate(&file, 0).unwrap();
-        assert!(!memory.is_lost(), "nobody has looked");
-        let mut read = [9; 64];
-        memory.read_into(0x10_f000, &mut read).unwrap();
-        assert_eq!(read, [0; 64]);
-        assert!(memory.is_lost() && !area.is_lost() && !other.is_lost());
-        area.store_u16(0, 5);
-        assert!(area.is_lost());
-        assert_eq!(area.load_u16(0), 5, "it is memory of our own now");
-        drop((memory, area));
-        // The place in the table is used again.
-        let (_file, memory) = self::memory();
-        assert!(!memory.is_lost());
     }
 }

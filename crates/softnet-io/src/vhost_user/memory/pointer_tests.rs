@@ -1,0 +1,84 @@
+//! Pointers into regions, for miri, which maps no files: on memory that is mapped without one.
+
+use rustix::mm::mmap_anonymous;
+
+use super::*;
+
+const LEN: usize = 4096;
+
+/// Starts in the middle of its mapping.
+fn region(guest: u64, user: u64) -> Arc<Region> {
+    let access = ProtFlags::READ | ProtFlags::WRITE;
+    let mapped = 3 * LEN;
+    // SAFETY: a new mapping.
+    let mapping =
+        unsafe { mmap_anonymous(std::ptr::null_mut(), mapped, access, MapFlags::PRIVATE) };
+    let mapping = NonNull::new(mapping.expect("memory")).expect("not at 0");
+    let (len, offset) = (LEN as u64, 0);
+    Arc::new(Region {
+        spec: RegionSpec {
+            guest,
+            len,
+            user,
+            offset,
+        },
+        // SAFETY: inside of the mapping.
+        start: unsafe { mapping.cast::<u8>().add(LEN) },
+        mapping,
+        mapped,
+        watch: None,
+    })
+}
+
+/// Three regions, of which two follow each other in the guest.
+fn memory() -> GuestMemory {
+    let regions = [(0x1000, 0x9000), (0x2000, 0x5000), (0x8000, 0x7000)];
+    let regions = regions.map(|(guest, user)| region(guest, user));
+    GuestMemory::new(regions.into()).expect("they are apart")
+}
+
+#[test]
+fn copies_stay_inside() {
+    let memory = memory();
+    let bytes: Vec<u8> = (0..=255).cycle().take(2 * LEN).collect();
+    memory.write_from(0x1000, &bytes).expect("two regions");
+    let mut read = vec![0; 2 * LEN];
+    memory.read_into(0x1000, &mut read).expect("two regions");
+    assert_eq!(read, bytes);
+    assert!(memory.read_into(0x1001, &mut read).is_err());
+    assert!(memory.write_from(0x8fff, &[1, 2]).is_err());
+
+    let mut last = 0;
+    let mut span = memory.span(0x1ff0, 100, &mut last).expect("it is there");
+    assert_eq!(span.len(), 16, "up to the region's end");
+    let mut part = [0; 10];
+    assert_eq!(span.read_into(&mut part), 10);
+    assert_eq!(part, bytes[0xff0..0xffa]);
+    assert_eq!(span.read_into(&mut part), 6);
+    assert_eq!((span.read_into(&mut part), span.is_empty()), (0, true));
+    let mut span = memory.span(0x8ffe, 9, &mut last).expect("it is there");
+    assert_eq!((span.write_from(&[5; 9]), last), (2, 2));
+    assert_eq!(span.write_from(&[5; 9]), 0, "behind it is another mapping");
+    let mut end = [0; 2];
+    memory.read_into(0x8ffe, &mut end).expect("it is there");
+    assert_eq!(end, [5, 5]);
+    let mut empty = Span::EMPTY;
+    assert_eq!(empty.read_into(&mut end) + empty.write_from(&end), 0);
+}
+
+/// A ring's fields, which outlive the memory that they were found in.
+#[test]
+fn fields_keep_their_region() {
+    let memory = memory();
+    let whole = memory.area(0x5000, LEN, 16).expect("a region");
+    let other = memory.area(0x5000 + 16, LEN - 16, 16).expect("a part");
+    drop(memory);
+    whole.store_u16(16, 0x1234);
+    assert_eq!(other.load_u16(0), 0x1234);
+    other.write(LEN - 32, [1_u64, 2]);
+    assert_eq!(whole.read::<[u64; 2]>(LEN - 16), [1, 2]);
+    drop(whole);
+    std::thread::spawn(move || assert_eq!(other.read::<u16>(0), 0x1234))
+        .join()
+        .expect("it is mapped");
+}
