@@ -420,7 +420,13 @@ fn apply(running: &mut Option<Running>, wanted: Option<&Wanted>) -> Result<bool,
         changed = true;
     }
     if let Some(running) = running {
-        running.call.clone_from(&wanted.call);
+        let call = |call: &Option<Arc<OwnedFd>>| call.as_ref().map(Arc::as_ptr);
+        if call(&running.call) != call(&wanted.call) {
+            running.call.clone_from(&wanted.call);
+            // Whoever told the guest before may have been killed, and what was told by another
+            // file the front end may have missed when it changed to this one.
+            running.call();
+        }
         changed |= running.enabled != wanted.enabled;
         running.enabled = wanted.enabled;
     }

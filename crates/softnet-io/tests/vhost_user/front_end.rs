@@ -31,7 +31,7 @@ pub(crate) fn region(guest: &Guest) -> VhostUserMemoryRegionInfo {
 }
 
 /// The `vhost` crate's event descriptor for one of ours.
-fn event(fd: BorrowedFd<'_>) -> EventFd {
+pub(crate) fn event(fd: BorrowedFd<'_>) -> EventFd {
     let fd = fd.try_clone_to_owned().expect("a descriptor");
     // SAFETY: owned, and an eventfd.
     unsafe { EventFd::from_raw_fd(fd.into_raw_fd()) }

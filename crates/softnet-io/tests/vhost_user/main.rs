@@ -254,6 +254,31 @@ fn a_front_end_goes_and_comes_back() {
     }
 }
 
+/// A front end changes the file by which the guest is told: of what went to the old one meanwhile
+/// the guest hears by the new one. The same when a ring starts, as Softnet may have been killed
+/// before it told.
+#[test]
+fn no_notification_is_lost_between_two_files() {
+    let net = Net::new(&[1], 1);
+    let mut guest = Guest::new(2);
+    let told = |call: &std::os::fd::OwnedFd| rustix::io::read(call, &mut [0; 8]).is_ok();
+    let mut front_end = connect(&net.path(0), &guest, 0);
+    assert!(told(&guest.rings[1].call), "when it starts");
+    guest.rings[1].send(&frame(1, 0));
+    wait("the buffer to come back", || {
+        guest.rings[1].in_flight() == 0
+    });
+    let call = Guest::new(1).rings.remove(0).call;
+    front_end
+        .set_vring_call(1, &event(call.as_fd()))
+        .expect("a call");
+    assert!(told(&call), "of the buffer that came back");
+    front_end.set_vring_enable(1, true).expect("enabled");
+    assert!(!told(&call), "nothing has changed");
+    drop(front_end);
+    net.stop();
+}
+
 /// QEMU enables rings before it sets features, and sets up one ring after the other.
 #[test]
 fn the_order_of_qemu() {
