@@ -2,15 +2,16 @@
 //!
 //! The input is a list of messages: what files come along (1 byte: how many, and which), the
 //! request (1), flags (1), the payload's length (2, little-endian) and the payload. What is well
-//! known is abbreviated: a byte of `0xff` for the request is followed by one that chooses a message
-//! of an honest front end instead.
+//! known is abbreviated: a byte of `0xff` or `0xfe` for the request is followed by one that chooses
+//! a message of an honest front end instead.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use softnet_io::vhost_user::memory::MemoryError;
 use softnet_io::vhost_user::message::{HEADER_LEN, Header, MAX_FILES, MAX_PAYLOAD, Request};
-use softnet_io::vhost_user::{Port, Protocol};
+use softnet_io::vhost_user::{Port, Protocol, ProtocolError};
 
 /// Queue pairs.
 const PAIRS: usize = 2;
@@ -76,11 +77,48 @@ fn honest(choice: u8) -> (u8, Vec<u8>, u8) {
     (number, payload.collect(), files)
 }
 
+/// A rarer message of an honest front end, with some numbers chosen.
+fn rare(choice: u8) -> (u8, Vec<u8>, u8) {
+    const EVENT: u8 = 1 << 6 | 1;
+    let some = u64::from(choice >> 4);
+    let ring = some % (2 * PAIRS as u64);
+    let far = |n: u64| [GUEST + n * LEN, LEN, USER + n * LEN, 0];
+    let [one, two] = [far(0), far(1 + some)];
+    let table: Vec<u64> = [2].into_iter().chain(one).chain(two).collect();
+    let region: Vec<u64> = [0].into_iter().chain(two).collect();
+    let high = USER + LEN;
+    let (number, payload, files): (u8, &[u64], u8) = match choice & 15 {
+        0 => (
+            2,
+            &[0x1c0_0000_0000_0000 | 1 << 32 | 0x7841_3b83 | (some & 1) << 34],
+            0,
+        ),
+        1 => (5, &table, 2),
+        2 => (37, &region, 1),
+        3 => (38, &region, 1),
+        4 => (8, &[(some + 1) << 32 | ring], 0),
+        5 => (9, &[ring, high, high + 0x2000, high + 0x1000, 0], 0),
+        6 => (9, &[ring, high - 64, high + 0x2000, high + 0x1000, 0], 0),
+        7 => (10, &[0x8000_8000 << 32 | ring], 0),
+        8 => (10, &[some << 32 | ring], 0),
+        9 => (18, &[ring], 0),
+        10 => (34, &[], 0),
+        11 => (4, &[], 0),
+        12 => (39, &[some], 0),
+        13 => (13, &[ring | 1 << 8], 0),
+        14 => (14, &[ring], EVENT),
+        _ => (20, &[68 << some], 0),
+    };
+    let payload = payload.iter().flat_map(|word| word.to_ne_bytes());
+    (number, payload.collect(), files)
+}
+
 fn message<'a>(input: &mut impl Iterator<Item = &'a u8>) -> Option<(u8, u8, Vec<u8>, u8)> {
     let mut byte = || input.next().copied();
     let (files, number) = (byte()?, byte()?);
-    if number == 0xff {
-        let (number, payload, files) = honest(byte()?);
+    if number >= 0xfe {
+        let message = if number == 0xff { honest } else { rare };
+        let (number, payload, files) = message(byte()?);
         return Some((number, 1, payload, files));
     }
     let (flags, len) = (byte()?, u16::from_le_bytes([byte()?, byte()?]));
@@ -108,6 +146,8 @@ pub(crate) fn run(input: &[u8]) {
                 let reply = header.reply(&answer);
                 assert!(reply.len() == HEADER_LEN + answer.len() && answer.len() <= 8);
             }
+            // Not for want of memory, of which the last input would have kept some.
+            Err(ProtocolError::Memory(MemoryError::Map(error))) => panic!("{error}"),
             Err(_) => return,
         }
     }

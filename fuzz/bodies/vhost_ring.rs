@@ -42,6 +42,67 @@ fn memory() -> GuestMemory {
     GuestMemory::new(regions.into()).expect("they are apart")
 }
 
+/// `VIRTQ_DESC_F_*`.
+const NEXT: u16 = 1;
+const WRITE: u16 = 2;
+const INDIRECT: u16 = 4;
+/// Where indirect tables are.
+const TABLES: u64 = 0x3e00;
+
+/// A frame behind its header: TCP over IPv4 or UDP over IPv6, to be cut, ARP, or something.
+fn frame(kind: u8, payload: usize) -> Vec<u8> {
+    let be = |number: usize| (number as u16).to_be_bytes();
+    let le = |number: usize| (number as u16).to_le_bytes();
+    let header = |gso: u8, len: usize, start: usize, offset: usize| {
+        let numbers = [le(len), le(100), le(start), le(offset), le(0)];
+        [&[1, gso][..], numbers.as_flattened()].concat()
+    };
+    let link =
+        |ethertype: usize| [&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2][..], &be(ethertype)].concat();
+    let payload = vec![7; payload];
+    match kind {
+        0 => {
+            let ip = [
+                &[0x45, 0][..],
+                &be(40 + payload.len()),
+                &[0, 1, 0, 0, 64, 6, 0, 0],
+            ]
+            .concat();
+            let tcp = [
+                0, 1, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, 0x18, 1, 0, 0, 0, 0, 0,
+            ];
+            [
+                header(1, 54, 34, 16),
+                link(0x800),
+                ip,
+                vec![10; 8],
+                tcp.into(),
+                payload,
+            ]
+            .concat()
+        }
+        1 => {
+            let len = be(8 + payload.len());
+            let ip = [&[0x60, 0, 0, 0][..], &len, &[17, 64]].concat();
+            let udp = [&[0, 1, 0, 2][..], &len, &[0, 0]].concat();
+            [
+                header(5, 62, 54, 6),
+                link(0x86dd),
+                ip,
+                vec![0xfd; 32],
+                udp,
+                payload,
+            ]
+            .concat()
+        }
+        2 => {
+            let arp = [0, 1, 8, 0, 6, 4, 0, 1];
+            [vec![0; 12], link(0x806), arp.into(), vec![10; 20]].concat()
+        }
+        _ => [vec![0; 12], link(0x88b5), payload].concat(),
+    }
+}
+
 struct Drops(u64);
 
 impl CountDrop for Drops {
@@ -155,7 +216,7 @@ fn talk(memory: &GuestMemory, input: &mut Input<'_>) {
 
 impl Guest<'_> {
     fn step(&mut self, input: &mut Input<'_>) {
-        match input.byte() % 10 {
+        match input.byte() % 12 {
             0 => {
                 let budget = usize::from(input.byte());
                 self.receive(budget);
@@ -177,10 +238,19 @@ impl Guest<'_> {
                 self.queue.disarm();
                 self.queue.must_notify();
             }
+            10 => self.chain(input),
+            11 => (0..8).for_each(|_| self.buffers_to_write()),
             _ => {
                 let base = self.queue.base();
-                self.queue.remap(self.memory).expect("the same memory");
-                assert_eq!(self.queue.base(), base);
+                let config = RingConfig {
+                    base,
+                    ..self.config
+                };
+                if self.error.is_none() {
+                    self.queue = Virtqueue::new(config, self.memory).expect("the same ring");
+                    // The used index of a split ring is where the guest can write.
+                    assert!(!config.packed || self.queue.base() == base);
+                }
             }
         }
         assert_eq!(self.queue.failed(), self.error);
@@ -195,10 +265,7 @@ impl Guest<'_> {
         descriptor[..2].copy_from_slice(&address.to_le_bytes());
         descriptor[8..10].copy_from_slice(&len.to_le_bytes());
         let (id, flags) = if self.config.packed {
-            // The wrap counter is 1 in the first round.
-            let even = (self.offered / size).is_multiple_of(2);
-            let sides = if even { 1 << 7 } else { 1 << 15 };
-            (slot, flags & 7 | sides)
+            (slot, flags & 7 | self.sides(self.offered))
         } else {
             (flags & 7, (slot + 1) % size)
         };
@@ -209,6 +276,100 @@ impl Guest<'_> {
         if !self.config.packed {
             self.write(DRIVER + 4 + 2 * u64::from(slot), &slot.to_le_bytes());
             self.write(DRIVER + 2, &self.offered.to_le_bytes());
+        }
+    }
+
+    /// A chain of an ordinary driver, with a frame that may be large, behind a header that is right
+    /// but for what the input changes.
+    fn chain(&mut self, input: &mut Input<'_>) {
+        let kind = input.byte();
+        let payload = usize::from(input.byte()) * 8;
+        let changes = if kind & 0x80 != 0 {
+            input.take(12)
+        } else {
+            &[]
+        };
+        let mut bytes = frame(kind >> 3 & 3, payload);
+        bytes
+            .iter_mut()
+            .zip(changes)
+            .for_each(|(byte, change)| *byte ^= change);
+        let at = self.place();
+        self.write(at, &bytes);
+        let third = bytes.len() as u64 / 3;
+        let rest = bytes.len() as u64 - 2 * third;
+        let parts = [(at, third), (at + third, third), (at + 2 * third, rest)];
+        self.offer_chain(&parts, 0, kind & 4 != 0);
+    }
+
+    /// A chain of two empty buffers.
+    fn buffers_to_write(&mut self) {
+        let at = self.place();
+        self.offer_chain(&[(at, 100), (at + 200, 1400)], WRITE, self.offered & 4 != 0);
+    }
+
+    /// Behind the rings, and over the border of two regions.
+    fn place(&self) -> u64 {
+        0x1800 + u64::from(self.offered) * 0x123 % 0x1c00
+    }
+
+    fn offer_chain(&mut self, parts: &[(u64, u64)], flags: u16, indirect: bool) {
+        let size = self.config.size;
+        let descriptor = |part: &(u64, u64), next: u16, flags: u16| {
+            let last = if self.config.packed {
+                [next, flags]
+            } else {
+                [flags, next]
+            };
+            let mut bytes = part.0.to_le_bytes().to_vec();
+            bytes.extend((part.1 as u32).to_le_bytes());
+            bytes.extend(last.map(u16::to_le_bytes).concat());
+            bytes
+        };
+        let next = |i: usize| if i + 1 < parts.len() { NEXT } else { 0 };
+        let table = |(i, part)| descriptor(part, i as u16 + 1, flags | next(i));
+        let first = self.offered % size;
+        if indirect || parts.len() > size.into() {
+            let table: Vec<u8> = parts.iter().enumerate().flat_map(table).collect();
+            let at = TABLES + 48 * u64::from(self.offered % 8);
+            self.write(at, &table);
+            let flags = INDIRECT | self.sides(self.offered);
+            let head = descriptor(&(at, table.len() as u64), first, flags);
+            self.write(16 * u64::from(first), &head);
+            self.offered = self.offered.wrapping_add(1);
+        } else {
+            for (i, part) in parts.iter().enumerate() {
+                let place = self.offered.wrapping_add(i as u16);
+                let other = if self.config.packed {
+                    first
+                } else {
+                    (place + 1) % size
+                };
+                let flags = flags | next(i) | self.sides(place);
+                let bytes = descriptor(part, other, flags);
+                self.write(16 * u64::from(place % size), &bytes);
+            }
+            let places = if self.config.packed {
+                parts.len() as u16
+            } else {
+                1
+            };
+            self.offered = self.offered.wrapping_add(places);
+        }
+        if !self.config.packed {
+            let head = DRIVER + 4 + 2 * u64::from(first);
+            self.write(head, &first.to_le_bytes());
+            self.write(DRIVER + 2, &self.offered.to_le_bytes());
+        }
+    }
+
+    /// The bits of a packed ring's descriptor that say in which round it is available.
+    fn sides(&self, place: u16) -> u16 {
+        match self.config.packed {
+            false => 0,
+            // The wrap counter is 1 in the first round.
+            true if (place / self.config.size).is_multiple_of(2) => 1 << 7,
+            true => 1 << 15,
         }
     }
 

@@ -242,17 +242,6 @@ impl Virtqueue {
         Ok(queue)
     }
 
-    /// Goes on in other memory, at the same addresses of the front end and the same position. To
-    /// be called when the front end has changed its regions.
-    ///
-    /// # Errors
-    /// If the ring is not in that memory. Nothing is changed then.
-    pub fn remap(&mut self, memory: &GuestMemory) -> Result<(), MemoryError> {
-        let areas = Areas::new(&self.config, memory)?;
-        with!(&mut self.ring, ring => ring.areas = areas);
-        Ok(())
-    }
-
     /// Where the queue is: what `GET_VRING_BASE` answers, and a [`RingConfig::base`].
     pub fn base(&self) -> u32 {
         with!(&self.ring, ring => ring.base())
