@@ -9,3 +9,5 @@ LOOM_MAX_PREEMPTIONS="${LOOM_MAX_PREEMPTIONS:-2}" \
   cargo test --release --locked -p softnet-engine --lib models
 LOOM_MAX_PREEMPTIONS="${LOOM_MAX_PREEMPTIONS:-3}" \
   cargo test --release --locked -p softnet-tc --lib models
+LOOM_MAX_PREEMPTIONS="${LOOM_MAX_PREEMPTIONS:-3}" \
+  cargo test --release --locked -p softnet-io --lib models

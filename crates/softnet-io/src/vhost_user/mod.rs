@@ -20,6 +20,7 @@
 
 mod bus_error;
 mod connection;
+mod contended;
 mod kick;
 mod life;
 pub mod memory;

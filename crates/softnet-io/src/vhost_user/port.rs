@@ -1,28 +1,24 @@
 //! What the queues of a port and the thread that talks to its front end share.
 //!
 //! A virtqueue is behind a mutex, as the thread sets it up, changes it and takes it away. Whoever
-//! moves packets tries the lock and never waits for it: [`Port::apply`] wakes everybody when it is
-//! done.
+//! moves packets tries the lock and never waits for it ([`Contended`]): [`Port::apply`] wakes
+//! everybody when it is done.
 //!
 //! **Queue pairs.** A port has as many queues as it was configured with; the guest uses as many of
 //! them as it likes. What is sent on a queue whose ring the guest does not use goes to a ring that
-//! it does use ([`Port::route`]), so one ring may have several senders. A sender that finds the
-//! ring taken sets `contended` and tries once more; one that lets go takes `contended` and, if it
-//! was set, wakes the others. No sender is left behind: of the two exchanges of `contended` one is
-//! the first. If that of the waiting sender is, the other sees it. If not, the waiting sender
-//! acquires what the other released, so its second attempt sees the ring free, or taken by a third
-//! one, of which the same is true.
+//! it does use ([`Port::route`]), so one ring may have several senders.
 
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::event::{EventfdFlags, eventfd};
 use softnet::tx::RingWaker;
 use softnet_engine::{DeviceDrops, Link, LinkState};
 
+use super::contended::Contended;
 use super::kick::Kick;
 use super::memory::GuestMemory;
 use super::ring::{RingConfig, RingError, Virtqueue};
@@ -78,35 +74,7 @@ pub(super) struct Wanted {
 }
 
 /// A virtqueue, if the guest uses it.
-#[derive(Debug, Default)]
-pub(super) struct Ring {
-    running: Mutex<Option<Running>>,
-    contended: AtomicBool,
-}
-
-impl Ring {
-    /// The virtqueue; an error if the thread has it.
-    pub(super) fn try_lock(&self) -> Result<MutexGuard<'_, Option<Running>>, Taken> {
-        match self.running.try_lock() {
-            Ok(running) => Ok(running),
-            // Whoever panicked has brought the engine down.
-            Err(TryLockError::Poisoned(running)) => Ok(running.into_inner()),
-            Err(TryLockError::WouldBlock) => Err(Taken),
-        }
-    }
-
-    /// For a sender: an error if somebody has it, who will wake the sender.
-    pub(super) fn try_lock_to_send(&self) -> Result<MutexGuard<'_, Option<Running>>, Taken> {
-        self.try_lock().or_else(|Taken| {
-            self.contended.swap(true, Ordering::AcqRel);
-            self.try_lock()
-        })
-    }
-}
-
-/// Another thread has the virtqueue.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Taken;
+type Ring = Contended<Option<Running>>;
 
 /// One queue pair of the port.
 #[derive(Debug)]
@@ -197,25 +165,26 @@ impl Port {
         *lock(&self.pairs[pair].waker) = Some(waker);
     }
 
+    /// Wakes the transmit queue of a pair.
+    pub(super) fn wake(&self, pair: usize) {
+        if let Some(waker) = &*lock(&self.pairs[pair].waker) {
+            waker.wake();
+        }
+    }
+
     /// Wakes the senders that found a ring taken, after it was let go; all of them if `all`.
     pub(super) fn wake_senders(&self, to: usize, all: bool) {
-        if self.pairs[to]
-            .to_guest
-            .contended
-            .swap(false, Ordering::AcqRel)
-            || all
-        {
+        if self.pairs[to].to_guest.is_wanted() || all {
             let senders = self.pairs.iter().enumerate();
             senders
                 .filter(|(number, _)| self.route(*number) == to)
-                .for_each(|(_, pair)| wake(pair));
+                .for_each(|(number, _)| self.wake(number));
         }
     }
 
     /// Calls `f` with a ring of this number, for the thread.
     fn with_ring<T>(&self, number: usize, f: impl FnOnce(&mut Option<Running>) -> T) -> T {
-        let ring = self.ring(number);
-        let mut running = ring.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut running = self.ring(number).lock();
         let result = f(&mut running);
         drop(running);
         if number.is_multiple_of(2) {
@@ -271,7 +240,7 @@ impl Port {
         for (number, pair) in self.pairs.iter().enumerate() {
             let route = self.route(number);
             if changed[2 * number] || route != NOWHERE && changed[2 * route] {
-                wake(pair);
+                self.wake(number);
             }
             if changed[2 * number + 1] {
                 pair.sent.wake();
@@ -380,12 +349,6 @@ pub(super) enum SetupError {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn wake(pair: &Pair) {
-    if let Some(waker) = &*lock(&pair.waker) {
-        waker.wake();
-    }
 }
 
 /// Makes a ring what is wanted, and tells whether it was not that before. One that is in use goes

@@ -8,8 +8,9 @@ use softnet::time::Time;
 use softnet_engine::Link;
 use softnet_engine::rx::{CountDrop, Polled, RxQueue};
 
+use super::contended::Taken;
 use super::life::Life;
-use super::port::{Taken, enabled};
+use super::port::enabled;
 use crate::Buffers;
 
 /// One receive queue of a vhost-user port.

@@ -11,6 +11,10 @@ use softnet::tx::{Interest, RingFile, RingWaker, Sent, TxRing, Xmit};
 use super::life::Life;
 use super::port::{Running, enabled};
 
+/// How often a guest is found to offer more, before others have their turn. An index that goes to
+/// and fro says so for ever.
+const TRIES: usize = 64;
+
 /// One transmit queue of a vhost-user port.
 #[derive(Debug)]
 pub struct VhostUserTx {
@@ -27,15 +31,18 @@ impl VhostUserTx {
     /// Copies packets into the guest's buffers. Busy: the guest will notify when it has more of
     /// them.
     fn send(&self, running: &mut Running, packets: &mut PacketList, sent: &mut Sent) -> Xmit {
+        let mut tried = 0;
         loop {
+            tried += 1;
             let result = running.queue.transmit(&running.memory, packets, sent);
             match result {
                 Ok(Xmit::Complete) => return Xmit::Complete,
-                // Each time that it is not armed the guest has offered more, of which a ring has a
-                // limit.
-                Ok(Xmit::Busy) if !running.queue.arm() => {}
+                Ok(Xmit::Busy) if !running.queue.arm() && tried < TRIES => {}
                 Ok(Xmit::Busy) => {
                     running.armed = true;
+                    if tried == TRIES {
+                        self.life.port.wake(self.pair);
+                    }
                     return Xmit::Busy;
                 }
                 Err(_) => {
@@ -63,7 +70,7 @@ impl TxRing for VhostUserTx {
             down(packets, sent);
             return Xmit::Complete;
         };
-        let Ok(mut ring) = pair.to_guest.try_lock_to_send() else {
+        let Ok(mut ring) = pair.to_guest.try_lock_or_want() else {
             return Xmit::Busy;
         };
         let mut unheard = false;
@@ -99,7 +106,7 @@ impl TxRing for VhostUserTx {
         let Some(pair) = port.pairs.get(route) else {
             return;
         };
-        if let Ok(ring) = pair.to_guest.try_lock_to_send() {
+        if let Ok(ring) = pair.to_guest.try_lock_or_want() {
             if let Some(running) = &*ring {
                 running.call();
             }
