@@ -11,8 +11,9 @@ use softnet::time::Clock;
 use softnet::tx::{DeviceStats, TxPolicy};
 use softnet::wire::EthernetAddress;
 use softnet_engine::{Engine, EngineStats, PortId, PortSetup};
+use softnet_io::vhost_user::SocketSpec;
 use softnet_io::{
-    Buffers, InterfaceAddress, Links, Netns, Poller, PortRx, PortTx, Tap, TapConfig,
+    Buffers, InterfaceAddress, Links, Netns, Poller, PortRx, PortTx, Tap, TapConfig, VhostUser,
 };
 use softnet_tc::QdiscSpec;
 
@@ -222,9 +223,21 @@ impl Lan {
         drops.iter().find(|d| d.0 == reason).map_or(0, |&(_, n)| n)
     }
 
-    /// Where ports receive into.
-    pub fn buffers(&self) -> &Buffers {
-        &self.buffers
+    /// Adds a virtual machine's port to the bridge.
+    pub fn add_machine(&self, name: &str, socket: &SocketSpec, queues: usize) -> PortId {
+        let opened = VhostUser::open(socket, queues, 1500, &self.buffers).expect("a socket");
+        let setup = PortSetup {
+            name: name.to_owned(),
+            rx: opened.rx.into_iter().map(PortRx::from).collect(),
+            tx: opened.tx.into_iter().map(PortTx::from).collect(),
+            features: opened.features,
+            qdisc: QdiscSpec::default(),
+            policy: TxPolicy::default(),
+        };
+        let port = self.engine.add_port(setup).expect("a port");
+        let bridge = self.engine.bridges()[0].id;
+        self.engine.join(bridge, &[port]).expect("the bridge");
+        port
     }
 
     /// The counters of the pool of small buffers.

@@ -13,6 +13,7 @@ use crate::PATIENCE;
 /// Requests, by their numbers.
 pub mod request {
     #![allow(missing_docs, reason = "the names of the specification")]
+    pub const GET_FEATURES: u32 = 1;
     pub const SET_FEATURES: u32 = 2;
     pub const SET_OWNER: u32 = 3;
     pub const SET_MEM_TABLE: u32 = 5;

@@ -17,7 +17,7 @@ use softnet_io::vhost_user::memory::{GuestMemory, Region, RegionSpec};
 use softnet_io::vhost_user::ring::PACKED_START;
 
 pub use front_end::{FrontEnd, message, of_ring, request};
-pub use ring::Ring;
+pub use ring::{INDIRECT, NEXT, Part, Ring, TABLE};
 
 /// Virtio features, by the number of their bits.
 pub mod feature {
@@ -87,7 +87,7 @@ struct Layout {
     descriptors: u64,
     driver: u64,
     device: u64,
-    /// Indirect tables, 64 bytes for each descriptor.
+    /// Indirect tables, one for each descriptor.
     tables: u64,
     buffers: u64,
     /// Where the second region starts.
@@ -185,6 +185,11 @@ impl Guest {
         &mut self.rings[number]
     }
 
+    /// As if it was never used, for another connection.
+    pub fn clear(&mut self) {
+        self.rings.iter_mut().for_each(Ring::clear);
+    }
+
     /// Notifies the device.
     pub fn kick(&self, ring: usize) {
         rustix::io::write(&self.kicks[ring], &1_u64.to_ne_bytes()).expect("it is not full");
@@ -233,6 +238,23 @@ impl Guest {
             .for_each(|spec| table.extend(words(spec)));
         let files = self.regions.map(|_| self.file());
         front_end.request(request::SET_MEM_TABLE, &table, &files)
+    }
+
+    /// The bytes of a buffer from here on are in two regions.
+    pub fn crossing(&self) -> u64 {
+        self.regions[1].guest - 100
+    }
+
+    /// A table whose regions overlap.
+    pub fn overlapping(&self) -> Vec<u8> {
+        let mut table = 2_usize.to_ne_bytes().to_vec();
+        table.extend(words(&self.regions[0]));
+        table.extend(words(&RegionSpec {
+            user: USER[1],
+            guest: self.regions[0].guest + 0x1000,
+            ..self.regions[0]
+        }));
+        table
     }
 
     /// Adds the region again, elsewhere: memory that nothing uses.
@@ -302,7 +324,7 @@ impl Guest {
     /// If the port is gone.
     pub fn reset(&mut self, front_end: &mut FrontEnd) -> io::Result<()> {
         front_end.request(request::RESET_DEVICE, &[], &[])?;
-        self.rings.iter_mut().for_each(Ring::clear);
+        self.clear();
         self.start(front_end)
     }
 }

@@ -11,12 +11,39 @@ use softnet_io::vhost_user::memory::{GuestArea, GuestMemory};
 
 use super::{BUFFER, GuestConfig, Layout};
 
-const NEXT: u16 = 1;
+/// The chain goes on.
+pub const NEXT: u16 = 1;
 const WRITE: u16 = 2;
-const INDIRECT: u16 = 4;
+/// The buffer is a table of descriptors.
+pub const INDIRECT: u16 = 4;
 /// The sides' bits in a packed descriptor's flags.
 const AVAIL: u16 = 1 << 7;
 const USED: u16 = 1 << 15;
+
+/// The most parts of an indirect table.
+pub const TABLE: usize = 64;
+
+/// A buffer of a chain.
+#[derive(Clone, Copy, Debug)]
+pub struct Part {
+    /// Where it is in the guest.
+    pub address: u64,
+    /// Bytes.
+    pub len: u32,
+    /// Those of its descriptor.
+    pub flags: u16,
+}
+
+impl Part {
+    /// So many bytes.
+    pub fn new(address: u64, len: usize, flags: u16) -> Part {
+        Part {
+            address,
+            len: len as u32,
+            flags,
+        }
+    }
+}
 
 /// A chain that the device has.
 #[derive(Clone, Copy, Debug)]
@@ -115,39 +142,40 @@ impl Ring {
         }
     }
 
-    /// Writes a descriptor; the flags of a packed one are returned, to be stored last.
-    /// `head`: where its chain starts.
-    fn describe(&self, head: u64, place: u64, address: u64, len: usize, flags: u16) -> u16 {
+    /// Writes a descriptor of the chain that starts at `head`; the flags of a packed one are
+    /// returned, to be stored last.
+    fn describe(&self, head: u64, place: u64, part: Part) -> u16 {
         let slot = (place % self.size()) as usize;
-        let len = len as u64;
-        self.descriptors.write(16 * slot, address);
+        self.descriptors.write(16 * slot, part.address);
         if self.config.packed {
             let id = (head % self.size()) as u16;
-            self.descriptors.write(16 * slot + 8, len as u32);
+            self.descriptors.write(16 * slot + 8, part.len);
             self.descriptors.write(16 * slot + 12, id);
-            flags | self.sides(place)
+            part.flags | self.sides(place)
         } else {
             let next = (place + 1) % self.size();
-            let word = len | u64::from(flags) << 32 | next << 48;
+            let word = u64::from(part.len) | u64::from(part.flags) << 32 | next << 48;
             self.descriptors.write(16 * slot + 8, word);
-            flags
+            part.flags
         }
     }
 
-    /// Makes a chain of these lengths available. It must be free.
-    fn offer(&mut self, lens: &[usize], direction: u16) {
+    /// Makes a chain of any parts available, as many as are free at most. All but the last are
+    /// continued; so is that if it says so.
+    pub fn offer(&mut self, parts: &[Part]) {
         let head = self.next;
         let mut first = 0;
-        for (i, len) in lens.iter().enumerate() {
+        for (i, part) in parts.iter().enumerate() {
             let place = head + i as u64;
-            let next = if i + 1 < lens.len() { NEXT } else { 0 };
-            let flags = self.describe(head, place, self.buffer(place), *len, direction | next);
+            let next = if i + 1 < parts.len() { NEXT } else { 0 };
+            let flags = part.flags | next;
+            let flags = self.describe(head, place, Part { flags, ..*part });
             match i {
                 0 => first = flags,
                 _ => self.store_flags(place, flags),
             }
         }
-        self.publish(head, lens.len() as u16, first);
+        self.publish(head, parts.len() as u16, first);
     }
 
     fn store_flags(&self, place: u64, flags: u16) {
@@ -176,45 +204,61 @@ impl Ring {
     /// an indirect table. False: the ring has no place for it now.
     pub fn send(&mut self, header: [u8; super::HEADER], frame: &[u8], cut: bool) -> bool {
         let bytes = [&header[..], frame].concat();
-        let lens: Vec<usize> = bytes.chunks(BUFFER).map(<[u8]>::len).collect();
-        if lens.len() > usize::from(self.free()) {
+        if bytes.len().div_ceil(BUFFER) > usize::from(self.free()) {
             return false;
         }
-        let head = self.next;
-        let mut at = 0;
-        for (i, len) in lens.iter().enumerate() {
-            let to = self.buffer(head + i as u64);
-            let part = &bytes[at..at + len];
-            self.memory.write_from(to, part).expect("a buffer");
-            at += len;
+        let mut parts = Vec::new();
+        for (place, bytes) in (self.next..).zip(bytes.chunks(BUFFER)) {
+            let address = self.buffer(place);
+            self.memory.write_from(address, bytes).expect("a buffer");
+            parts.push(Part::new(address, bytes.len(), 0));
         }
-        if cut && lens.len() == 1 {
-            let (buffer, len) = (self.buffer(head), bytes.len());
-            let parts = [(0, 12), (12, 2), (14, len - 14)];
-            let mut table = Vec::new();
-            for (i, (at, len)) in (1_u16..).zip(parts) {
-                let linked = i < 3 && !self.config.packed;
-                table.extend((buffer + at).to_le_bytes());
-                table.extend((len as u32).to_le_bytes());
-                table.extend(if linked { NEXT } else { 0 }.to_le_bytes());
-                table.extend(i.to_le_bytes());
-            }
-            let slot = head % self.size();
-            let place = self.layout.guest(self.layout.tables) + slot * 64;
-            self.memory.write_from(place, &table).expect("a table");
-            let flags = self.describe(head, head, place, table.len(), INDIRECT);
-            self.publish(head, 1, flags);
-        } else {
-            self.offer(&lens, 0);
+        match parts[..] {
+            [Part { address, len, .. }] if cut => self.offer_table(&[
+                Part::new(address, 12, 0),
+                Part::new(address + 12, 2, 0),
+                Part::new(address + 14, len as usize - 14, 0),
+            ]),
+            _ => self.offer(&parts),
         }
         true
     }
 
-    /// Offers buffers to receive into: `n` at most. Returns how many.
-    pub fn fill(&mut self, n: u16) -> u16 {
-        let n = n.min(self.free());
-        (0..n).for_each(|_| self.offer(&[BUFFER], WRITE));
-        n
+    /// Makes an indirect table of at most [`TABLE`] parts available. One place must be free.
+    pub fn offer_table(&mut self, parts: &[Part]) {
+        assert!(parts.len() <= TABLE);
+        let mut table = Vec::new();
+        for (i, part) in (1_u16..).zip(parts) {
+            let linked = usize::from(i) < parts.len() && !self.config.packed;
+            table.extend(part.address.to_le_bytes());
+            table.extend(part.len.to_le_bytes());
+            table.extend((part.flags | if linked { NEXT } else { 0 }).to_le_bytes());
+            table.extend(i.to_le_bytes());
+        }
+        let slot = self.next % self.size();
+        let address = self.layout.guest(self.layout.tables) + slot * 16 * TABLE as u64;
+        self.memory.write_from(address, &table).expect("a table");
+        self.offer(&[Part::new(address, table.len(), INDIRECT)]);
+    }
+
+    /// Offers buffers to receive into: `n` at most, of `len` bytes.
+    pub fn fill(&mut self, n: u16, len: usize) {
+        for _ in 0..n.min(self.free()) {
+            let address = self.buffer(self.next);
+            self.offer(&[Part::new(address, len, WRITE)]);
+        }
+    }
+
+    /// Writes to the buffer of the next descriptor, and returns where it is.
+    pub fn write(&self, bytes: &[u8]) -> u64 {
+        let at = self.next_buffer();
+        self.memory.write_from(at, bytes).expect("a buffer");
+        at
+    }
+
+    /// The buffer of the next descriptor.
+    pub fn next_buffer(&self) -> u64 {
+        self.buffer(self.next)
     }
 
     /// Whether the device wants to be notified of what was offered since the ring was at `before`.
@@ -293,12 +337,13 @@ impl Ring {
         Some(bytes)
     }
 
-    /// Makes the available index run, or puts a loop into the ring.
-    pub fn break_it(&mut self) {
+    /// Makes more chains available than there are descriptors; in a packed ring, all of them as
+    /// one chain that goes on.
+    pub fn run_on(&mut self) {
         if self.config.packed {
-            // Every descriptor says that the chain goes on.
             for place in self.next..self.next + self.size() {
-                let flags = self.describe(place, place, self.buffer(place), 64, NEXT);
+                let part = Part::new(self.buffer(place), 64, NEXT);
+                let flags = self.describe(place, place, part);
                 self.store_flags(place, flags);
             }
         } else {

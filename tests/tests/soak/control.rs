@@ -4,12 +4,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::Duration;
 
-use softnet::tx::TxPolicy;
 use softnet_engine::forward::{PortSecurity, StormLimits};
 use softnet_engine::rx::SteeringSpec;
-use softnet_engine::{BridgeId, PortId, PortSetup, RateLimits};
-use softnet_io::vhost_user::{SocketSpec, VhostUser};
-use softnet_io::{PortRx, PortTx};
+use softnet_engine::{BridgeId, PortId, RateLimits};
+use softnet_io::vhost_user::SocketSpec;
 use softnet_tc::rate::{GroupSpec, RateGroup, RateSpec};
 use softnet_tc::{
     ClassSpec, CodelSpec, FqCodelSpec, FqSpec, Handle, HtbClassSpec, HtbSpec, PrioSpec, QdiscSpec,
@@ -36,20 +34,8 @@ pub(crate) struct VmPort {
 
 impl VmPort {
     /// Opens it and adds it to the bridge.
-    pub(crate) fn add(&self, lan: &Lan, bridge: BridgeId) -> PortId {
-        let opened = VhostUser::open(&self.socket, self.queues, 1500, lan.buffers());
-        let opened = opened.expect("a socket");
-        let port = lan.engine.add_port(PortSetup {
-            name: self.name.clone(),
-            rx: opened.rx.into_iter().map(PortRx::from).collect(),
-            tx: opened.tx.into_iter().map(PortTx::from).collect(),
-            features: opened.features,
-            qdisc: QdiscSpec::default(),
-            policy: TxPolicy::default(),
-        });
-        let port = port.expect("a port");
-        lan.engine.join(bridge, &[port]).expect("the bridge");
-        port
+    pub(crate) fn add(&self, lan: &Lan) -> PortId {
+        lan.add_machine(&self.name, &self.socket, self.queues)
     }
 }
 
@@ -212,7 +198,7 @@ impl<'a> Administrator<'a> {
                 let (machine, port) = self.machines[place].clone();
                 engine.remove_port(port).expect("it is there");
                 sleep(Duration::from_millis(self.random.below(20)));
-                self.machines[place].1 = machine.add(self.lan, self.bridge);
+                self.machines[place].1 = machine.add(self.lan);
                 self.note("port removed");
             }
         }

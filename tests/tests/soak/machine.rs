@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use softnet_tests::guest::{FrontEnd, Guest, GuestConfig, feature, message, of_ring, request};
+use softnet_tests::guest::{
+    BUFFER, FrontEnd, Guest, GuestConfig, feature, message, of_ring, request,
+};
 use softnet_tests::random::Random;
 use softnet_tests::wait_for;
 
@@ -89,7 +91,7 @@ impl Machine {
         let rest = vec![0; 2 * pairs];
         Machine {
             name: format!("vm{number}"),
-            mac: [2, 0, 0, 0, 1, number],
+            mac: frames::mac(number),
             path,
             listener,
             pairs,
@@ -193,7 +195,7 @@ impl Machine {
                 numbers.extend(frames::number(&buffer[12..]));
             }
         }
-        self.guest.with(ring, |ring| ring.fill(u16::MAX));
+        self.guest.with(ring, |ring| ring.fill(u16::MAX, BUFFER));
         numbers
     }
 
@@ -303,7 +305,7 @@ impl Machine {
             }
             10 => {
                 self.note("ring broken");
-                self.guest.ring(2 * (ring / 2) + 1).break_it();
+                self.guest.ring(2 * (ring / 2) + 1).run_on();
                 self.await_end();
             }
             11 => {

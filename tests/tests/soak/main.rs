@@ -125,7 +125,7 @@ fn run(folder: &Path, seed: u64, time: Duration) -> bool {
             queues,
             steady,
         };
-        let id = port.add(&lan, bridge);
+        let id = port.add(&lan);
         ports.push((port, id));
         machines.push(Machine::new(config, listener, seeds.number()));
     }
@@ -148,7 +148,7 @@ fn run(folder: &Path, seed: u64, time: Duration) -> bool {
             steady: true,
         };
         testpmd.sockets.push(port.socket.path.clone());
-        let id = port.add(&lan, bridge);
+        let id = port.add(&lan);
         ports.push((port, id));
     }
     let hosts = lan.hosts.iter().map(|host| host.mac);
@@ -165,17 +165,23 @@ fn run(folder: &Path, seed: u64, time: Duration) -> bool {
         .collect();
     let (stop_machines, stop) = (AtomicBool::new(false), AtomicBool::new(false));
     thread::scope(|scope| {
+        let mut running = Vec::new();
         for machine in &mut machines {
-            scope.spawn(|| machine.run(&stations, &stop_machines));
+            running.push(scope.spawn(|| machine.run(&stations, &stop_machines)));
         }
         for life in &mut lives {
-            scope.spawn(|| life.run(&stations, &stop));
+            running.push(scope.spawn(|| life.run(&stations, &stop)));
         }
         if with_testpmd {
-            scope.spawn(|| testpmd.run(&stop));
+            running.push(scope.spawn(|| testpmd.run(&stop)));
         }
         let control = scope.spawn(|| administrator.run(&stop));
-        thread::sleep(time);
+        let end = Instant::now() + time;
+        // One that ends early has failed.
+        let fails = || control.is_finished() || running.iter().any(|life| life.is_finished());
+        while Instant::now() < end && !fails() {
+            thread::sleep(Duration::from_millis(50));
+        }
         // Every port is there when machines connect for the last time.
         stop.store(true, Ordering::Relaxed);
         let ended = control.join();
