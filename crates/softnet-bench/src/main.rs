@@ -44,7 +44,6 @@ mod switches;
 mod table;
 mod tap_case;
 mod tx_adopt;
-mod vhost_user;
 mod web_case;
 
 use error::BenchError;

@@ -1,0 +1,409 @@
+//! What a hostile guest, or its front end, does to its port.
+//!
+//! An [`Attacker`] has two ports: the one that it attacks from, and another to send from to the
+//! first. It takes one step after the other, as fast as it is let; what the port's other users
+//! notice of it is what tests and experiments look at.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use softnet::stats::DropReason;
+
+use crate::guest::{
+    FrontEnd, Guest, GuestConfig, HEADER, INDIRECT, NEXT, Part, TABLE, feature, message, of_ring,
+    request,
+};
+
+/// Never forwarded (IEEE 802.1D 7.12.6): a flood of frames to it costs what receiving costs.
+pub const LINK_LOCAL: Mac = [0x01, 0x80, 0xc2, 0, 0, 0];
+/// The addresses of the attacker's machines.
+pub const ATTACKER: Mac = [2, 0, 0, 0, 2, 1];
+const ACCOMPLICE: Mac = [2, 0, 0, 0, 2, 2];
+/// Outside of a guest's memory.
+const OUTSIDE: u64 = 1 << 50;
+
+type Mac = [u8; 6];
+
+/// A way to be hostile.
+#[derive(Clone, Copy, Debug)]
+pub struct Attack {
+    /// What it is.
+    pub name: &'static str,
+    /// What is seen of it at the port.
+    pub seen: Seen,
+    /// An honest load with the same work for CPUs.
+    pub beside: Load,
+    step: fn(&mut Attacker) -> io::Result<()>,
+}
+
+/// How a port reports an attack.
+#[derive(Clone, Copy, Debug)]
+pub enum Seen {
+    /// It ends connections; its status says why.
+    Ended(&'static str),
+    /// It counts drops.
+    Dropped(DropReason),
+    /// It is nothing that is not allowed.
+    Nothing,
+}
+
+/// What an attack is compared with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Load {
+    /// A thread that computes as long as the attacker's does.
+    Spin,
+    /// Frames that are dropped when they are received, as many as the port takes.
+    Flood,
+}
+
+/// Every attack.
+pub const ATTACKS: &[Attack] = &[
+    Attack {
+        name: "loop",
+        seen: Seen::Ended("a chain has more descriptors than its table"),
+        beside: Load::Spin,
+        step: |it| {
+            it.broken(|ring| {
+                let part = Part::new(ring.next_buffer(), 0, NEXT);
+                ring.offer(&vec![part; ring.free().into()]);
+            })
+        },
+    },
+    Attack {
+        name: "index-runs",
+        seen: Seen::Ended("the guest broke ring 1"),
+        beside: Load::Spin,
+        step: |it| it.broken(crate::guest::Ring::run_on),
+    },
+    Attack {
+        name: "outside",
+        seen: Seen::Ended("outside of guest memory"),
+        beside: Load::Spin,
+        step: |it| it.broken(|ring| ring.offer(&[Part::new(OUTSIDE, 100, 0)])),
+    },
+    Attack {
+        name: "indirect-in-indirect",
+        seen: Seen::Ended("an indirect table that is not possible"),
+        beside: Load::Spin,
+        step: |it| {
+            it.broken(|ring| {
+                let part = Part::new(ring.next_buffer(), 64, INDIRECT);
+                ring.offer_table(&[part]);
+            })
+        },
+    },
+    Attack {
+        name: "runts",
+        seen: Seen::Dropped(DropReason::Runt),
+        beside: Load::Flood,
+        step: |it| it.flood_with(|ring| ring.offer(&[Part::new(ring.next_buffer(), 1, 0)])),
+    },
+    Attack {
+        name: "long-chains",
+        seen: Seen::Dropped(DropReason::Runt),
+        beside: Load::Flood,
+        step: |it| {
+            it.flood_with(|ring| {
+                let part = Part::new(ring.next_buffer(), 0, 0);
+                ring.offer(&vec![part; ring.free().into()]);
+            })
+        },
+    },
+    Attack {
+        name: "indirect-tables",
+        seen: Seen::Dropped(DropReason::LinkLocal),
+        beside: Load::Flood,
+        step: |it| {
+            it.flood_with(|ring| {
+                let mut bytes = [0; TABLE];
+                bytes[HEADER..][..6].copy_from_slice(&LINK_LOCAL);
+                bytes[HEADER + 6..][..6].copy_from_slice(&ATTACKER);
+                let at = ring.write(&bytes);
+                let part = |n| Part::new(at + n as u64, 1, 0);
+                ring.offer_table(&std::array::from_fn::<_, TABLE, _>(part));
+            })
+        },
+    },
+    Attack {
+        name: "across-regions",
+        seen: Seen::Dropped(DropReason::BadSource),
+        beside: Load::Flood,
+        step: |it| {
+            let crossing = it.sides[0].guest.crossing();
+            it.flood_with(|ring| ring.offer(&[Part::new(crossing, 200, 0)]))
+        },
+    },
+    Attack {
+        name: "kicks",
+        seen: Seen::Nothing,
+        beside: Load::Spin,
+        step: |it| {
+            it.connect(0)?;
+            (0..64).for_each(|_| it.sides[0].guest.kick(1));
+            Ok(())
+        },
+    },
+    Attack {
+        name: "broadcasts",
+        seen: Seen::Dropped(DropReason::Storm),
+        beside: Load::Flood,
+        step: |it| it.flood(0, [0xff; 6], ATTACKER),
+    },
+    Attack {
+        name: "no-buffers",
+        seen: Seen::Dropped(DropReason::BufferQuota),
+        beside: Load::Flood,
+        step: |it| {
+            it.greet()?;
+            it.flood(1, ATTACKER, ACCOMPLICE)
+        },
+    },
+    Attack {
+        name: "tiny-buffers",
+        seen: Seen::Nothing,
+        beside: Load::Flood,
+        step: |it| {
+            it.greet()?;
+            it.sides[0].guest.with(0, |ring| {
+                ring.complete();
+                ring.fill(u16::MAX, 1);
+            });
+            it.flood(1, ATTACKER, ACCOMPLICE)
+        },
+    },
+    Attack {
+        name: "messages",
+        seen: Seen::Nothing,
+        beside: Load::Spin,
+        step: |it| {
+            let front_end = it.connect(0)?;
+            (0..64).try_for_each(|n| {
+                let payload = of_ring(1, n % 2);
+                front_end.send(request::SET_VRING_ENABLE, &payload, &[])
+            })
+        },
+    },
+    Attack {
+        name: "unread-answers",
+        seen: Seen::Ended("the front end takes no answer"),
+        beside: Load::Spin,
+        step: |it| it.connect(0)?.send(request::GET_FEATURES, &[], &[]),
+    },
+    Attack {
+        name: "memory-tables",
+        seen: Seen::Nothing,
+        beside: Load::Spin,
+        step: |it| {
+            it.connect(0)?;
+            let Side {
+                guest, front_end, ..
+            } = &mut it.sides[0];
+            let front_end = front_end.as_mut().expect("connected");
+            (0..16).try_for_each(|_| guest.set_memory(front_end))
+        },
+    },
+    Attack {
+        name: "overlapping-regions",
+        seen: Seen::Ended("overlap"),
+        beside: Load::Spin,
+        step: |it| {
+            it.connect(0)?;
+            let Side {
+                guest, front_end, ..
+            } = &mut it.sides[0];
+            let front_end = front_end.as_mut().expect("connected");
+            let files = [guest.file(), guest.file()];
+            front_end.send(request::SET_MEM_TABLE, &guest.overlapping(), &files)?;
+            it.await_end()
+        },
+    },
+    Attack {
+        name: "bad-messages",
+        seen: Seen::Ended("request 99, which was not offered"),
+        beside: Load::Spin,
+        step: |it| {
+            it.connect(0)?.bytes(&message(99, 1, &[]), &[])?;
+            it.await_end()
+        },
+    },
+    Attack {
+        name: "reconnects",
+        seen: Seen::Ended("closed the connection"),
+        beside: Load::Spin,
+        step: |it| {
+            it.connect(0)?;
+            it.disconnect(0);
+            Ok(())
+        },
+    },
+    Attack {
+        name: "truncated-memory",
+        seen: Seen::Ended("took guest memory away"),
+        beside: Load::Spin,
+        step: |it| {
+            it.connect(0)?;
+            it.sides[0].guest.truncate(0);
+            it.sides[0].guest.kick(1);
+            let ended = it.await_end();
+            it.sides[0].guest = Guest::new(it.config);
+            ended
+        },
+    },
+];
+
+/// A machine of the attacker.
+#[derive(Debug)]
+struct Side {
+    path: PathBuf,
+    guest: Guest,
+    front_end: Option<FrontEnd>,
+}
+
+/// Who attacks.
+#[derive(Debug)]
+pub struct Attacker {
+    config: GuestConfig,
+    /// The one that attacks, and an accomplice.
+    sides: [Side; 2],
+}
+
+impl Attacker {
+    /// Connects to its ports when it takes its first step.
+    pub fn new(paths: [PathBuf; 2], packed: bool) -> Attacker {
+        let config = GuestConfig {
+            pairs: 1,
+            size: 256,
+            packed,
+            event_index: false,
+            features: feature::MRG_RXBUF,
+        };
+        let side = |path| Side {
+            path,
+            guest: Guest::new(config),
+            front_end: None,
+        };
+        Attacker {
+            config,
+            sides: paths.map(side),
+        }
+    }
+
+    /// One step of an attack, which takes a few milliseconds at most. What the port refuses is
+    /// tried again in the next.
+    pub fn step(&mut self, attack: &Attack) {
+        if (attack.step)(self).is_err() {
+            self.disconnect(0);
+        }
+    }
+
+    /// One step of an honest load.
+    pub fn load(&mut self, load: Load) {
+        match load {
+            Load::Spin => std::hint::spin_loop(),
+            // As fast as the port takes them.
+            Load::Flood => drop(self.flood(1, LINK_LOCAL, ACCOMPLICE)),
+        }
+    }
+
+    /// Closes its connections.
+    pub fn end(&mut self) {
+        (0..2).for_each(|side| self.disconnect(side));
+    }
+
+    fn disconnect(&mut self, side: usize) {
+        self.sides[side].front_end = None;
+    }
+
+    fn connect(&mut self, side: usize) -> io::Result<&mut FrontEnd> {
+        let Side {
+            path,
+            guest,
+            front_end,
+        } = &mut self.sides[side];
+        if front_end.as_ref().is_none_or(FrontEnd::is_closed) {
+            *front_end = None;
+            guest.clear();
+            let mut new = FrontEnd::connect(path)?;
+            guest.start(&mut new)?;
+            *front_end = Some(new);
+        }
+        Ok(front_end.as_mut().expect("connected"))
+    }
+
+    /// Does something to the ring that it sends on, which ends the connection.
+    fn broken(&mut self, f: impl FnOnce(&mut crate::guest::Ring)) -> io::Result<()> {
+        self.connect(0)?;
+        f(self.sides[0].guest.ring(1));
+        self.sides[0].guest.kick(1);
+        self.await_end()
+    }
+
+    /// Sends a frame, so that the bridge knows where it is.
+    fn greet(&mut self) -> io::Result<()> {
+        self.connect(0)?;
+        let mut frame = [&ACCOMPLICE[..], &ATTACKER, &[0x88, 0xb5]].concat();
+        frame.resize(60, 0);
+        self.sides[0].guest.with(1, |ring| {
+            ring.complete();
+            ring.send([0; HEADER], &frame, false)
+        });
+        Ok(())
+    }
+
+    /// Waits for the end of the connection.
+    fn await_end(&mut self) -> io::Result<()> {
+        if let Some(front_end) = self.sides[0].front_end.take() {
+            front_end.wait_closed();
+        }
+        Ok(())
+    }
+
+    /// Fills the ring that it sends on with chains.
+    fn flood_with(&mut self, offer: impl Fn(&mut crate::guest::Ring)) -> io::Result<()> {
+        self.connect(0)?;
+        self.fill(0, |ring| {
+            offer(ring);
+            true
+        })
+    }
+
+    /// Sends as many frames as the port takes.
+    fn flood(&mut self, side: usize, to: Mac, from: Mac) -> io::Result<()> {
+        self.connect(side)?;
+        let mut frame = [&to[..], &from, &[0x88, 0xb5]].concat();
+        frame.resize(60, 0);
+        self.fill(side, |ring| ring.send([0; HEADER], &frame, false))
+    }
+
+    fn fill(
+        &mut self,
+        side: usize,
+        offer: impl Fn(&mut crate::guest::Ring) -> bool,
+    ) -> io::Result<()> {
+        let guest = &mut self.sides[side].guest;
+        guest.with(1, |ring| {
+            ring.complete();
+            while ring.free() > 0 && offer(ring) {}
+        });
+        // Another thread takes them.
+        std::thread::yield_now();
+        Ok(())
+    }
+}
+
+/// The CPU time of this thread.
+pub fn thread_time() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+}
+
+/// Computes, in as much of the time as `share` says, for some milliseconds.
+pub fn spin(share: f64) {
+    let time = Duration::from_millis(4);
+    let (start, before) = (Instant::now(), thread_time());
+    while thread_time() - before < time.mul_f64(share) {
+        std::hint::spin_loop();
+    }
+    std::thread::sleep(time.saturating_sub(start.elapsed()));
+}
