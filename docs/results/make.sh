@@ -23,13 +23,14 @@ seconds() {
     # Ten seconds a turn.
     control) echo 70 ;;
     all-cores) echo 7 ;;
+    vhost-user) echo 3.5 ;;
     *) echo 4 ;;
     esac
 }
 
 if [ $# -eq 0 ]; then
     set -- tx-adopt nolock-qdisc bulk-free defer-free backlog switch control all-cores \
-        scale
+        vhost-user scale
 fi
 for name; do
     "$bench" "$name" --seconds "$(seconds "$name")" --rounds 7 --json >"$made/$name.json"

@@ -60,6 +60,11 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         run: crate::all_cores::run,
     },
     Experiment {
+        name: "vhost-user",
+        summary: "virtual machines' ports, against DPDK's own back end and Open vSwitch",
+        run: crate::vhost_user::run,
+    },
+    Experiment {
         name: "scale",
         summary: "a model of cores and cache lines, calibrated here: transmit designs on up to 512 \
                   cores",

@@ -20,8 +20,14 @@ const fn address(index: u8) -> Ipv4Addr {
     Ipv4Addr::new(10, 99, 0, index + 1)
 }
 
-/// Distinguishes the topologies of this process.
+/// Distinguishes the topologies and directories of this process.
 static NEXT: AtomicU32 = AtomicU32::new(0);
+
+/// A name that no other run has.
+fn own_name() -> String {
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    format!("snb{}-{number}", std::process::id())
+}
 
 /// A network namespace that `ip netns` knows by name, with loopback up.
 #[derive(Debug)]
@@ -159,11 +165,7 @@ impl Topology {
                 "making network namespaces takes root".into(),
             ));
         }
-        let prefix = format!(
-            "snb{}-{}",
-            std::process::id(),
-            NEXT.fetch_add(1, Ordering::Relaxed)
-        );
+        let prefix = own_name();
         let host = |index: u8| {
             let letter = char::from(b'a' + index);
             Ok::<_, BenchError>(Host {
@@ -216,6 +218,11 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
+    /// An empty one with a name that no other run has.
+    pub(crate) fn private() -> Result<Directory, BenchError> {
+        Directory::new(&own_name())
+    }
+
     fn new(name: &str) -> Result<Directory, BenchError> {
         let path = Place::of_peers().outside(&std::env::temp_dir()).join(name);
         let ((), guard) = cleanup::make(|| {

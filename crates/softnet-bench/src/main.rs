@@ -44,6 +44,7 @@ mod switches;
 mod table;
 mod tap_case;
 mod tx_adopt;
+mod vhost_user;
 mod web_case;
 
 use error::BenchError;

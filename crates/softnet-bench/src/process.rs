@@ -4,10 +4,12 @@
 //! cannot kill a stranger that got its number. Each child leads a process group, so that its own
 //! children (nginx has some) end with it.
 
+use std::io::{Read as _, Write as _};
 use std::os::unix::process::CommandExt as _;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
 
 use crate::cleanup::{self, Guard, Leftover};
@@ -87,6 +89,98 @@ impl Drop for Process {
     }
 }
 
+/// A daemon that is talked to: lines go to its standard input, text comes from its output. Killed
+/// when dropped: a program that polls may take its time to end otherwise.
+#[derive(Debug)]
+pub(crate) struct Dialogue {
+    process: Process,
+    input: ChildStdin,
+    output: ChildStdout,
+}
+
+impl Dialogue {
+    /// Starts it.
+    pub(crate) fn start(command: &mut Command) -> Result<Dialogue, BenchError> {
+        let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = Process::spawn(piped.stderr(Stdio::piped()))?;
+        let (input, output) = (process.child.stdin.take(), process.child.stdout.take());
+        let Some((input, output)) = input.zip(output) else {
+            return Err(BenchError::command(process.name.as_str(), "has no pipes"));
+        };
+        Ok(Dialogue {
+            process,
+            input,
+            output,
+        })
+    }
+
+    /// Writes a line.
+    pub(crate) fn say(&mut self, line: &str) -> Result<(), BenchError> {
+        writeln!(self.input, "{line}")
+            .map_err(|e| BenchError::io(format!("writing to `{}`", self.process.name), e))
+    }
+
+    /// Reads until `end` comes; returns what was read.
+    ///
+    /// # Errors
+    /// [`BenchError::Command`] with the last line that it said, if it ends before or takes longer
+    /// than `patience`.
+    pub(crate) fn hear(&mut self, end: &str, patience: Duration) -> Result<String, BenchError> {
+        let deadline = Instant::now() + patience;
+        let mut heard = Vec::new();
+        loop {
+            let text = String::from_utf8_lossy(&heard);
+            if text.contains(end) {
+                return Ok(text.into_owned());
+            }
+            if !self.readable(deadline)? {
+                return Err(BenchError::command(
+                    self.process.name.as_str(),
+                    "does not answer",
+                ));
+            }
+            let mut bytes = [0; 4096];
+            let read = self.output.read(&mut bytes);
+            match read
+                .map_err(|e| BenchError::io(format!("reading `{}`", self.process.name), e))?
+            {
+                0 => {
+                    let said = read_all(self.process.child.stderr.take());
+                    let mut lines = text.lines().chain(said.lines());
+                    let last = lines.rfind(|line| !line.trim().is_empty());
+                    let why = format!("ended: {}", last.unwrap_or("it did not say why"));
+                    return Err(BenchError::command(self.process.name.as_str(), why));
+                }
+                n => heard.extend(&bytes[..n]),
+            }
+        }
+    }
+
+    /// Waits for output, or the end.
+    fn readable(&self, deadline: Instant) -> Result<bool, BenchError> {
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let left = Timespec {
+                tv_sec: left.as_secs() as i64,
+                tv_nsec: left.subsec_nanos().into(),
+            };
+            let mut ready = [PollFd::new(&self.output, PollFlags::IN)];
+            match poll(&mut ready, Some(&left)) {
+                Ok(n) => return Ok(n > 0),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(e) => return Err(BenchError::io("waiting for a program", e)),
+            }
+        }
+    }
+}
+
+impl Drop for Dialogue {
+    fn drop(&mut self) {
+        // Fails only if it has ended.
+        let _ = rustix::process::kill_process_group(self.process.pid, Signal::KILL);
+    }
+}
+
 /// Runs a program to its end and returns what it printed.
 ///
 /// # Errors
@@ -101,8 +195,8 @@ pub(crate) fn output(command: &mut Command) -> Result<String, BenchError> {
     let mut process = Process::spawn(command)?;
     let (stdout, stderr) = (process.child.stdout.take(), process.child.stderr.take());
     let (printed, said) = std::thread::scope(|scope| {
-        let said = scope.spawn(|| read(stderr));
-        (read(stdout), said.join().unwrap_or_default())
+        let said = scope.spawn(|| read_all(stderr));
+        (read_all(stdout), said.join().unwrap_or_default())
     });
     // It may have closed its output before its end: wait, but leave the reaping to `wait` below.
     let _ = rustix::process::waitid(
@@ -129,7 +223,7 @@ pub(crate) fn output(command: &mut Command) -> Result<String, BenchError> {
     ))
 }
 
-fn read(from: Option<impl std::io::Read>) -> String {
+fn read_all(from: Option<impl std::io::Read>) -> String {
     let mut bytes = Vec::new();
     if let Some(mut from) = from {
         // What was read before an error is still worth showing.
@@ -181,6 +275,21 @@ mod tests {
     fn a_program_that_is_missing_is_unavailable() {
         let error = output(&mut Command::new("softnet-no-such-program"));
         assert!(matches!(error, Err(BenchError::Unavailable(_))));
+    }
+
+    #[test]
+    fn a_dialogue_goes_both_ways() {
+        let mut cat = Dialogue::start(&mut Command::new("cat")).expect("cat is everywhere");
+        let patience = Duration::from_secs(10);
+        for line in ["one", "two"] {
+            cat.say(line).expect("it reads");
+            assert_eq!(cat.hear("\n", patience).ok(), Some(format!("{line}\n")));
+        }
+        let mut end = Command::new("sh");
+        end.args(["-c", "echo sorry >&2"]);
+        let mut end = Dialogue::start(&mut end).expect("sh is everywhere");
+        let error = end.hear("ready", patience).err().map(|e| e.to_string());
+        assert!(error.is_some_and(|text| text.contains("ended: sorry")));
     }
 
     #[test]

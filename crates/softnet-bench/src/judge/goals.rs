@@ -81,6 +81,11 @@ const WORK: (&str, &[&str]) = ("service_ns", &["0", "1000"]);
 const SHAPERS: (&str, &[&str]) = ("qdisc", &["tbf", "htb"]);
 const UNLIMITED: (&str, &[&str]) = ("case", &["unlimited"]);
 const UNLOADED: &[(&str, &[&str])] = &[UNLIMITED, ("threads", &["1"]), SHAPERS];
+const RINGS: (&str, &[&str]) = ("ring", &["split", "packed"]);
+const REFLECT: (&str, &[&str]) = ("path", &["reflect"]);
+const SWITCH: (&str, &[&str]) = ("path", &["switch"]);
+const TWO_VMS: (&str, &[&str]) = ("path", &["two-vms"]);
+const PATHS: (&str, &[&str]) = ("path", &["reflect", "switch", "two-vms"]);
 const PFIFO: &[(&str, &str)] = &[("qdisc", "pfifo"), ("classes", "-")];
 
 /// A goal of [`GOALS`].
@@ -259,6 +264,15 @@ pub(super) const GOALS: &[Goal] = &[
         "an unloaded shaper against pfifo"),
     goal("all-cores", "sojourn_p99_ns", MoreThan(PFIFO, "ns"), AtMost(1000.0), UNLOADED,
         "an unloaded shaper against pfifo"),
+    // vhost-user
+    goal("vhost-user", "mpps", Variant("dpdk-vhost"), AtLeast(1.3), &[REFLECT, RINGS],
+        "the driver alone, against DPDK's own back end"),
+    goal("vhost-user", "mpps", Variant("dpdk-vhost"), AtLeast(1.0), &[SWITCH, RINGS],
+        "a bridge and a qdisc, against reflecting"),
+    goal("vhost-user", "mpps", Variant("dpdk-vhost"), AtLeast(1.0), &[TWO_VMS, RINGS],
+        "a bridge and a qdisc, against forwarding between two ports"),
+    goal("vhost-user", "mpps", Same(&[("ring", "split")]), AtLeast(1.0),
+        &[PATHS, ("ring", &["packed"])], "packed rings against split ones"),
     // scale
     model(OURS, MODELLED),
     model("busylock", MODELLED),
@@ -273,7 +287,7 @@ mod tests {
     use super::super::verdict::Verdict;
     use super::*;
     use crate::report::{Collector, Param};
-    use crate::{all_cores, nolock_qdisc};
+    use crate::{all_cores, nolock_qdisc, vhost_user};
 
     /// Judges all goals of an experiment with figures for every variant in every cell.
     fn every_cell_is_measured(experiment: &str, measured: &[Vec<Param>], fields: &[&'static str]) {
@@ -286,6 +300,7 @@ mod tests {
             "busylock",
             "dpdk-sched",
             "private",
+            "dpdk-vhost",
         ];
         for params in measured {
             for variant in variants {
@@ -323,5 +338,9 @@ mod tests {
             "fairness_percent",
         ];
         every_cell_is_measured("all-cores", &all_cores::measured(), &fields);
+    }
+    #[test]
+    fn every_cell_that_goals_of_vhost_user_are_about_is_measured() {
+        every_cell_is_measured("vhost-user", &vhost_user::measured(), &["mpps"]);
     }
 }

@@ -21,6 +21,7 @@ const PREFACES: &[(&str, &str)] = &[
     ("switch", include_str!("prefaces/switch.md")),
     ("control", include_str!("prefaces/control.md")),
     ("all-cores", include_str!("prefaces/all-cores.md")),
+    ("vhost-user", include_str!("prefaces/vhost-user.md")),
     ("scale", include_str!("prefaces/scale.md")),
 ];
 

@@ -90,12 +90,12 @@ impl Memory {
     }
 }
 
-/// How the programs were run, for their rows.
-pub(crate) fn setting() -> &'static str {
+/// The memory that the programs had, for their rows.
+pub(crate) fn pages() -> &'static str {
     if SMALL_PAGES.load(Ordering::Relaxed) {
-        "pages of 4 KB: the system gave none of 2 MB; for each figure the best size of cache"
+        "pages of 4 KB: the system gave none of 2 MB"
     } else {
-        "pages of 2 MB; for each figure the best size of cache"
+        "pages of 2 MB"
     }
 }
 

@@ -20,7 +20,14 @@ pub(crate) fn add_to(report: &mut Value) {
             continue;
         };
         if variant.starts_with("dpdk") && row.get("skipped").is_none() {
-            row["setting"] = json!(super::dpdk::setting());
+            // It chooses no size of cache.
+            row["setting"] = match variant.as_str() {
+                "dpdk-vhost" => json!(super::dpdk::pages()),
+                _ => json!(format!(
+                    "{}; for each figure the best size of cache",
+                    super::dpdk::pages()
+                )),
+            };
         }
         let version = known.entry(variant).or_insert_with_key(|v| of(v, channels));
         if let Some(version) = version {

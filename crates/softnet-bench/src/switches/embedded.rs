@@ -184,7 +184,7 @@ impl Switch for EmbeddedSoftnet {
 }
 
 /// The buffers that `softnet run` has by default.
-pub(super) fn buffers() -> Result<Buffers, BenchError> {
+pub(crate) fn buffers() -> Result<Buffers, BenchError> {
     Ok(Buffers {
         small: pool(SMALL)?,
         large: Some(pool(LARGE)?),
@@ -208,6 +208,6 @@ fn pool(config: PoolConfig) -> Result<Pool, BenchError> {
     Pool::new(config).map_err(failed)
 }
 
-pub(super) fn failed(error: impl std::error::Error) -> BenchError {
+pub(crate) fn failed(error: impl std::error::Error) -> BenchError {
     BenchError::Measure(crate::error::chain(&error))
 }

@@ -16,7 +16,7 @@ mod softnet;
 mod threads;
 
 pub(crate) use bridge::{KernelBridge, port as bridge_port};
-pub(crate) use embedded::EmbeddedSoftnet;
+pub(crate) use embedded::{EmbeddedSoftnet, buffers, failed};
 pub(crate) use ovs::OpenVswitch;
 pub(crate) use softnet::Softnet;
 pub(crate) use threads::PortThreads;

@@ -1,0 +1,114 @@
+//! Experiment `vhost-user`: ports of virtual machines. The guests are `dpdk-testpmd` on
+//! `virtio_user`, which polls its rings as fast as a CPU can; the figures are what they count.
+//!
+//! - [Paths](paths) `reflect`, `switch` and `two-vms`: packets per second of one CPU, split and
+//!   packed rings, against DPDK's own back end.
+
+mod paths;
+mod softnet;
+mod testpmd;
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::error::BenchError;
+use crate::interleave::{Variant, interleave};
+use crate::options::Options;
+use crate::report::{Collector, OURS, Param};
+use testpmd::Testpmd;
+
+const NAME: &str = "vhost-user";
+const DPDK: &str = "dpdk-vhost";
+const RINGS: [&str; 2] = ["split", "packed"];
+/// Descriptors of a ring where it is about packets per second: the most that there can be.
+const QUEUE: usize = 1024;
+/// Time for the rings to fill before something is measured, and the longest that is.
+const WARM_UP: Duration = Duration::from_millis(200);
+/// Runs of less than this many seconds do not take their time.
+const SHORT: f64 = 2.0;
+/// Fields that Softnet is compared by.
+const COMPARE: &[&str] = &["mpps"];
+
+/// What carries packets from and to guests.
+trait BackEnd: std::fmt::Debug {
+    /// Packets that it has dropped, if it tells.
+    fn drops(&self) -> Option<u64> {
+        None
+    }
+
+    /// Ends it.
+    ///
+    /// # Errors
+    /// If packets are unaccounted for.
+    fn stop(self: Box<Self>) -> Result<(), BenchError> {
+        Ok(())
+    }
+}
+
+impl BackEnd for Testpmd {}
+
+/// What a guest's device is told of its rings.
+fn device_options(ring: &str, queue: usize) -> String {
+    let packed = usize::from(ring == "packed");
+    format!("queue_size={queue},packed_vq={packed}")
+}
+
+type Measure = Box<dyn Fn(&mut Collector) -> Result<(), BenchError>>;
+
+/// A variant's turns.
+struct Turn {
+    name: &'static str,
+    params: Vec<Param>,
+    measure: Measure,
+}
+
+impl Variant for Turn {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn params(&self) -> Vec<Param> {
+        self.params.clone()
+    }
+
+    fn turn(&mut self, results: &mut Collector) -> Result<(), BenchError> {
+        (self.measure)(results)
+    }
+}
+
+/// Gives variants their turns.
+fn measure(
+    options: &Options,
+    rounds: usize,
+    turns: Vec<Turn>,
+    results: &mut Collector,
+) -> Result<(), BenchError> {
+    let boxed = |turn| Box::new(turn) as Box<dyn Variant>;
+    let chosen = turns.into_iter().filter(|turn| options.wants(turn.name));
+    let mut variants: Vec<_> = chosen.map(boxed).collect();
+    interleave(rounds, &mut variants, results)
+}
+
+/// How often each variant takes its turn, and the time of each figure in one.
+fn turns(options: &Options) -> (usize, Duration) {
+    let (turns, time) = options.program_turns();
+    // A run of a second is to see that all works; most of its time is that of programs to start.
+    let share = if options.seconds < SHORT { 4 } else { 1 };
+    (turns, time / share)
+}
+
+/// Measures.
+pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
+    let known = [OURS, DPDK];
+    options.check_variants(NAME, &known)?;
+    let mut results = Collector::default();
+    paths::rows(options, &mut results)?;
+    Ok(results.report(NAME, COMPARE))
+}
+
+/// The parameters of all rows.
+#[cfg(test)]
+pub(crate) fn measured() -> Vec<Vec<Param>> {
+    paths::measured()
+}

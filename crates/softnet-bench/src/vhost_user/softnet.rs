@@ -1,0 +1,182 @@
+//! Softnet's back ends: the driver alone, and the switch.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use softnet::mem::PacketList;
+use softnet::stats::DropReason;
+use softnet::time::Clock;
+use softnet::tx::{Sent, TxPolicy, TxRing as _};
+use softnet_engine::rx::{CountDrop, RxQueue as _, WEIGHT};
+use softnet_engine::{Engine, PortSetup};
+use softnet_io::vhost_user::{SocketSpec, VhostUser};
+use softnet_io::{Buffers, Poller, VhostUserRx, VhostUserTx};
+use softnet_tc::QdiscSpec;
+
+use super::BackEnd;
+use crate::buffers::pinned;
+use crate::error::BenchError;
+use crate::switches::{buffers, failed};
+
+/// How long queued packets may still leave at the end.
+const DRAIN: Duration = Duration::from_millis(100);
+/// Longest IP packet.
+const MTU: u32 = 1500;
+
+/// The back end of the socket `path`, with `queues` queue pairs.
+pub(super) fn open(
+    path: &Path,
+    queues: usize,
+    buffers: &Buffers,
+) -> Result<VhostUser, BenchError> {
+    let socket = SocketSpec {
+        path: path.to_owned(),
+        server: true,
+        mode: 0o600,
+        group: None,
+    };
+    VhostUser::open(&socket, queues, MTU, buffers).map_err(failed)
+}
+
+/// A thread that sends back what it receives, with the addresses exchanged.
+#[derive(Debug)]
+pub(super) struct Reflector {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Result<(), BenchError>>>,
+}
+
+impl Reflector {
+    /// Starts it on `cpu`.
+    pub(super) fn start(path: &Path, cpu: usize) -> Result<Reflector, BenchError> {
+        let mut port = open(path, 1, &buffers()?)?;
+        let (Some(rx), Some(tx)) = (port.rx.pop(), port.tx.pop()) else {
+            return Err(BenchError::Measure("the port has no queues".to_owned()));
+        };
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
+        let thread = std::thread::Builder::new()
+            .name("reflect".to_owned())
+            .spawn(move || {
+                pinned::pin(cpu)?;
+                reflect(rx, tx, &stopped);
+                Ok(())
+            })
+            .map_err(|e| BenchError::io("starting a thread", e))?;
+        Ok(Reflector {
+            stop,
+            thread: Some(thread),
+        })
+    }
+
+    fn end(&mut self) -> Result<(), BenchError> {
+        self.stop.store(true, Ordering::Relaxed);
+        let Some(thread) = self.thread.take() else {
+            return Ok(());
+        };
+        let ended = thread.join();
+        ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+}
+
+impl BackEnd for Reflector {
+    fn stop(mut self: Box<Self>) -> Result<(), BenchError> {
+        self.end()
+    }
+}
+
+impl Drop for Reflector {
+    fn drop(&mut self) {
+        // Reported where it was asked for.
+        let _ = self.end();
+    }
+}
+
+/// Drops are no part of what is measured here.
+struct Uncounted;
+
+impl CountDrop for Uncounted {
+    fn count_drop(&mut self, _reason: DropReason, _packets: u64) {}
+}
+
+/// What it cannot send yet it tries again, before it receives more.
+fn reflect(mut rx: VhostUserRx, mut tx: VhostUserTx, stop: &AtomicBool) {
+    let clock = Clock::monotonic();
+    let mut packets = PacketList::new();
+    while !stop.load(Ordering::Relaxed) {
+        if packets.is_empty() {
+            rx.disarm();
+            rx.poll(WEIGHT, clock.now(), &mut packets, &mut Uncounted);
+            packets.for_each_mut(|packet| {
+                if let Some(addresses) = packet.data_mut().get_mut(..12) {
+                    addresses.rotate_left(6);
+                }
+            });
+        }
+        if !packets.is_empty() {
+            tx.xmit(&mut packets, &mut Sent::default());
+        }
+    }
+}
+
+/// The engine with a port for each socket, all on one bridge.
+pub(super) struct Switch {
+    engine: Engine<VhostUserRx, VhostUserTx>,
+}
+
+impl std::fmt::Debug for Switch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Switch").finish_non_exhaustive()
+    }
+}
+
+impl Switch {
+    /// Starts it, with a worker on each of `cpus`.
+    pub(super) fn start(
+        sockets: &[PathBuf],
+        queues: usize,
+        cpus: &[usize],
+    ) -> Result<Switch, BenchError> {
+        let buffers = buffers()?;
+        let poller = |&cpu| {
+            let poller = Poller::new().map_err(|e| BenchError::io("making a poller", e))?;
+            Ok::<_, BenchError>(poller.on_cpu(cpu))
+        };
+        let pollers = cpus.iter().map(poller).collect::<Result<Vec<_>, _>>()?;
+        let engine =
+            Engine::start(pollers, buffers.small.clone(), Clock::monotonic()).map_err(failed)?;
+        let mut ports = Vec::new();
+        for (number, socket) in sockets.iter().enumerate() {
+            let port = open(socket, queues, &buffers)?;
+            let setup = PortSetup {
+                name: format!("vm{number}"),
+                rx: port.rx,
+                tx: port.tx,
+                features: port.features,
+                qdisc: QdiscSpec::default(),
+                policy: TxPolicy::default(),
+            };
+            ports.push(engine.add_port(setup).map_err(failed)?);
+        }
+        engine.add_bridge("br0", &ports).map_err(failed)?;
+        Ok(Switch { engine })
+    }
+}
+
+impl BackEnd for Switch {
+    fn drops(&self) -> Option<u64> {
+        Some(self.engine.stats().conservation().dropped)
+    }
+
+    fn stop(self: Box<Self>) -> Result<(), BenchError> {
+        let sums = self.engine.stop(DRAIN).conservation();
+        if sums.holds() {
+            return Ok(());
+        }
+        Err(BenchError::Measure(format!(
+            "softnet lost count of packets: {sums:?}"
+        )))
+    }
+}
