@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs what is missing: programs that tests and experiments use, toolchain components.
 set -euo pipefail
+cd "$(dirname "$0")/.."
 packages=()
 need() { command -v "$1" >/dev/null 2>&1 || packages+=("$2"); }
 need ip iproute2
@@ -17,6 +18,9 @@ need cc gcc
 need python3 python3
 need dpdk-testpmd dpdk-dev
 need valgrind valgrind
+need qemu-system-x86_64 qemu-system-x86
+need ethtool ethtool
+need cpio cpio
 pkg-config --exists libdpdk 2>/dev/null || packages+=(libdpdk-dev)
 if [ ${#packages[@]} -gt 0 ]; then
   if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
@@ -30,3 +34,5 @@ fi
 rustup component add rustfmt clippy
 rustup toolchain list | grep -q '^nightly' || rustup toolchain install nightly --profile minimal
 rustup component add --toolchain nightly miri rust-src
+# What the tests' virtual machines boot.
+bash tests/guest/image.sh target/guest

@@ -15,6 +15,7 @@ pub mod counters;
 pub mod guest;
 mod lan;
 pub mod oracle;
+pub mod qemu;
 pub mod random;
 pub mod raw;
 mod sys;

@@ -82,9 +82,14 @@ impl Running {
         Pid::from_child(&self.child)
     }
 
+    /// Where the kernel tells about it.
+    pub(crate) fn proc(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/{}", self.child.id()))
+    }
+
     /// Whether it runs a thread of this name.
     pub(crate) fn has_thread(&self, name: &str) -> bool {
-        let Ok(tasks) = fs::read_dir(format!("/proc/{}/task", self.child.id())) else {
+        let Ok(tasks) = fs::read_dir(self.proc().join("task")) else {
             return false;
         };
         tasks

@@ -1,0 +1,400 @@
+//! `softnet run` with virtual machines: Linux guests in QEMU, and a host at a TAP device, on one
+//! bridge.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Instant;
+
+use common::{
+    NamedNetns, PATIENCE, Running, Scratch, has_program, may_make_networks, softnet, text,
+    wait_for,
+};
+use rustix::process::Signal;
+use serde_json::Value;
+use softnet_tests::qemu::{Guest, GuestConfig, image};
+use softnet_tests::traffic::pattern;
+
+const ONE: &str = "10.9.0.1";
+const TWO: &str = "10.9.0.2";
+const HOST: &str = "10.9.0.9";
+
+/// The switch and all that is around it but the guests.
+struct Net {
+    image: PathBuf,
+    scratch: Scratch,
+    host: NamedNetns,
+    config: PathBuf,
+    /// Of the configuration, what the guests' ports are.
+    guests: String,
+    switch: Option<Running>,
+}
+
+impl Net {
+    /// Two ports for guests with `queues` and sockets that are Softnet's or not, and a host.
+    fn start(tag: &str, queues: [usize; 2], server: [bool; 2]) -> Option<Net> {
+        let image = image()?;
+        if !may_make_networks() || !has_program("ip") {
+            return None;
+        }
+        let scratch = Scratch::new(tag);
+        let host = NamedNetns::new(tag);
+        let mut guests = String::from("[engine]\nworkers = 1\n");
+        for number in [1, 2] {
+            guests += &format!(
+                "[[port]]\nname = \"vm{number}\"\ndriver = \"vhost_user\"\nsocket = {:?}\n\
+                 queues = {}\nserver = {}\n",
+                scratch.path(&format!("vm{number}.sock")),
+                queues[number - 1],
+                server[number - 1],
+            );
+        }
+        let config = format!(
+            "{guests}[[port]]\nname = \"host\"\ndriver = \"tap\"\nnetns = {:?}\n\
+             address = [\"{HOST}/24\"]\n\
+             [[bridge]]\nname = \"br0\"\nports = [\"vm1\", \"vm2\", \"host\"]\n",
+            host.name
+        );
+        let config = scratch.file("vms.toml", &config);
+        let mut net = Net {
+            image,
+            scratch,
+            host,
+            config,
+            guests,
+            switch: None,
+        };
+        net.start_switch();
+        Some(net)
+    }
+
+    fn start_switch(&mut self) {
+        let mut command = softnet();
+        command.arg("run").arg(&self.config);
+        let mut switch = Running::start(command.arg("--socket").arg(self.control()));
+        wait_for("the switch", || {
+            switch.assert_running();
+            let up = self.host.interfaces().contains("host");
+            up && self.ask(&["stats"]).status.success()
+        });
+        self.switch = Some(switch);
+    }
+
+    fn control(&self) -> PathBuf {
+        self.scratch.path("control")
+    }
+
+    /// Runs `softnet` for this switch.
+    fn ask(&self, arguments: &[&str]) -> std::process::Output {
+        let mut command = softnet();
+        command
+            .arg(arguments[0])
+            .arg("--socket")
+            .arg(self.control());
+        command.args(&arguments[1..]).output().expect("softnet")
+    }
+
+    fn stats(&self) -> Value {
+        let output = self.ask(&["stats", "--json"]);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        serde_json::from_slice(&output.stdout).expect("one object")
+    }
+
+    fn port(&self, name: &str) -> Value {
+        let stats = self.stats();
+        let mut ports = stats["ports"].as_array().expect("ports").iter();
+        let port = ports.find(|port| port["name"] == name);
+        port.expect("the port").clone()
+    }
+
+    /// Waits until a port says so.
+    fn wait_status(&self, port: &str, part: &str) {
+        let mut status = String::new();
+        let start = Instant::now();
+        while !status.contains(part) {
+            assert!(start.elapsed() < PATIENCE, "{port}: {status}");
+            status = self.port(port)["link"]["status"].to_string();
+        }
+    }
+
+    /// `ip` with the switch instead of the kernel.
+    fn ip(&self, arguments: &[&str]) -> String {
+        let output = self.ask(&[&["exec", "--", "ip"], arguments].concat());
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        text(&output.stdout)
+    }
+
+    fn boot(&self, number: usize, server: bool, queues: usize, device: &str) -> Guest {
+        let config = GuestConfig {
+            socket: &self.scratch.path(&format!("vm{number}.sock")),
+            server,
+            address: &format!("{}/24", [ONE, TWO][number - 1]),
+            queues,
+            device,
+        };
+        let log = self.scratch.path(&format!("vm{number}.log"));
+        Guest::boot(&self.image, log, &config)
+    }
+
+    /// Both guests, at the same time.
+    fn boot_both(&self, server: bool, queues: [usize; 2], devices: [&str; 2]) -> [Guest; 2] {
+        thread::scope(|scope| {
+            let other = scope.spawn(|| self.boot(2, server, queues[1], devices[1]));
+            let one = self.boot(1, server, queues[0], devices[0]);
+            [one, other.join().expect("the other guest")]
+        })
+    }
+
+    /// The guest and the host send each other bytes over TCP, which are compared.
+    fn exchange(&self, guest: &mut Guest, address: &str) {
+        let sum = sum_of_data(guest);
+        let connect = |port: u16| {
+            let address: SocketAddr = format!("{address}:{port}").parse().expect("an address");
+            let connect = || TcpStream::connect_timeout(&address, PATIENCE);
+            let stream = self.host.run(connect).expect("a connection");
+            stream.set_read_timeout(Some(PATIENCE)).expect("a limit");
+            stream.set_write_timeout(Some(PATIENCE)).expect("a limit");
+            stream
+        };
+        let mut received = Vec::new();
+        connect(10).read_to_end(&mut received).expect("its data");
+        assert_eq!(sha256(&received), sum);
+        let data = pattern(7, 4 << 20);
+        let mut stream = connect(9);
+        stream.write_all(&data).expect("it takes it");
+        stream.shutdown(Shutdown::Write).expect("the end");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("a sum");
+        assert_eq!(first_word(&answer), sha256(&data));
+        // The other way to connect.
+        let listener = self.host.run(|| TcpListener::bind((HOST, 0)));
+        let listener = listener.expect("a listener");
+        let port = listener.local_addr().expect("bound").port();
+        let command = format!("nc {HOST} {port} </data");
+        guest.tell(&command);
+        let mut received = Vec::new();
+        let mut stream = listener.accept().expect("a connection").0;
+        stream.read_to_end(&mut received).expect("its data");
+        drop(stream);
+        assert_eq!(guest.answer(&command).0, 0);
+        assert_eq!(sha256(&received), sum);
+        let wrong = self
+            .host
+            .run(|| checksum_errors(&read("/proc/thread-self/net/snmp")));
+        assert_eq!(wrong, 0, "the host saw wrong checksums");
+    }
+
+    /// Files and parts of guests' memory that the switch has open.
+    fn held(&self) -> (BTreeMap<String, usize>, usize) {
+        let process = self.switch.as_ref().expect("it runs").proc();
+        let mut files = BTreeMap::new();
+        for entry in std::fs::read_dir(process.join("fd"))
+            .expect("it runs")
+            .flatten()
+        {
+            // Gone already: it counts as none.
+            if let Ok(file) = std::fs::read_link(entry.path()) {
+                let kind = file
+                    .to_string_lossy()
+                    .split(['[', '0'])
+                    .next()
+                    .map(str::to_owned);
+                *files.entry(kind.unwrap_or_default()).or_default() += 1;
+            }
+        }
+        let maps = read(process.join("maps"));
+        let guests = maps
+            .lines()
+            .filter(|line| line.contains("memory-backend-memfd"));
+        (files, guests.count())
+    }
+
+    /// Ends the switch: nothing is left of guests, who must be gone.
+    fn finish(mut self, held: &(BTreeMap<String, usize>, usize)) {
+        for port in ["vm1", "vm2"] {
+            self.wait_status(port, "waiting for a front end");
+        }
+        let mut last = self.held();
+        let start = Instant::now();
+        while last != *held {
+            assert!(start.elapsed() < PATIENCE, "{last:?}, at first {held:?}");
+            last = self.held();
+        }
+        // The TAP device keeps buffers at hand. Without it, all must be there.
+        self.scratch.file("vms.toml", &self.guests);
+        let output = self.ask(&["reload"]);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let mut stats = self.stats();
+        let start = Instant::now();
+        let all = |pool: &Value| pool["free"] == pool["buffers"];
+        while !stats["pools"].as_array().expect("pools").iter().all(all) {
+            assert!(start.elapsed() < PATIENCE, "{stats:#}");
+            stats = self.stats();
+        }
+        let sum = |key: &str| stats["conservation"][key].as_u64().expect("a number");
+        assert_eq!(
+            sum("rx") + sum("copied"),
+            sum("tx") + sum("dropped") + sum("queued"),
+            "{stats:#}"
+        );
+        let switch = self.switch.take().expect("it runs");
+        switch.signal(Signal::TERM);
+        assert_eq!(switch.finish().status.code(), Some(0));
+        for name in ["vm1.sock", "vm2.sock", "control"] {
+            assert!(!self.scratch.path(name).exists(), "{name} is left");
+        }
+    }
+}
+
+fn read(path: impl AsRef<Path>) -> String {
+    std::fs::read_to_string(path).expect("a file of the kernel's")
+}
+
+fn first_word(text: &str) -> String {
+    text.split_whitespace()
+        .next()
+        .unwrap_or_default()
+        .to_owned()
+}
+
+fn sha256(data: &[u8]) -> String {
+    let mut child = Command::new("sha256sum")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("sha256sum");
+    let mut stdin = child.stdin.take().expect("a pipe");
+    stdin.write_all(data).expect("it reads");
+    drop(stdin);
+    first_word(&text(&child.wait_with_output().expect("a sum").stdout))
+}
+
+/// Of what a guest sends.
+fn sum_of_data(guest: &mut Guest) -> String {
+    first_word(&guest.ok("sha256sum /data"))
+}
+
+/// `InCsumErrors` of IP, TCP, UDP and ICMP, together.
+fn checksum_errors(snmp: &str) -> u64 {
+    let lines: Vec<Vec<&str>> = snmp
+        .lines()
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    let errors: Vec<u64> = lines
+        .chunks_exact(2)
+        .filter_map(|pair| {
+            let at = pair[0].iter().position(|name| *name == "InCsumErrors")?;
+            pair[1][at].parse().ok()
+        })
+        .collect();
+    assert!(errors.len() >= 3, "{snmp}");
+    errors.iter().sum()
+}
+
+/// Pings and TCP between two guests, both ways.
+fn between(one: &mut Guest, two: &mut Guest) {
+    one.ok(&format!("ping -c 3 -i 0.1 -W 20 {TWO}"));
+    two.ok(&format!("ping -c 3 -i 0.1 -W 20 {ONE}"));
+    let sum = sum_of_data(two);
+    assert_eq!(
+        first_word(&one.ok(&format!("nc {TWO} 10 | sha256sum"))),
+        sum
+    );
+    assert_eq!(first_word(&two.ok(&format!("nc {ONE} 9 </data"))), sum);
+    for guest in [one, two] {
+        assert_eq!(checksum_errors(&guest.ok("cat /proc/net/snmp")), 0);
+    }
+}
+
+/// Packets that a guest's device counted at each of its queue pairs, received and sent.
+fn by_queue(guest: &mut Guest, direction: &str) -> Vec<u64> {
+    let counters = guest.ok("ethtool -S eth0");
+    let counter = |line: &str| {
+        let (name, value) = line.trim().split_once(": ")?;
+        let queue = name.strip_prefix(direction)?.strip_suffix("_packets")?;
+        queue.parse::<usize>().ok()?;
+        value.parse().ok()
+    };
+    counters.lines().filter_map(counter).collect()
+}
+
+/// Each guest uses both of its queue pairs both ways, as do the peer's.
+fn both_queues(one: &mut Guest, two: &mut Guest) {
+    for (guest, peer) in [(&mut *one, TWO), (&mut *two, ONE)] {
+        let now = guest.ok("ethtool -l eth0 | tail -n 1");
+        assert!(now.starts_with("Combined:") && now.ends_with('2'), "{now}");
+        // A sender uses the queue of its CPU; replies are spread by their flows.
+        wait_for("traffic on both queues", || {
+            guest.ok(&format!(
+                "for cpu in 1 2; do taskset $cpu nc {peer} 9 </dev/null; done"
+            ));
+            ["tx_queue_", "rx_queue_"]
+                .iter()
+                .all(|way| by_queue(guest, way)[..2].iter().all(|&packets| packets > 0))
+        });
+    }
+}
+
+/// What guests do with split and packed rings, several queues and offload, and without; that they
+/// reboot and die; and that nothing of them stays.
+#[test]
+fn guests_come_and_go() {
+    let Some(net) = Net::start("guests", [2, 4], [true, true]) else {
+        return;
+    };
+    let held = net.held();
+    assert_eq!(held.1, 0);
+    let [mut one, mut two] = net.boot_both(false, [2, 4], [",host_mtu=1400", ",packed=on"]);
+    net.wait_status("vm1", "4 of 4 split rings enabled");
+    net.wait_status("vm2", "4 of 8 packed rings enabled");
+    assert!(net.held().1 > 0, "guest memory is mapped");
+    assert_eq!(one.ok("cat /sys/class/net/eth0/mtu"), "1400");
+    assert_eq!(net.port("vm1")["link"]["mtu"], 1400);
+    assert_eq!(two.ok("cat /sys/class/net/eth0/mtu"), "1500");
+    between(&mut one, &mut two);
+    both_queues(&mut one, &mut two);
+    net.exchange(&mut one, ONE);
+    net.exchange(&mut two, TWO);
+
+    // The guest uses fewer queues, and more again.
+    two.ok("ethtool -L eth0 combined 1");
+    net.wait_status("vm2", "2 of 8 packed rings enabled");
+    between(&mut one, &mut two);
+    two.ok("ethtool -L eth0 combined 2");
+    net.wait_status("vm2", "4 of 8 packed rings enabled");
+    between(&mut one, &mut two);
+
+    // The port is taken down.
+    net.ip(&["link", "set", "vm1", "down"]);
+    assert_ne!(one.run(&format!("ping -c 1 -W 1 {TWO}")).0, 0);
+    net.ip(&["link", "set", "vm1", "up"]);
+    between(&mut one, &mut two);
+
+    two.reboot();
+    between(&mut one, &mut two);
+
+    // One is killed; the others go on, and another takes its place: without offload.
+    two.kill();
+    net.wait_status("vm2", "the front end closed the connection");
+    assert_eq!(net.port("vm2")["link"]["up"], false);
+    net.exchange(&mut one, ONE);
+    let plain = ",mrg_rxbuf=off,csum=off,gso=off,host_tso4=off,host_tso6=off,host_ecn=off,\
+                 host_ufo=off,guest_csum=off,guest_tso4=off,guest_tso6=off,guest_ecn=off,\
+                 guest_ufo=off";
+    let mut two = net.boot(2, false, 2, plain);
+    let features = two.ok("ethtool -k eth0");
+    for off in ["tx-checksumming: off", "tcp-segmentation-offload: off"] {
+        assert!(features.contains(off), "{off}: {features}");
+    }
+    between(&mut one, &mut two);
+    both_queues(&mut one, &mut two);
+    net.exchange(&mut two, TWO);
+    one.kill();
+    two.kill();
+    net.finish(&held);
+}

@@ -1,0 +1,210 @@
+//! Guests: Debian's kernel and a busybox, booted by QEMU with emulation, whose network device is a
+//! port of Softnet's. `tests/guest/image.sh` makes what they boot.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::skip;
+
+/// Longer than a boot and any command takes on a slow machine.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// What a guest is made of.
+#[derive(Clone, Debug)]
+pub struct GuestConfig<'a> {
+    /// The socket where its front end meets the port.
+    pub socket: &'a Path,
+    /// Whether the socket is QEMU's.
+    pub server: bool,
+    /// Its address with the length of the prefix. The last byte of its Ethernet address is that of
+    /// this one.
+    pub address: &'a str,
+    /// Queue pairs of its device.
+    pub queues: usize,
+    /// More properties of its device, each with a comma before it.
+    pub device: &'a str,
+}
+
+/// A running guest with two CPUs. Killed when dropped.
+#[derive(Debug)]
+pub struct Guest {
+    qemu: Child,
+    output: ChildStdout,
+    /// What has come and was not looked at.
+    pending: Vec<u8>,
+    /// Where its kernel writes.
+    log: PathBuf,
+}
+
+/// The folder with the kernel and its root folder. `None`, and the reason printed, where there is
+/// none, or no QEMU.
+pub fn image() -> Option<PathBuf> {
+    let image = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/guest");
+    let qemu = Command::new("qemu-system-x86_64").arg("--version").output();
+    if qemu.is_err() {
+        skip("qemu-system-x86_64 is not installed");
+        return None;
+    }
+    if !image.join("initrd").exists() {
+        skip("there is no guest to boot: run tests/guest/image.sh target/guest");
+        return None;
+    }
+    Some(image)
+}
+
+impl Guest {
+    /// Boots one, and returns when it has its address. What its kernel says is written to `log`.
+    pub fn boot(image: &Path, log: PathBuf, config: &GuestConfig<'_>) -> Guest {
+        let GuestConfig {
+            address, queues, ..
+        } = *config;
+        let number: u8 = address
+            .split(['.', '/'])
+            .nth(3)
+            .and_then(|number| number.parse().ok())
+            .expect("an IPv4 address");
+        let socket = config.socket.display();
+        let side = if config.server {
+            "server=on"
+        } else {
+            "reconnect=1"
+        };
+        // QEMU 7.2 crashes with vhost-user and MSI-X where the CPU is emulated: no vectors.
+        let device = format!(
+            "virtio-net-pci,netdev=net,mac=52:54:00:00:00:{number:02x},mq=on,vectors=0,romfile={}",
+            config.device
+        );
+        let qemu = Command::new("qemu-system-x86_64")
+            .args(["-nodefaults", "-no-user-config", "-display", "none"])
+            .args(["-machine", "q35,memory-backend=mem"])
+            .args(["-accel", "tcg,tb-size=64", "-cpu", "max", "-smp", "2"])
+            .args(["-m", "192M", "-object"])
+            .arg("memory-backend-memfd,id=mem,size=192M,share=on")
+            .arg("-kernel")
+            .arg(image.join("vmlinuz"))
+            .arg("-initrd")
+            .arg(image.join("initrd"))
+            .args(["-append", &format!("console=ttyS0 address={address}")])
+            .arg("-serial")
+            .arg(format!("file:{}", log.display()))
+            .args(["-serial", "stdio", "-chardev"])
+            .arg(format!("socket,id=port,path={socket},{side}"))
+            .arg("-netdev")
+            .arg(format!("vhost-user,id=net,chardev=port,queues={queues}"))
+            .args(["-device", &device])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn();
+        let mut qemu = qemu.expect("QEMU");
+        let output = qemu.stdout.take().expect("a pipe");
+        let mut guest = Guest {
+            qemu,
+            output,
+            pending: Vec::new(),
+            log,
+        };
+        guest.await_ready();
+        guest
+    }
+
+    /// Runs a line of shell, and returns its status and what it wrote.
+    pub fn run(&mut self, command: &str) -> (i32, String) {
+        self.tell(command);
+        self.answer(command)
+    }
+
+    /// Runs a line of shell that must succeed, and returns what it wrote.
+    pub fn ok(&mut self, command: &str) -> String {
+        let (status, output) = self.run(command);
+        assert_eq!(status, 0, "{command}: {output}");
+        output
+    }
+
+    /// Begins a line of shell; [`Guest::answer`] ends it.
+    pub fn tell(&mut self, command: &str) {
+        let stdin = self.qemu.stdin.as_mut().expect("a pipe");
+        writeln!(stdin, "{command}").expect("QEMU takes it");
+    }
+
+    /// What the line of shell that was begun has come to.
+    pub fn answer(&mut self, command: &str) -> (i32, String) {
+        let mut output = String::new();
+        loop {
+            let line = self.line(command);
+            match line.strip_prefix("== ") {
+                Some(status) => {
+                    let status = status.parse();
+                    return (status.expect("a status"), output.trim_end().to_owned());
+                }
+                None => output += &(line + "\n"),
+            }
+        }
+    }
+
+    /// Reboots it, and returns when it has its address again.
+    pub fn reboot(&mut self) {
+        self.tell("reboot -f");
+        self.await_ready();
+    }
+
+    /// Ends it as if the machine had lost power.
+    pub fn kill(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        let _ = kill_process(Pid::from_child(&self.qemu), Signal::KILL);
+        let _ = self.qemu.wait();
+    }
+
+    fn await_ready(&mut self) {
+        while self.line("its boot") != "== ready" {}
+    }
+
+    /// The next line that it writes.
+    fn line(&mut self, what: &str) -> String {
+        let start = Instant::now();
+        loop {
+            if let Some(end) = self.pending.iter().position(|&byte| byte == b'\n') {
+                let line: Vec<u8> = self.pending.drain(..=end).collect();
+                return String::from_utf8_lossy(&line).trim().to_owned();
+            }
+            let left = PATIENCE.checked_sub(start.elapsed());
+            let mut fds = [PollFd::new(&self.output, PollFlags::IN)];
+            let limit = left.and_then(|left| Timespec::try_from(left).ok());
+            let ready = limit.map_or(Ok(0), |limit| poll(&mut fds, Some(&limit)));
+            let mut buffer = [0; 4096];
+            match ready {
+                Ok(0) => panic!("the guest does not answer: {what}\n{}", self.log()),
+                Ok(_) => match self.output.read(&mut buffer).expect("a pipe") {
+                    0 => panic!("QEMU is gone: {what}\n{}", self.log()),
+                    n => self.pending.extend(&buffer[..n]),
+                },
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// The end of what its kernel wrote.
+    fn log(&self) -> String {
+        let mut bytes = Vec::new();
+        if let Ok(mut file) = File::open(&self.log) {
+            let _ = file.read_to_end(&mut bytes);
+        }
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        let skipped = text.lines().count().saturating_sub(20);
+        text.lines().skip(skipped).collect::<Vec<_>>().join("\n")
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
