@@ -14,7 +14,6 @@ use std::sync::Arc;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use softnet_io::vhost_user::memory::{GuestMemory, Region, RegionSpec};
-use softnet_io::vhost_user::ring::PACKED_START;
 
 pub use front_end::{FrontEnd, message, of_ring, request};
 pub use ring::{INDIRECT, NEXT, Part, Ring, TABLE};
@@ -220,7 +219,7 @@ impl Guest {
         front_end.request(request::SET_FEATURES, &features, &[])?;
         self.set_memory(front_end)?;
         for ring in 0..self.rings.len() {
-            let base = if self.config.packed { PACKED_START } else { 0 };
+            let base = if self.config.packed { 0x8000_8000 } else { 0 };
             self.start_ring(front_end, ring, base)?;
             front_end.request(request::SET_VRING_ENABLE, &of_ring(ring, 1), &[])?;
         }

@@ -24,7 +24,7 @@ use std::marker::PhantomData;
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, Ordering, compiler_fence};
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering, compiler_fence};
 
 use rustix::fs::{FileType, fstat, fstatfs};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
@@ -502,6 +502,15 @@ impl GuestArea {
         let field = self.field::<u16>(at);
         // SAFETY: as in `load_u16`.
         let field = unsafe { AtomicU16::from_ptr(field) };
+        field.store(value.to_le(), Ordering::Release);
+    }
+
+    /// As [`store_u16`](GuestArea::store_u16), of several fields at once.
+    #[inline]
+    pub fn store_u64(&self, at: usize, value: u64) {
+        let field = self.field::<u64>(at);
+        // SAFETY: as in `load_u16`.
+        let field = unsafe { AtomicU64::from_ptr(field) };
         field.store(value.to_le(), Ordering::Release);
     }
 

@@ -31,7 +31,7 @@ pub(super) const NOWHERE: usize = usize::MAX;
 pub(super) struct Running {
     pub(super) queue: Virtqueue,
     pub(super) memory: Arc<GuestMemory>,
-    /// What it was made from; the base is where it started.
+    /// What it was made from.
     config: RingConfig,
     /// Where the guest is told that buffers came back; none if it does not want to be.
     call: Option<Arc<OwnedFd>>,
@@ -358,24 +358,16 @@ fn apply(running: &mut Option<Running>, wanted: Option<&Wanted>) -> Result<bool,
         return Ok(running.take().is_some());
     };
     let same = |running: &Running| {
-        let base = running.config.base;
-        let config = RingConfig {
-            base,
-            ..wanted.config
-        };
-        Arc::ptr_eq(&running.memory, &wanted.memory) && running.config == config
+        Arc::ptr_eq(&running.memory, &wanted.memory) && running.config == wanted.config
     };
     let mut changed = false;
     if !running.as_ref().is_some_and(same) {
-        let before = running.take().map(|before| before.queue.base());
-        let config = RingConfig {
-            base: before.unwrap_or(wanted.config.base),
-            ..wanted.config
-        };
+        // The old one lets go before the ring is looked at.
+        *running = None;
         *running = Some(Running {
-            queue: Virtqueue::new(config, &wanted.memory)?,
+            queue: Virtqueue::new(wanted.config, &wanted.memory)?,
             memory: wanted.memory.clone(),
-            config,
+            config: wanted.config,
             call: None,
             enabled: wanted.enabled,
             armed: false,

@@ -125,6 +125,7 @@ pub enum ProtocolError {
 struct Ring {
     size: u16,
     addresses: Option<RingAddresses>,
+    /// Where it is while it is not running.
     base: u32,
     /// There from the start of the ring until it is stopped.
     kick: Option<Arc<OwnedFd>>,
@@ -332,7 +333,6 @@ impl Protocol {
                 descriptors: addresses.descriptors.get(),
                 driver: addresses.driver.get(),
                 device: addresses.device.get(),
-                base: ring.base,
                 packed: has(virtio::RING_PACKED),
                 indirect: has(virtio::INDIRECT_DESC),
                 event_index: has(virtio::EVENT_IDX),

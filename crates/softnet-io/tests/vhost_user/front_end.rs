@@ -19,6 +19,7 @@ use crate::guest::{GUEST, Guest, LEN, SIZE, USER, addresses, spec};
 
 pub(crate) const VERSION_1: u64 = 1 << 32;
 pub(crate) const MRG_RXBUF: u64 = 1 << 15;
+pub(crate) const RING_PACKED: u64 = 1 << 34;
 
 pub(crate) fn region(guest: &Guest) -> VhostUserMemoryRegionInfo {
     VhostUserMemoryRegionInfo {
@@ -61,7 +62,7 @@ fn agree(mut front_end: Frontend, features: u64) -> Frontend {
     front_end
 }
 
-/// Sets up a ring and starts it, at the end of its used ring.
+/// Sets up a ring and starts it. It never knows where the ring is.
 pub(crate) fn start(front_end: &mut Frontend, guest: &Guest, number: usize) {
     let ring = &guest.rings[number];
     let [descriptors, available, used] = addresses(number as u64);

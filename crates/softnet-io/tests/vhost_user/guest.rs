@@ -1,4 +1,4 @@
-//! A guest: memory, and drivers for split rings in it.
+//! A guest: memory, and drivers for rings in it.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -33,6 +33,7 @@ pub(crate) struct Guest {
 /// One ring, the driver's side.
 pub(crate) struct GuestRing {
     number: u64,
+    packed: bool,
     descriptors: GuestArea,
     available: GuestArea,
     used: GuestArea,
@@ -60,6 +61,10 @@ pub(crate) fn addresses(ring: u64) -> [u64; 3] {
 
 impl Guest {
     pub(crate) fn new(rings: u64) -> Guest {
+        Guest::of(rings, false)
+    }
+
+    pub(crate) fn of(rings: u64, packed: bool) -> Guest {
         let file = memfd_create("guest", MemfdFlags::CLOEXEC).expect("a memory file");
         ftruncate(&file, LEN).expect("it can be as long");
         let region = Region::map(spec(), &file).expect("a region");
@@ -70,6 +75,7 @@ impl Guest {
             let area = |at, len| memory.area(at, len, 16).expect("a part of a ring");
             GuestRing {
                 number,
+                packed,
                 descriptors: area(descriptors, 16 * usize::from(SIZE)),
                 available: area(available, 6 + 2 * usize::from(SIZE)),
                 used: area(used, 6 + 8 * usize::from(SIZE)),
@@ -107,9 +113,26 @@ impl GuestRing {
     fn add(&mut self, len: usize, flags: u16) {
         let index = self.next % SIZE;
         let address = self.buffer(index);
+        let at = 16 * usize::from(index);
+        if self.packed {
+            self.descriptors.write(at, address);
+            self.descriptors.write(at + 8, len as u32);
+            self.descriptors.write(at + 12, index);
+            let available = if odd_round(self.next) {
+                1 << 7
+            } else {
+                1 << 15
+            };
+            self.descriptors.store_u16(at + 14, flags | available);
+            self.next = self.next.wrapping_add(1);
+            std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+            if self.used.load_u16(2) != 1 {
+                self.kick();
+            }
+            return;
+        }
         let low = len as u64 | u64::from(flags) << 32;
-        self.descriptors
-            .write(16 * usize::from(index), [address, low]);
+        self.descriptors.write(at, [address, low]);
         self.available.store_u16(4 + 2 * usize::from(index), index);
         self.next = self.next.wrapping_add(1);
         self.available.store_u16(2, self.next);
@@ -140,18 +163,47 @@ impl GuestRing {
         self.add(BUFFER as usize, NEXT_WRITE);
     }
 
-    /// Frames that were sent and not given back.
-    pub(crate) fn in_flight(&self) -> u16 {
+    /// Frames that were sent and not given back. (Of a packed ring this is the way to reap.)
+    pub(crate) fn in_flight(&mut self) -> u16 {
+        if self.packed {
+            while self.seen != self.next && self.packed_used() {
+                self.seen = self.seen.wrapping_add(1);
+            }
+            return self.next.wrapping_sub(self.seen);
+        }
         self.next.wrapping_sub(self.used.load_u16(2))
+    }
+
+    /// Whether the next descriptor of a packed ring is used.
+    fn packed_used(&self) -> bool {
+        let flags = self
+            .descriptors
+            .load_u16(16 * usize::from(self.seen % SIZE) + 14);
+        let both = 1 << 7 | 1 << 15;
+        flags & both == if odd_round(self.seen) { both } else { 0 }
+    }
+
+    /// Whether the guest was notified since this was last asked.
+    pub(crate) fn was_called(&self) -> bool {
+        rustix::io::read(&self.call, &mut [0; 8]).is_ok()
     }
 
     /// The next frame that was received, with its header.
     pub(crate) fn receive(&mut self) -> Option<([u8; HEADER], Vec<u8>)> {
-        if self.used.load_u16(2) == self.seen {
-            return None;
-        }
-        let at = 4 + 8 * usize::from(self.seen % SIZE);
-        let [index, len] = self.used.read::<[u32; 2]>(at);
+        let [index, len] = if self.packed {
+            if !self.packed_used() {
+                return None;
+            }
+            let descriptor = 16 * usize::from(self.seen % SIZE);
+            let [len, rest] = self.descriptors.read::<[u32; 2]>(descriptor + 8);
+            [rest & 0xffff, len]
+        } else {
+            if self.used.load_u16(2) == self.seen {
+                return None;
+            }
+            let at = 4 + 8 * usize::from(self.seen % SIZE);
+            self.used.read::<[u32; 2]>(at)
+        };
         self.seen = self.seen.wrapping_add(1);
         let mut bytes = vec![0; len as usize];
         let from = self.buffer(index as u16);
@@ -159,4 +211,9 @@ impl GuestRing {
         let frame = bytes.split_off(HEADER);
         Some((bytes.try_into().expect("a header"), frame))
     }
+}
+
+/// In which rounds of a packed ring the wrap counter is 1.
+fn odd_round(place: u16) -> bool {
+    (place / SIZE).is_multiple_of(2)
 }

@@ -279,6 +279,53 @@ fn no_notification_is_lost_between_two_files() {
     net.stop();
 }
 
+/// A switch is killed, and another takes up the rings, at any place in them. It tells the guest,
+/// which may sleep.
+#[test]
+fn a_switch_goes_and_another_comes() {
+    for packed in [false, true] {
+        let features = if packed { RING_PACKED } else { 0 };
+        let mut guests = [Guest::of(2, packed), Guest::of(2, packed)];
+        for round in 0..4 {
+            let net = Net::new(&[1, 1], 1);
+            let front_ends: Vec<_> = guests
+                .iter()
+                .enumerate()
+                // Who receives comes first.
+                .rev()
+                .map(|(port, guest)| {
+                    guest.rings.iter().for_each(|ring| {
+                        ring.was_called();
+                    });
+                    let front_end = connect(&net.path(port), guest, features);
+                    net.wait_up(port, true);
+                    assert!(guest.rings.iter().all(|ring| ring.was_called()));
+                    front_end
+                })
+                .collect();
+            let [a, b] = &mut guests;
+            // What the last round has left.
+            for mark in 0..if round > 0 { 3 } else { 0 } {
+                b.rings[0].offer();
+                assert_eq!(receive(b, 0), frame(1, 1000 + mark));
+            }
+            for mark in 0..100 + 60 * round {
+                b.rings[0].offer();
+                a.rings[1].send(&frame(1, mark));
+                assert_eq!(receive(b, 0), frame(1, mark));
+                assert!(a.rings[1].in_flight() < 5);
+            }
+            wait("the buffers to come back", || a.rings[1].in_flight() == 0);
+            drop(front_ends);
+            net.wait_up(0, false);
+            for mark in 0..3 {
+                a.rings[1].send(&frame(1, 1000 + mark));
+            }
+            net.stop();
+        }
+    }
+}
+
 /// QEMU enables rings before it sets features, and sets up one ring after the other.
 #[test]
 fn the_order_of_qemu() {

@@ -17,14 +17,18 @@
 //! **Nothing is in flight between calls.** Chains are given back in the order in which they were
 //! taken, before the call that took them returns; a chain that was not needed is simply not taken.
 //! So one position ([`base`](Virtqueue::base)) says where a queue is, `VIRTIO_F_IN_ORDER` is kept
-//! whether it was negotiated or not, and after a crash a split queue goes on where `used.idx` in
-//! guest memory says: what was in work is done again, and no record of it is needed elsewhere.
+//! whether it was negotiated or not, and a queue always starts where the ring in guest memory
+//! shows that the last one stopped or was killed, whatever the front end says; no record is needed
+//! elsewhere. Of a split ring the used index shows it, of a packed one the descriptors' flags
+//! ([`packed`]).
 //!
 //! **The guest is hostile.** Each field of a ring is read once, each index and length is checked,
 //! chains are bounded. The first thing that no driver does ends the queue with a [`RingError`],
 //! which all later calls return, too. A frame that is merely bad is dropped with a reason.
 
 mod chain;
+#[cfg(all(test, not(miri)))]
+mod crash_tests;
 mod frames;
 #[cfg(all(test, not(miri)))]
 mod hostile_tests;
@@ -50,8 +54,6 @@ use crate::Buffers;
 
 /// The most descriptors of a ring.
 pub const MAX_SIZE: u16 = 32_768;
-/// The [`base`](RingConfig::base) of a packed ring that was never used: wrap counters are 1.
-pub const PACKED_START: u32 = 0x8000_8000;
 
 /// Where a queue is and what was negotiated for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -64,8 +66,6 @@ pub struct RingConfig {
     pub driver: u64,
     /// What the device writes: the used ring, or its event suppression.
     pub device: u64,
-    /// Where to start, as in `SET_VRING_BASE`.
-    pub base: u32,
     /// `VIRTIO_F_RING_PACKED`.
     pub packed: bool,
     /// `VIRTIO_RING_F_INDIRECT_DESC`.
@@ -86,14 +86,9 @@ pub enum SetupError {
     /// A ring cannot have that many descriptors.
     #[error("a ring of {0} descriptors is not possible")]
     BadSize(u16),
-    /// It starts outside of the ring.
-    #[error("a ring of {size} descriptors cannot start at {base:#x}")]
-    BadBase {
-        /// What the front end said.
-        base: u32,
-        /// Descriptors.
-        size: u16,
-    },
+    /// The descriptors of a packed ring are not of the order in which a driver writes them.
+    #[error("the guest has left out descriptors of a packed ring")]
+    LeftOut,
     /// A part of it is not in guest memory.
     #[error(transparent)]
     Memory(#[from] MemoryError),
@@ -210,12 +205,12 @@ macro_rules! with {
 }
 
 impl Virtqueue {
-    /// A queue, disarmed, that starts at the config's base.
+    /// A queue, disarmed, that starts where the ring is.
     ///
     /// # Errors
     /// [`SetupError`].
     pub fn new(config: RingConfig, memory: &GuestMemory) -> Result<Virtqueue, SetupError> {
-        let RingConfig { size, base, .. } = config;
+        let size = config.size;
         let possible = if config.packed {
             (1..=MAX_SIZE).contains(&size)
         } else {
@@ -225,11 +220,10 @@ impl Virtqueue {
             return Err(SetupError::BadSize(size));
         }
         let areas = Areas::new(&config, memory)?;
-        let bad_base = SetupError::BadBase { base, size };
         let ring = if config.packed {
-            AnyRing::Packed(Packed::new(&config, areas).ok_or(bad_base)?)
+            AnyRing::Packed(Packed::new(&config, areas).ok_or(SetupError::LeftOut)?)
         } else {
-            AnyRing::Split(Split::new(&config, areas).ok_or(bad_base)?)
+            AnyRing::Split(Split::new(&config, areas))
         };
         let mut queue = Virtqueue {
             ring,
@@ -242,7 +236,7 @@ impl Virtqueue {
         Ok(queue)
     }
 
-    /// Where the queue is: what `GET_VRING_BASE` answers, and a [`RingConfig::base`].
+    /// Where the queue is: what `GET_VRING_BASE` answers.
     pub fn base(&self) -> u32 {
         with!(&self.ring, ring => ring.base())
     }

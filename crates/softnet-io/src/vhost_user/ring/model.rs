@@ -60,23 +60,15 @@ pub(super) struct Driver<A> {
 
 impl<A: Area> Driver<A> {
     pub(super) fn new(config: RingConfig, areas: Areas<A>) -> Driver<A> {
-        let base = u64::from(config.base);
-        let start = if config.packed {
-            // The wrap counter is 1 in the first round.
-            let odd = base >> 15 & 1 != 0;
-            (base & 0x7fff) + if odd { 0 } else { config.size.into() }
-        } else {
-            base
-        };
         Driver {
             areas,
             config,
             free: (0..config.size).collect(),
             free_slots: config.size,
             chains: vec![(0, Vec::new()); config.size.into()],
-            offered: start,
-            published: start,
-            reaped: start,
+            offered: 0,
+            published: 0,
+            reaped: 0,
             first: None,
         }
     }

@@ -29,6 +29,9 @@ pub(super) trait Area {
     fn write_u32(&self, at: usize, value: u32);
     /// Two fields, in no order.
     fn write_pair(&self, at: usize, values: [u32; 2]);
+    /// Two fields, the second of which has flags: at once, as far as a crash can tell, and with
+    /// Release.
+    fn store_pair(&self, at: usize, values: [u32; 2]);
     /// A full fence.
     fn fence();
 }
@@ -72,6 +75,11 @@ impl Area for GuestArea {
     #[inline]
     fn write_pair(&self, at: usize, values: [u32; 2]) {
         self.write(at, values.map(u32::to_le));
+    }
+
+    #[inline]
+    fn store_pair(&self, at: usize, values: [u32; 2]) {
+        self.store_u64(at, u64::from(values[0]) | u64::from(values[1]) << 32);
     }
 
     #[inline]

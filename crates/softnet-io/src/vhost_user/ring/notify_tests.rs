@@ -61,6 +61,12 @@ impl Area for Cells {
         self.write_u32(at + 4, values[1]);
     }
 
+    fn store_pair(&self, at: usize, values: [u32; 2]) {
+        self.write_u32(at, values[0]);
+        self.write_u16(at + 4, values[1] as u16);
+        self.store(at + 6, (values[1] >> 16) as u16);
+    }
+
     fn fence() {
         fence(Ordering::SeqCst);
     }
@@ -160,7 +166,7 @@ fn call<R: Ring + Send + 'static>(config: RingConfig, new: fn(&RingConfig, Areas
 }
 
 fn split(config: &RingConfig, areas: Areas<Cells>) -> Split<Cells> {
-    Split::new(config, areas).unwrap()
+    Split::new(config, areas)
 }
 
 fn packed(config: &RingConfig, areas: Areas<Cells>) -> Packed<Cells> {

@@ -1,5 +1,23 @@
 //! Packed rings (virtio 1.2, 2.8): one ring of descriptors, in which the device overwrites the
 //! first of each chain that it has used.
+//!
+//! **After a crash the ring itself says where it is**, as the used index of a split ring does.
+//! Front ends do not know (QEMU starts a packed ring anew where it began), and need not.
+//!
+//! - The driver writes `AVAIL` of each descriptor, in order, and the device leaves it as it is. So
+//!   it tells how far the driver is, and in which round: it changes once in the ring, there.
+//! - The device makes *each* descriptor of a chain that it has used look used, the first one last.
+//!   (A driver knows how long its chains are: it does not look behind the first.) So of the `size`
+//!   descriptors that end where the driver is, those that look used come first, and the device is
+//!   where the first is that does not.
+//! - The driver sees a batch when its first descriptor looks used, which is written last, at once.
+//!   A device that dies before that leaves chains that look used *behind* one that does not. The
+//!   next device gives all of these back, with a length of 0: what they were is overwritten. So a
+//!   crash loses the packets of one batch at most; those to the guest come as frames without
+//!   bytes, which drivers drop. A chain whose first descriptor does not look used was not touched.
+//!
+//! Stores of a process that is killed are seen in the order in which they were made. The next
+//! device can be killed, too: it gives back the first chain last, as well.
 
 use super::chain::{Batch, Descriptor, MAX_CHAIN, flag};
 use super::notify::{Area, passed};
@@ -16,6 +34,8 @@ mod at {
 /// The sides' bits in a descriptor's flags.
 const AVAIL: u16 = 1 << 7;
 const USED: u16 = 1 << 15;
+/// How often a ring is looked at that the driver is just writing.
+const LOOKS: usize = 100;
 
 /// Event suppression: where (with the wrap counter in the highest bit), and flags.
 const EVENT_FLAGS: usize = 2;
@@ -31,9 +51,21 @@ struct Position {
 }
 
 impl Position {
+    /// In a ring that was never used.
+    const START: Position = Position {
+        slot: 0,
+        wrap: true,
+    };
+
     /// As written in event suppression and by `GET_VRING_BASE`.
     fn bits(self) -> u16 {
         self.slot | u16::from(self.wrap) << 15
+    }
+
+    /// The sides' bits of a descriptor that is used here.
+    #[inline]
+    fn used(self) -> u16 {
+        if self.wrap { AVAIL | USED } else { 0 }
     }
 
     fn from_bits(bits: u16) -> Position {
@@ -75,18 +107,96 @@ pub(super) struct Packed<A> {
 }
 
 impl<A: Area> Packed<A> {
-    /// Of the base, the lower half counts: both halves are the same at rest.
+    /// Goes on where the used descriptors end: see the module. `None`: the driver has left a part
+    /// of the ring out, which it does for a moment when it writes a chain.
     pub(super) fn new(config: &RingConfig, areas: Areas<A>) -> Option<Packed<A>> {
-        let next = Position::from_bits(config.base as u16);
-        (next.slot < config.size).then_some(Packed {
+        let mut ring = Packed {
             areas,
             size: config.size,
             indirect: config.indirect,
             event_index: config.event_index,
-            next,
-            seen: next,
+            next: Position::START,
+            seen: Position::START,
             moved: 0,
-        })
+        };
+        let driver = (0..LOOKS).find_map(|look| {
+            if look > 0 {
+                std::thread::yield_now();
+            }
+            ring.find_driver()
+        })?;
+        ring.resume(driver);
+        Some(ring)
+    }
+
+    /// Where the driver makes the next descriptor available. `None`: see [`new`](Packed::new).
+    fn find_driver(&self) -> Option<Position> {
+        let round = |slot| self.flags(slot) & AVAIL != 0;
+        let first = round(0);
+        let written = (0..self.size).take_while(|slot| round(*slot) == first);
+        let slot = written.count() as u16;
+        if (slot..self.size).any(|slot| round(slot) == first) {
+            return None;
+        }
+        let start = Position {
+            slot: 0,
+            wrap: first,
+        };
+        Some(start.plus(slot, self.size))
+    }
+
+    /// Takes up the ring of a device that was killed anywhere: see the module.
+    fn resume(&mut self, driver: Position) {
+        let oldest = Position {
+            wrap: !driver.wrap,
+            ..driver
+        };
+        let place = |n| oldest.plus(n, self.size);
+        let looks_used = |n: &u16| {
+            let flags = self.flags(place(*n).slot);
+            (flags & USED != 0) == (flags & AVAIL != 0)
+        };
+        let count = |from| (from..self.size).take_while(looks_used).count() as u16;
+        let used = count(0);
+        let (slots, id) = self.chain(oldest, used);
+        let behind = used + slots;
+        let more = count(behind);
+        self.next = place(used);
+        if more > 0 {
+            for n in behind..behind + more {
+                let len = 16 * usize::from(place(n).slot) + at::LEN;
+                self.areas.descriptors.write_u32(len, 0);
+            }
+            self.give_back(self.next, id, 0);
+            self.next = place(behind + more);
+        }
+        self.seen = self.next;
+    }
+
+    /// How long the chain is that starts `n` places behind `from`, and what the driver knows it
+    /// by. It ends a round behind `from`, whatever it says.
+    fn chain(&self, from: Position, n: u16) -> (u16, u16) {
+        let slot = |n| from.plus(n, self.size).slot;
+        let is_last = |n: &u16| self.flags(slot(*n)) & flag::NEXT == 0;
+        match (n..self.size).find(is_last) {
+            Some(last) => {
+                let id = 16 * usize::from(slot(last)) + at::ID;
+                (last - n + 1, self.areas.descriptors.read_u16(id))
+            }
+            None => (self.size - n, 0),
+        }
+    }
+
+    /// Makes the first descriptor of a chain look used.
+    #[inline]
+    fn give_back(&self, place: Position, id: u16, written: u32) {
+        let mut flags = place.used();
+        if written > 0 {
+            flags |= flag::WRITE;
+        }
+        let rest = u32::from(id) | u32::from(flags) << 16;
+        let len = 16 * usize::from(place.slot) + at::LEN;
+        self.areas.descriptors.store_pair(len, [written, rest]);
     }
 
     #[inline]
@@ -186,26 +296,22 @@ impl<A: Area> Ring for Packed<A> {
         let ring = &self.areas.descriptors;
         let mut first = None;
         for chain in &batch.chains[..n] {
-            let descriptor = 16 * usize::from(self.next.slot);
-            let mut flags = if self.next.wrap { AVAIL | USED } else { 0 };
-            if chain.written > 0 {
-                flags |= flag::WRITE;
+            for behind in 1..chain.slots {
+                let place = self.next.plus(behind, self.size);
+                let flags = self.flags(place.slot) & !(AVAIL | USED) | place.used();
+                ring.write_u16(16 * usize::from(place.slot) + at::FLAGS, flags);
             }
             if first.is_none() {
-                first = Some((descriptor + at::FLAGS, flags));
-                ring.write_u32(descriptor + at::LEN, chain.written);
-                ring.write_u16(descriptor + at::ID, chain.id);
+                first = Some((self.next, chain));
             } else {
-                let rest = u32::from(chain.id) | u32::from(flags) << 16;
-                ring.write_pair(descriptor + at::LEN, [chain.written, rest]);
+                self.give_back(self.next, chain.id, chain.written);
             }
             self.moved = self.moved.saturating_add(chain.slots.into());
             self.next = self.next.plus(chain.slots, self.size);
         }
-        // Release: all of the batch comes first. The driver looks here before it looks at those
-        // behind.
-        if let Some((at, flags)) = first {
-            ring.store(at, flags);
+        // All of the batch comes first. The driver looks here before it looks at those behind.
+        if let Some((place, chain)) = first {
+            self.give_back(place, chain.id, chain.written);
         }
     }
 

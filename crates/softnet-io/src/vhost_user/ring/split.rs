@@ -32,11 +32,10 @@ pub(super) struct Split<A> {
 }
 
 impl<A: Area> Split<A> {
-    /// Goes on where the used ring ends, whatever the front end says: see the module.
-    pub(super) fn new(config: &RingConfig, areas: Areas<A>) -> Option<Split<A>> {
-        u16::try_from(config.base).ok()?;
+    /// Goes on where the used ring ends: see the module.
+    pub(super) fn new(config: &RingConfig, areas: Areas<A>) -> Split<A> {
         let next = areas.device.load(at::INDEX);
-        Some(Split {
+        Split {
             areas,
             size: config.size,
             indirect: config.indirect,
@@ -44,7 +43,7 @@ impl<A: Area> Split<A> {
             next,
             seen: next,
             moved: 0,
-        })
+        }
     }
 
     /// Where a side says from when on it wants to be notified: behind the other's ring.
