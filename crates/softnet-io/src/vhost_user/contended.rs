@@ -61,6 +61,7 @@ impl<T> Contended<T> {
 mod models {
     use loom::sync::Arc;
     use loom::thread;
+    use softnet::sync::primitive::AtomicUsize;
 
     use super::*;
 
@@ -68,21 +69,27 @@ mod models {
 
     #[derive(Default)]
     struct Model {
-        /// How often it was had.
-        ring: Contended<usize>,
+        ring: Contended<()>,
+        /// How often it was had, counted in two steps.
+        had: AtomicUsize,
         woken: [AtomicBool; SENDERS],
     }
 
     impl Model {
         fn send(&self, sender: usize) -> bool {
             self.woken[sender].store(false, Ordering::Relaxed);
-            let Ok(mut ring) = self.ring.try_lock_or_want() else {
+            let Ok(ring) = self.ring.try_lock_or_want() else {
                 return false;
             };
-            *ring += 1;
+            self.have(ring);
+            true
+        }
+
+        fn have(&self, ring: impl DerefMut) {
+            let had = self.had.load(Ordering::Relaxed);
+            self.had.store(had + 1, Ordering::Relaxed);
             drop(ring);
             self.wake();
-            true
         }
 
         fn wake(&self) {
@@ -105,14 +112,13 @@ mod models {
                 let model = model.clone();
                 thread::spawn(move || model.send(sender))
             });
-            *model.ring.lock() += 1;
-            model.wake();
+            model.have(model.ring.lock());
             let sent = senders.map(|sender| sender.join().unwrap());
             for (sent, woken) in sent.iter().zip(&model.woken) {
                 assert!(*sent || woken.load(Ordering::Relaxed), "refused, not woken");
             }
             let had = 1 + sent.iter().filter(|sent| **sent).count();
-            assert_eq!(*model.ring.lock(), had);
+            assert_eq!(model.had.load(Ordering::Relaxed), had);
         });
     }
 }
