@@ -617,6 +617,83 @@ fn two_senders_share_a_ring() {
     net.stop();
 }
 
+/// Rings are disabled, stopped, started and told otherwise while two workers send to them. Each
+/// frame arrives whole, or is dropped with a reason, and each sender's come in order.
+#[test]
+fn rings_come_and_go_while_many_send() {
+    const FRAMES: u32 = 1500;
+    let net = Net::new(&[1, 1, 2], 2);
+    let mut guests = [Guest::new(2), Guest::new(2), Guest::new(4)];
+    let _senders = [0, 1].map(|port| connect(&net.path(port), &guests[port], 0));
+    let front_end = connect(&net.path(2), &guests[2], 0);
+    (0..3).for_each(|port| net.wait_up(port, true));
+    let [a, b, c] = &mut guests;
+    a.rings[0].offer();
+    c.rings[1].send(&frame(3, 0));
+    receive(a, 0);
+    let files = [0, 2].map(|ring: usize| {
+        let ring = &c.rings[ring];
+        [&ring.kick, &ring.call].map(|file| event(file.as_fd()))
+    });
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let dropped = || net.stats(2).device.dropped();
+    std::thread::scope(|scope| {
+        let changer = scope.spawn(|| {
+            let (mut front_end, mut changes) = (front_end, 0);
+            while !stop.load(Ordering::Relaxed) || changes < 8 {
+                // The other pair is there meanwhile.
+                let pair = changes % 2;
+                let ([kick, call], ring) = (&files[pair], 2 * pair);
+                front_end.set_vring_enable(ring, false).expect("disabled");
+                front_end.set_vring_enable(ring, true).expect("enabled");
+                front_end.set_vring_call(ring, call).expect("a call");
+                front_end.get_vring_base(ring).expect("stopped");
+                front_end.set_vring_kick(ring, kick).expect("started");
+                changes += 1;
+            }
+            drop(front_end);
+        });
+        let (mut sent, mut received, mut offered) = ([0_u32; 2], [0_u32; 2], [0_u32; 2]);
+        let mut last = [[None; 2]; 2];
+        wait("all frames", || {
+            let mut arrived = u64::from(received[0] + received[1]) + dropped();
+            for (from, guest) in [&mut *a, &mut *b].into_iter().enumerate() {
+                let waiting = u64::from(sent[0] + sent[1]).saturating_sub(arrived);
+                if sent[from] < FRAMES && waiting < 100 && guest.rings[1].in_flight() < 100 {
+                    let mut frame = frame(10 + from as u8, sent[from]);
+                    frame[..6].copy_from_slice(&[2, 0, 0, 0, 0, 3]);
+                    guest.rings[1].send(&frame);
+                    sent[from] += 1;
+                }
+            }
+            for pair in 0..2 {
+                while offered[pair] - received[pair] < 16 {
+                    c.rings[2 * pair].offer();
+                    offered[pair] += 1;
+                }
+                while let Some((_, got)) = c.rings[2 * pair].receive() {
+                    let (from, mark) = (
+                        got[11] - 10,
+                        u32::from_be_bytes([got[14], got[15], got[16], got[17]]),
+                    );
+                    let mut whole = frame(got[11], mark);
+                    whole[..6].copy_from_slice(&[2, 0, 0, 0, 0, 3]);
+                    assert_eq!(got, whole);
+                    let last = &mut last[pair][usize::from(from)];
+                    assert!(*last < Some(mark), "{last:?} before {mark}");
+                    *last = Some(mark);
+                    received[pair] += 1;
+                }
+            }
+            arrived = u64::from(received[0] + received[1]) + dropped();
+            sent == [FRAMES; 2] && arrived == 2 * u64::from(FRAMES)
+        });
+        stop.store(true, Ordering::Relaxed);
+        changer.join().expect("the front end");
+    });
+    net.stop();
+}
+
 /// QEMU 7.2 adds and removes each region once for each queue pair, while rings run.
 #[test]
 fn a_region_is_added_and_removed_more_than_once() {
