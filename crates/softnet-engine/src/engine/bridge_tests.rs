@@ -341,6 +341,45 @@ fn frames_for_a_port_that_is_down_are_not_flooded() {
     b.net.stop();
 }
 
+/// Packets that arrive together: each goes its own way, those that go the same way stay in order.
+#[test]
+fn packets_of_a_batch_go_where_each_belongs() {
+    let mut b = Bridged::new(3);
+    assert_eq!(b.send(1, 0, 11), [0, 2]);
+    assert_eq!(b.send(2, 0, 12), [0, 1]);
+    let before = [1, 2].map(|port| b.net.marks(port).len());
+    let runt = |mark| {
+        let mut packet = b.net.pool.alloc().unwrap();
+        assert!(packet.append(&[2, 0, 0, 0, 0, 11, 2, 0, 0, 0, 0, 10, 8]));
+        packet.set_mark(mark);
+        packet
+    };
+    // To and from: 11 is behind port 1, 12 behind port 2, 13 nobody knows where.
+    let ways = [
+        [11, 10],
+        [11, 10],
+        [12, 10],
+        [12, 9],
+        [11, 10],
+        [13, 10],
+        [13, 10],
+    ];
+    let pool = b.net.pool.clone();
+    let of = |(mark, [to, from]): (u32, [u8; 2])| frame(&pool, to, from, 60, mark);
+    let mut packets: Vec<_> = (100..).zip(ways).map(of).collect();
+    packets.insert(1, runt(120));
+    packets.push(runt(121));
+    packets.push(runt(122));
+    packets.extend([of((123, [9, 10])), of((124, [9, 10])), of((125, [11, 10]))]);
+    b.net.receive(0, packets);
+    b.net.settle();
+    let marks = |port: usize| b.net.marks(port)[before[port - 1]..].to_vec();
+    assert_eq!(marks(1), [100, 101, 104, 105, 106, 125]);
+    assert_eq!(marks(2), [102, 103, 105, 106]);
+    let drops = b.net.engine.stats().drops();
+    assert_eq!(drops, [(DropReason::Runt, 3), (DropReason::Sameport, 2)]);
+}
+
 #[test]
 fn a_bridge_is_renamed_and_its_ageing_time_set() {
     let mut b = Bridged::new(2);

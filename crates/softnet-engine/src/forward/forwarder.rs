@@ -82,11 +82,22 @@ impl<'a, R: TxRing> Batch<'a, R> {
     }
 
     pub(super) fn send(&mut self, to: u16, packet: Packet) {
+        self.turn(to);
+        self.packets.push_back(packet);
+    }
+
+    fn send_list(&mut self, to: u16, mut packets: PacketList) {
+        self.turn(to);
+        self.packets.append(&mut packets);
+    }
+
+    /// What comes next is for this port.
+    #[inline]
+    fn turn(&mut self, to: u16) {
         if to != self.to {
             self.flush();
             self.to = to;
         }
-        self.packets.push_back(packet);
     }
 
     pub(super) fn flush(&mut self) {
@@ -126,16 +137,25 @@ impl<R: TxRing> Forwarder<R> {
             return self.forward_by_rules(source, (members, guard), from, packets, now, learn);
         }
         let mut batch = Batch::new(self, from, now);
-        while let Some(packet) = packets.pop_front() {
-            match bridge.decide(&packet, from, now, learn) {
-                Verdict::To(port) if ports.contains(&port) => batch.send(port, packet),
+        while let Some(packet) = packets.front() {
+            let verdict = bridge.decide(packet, from, now, learn);
+            // Most packets follow others of their flow.
+            let same = packets.iter().take_while(|other| same_way(packet, other));
+            let mut run = PacketList::new();
+            packets.split_front(same.count().max(1), &mut run);
+            match verdict {
+                Verdict::To(port) if ports.contains(&port) => batch.send_list(port, run),
                 // A static entry of a port that is down, or the port has just left.
                 Verdict::To(_) => {
-                    let lost = packet.wire_packets();
+                    let lost = run.wire_packets();
                     source.drops().add(DropReason::NoForward, lost);
                 }
-                Verdict::Drop(reason) => source.drops().add(reason, packet.wire_packets()),
-                Verdict::Flood => flood(&mut batch, source, ports, from, packet),
+                Verdict::Drop(reason) => source.drops().add(reason, run.wire_packets()),
+                Verdict::Flood => {
+                    for packet in run {
+                        flood(&mut batch, source, ports, from, packet);
+                    }
+                }
             }
         }
         batch.flush();
@@ -170,6 +190,16 @@ impl<R> Forwarder<R> {
     pub(crate) fn drop_orphans(&self, packets: PacketList) {
         self.orphans
             .add(DropReason::NoForward, packets.wire_packets());
+    }
+}
+
+/// Whether a bridge decides alike about two packets that arrive together: their addresses are the
+/// same. Not known of frames that are too short to have any.
+#[inline]
+fn same_way(packet: &Packet, other: &Packet) -> bool {
+    match (packet.data().get(..14), other.data().get(..14)) {
+        (Some(one), Some(other)) => one[..12] == other[..12],
+        _ => false,
     }
 }
 
