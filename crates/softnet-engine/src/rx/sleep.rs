@@ -30,7 +30,7 @@ pub trait Sleep: Send {
     /// the time at the call, on the clock that `until` is measured by.
     fn sleep(&mut self, now: Time, until: Option<Time>, ready: &mut Vec<usize>);
 
-    /// Yields the CPU to threads that wait for it. A worker calls this after each long poll: where
+    /// Yields the CPU to threads that wait for it. A worker calls this after long polls: where
     /// it shares a CPU with the program that receives its packets, that program gets to empty its
     /// socket before the next batch fills it (measured on two CPUs, 64-byte datagrams: 1.7 times
     /// as many delivered; nothing lost elsewhere).

@@ -101,6 +101,8 @@ pub(crate) struct Worker<Q, R, S> {
     rested: bool,
     /// When the sleeper was last asked for readable queues.
     looked: Time,
+    /// When the CPU was last yielded.
+    yielded: Time,
     own: Own,
 }
 
@@ -136,6 +138,7 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
             halt_poll: HaltPoll::new(parts.busy_poll),
             rested: false,
             looked: Time::ZERO,
+            yielded: Time::ZERO,
             own: Own::default(),
         }
     }

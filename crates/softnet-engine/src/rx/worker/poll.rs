@@ -2,6 +2,7 @@
 //! packet arrives.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::{BACKLOG, ROUND, Slot, Worker};
 use crate::rx::command::{COMMANDS, Event};
@@ -12,6 +13,9 @@ use softnet::tx::TxRing;
 
 /// Frames of a poll after which the reply may be polled for.
 const FEW: usize = 2;
+
+/// How often a busy worker yields the CPU at most: rarely where a poll takes a few microseconds.
+const YIELD: Duration = Duration::from_micros(20);
 
 impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
     /// NAPI: polls scheduled queues until none is left or the budget is used up, and wakes the
@@ -38,7 +42,10 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
             if packets >= WEIGHT / 2 {
                 // Workers that are to be woken must not wait for the threads that run now.
                 self.hand_off.kick();
-                self.sleeper.yield_cpu();
+                if now.since(self.yielded) >= YIELD {
+                    self.yielded = now;
+                    self.sleeper.yield_cpu();
+                }
             }
             if self.poll_list.is_empty() && self.backlog.is_empty() {
                 break;
