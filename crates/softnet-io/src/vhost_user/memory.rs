@@ -304,6 +304,17 @@ impl GuestMemory {
         Ok(())
     }
 
+    /// All of the `len` bytes from `at` on, if they lie in region number `last`.
+    #[inline]
+    pub fn span_in(&self, at: u64, len: usize, last: usize) -> Option<Span<'_>> {
+        let (start, left) = self.regions.get(last)?.find(at)?;
+        (len <= left).then_some(Span {
+            start,
+            len,
+            memory: PhantomData,
+        })
+    }
+
     /// The bytes from `at` on that lie together here, at most `len`. `last` is the number of the
     /// region that was found last, which is tried first.
     ///
@@ -401,6 +412,28 @@ impl Span<'_> {
         n
     }
 
+    /// Copies the first `N` bytes, if there are as many, and takes them off.
+    #[inline]
+    pub fn read_array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let mut to = [0; N];
+        if self.len < N {
+            return None;
+        }
+        self.read_into(&mut to);
+        Some(to)
+    }
+
+    /// Copies to the first `N` bytes, if there are as many, and takes them off. False: there are
+    /// not.
+    #[inline]
+    pub fn write_array<const N: usize>(&mut self, from: [u8; N]) -> bool {
+        let fits = self.len >= N;
+        if fits {
+            self.write_from(&from);
+        }
+        fits
+    }
+
     /// Copies to the first bytes, as many as both have, and takes them off. Returns how many.
     #[inline]
     pub fn write_from(&mut self, from: &[u8]) -> usize {
@@ -477,7 +510,8 @@ impl GuestArea {
     /// Where a field of type `T` is.
     #[inline]
     fn field<T>(&self, at: usize) -> *mut T {
-        let fits = at < self.len && size_of::<T>() <= self.len - at;
+        let end = at.checked_add(size_of::<T>());
+        let fits = end.is_some_and(|end| end <= self.len);
         assert!(fits, "a field at {at} of {} bytes", self.len);
         // SAFETY: inside of the area, as just checked.
         let field = unsafe { self.start.add(at) }.cast::<T>().as_ptr();

@@ -53,7 +53,8 @@ pub(super) struct Chain {
     pub(super) id: u16,
     /// Places in the ring: 1 in a split ring, the number of descriptors in a packed one.
     pub(super) slots: u16,
-    /// The end of its spans in the batch's.
+    /// Its spans in the batch's.
+    start: u32,
     end: u32,
     /// Bytes of its buffers.
     pub(super) len: u32,
@@ -103,44 +104,70 @@ impl<'m> Batch<'m> {
         self.spans.len() < ENOUGH
     }
 
-    /// The bytes of chains that follow each other.
+    /// The bytes of a chain.
     #[inline]
-    pub(super) fn spans(&self, chains: Range<usize>) -> &[Span<'m>] {
-        let end = |n: usize| match n {
-            0 => 0,
-            n => self.chains[n - 1].end as usize,
-        };
-        &self.spans[end(chains.start)..end(chains.end)]
+    pub(super) fn spans(&self, chain: &Chain) -> &[Span<'m>] {
+        &self.spans[chain.start as usize..chain.end as usize]
+    }
+
+    /// The bytes of chains that follow each other.
+    pub(super) fn all_spans(&self, chains: Range<usize>) -> &[Span<'m>] {
+        match &self.chains[chains] {
+            [] => &[],
+            [first, .., last] => &self.spans[first.start as usize..last.end as usize],
+            [one] => self.spans(one),
+        }
     }
 
     /// Adds a buffer to the chain that is being added.
-    #[inline]
+    #[inline(always)]
     pub(super) fn push(
         &mut self,
         memory: &'m GuestMemory,
-        from: &Descriptor,
+        from: Descriptor,
         writable: bool,
     ) -> Result<(), RingError> {
         if (from.flags & flag::WRITE != 0) != writable {
             return Err(RingError::WrongDirection);
         }
         self.len += u64::from(from.len);
-        let (mut at, mut left) = (from.address, from.len as usize);
+        let len = from.len as usize;
+        // An empty one, too: it counts as work.
+        match memory.span_in(from.address, len, self.region) {
+            Some(span) => self.push_span(span, writable),
+            None => self.push_parts(memory, from.address, len, writable)?,
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn push_span(&mut self, span: Span<'m>, writable: bool) {
+        if writable {
+            span.prefetch_for_write();
+        } else {
+            span.prefetch();
+        }
+        self.spans.push(span);
+    }
+
+    /// Adds a buffer in another region than that of the last, or in several.
+    #[inline(never)]
+    fn push_parts(
+        &mut self,
+        memory: &'m GuestMemory,
+        mut at: u64,
+        mut left: usize,
+        writable: bool,
+    ) -> Result<(), RingError> {
         if left == 0 {
-            // Counts as work, too.
             self.spans.push(Span::EMPTY);
         }
         while left > 0 {
             let span = memory.span(at, left, &mut self.region)?;
-            if writable {
-                span.prefetch_for_write();
-            } else {
-                span.prefetch();
-            }
             left -= span.len();
             // If it wraps, the next byte is not in guest memory.
             at = at.wrapping_add(span.len() as u64);
-            self.spans.push(span);
+            self.push_span(span, writable);
         }
         Ok(())
     }
@@ -150,9 +177,11 @@ impl<'m> Batch<'m> {
     pub(super) fn end(&mut self, id: u16, slots: u16) -> Result<(), RingError> {
         let len = u32::try_from(self.len).map_err(|_| RingError::LongChain)?;
         self.len = 0;
+        let start = self.chains.last().map_or(0, |chain| chain.end);
         self.chains.push(Chain {
             id,
             slots,
+            start,
             // A chain has some for each descriptor, and a batch not many more.
             end: self.spans.len() as u32,
             len,
@@ -200,7 +229,7 @@ impl<'m> Batch<'m> {
             if descriptor.flags & flag::INDIRECT != 0 {
                 return Err(RingError::BadIndirect);
             }
-            self.push(memory, &descriptor, writable)?;
+            self.push(memory, descriptor, writable)?;
             if linked {
                 if descriptor.flags & flag::NEXT == 0 {
                     return Ok(());

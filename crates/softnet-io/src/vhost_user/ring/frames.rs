@@ -41,6 +41,26 @@ impl<'a, 'm> Cursor<'a, 'm> {
         }
     }
 
+    /// Reads a virtio-net header, or as much of one as there is.
+    #[inline]
+    fn read_header(&mut self) -> VnetHeader {
+        let bytes = self.now.read_array().unwrap_or_else(|| {
+            let mut bytes = [0; VNET_HDR_LEN];
+            self.read(&mut bytes);
+            bytes
+        });
+        VnetHeader::from_bytes(&bytes)
+    }
+
+    /// Writes a virtio-net header, or as much of it as has a place.
+    #[inline]
+    fn write_header(&mut self, header: VnetHeader) {
+        let bytes = header.to_bytes();
+        if !self.now.write_array(bytes) {
+            self.write(&bytes);
+        }
+    }
+
     /// Reads as many bytes as there are.
     #[inline]
     fn read(&mut self, to: &mut [u8]) {
@@ -94,9 +114,12 @@ impl<'m> Receiver<'m> {
             }
             self.refill(batch.chains.len());
             let mut done = 0;
-            while done < batch.chains.len() && left > 0 {
-                let spans = batch.spans(done..done + 1);
-                let used = match self.frame(spans, batch.chains[done].len as usize) {
+            for chain in &batch.chains {
+                if left == 0 {
+                    break;
+                }
+                let spans = batch.spans(chain);
+                let used = match self.frame(spans, chain.len as usize) {
                     Ok(packet) => {
                         let wire_packets = packet.wire_packets() as usize;
                         out.push_back(packet);
@@ -132,8 +155,7 @@ impl<'m> Receiver<'m> {
             return Err(DropReason::Runt);
         };
         let mut cursor = Cursor::new(spans);
-        let mut header = [0; VNET_HDR_LEN];
-        cursor.read(&mut header);
+        let header = cursor.read_header();
         let mut packet = if len <= self.buffers.small.payload_size() {
             // A long frame may have taken those of the frames behind it.
             self.refill(1);
@@ -146,7 +168,7 @@ impl<'m> Receiver<'m> {
             return Err(DropReason::TooLong);
         };
         packet.set_queue(self.queue);
-        packet.apply(&VnetHeader::from_bytes(&header))?;
+        packet.apply(&header)?;
         Ok(packet)
     }
 
@@ -213,44 +235,49 @@ impl<'m> Transmitter<'m> {
         packets: &mut PacketList,
         sent: &mut Sent,
     ) -> Result<Xmit, RingError> {
-        let mut done = PacketList::new();
+        let mut gone = PacketList::new();
         loop {
             batch.clear();
-            let mut used = 0;
-            let result = loop {
-                let Some(packet) = packets.pop_front() else {
-                    break Ok(Xmit::Complete);
-                };
-                if !packet.is_plain() && !takes(&self.config.takes, &packet) {
-                    drop_for(DropReason::DriverRefused, &packet, sent);
-                    done.push_back(packet);
+            let (mut used, mut done) = (0, 0);
+            let mut result = Ok(Xmit::Complete);
+            for packet in &*packets {
+                if !packet.is_plain() && !takes(&self.config.takes, packet) {
+                    drop_for(DropReason::DriverRefused, packet, sent);
+                    done += 1;
                     continue;
                 }
                 let len = VNET_HDR_LEN + packet.len();
-                let wanted = (1 + packets.len()).min(BATCH);
-                match self.place(ring, batch, used, len, wanted) {
+                let place = match batch.chains.get(used) {
+                    Some(chain) if chain.len as usize >= len => Ok(Place::Chains(1)),
+                    _ => {
+                        let wanted = (packets.len() - done).min(BATCH);
+                        self.place(ring, batch, used, len, wanted)
+                    }
+                };
+                match place {
                     Ok(Place::Chains(n)) => {
-                        copy(self.config, batch, used..used + n, &packet);
+                        copy(self.config, batch, used..used + n, packet);
                         used += n;
                         let (bytes, wire_packets) = packet.wire();
                         sent.packets += wire_packets;
                         sent.bytes += bytes;
                     }
                     Ok(Place::Never) => {
-                        drop_for(DropReason::TooLong, &packet, sent);
+                        drop_for(DropReason::TooLong, packet, sent);
                     }
                     Ok(Place::Later) => {
-                        packets.push_front(packet);
-                        break Ok(Xmit::Busy);
+                        result = Ok(Xmit::Busy);
+                        break;
                     }
                     Err(error) => {
-                        packets.push_front(packet);
-                        break Err(error);
+                        result = Err(error);
+                        break;
                     }
                 }
-                done.push_back(packet);
-            };
+                done += 1;
+            }
             ring.complete(batch, used);
+            packets.split_front(done, &mut gone);
             // What was busy may be so because of the batch alone.
             if result != Ok(Xmit::Busy) || used == 0 {
                 return result;
@@ -260,7 +287,6 @@ impl<'m> Transmitter<'m> {
 
     /// Finds chains for `len` bytes behind the `used` ones of the batch, and takes up to `wanted`
     /// of them into it if it has too few.
-    #[inline]
     fn place(
         &self,
         ring: &mut impl Ring,
@@ -313,7 +339,10 @@ fn takes(features: &Features, packet: &Packet) -> bool {
 /// Copies the packet behind its header into chains that have enough bytes.
 #[inline]
 fn copy(config: &RingConfig, batch: &mut Batch<'_>, chains: Range<usize>, packet: &Packet) {
-    let mut header = packet.vnet_header();
+    let mut header = VnetHeader::default();
+    if !packet.is_plain() || packet.checksum_verified() {
+        header = packet.vnet_header();
+    }
     // virtio 1.2 5.1.6.4.1: no flags and no ECN where that was not negotiated.
     if !config.takes.checksum {
         header.flags = 0;
@@ -323,12 +352,21 @@ fn copy(config: &RingConfig, batch: &mut Batch<'_>, chains: Range<usize>, packet
     }
     // A ring has at most 32,768 chains.
     header.num_buffers = U16::new(chains.len() as u16);
-    let mut cursor = Cursor::new(batch.spans(chains.clone()));
-    cursor.write(&header.to_bytes());
+    let mut left = VNET_HDR_LEN + packet.len();
+    if chains.len() == 1 && !packet.is_chained() {
+        let chain = &batch.chains[chains.start];
+        let mut cursor = Cursor::new(batch.spans(chain));
+        cursor.write_header(header);
+        cursor.write(packet.data());
+        // A packet is shorter than 4 GiB.
+        batch.chains[chains.start].written = left as u32;
+        return;
+    }
+    let mut cursor = Cursor::new(batch.all_spans(chains.clone()));
+    cursor.write_header(header);
     for segment in packet.segments() {
         cursor.write(segment);
     }
-    let mut left = VNET_HDR_LEN + packet.len();
     for chain in &mut batch.chains[chains] {
         let written = left.min(chain.len as usize);
         chain.written = written as u32;

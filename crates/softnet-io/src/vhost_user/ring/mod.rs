@@ -130,6 +130,8 @@ pub struct Virtqueue {
     batch: Batch<'static>,
     /// Empty small buffers for frames to come.
     fresh: PacketList,
+    /// Whether the guest was last told to notify.
+    armed: bool,
     failed: Option<RingError>,
 }
 
@@ -230,6 +232,7 @@ impl Virtqueue {
             config,
             batch: Batch::default(),
             fresh: PacketList::new(),
+            armed: true,
             failed: None,
         };
         queue.disarm();
@@ -316,12 +319,16 @@ impl Virtqueue {
     /// Asks the guest for a notification (a `kick`) when it makes chains available beyond those
     /// that the last call saw. False: it did meanwhile; there may be none.
     pub fn arm(&mut self) -> bool {
+        self.armed = true;
         self.failed.is_some() || with!(&mut self.ring, ring => ring.arm())
     }
 
-    /// Tells the guest that it need not notify.
+    /// Tells the guest that it need not notify. Once: the guest reads what is written next to it,
+    /// or with it, for each batch.
     pub fn disarm(&mut self) {
-        with!(&mut self.ring, ring => ring.disarm());
+        if std::mem::take(&mut self.armed) {
+            with!(&mut self.ring, ring => ring.disarm());
+        }
     }
 
     /// Whether the guest wants to be notified (by a `call`) of what was given back since this was

@@ -244,7 +244,7 @@ impl<A: Area> Packed<A> {
                 }
                 batch.push_indirect(memory, &descriptor, self.size, false, writable)?;
             } else {
-                batch.push(memory, &descriptor, writable)?;
+                batch.push(memory, descriptor, writable)?;
             }
             if flags & flag::NEXT == 0 {
                 return batch.end(descriptor.next, n);

@@ -82,7 +82,7 @@ impl<A: Area> Split<A> {
                 batch.push_indirect(memory, &descriptor, self.size, true, writable)?;
                 return batch.end(head, 1);
             }
-            batch.push(memory, &descriptor, writable)?;
+            batch.push(memory, descriptor, writable)?;
             if descriptor.flags & flag::NEXT == 0 {
                 return batch.end(head, 1);
             }
@@ -126,6 +126,9 @@ impl<A: Area> Ring for Split<A> {
 
     #[inline]
     fn complete(&mut self, batch: &Batch<'_>, n: usize) {
+        if n == 0 {
+            return;
+        }
         let mask = self.size - 1;
         for chain in &batch.chains[..n] {
             let element = at::RING + 8 * usize::from(self.next & mask);
