@@ -8,8 +8,9 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use common::{
     NamedNetns, PATIENCE, Running, Scratch, has_program, may_make_networks, softnet, text,
@@ -24,14 +25,21 @@ const ONE: &str = "10.9.0.1";
 const TWO: &str = "10.9.0.2";
 const HOST: &str = "10.9.0.9";
 
+/// Emulation needs all CPUs there are: one test at a time.
+static TURN: Mutex<()> = Mutex::new(());
+
 /// The switch and all that is around it but the guests.
 struct Net {
+    _turn: MutexGuard<'static, ()>,
     image: PathBuf,
     scratch: Scratch,
     host: NamedNetns,
     config: PathBuf,
     /// Of the configuration, what the guests' ports are.
     guests: String,
+    /// Which of the guests' sockets are Softnet's.
+    server: [bool; 2],
+    /// Killed when dropped.
     switch: Option<Running>,
 }
 
@@ -42,6 +50,7 @@ impl Net {
         if !may_make_networks() || !has_program("ip") {
             return None;
         }
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let scratch = Scratch::new(tag);
         let host = NamedNetns::new(tag);
         let mut guests = String::from("[engine]\nworkers = 1\n");
@@ -62,11 +71,13 @@ impl Net {
         );
         let config = scratch.file("vms.toml", &config);
         let mut net = Net {
+            _turn: turn,
             image,
             scratch,
             host,
             config,
             guests,
+            server,
             switch: None,
         };
         net.start_switch();
@@ -83,6 +94,12 @@ impl Net {
             up && self.ask(&["stats"]).status.success()
         });
         self.switch = Some(switch);
+    }
+
+    /// Packets that the switch has received.
+    fn forwarded(&self) -> u64 {
+        let rx = &self.stats()["conservation"]["rx"];
+        rx.as_u64().expect("a number")
     }
 
     fn control(&self) -> PathBuf {
@@ -129,10 +146,10 @@ impl Net {
         text(&output.stdout)
     }
 
-    fn boot(&self, number: usize, server: bool, queues: usize, device: &str) -> Guest {
+    fn boot(&self, number: usize, queues: usize, device: &str) -> Guest {
         let config = GuestConfig {
             socket: &self.scratch.path(&format!("vm{number}.sock")),
-            server,
+            server: !self.server[number - 1],
             address: &format!("{}/24", [ONE, TWO][number - 1]),
             queues,
             device,
@@ -142,10 +159,10 @@ impl Net {
     }
 
     /// Both guests, at the same time.
-    fn boot_both(&self, server: bool, queues: [usize; 2], devices: [&str; 2]) -> [Guest; 2] {
+    fn boot_both(&self, queues: [usize; 2], devices: [&str; 2]) -> [Guest; 2] {
         thread::scope(|scope| {
-            let other = scope.spawn(|| self.boot(2, server, queues[1], devices[1]));
-            let one = self.boot(1, server, queues[0], devices[0]);
+            let other = scope.spawn(|| self.boot(2, queues[1], devices[1]));
+            let one = self.boot(1, queues[0], devices[0]);
             [one, other.join().expect("the other guest")]
         })
     }
@@ -245,8 +262,11 @@ impl Net {
         let switch = self.switch.take().expect("it runs");
         switch.signal(Signal::TERM);
         assert_eq!(switch.finish().status.code(), Some(0));
-        for name in ["vm1.sock", "vm2.sock", "control"] {
-            assert!(!self.scratch.path(name).exists(), "{name} is left");
+        assert!(!self.control().exists(), "the control socket is left");
+        for (number, server) in [(1, self.server[0]), (2, self.server[1])] {
+            // QEMU leaves its own when it is killed.
+            let left = self.scratch.path(&format!("vm{number}.sock")).exists();
+            assert!(!(server && left), "the socket of guest {number} is left");
         }
     }
 }
@@ -349,7 +369,7 @@ fn guests_come_and_go() {
     };
     let held = net.held();
     assert_eq!(held.1, 0);
-    let [mut one, mut two] = net.boot_both(false, [2, 4], [",host_mtu=1400", ",packed=on"]);
+    let [mut one, mut two] = net.boot_both([2, 4], [",host_mtu=1400", ",packed=on"]);
     net.wait_status("vm1", "4 of 4 split rings enabled");
     net.wait_status("vm2", "4 of 8 packed rings enabled");
     assert!(net.held().1 > 0, "guest memory is mapped");
@@ -386,7 +406,7 @@ fn guests_come_and_go() {
     let plain = ",mrg_rxbuf=off,csum=off,gso=off,host_tso4=off,host_tso6=off,host_ecn=off,\
                  host_ufo=off,guest_csum=off,guest_tso4=off,guest_tso6=off,guest_ecn=off,\
                  guest_ufo=off";
-    let mut two = net.boot(2, false, 2, plain);
+    let mut two = net.boot(2, 2, plain);
     let features = two.ok("ethtool -k eth0");
     for off in ["tx-checksumming: off", "tcp-segmentation-offload: off"] {
         assert!(features.contains(off), "{off}: {features}");
@@ -396,5 +416,37 @@ fn guests_come_and_go() {
     net.exchange(&mut two, TWO);
     one.kill();
     two.kill();
+    net.finish(&held);
+}
+
+/// The switch is killed while guests send, and another one serves the same guests: one whose front
+/// end connects again, and one whose front end is connected to.
+#[test]
+fn the_switch_is_killed() {
+    let Some(mut net) = Net::start("killed", [1, 2], [true, false]) else {
+        return;
+    };
+    let held = net.held();
+    let [mut one, mut two] = net.boot_both([1, 2], ["", ""]);
+    between(&mut one, &mut two);
+    for _ in 0..2 {
+        let before = net.forwarded();
+        let command = format!("for n in 1 2 3 4 5 6; do nc {TWO} 10; done | sha256sum");
+        one.tell(&command);
+        wait_for("traffic", || net.forwarded() > before + 1000);
+        net.switch = None;
+        wait_for("the guests to see it", || {
+            two.ok("cat /sys/class/net/eth0/carrier") == "0"
+        });
+        net.start_switch();
+        let (status, output) = one.answer(&command);
+        assert_eq!(status, 0, "{output}");
+        let six = two.ok("cat /data /data /data /data /data /data | sha256sum");
+        assert_eq!(output, six);
+        between(&mut one, &mut two);
+        net.exchange(&mut one, ONE);
+    }
+    two.kill();
+    one.kill();
     net.finish(&held);
 }
