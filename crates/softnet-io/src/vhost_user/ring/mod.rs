@@ -20,7 +20,7 @@
 //! whether it was negotiated or not, and a queue always starts where the ring in guest memory
 //! shows that the last one stopped or was killed, whatever the front end says; no record is needed
 //! elsewhere. Of a split ring the used index shows it, of a packed one the descriptors' flags
-//! ([`packed`]).
+//! (`packed`).
 //!
 //! **The guest is hostile.** Each field of a ring is read once, each index and length is checked,
 //! chains are bounded. The first thing that no driver does ends the queue with a [`RingError`],
