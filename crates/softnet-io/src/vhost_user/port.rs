@@ -362,10 +362,12 @@ fn apply(running: &mut Option<Running>, wanted: Option<&Wanted>) -> Result<bool,
     };
     let mut changed = false;
     if !running.as_ref().is_some_and(same) {
-        // The old one lets go before the ring is looked at.
-        *running = None;
+        let queue = match running.take() {
+            Some(before) => before.queue.renew(wanted.config, &wanted.memory)?,
+            None => Virtqueue::new(wanted.config, &wanted.memory)?,
+        };
         *running = Some(Running {
-            queue: Virtqueue::new(wanted.config, &wanted.memory)?,
+            queue,
             memory: wanted.memory.clone(),
             config: wanted.config,
             call: None,

@@ -212,6 +212,29 @@ impl Virtqueue {
     /// # Errors
     /// [`SetupError`].
     pub fn new(config: RingConfig, memory: &GuestMemory) -> Result<Virtqueue, SetupError> {
+        Virtqueue::make(config, memory, None)
+    }
+
+    /// A queue in the place of this one: in other memory, or with other features. It goes on where
+    /// this one is, so that the driver may be writing meanwhile.
+    ///
+    /// # Errors
+    /// [`SetupError`].
+    pub fn renew(
+        &self,
+        config: RingConfig,
+        memory: &GuestMemory,
+    ) -> Result<Virtqueue, SetupError> {
+        let ring = |config: &RingConfig| (config.packed, config.size, config.descriptors);
+        let same = ring(&config) == ring(&self.config);
+        Virtqueue::make(config, memory, same.then_some(&self.ring))
+    }
+
+    fn make(
+        config: RingConfig,
+        memory: &GuestMemory,
+        before: Option<&AnyRing>,
+    ) -> Result<Virtqueue, SetupError> {
         let size = config.size;
         let possible = if config.packed {
             (1..=MAX_SIZE).contains(&size)
@@ -222,7 +245,9 @@ impl Virtqueue {
             return Err(SetupError::BadSize(size));
         }
         let areas = Areas::new(&config, memory)?;
-        let ring = if config.packed {
+        let ring = if let Some(AnyRing::Packed(before)) = before {
+            AnyRing::Packed(before.renew(&config, areas))
+        } else if config.packed {
             AnyRing::Packed(Packed::new(&config, areas).ok_or(SetupError::LeftOut)?)
         } else {
             AnyRing::Split(Split::new(&config, areas))

@@ -110,15 +110,7 @@ impl<A: Area> Packed<A> {
     /// Goes on where the used descriptors end: see the module. `None`: the driver has left a part
     /// of the ring out, which it does for a moment when it writes a chain.
     pub(super) fn new(config: &RingConfig, areas: Areas<A>) -> Option<Packed<A>> {
-        let mut ring = Packed {
-            areas,
-            size: config.size,
-            indirect: config.indirect,
-            event_index: config.event_index,
-            next: Position::START,
-            seen: Position::START,
-            moved: 0,
-        };
+        let mut ring = Packed::at(Position::START, config, areas);
         let driver = (0..LOOKS).find_map(|look| {
             if look > 0 {
                 std::thread::yield_now();
@@ -127,6 +119,23 @@ impl<A: Area> Packed<A> {
         })?;
         ring.resume(driver);
         Some(ring)
+    }
+
+    /// Goes on where this one is.
+    pub(super) fn renew(&self, config: &RingConfig, areas: Areas<A>) -> Packed<A> {
+        Packed::at(self.next, config, areas)
+    }
+
+    fn at(next: Position, config: &RingConfig, areas: Areas<A>) -> Packed<A> {
+        Packed {
+            areas,
+            size: config.size,
+            indirect: config.indirect,
+            event_index: config.event_index,
+            next,
+            seen: next,
+            moved: 0,
+        }
     }
 
     /// Where the driver makes the next descriptor available. `None`: see [`new`](Packed::new).

@@ -435,3 +435,26 @@ fn a_queue_starts_where_another_stopped() {
         assert!(matches!(refused, Err(SetupError::Memory(_))));
     }
 }
+
+/// Memory or features may change at any time: also while the driver writes a chain, of which the
+/// first descriptor comes last.
+#[test]
+fn a_packed_ring_goes_on_while_the_driver_writes() {
+    let mut setup = Setup::new(config(true, 8));
+    setup.send(DATA, &[0; 100]);
+    assert_eq!(setup.receive(64).unwrap().0.len(), 1);
+    let part = Part::readable(DATA, 100);
+    assert!(setup.driver.offer(1, &[part; 3]));
+    let config = setup.queue.config;
+    let anew = Virtqueue::new(config, &setup.memory);
+    assert!(matches!(anew, Err(SetupError::LeftOut)), "it is not known");
+    let regions = setup.memory.regions().to_vec();
+    setup.memory = GuestMemory::new(regions).unwrap();
+    let renewed = setup.queue.renew(config, &setup.memory).unwrap();
+    assert_eq!(renewed.base(), setup.queue.base());
+    setup.queue = renewed;
+    assert!(setup.queue.arm(), "nothing is offered");
+    assert!(setup.driver.publish());
+    assert_eq!(setup.receive(64).unwrap().0.len(), 1);
+    assert_eq!(setup.driver.reap().len(), 2);
+}
