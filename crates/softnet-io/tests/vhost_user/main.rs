@@ -928,6 +928,32 @@ fn hostile_messages_end_the_connection() {
     net.stop();
 }
 
+/// A front end that sends a byte at a time is understood; another one waits until it goes, and one
+/// that says nothing keeps nobody from closing the port.
+#[test]
+fn a_slow_front_end_keeps_its_port_and_no_other() {
+    let net = Net::new(&[1, 1], 1);
+    let mut first = Raw::connect(&net.path(0));
+    let mut second = Raw::connect(&net.path(0));
+    second.request(17, &[], &[]);
+    let guest = Guest::new(2);
+    let _other = connect(&net.path(1), &guest, 0);
+    net.wait_up(1, true);
+    for byte in message(17, 1, &[]) {
+        assert!(first.bytes(&[byte], &[]));
+    }
+    assert_eq!(first.answer(), 1);
+    second.0.set_nonblocking(true).expect("a socket");
+    let early = std::io::Read::read(&mut second.0, &mut [0]);
+    assert_eq!(early.unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+    second.0.set_nonblocking(false).expect("a socket");
+    drop(first);
+    assert_eq!(second.answer(), 1);
+    second.bytes(&message(5, 1, &table())[..20], &[guest.file()]);
+    net.stop();
+    second.closed();
+}
+
 /// A guest that breaks a ring loses its connection; the other goes on.
 #[test]
 fn a_broken_ring_ends_the_connection() {
