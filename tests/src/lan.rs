@@ -284,7 +284,7 @@ impl Lan {
         let stats = engine.stop(drain);
         drop(hosts);
         let sum = stats.conservation();
-        println!("{sum:?} {:?}", stats.drops());
+        eprintln!("{sum:?} {:?}", stats.drops());
         assert!(sum.holds(), "packets are unaccounted for: {stats:#?}");
         assert_eq!(sum.queued, 0, "packets are left in a queue: {stats:#?}");
         for pool in [Some(&buffers.small), buffers.large.as_ref()]

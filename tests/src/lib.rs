@@ -34,7 +34,7 @@ pub fn skip(why: &str) {
         std::env::var_os("SOFTNET_TEST_REQUIRE").is_none_or(|v| v != "1"),
         "a skip is refused: {why}"
     );
-    println!("skipped: {why}");
+    eprintln!("skipped: {why}");
 }
 
 /// Waits until `done`, and fails the test if that never happens.

@@ -84,6 +84,7 @@ const UNLOADED: &[(&str, &[&str])] = &[UNLIMITED, ("threads", &["1"]), SHAPERS];
 const RINGS: (&str, &[&str]) = ("ring", &["split", "packed"]);
 const REFLECT: (&str, &[&str]) = ("path", &["reflect"]);
 const SWITCH: (&str, &[&str]) = ("path", &["switch"]);
+const HOSTILE: (&str, &[&str]) = ("path", &["hostile"]);
 const TWO_VMS: (&str, &[&str]) = ("path", &["two-vms"]);
 const PATHS: (&str, &[&str]) = ("path", &["reflect", "switch", "two-vms"]);
 const PFIFO: &[(&str, &str)] = &[("qdisc", "pfifo"), ("classes", "-")];
@@ -273,6 +274,8 @@ pub(super) const GOALS: &[Goal] = &[
         "a bridge and a qdisc, against forwarding between two ports"),
     goal("vhost-user", "mpps", Same(&[("ring", "split")]), AtLeast(1.0),
         &[PATHS, ("ring", &["packed"])], "packed rings against split ones"),
+    goal("vhost-user", "mpps", Variant("equal-load"), AtLeast(0.95), &[HOSTILE],
+        "what others get beside each attack, against an equal load"),
     // scale
     model(OURS, MODELLED),
     model("busylock", MODELLED),
@@ -301,6 +304,7 @@ mod tests {
             "dpdk-sched",
             "private",
             "dpdk-vhost",
+            "equal-load",
         ];
         for params in measured {
             for variant in variants {

@@ -3,7 +3,9 @@
 //!
 //! - [Paths](paths) `reflect`, `switch` and `two-vms`: packets per second of one CPU, split and
 //!   packed rings, against DPDK's own back end.
+//! - [Attacks](hostile): what machines get beside a hostile one, against an honest load.
 
+mod hostile;
 mod paths;
 mod softnet;
 mod testpmd;
@@ -100,15 +102,16 @@ fn turns(options: &Options) -> (usize, Duration) {
 
 /// Measures.
 pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
-    let known = [OURS, DPDK];
+    let known = [OURS, DPDK, hostile::EQUAL_LOAD];
     options.check_variants(NAME, &known)?;
     let mut results = Collector::default();
     paths::rows(options, &mut results)?;
+    hostile::rows(options, &mut results)?;
     Ok(results.report(NAME, COMPARE))
 }
 
 /// The parameters of all rows.
 #[cfg(test)]
 pub(crate) fn measured() -> Vec<Vec<Param>> {
-    paths::measured()
+    [paths::measured(), hostile::measured()].concat()
 }

@@ -4,9 +4,10 @@
 //! first. It takes one step after the other, as fast as it is let; what the port's other users
 //! notice of it is what tests and experiments look at.
 
+mod scene;
+
 use std::io;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
 
 use softnet::stats::DropReason;
 
@@ -15,10 +16,12 @@ use crate::guest::{
     request,
 };
 
+pub use scene::{Scene, Victims};
+
 /// Never forwarded (IEEE 802.1D 7.12.6): a flood of frames to it costs what receiving costs.
-pub const LINK_LOCAL: Mac = [0x01, 0x80, 0xc2, 0, 0, 0];
+const LINK_LOCAL: Mac = [0x01, 0x80, 0xc2, 0, 0, 0];
 /// The addresses of the attacker's machines.
-pub const ATTACKER: Mac = [2, 0, 0, 0, 2, 1];
+const ATTACKER: Mac = [2, 0, 0, 0, 2, 1];
 const ACCOMPLICE: Mac = [2, 0, 0, 0, 2, 2];
 /// Outside of a guest's memory.
 const OUTSIDE: u64 = 1 << 50;
@@ -270,7 +273,7 @@ pub struct Attacker {
 
 impl Attacker {
     /// Connects to its ports when it takes its first step.
-    pub fn new(paths: [PathBuf; 2], packed: bool) -> Attacker {
+    fn new(paths: [PathBuf; 2], packed: bool) -> Attacker {
         let config = GuestConfig {
             pairs: 1,
             size: 256,
@@ -297,18 +300,10 @@ impl Attacker {
         }
     }
 
-    /// One step of an honest load.
-    pub fn load(&mut self, load: Load) {
-        match load {
-            Load::Spin => std::hint::spin_loop(),
-            // As fast as the port takes them.
-            Load::Flood => drop(self.flood(1, LINK_LOCAL, ACCOMPLICE)),
-        }
-    }
-
-    /// Closes its connections.
-    pub fn end(&mut self) {
-        (0..2).for_each(|side| self.disconnect(side));
+    /// Sends frames that are dropped when they are received, as many as the port takes.
+    pub fn flood_honestly(&mut self) {
+        // The port does not end it.
+        let _ = self.flood(1, LINK_LOCAL, ACCOMPLICE);
     }
 
     fn disconnect(&mut self, side: usize) {
@@ -390,20 +385,4 @@ impl Attacker {
         std::thread::yield_now();
         Ok(())
     }
-}
-
-/// The CPU time of this thread.
-pub fn thread_time() -> Duration {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
-}
-
-/// Computes, in as much of the time as `share` says, for some milliseconds.
-pub fn spin(share: f64) {
-    let time = Duration::from_millis(4);
-    let (start, before) = (Instant::now(), thread_time());
-    while thread_time() - before < time.mul_f64(share) {
-        std::hint::spin_loop();
-    }
-    std::thread::sleep(time.saturating_sub(start.elapsed()));
 }
