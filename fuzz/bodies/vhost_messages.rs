@@ -90,7 +90,7 @@ fn rare(choice: u8) -> (u8, Vec<u8>, u8) {
     let (number, payload, files): (u8, &[u64], u8) = match choice & 15 {
         0 => (
             2,
-            &[0x1c0_0000_0000_0000 | 1 << 32 | 0x7841_3b83 | (some & 1) << 34],
+            &[0x1c0_0000_0000_0000 | 1 << 32 | 0x7840_bb8b | (some & 1) << 34],
             0,
         ),
         1 => (5, &table, 2),

@@ -239,8 +239,13 @@ impl Guest<'_> {
             10 => self.chain(input),
             11 => (0..8).for_each(|_| self.buffers_to_write()),
             _ => {
-                // After a crash, in whatever the driver has made of the ring.
-                if let Ok(queue) = Virtqueue::new(self.config, self.memory) {
+                // In other memory; or after a crash, in whatever the driver has made of the ring.
+                let made = if self.offered.is_multiple_of(2) {
+                    Virtqueue::new(self.config, self.memory)
+                } else {
+                    self.queue.renew(self.config, self.memory)
+                };
+                if let Ok(queue) = made {
                     self.queue = queue;
                     self.error = None;
                 }
