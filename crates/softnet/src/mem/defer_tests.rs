@@ -20,7 +20,12 @@ fn conserved(pool: &Pool) {
 #[test]
 fn inv_buf_3_caches_are_bounded() {
     let pool = small(2048);
-    for n in [1, 31, 32, 33, 127, 128, 129, 400] {
+    let sizes: &[usize] = if cfg!(miri) {
+        &[1, 33]
+    } else {
+        &[1, 31, 32, 33, 127, 128, 129, 400]
+    };
+    for &n in sizes {
         let mut many = list(&pool, n);
         assert_eq!(many.iter().count(), n);
         while let Some(packet) = many.pop_front() {

@@ -46,7 +46,7 @@ fn a_change_frees_what_waits() {
 /// every sender's packets leave in order.
 #[test]
 fn a_tree_is_changed_while_packets_flow() {
-    let each = if cfg!(miri) { 20 } else { 5_000 };
+    let each = if cfg!(miri) { 8 } else { 5_000 };
     let bench = scripted(QdiscSpec::default(), 1);
     let env = QdiscEnv::new(&bench.pool);
     let (tree, roots) = DeviceTree::new(tree(), 1, &env).unwrap();
