@@ -276,6 +276,12 @@ pub(super) const GOALS: &[Goal] = &[
         &[PATHS, ("ring", &["packed"])], "packed rings against split ones"),
     goal("vhost-user", "mpps", Variant("equal-load"), AtLeast(0.95), &[HOSTILE],
         "what others get beside each attack, against an equal load"),
+    goal("vhost-user", "mpps", Same(&[("threads", "1")]), AtLeast(0.8),
+        &[("case", &["senders"]), ("threads", &["64"])],
+        "64 senders into one virtual queue against one"),
+    goal("vhost-user", "mpps", Variant("no-defer"), AtLeast(1.0),
+        &[("case", &["vms"]), ("vms", &["2", "8"]), ("steering", &["none", "rps"])],
+        "the same without deferral"),
     // scale
     model(OURS, MODELLED),
     model("busylock", MODELLED),
@@ -305,6 +311,7 @@ mod tests {
             "private",
             "dpdk-vhost",
             "equal-load",
+            "no-defer",
         ];
         for params in measured {
             for variant in variants {

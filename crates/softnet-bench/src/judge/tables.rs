@@ -70,6 +70,7 @@ pub(super) const FIELDS: &[Field] = &[
     field("sleeps_per_ktrans", "Sleeps per thousand transactions", 1.0),
     field("wakes_per_packet", "Wake-ups per packet", 1.0),
     field("depot_ops_per_packet", "Exchanges with the depot per packet", 1.0),
+    field("remote_freed_per_packet", "Buffers that returned to their owner, per packet", 1.0),
     field("cpu_s_per_mpkt", "CPU time per packet, µs", 1.0),
     field("cpu_us_per_transaction", "CPU time per transaction, µs", 1.0),
     field("cpu_s_per_gbit", "CPU time per gigabit, s", 1.0),

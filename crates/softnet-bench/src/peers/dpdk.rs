@@ -77,6 +77,11 @@ impl Memory {
         Memory { megabytes, pages }
     }
 
+    /// What EAL is told so that all of it is one file, which it is anyway in pages of 4 KB.
+    pub(crate) fn as_one_file(&self) -> Option<&'static str> {
+        self.pages.as_ref().map(|_| "--single-file-segments")
+    }
+
     /// What EAL is told. `--in-memory` is refused together with `--no-huge`.
     pub(crate) fn arguments(&self) -> Vec<String> {
         let megabytes = self.megabytes.to_string();

@@ -70,43 +70,14 @@ impl Switch for OpenVswitch {
     fn connect(&self, topology: &mut Topology, _wiring: Wiring) -> Result<(), BenchError> {
         let place = Place::of_peers();
         let daemon = self.daemon(&place)?;
-        let files = Files::new(topology.directory.path(), &place)?;
-        let create = ["create", &files.inside("conf.db"), SCHEMA];
-        process::output(
-            files
-                .command(place.command(&files.database_tool))
-                .args(create),
-        )?;
-        let socket = format!("unix:{}", files.inside("db.sock"));
-        let mut server = files.command(topology.switch.command_in(&place, &files.database_server));
-        server
-            .arg(files.inside("conf.db"))
-            .arg(format!("--remote=p{socket}"))
-            .arg(format!("--unixctl={}", files.inside("ovsdb.ctl")))
-            .arg("-vconsole:off");
-        let server = Process::start(&mut server)?;
-        wait_for(&topology.directory.path().join("db.sock"), &server)?;
         let offload = match self {
             OpenVswitch::Stock => "other_config:userspace-tso-enable=false",
             OpenVswitch::SegmentationOffload => "other_config:userspace-tso-enable=true",
         };
-        files.vsctl(&[
-            "--no-wait",
-            "init",
-            "--",
-            "set",
-            "Open_vSwitch",
-            ".",
-            offload,
-        ])?;
-        let mut switch = files.command(topology.switch.command_in(&place, &daemon));
-        switch
-            .arg(socket)
-            .arg(format!("--unixctl={}", files.inside("vswitchd.ctl")))
-            .arg("-vconsole:off");
-        let switch = Process::start(&mut switch)?;
-        // Stopped first: it wants its database until the end.
-        topology.daemons.extend([switch, server]);
+        let directory = topology.directory.path();
+        let command = |program: &Path| topology.switch.command_in(&place, program);
+        let (files, daemons) = start(&place, &daemon, directory, &[offload.to_owned()], command)?;
+        topology.daemons.extend(daemons);
         let mut commands = vec!["add-br br0 -- set bridge br0 datapath_type=netdev".to_owned()];
         commands.extend(topology.hosts.iter().map(|host| {
             let port = &host.interface;
@@ -123,6 +94,74 @@ impl Switch for OpenVswitch {
         }
         topology.configure_hosts()
     }
+}
+
+/// Starts the database and the switch `daemon` with these settings; the switch comes first, as it
+/// wants its database until the end.
+fn start<'a>(
+    place: &'a Place,
+    daemon: &Path,
+    directory: &Path,
+    settings: &[String],
+    command: impl Fn(&Path) -> Command,
+) -> Result<(Files<'a>, [Process; 2]), BenchError> {
+    let files = Files::new(directory, place)?;
+    let create = ["create", &files.inside("conf.db"), SCHEMA];
+    process::output(
+        files
+            .command(place.command(&files.database_tool))
+            .args(create),
+    )?;
+    let socket = format!("unix:{}", files.inside("db.sock"));
+    let mut server = files.command(command(&files.database_server));
+    server
+        .arg(files.inside("conf.db"))
+        .arg(format!("--remote=p{socket}"))
+        .arg(format!("--unixctl={}", files.inside("ovsdb.ctl")))
+        .arg("-vconsole:off");
+    let server = Process::start(&mut server)?;
+    wait_for(&directory.join("db.sock"), &server)?;
+    let set = ["--no-wait", "init", "--", "set", "Open_vSwitch", "."];
+    let settings = settings.iter().map(String::as_str);
+    files.vsctl(&set.into_iter().chain(settings).collect::<Vec<_>>())?;
+    let mut switch = files.command(command(daemon));
+    switch
+        .arg(socket)
+        .arg(format!("--unixctl={}", files.inside("vswitchd.ctl")))
+        .arg("-vconsole:off");
+    Ok((files, [Process::start(&mut switch)?, server]))
+}
+
+/// Starts the build with DPDK, with one thread that polls, on `cpu`, and a bridge of ports that
+/// connect to the front ends at `sockets`. `memory`: what EAL is told.
+pub(crate) fn vhost_user(
+    directory: &Path,
+    sockets: &[PathBuf],
+    cpu: usize,
+    memory: &[String],
+) -> Result<[Process; 2], BenchError> {
+    let place = Place::of_peers();
+    let daemon = OpenVswitch::SegmentationOffload.daemon(&place)?;
+    let mask = 1_u64.checked_shl(cpu as u32).unwrap_or(1);
+    let settings = [
+        "other_config:dpdk-init=true".to_owned(),
+        format!("other_config:dpdk-lcore-mask={mask:#x}"),
+        format!("other_config:pmd-cpu-mask={mask:#x}"),
+        format!("other_config:dpdk-extra=\"{}\"", memory.join(" ")),
+    ];
+    let command = |program: &Path| place.command(program);
+    let (files, daemons) = start(&place, &daemon, directory, &settings, command)?;
+    let mut commands = vec!["add-br br0 -- set bridge br0 datapath_type=netdev".to_owned()];
+    commands.extend(sockets.iter().enumerate().map(|(n, socket)| {
+        let socket = place.inside(socket);
+        format!(
+            "add-port br0 vm{n} -- set interface vm{n} type=dpdkvhostuserclient \
+             options:vhost-server-path={}",
+            socket.display()
+        )
+    }));
+    files.vsctl(&commands.join(" -- ").split(' ').collect::<Vec<_>>())?;
+    Ok(daemons)
 }
 
 /// Where this instance keeps what others keep in /etc, /run and /var, and the programs that work

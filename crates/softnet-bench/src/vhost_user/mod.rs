@@ -2,13 +2,18 @@
 //! `virtio_user`, which polls its rings as fast as a CPU can; the figures are what they count.
 //!
 //! - [Paths](paths) `reflect`, `switch` and `two-vms`: packets per second of one CPU, split and
-//!   packed rings, against DPDK's own back end.
+//!   packed rings, against DPDK's own back end and Open vSwitch.
 //! - [Attacks](hostile): what machines get beside a hostile one, against an honest load.
+//! - Case `senders`: [threads](senders) that send into one virtual queue.
+//! - Case `vms`: many [machines](vms) with several queues, whose buffers return to their owner or
+//!   not.
 
 mod hostile;
 mod paths;
+mod senders;
 mod softnet;
 mod testpmd;
+mod vms;
 
 use std::time::Duration;
 
@@ -22,6 +27,8 @@ use testpmd::Testpmd;
 
 const NAME: &str = "vhost-user";
 const DPDK: &str = "dpdk-vhost";
+const OVS: &str = "ovs";
+const NO_DEFER: &str = "no-defer";
 const RINGS: [&str; 2] = ["split", "packed"];
 /// Descriptors of a ring where it is about packets per second: the most that there can be.
 const QUEUE: usize = 1024;
@@ -49,6 +56,11 @@ trait BackEnd: std::fmt::Debug {
 }
 
 impl BackEnd for Testpmd {}
+
+/// The Ethernet address of a guest's device.
+fn address(device: usize) -> String {
+    format!("02:00:00:00:01:{device:02x}")
+}
 
 /// What a guest's device is told of its rings.
 fn device_options(ring: &str, queue: usize) -> String {
@@ -102,10 +114,12 @@ fn turns(options: &Options) -> (usize, Duration) {
 
 /// Measures.
 pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
-    let known = [OURS, DPDK, hostile::EQUAL_LOAD];
+    let known = [OURS, DPDK, OVS, NO_DEFER, hostile::EQUAL_LOAD];
     options.check_variants(NAME, &known)?;
     let mut results = Collector::default();
     paths::rows(options, &mut results)?;
+    senders::rows(options, &mut results)?;
+    vms::rows(options, &mut results)?;
     hostile::rows(options, &mut results)?;
     Ok(results.report(NAME, COMPARE))
 }
@@ -113,5 +127,6 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
 /// The parameters of all rows.
 #[cfg(test)]
 pub(crate) fn measured() -> Vec<Vec<Param>> {
-    [paths::measured(), hostile::measured()].concat()
+    let (senders, vms) = (senders::measured(), vms::measured());
+    [paths::measured(), senders, vms, hostile::measured()].concat()
 }

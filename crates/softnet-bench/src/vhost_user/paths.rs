@@ -10,17 +10,22 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::softnet::{Reflector, Switch};
+use super::softnet::{Reflector, Setup, Switch};
 use super::testpmd::{self, Rates, Testpmd};
-use super::{BackEnd, DPDK, QUEUE, RINGS, Turn, WARM_UP, device_options};
+use super::{BackEnd, DPDK, OVS, QUEUE, RINGS, Turn, WARM_UP, address, device_options};
 use crate::buffers::pinned::Cpus;
-use crate::error::BenchError;
+use crate::error::{BenchError, chain};
 use crate::hosts::Directory;
 use crate::options::Options;
+use crate::peers::dpdk::Memory;
+use crate::process::Process;
 use crate::report::{Collector, Field, OURS, Param};
+use crate::switches::ovs_vhost_user;
 
 /// Packets in the pool of a testpmd.
 const PACKETS: usize = 16_384;
+/// Memory of Open vSwitch.
+const OVS_MEGABYTES: usize = 1024;
 /// Bursts of 32 packets that go round, from each device.
 const BURSTS: usize = 8;
 
@@ -43,7 +48,10 @@ impl Path {
     }
 
     fn variants(self) -> Vec<&'static str> {
-        vec![OURS, DPDK]
+        match self {
+            Path::TwoVms => vec![OURS, DPDK, OVS],
+            _ => vec![OURS, DPDK],
+        }
     }
 
     fn devices(self) -> usize {
@@ -60,12 +68,22 @@ impl Path {
     fn back_end(
         self,
         variant: &str,
+        directory: &Directory,
         sockets: &[PathBuf],
         cpu: usize,
     ) -> Result<Box<dyn BackEnd>, BenchError> {
         Ok(match (variant, self) {
             (OURS, Path::Reflect) => Box::new(Reflector::start(&sockets[0], cpu)?),
-            (OURS, _) => Box::new(Switch::start(sockets, 1, &[cpu])?),
+            (OURS, _) => {
+                let setup = Setup {
+                    queues: 1,
+                    cpus: vec![cpu],
+                    defer: true,
+                    steer: false,
+                };
+                Box::new(Switch::start(sockets, &setup)?)
+            }
+            (OVS, _) => Box::new(Ovs::start(directory, sockets, cpu)?),
             (_, Path::Reflect | Path::Switch) => Box::new(forwarder(
                 sockets,
                 cpu,
@@ -76,12 +94,21 @@ impl Path {
     }
 
     /// Starts the guest; packets flow.
-    fn guest(self, sockets: &[PathBuf], ring: &str, cpu: usize) -> Result<Testpmd, BenchError> {
+    fn guest(
+        self,
+        variant: &str,
+        sockets: &[PathBuf],
+        ring: &str,
+        cpu: usize,
+    ) -> Result<Testpmd, BenchError> {
+        // Open vSwitch is the one that connects.
+        let server = if variant == OVS { ",server=1" } else { "" };
         let devices: Vec<_> = sockets
             .iter()
             .enumerate()
             .map(|(n, path)| {
-                let options = format!("mac={},{}", address(n), device_options(ring, QUEUE));
+                let ring = device_options(ring, QUEUE);
+                let options = format!("mac={},{ring}{server}", address(n));
                 testpmd::front_end(n, path, &options)
             })
             .collect();
@@ -110,8 +137,13 @@ impl Path {
         let directory = Directory::private()?;
         let socket = |n| directory.path().join(format!("{n}.sock"));
         let sockets: Vec<_> = (0..self.devices()).map(socket).collect();
-        let back_end = self.back_end(variant, &sockets, cpus.a)?;
-        let mut guest = self.guest(&sockets, ring, cpus.b)?;
+        let back_end = self.back_end(variant, &directory, &sockets, cpus.a)?;
+        let guest = self.guest(variant, &sockets, ring, cpus.b);
+        let mut guest = guest.map_err(|error| match variant {
+            // It runs on without DPDK if that does not start.
+            OVS => BenchError::Unavailable(format!("it does not connect: {}", chain(&error))),
+            _ => error,
+        })?;
         std::thread::sleep(WARM_UP.min(time));
         let dropped = back_end.drops();
         let rates = Rates::sum(&guest.rates(time)?);
@@ -139,10 +171,25 @@ fn forwarder(sockets: &[PathBuf], cpu: usize, arguments: &[&str]) -> Result<Test
     Ok(forwarder)
 }
 
-/// The Ethernet address of a guest's device.
-pub(super) fn address(device: usize) -> String {
-    format!("02:00:00:00:01:{device:02x}")
+/// Open vSwitch, with one thread that polls.
+#[derive(Debug)]
+struct Ovs {
+    _daemons: [Process; 2],
+    _memory: Memory,
 }
+
+impl Ovs {
+    fn start(directory: &Directory, sockets: &[PathBuf], cpu: usize) -> Result<Ovs, BenchError> {
+        let memory = Memory::new(OVS_MEGABYTES);
+        let arguments = memory.arguments();
+        Ok(Ovs {
+            _daemons: ovs_vhost_user(directory.path(), sockets, cpu, &arguments)?,
+            _memory: memory,
+        })
+    }
+}
+
+impl BackEnd for Ovs {}
 
 /// Measures.
 pub(super) fn rows(options: &Options, results: &mut Collector) -> Result<(), BenchError> {

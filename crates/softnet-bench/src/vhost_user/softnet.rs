@@ -10,8 +10,8 @@ use softnet::mem::PacketList;
 use softnet::stats::DropReason;
 use softnet::time::Clock;
 use softnet::tx::{Sent, TxPolicy, TxRing as _};
-use softnet_engine::rx::{CountDrop, RxQueue as _, WEIGHT};
-use softnet_engine::{Engine, PortSetup};
+use softnet_engine::rx::{CountDrop, RxQueue as _, SteeringSpec, WEIGHT};
+use softnet_engine::{Engine, EngineStats, PortSetup};
 use softnet_io::vhost_user::{SocketSpec, VhostUser};
 use softnet_io::{Buffers, Poller, VhostUserRx, VhostUserTx};
 use softnet_tc::QdiscSpec;
@@ -121,6 +121,19 @@ fn reflect(mut rx: VhostUserRx, mut tx: VhostUserTx, stop: &AtomicBool) {
     }
 }
 
+/// How a [`Switch`] is set up.
+#[derive(Debug, Clone)]
+pub(super) struct Setup {
+    /// Of each port.
+    pub(super) queues: usize,
+    /// A worker on each.
+    pub(super) cpus: Vec<usize>,
+    /// Whether buffers return to the worker that allocated them.
+    pub(super) defer: bool,
+    /// Whether the flows of each port are shared out over all workers (RPS).
+    pub(super) steer: bool,
+}
+
 /// The engine with a port for each socket, all on one bridge.
 pub(super) struct Switch {
     engine: Engine<VhostUserRx, VhostUserTx>,
@@ -133,35 +146,47 @@ impl std::fmt::Debug for Switch {
 }
 
 impl Switch {
-    /// Starts it, with a worker on each of `cpus`.
-    pub(super) fn start(
-        sockets: &[PathBuf],
-        queues: usize,
-        cpus: &[usize],
-    ) -> Result<Switch, BenchError> {
+    pub(super) fn start(sockets: &[PathBuf], setup: &Setup) -> Result<Switch, BenchError> {
         let buffers = buffers()?;
+        if !setup.defer {
+            let pools = [Some(&buffers.small), buffers.large.as_ref()];
+            pools.into_iter().flatten().for_each(|p| p.set_defer_max(0));
+        }
         let poller = |&cpu| {
             let poller = Poller::new().map_err(|e| BenchError::io("making a poller", e))?;
             Ok::<_, BenchError>(poller.on_cpu(cpu))
         };
-        let pollers = cpus.iter().map(poller).collect::<Result<Vec<_>, _>>()?;
+        let pollers = setup.cpus.iter().map(poller).collect::<Result<_, _>>()?;
         let engine =
             Engine::start(pollers, buffers.small.clone(), Clock::monotonic()).map_err(failed)?;
         let mut ports = Vec::new();
         for (number, socket) in sockets.iter().enumerate() {
-            let port = open(socket, queues, &buffers)?;
-            let setup = PortSetup {
+            let opened = open(socket, setup.queues, &buffers)?;
+            let port = PortSetup {
                 name: format!("vm{number}"),
-                rx: port.rx,
-                tx: port.tx,
-                features: port.features,
+                rx: opened.rx,
+                tx: opened.tx,
+                features: opened.features,
                 qdisc: QdiscSpec::default(),
                 policy: TxPolicy::default(),
             };
-            ports.push(engine.add_port(setup).map_err(failed)?);
+            let port = engine.add_port(port).map_err(failed)?;
+            if setup.steer {
+                let spec = SteeringSpec {
+                    rps: (0..setup.cpus.len()).collect(),
+                    ..SteeringSpec::default()
+                };
+                engine.set_steering(port, &spec).map_err(failed)?;
+            }
+            ports.push(port);
         }
         engine.add_bridge("br0", &ports).map_err(failed)?;
         Ok(Switch { engine })
+    }
+
+    /// What it has counted.
+    pub(super) fn stats(&self) -> EngineStats {
+        self.engine.stats()
     }
 }
 

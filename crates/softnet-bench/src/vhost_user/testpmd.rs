@@ -83,7 +83,7 @@ impl Testpmd {
         command.arg(format!("--lcores=0@{cpu},1@{cpu}"));
         command.args(memory.arguments());
         // A front end can hand over few files.
-        command.arg("--single-file-segments");
+        command.args(memory.as_one_file());
         command.args(devices.iter().map(|device| format!("--vdev={device}")));
         command.args(["--", "-i", "--no-lsc-interrupt"]);
         command.arg(format!("--total-num-mbufs={packets}"));

@@ -1,0 +1,143 @@
+//! Case `vms`: machines of two queue pairs each, every other one of which sends to the next, with
+//! frames of TCP segments of 400 bytes. The switch has a worker on each of two CPUs, one of which
+//! the guests' program polls on. Each queue is read by one worker; with `steering rps` the flows
+//! are shared out over both, so that buffers are freed by another worker than allocated them.
+//! Variant `no-defer`: the same, but a buffer stays with the worker that frees it.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::softnet::{Setup, Switch};
+use super::testpmd::{self, Rates, Testpmd};
+use super::{BackEnd as _, NO_DEFER, QUEUE, SHORT, Turn, WARM_UP, address, device_options};
+use crate::buffers::pinned::Cpus;
+use crate::error::BenchError;
+use crate::hosts::Directory;
+use crate::options::Options;
+use crate::report::{Collector, Field, OURS, Param};
+
+/// What `--only case=` calls these rows.
+const CASE: &str = "vms";
+const RING: &str = "split";
+const VMS: [usize; 2] = [2, 8];
+const QUEUES: usize = 2;
+const STEERING: [&str; 2] = ["none", "rps"];
+/// Ethernet, IPv4 and TCP headers, and 400 bytes.
+const FRAME: usize = 454;
+/// Bursts of 32 packets that go round, from each queue.
+const BURSTS: usize = 4;
+
+fn params(vms: usize, steering: &str) -> Vec<Param> {
+    vec![
+        ("case", json!(CASE)),
+        ("vms", json!(vms)),
+        ("queues", json!(QUEUES)),
+        ("frame", json!(FRAME)),
+        ("steering", json!(steering)),
+        ("ring", json!(RING)),
+    ]
+}
+
+fn measure(
+    variant: &str,
+    vms: usize,
+    steering: &str,
+    cpus: Cpus,
+    time: Duration,
+) -> Result<Vec<Field>, BenchError> {
+    let directory = Directory::private()?;
+    let socket = |n| directory.path().join(format!("{n}.sock"));
+    let sockets: Vec<_> = (0..vms).map(socket).collect();
+    let setup = Setup {
+        queues: QUEUES,
+        cpus: vec![cpus.a, cpus.b],
+        defer: variant == OURS,
+        steer: steering == "rps",
+    };
+    let switch = Switch::start(&sockets, &setup)?;
+    let device = |(n, path): (usize, &std::path::PathBuf)| {
+        let ring = device_options(RING, QUEUE);
+        let options = format!("mac={},{ring},queues={QUEUES}", address(n));
+        testpmd::front_end(n, path, &options)
+    };
+    let devices: Vec<_> = sockets.iter().enumerate().map(device).collect();
+    let mut arguments = vec![
+        "--forward-mode=mac".to_owned(),
+        "--txonly-multi-flow".to_owned(),
+        format!("--txpkts={FRAME}"),
+        format!("--rxq={QUEUES}"),
+        format!("--txq={QUEUES}"),
+    ];
+    // Pairs: 0 and 1, 2 and 3, ...
+    arguments.extend((0..vms).map(|n| format!("--eth-peer={n},{}", address(n ^ 1))));
+    let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
+    // Each ring of the guest may be full of them, and of as many again that wait to be sent.
+    let packets = 8192 + 2 * vms * QUEUES * QUEUE;
+    let mut guest = Testpmd::start(cpus.b, &devices, packets, &arguments)?;
+    guest.ask(&format!("start tx_first {BURSTS}"))?;
+    std::thread::sleep(WARM_UP.min(time));
+    let before = switch.stats();
+    let rates = Rates::sum(&guest.rates(time)?);
+    let after = switch.stats();
+    let (was, is) = (before.conservation(), after.conservation());
+    let freed = after.pool.remote_freed - before.pool.remote_freed;
+    let fields = vec![
+        ("mpps", rates.received / 1e6),
+        ("drops", (is.dropped - was.dropped) as f64),
+        (
+            "remote_freed_per_packet",
+            freed as f64 / ((is.tx - was.tx) as f64).max(1.0),
+        ),
+    ];
+    drop(guest);
+    Box::new(switch).stop()?;
+    Ok(fields)
+}
+
+/// Measures.
+pub(super) fn rows(options: &Options, results: &mut Collector) -> Result<(), BenchError> {
+    let only = options.only()?;
+    let (turns, time) = super::turns(options);
+    let cpus = Cpus::choose()?;
+    if !options.threads.is_empty() {
+        return Ok(());
+    }
+    // In a short run only the least.
+    let counts = if options.seconds < SHORT {
+        1
+    } else {
+        VMS.len()
+    };
+    for &vms in &VMS[..counts] {
+        for steering in STEERING {
+            let params = params(vms, steering);
+            if !only.allows(&params) {
+                continue;
+            }
+            let turn = |name| {
+                let of = params.clone();
+                let measure = move |results: &mut Collector| {
+                    let fields = measure(name, vms, steering, cpus, time)?;
+                    results.add(name, &of, &fields);
+                    Ok(())
+                };
+                Turn {
+                    name,
+                    params: params.clone(),
+                    measure: Box::new(measure),
+                }
+            };
+            let all = [OURS, NO_DEFER].map(turn).into();
+            super::measure(options, turns, all, results)?;
+        }
+    }
+    Ok(())
+}
+
+/// The parameters of all rows.
+#[cfg(test)]
+pub(super) fn measured() -> Vec<Vec<Param>> {
+    let of = |vms| STEERING.map(|steering| params(vms, steering));
+    VMS.into_iter().flat_map(of).collect()
+}
