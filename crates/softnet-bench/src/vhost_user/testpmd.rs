@@ -85,7 +85,8 @@ impl Testpmd {
         // A front end can hand over few files.
         command.args(memory.as_one_file());
         command.args(devices.iter().map(|device| format!("--vdev={device}")));
-        command.args(["--", "-i", "--no-lsc-interrupt"]);
+        // It would wait 9 s for a front end.
+        command.args(["--", "-i", "--disable-link-check", "--no-lsc-interrupt"]);
         command.arg(format!("--total-num-mbufs={packets}"));
         command.args(arguments);
         let mut dialogue = Dialogue::start(&mut command)?;
