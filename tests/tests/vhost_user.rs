@@ -187,6 +187,27 @@ fn several_queues() {
     go_round("queues", ",packed_vq=1,mrg_rxbuf=0", 2, true);
 }
 
+#[test]
+fn packed_rings_one_buffer_a_frame_in_any_order() {
+    go_round(
+        "packed-plain",
+        ",packed_vq=1,mrg_rxbuf=0,in_order=0",
+        1,
+        true,
+    );
+}
+
+/// DPDK's path for rings that give buffers back in order, without mergeable ones.
+#[test]
+fn split_rings_in_order() {
+    go_round("in-order", ",mrg_rxbuf=0,in_order=1", 1, true);
+}
+
+#[test]
+fn four_queues() {
+    go_round("four", ",in_order=0", 4, true);
+}
+
 /// The socket is the program's.
 #[test]
 fn as_a_client() {

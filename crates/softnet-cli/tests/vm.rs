@@ -85,10 +85,9 @@ fn port(scratch: &Scratch, name: &str, more: &str) -> String {
 }
 
 fn config(ports: &[String], bridged: &[&str]) -> String {
-    format!(
-        "[engine]\nworkers = 1\nbuffers = 1024\n{}[[bridge]]\nname = \"br0\"\nports = {bridged:?}\n",
-        ports.concat()
-    )
+    let ports = ports.concat();
+    let bridge = format!("[[bridge]]\nname = \"br0\"\nports = {bridged:?}\n");
+    format!("[engine]\nworkers = 1\nbuffers = 1024\n{ports}{bridge}")
 }
 
 /// What `softnet run` says of a configuration that it refuses.
