@@ -32,7 +32,9 @@ impl Drop for Ends<'_> {
 /// One after the other, with each kind of ring.
 #[test]
 fn others_lose_nothing() {
-    let Some(scene) = Scene::build() else { return };
+    let Some(scene) = Scene::build(None) else {
+        return;
+    };
     let mut victims = Victims::connect(&scene);
     exchange(&mut victims, 100);
     for packed in [false, true] {

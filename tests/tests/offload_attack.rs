@@ -33,6 +33,7 @@ fn lan() -> Option<Lan> {
     let lan = Lan::build(LanConfig {
         hosts: vec![HostConfig::default(); 4],
         workers: 2,
+        cpu: None,
         buffers: 65_536,
         large: 2048,
     })?;

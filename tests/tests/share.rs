@@ -38,6 +38,7 @@ fn lan() -> Option<Lan> {
     Lan::build(LanConfig {
         hosts: vec![other.clone(), shaped, other.clone(), other],
         workers: 2,
+        cpu: None,
         buffers: 65_536,
         large: 2048,
     })

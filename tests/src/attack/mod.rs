@@ -188,6 +188,18 @@ pub const ATTACKS: &[Attack] = &[
         },
     },
     Attack {
+        name: "link-flaps",
+        seen: Seen::Nothing,
+        beside: Load::Spin,
+        step: |it| {
+            let front_end = it.connect(0)?;
+            (0..64).try_for_each(|n| {
+                let payload = of_ring(0, n % 2);
+                front_end.send(request::SET_VRING_ENABLE, &payload, &[])
+            })
+        },
+    },
+    Attack {
         name: "unread-answers",
         seen: Seen::Ended("the front end takes no answer"),
         beside: Load::Spin,

@@ -37,10 +37,12 @@ impl Drop for Folder {
 }
 
 impl Scene {
-    /// `None`, and the reason printed, where there can be none.
-    pub fn build() -> Option<Scene> {
+    /// With the worker on this CPU, or any. `None`, and the reason printed, where there can be
+    /// none.
+    pub fn build(cpu: Option<usize>) -> Option<Scene> {
         let lan = Lan::build(LanConfig {
             hosts: Vec::new(),
+            cpu,
             ..LanConfig::default()
         })?;
         let folder = format!("softnet-attack-{}", std::process::id());

@@ -92,6 +92,7 @@ fn run(folder: &Path, seed: u64, time: Duration) -> bool {
         // The first one is steady.
         hosts: vec![offload(false), offload(true)],
         workers: 2,
+        cpu: None,
         buffers: 32_768,
         large: 512,
     };

@@ -9,6 +9,7 @@ use serde_json::json;
 use softnet_tests::attack::{ATTACKS, Attack, Load, Scene, Victims};
 
 use super::Turn;
+use crate::buffers::pinned::{self, Cpus};
 use crate::cpu;
 use crate::error::BenchError;
 use crate::options::Options;
@@ -69,9 +70,9 @@ fn beside<T>(
     })
 }
 
-/// Millions of frames per second that the victims get.
-fn measure(attack: &Attack, variant: &str, time: Duration) -> Result<f64, BenchError> {
-    let Some(scene) = Scene::build() else {
+/// Millions of frames per second that the victims get. The worker has a CPU, `cpu`, for itself.
+fn measure(attack: &Attack, variant: &str, cpu: usize, time: Duration) -> Result<f64, BenchError> {
+    let Some(scene) = Scene::build(Some(cpu)) else {
         let why = "needs /dev/net/tun and network namespaces";
         return Err(BenchError::Unavailable(why.to_owned()));
     };
@@ -127,6 +128,7 @@ fn params(attack: &Attack) -> Vec<Param> {
 pub(super) fn rows(options: &Options, results: &mut Collector) -> Result<(), BenchError> {
     let only = options.only()?;
     let (turns, time) = super::turns(options);
+    let cpus = Cpus::choose()?;
     for attack in ATTACKS {
         if !only.allows(&params(attack)) || !options.threads.is_empty() {
             continue;
@@ -135,7 +137,9 @@ pub(super) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
             name,
             params: params(attack),
             measure: Box::new(move |results| {
-                let mpps = measure(attack, name, time)?;
+                // All threads that this one starts share its CPU.
+                let measure = || measure(attack, name, cpus.a, time);
+                let mpps = pinned::on_cpu(cpus.b, measure)?;
                 results.add(name, &params(attack), &[("mpps", mpps)]);
                 Ok(())
             }),
