@@ -46,8 +46,7 @@ pub struct Guest {
 /// none, or no QEMU.
 pub fn image() -> Option<PathBuf> {
     let image = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/guest");
-    let qemu = Command::new("qemu-system-x86_64").arg("--version").output();
-    if qemu.is_err() {
+    if version().is_none() {
         skip("qemu-system-x86_64 is not installed");
         return None;
     }
@@ -56,6 +55,14 @@ pub fn image() -> Option<PathBuf> {
         return None;
     }
     Some(image)
+}
+
+/// The first number of QEMU's version.
+fn version() -> Option<u32> {
+    let output = Command::new("qemu-system-x86_64").arg("--version").output();
+    let text = String::from_utf8(output.ok()?.stdout).ok()?;
+    let version = text.strip_prefix("QEMU emulator version ")?;
+    version.split('.').next()?.parse().ok()
 }
 
 impl Guest {
@@ -70,16 +77,20 @@ impl Guest {
             .and_then(|number| number.parse().ok())
             .expect("an IPv4 address");
         let socket = config.socket.display();
-        let side = if config.server {
-            "server=on"
-        } else {
-            "reconnect=1"
+        let new = version().is_some_and(|version| version >= 10);
+        let side = match (config.server, new) {
+            (true, _) => "server=on",
+            (false, true) => "reconnect-ms=1000",
+            (false, false) => "reconnect=1",
         };
-        // QEMU 7.2 crashes with vhost-user and MSI-X where the CPU is emulated: no vectors.
-        let device = format!(
-            "virtio-net-pci,netdev=net,mac=52:54:00:00:00:{number:02x},mq=on,vectors=0,romfile={}",
+        let mut device = format!(
+            "virtio-net-pci,netdev=net,mac=52:54:00:00:00:{number:02x},mq=on,romfile={}",
             config.device
         );
+        if !new {
+            // QEMU 7.2 crashes with vhost-user and MSI-X where the CPU is emulated.
+            device += ",vectors=0";
+        }
         let qemu = Command::new("qemu-system-x86_64")
             .args(["-nodefaults", "-no-user-config", "-display", "none"])
             .args(["-machine", "q35,memory-backend=mem"])
