@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use softnet_tests::attack::{ATTACKS, Attack, Load, Scene, Victims};
 
-use super::Turn;
+use super::{SHORT, Turn};
 use crate::buffers::pinned::{self, Cpus};
 use crate::cpu;
 use crate::error::BenchError;
@@ -19,6 +19,8 @@ use crate::report::{Collector, OURS, Param};
 pub(super) const EQUAL_LOAD: &str = "equal-load";
 /// Threads whose CPU time is the attack's: that of the attacker, and those of ports.
 const THREADS: [&str; 2] = ["attacker", "vhost-user"];
+/// The attacks of a short run, one for each kind of honest load.
+const SHORT_ATTACKS: [&str; 2] = ["runts", "reconnects"];
 /// In which a thread computes for its share.
 const SLICE: Duration = Duration::from_millis(1);
 
@@ -130,7 +132,8 @@ pub(super) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
     let (turns, time) = super::turns(options);
     let cpus = Cpus::choose()?;
     for attack in ATTACKS {
-        if !only.allows(&params(attack)) || !options.threads.is_empty() {
+        let left_out = options.seconds < SHORT && !SHORT_ATTACKS.contains(&attack.name);
+        if left_out || !only.allows(&params(attack)) || !options.threads.is_empty() {
             continue;
         }
         let turn = |name: &'static str| Turn {
@@ -154,4 +157,18 @@ pub(super) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
 #[cfg(test)]
 pub(super) fn measured() -> Vec<Vec<Param>> {
     ATTACKS.iter().map(params).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_short_run_has_both_kinds_of_loads() {
+        let beside = SHORT_ATTACKS.map(|name| {
+            let attack = ATTACKS.iter().find(|attack| attack.name == name);
+            attack.map(|attack| attack.beside)
+        });
+        assert_eq!(beside, [Some(Load::Flood), Some(Load::Spin)]);
+    }
 }

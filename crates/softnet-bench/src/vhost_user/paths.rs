@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::softnet::{Reflector, Setup, Switch};
 use super::testpmd::{self, Rates, Testpmd};
-use super::{BackEnd, DPDK, OVS, QUEUE, RINGS, Turn, WARM_UP, address, device_options};
+use super::{BackEnd, DPDK, OVS, QUEUE, RINGS, SHORT, Turn, WARM_UP, address, device_options};
 use crate::buffers::pinned::Cpus;
 use crate::error::{BenchError, chain};
 use crate::hosts::Directory;
@@ -58,6 +58,14 @@ impl Path {
         match self {
             Path::Reflect => 1,
             Path::Switch | Path::TwoVms => 2,
+        }
+    }
+
+    /// Of a short run: the path of the switch is measured with one kind.
+    fn rings(self, short: bool) -> &'static [&'static str] {
+        match self {
+            Path::Switch if short => &RINGS[..1],
+            _ => &RINGS,
         }
     }
 
@@ -197,7 +205,8 @@ pub(super) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
     let (turns, time) = super::turns(options);
     let cpus = Cpus::choose()?;
     for path in Path::ALL {
-        let rings = RINGS.iter().filter(|ring| only.allows(&path.params(ring)));
+        let rings = path.rings(options.seconds < SHORT).iter();
+        let rings = rings.filter(|ring| only.allows(&path.params(ring)));
         let rings: Vec<&str> = rings.copied().collect();
         if rings.is_empty() || !options.threads.is_empty() {
             continue;
