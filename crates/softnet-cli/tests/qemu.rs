@@ -419,15 +419,16 @@ fn guests_come_and_go() {
     net.finish(&held);
 }
 
-/// The switch is killed while guests send, and another one serves the same guests: one whose front
-/// end connects again, and one whose front end is connected to.
+/// The switch is killed while guests send, and another one serves the same guests: one with packed
+/// rings, whose front end connects again, and one with split rings, whose front end is connected
+/// to.
 #[test]
 fn the_switch_is_killed() {
     let Some(mut net) = Net::start("killed", [1, 2], [true, false]) else {
         return;
     };
     let held = net.held();
-    let [mut one, mut two] = net.boot_both([1, 2], ["", ""]);
+    let [mut one, mut two] = net.boot_both([1, 2], [",packed=on", ""]);
     between(&mut one, &mut two);
     for _ in 0..2 {
         let before = net.forwarded();
@@ -439,6 +440,8 @@ fn the_switch_is_killed() {
             two.ok("cat /sys/class/net/eth0/carrier") == "0"
         });
         net.start_switch();
+        net.wait_status("vm1", "2 of 2 packed rings enabled");
+        net.wait_status("vm2", "4 of 4 split rings enabled");
         let (status, output) = one.answer(&command);
         assert_eq!(status, 0, "{output}");
         let six = two.ok("cat /data /data /data /data /data /data | sha256sum");
