@@ -3,13 +3,15 @@
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Instant;
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendFlags, recvmsg, send,
 };
 
+use super::budget::Budget;
 use super::message::{HEADER_LEN, Header, MAX_FILES, MessageError, Request};
 
 /// Why no message comes.
@@ -34,18 +36,20 @@ pub(super) enum ReceiveError {
 
 /// A connected socket.
 #[derive(Debug)]
-pub(super) struct Connection {
+pub(super) struct Connection<'a> {
     socket: OwnedFd,
+    budget: &'a mut Budget,
     /// What has come of the next message, and how much of it that is: a wait may be interrupted
     /// anywhere.
     bytes: Vec<u8>,
     files: Vec<OwnedFd>,
 }
 
-impl Connection {
-    pub(super) fn new(socket: OwnedFd) -> Connection {
+impl Connection<'_> {
+    pub(super) fn new(socket: OwnedFd, budget: &mut Budget) -> Connection<'_> {
         Connection {
             socket,
+            budget,
             bytes: Vec::new(),
             files: Vec::new(),
         }
@@ -72,15 +76,28 @@ impl Connection {
         while self.bytes.len() < len {
             let readable = PollFlags::IN;
             let mut fds = [
-                PollFd::new(&self.socket, readable),
                 PollFd::from_borrowed_fd(wake, readable),
+                PollFd::new(&self.socket, readable),
             ];
             match poll(&mut fds, None) {
                 Ok(_) => {}
                 Err(Errno::INTR) => continue,
                 Err(error) => return Err(error.into()),
             }
-            if !fds[1].revents().is_empty() {
+            if fds[0].revents().is_empty()
+                && let Err(wait) = self.budget.take(Instant::now())
+            {
+                let wait = Timespec {
+                    tv_sec: 0,
+                    tv_nsec: wait.subsec_nanos().into(),
+                };
+                // Interrupted, it is asked again.
+                let _ = poll(&mut fds[..1], Some(&wait));
+                if fds[0].revents().is_empty() {
+                    continue;
+                }
+            }
+            if !fds[0].revents().is_empty() {
                 return Err(ReceiveError::Woken);
             }
             let have = self.bytes.len();

@@ -8,6 +8,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -16,13 +17,14 @@ use rustix::net::{
 };
 use softnet_engine::LinkState;
 
+use super::budget::Budget;
 use super::connection::{Connection, ReceiveError};
 use super::port::{Attention, Port};
 use super::protocol::{Protocol, ProtocolError};
 use super::ring::RingError;
 use crate::Listener;
 
-/// How long it is until a front end that is not there, or failed, is tried again.
+/// How long it is until the next front end after one that went, failed, or was not there.
 const RETRY: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 200_000_000,
@@ -112,6 +114,7 @@ impl fmt::Debug for Thread {
 impl Thread {
     fn run(&self) {
         let mut last: Option<Ended> = None;
+        let mut budget = Budget::new(self.port.pairs.len(), Instant::now());
         loop {
             let path = self.path.display();
             let waiting = match &last {
@@ -125,14 +128,11 @@ impl Thread {
             let Some(socket) = self.wait_for_front_end() else {
                 return;
             };
-            let ended = self.serve(socket);
+            let ended = self.serve(socket, &mut budget);
             self.reset();
-            match ended {
-                Ended::Stopped => return,
-                Ended::Receive(ReceiveError::Closed) => {}
-                // One that fails again and again does not keep the CPU busy.
-                _ if self.pause() => return,
-                _ => {}
+            // One that comes and goes, or fails, again and again does not keep others busy.
+            if matches!(ended, Ended::Stopped) || self.pause() {
+                return;
             }
             last = Some(ended);
         }
@@ -188,8 +188,8 @@ impl Thread {
     }
 
     /// Talks to a front end until it is gone.
-    fn serve(&self, socket: OwnedFd) -> Ended {
-        let mut connection = Connection::new(socket);
+    fn serve(&self, socket: OwnedFd, budget: &mut Budget) -> Ended {
+        let mut connection = Connection::new(socket, budget);
         let mut protocol = Protocol::new(self.port.clone());
         loop {
             if let Err(ended) = self.serve_one(&mut connection, &mut protocol) {
@@ -200,7 +200,7 @@ impl Thread {
 
     fn serve_one(
         &self,
-        connection: &mut Connection,
+        connection: &mut Connection<'_>,
         protocol: &mut Protocol,
     ) -> Result<(), Ended> {
         let (header, request) = match connection.receive(self.port.attention()) {

@@ -18,6 +18,7 @@
 //! Nothing that comes from the other side is believed: a message, a ring or memory that cannot be
 //! ends the connection with a reason, and nothing else.
 
+mod budget;
 mod bus_error;
 mod connection;
 mod contended;

@@ -954,6 +954,61 @@ fn a_slow_front_end_keeps_its_port_and_no_other() {
     second.closed();
 }
 
+/// A front end that says one thing after the other is read at a rate, over all of its connections,
+/// and loses nothing. (A slow machine reads less in the same time, never more.)
+#[test]
+fn a_talkative_front_end_is_read_at_a_rate() {
+    const SET_OWNER: u32 = 3;
+    /// What a port of one queue pair reads at once.
+    const AT_ONCE: u128 = 2304;
+    let start = Instant::now();
+    let net = Net::new(&[1], 1);
+    let mut read = 0;
+    for _ in 0..4 {
+        let mut raw = Raw::connect(&net.path(0));
+        for _ in 0..1000 {
+            assert!(raw.request(SET_OWNER, &[], &[]));
+        }
+        raw.request(17, &[], &[]);
+        assert_eq!(raw.answer(), 1);
+        read += 1001;
+        let most = AT_ONCE + start.elapsed().as_millis() + 1;
+        assert!(read <= most, "{read}, not {most}");
+    }
+    net.stop();
+}
+
+/// A front end that comes and goes is heard five times a second, whoever connects. (A slow machine
+/// takes longer, never less.)
+#[test]
+fn a_front_end_that_comes_and_goes_waits() {
+    const TIMES: u32 = 6;
+    for server in [true, false] {
+        let net = Net::of(&[1], 1, server);
+        let path = net.path(0);
+        let listener = |path| std::os::unix::net::UnixListener::bind(path).expect("a socket");
+        let listener = (!server).then(|| listener(&path));
+        let start = Instant::now();
+        for _ in 0..TIMES {
+            let mut raw = match &listener {
+                None => Raw::connect(&path),
+                Some(listener) => Raw(listener.accept().expect("the port connects").0),
+            };
+            raw.request(17, &[], &[]);
+            assert_eq!(raw.answer(), 1);
+        }
+        let heard_in = start.elapsed();
+        assert!(
+            heard_in >= (TIMES - 1) * Duration::from_millis(190),
+            "{heard_in:?}"
+        );
+        if !server {
+            std::fs::remove_file(&path).expect("it is there");
+        }
+        net.stop();
+    }
+}
+
 /// A guest that breaks a ring loses its connection; the other goes on.
 #[test]
 fn a_broken_ring_ends_the_connection() {
