@@ -1,7 +1,7 @@
 //! `pfifo_fast` (tc-pfifo_fast(8)): what a device has unless it is told otherwise.
 
 use super::{Cx, Fifo, Next, Peek, Qdisc, QdiscStats, Verdict, WireSum};
-use crate::mem::PacketList;
+use crate::mem::{Packet, PacketList};
 use crate::stats::{DropReason, Dropped};
 use crate::time::Time;
 
@@ -59,10 +59,13 @@ impl Qdisc for PfifoFast {
         verdict
     }
 
-    /// One packet alone, so that no band is passed over.
+    /// Packets of one priority, so that no band is passed over.
     #[inline]
     fn try_pass(&mut self, packets: &PacketList, sum: WireSum, _: &mut Cx) -> bool {
-        let passes = packets.len() == 1 && self.limit > 0 && self.stats.qlen == 0;
+        let len = packets.len();
+        let passes = self.stats.qlen == 0
+            && len <= self.limit as usize
+            && (len == 1 || is_of_one_priority(packets));
         if passes {
             self.stats.count_sent(sum);
         }
@@ -95,4 +98,11 @@ impl Qdisc for PfifoFast {
     fn stats(&self) -> &QdiscStats {
         &self.stats
     }
+}
+
+#[inline(never)]
+fn is_of_one_priority(packets: &PacketList) -> bool {
+    let mut priorities = packets.iter().map(Packet::priority);
+    let first = priorities.next();
+    priorities.all(|priority| Some(priority) == first)
 }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::*;
+use softnet::qdisc::{PfifoFast, Qdisc};
 use softnet::stats::DropReason;
 use softnet::testing::FlakyRing;
 
@@ -367,4 +368,28 @@ fn distributions_are_sampled() {
     }
     let p90 = sojourn_ns.percentile(0.9);
     assert_eq!(p90, Some(383.5), "500 ns lie in [256, 512)");
+}
+
+/// INV-PF-1, INV-PF-3: only what would be neither reordered nor refused passes `pfifo_fast`.
+#[test]
+fn inv_pf_1_packets_of_one_priority_pass_together() {
+    let pool = pool(16);
+    let mut cx = Cx::new(&pool);
+    let list = |priorities: &[u32]| {
+        let packets = priorities.iter().map(|p| flow(&pool, 1, *p, 0));
+        packets.collect::<PacketList>()
+    };
+    let mut qdisc = PfifoFast::new(3);
+    let mut passes = |packets: &PacketList| qdisc.try_pass(packets, packets.into(), &mut cx);
+    assert!(passes(&list(&[7])));
+    assert!(passes(&list(&[0, 0, 0])));
+    assert!(!passes(&list(&[0, 6])), "the second leaves first");
+    assert!(!passes(&list(&[0, 0, 0, 0])), "the limit is 3");
+    assert_eq!(qdisc.stats().packets, 4);
+    qdisc.enqueue(&mut list(&[0]), &mut cx);
+    let more = list(&[0, 0]);
+    assert!(
+        !qdisc.try_pass(&more, (&more).into(), &mut cx),
+        "one is before them"
+    );
 }
