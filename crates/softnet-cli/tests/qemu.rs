@@ -209,6 +209,13 @@ impl Net {
     /// Files and parts of guests' memory that the switch has open.
     fn held(&self) -> (BTreeMap<String, usize>, usize) {
         let process = self.switch.as_ref().expect("it runs").proc();
+        // The switch closes its side of a connection a moment after `softnet stats` is done.
+        let control = self.control().display().to_string();
+        wait_for("the end of the control connections", || {
+            let sockets = read(process.join("net/unix"));
+            let ours = sockets.lines().filter(|line| line.ends_with(&control));
+            ours.count() == 1
+        });
         let mut files = BTreeMap::new();
         for entry in std::fs::read_dir(process.join("fd"))
             .expect("it runs")
