@@ -75,12 +75,21 @@ impl RxQueue for VhostUserRx {
     }
 
     fn arm(&mut self) -> bool {
-        let pair = &self.life.port.pairs[self.pair];
+        let port = &self.life.port;
+        let pair = &port.pairs[self.pair];
         pair.sent.drain();
-        match pair.from_guest.try_lock() {
-            Ok(mut ring) => enabled(&mut ring).is_none_or(|running| running.queue.arm()),
-            Err(Taken) => false,
+        let Ok(mut ring) = pair.from_guest.try_lock() else {
+            return false;
+        };
+        let Some(running) = enabled(&mut ring) else {
+            return true;
+        };
+        let armed = running.queue.arm();
+        // The kick that was taken may have been for this.
+        if running.memory.is_lost() {
+            port.fail();
         }
+        armed
     }
 
     fn disarm(&mut self) {
