@@ -31,7 +31,6 @@ impl Drop for Ends<'_> {
 
 /// One after the other, with each kind of ring.
 #[test]
-#[ignore = "waits in vain for a port's status in some runs: a worker that a late kick keeps busy"]
 fn others_lose_nothing() {
     let Some(scene) = Scene::build(None) else {
         return;

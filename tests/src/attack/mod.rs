@@ -244,8 +244,7 @@ pub const ATTACKS: &[Attack] = &[
     },
     Attack {
         name: "reconnects",
-        // The port may find that out as it answers.
-        seen: Seen::Nothing,
+        seen: Seen::Ended("closed the connection"),
         beside: Load::Spin,
         step: |it| {
             it.connect(0)?;

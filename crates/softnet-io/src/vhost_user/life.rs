@@ -113,28 +113,19 @@ impl fmt::Debug for Thread {
 
 impl Thread {
     fn run(&self) {
-        let mut last: Option<Ended> = None;
         let mut budget = Budget::new(self.port.pairs.len(), Instant::now());
-        loop {
-            let path = self.path.display();
-            let waiting = match &last {
-                None => format!("waiting for a front end at {path}"),
-                Some(ended) => format!(
-                    "waiting for a front end at {path}; the last: {}",
-                    chain(ended)
-                ),
-            };
-            self.port.set_status(waiting);
-            let Some(socket) = self.wait_for_front_end() else {
-                return;
-            };
+        let waiting = format!("waiting for a front end at {}", self.path.display());
+        self.port.set_status(waiting.clone());
+        while let Some(socket) = self.wait_for_front_end() {
             let ended = self.serve(socket, &mut budget);
             self.reset();
+            // At once: when the pause is over, the next may be there already.
+            let status = format!("{waiting}; the last: {}", chain(&ended));
+            self.port.set_status(status);
             // One that comes and goes, or fails, again and again does not keep others busy.
             if matches!(ended, Ended::Stopped) || self.pause() {
                 return;
             }
-            last = Some(ended);
         }
     }
 
