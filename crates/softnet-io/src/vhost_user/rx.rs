@@ -46,14 +46,21 @@ impl RxQueue for VhostUserRx {
         drops: &mut dyn CountDrop,
     ) -> Polled {
         let port = &self.life.port;
-        let Ok(mut ring) = port.pairs[self.pair].from_guest.try_lock() else {
+        let pair = &port.pairs[self.pair];
+        let Ok(mut ring) = pair.from_guest.try_lock() else {
             // It is just set up: soon it will be there.
             return Polled {
                 more: true,
                 gone: false,
             };
         };
-        let Some(running) = enabled(&mut ring) else {
+        let running = enabled(&mut ring);
+        if !running.as_ref().is_some_and(|it| it.queue.peek()) {
+            // Called for nothing: the guest's kick was late. A worker that looks for events before
+            // it arms would find this one for ever. What comes after this is seen below.
+            pair.sent.drain();
+        }
+        let Some(running) = running else {
             return Polled::default();
         };
         let received = running.queue.receive(
