@@ -1,8 +1,8 @@
 //! What the end-to-end tests share: networks of hosts in namespaces joined by an engine in this
-//! process ([`Lan`]), virtual machines' memory and front ends ([`guest`]) and what
-//! hostile ones do ([`attack`]), traffic with ordinary
-//! sockets ([`traffic`]), raw frames ([`raw`]) and the kernel's own counters ([`counters`]) to
-//! compare Softnet's with, and the kernel's qdiscs to compare ours with ([`oracle`]).
+//! process ([`Lan`]), virtual machines' memory and front ends ([`guest`]) and what hostile ones do
+//! ([`attack`]), traffic with ordinary sockets ([`traffic`]), raw frames ([`raw`]) and the kernel's
+//! own counters ([`counters`]) to compare Softnet's with, and the kernel's qdiscs to compare ours
+//! with ([`oracle`]).
 //!
 //! Everything panics on failure, as tests do, and leaves nothing behind: namespaces and devices
 //! have no names outside the process and end with it. [`skip`] and [`wait_for`] serve the tests of

@@ -190,6 +190,16 @@ impl Machines {
         assert!(came <= BURST + BEYOND, "{came}");
     }
 
+    /// The group has a limit, and has sent its burst and no more of what it sends.
+    fn waiting(tag: &str, packed: bool) -> Option<Machines> {
+        let mut machines = Machines::build(tag, packed)?;
+        machines.limit(Some(&limits()));
+        machines.send_all(0, 1);
+        machines.send_all(0, 2);
+        machines.only_the_burst(&[0]);
+        Some(machines)
+    }
+
     fn wait_all(&mut self, machines: &[usize]) {
         wait_for("the rest", || self.came(machines) >= ALL);
         assert_eq!(self.came(machines), ALL);
@@ -229,13 +239,9 @@ fn what_is_sent_to_a_group_of_machines_waits_in_its_qdiscs() {
 #[test]
 fn what_comes_from_a_group_of_machines_waits_in_their_rings() {
     for packed in [false, true] {
-        let Some(mut machines) = Machines::build("from-group", packed) else {
+        let Some(mut machines) = Machines::waiting("from-group", packed) else {
             return;
         };
-        machines.limit(Some(&limits()));
-        machines.send_all(0, 1);
-        machines.send_all(0, 2);
-        machines.only_the_burst(&[0]);
         let waiting: usize = (1..3)
             .flat_map(|machine| (0..PAIRS).map(move |pair| (machine, 2 * pair + 1)))
             .map(|(machine, ring)| {
@@ -256,13 +262,9 @@ fn what_comes_from_a_group_of_machines_waits_in_their_rings() {
 #[test]
 fn a_front_end_goes_while_its_machine_must_wait() {
     for packed in [false, true] {
-        let Some(mut machines) = Machines::build("goes", packed) else {
+        let Some(mut machines) = Machines::waiting("goes", packed) else {
             return;
         };
-        machines.limit(Some(&limits()));
-        machines.send_all(0, 1);
-        machines.send_all(0, 2);
-        machines.only_the_burst(&[0]);
         machines.front_ends[1].close();
         machines.wait_up(1, false);
         let came = machines.came(&[0]);

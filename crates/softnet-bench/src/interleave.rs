@@ -4,6 +4,7 @@
 use std::io::IsTerminal as _;
 
 use crate::error::BenchError;
+use crate::options::Options;
 use crate::random::Random;
 use crate::report::{AGAIN, Collector, OURS, Param};
 
@@ -23,6 +24,42 @@ pub(crate) trait Variant {
     /// [`BenchError::Unavailable`] if the machine lacks what it takes; anything else ends the
     /// experiment.
     fn turn(&mut self, results: &mut Collector) -> Result<(), BenchError>;
+}
+
+type Measure = Box<dyn Fn(&mut Collector) -> Result<(), BenchError>>;
+
+/// A variant that is no more than what it measures in a turn.
+pub(crate) struct Turn {
+    pub(crate) name: &'static str,
+    pub(crate) params: Vec<Param>,
+    pub(crate) measure: Measure,
+}
+
+impl Variant for Turn {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn params(&self) -> Vec<Param> {
+        self.params.clone()
+    }
+
+    fn turn(&mut self, results: &mut Collector) -> Result<(), BenchError> {
+        (self.measure)(results)
+    }
+}
+
+/// Gives those of one case that are asked for their turns.
+pub(crate) fn measure(
+    options: &Options,
+    rounds: usize,
+    turns: Vec<Turn>,
+    results: &mut Collector,
+) -> Result<(), BenchError> {
+    let boxed = |turn| Box::new(turn) as Box<dyn Variant>;
+    let chosen = turns.into_iter().filter(|turn| options.wants(turn.name));
+    let mut variants: Vec<_> = chosen.map(boxed).collect();
+    interleave(rounds, &mut variants, results)
 }
 
 /// Gives each variant `rounds` turns, and [`OURS`] as many again that count as [`AGAIN`]: how far

@@ -179,25 +179,13 @@ pub const ATTACKS: &[Attack] = &[
         name: "messages",
         seen: Seen::Nothing,
         beside: Load::Spin,
-        step: |it| {
-            let front_end = it.connect(0)?;
-            (0..64).try_for_each(|n| {
-                let payload = of_ring(1, n % 2);
-                front_end.send(request::SET_VRING_ENABLE, &payload, &[])
-            })
-        },
+        step: |it| it.enable_by_turns(1),
     },
     Attack {
         name: "link-flaps",
         seen: Seen::Nothing,
         beside: Load::Spin,
-        step: |it| {
-            let front_end = it.connect(0)?;
-            (0..64).try_for_each(|n| {
-                let payload = of_ring(0, n % 2);
-                front_end.send(request::SET_VRING_ENABLE, &payload, &[])
-            })
-        },
+        step: |it| it.enable_by_turns(0),
     },
     Attack {
         name: "unread-answers",
@@ -344,6 +332,15 @@ impl Attacker {
         f(self.sides[0].guest.ring(1));
         self.sides[0].guest.kick(1);
         self.await_end()
+    }
+
+    /// Disables and enables a ring.
+    fn enable_by_turns(&mut self, ring: usize) -> io::Result<()> {
+        let front_end = self.connect(0)?;
+        (0..64).try_for_each(|n| {
+            let payload = of_ring(ring, n % 2);
+            front_end.send(request::SET_VRING_ENABLE, &payload, &[])
+        })
     }
 
     /// Sends a frame, so that the bridge knows where it is.

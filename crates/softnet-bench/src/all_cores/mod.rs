@@ -27,9 +27,8 @@ mod unlimited;
 use serde_json::Value;
 
 use crate::error::BenchError;
-use crate::interleave::{Variant, interleave};
 use crate::options::Options;
-use crate::report::{Collector, OURS, Param};
+use crate::report::{Collector, OURS};
 
 const NAME: &str = "all-cores";
 const ADOPT: &str = "adopt";
@@ -61,42 +60,6 @@ enum Share {
     Nothing,
 }
 
-type Measure = Box<dyn Fn(&mut Collector) -> Result<(), BenchError>>;
-
-/// A variant's turns at one case.
-struct Turn {
-    name: &'static str,
-    params: Vec<Param>,
-    measure: Measure,
-}
-
-impl Variant for Turn {
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
-    fn params(&self) -> Vec<Param> {
-        self.params.clone()
-    }
-
-    fn turn(&mut self, results: &mut Collector) -> Result<(), BenchError> {
-        (self.measure)(results)
-    }
-}
-
-/// Gives the variants of one case their turns.
-fn measure(
-    options: &Options,
-    rounds: usize,
-    turns: Vec<Turn>,
-    results: &mut Collector,
-) -> Result<(), BenchError> {
-    let boxed = |turn| Box::new(turn) as Box<dyn Variant>;
-    let chosen = turns.into_iter().filter(|turn| options.wants(turn.name));
-    let mut variants: Vec<_> = chosen.map(boxed).collect();
-    interleave(rounds, &mut variants, results)
-}
-
 /// Measures.
 pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
     let known = [OURS, ADOPT, PRIVATE, MUTEX, KERNEL, SCHED];
@@ -110,6 +73,6 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
 
 /// The parameters of all rows.
 #[cfg(test)]
-pub(crate) fn measured() -> Vec<Vec<Param>> {
+pub(crate) fn measured() -> Vec<Vec<crate::report::Param>> {
     [unlimited::measured(), shaped::measured(), taps::measured()].concat()
 }

@@ -22,9 +22,10 @@ use softnet_tc::{
 
 use super::device::{self, Meter, failed, qdiscs};
 use super::load::{Frame, Load, Reading, Senders};
-use super::{ADOPT, KERNEL, PRIVATE, QUEUES, Share, Turn};
+use super::{ADOPT, KERNEL, PRIVATE, QUEUES, Share};
 use crate::error::BenchError;
 use crate::htb_tree::priority;
+use crate::interleave::{self, Turn};
 use crate::options::Options;
 use crate::report::{Collector, Field, OURS, Param};
 use crate::tx_adopt::load::Plan;
@@ -390,7 +391,7 @@ pub(super) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
         if wanted && only.allows(&case.params()) {
             let turn = |name: &&'static str| case.turn(name, times);
             let turns = case.variants().iter().map(turn).collect();
-            super::measure(options, options.rounds(), turns, results)?;
+            interleave::measure(options, options.rounds(), turns, results)?;
         }
     }
     Ok(())

@@ -12,9 +12,10 @@ use std::rc::Rc;
 use serde_json::json;
 
 use super::shaped::apart;
-use super::{ADOPT, QUEUES, Turn};
+use super::{ADOPT, QUEUES};
 use crate::error::BenchError;
 use crate::hosts::Topology;
+use crate::interleave::{self, Turn};
 use crate::options::Options;
 use crate::report::{Collector, OURS, Param};
 use crate::switch::iperf;
@@ -126,7 +127,7 @@ pub(super) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
                 measure: Box::new(measure),
             }
         };
-        super::measure(options, turns, [OURS, ADOPT].map(turn).into(), results)?;
+        interleave::measure(options, turns, [OURS, ADOPT].map(turn).into(), results)?;
     }
     Ok(())
 }

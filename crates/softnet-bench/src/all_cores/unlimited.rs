@@ -11,11 +11,12 @@ use softnet::tx::ServedBy;
 use softnet_tc::{QdiscEnv, QdiscSpec};
 
 use super::device::{failed, qdiscs};
-use super::{ADOPT, KERNEL, MUTEX, PRIVATE, QUEUES, SCHED, Share, Turn};
+use super::{ADOPT, KERNEL, MUTEX, PRIVATE, QUEUES, SCHED, Share};
 use crate::baselines::mutex::Locked;
 use crate::buffers::pinned::Cpus;
 use crate::error::BenchError;
 use crate::htb_tree;
+use crate::interleave::{self, Turn};
 use crate::nolock_qdisc::dpdk_sched::Sched;
 use crate::nolock_qdisc::{FRAME, KERNEL_BULK, unlimited_tbf};
 use crate::options::Options;
@@ -204,7 +205,7 @@ pub(super) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
         if wanted && only.allows(&case.params()) {
             let turn = |name| case.turn(name, time, ticks.clone(), cpu);
             let turns = case.variants().into_iter().map(turn).collect();
-            super::measure(options, options.rounds(), turns, results)?;
+            interleave::measure(options, options.rounds(), turns, results)?;
         }
     }
     Ok(())

@@ -350,6 +350,7 @@ mod tests {
         ];
         every_cell_is_measured("all-cores", &all_cores::measured(), &fields);
     }
+
     #[test]
     fn every_cell_that_goals_of_vhost_user_are_about_is_measured() {
         every_cell_is_measured("vhost-user", &vhost_user::measured(), &["mpps"]);

@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use softnet_tests::attack::{ATTACKS, Attack, Load, Scene, Victims};
 
-use super::{SHORT, Turn};
+use super::SHORT;
 use crate::buffers::pinned::{self, Cpus};
 use crate::cpu;
 use crate::error::BenchError;
+use crate::interleave::{self, Turn};
 use crate::options::Options;
 use crate::report::{Collector, OURS, Param};
 
@@ -148,7 +149,7 @@ pub(super) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
             }),
         };
         let all = [OURS, EQUAL_LOAD].map(turn).into();
-        super::measure(options, turns, all, results)?;
+        interleave::measure(options, turns, all, results)?;
     }
     Ok(())
 }

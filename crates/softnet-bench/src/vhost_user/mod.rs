@@ -20,9 +20,8 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::error::BenchError;
-use crate::interleave::{Variant, interleave};
 use crate::options::Options;
-use crate::report::{Collector, OURS, Param};
+use crate::report::{Collector, OURS};
 use testpmd::Testpmd;
 
 const NAME: &str = "vhost-user";
@@ -68,42 +67,6 @@ fn device_options(ring: &str, queue: usize) -> String {
     format!("queue_size={queue},packed_vq={packed}")
 }
 
-type Measure = Box<dyn Fn(&mut Collector) -> Result<(), BenchError>>;
-
-/// A variant's turns.
-struct Turn {
-    name: &'static str,
-    params: Vec<Param>,
-    measure: Measure,
-}
-
-impl Variant for Turn {
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
-    fn params(&self) -> Vec<Param> {
-        self.params.clone()
-    }
-
-    fn turn(&mut self, results: &mut Collector) -> Result<(), BenchError> {
-        (self.measure)(results)
-    }
-}
-
-/// Gives variants their turns.
-fn measure(
-    options: &Options,
-    rounds: usize,
-    turns: Vec<Turn>,
-    results: &mut Collector,
-) -> Result<(), BenchError> {
-    let boxed = |turn| Box::new(turn) as Box<dyn Variant>;
-    let chosen = turns.into_iter().filter(|turn| options.wants(turn.name));
-    let mut variants: Vec<_> = chosen.map(boxed).collect();
-    interleave(rounds, &mut variants, results)
-}
-
 /// How often each variant takes its turn, and the time of each figure in one.
 fn turns(options: &Options) -> (usize, Duration) {
     let (turns, time) = options.program_turns();
@@ -126,7 +89,7 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
 
 /// The parameters of all rows.
 #[cfg(test)]
-pub(crate) fn measured() -> Vec<Vec<Param>> {
+pub(crate) fn measured() -> Vec<Vec<crate::report::Param>> {
     let (senders, vms) = (senders::measured(), vms::measured());
     [paths::measured(), senders, vms, hostile::measured()].concat()
 }

@@ -12,10 +12,11 @@ use serde_json::json;
 
 use super::softnet::{Reflector, Setup, Switch};
 use super::testpmd::{self, Rates, Testpmd};
-use super::{BackEnd, DPDK, OVS, QUEUE, RINGS, SHORT, Turn, WARM_UP, address, device_options};
+use super::{BackEnd, DPDK, OVS, QUEUE, RINGS, SHORT, WARM_UP, address, device_options};
 use crate::buffers::pinned::Cpus;
 use crate::error::{BenchError, chain};
 use crate::hosts::Directory;
+use crate::interleave::{self, Turn};
 use crate::options::Options;
 use crate::peers::dpdk::Memory;
 use crate::process::Process;
@@ -228,7 +229,7 @@ pub(super) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
             }
         };
         let all = path.variants().into_iter().map(turn).collect();
-        super::measure(options, turns, all, results)?;
+        interleave::measure(options, turns, all, results)?;
     }
     Ok(())
 }

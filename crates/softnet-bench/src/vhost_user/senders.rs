@@ -19,10 +19,11 @@ use softnet_io::{Buffers, VhostUserTx};
 use softnet_tc::QdiscSpec;
 
 use super::testpmd::{self, Rates, Testpmd};
-use super::{QUEUE, Turn, WARM_UP, address, device_options};
+use super::{QUEUE, WARM_UP, address, device_options};
 use crate::buffers::pinned::{self, Cpus};
 use crate::error::BenchError;
 use crate::hosts::Directory;
+use crate::interleave::{self, Turn};
 use crate::options::Options;
 use crate::report::{Collector, Field, OURS, Param};
 use crate::switches::failed;
@@ -219,7 +220,7 @@ pub(super) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
         params: vec![("case", json!(CASE))],
         measure: Box::new(measure),
     };
-    super::measure(options, turns, vec![turn], results)
+    interleave::measure(options, turns, vec![turn], results)
 }
 
 /// The parameters of all rows.

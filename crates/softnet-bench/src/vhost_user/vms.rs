@@ -10,10 +10,11 @@ use serde_json::json;
 
 use super::softnet::{Setup, Switch};
 use super::testpmd::{self, Rates, Testpmd};
-use super::{BackEnd as _, NO_DEFER, QUEUE, SHORT, Turn, WARM_UP, address, device_options};
+use super::{BackEnd as _, NO_DEFER, QUEUE, SHORT, WARM_UP, address, device_options};
 use crate::buffers::pinned::Cpus;
 use crate::error::BenchError;
 use crate::hosts::Directory;
+use crate::interleave::{self, Turn};
 use crate::options::Options;
 use crate::report::{Collector, Field, OURS, Param};
 
@@ -129,7 +130,7 @@ pub(super) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
                 }
             };
             let all = [OURS, NO_DEFER].map(turn).into();
-            super::measure(options, turns, all, results)?;
+            interleave::measure(options, turns, all, results)?;
         }
     }
     Ok(())
