@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use softnet_io::vhost_user::SocketSpec;
-use softnet_tests::guest::{BUFFER, FrontEnd, Guest, GuestConfig, HEADER, feature};
+use softnet_tests::guest::{FrontEnd, Guest, GuestConfig, feature};
 use softnet_tests::{Lan, LanConfig, wait_for};
 
 /// How long nothing is to happen.
@@ -80,21 +80,16 @@ fn an_idle_machine_costs_no_cpu() {
         };
         let (_, mut a, front_end_a) = connect("a");
         let (port, mut b, front_end_b) = connect("b");
-        a.with(0, |ring| ring.fill(u16::MAX, BUFFER));
-        a.with(2, |ring| ring.fill(u16::MAX, BUFFER));
+        (0..QUEUES).for_each(|pair| a.offer(2 * pair, u16::MAX));
         for n in 0..100 {
-            let sent = b.with(2 * (n % QUEUES) + 1, |ring| {
-                ring.send([0; HEADER], &frame(1, 2), false)
-            });
+            let sent = b.send(2 * (n % QUEUES) + 1, &frame(1, 2));
             assert!(sent, "fewer frames than the ring holds");
             wait_for("a frame", || {
                 (0..QUEUES).any(|pair| a.ring(2 * pair).receive().is_some())
             });
         }
         for n in 0..10 {
-            let sent = a.with(2 * (n % QUEUES) + 1, |ring| {
-                ring.send([0; HEADER], &frame(2, 1), false)
-            });
+            let sent = a.send(2 * (n % QUEUES) + 1, &frame(2, 1));
             assert!(sent, "fewer frames than the ring holds");
         }
         let queued = || lan.engine.port_stats(port).expect("a port").device.queued;
@@ -110,7 +105,7 @@ fn an_idle_machine_costs_no_cpu() {
         assert_eq!(queued(), 10);
         // They are there as soon as something does.
         let mut received = 0;
-        (0..QUEUES).for_each(|pair| b.with(2 * pair, |ring| ring.fill(u16::MAX, BUFFER)));
+        (0..QUEUES).for_each(|pair| b.offer(2 * pair, u16::MAX));
         wait_for("the frames that waited", || {
             (0..QUEUES).for_each(|pair| {
                 while b.ring(2 * pair).receive().is_some() {

@@ -101,7 +101,7 @@ impl Machines {
             let front_end = machines.connect(machine);
             machines.front_ends.push(front_end);
             for pair in 0..PAIRS {
-                machines.guests[machine].with(2 * pair, |ring| ring.fill(u16::MAX, BUFFER));
+                machines.guests[machine].offer(2 * pair, u16::MAX);
             }
         }
         for machine in 0..3 {
@@ -145,10 +145,7 @@ impl Machines {
     }
 
     fn send(&mut self, machine: usize, pair: usize, frame: [u8; LEN]) {
-        let sent = self.guests[machine].with(2 * pair + 1, |ring| {
-            ring.complete();
-            ring.send([0; HEADER], &frame, false)
-        });
+        let sent = self.guests[machine].send(2 * pair + 1, &frame);
         assert!(sent, "fewer frames than the ring holds");
     }
 
@@ -244,11 +241,7 @@ fn what_comes_from_a_group_of_machines_waits_in_their_rings() {
         };
         let waiting: usize = (1..3)
             .flat_map(|machine| (0..PAIRS).map(move |pair| (machine, 2 * pair + 1)))
-            .map(|(machine, ring)| {
-                let ring = machines.guests[machine].ring(ring);
-                ring.complete();
-                ring.in_flight()
-            })
+            .map(|(machine, ring)| machines.guests[machine].in_flight(ring))
             .sum();
         assert!(waiting >= ALL - BURST - BEYOND, "{waiting}");
         machines.limit(None);

@@ -23,7 +23,9 @@ pub mod request {
     pub const GET_VRING_BASE: u32 = 11;
     pub const SET_VRING_KICK: u32 = 12;
     pub const SET_VRING_CALL: u32 = 13;
+    pub const GET_PROTOCOL_FEATURES: u32 = 15;
     pub const SET_PROTOCOL_FEATURES: u32 = 16;
+    pub const GET_QUEUE_NUM: u32 = 17;
     pub const SET_VRING_ENABLE: u32 = 18;
     pub const NET_SET_MTU: u32 = 20;
     pub const RESET_DEVICE: u32 = 34;
@@ -62,9 +64,17 @@ impl FrontEnd {
         FrontEnd::start(socket)
     }
 
-    fn start(socket: UnixStream) -> io::Result<FrontEnd> {
+    /// One that has said nothing yet.
+    ///
+    /// # Errors
+    /// If this is no socket.
+    pub fn silent(socket: UnixStream) -> io::Result<FrontEnd> {
         socket.set_read_timeout(Some(PATIENCE))?;
-        let mut front_end = FrontEnd { socket };
+        Ok(FrontEnd { socket })
+    }
+
+    fn start(socket: UnixStream) -> io::Result<FrontEnd> {
+        let mut front_end = FrontEnd::silent(socket)?;
         let features = PROTOCOL_FEATURES.to_ne_bytes();
         front_end.send(request::SET_PROTOCOL_FEATURES, &features, &[])?;
         front_end.request(request::SET_OWNER, &[], &[])?;
@@ -76,7 +86,7 @@ impl FrontEnd {
     /// # Errors
     /// If the port is gone.
     pub fn bytes(&mut self, bytes: &[u8], files: &[BorrowedFd<'_>]) -> io::Result<()> {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(16))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         if !files.is_empty() {
             assert!(control.push(SendAncillaryMessage::ScmRights(files)));
@@ -129,7 +139,11 @@ impl FrontEnd {
         self.answer(number)
     }
 
-    fn answer(&mut self, number: u32) -> io::Result<Vec<u8>> {
+    /// Waits for the answer to a request.
+    ///
+    /// # Errors
+    /// If the port is gone.
+    pub fn answer(&mut self, number: u32) -> io::Result<Vec<u8>> {
         let mut header = [0; HEADER];
         self.socket.read_exact(&mut header)?;
         let field = |at: usize| {

@@ -179,6 +179,27 @@ impl Guest {
         self.file.as_fd()
     }
 
+    /// Where its memory is.
+    pub fn regions(&self) -> [RegionSpec; 2] {
+        self.regions
+    }
+
+    /// Where a ring is for the front end: descriptors, and the driver's and the device's area.
+    pub fn addresses(&self, ring: usize) -> [u64; 3] {
+        let layout = &self.layouts[ring];
+        [layout.descriptors, layout.driver, layout.device].map(|at| layout.user(at))
+    }
+
+    /// By which it notifies the device of a ring.
+    pub fn kick_file(&self, ring: usize) -> BorrowedFd<'_> {
+        self.kicks[ring].as_fd()
+    }
+
+    /// By which the device notifies it of a ring.
+    pub fn call_file(&self, ring: usize) -> BorrowedFd<'_> {
+        self.calls[ring].as_fd()
+    }
+
     /// A ring: even, to receive from; odd, to send on.
     pub fn ring(&mut self, number: usize) -> &mut Ring {
         &mut self.rings[number]
@@ -203,6 +224,24 @@ impl Guest {
             self.kick(ring);
         }
         result
+    }
+
+    /// Takes back what was sent, and sends a frame behind an empty header. False: the ring has no
+    /// place for it now.
+    pub fn send(&mut self, ring: usize, frame: &[u8]) -> bool {
+        self.ring(ring).complete();
+        self.with(ring, |ring| ring.send([0; HEADER], frame, false))
+    }
+
+    /// Offers buffers to receive into, as many as are free at most.
+    pub fn offer(&mut self, ring: usize, n: u16) {
+        self.with(ring, |ring| ring.fill(n, BUFFER));
+    }
+
+    /// Frames that were sent and not given back.
+    pub fn in_flight(&mut self, ring: usize) -> usize {
+        self.ring(ring).complete();
+        self.ring(ring).in_flight()
     }
 
     /// Takes memory away from under the device.
@@ -231,12 +270,17 @@ impl Guest {
     /// # Errors
     /// If the port is gone.
     pub fn set_memory(&self, front_end: &mut FrontEnd) -> io::Result<()> {
+        let files = self.regions.map(|_| self.file());
+        front_end.request(request::SET_MEM_TABLE, &self.table(), &files)
+    }
+
+    /// The table of all regions, which has a file for each.
+    pub fn table(&self) -> Vec<u8> {
         let mut table = self.regions.len().to_ne_bytes().to_vec();
         self.regions
             .iter()
             .for_each(|spec| table.extend(words(spec)));
-        let files = self.regions.map(|_| self.file());
-        front_end.request(request::SET_MEM_TABLE, &table, &files)
+        table
     }
 
     /// The bytes of a buffer from here on are in two regions.
@@ -292,19 +336,20 @@ impl Guest {
         ring: usize,
         base: u32,
     ) -> io::Result<()> {
-        let layout = &self.layouts[ring];
-        let [descriptors, driver, device] =
-            [layout.descriptors, layout.driver, layout.device].map(|at| layout.user(at));
         let number = of_ring(ring, self.config.size.into());
         front_end.request(request::SET_VRING_NUM, &number, &[])?;
         front_end.request(request::SET_VRING_BASE, &of_ring(ring, base), &[])?;
-        let addresses = [ring as u64, descriptors, device, driver, 0].map(u64::to_ne_bytes);
-        front_end.request(request::SET_VRING_ADDR, &addresses.concat(), &[])?;
+        front_end.request(request::SET_VRING_ADDR, &self.ring_addresses(ring), &[])?;
         let number = (ring as u64).to_ne_bytes();
-        let call = self.calls[ring].as_fd();
-        front_end.request(request::SET_VRING_CALL, &number, &[call])?;
-        let kick = self.kicks[ring].as_fd();
-        front_end.request(request::SET_VRING_KICK, &number, &[kick])
+        front_end.request(request::SET_VRING_CALL, &number, &[self.call_file(ring)])?;
+        front_end.request(request::SET_VRING_KICK, &number, &[self.kick_file(ring)])
+    }
+
+    /// The payload that says where a ring is.
+    pub fn ring_addresses(&self, ring: usize) -> Vec<u8> {
+        let [descriptors, driver, device] = self.addresses(ring);
+        let words = [ring as u64, descriptors, device, driver, 0];
+        words.map(u64::to_ne_bytes).concat()
     }
 
     /// Stops a ring. Returns where it was.

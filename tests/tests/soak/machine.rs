@@ -8,9 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use softnet_tests::guest::{
-    BUFFER, FrontEnd, Guest, GuestConfig, feature, message, of_ring, request,
-};
+use softnet_tests::guest::{FrontEnd, Guest, GuestConfig, feature, message, of_ring, request};
 use softnet_tests::random::Random;
 use softnet_tests::wait_for;
 
@@ -195,7 +193,7 @@ impl Machine {
                 numbers.extend(frames::number(&buffer[12..]));
             }
         }
-        self.guest.with(ring, |ring| ring.fill(u16::MAX, BUFFER));
+        self.guest.offer(ring, u16::MAX);
         numbers
     }
 
@@ -207,10 +205,7 @@ impl Machine {
     /// Sends a frame of this number on its first queue.
     pub(crate) fn send(&mut self, to: Mac, number: u32) {
         let frame = frames::frame(to, self.mac, number, 100);
-        wait_for("a place in the ring", || {
-            self.guest.ring(1).complete();
-            self.guest.with(1, |ring| ring.send([0; 12], &frame, false))
-        });
+        wait_for("a place in the ring", || self.guest.send(1, &frame));
     }
 
     /// Waits for a frame of this number.

@@ -9,7 +9,7 @@ fn a_front_end_goes_and_comes_back() {
     for server in [true, false] {
         let listener = |path: &PathBuf| std::os::unix::net::UnixListener::bind(path);
         let net = Net::of(&[1, 1], 1, server);
-        let mut guests = [Guest::new(2), Guest::new(2)];
+        let mut guests = [Guest::new(PAIR), Guest::new(PAIR)];
         let mut front_ends: Vec<_> = guests
             .iter()
             .enumerate()
@@ -27,17 +27,17 @@ fn a_front_end_goes_and_comes_back() {
         let [a, b] = &mut guests;
         net.wait_up(0, true);
         net.wait_up(1, true);
-        b.rings[0].offer();
-        a.rings[1].send(&frame(1, 0));
+        b.offer(0, 1);
+        a.send(1, &frame(1, 0));
         assert_eq!(receive(b, 0), frame(1, 0));
         for round in 1..4 {
             // The guest goes on sending while nobody is connected.
             front_ends.pop();
             net.wait_up(1, false);
             net.wait_status(1, "closed the connection");
-            b.rings[1].send(&frame(2, round));
+            b.send(1, &frame(2, round));
             let before = net.stats(1).device.dropped();
-            a.rings[1].send(&frame(1, 100 + round));
+            a.send(1, &frame(1, 100 + round));
             wait("a drop", || net.stats(1).device.dropped() == before + 1);
             let path = net.path(1);
             front_ends.push(if server {
@@ -49,10 +49,10 @@ fn a_front_end_goes_and_comes_back() {
                 connect_stream(socket, b)
             });
             net.wait_up(1, true);
-            a.rings[0].offer();
+            a.offer(0, 1);
             assert_eq!(receive(a, 0), frame(2, round), "it was in the ring");
-            b.rings[0].offer();
-            a.rings[1].send(&frame(1, round));
+            b.offer(0, 1);
+            a.send(1, &frame(1, round));
             assert_eq!(receive(b, 0), frame(1, round));
         }
         let drops = net.stats(1).device.drops;
@@ -69,21 +69,17 @@ fn a_front_end_goes_and_comes_back() {
 #[test]
 fn no_notification_is_lost_between_two_files() {
     let net = Net::new(&[1], 1);
-    let mut guest = Guest::new(2);
-    let told = |call: &std::os::fd::OwnedFd| rustix::io::read(call, &mut [0; 8]).is_ok();
+    let mut guest = Guest::new(PAIR);
     let mut front_end = connect(&net.path(0), &guest, 0);
-    assert!(told(&guest.rings[1].call), "when it starts");
-    guest.rings[1].send(&frame(1, 0));
-    wait("the buffer to come back", || {
-        guest.rings[1].in_flight() == 0
-    });
-    let call = Guest::new(1).rings.remove(0).call;
-    front_end
-        .set_vring_call(1, &event(call.as_fd()))
-        .expect("a call");
-    assert!(told(&call), "of the buffer that came back");
+    assert!(told(guest.call_file(1)), "when it starts");
+    guest.send(1, &frame(1, 0));
+    wait("the buffer to come back", || guest.in_flight(1) == 0);
+    let other = Guest::new(PAIR);
+    let call = other.call_file(0);
+    front_end.set_vring_call(1, &event(call)).expect("a call");
+    assert!(told(call), "of the buffer that came back");
     front_end.set_vring_enable(1, true).expect("enabled");
-    assert!(!told(&call), "nothing has changed");
+    assert!(!told(call), "nothing has changed");
     drop(front_end);
     net.stop();
 }
@@ -94,7 +90,8 @@ fn no_notification_is_lost_between_two_files() {
 fn a_switch_goes_and_another_comes() {
     for packed in [false, true] {
         let features = if packed { RING_PACKED } else { 0 };
-        let mut guests = [Guest::of(2, packed), Guest::of(2, packed)];
+        let guest = || Guest::new(GuestConfig { packed, ..PAIR });
+        let mut guests = [guest(), guest()];
         for round in 0..4 {
             let net = Net::new(&[1, 1], 1);
             let front_ends: Vec<_> = guests
@@ -103,32 +100,33 @@ fn a_switch_goes_and_another_comes() {
                 // Who receives comes first.
                 .rev()
                 .map(|(port, guest)| {
-                    guest.rings.iter().for_each(|ring| {
-                        ring.was_called();
+                    let told = |ring| told(guest.call_file(ring));
+                    (0..2).for_each(|ring| {
+                        told(ring);
                     });
                     let front_end = connect(&net.path(port), guest, features);
                     net.wait_up(port, true);
-                    assert!(guest.rings.iter().all(|ring| ring.was_called()));
+                    assert!((0..2).all(told));
                     front_end
                 })
                 .collect();
             let [a, b] = &mut guests;
             // What the last round has left.
             for mark in 0..if round > 0 { 3 } else { 0 } {
-                b.rings[0].offer();
+                b.offer(0, 1);
                 assert_eq!(receive(b, 0), frame(1, 1000 + mark));
             }
             for mark in 0..100 + 60 * round {
-                b.rings[0].offer();
-                a.rings[1].send(&frame(1, mark));
+                b.offer(0, 1);
+                a.send(1, &frame(1, mark));
                 assert_eq!(receive(b, 0), frame(1, mark));
-                assert!(a.rings[1].in_flight() < 5);
+                assert!(a.in_flight(1) < 5);
             }
-            wait("the buffers to come back", || a.rings[1].in_flight() == 0);
+            wait("the buffers to come back", || a.in_flight(1) == 0);
             drop(front_ends);
             net.wait_up(0, false);
             for mark in 0..3 {
-                a.rings[1].send(&frame(1, 1000 + mark));
+                a.send(1, &frame(1, 1000 + mark));
             }
             net.stop();
         }
@@ -140,44 +138,47 @@ fn a_switch_goes_and_another_comes() {
 #[test]
 fn a_slow_front_end_keeps_its_port_and_no_other() {
     let net = Net::new(&[1, 1], 1);
-    let mut first = Raw::connect(&net.path(0));
-    let mut second = Raw::connect(&net.path(0));
-    second.request(17, &[], &[]);
-    let guest = Guest::new(2);
+    let mut first = silent(&net.path(0));
+    let socket = UnixStream::connect(net.path(0)).expect("a port");
+    let mut second = FrontEnd::silent(socket.try_clone().expect("a socket")).expect("a socket");
+    say(&mut second, request::GET_QUEUE_NUM, &[], &[]);
+    let guest = Guest::new(PAIR);
     let _other = connect(&net.path(1), &guest, 0);
     net.wait_up(1, true);
-    for byte in message(17, 1, &[]) {
-        assert!(first.bytes(&[byte], &[]));
+    for byte in message(request::GET_QUEUE_NUM, 1, &[]) {
+        first.bytes(&[byte], &[]).expect("a port");
     }
-    assert_eq!(first.answer(), 1);
-    second.0.set_nonblocking(true).expect("a socket");
-    let early = std::io::Read::read(&mut second.0, &mut [0]);
+    let answer = |it: &mut FrontEnd| it.answer(request::GET_QUEUE_NUM).expect("an answer");
+    assert_eq!(answer(&mut first), 1_u64.to_ne_bytes());
+    socket.set_nonblocking(true).expect("a socket");
+    let early = std::io::Read::read(&mut &socket, &mut [0]);
     assert_eq!(early.unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
-    second.0.set_nonblocking(false).expect("a socket");
+    socket.set_nonblocking(false).expect("a socket");
     drop(first);
-    assert_eq!(second.answer(), 1);
-    second.bytes(&message(5, 1, &table())[..20], &[guest.file()]);
+    assert_eq!(answer(&mut second), 1_u64.to_ne_bytes());
+    let table = message(request::SET_MEM_TABLE, 1, &guest.table());
+    second
+        .bytes(&table[..20], &[guest.file(); 2])
+        .expect("a port");
     net.stop();
-    second.closed();
+    second.wait_closed();
 }
 
 /// A front end that says one thing after the other is read at a rate, over all of its connections,
 /// and loses nothing. (A slow machine reads less in the same time, never more.)
 #[test]
 fn a_talkative_front_end_is_read_at_a_rate() {
-    const SET_OWNER: u32 = 3;
     /// What a port of one queue pair reads at once.
     const AT_ONCE: u128 = 2304;
     let start = Instant::now();
     let net = Net::new(&[1], 1);
     let mut read = 0;
     for _ in 0..4 {
-        let mut raw = Raw::connect(&net.path(0));
+        let mut raw = silent(&net.path(0));
         for _ in 0..1000 {
-            assert!(raw.request(SET_OWNER, &[], &[]));
+            say(&mut raw, request::SET_OWNER, &[], &[]);
         }
-        raw.request(17, &[], &[]);
-        assert_eq!(raw.answer(), 1);
+        assert_eq!(ask(&mut raw, request::GET_QUEUE_NUM), 1);
         read += 1001;
         let most = AT_ONCE + start.elapsed().as_millis() + 1;
         assert!(read <= most, "{read}, not {most}");
@@ -198,11 +199,13 @@ fn a_front_end_that_comes_and_goes_waits() {
         let start = Instant::now();
         for _ in 0..TIMES {
             let mut raw = match &listener {
-                None => Raw::connect(&path),
-                Some(listener) => Raw(listener.accept().expect("the port connects").0),
+                None => silent(&path),
+                Some(listener) => {
+                    let (socket, _) = listener.accept().expect("the port connects");
+                    FrontEnd::silent(socket).expect("a socket")
+                }
             };
-            raw.request(17, &[], &[]);
-            assert_eq!(raw.answer(), 1);
+            assert_eq!(ask(&mut raw, request::GET_QUEUE_NUM), 1);
         }
         let heard_in = start.elapsed();
         assert!(

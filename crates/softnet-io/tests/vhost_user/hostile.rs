@@ -6,33 +6,33 @@ use super::*;
 #[test]
 fn memory_that_is_taken_away_ends_one_port() {
     let net = Net::new(&[1, 1, 1], 1);
-    let mut guests = [Guest::new(2), Guest::new(2), Guest::new(2)];
+    let mut guests = [Guest::new(PAIR), Guest::new(PAIR), Guest::new(PAIR)];
     let _front_ends: Vec<_> = (0..3)
         .map(|port| connect(&net.path(port), &guests[port], 0))
         .collect();
     (0..3).for_each(|port| net.wait_up(port, true));
     let [a, b, c] = &mut guests;
     for mark in 0..50 {
-        b.rings[0].offer();
+        b.offer(0, 1);
         if mark == 20 {
-            ftruncate(&c.file, 0).expect("it is truncated");
+            c.truncate(0);
         }
         if mark < 20 {
-            c.rings[0].offer();
+            c.offer(0, 1);
         }
-        a.rings[1].send(&frame(1, mark));
+        a.send(1, &frame(1, mark));
         assert_eq!(receive(b, 0), frame(1, mark));
     }
     net.wait_status(2, "took guest memory away");
     net.wait_up(2, false);
     assert!(net.stats(0).link.up && net.stats(1).link.up);
     // Its port takes another front end.
-    *c = Guest::new(2);
+    *c = Guest::new(PAIR);
     let _again = connect(&net.path(2), c, 0);
     net.wait_up(2, true);
-    c.rings[0].offer();
-    b.rings[0].offer();
-    a.rings[1].send(&frame(1, 99));
+    c.offer(0, 1);
+    b.offer(0, 1);
+    a.send(1, &frame(1, 99));
     assert_eq!(receive(c, 0), frame(1, 99));
     net.stop();
 }
@@ -41,16 +41,18 @@ fn memory_that_is_taken_away_ends_one_port() {
 #[test]
 fn hostile_messages_end_the_connection() {
     let net = Net::new(&[1, 1], 1);
-    let good = [Guest::new(2), Guest::new(2)];
+    let good = [Guest::new(PAIR), Guest::new(PAIR)];
     let front_end = connect(&net.path(0), &good[0], 0);
-    let guest = Guest::new(2);
+    let guest = Guest::new(PAIR);
     let files: Vec<_> = (0..9).map(|_| guest.file()).collect();
     let pipe = rustix::pipe::pipe().expect("a pipe").0;
     let number = |n: u64| n.to_ne_bytes().to_vec();
     let regions = |n: u32| [&n.to_ne_bytes()[..], &[0; 4], &vec![0; 32 * n as usize]].concat();
-    let mut beyond = table();
-    beyond[16..24].copy_from_slice(&(guest::LEN + 1).to_ne_bytes());
-    let (kick, pipe) = ([guest.rings[0].kick.as_fd()], [pipe.as_fd()]);
+    let table = guest.table();
+    let mut beyond = table.clone();
+    let len = guest.regions()[1].len + 1;
+    beyond[48..56].copy_from_slice(&len.to_ne_bytes());
+    let (kick, pipes) = ([guest.kick_file(0)], [pipe.as_fd(); 2]);
     let cases: Vec<(Vec<u8>, &[BorrowedFd<'_>], &str)> = vec![
         (message(1, 0, &[]), &[], "flags 0x0"),
         (message(1, 5, &[]), &[], "flags 0x5"),
@@ -70,12 +72,8 @@ fn hostile_messages_end_the_connection() {
         ),
         (message(16, 1, &number(2)), &[], "features 0x2"),
         (message(1, 1, &[]), &files[..1], "request 1 with 1 files"),
-        (message(5, 1, &table()), &[], "request 5 with 0 files"),
-        (
-            message(5, 1, &table()),
-            &files[..2],
-            "request 5 with 2 files",
-        ),
+        (message(5, 1, &table), &[], "request 5 with 0 files"),
+        (message(5, 1, &table), &files[..3], "request 5 with 3 files"),
         (
             message(5, 1, &regions(2)[..40]),
             &files[..1],
@@ -84,11 +82,11 @@ fn hostile_messages_end_the_connection() {
         (message(5, 1, &[1, 0, 0]), &files[..1], "payload of 3"),
         (
             message(5, 1, &beyond),
-            &files[..1],
+            &files[..2],
             "does not lie in its file",
         ),
-        (message(5, 1, &table()), &pipe, "not a file in tmpfs"),
-        (message(5, 1, &table()), &files, "too many files"),
+        (message(5, 1, &table), &pipes, "not a file in tmpfs"),
+        (message(5, 1, &table), &files, "too many files"),
         (
             message(8, 1, &number(256 << 32 | 2)),
             &[],
@@ -103,7 +101,7 @@ fn hostile_messages_end_the_connection() {
         (message(11, 1, &number(u64::MAX)), &[], "ring 4294967295"),
         (message(12, 1, &number(0)), &[], "request 12 with 0 files"),
         (message(12, 1, &number(0)), &files[..1], "not an eventfd"),
-        (message(12, 1, &number(0)), &pipe, "not an eventfd"),
+        (message(12, 1, &number(0)), &pipes[..1], "not an eventfd"),
         (message(12, 1, &number(1 << 8)), &[], "without a kick"),
         (message(12, 1, &number(1 << 9)), &kick, "the value 0x200"),
         (message(13, 1, &number(7)), &kick, "ring 7"),
@@ -113,41 +111,35 @@ fn hostile_messages_end_the_connection() {
         (message(37, 1, &[0; 40]), &files[..1], "a region of 0 bytes"),
     ];
     for (bytes, files, reason) in &cases {
-        let raw = Raw::connect(&net.path(1));
-        raw.bytes(bytes, files);
-        raw.closed();
+        let mut raw = silent(&net.path(1));
+        raw.bytes(bytes, files).expect("a port");
+        raw.wait_closed();
         net.wait_status(1, reason);
     }
     // Rings that are not where they could be.
-    for (addresses, reason) in [
-        (ring_addresses(1 << 40), "outside of guest memory"),
-        (
-            ring_addresses(0).iter().map(|byte| byte | 1).collect(),
-            "ring",
-        ),
-    ] {
-        let raw = Raw::connect(&net.path(1));
-        raw.request(2, &VERSION_1.to_ne_bytes(), &[]);
-        raw.request(5, &table(), &[guest.file()]);
-        raw.ring(8, 0, 256);
-        let mut addresses: Vec<u8> = addresses;
-        addresses[..4].fill(0);
-        raw.request(9, &addresses, &[]);
-        raw.request(12, &number(0), &kick);
-        raw.closed();
-        net.wait_status(1, reason);
-    }
+    let start_ring = |features: u64, addresses: &[u8]| {
+        let mut raw = silent(&net.path(1));
+        say(&mut raw, request::SET_FEATURES, &number(features), &[]);
+        say(&mut raw, request::SET_MEM_TABLE, &table, &files[..2]);
+        say(&mut raw, request::SET_VRING_NUM, &of_ring(0, 256), &[]);
+        say(&mut raw, request::SET_VRING_ADDR, addresses, &[]);
+        say(&mut raw, request::SET_VRING_KICK, &number(0), &kick);
+        raw.wait_closed();
+    };
+    let good_addresses = guest.ring_addresses(0);
+    let (mut outside, mut odd) = (good_addresses.clone(), good_addresses.clone());
+    outside[14] = 0x40;
+    odd[4..].iter_mut().for_each(|byte| *byte |= 1);
+    start_ring(VERSION_1, &outside);
+    net.wait_status(1, "outside of guest memory");
+    start_ring(VERSION_1, &odd);
+    net.wait_status(1, "ring");
     // A driver from before virtio 1.0; half a message; nothing.
-    let raw = Raw::connect(&net.path(1));
-    raw.request(2, &0_u64.to_ne_bytes(), &[]);
-    raw.request(5, &table(), &[guest.file()]);
-    raw.ring(8, 0, 256);
-    raw.request(9, &ring_addresses(0), &[]);
-    raw.request(12, &number(0), &kick);
-    raw.closed();
+    start_ring(0, &good_addresses);
     net.wait_status(1, "virtio 1.0");
-    let raw = Raw::connect(&net.path(1));
-    raw.bytes(&message(2, 1, &number(0))[..15], &[]);
+    let mut raw = silent(&net.path(1));
+    let half = &message(2, 1, &number(0))[..15];
+    raw.bytes(half, &[]).expect("a port");
     drop(raw);
     net.wait_status(1, "closed the connection");
     // All that left nothing behind: an honest front end is served, and the other was all along.
@@ -155,8 +147,8 @@ fn hostile_messages_end_the_connection() {
     let again = connect(&net.path(1), &guests[1], 0);
     net.wait_up(1, true);
     let [a, b] = &mut guests;
-    b.rings[0].offer();
-    a.rings[1].send(&frame(1, 1));
+    b.offer(0, 1);
+    a.send(1, &frame(1, 1));
     assert_eq!(receive(b, 0), frame(1, 1));
     drop((front_end, again));
     net.stop();
@@ -166,30 +158,21 @@ fn hostile_messages_end_the_connection() {
 #[test]
 fn a_broken_ring_ends_the_connection() {
     let net = Net::new(&[1, 1], 1);
-    let mut guests = [Guest::new(2), Guest::new(2)];
+    let mut guests = [Guest::new(PAIR), Guest::new(PAIR)];
     let _front_ends: Vec<_> = (0..2)
         .map(|port| connect(&net.path(port), &guests[port], 0))
         .collect();
     net.wait_up(0, true);
     net.wait_up(1, true);
-    // The available index of the ring that the guest sends on.
-    let [_, available, _] = addresses_in_guest(1);
-    let memory = guests[1].memory();
-    memory
-        .write_from(available + 2, &[0xff, 0xff])
-        .expect("a ring");
-    guests[1].rings[1].kick();
+    guests[1].ring(1).run_on();
+    guests[1].kick(1);
     net.wait_status(1, "the guest broke ring 1: the available index runs");
     net.wait_up(1, false);
     assert!(net.stats(0).link.up);
     let [a, _] = &mut guests;
-    a.rings[1].send(&frame(1, 0));
+    a.send(1, &frame(1, 0));
     wait("the frame to be dropped", || {
         net.stats(1).device.dropped() == 1
     });
     net.stop();
-}
-
-fn addresses_in_guest(ring: u64) -> [u64; 3] {
-    guest::addresses(ring).map(|address| address - guest::USER + guest::GUEST)
 }

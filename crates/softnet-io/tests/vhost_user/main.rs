@@ -3,15 +3,14 @@
 
 mod coming_and_going;
 mod front_end;
-mod guest;
 mod hostile;
 
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::fs::ftruncate;
 use softnet::mem::{Pool, PoolConfig};
 use softnet::time::Clock;
 use softnet::tx::TxPolicy;
@@ -19,11 +18,11 @@ use softnet_engine::{Engine, PortEvent, PortId, PortSetup, PortStats};
 use softnet_io::vhost_user::{SocketSpec, VhostUser};
 use softnet_io::{Buffers, Poller, PortRx, PortTx};
 use softnet_tc::QdiscSpec;
+use softnet_tests::guest::{FrontEnd, Guest, GuestConfig, HEADER, message, of_ring, request};
 use vhost::VhostBackend;
 use vhost::vhost_user::VhostUserFrontend;
 
 use front_end::*;
-use guest::Guest;
 
 /// An engine with ports on one bridge, each with a socket of its own.
 struct Net {
@@ -132,6 +131,16 @@ fn wait(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
+/// Guests with one and with two queue pairs.
+const PAIR: GuestConfig = GuestConfig {
+    pairs: 1,
+    size: 256,
+    packed: false,
+    event_index: false,
+    features: 0,
+};
+const TWO_PAIRS: GuestConfig = GuestConfig { pairs: 2, ..PAIR };
+
 /// A broadcast frame from a station.
 fn frame(from: u8, mark: u32) -> Vec<u8> {
     let mut frame = vec![0xff; 6];
@@ -141,10 +150,23 @@ fn frame(from: u8, mark: u32) -> Vec<u8> {
     frame
 }
 
+/// Takes back what was sent, and sends a frame behind this header.
+fn send_with(guest: &mut Guest, header: [u8; HEADER], frame: &[u8]) {
+    guest.ring(1).complete();
+    assert!(guest.with(1, |ring| ring.send(header, frame, false)));
+}
+
+/// The next frame that was received, and its header.
+fn take(guest: &mut Guest, ring: usize) -> Option<(Vec<u8>, Vec<u8>)> {
+    let mut header = guest.ring(ring).receive()?;
+    let frame = header.split_off(HEADER);
+    Some((header, frame))
+}
+
 fn receive(guest: &mut Guest, ring: usize) -> Vec<u8> {
     let mut received = None;
     wait("a frame", || {
-        received = guest.rings[ring].receive();
+        received = take(guest, ring);
         received.is_some()
     });
     let (header, frame) = received.expect("a frame");
@@ -152,10 +174,15 @@ fn receive(guest: &mut Guest, ring: usize) -> Vec<u8> {
     frame
 }
 
+/// Whether the guest was notified since this was last asked.
+fn told(call: BorrowedFd<'_>) -> bool {
+    rustix::io::read(call, &mut [0; 8]).is_ok()
+}
+
 #[test]
 fn frames_pass_between_guests() {
     let net = Net::new(&[1, 1], 2);
-    let mut guests = [Guest::new(2), Guest::new(2)];
+    let mut guests = [Guest::new(PAIR), Guest::new(PAIR)];
     net.wait_up(0, false);
     net.wait_status(0, "waiting for a front end");
     let mut front_ends = Vec::new();
@@ -166,30 +193,28 @@ fn frames_pass_between_guests() {
     }
     let [a, b] = &mut guests;
     // More than the other guest has buffers for: the rest waits, and comes in order.
-    for _ in 0..8 {
-        b.rings[0].offer();
-    }
+    b.offer(0, 8);
     for mark in 0..20 {
-        a.rings[1].send(&frame(1, mark));
+        a.send(1, &frame(1, mark));
     }
     for mark in 0..8 {
         assert_eq!(receive(b, 0), frame(1, mark));
     }
-    wait("the buffers to come back", || a.rings[1].in_flight() == 0);
+    wait("the buffers to come back", || a.in_flight(1) == 0);
     wait("the rest to wait", || net.stats(1).device.queued == 12);
-    assert!(b.rings[0].receive().is_none());
+    assert!(take(b, 0).is_none());
     for mark in 8..20 {
-        b.rings[0].offer();
+        b.offer(0, 1);
         assert_eq!(receive(b, 0), frame(1, mark));
     }
     // The other way, to the station that was learnt.
-    a.rings[0].offer();
+    a.offer(0, 1);
     let mut reply = frame(2, 7);
     reply[..6].copy_from_slice(&[2, 0, 0, 0, 0, 1]);
-    b.rings[1].send(&reply);
+    b.send(1, &reply);
     assert_eq!(receive(a, 0), reply);
     // What no honest driver sends has a reason.
-    b.rings[1].send(&[0; 3]);
+    b.send(1, &[0; 3]);
     wait("a runt", || !net.stats(1).device.drops.is_empty());
     assert_eq!(net.stats(1).device.drops[0].0.name(), "runt");
     net.stop();
@@ -198,71 +223,63 @@ fn frames_pass_between_guests() {
 /// QEMU enables rings before it sets features, and sets up one ring after the other.
 #[test]
 fn the_order_of_qemu() {
+    use request::*;
     let net = Net::new(&[1, 1], 1);
-    let mut guests = [Guest::new(2), Guest::new(2)];
+    let mut guests = [Guest::new(PAIR), Guest::new(PAIR)];
     let mut connections = Vec::new();
     for (port, guest) in guests.iter().enumerate() {
-        let mut qemu = Raw::connect(&net.path(port));
-        qemu.request(1, &[], &[]);
-        let features = qemu.answer();
-        qemu.request(15, &[], &[]);
-        assert_ne!(qemu.answer() & 1, 0, "several queues");
-        qemu.request(16, &1_u64.to_ne_bytes(), &[]);
-        qemu.request(17, &[], &[]);
-        assert_eq!(qemu.answer(), 1);
-        qemu.request(3, &[], &[]);
-        qemu.request(1, &[], &[]);
-        assert_eq!(qemu.answer(), features);
-        for ring in 0..2_u32 {
-            let number = u64::from(ring).to_ne_bytes();
-            qemu.request(
-                13,
-                &number,
-                &[AsFd::as_fd(&guest.rings[ring as usize].call)],
-            );
+        let mut qemu = silent(&net.path(port));
+        let features = ask(&mut qemu, GET_FEATURES);
+        let protocol = ask(&mut qemu, GET_PROTOCOL_FEATURES);
+        assert_ne!(protocol & 1, 0, "several queues");
+        say(&mut qemu, SET_PROTOCOL_FEATURES, &1_u64.to_ne_bytes(), &[]);
+        assert_eq!(ask(&mut qemu, GET_QUEUE_NUM), 1);
+        say(&mut qemu, SET_OWNER, &[], &[]);
+        assert_eq!(ask(&mut qemu, GET_FEATURES), features);
+        for ring in 0..2 {
+            let number = (ring as u64).to_ne_bytes();
+            say(&mut qemu, SET_VRING_CALL, &number, &[guest.call_file(ring)]);
         }
-        qemu.ring(18, 0, 1);
-        qemu.ring(18, 1, 1);
-        qemu.request(2, &(VERSION_1 | 1 << 30).to_ne_bytes(), &[]);
-        qemu.request(5, &table(), &[guest.file()]);
-        for ring in 0..2_u32 {
-            qemu.ring(8, ring, guest::SIZE.into());
-            qemu.ring(10, ring, 0);
-            qemu.request(9, &ring_addresses(ring.into()), &[]);
-            let number = u64::from(ring).to_ne_bytes();
-            let files = &guest.rings[ring as usize];
-            qemu.request(12, &number, &[AsFd::as_fd(&files.kick)]);
-            qemu.request(13, &number, &[AsFd::as_fd(&files.call)]);
+        say(&mut qemu, SET_VRING_ENABLE, &of_ring(0, 1), &[]);
+        say(&mut qemu, SET_VRING_ENABLE, &of_ring(1, 1), &[]);
+        let features = (VERSION_1 | 1 << 30).to_ne_bytes();
+        say(&mut qemu, SET_FEATURES, &features, &[]);
+        say(&mut qemu, SET_MEM_TABLE, &guest.table(), &[guest.file(); 2]);
+        for ring in 0..2 {
+            let number = (ring as u64).to_ne_bytes();
+            let size = of_ring(ring, PAIR.size.into());
+            say(&mut qemu, SET_VRING_NUM, &size, &[]);
+            say(&mut qemu, SET_VRING_BASE, &of_ring(ring, 0), &[]);
+            say(&mut qemu, SET_VRING_ADDR, &guest.ring_addresses(ring), &[]);
+            say(&mut qemu, SET_VRING_KICK, &number, &[guest.kick_file(ring)]);
+            say(&mut qemu, SET_VRING_CALL, &number, &[guest.call_file(ring)]);
         }
         net.wait_up(port, true);
         connections.push(qemu);
     }
     let [a, b] = &mut guests;
     for mark in 0..3 {
-        b.rings[0].offer();
-        a.rings[1].send(&frame(1, mark));
+        b.offer(0, 1);
+        a.send(1, &frame(1, mark));
         assert_eq!(receive(b, 0), frame(1, mark));
     }
     // The guest reboots: its rings are stopped where they are, and started anew.
     let qemu = &mut connections[1];
-    for ring in 0..2_u32 {
-        qemu.ring(11, ring, 0);
-        let base = qemu.answer();
-        assert_eq!(base & 0xffff_ffff, u64::from(ring));
-        assert_eq!(base >> 32, [3, 0][ring as usize]);
+    for ring in 0..2 {
+        let base = qemu.ask(GET_VRING_BASE, &of_ring(ring, 0));
+        assert_eq!(base.expect("a base"), of_ring(ring, [3, 0][ring]));
     }
     net.wait_up(1, false);
-    *b = Guest::new(2);
-    qemu.request(5, &table(), &[b.file()]);
-    for ring in 0..2_u32 {
-        qemu.ring(10, ring, 0);
-        let number = u64::from(ring).to_ne_bytes();
-        let files = &b.rings[ring as usize];
-        qemu.request(12, &number, &[AsFd::as_fd(&files.kick)]);
+    *b = Guest::new(PAIR);
+    say(qemu, SET_MEM_TABLE, &b.table(), &[b.file(); 2]);
+    for ring in 0..2 {
+        say(qemu, SET_VRING_BASE, &of_ring(ring, 0), &[]);
+        let number = (ring as u64).to_ne_bytes();
+        say(qemu, SET_VRING_KICK, &number, &[b.kick_file(ring)]);
     }
     net.wait_up(1, true);
-    b.rings[0].offer();
-    a.rings[1].send(&frame(1, 9));
+    b.offer(0, 1);
+    a.send(1, &frame(1, 9));
     assert_eq!(receive(b, 0), frame(1, 9));
     drop(connections);
     net.stop();
@@ -272,19 +289,22 @@ fn the_order_of_qemu() {
 #[test]
 fn what_the_guest_takes_is_known() {
     let net = Net::new(&[1], 1);
-    let guest = Guest::new(2);
-    let raw = Raw::connect(&net.path(0));
+    let guest = Guest::new(PAIR);
+    let mut raw = silent(&net.path(0));
     // All of CSUM, TSO4, TSO6, USO4, USO6 towards the guest, and no more.
     let offload = 1 << 1 | 1 << 7 | 1 << 8 | 1 << 54 | 1 << 55;
-    raw.request(2, &(VERSION_1 | offload).to_ne_bytes(), &[]);
-    raw.request(20, &9000_u64.to_ne_bytes(), &[]);
-    raw.request(5, &table(), &[guest.file()]);
+    let features = (VERSION_1 | offload).to_ne_bytes();
+    say(&mut raw, request::SET_FEATURES, &features, &[]);
+    say(&mut raw, request::NET_SET_MTU, &9000_u64.to_ne_bytes(), &[]);
+    let files = [guest.file(); 2];
+    say(&mut raw, request::SET_MEM_TABLE, &guest.table(), &files);
     let link = || net.stats(0).link;
     wait("the MTU", || link().mtu == Some(9000));
     let features = link().features.expect("they are known");
     assert!(features.checksum && features.tso4 && features.tso6 && features.uso);
     // Segmentation without checksums is not possible.
-    raw.request(2, &(VERSION_1 | 1 << 7).to_ne_bytes(), &[]);
+    let features = (VERSION_1 | 1 << 7).to_ne_bytes();
+    say(&mut raw, request::SET_FEATURES, &features, &[]);
     wait("features", || {
         link().features.is_some_and(|f| !f.checksum && !f.tso4)
     });
@@ -311,18 +331,18 @@ fn partial() -> ([u8; 12], Vec<u8>) {
 #[test]
 fn a_guest_that_takes_less_is_spared() {
     let net = Net::new(&[1, 1], 1);
-    let mut guests = [Guest::new(2), Guest::new(2)];
+    let mut guests = [Guest::new(PAIR), Guest::new(PAIR)];
     let _sender = connect(&net.path(0), &guests[0], 0);
     let front_end = connect(&net.path(1), &guests[1], 1 << 1);
     net.wait_up(1, true);
     let [a, b] = &mut guests;
     let (header, frame) = partial();
     let mut exchange = |b: &mut Guest| {
-        b.rings[0].offer();
-        a.rings[1].send_with(header, &frame);
+        b.offer(0, 1);
+        send_with(a, header, &frame);
         let mut received = None;
         wait("a datagram", || {
-            received = b.rings[0].receive();
+            received = take(b, 0);
             received.is_some() || !net.stats(1).device.drops.is_empty()
         });
         received
@@ -352,11 +372,11 @@ fn a_guest_that_takes_less_is_spared() {
     let drops = net.stats(1).device.drops;
     assert_eq!((drops[0].0.name(), drops[0].1), ("driver_refused", 1));
     heard(false);
-    b.rings[0].offer();
-    a.rings[1].send_with(header, &frame);
+    b.offer(0, 1);
+    send_with(a, header, &frame);
     let mut received = None;
     wait("a datagram", || {
-        received = b.rings[0].receive();
+        received = take(b, 0);
         received.is_some()
     });
     let (finished, datagram) = received.expect("it came");
@@ -371,11 +391,11 @@ fn a_guest_that_takes_less_is_spared() {
 #[test]
 fn the_guest_chooses_its_queue_pairs() {
     let net = Net::new(&[1, 2], 2);
-    let mut guests = [Guest::new(2), Guest::new(4)];
+    let mut guests = [Guest::new(PAIR), Guest::new(TWO_PAIRS)];
     let mut sender = connect(&net.path(0), &guests[0], 0);
     let mut front_end = negotiate(&net.path(1), 4, 0);
     front_end
-        .set_mem_table(&[region(&guests[1])])
+        .set_mem_table(&regions(&guests[1]))
         .expect("memory");
     let [a, b] = &mut guests;
     let mut mark = 0;
@@ -401,15 +421,15 @@ fn the_guest_chooses_its_queue_pairs() {
         // Flows enough to use both queues of the port.
         let first = mark;
         while mark < first + 32 {
-            used.iter().for_each(|pair| b.rings[2 * pair].offer());
-            a.rings[1].send(&frame(mark as u8, mark));
+            used.iter().for_each(|pair| b.offer(2 * pair, 1));
+            a.send(1, &frame(mark as u8, mark));
             mark += 1;
-            wait("the frame to be taken", || a.rings[1].in_flight() == 0);
+            wait("the frame to be taken", || a.in_flight(1) == 0);
         }
         let mut marks = Vec::new();
         wait("all frames", || {
             for pair in used {
-                while let Some((_, frame)) = b.rings[2 * pair].receive() {
+                while let Some((_, frame)) = take(b, 2 * pair) {
                     marks.push(u32::from_be_bytes([
                         frame[14], frame[15], frame[16], frame[17],
                     ]));
@@ -422,8 +442,8 @@ fn the_guest_chooses_its_queue_pairs() {
         assert_eq!(net.stats(1).device.dropped(), before);
         // And back, on each.
         for &pair in used {
-            a.rings[0].offer();
-            b.rings[2 * pair + 1].send(&frame(200 + pair as u8, mark));
+            a.offer(0, 1);
+            b.send(2 * pair + 1, &frame(200 + pair as u8, mark));
             assert_eq!(receive(a, 0), frame(200 + pair as u8, mark));
         }
     }
@@ -438,18 +458,18 @@ fn the_guest_chooses_its_queue_pairs() {
 fn two_senders_share_a_ring() {
     const FRAMES: u32 = 1500;
     let net = Net::new(&[1, 1, 2], 2);
-    let mut guests = [Guest::new(2), Guest::new(2), Guest::new(4)];
+    let mut guests = [Guest::new(PAIR), Guest::new(PAIR), Guest::new(TWO_PAIRS)];
     let _senders = [0, 1].map(|port| connect(&net.path(port), &guests[port], 0));
     let mut front_end = negotiate(&net.path(2), 4, 0);
     front_end
-        .set_mem_table(&[region(&guests[2])])
+        .set_mem_table(&regions(&guests[2]))
         .expect("memory");
     start(&mut front_end, &guests[2], 0);
     start(&mut front_end, &guests[2], 1);
     (0..3).for_each(|port| net.wait_up(port, true));
     let [a, b, c] = &mut guests;
-    a.rings[0].offer();
-    c.rings[1].send(&frame(3, 0));
+    a.offer(0, 1);
+    c.send(1, &frame(3, 0));
     receive(a, 0);
     let dropped = || net.stats(2).device.dropped();
     let (mut sent, mut offered, mut received) = ([0; 2], 0, 0_u64);
@@ -464,20 +484,20 @@ fn two_senders_share_a_ring() {
         let waiting = u64::from(sent[0] + sent[1]) - arrived;
         for (from, guest) in [&mut *a, &mut *b].into_iter().enumerate() {
             let last = FRAMES.min(sent[from] + 100_u64.saturating_sub(waiting) as u32 / 2);
-            while sent[from] < last && guest.rings[1].in_flight() < 100 {
+            while sent[from] < last && guest.in_flight(1) < 100 {
                 let mut frame = frame(10 + (sent[from] % 50) as u8, sent[from]);
                 frame[..6].copy_from_slice(&[2, 0, 0, 0, 0, 3]);
                 frame[10] = from as u8;
-                guest.rings[1].send(&frame);
+                guest.send(1, &frame);
                 sent[from] += 1;
             }
         }
         // Few enough that the ring is often full.
         while offered - received < 16 {
-            c.rings[0].offer();
+            c.offer(0, 1);
             offered += 1;
         }
-        while c.rings[0].receive().is_some() {
+        while take(c, 0).is_some() {
             received += 1;
         }
         std::thread::yield_now();
@@ -492,18 +512,15 @@ fn two_senders_share_a_ring() {
 fn rings_come_and_go_while_many_send() {
     const FRAMES: u32 = 1500;
     let net = Net::new(&[1, 1, 2], 2);
-    let mut guests = [Guest::new(2), Guest::new(2), Guest::new(4)];
+    let mut guests = [Guest::new(PAIR), Guest::new(PAIR), Guest::new(TWO_PAIRS)];
     let _senders = [0, 1].map(|port| connect(&net.path(port), &guests[port], 0));
     let front_end = connect(&net.path(2), &guests[2], 0);
     (0..3).for_each(|port| net.wait_up(port, true));
     let [a, b, c] = &mut guests;
-    a.rings[0].offer();
-    c.rings[1].send(&frame(3, 0));
+    a.offer(0, 1);
+    c.send(1, &frame(3, 0));
     receive(a, 0);
-    let files = [0, 2].map(|ring: usize| {
-        let ring = &c.rings[ring];
-        [&ring.kick, &ring.call].map(|file| event(file.as_fd()))
-    });
+    let files = [0, 2].map(|ring| [c.kick_file(ring), c.call_file(ring)].map(event));
     let stop = std::sync::atomic::AtomicBool::new(false);
     let dropped = || net.stats(2).device.dropped();
     std::thread::scope(|scope| {
@@ -528,19 +545,19 @@ fn rings_come_and_go_while_many_send() {
             let mut arrived = u64::from(received[0] + received[1]) + dropped();
             for (from, guest) in [&mut *a, &mut *b].into_iter().enumerate() {
                 let waiting = u64::from(sent[0] + sent[1]).saturating_sub(arrived);
-                if sent[from] < FRAMES && waiting < 100 && guest.rings[1].in_flight() < 100 {
+                if sent[from] < FRAMES && waiting < 100 && guest.in_flight(1) < 100 {
                     let mut frame = frame(10 + from as u8, sent[from]);
                     frame[..6].copy_from_slice(&[2, 0, 0, 0, 0, 3]);
-                    guest.rings[1].send(&frame);
+                    guest.send(1, &frame);
                     sent[from] += 1;
                 }
             }
             for pair in 0..2 {
                 while offered[pair] - received[pair] < 16 {
-                    c.rings[2 * pair].offer();
+                    c.offer(2 * pair, 1);
                     offered[pair] += 1;
                 }
-                while let Some((_, got)) = c.rings[2 * pair].receive() {
+                while let Some((_, got)) = take(c, 2 * pair) {
                     let (from, mark) = (
                         got[11] - 10,
                         u32::from_be_bytes([got[14], got[15], got[16], got[17]]),
@@ -567,11 +584,11 @@ fn rings_come_and_go_while_many_send() {
 #[test]
 fn a_region_is_added_and_removed_more_than_once() {
     let net = Net::new(&[1, 1], 1);
-    let mut guests = [Guest::new(2), Guest::new(2)];
+    let mut guests = [Guest::new(PAIR), Guest::new(PAIR)];
     let mut front_ends: Vec<_> = (0..2)
         .map(|port| connect(&net.path(port), &guests[port], 0))
         .collect();
-    let mut more = region(&guests[0]);
+    let [mut more, _] = regions(&guests[0]);
     let again = more;
     more.guest_phys_addr += 1 << 32;
     more.userspace_addr += 1 << 32;
@@ -586,8 +603,8 @@ fn a_region_is_added_and_removed_more_than_once() {
     more.guest_phys_addr += 1 << 32;
     front_end.add_mem_region(&more).expect("added");
     let [a, b] = &mut guests;
-    b.rings[0].offer();
-    a.rings[1].send(&frame(1, 1));
+    b.offer(0, 1);
+    a.send(1, &frame(1, 1));
     assert_eq!(receive(b, 0), frame(1, 1));
     drop(front_ends);
     net.stop();
@@ -597,27 +614,27 @@ fn a_region_is_added_and_removed_more_than_once() {
 #[test]
 fn memory_changes_while_frames_pass() {
     let net = Net::new(&[1, 1], 2);
-    let mut guests = [Guest::new(2), Guest::new(2)];
+    let mut guests = [Guest::new(PAIR), Guest::new(PAIR)];
     let front_ends: Vec<_> = (0..2)
         .map(|port| connect(&net.path(port), &guests[port], 0))
         .collect();
-    let hotplugged = Guest::new(0);
-    let mut more = region(&hotplugged);
+    let hotplugged = Guest::new(PAIR);
+    let [mut more, _] = regions(&hotplugged);
     more.guest_phys_addr += 1 << 32;
     more.userspace_addr += 1 << 32;
     net.wait_up(0, true);
     net.wait_up(1, true);
     let stop = std::sync::atomic::AtomicBool::new(false);
     let [a, b] = &mut guests;
-    let (a_region, b_region) = (region(a), region(b));
+    let tables = [&*a, &*b].map(regions);
     let changes = std::thread::scope(|scope| {
         let changer = scope.spawn(|| {
             let mut front_ends = front_ends;
             let mut changes = 0;
             while !stop.load(Ordering::Relaxed) {
-                for (front_end, region) in front_ends.iter_mut().zip([&a_region, &b_region]) {
+                for (front_end, [low, high]) in front_ends.iter_mut().zip(tables) {
                     front_end.add_mem_region(&more).expect("added");
-                    front_end.set_mem_table(&[*region, more]).expect("set");
+                    front_end.set_mem_table(&[low, high, more]).expect("set");
                     front_end.remove_mem_region(&more).expect("removed");
                     changes += 3;
                 }
@@ -626,8 +643,8 @@ fn memory_changes_while_frames_pass() {
             changes
         });
         for mark in 0..2000 {
-            b.rings[0].offer();
-            a.rings[1].send(&frame(1, mark));
+            b.offer(0, 1);
+            a.send(1, &frame(1, mark));
             assert_eq!(receive(b, 0), frame(1, mark));
         }
         stop.store(true, Ordering::Relaxed);

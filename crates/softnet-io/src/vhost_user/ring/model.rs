@@ -1,4 +1,7 @@
 //! The driver's side of both kinds of ring, for tests.
+//!
+//! `softnet-tests` has another, which lays its rings out in a guest's memory for a port. This one
+//! is over any [`Area`], so that loom and miri run it, and gives descriptors out in any order.
 
 use std::collections::VecDeque;
 
