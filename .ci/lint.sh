@@ -5,6 +5,8 @@ cd "$(dirname "$0")/.."
 cargo fmt --all -- --check
 cargo clippy --workspace --all-targets --locked -- -D warnings
 cargo clippy --workspace --all-targets --all-features --locked -- -D warnings
-# The fuzzers' targets, a workspace of their own: they must build.
+# The fuzzers' targets, a workspace of their own: they must build. What they share with this one is
+# not compiled again.
 cargo fmt --manifest-path fuzz/Cargo.toml -- --check
-cargo clippy --manifest-path fuzz/Cargo.toml --locked -- -D warnings
+CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}" \
+  cargo clippy --manifest-path fuzz/Cargo.toml --locked -- -D warnings

@@ -6,6 +6,9 @@ use std::time::Duration;
 use crate::error::BenchError;
 use crate::report::{Param, text};
 
+/// Runs of less than this many seconds are to see that all works: they leave out what repeats.
+pub(crate) const SHORT: f64 = 2.0;
+
 /// Measure Softnet beside what one would use instead.
 #[derive(Debug, Clone, clap::Parser)]
 #[command(version, about)]
@@ -109,15 +112,29 @@ impl Options {
         }
     }
 
+    /// The numbers of threads to measure with: `usual` ones and, in a short run, `few` of them,
+    /// unless `--threads` names others.
+    pub(crate) fn threads<'a>(&'a self, usual: &'a [usize], few: &'a [usize]) -> &'a [usize] {
+        match &self.threads[..] {
+            [] if self.seconds < SHORT => few,
+            [] => usual,
+            chosen => chosen,
+        }
+    }
+
     /// How often each variant takes its turn.
     pub(crate) fn rounds(&self) -> usize {
         self.rounds
     }
 
     /// Turns in which real programs run, and the time of each figure in one. They run for whole
-    /// seconds, so a run of less than two is one turn: to see that all works.
+    /// seconds, so a short run is one turn.
     pub(crate) fn program_turns(&self) -> (usize, Duration) {
-        let turns = if self.seconds < 2.0 { 1 } else { self.rounds() };
+        let turns = if self.seconds < SHORT {
+            1
+        } else {
+            self.rounds()
+        };
         (turns, Duration::from_secs_f64(self.seconds / turns as f64))
     }
 

@@ -26,7 +26,7 @@ use super::{ADOPT, KERNEL, PRIVATE, QUEUES, Share};
 use crate::error::BenchError;
 use crate::htb_tree::priority;
 use crate::interleave::{self, Turn};
-use crate::options::Options;
+use crate::options::{Options, SHORT};
 use crate::report::{Collector, Field, OURS, Param};
 use crate::tx_adopt::load::Plan;
 use crate::tx_adopt::{Ticks, kernel};
@@ -48,10 +48,9 @@ const SHARED: (u64, Frame) = (2000, Frame::Full);
 const BUCKET: u64 = 100;
 /// Classes of the `htb` that flows use in turn, where they do not share one.
 const CLASSES: u16 = 2;
-/// Before and while it is measured; a run of less than so many seconds is to see that all works.
+/// Before and while it is measured.
 const WARM_UP: Duration = Duration::from_millis(200);
 const TIME: Duration = Duration::from_secs(1);
-const SHORT: f64 = 2.0;
 const HTB: Handle = Handle::new(1, 0);
 const LEAF: Handle = Handle::new(2, 0);
 

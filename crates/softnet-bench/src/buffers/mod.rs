@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::error::BenchError;
 use crate::interleave::{Variant, interleave};
-use crate::options::Options;
+use crate::options::{Options, SHORT};
 use crate::report::{Collector, Param};
 
 #[allow(unsafe_code, reason = "packets are linked through their own memory")]
@@ -17,8 +17,6 @@ pub(crate) use softnet::Softnet;
 
 /// Bytes of data in a buffer.
 pub(crate) const DATA: usize = 2048;
-/// Runs of less than this many seconds are for seeing that all works: fewer figures.
-const SHORT: f64 = 2.0;
 /// How often a turn in which no packet passed, as the threads did not get their CPUs, is tried
 /// again.
 const RETRIES: usize = 3;

@@ -33,7 +33,7 @@ const FEW_BULKS: &[usize] = &[1, 8, 32];
 /// With more than a pair of threads, or little time.
 const FEWER_BULKS: &[usize] = &[1, 32];
 const THREADS: &[usize] = &[2, 8, 64];
-const SHORT_THREADS: &[usize] = &[2];
+const FEW_THREADS: &[usize] = &[2];
 /// Softnet's pool with deferral turned off: what deferral costs where all is local.
 const NO_DEFER: &str = "no-defer";
 const RING: &str = "ring";
@@ -194,11 +194,7 @@ fn path_name(path: Path) -> &'static str {
 pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
     options.check_variants("defer-free", VARIANTS)?;
     let schedule = Schedule::new(options);
-    let threads = match &options.threads[..] {
-        [] if schedule.short => SHORT_THREADS,
-        [] => THREADS,
-        chosen => chosen,
-    };
+    let threads = options.threads(THREADS, FEW_THREADS);
     if let Some(odd) = threads.iter().find(|n| **n % 2 == 1) {
         return Err(BenchError::Usage(format!(
             "defer-free measures pairs of threads: {odd} is no even number"

@@ -42,6 +42,7 @@ use crate::tx_adopt::{Driver, Ticks, kernel, rows};
 const CASE: &str = "pktgen";
 /// Numbers of threads, unless the command line names others.
 const THREADS: [usize; 4] = [1, 2, 8, 64];
+const FEW_THREADS: [usize; 2] = [1, 64];
 /// Numbers of queues below `mq`; with one there is no `mq`.
 const QUEUES: [usize; 3] = [2, 4, 8];
 /// Bytes of a packet.
@@ -198,13 +199,8 @@ impl Case {
 
 /// Every case, those that belong together next to each other.
 fn cases(threads: &[usize]) -> Vec<Case> {
-    let chosen = if threads.is_empty() {
-        &THREADS[..]
-    } else {
-        threads
-    };
     let mut cases = Vec::new();
-    for &threads in chosen {
+    for &threads in threads {
         let mut add = |qdisc, mq| cases.push(Case { threads, qdisc, mq });
         add(Qdisc::PfifoFast, None);
         QUEUES.iter().for_each(|&n| add(Qdisc::PfifoFast, Some(n)));
@@ -276,7 +272,7 @@ pub(crate) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
     let only = options.only()?;
     let ticks = Ticks::new();
     let slice = options.slice().mul_f64(SHARE);
-    for case in cases(&options.threads) {
+    for case in cases(options.threads(&THREADS, &FEW_THREADS)) {
         let params = [&[("case", json!(CASE))], &case.params()[..]].concat();
         if !only.allows(&params) {
             continue;
@@ -346,7 +342,7 @@ pub(crate) fn scaling(report: &mut Value) {
 #[cfg(test)]
 pub(crate) fn measured() -> Vec<Vec<Param>> {
     let flows = flows::CASES.iter().map(flows::Case::params);
-    let pktgen = cases(&[]);
+    let pktgen = cases(&THREADS);
     let pktgen = pktgen.iter().map(Case::params);
     let others = senders::measured().into_iter().chain(one_core::measured());
     pktgen.chain(flows).chain(others).collect()

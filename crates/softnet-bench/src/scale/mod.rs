@@ -50,7 +50,7 @@ use serde_json::{Value, json};
 
 use crate::error::BenchError;
 use crate::numbers::{median, significant};
-use crate::options::Options;
+use crate::options::{Options, SHORT};
 use crate::random::Random;
 use crate::report::{Collector, Param};
 
@@ -82,8 +82,6 @@ const SHORTEST: Duration = Duration::from_millis(50);
 /// Packets that the model counts, and more for each core.
 const PACKETS: u64 = 8000;
 const PER_CORE: u64 = 300;
-/// Runs of less than this many seconds are for seeing that all works: the model counts fewer.
-const SHORT: f64 = 2.0;
 const SHORT_PER_CORE: u64 = 10;
 /// Fields that Softnet is compared by.
 const COMPARE: &[&str] = &["mpps"];

@@ -17,7 +17,7 @@ use crate::error::BenchError;
 use crate::hosts::Topology;
 use crate::interleave::{Variant, interleave};
 use crate::numbers::{log2_histogram, mean, percentile};
-use crate::options::Options;
+use crate::options::{Options, SHORT};
 use crate::report::{Collector, Param};
 use crate::switches::{self, KernelBridge, OpenVswitch, Shape, Softnet, Switch, Wiring};
 use crate::tap_case::clients;
@@ -40,8 +40,6 @@ const COMPARE: &[&str] = &[
     "start_ms",
     "gbps",
 ];
-/// Runs of less than this many seconds leave out what repeats.
-const SHORT: f64 = 2.0;
 /// The segment size that makes TCP costly: 400 bytes, as in the reports this is compared with.
 const SMALL_MSS: u16 = 400;
 /// Bytes of payload of the small datagrams.

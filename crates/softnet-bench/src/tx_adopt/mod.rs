@@ -43,6 +43,7 @@ use variants::{Local, Setup};
 
 /// Numbers of threads, unless the command line names others.
 const THREADS: [usize; 5] = [1, 2, 8, 64, 240];
+const FEW_THREADS: [usize; 2] = [1, 64];
 /// Packets in a call, besides 1.
 const BULK: usize = 32;
 /// Fixed loads, in percent of what the slower of Softnet and the mutex does flat out.
@@ -185,14 +186,9 @@ impl Case {
 
 /// Every case, those that belong together next to each other; what is flat out comes before the
 /// loads that are a part of it.
-fn cases(threads: &[usize]) -> Vec<Case> {
+fn cases(options: &Options) -> Vec<Case> {
     let mut cases = Vec::new();
-    let chosen = if threads.is_empty() {
-        &THREADS[..]
-    } else {
-        threads
-    };
-    for &threads in chosen {
+    for &threads in options.threads(&THREADS, &FEW_THREADS) {
         let plain = |through| Case {
             threads,
             bulk: 1,
@@ -221,11 +217,7 @@ fn cases(threads: &[usize]) -> Vec<Case> {
         queues: Some(QUEUES),
         load: None,
     };
-    let several = if threads.is_empty() {
-        &SENDERS_OF_QUEUES[..]
-    } else {
-        threads
-    };
+    let several = options.threads(&SENDERS_OF_QUEUES, &SENDERS_OF_QUEUES[..1]);
     cases.extend(several.iter().map(shared));
     cases
 }
@@ -317,7 +309,7 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
     let slice = options.slice().mul_f64(SHARE);
     let mut results = Collector::default();
     let mut known: HashMap<(usize, Through), f64> = HashMap::new();
-    for case in cases(&options.threads) {
+    for case in cases(options) {
         if !case.wanted(&only) {
             continue;
         }
