@@ -161,8 +161,8 @@ fn spec() -> impl Strategy<Value = FilterSpec> {
             prio,
             protocol,
             handle: match kind {
-                // That of a table is 0x800 at least.
-                FilterKind::U32(_) => 0x8000_0800 | handle & 0x7ff0_07ff,
+                // That of a table is 0x800 at least, and not 0xfff.
+                FilterKind::U32(_) => 0x8000_0800 | handle & 0x7fe0_07ff,
                 _ => handle,
             },
             kind,
