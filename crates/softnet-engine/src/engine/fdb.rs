@@ -83,7 +83,7 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
             };
             if let Err(error) = bridge.fdb().fix(fixed, replace, now) {
                 for &station in stations[..done].iter().filter(|_| !replace) {
-                    bridge.fdb().unfix(station, port.index);
+                    bridge.fdb().unfix(station, port.index, now);
                 }
                 return Err(match error {
                     SetError::Exists => EngineError::FdbEntryExists(spec.address),
@@ -113,7 +113,8 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         };
         let (_, bridge) = self.bridge_of(&state, port)?;
         let fdb = bridge.bridge.fdb();
-        let removed = stations.iter().filter(|&&s| fdb.unfix(s, port.index));
+        let now = self.clock.now();
+        let removed = stations.iter().filter(|&&s| fdb.unfix(s, port.index, now));
         if removed.count() == 0 {
             return Err(EngineError::NoFdbEntry(address));
         }

@@ -82,6 +82,14 @@ struct Model {
 }
 
 impl Model {
+    /// What is too old counts as absent.
+    fn age(&mut self, second: u64) {
+        let old =
+            |state, seen: u64| state == FdbState::Dynamic && seen + AGEING.as_secs() <= second;
+        self.fdb
+            .retain(|_, &mut (_, state, _, seen)| !old(state, seen));
+    }
+
     /// The ports that a frame leaves through, and the tag that it then has; or why it does not.
     fn forward(
         &mut self,
@@ -102,13 +110,11 @@ impl Model {
                 pvid.ok_or(DropReason::VlanFilter)?.0.1
             }
         };
-        let old =
-            |seen: u64, state| state == FdbState::Dynamic && seen + AGEING.as_secs() <= second;
+        self.age(second);
         if self.options[port].locked {
             let known = self.fdb.get(&(vlan, sent.from));
-            let behind = known.is_some_and(|&(at, state, _, seen)| {
-                at == port && state != FdbState::Permanent && !old(seen, state)
-            });
+            let behind =
+                known.is_some_and(|&(at, state, ..)| at == port && state != FdbState::Permanent);
             if !behind {
                 return Err(DropReason::MacSpoof);
             }
@@ -128,7 +134,6 @@ impl Model {
             }
         }
         let known = self.fdb.get(&(vlan, sent.to)).copied();
-        let known = known.filter(|&(_, state, _, seen)| !old(seen, state));
         if known.is_some_and(|known| known.1 == FdbState::Permanent) {
             return Err(DropReason::NoForward);
         }
@@ -308,16 +313,17 @@ impl Pair {
                 self.bridge.fdb().fix(fixed, true, now).unwrap();
             }
             Step::Unfix(station, vlan, port) => {
+                self.model.age(self.now);
                 let key = (vlan, station);
                 let had = self.model.fdb.get(&key).is_some_and(|e| e.0 == port);
                 if had {
                     self.model.fdb.remove(&key);
                 }
-                let address = mac(station);
+                let (address, now) = (mac(station), Time(self.now * SECOND));
                 let removed = self
                     .bridge
                     .fdb()
-                    .unfix(Station { vlan, address }, port as u16);
+                    .unfix(Station { vlan, address }, port as u16, now);
                 assert_eq!(removed, had);
             }
             Step::Leave(port) => {

@@ -84,15 +84,17 @@ impl Fdb {
     }
 
     /// Removes an address's entry if it is behind `port`. False if there is none.
-    pub(crate) fn unfix(&self, station: Station, port: u16) -> bool {
-        let set = self.set(station.key());
+    pub(crate) fn unfix(&self, station: Station, port: u16, now: Time) -> bool {
+        let (set, now) = (self.set(station.key()), seconds(now));
         let _changing = set.change();
         let found = set.find(station);
         let found = found.filter(|&(_, word, _)| port_of(word) == u64::from(port) + 1);
         if let Some((way, ..)) = found {
             set.entries[way].store(0, Ordering::Relaxed);
         }
-        found.is_some()
+        found.is_some_and(|(way, word, _)| {
+            self.is_fresh(word, set.seen[way].load(Ordering::Relaxed), now)
+        })
     }
 
     /// Removes the entries that `select` chooses, and says how many.

@@ -172,6 +172,19 @@ impl Fdb {
         seen.saturating_add(self.ageing.load(Ordering::Relaxed)) > now || word & STATIC != 0
     }
 
+    /// Notes that an entry is as it should be. False: it is too old, which counts as absent.
+    fn confirm(&self, word: u64, seen: &AtomicU32, now: u32) -> bool {
+        let last = seen.load(Ordering::Relaxed);
+        if last == now {
+            return true;
+        }
+        let fresh = self.is_fresh(word, last, now);
+        if fresh {
+            seen.store(now, Ordering::Relaxed);
+        }
+        fresh
+    }
+
     /// The port that `address` is behind, unless it was seen too long ago. Of a bridge without
     /// VLANs and addresses of its own.
     #[inline]
@@ -223,8 +236,8 @@ impl Fdb {
         let word = key << 16 | (u64::from(port) + 1);
         let set = self.set(key);
         for (entry, seen) in set.entries.iter().zip(&set.seen) {
-            if entry.load(Ordering::Relaxed) == word {
-                return note(seen, second);
+            if entry.load(Ordering::Relaxed) == word && self.confirm(word, seen, second) {
+                return;
             }
         }
         self.learn_in(Station::new(address), port, now);
@@ -239,8 +252,9 @@ impl Fdb {
             if let Some((word, tag)) = set.entry(way)
                 && word & !STATIC == new.word
                 && (!is_tagged(word) || tag & (VLAN | LOCAL) == new.tag)
+                && self.confirm(word, &set.seen[way], now)
             {
-                return note(&set.seen[way], now);
+                return;
             }
         }
         if self.ageing.load(Ordering::Relaxed) == 0 {
@@ -249,19 +263,22 @@ impl Fdb {
         let Some(_changing) = set.try_change() else {
             return;
         };
-        match set.find(station) {
-            Some((_, _, tag)) if tag & (LOCAL | STICKY) != 0 => {}
-            // A static entry moves as well, and stays static.
-            Some((way, word, tag)) => {
-                let word = new.word | word & STATIC;
-                set.write(way, Entry { word, tag }, now);
-            }
-            None => {
-                if let Some(way) = self.place(set, new.word, now) {
-                    set.used[way].store(now, Ordering::Relaxed);
-                    set.write(way, new, now);
+        let seen = |way: usize| set.seen[way].load(Ordering::Relaxed);
+        let way = match set.find(station) {
+            Some((way, word, tag)) if self.is_fresh(word, seen(way), now) => {
+                if tag & (LOCAL | STICKY) == 0 {
+                    // A static entry moves as well, and stays static.
+                    let word = new.word | word & STATIC;
+                    set.write(way, Entry { word, tag }, now);
                 }
+                return;
             }
+            Some((way, ..)) => Some(way),
+            None => self.place(set, new.word, now),
+        };
+        if let Some(way) = way {
+            set.used[way].store(now, Ordering::Relaxed);
+            set.write(way, new, now);
         }
     }
 

@@ -203,8 +203,9 @@ fn a_station_is_an_address_in_a_vlan() {
         local: false,
     };
     assert_eq!(fdb.find(station(0), Time(0)), Some(hit));
-    assert!(!fdb.unfix(station(2), 1), "behind another port");
-    assert!(fdb.unfix(station(2), 2) && !fdb.unfix(station(2), 2));
+    let unfix = |port| fdb.unfix(station(2), port, Time(0));
+    assert!(!unfix(1), "behind another port");
+    assert!(unfix(2) && !unfix(2));
     let mut vlans: Vec<_> = all(&fdb, 2, Time(0))
         .iter()
         .map(|r| r.station.vlan)
@@ -262,6 +263,35 @@ fn static_entries_keep_their_places() {
     fdb.learn(mac(1), 2, Time(0));
     let old = fdb.fix(fixed(mac(1), 1, FdbState::Static), false, Time(10 * SECOND));
     assert_eq!(old, Ok(()));
+}
+
+/// A sticky entry that is too old keeps its station nowhere, and cannot be removed: the kernel's
+/// would be gone.
+#[test]
+fn what_is_too_old_counts_as_absent() {
+    let fdb = Fdb::new(64, Duration::from_secs(10));
+    let sticky = |now| {
+        let fixed = Fixed {
+            sticky: true,
+            ..fixed(mac(1), 1, FdbState::Dynamic)
+        };
+        fdb.fix(fixed, true, now).unwrap();
+    };
+    let learn = |port, now| {
+        fdb.learn(mac(1), port, now);
+        fdb.lookup(mac(1), now)
+    };
+    sticky(Time(0));
+    assert_eq!(learn(2, Time(9 * SECOND)), Some(1));
+    assert_eq!(learn(2, Time(10 * SECOND)), Some(2));
+    sticky(Time(0));
+    assert_eq!(learn(1, Time(10 * SECOND)), Some(1));
+    assert_eq!(learn(2, Time(10 * SECOND)), Some(2), "no longer sticky");
+    let unfix = |now| fdb.unfix(Station::new(mac(1)), 2, now);
+    assert!(!unfix(Time(20 * SECOND)));
+    assert_eq!(learn(2, Time(20 * SECOND)), Some(2));
+    assert!(unfix(Time(29 * SECOND)));
+    assert_eq!(fdb.len(), 0);
 }
 
 /// The kernel's bridge is a hub then.
