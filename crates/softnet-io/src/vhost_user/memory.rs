@@ -423,15 +423,31 @@ impl Span<'_> {
         Some(to)
     }
 
-    /// Copies to the first `N` bytes, if there are as many, and takes them off. False: there are
-    /// not.
+    /// Makes the first 12 bytes these, if there are as many, and takes them off. False: there are
+    /// not. What they are already is not written: a cache line that neither side changes stays in
+    /// both sides' caches. (The values come in registers: a load of bytes that were just stored in
+    /// smaller parts would wait for all stores before it.)
     #[inline]
-    pub fn write_array<const N: usize>(&mut self, from: [u8; N]) -> bool {
-        let fits = self.len >= N;
-        if fits {
-            self.write_from(&from);
+    pub fn update(&mut self, first: u64, second: u32) -> bool {
+        if self.len < 12 {
+            return false;
         }
-        fits
+        let (at, behind) = (
+            self.start.cast::<u64>(),
+            self.start.as_ptr().wrapping_add(8),
+        );
+        let behind = behind.cast::<u32>();
+        // SAFETY: 12 bytes are mapped from `start` on. That the guest writes meanwhile makes what
+        // is read arbitrary, and spoils its own bytes.
+        unsafe {
+            if at.read_unaligned() != first || behind.read_unaligned() != second {
+                at.write_unaligned(first);
+                behind.write_unaligned(second);
+            }
+        }
+        compiler_fence(Ordering::SeqCst);
+        self.skip(12);
+        true
     }
 
     /// Copies to the first bytes, as many as both have, and takes them off. Returns how many.
@@ -466,17 +482,20 @@ impl Span<'_> {
         }
     }
 
-    /// Asks for the first cache lines, which the guest has and which will be written: each comes
-    /// once, not to be read first and then for the write.
+    /// Asks for the first cache lines. Those behind `header` bytes the guest has, and they will be
+    /// written: each comes once, not to be read first and then for the write. One that has but the
+    /// header is mostly not changed ([`update`](Span::update)).
     #[inline]
-    pub fn prefetch_for_write(&self) {
+    pub fn prefetch_for_write(&self, header: usize) {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         // SAFETY: as above. CPUs without the instruction pass it over.
         unsafe {
             std::arch::asm!(
-                "prefetchw byte ptr [{at}]",
+                "prefetchw byte ptr [{at} + {header}]",
                 "prefetchw byte ptr [{at} + 64]",
+                "prefetcht0 byte ptr [{at}]",
                 at = in(reg) self.start.addr().get(),
+                header = in(reg) header,
                 options(nomem, nostack, preserves_flags)
             );
         }

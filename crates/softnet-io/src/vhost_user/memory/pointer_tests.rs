@@ -66,6 +66,28 @@ fn copies_stay_inside() {
     assert_eq!(empty.read_into(&mut end) + empty.write_from(&end), 0);
 }
 
+/// A header is there whether it was before or not, and needs all of its place.
+#[test]
+fn headers_become_what_they_should_be() {
+    let memory = memory();
+    let (first, second) = (0x0102_0304_0506_0708_u64, 0x1112_1314_u32);
+    let wanted = [&first.to_ne_bytes()[..], &second.to_ne_bytes()].concat();
+    let mut same = [0x55; 13];
+    same[1..].copy_from_slice(&wanted);
+    let (mut one, mut other) = (same, same);
+    (one[3], other[12]) = (0x55, 0x55);
+    for before in [[0x55; 13], same, one, other] {
+        memory.write_from(0x1ff3, &before).expect("it is there");
+        let span = |at| memory.span(at, 100, &mut 0).expect("it is there");
+        assert!(!span(0x1ff5).update(first, second), "11 bytes");
+        let mut place = span(0x1ff4);
+        assert!(place.update(first, second) && place.is_empty());
+        let mut after = [0; 13];
+        memory.read_into(0x1ff3, &mut after).expect("it is there");
+        assert_eq!(after, same, "and nothing else");
+    }
+}
+
 /// A ring's fields, which outlive the memory that they were found in.
 #[test]
 fn fields_keep_their_region() {

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use softnet::wire::VNET_HDR_LEN;
+
 use super::RingError;
 use crate::vhost_user::memory::{GuestMemory, Span};
 
@@ -143,7 +145,7 @@ impl<'m> Batch<'m> {
     #[inline(always)]
     fn push_span(&mut self, span: Span<'m>, writable: bool) {
         if writable {
-            span.prefetch_for_write();
+            span.prefetch_for_write(VNET_HDR_LEN);
         } else {
             span.prefetch();
         }

@@ -54,10 +54,10 @@ impl<'a, 'm> Cursor<'a, 'm> {
 
     /// Writes a virtio-net header, or as much of it as has a place.
     #[inline]
-    fn write_header(&mut self, header: VnetHeader) {
-        let bytes = header.to_bytes();
-        if !self.now.write_array(bytes) {
-            self.write(&bytes);
+    fn write_header(&mut self, Header { first, second }: Header) {
+        if !self.now.update(first, second) {
+            self.write(&first.to_ne_bytes());
+            self.write(&second.to_ne_bytes());
         }
     }
 
@@ -336,22 +336,46 @@ fn takes(features: &Features, packet: &Packet) -> bool {
     segments && (features.checksum || packet.checksum().is_none())
 }
 
+/// The bytes of a virtio-net header, as they lie in memory.
+#[derive(Clone, Copy)]
+struct Header {
+    first: u64,
+    second: u32,
+}
+
+impl Header {
+    /// That of a packet in so many chains.
+    #[inline]
+    fn new(config: &RingConfig, packet: &Packet, chains: u16) -> Header {
+        if packet.is_plain() && !packet.checksum_verified() {
+            let [a, b] = chains.to_le_bytes();
+            return Header {
+                first: 0,
+                second: u32::from_ne_bytes([0, 0, a, b]),
+            };
+        }
+        let mut header = packet.vnet_header();
+        // virtio 1.2 5.1.6.4.1: no flags and no ECN where that was not negotiated.
+        if !config.takes.checksum {
+            header.flags = 0;
+        }
+        if !config.ecn {
+            header.gso_type &= !ECN;
+        }
+        header.num_buffers = U16::new(chains);
+        let [a, b, c, d, e, f, g, h, rest @ ..] = header.to_bytes();
+        Header {
+            first: u64::from_ne_bytes([a, b, c, d, e, f, g, h]),
+            second: u32::from_ne_bytes(rest),
+        }
+    }
+}
+
 /// Copies the packet behind its header into chains that have enough bytes.
 #[inline]
 fn copy(config: &RingConfig, batch: &mut Batch<'_>, chains: Range<usize>, packet: &Packet) {
-    let mut header = VnetHeader::default();
-    if !packet.is_plain() || packet.checksum_verified() {
-        header = packet.vnet_header();
-    }
-    // virtio 1.2 5.1.6.4.1: no flags and no ECN where that was not negotiated.
-    if !config.takes.checksum {
-        header.flags = 0;
-    }
-    if !config.ecn {
-        header.gso_type &= !ECN;
-    }
     // A ring has at most 32,768 chains.
-    header.num_buffers = U16::new(chains.len() as u16);
+    let header = Header::new(config, packet, chains.len() as u16);
     let mut left = VNET_HDR_LEN + packet.len();
     if chains.len() == 1 && !packet.is_chained() {
         let chain = &batch.chains[chains.start];

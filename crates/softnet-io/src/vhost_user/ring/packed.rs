@@ -208,6 +208,17 @@ impl<A: Area> Packed<A> {
         self.areas.descriptors.store_pair(len, [written, rest]);
     }
 
+    /// Makes the descriptors behind the first one of a chain look used.
+    #[inline]
+    fn look_used(&self, from: Position, slots: u16) {
+        for behind in 1..slots {
+            let place = from.plus(behind, self.size);
+            let flags = self.flags(place.slot) & !(AVAIL | USED) | place.used();
+            let at = 16 * usize::from(place.slot) + at::FLAGS;
+            self.areas.descriptors.write_u16(at, flags);
+        }
+    }
+
     #[inline]
     fn is_available(flags: u16, wrap: bool) -> bool {
         (flags & AVAIL != 0) == wrap && (flags & USED != 0) != wrap
@@ -302,26 +313,25 @@ impl<A: Area> Ring for Packed<A> {
 
     #[inline]
     fn complete(&mut self, batch: &Batch<'_>, n: usize) {
-        let ring = &self.areas.descriptors;
-        let mut first = None;
-        for chain in &batch.chains[..n] {
-            for behind in 1..chain.slots {
-                let place = self.next.plus(behind, self.size);
-                let flags = self.flags(place.slot) & !(AVAIL | USED) | place.used();
-                ring.write_u16(16 * usize::from(place.slot) + at::FLAGS, flags);
-            }
-            if first.is_none() {
-                first = Some((self.next, chain));
-            } else {
-                self.give_back(self.next, chain.id, chain.written);
-            }
-            self.moved = self.moved.saturating_add(chain.slots.into());
-            self.next = self.next.plus(chain.slots, self.size);
+        let Some((first, others)) = batch.chains[..n].split_first() else {
+            return;
+        };
+        let start = self.next;
+        self.look_used(start, first.slots);
+        let mut place = start.plus(first.slots, self.size);
+        for chain in others {
+            self.look_used(place, chain.slots);
+            self.give_back(place, chain.id, chain.written);
+            place = place.plus(chain.slots, self.size);
         }
         // All of the batch comes first. The driver looks here before it looks at those behind.
-        if let Some((place, chain)) = first {
-            self.give_back(place, chain.id, chain.written);
-        }
+        self.give_back(start, first.id, first.written);
+        let slots: u32 = batch.chains[..n]
+            .iter()
+            .map(|chain| u32::from(chain.slots))
+            .sum();
+        self.moved = self.moved.saturating_add(slots);
+        self.next = place;
     }
 
     fn peek(&self) -> bool {
