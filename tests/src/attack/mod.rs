@@ -306,6 +306,11 @@ impl Attacker {
         let _ = self.flood(1, LINK_LOCAL, ACCOMPLICE);
     }
 
+    /// Leaves the port that it attacks until its next step.
+    pub fn rest(&mut self) {
+        self.disconnect(0);
+    }
+
     fn disconnect(&mut self, side: usize) {
         self.sides[side].front_end = None;
     }

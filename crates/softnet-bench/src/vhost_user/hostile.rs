@@ -1,8 +1,13 @@
 //! What two machines on one worker exchange while a third attacks its port, against an honest load
 //! with the same work for CPUs: frames that are dropped when they are received, as fast as the port
-//! takes them, or threads that compute as much as the attacker and the port's thread.
+//! takes them, or threads that compute as much as the attacker and the port's thread do meanwhile.
+//!
+//! Attack and load take turns of a fraction of a second with the same machines: how fast two CPUs
+//! exchange cache lines changes by a factor of three from one second to the next where they are
+//! virtual, for both alike.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
@@ -14,7 +19,7 @@ use crate::cpu;
 use crate::error::BenchError;
 use crate::interleave::{self, Turn};
 use crate::options::Options;
-use crate::report::{Collector, OURS, Param};
+use crate::report::{AGAIN, Collector, OURS, Param};
 
 /// The honest load.
 pub(super) const EQUAL_LOAD: &str = "equal-load";
@@ -22,8 +27,12 @@ pub(super) const EQUAL_LOAD: &str = "equal-load";
 const THREADS: [&str; 2] = ["attacker", "vhost-user"];
 /// The attacks of a short run, one for each kind of honest load.
 const SHORT_ATTACKS: [&str; 2] = ["runts", "reconnects"];
-/// In which a thread computes for its share.
-const SLICE: Duration = Duration::from_millis(1);
+/// A thread that computes for a share of the time sleeps so long, less its share of that: not so
+/// often that the interruptions cost more than the computing.
+const NAP: Duration = Duration::from_millis(10);
+/// Time that counts of a turn, and before it.
+const SLICE: Duration = Duration::from_millis(300);
+const BEFORE: Duration = Duration::from_millis(100);
 
 /// Lets the victims exchange frames for some time. Returns how many came.
 fn exchange(victims: &mut Victims, time: Duration) -> u32 {
@@ -44,12 +53,13 @@ fn run_times() -> Result<[f64; 2], BenchError> {
 fn compute(share: f64, done: &AtomicBool) {
     let now = || rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     let run_time = || Duration::new(now().tv_sec as u64, now().tv_nsec as u32);
+    let (start, before) = (Instant::now(), run_time());
     while !done.load(Ordering::Relaxed) {
-        let (start, before) = (Instant::now(), run_time());
-        while run_time() - before < SLICE.mul_f64(share) {
+        if run_time() - before < start.elapsed().mul_f64(share) {
             std::hint::spin_loop();
+        } else {
+            std::thread::sleep(NAP.mul_f64((1.0 - share).max(0.0)));
         }
-        std::thread::sleep(SLICE.saturating_sub(start.elapsed()));
     }
 }
 
@@ -73,54 +83,63 @@ fn beside<T>(
     })
 }
 
-/// Millions of frames per second that the victims get. The worker has a CPU, `cpu`, for itself.
-fn measure(attack: &Attack, variant: &str, cpu: usize, time: Duration) -> Result<f64, BenchError> {
+/// Frames of the victims, and seconds that the attack's threads ran.
+type Slice = (u32, [f64; 2]);
+
+/// What the victims exchange in one turn.
+fn slice(victims: &mut Victims) -> Result<Slice, BenchError> {
+    exchange(victims, BEFORE);
+    let before = run_times()?;
+    let frames = exchange(victims, SLICE);
+    let after = run_times()?;
+    Ok((frames, std::array::from_fn(|n| after[n] - before[n])))
+}
+
+/// Millions of frames per second that the victims get beside the attack, beside the honest load,
+/// and beside the attack again. The worker has a CPU, `cpu`, for itself.
+fn measure(attack: &Attack, cpu: usize, time: Duration) -> Result<[f64; 3], BenchError> {
     let Some(scene) = Scene::build(Some(cpu)) else {
         let why = "needs /dev/net/tun and network namespaces";
         return Err(BenchError::Unavailable(why.to_owned()));
     };
     let mut victims = Victims::connect(&scene);
+    let attacker = Mutex::new(scene.attacker(false));
+    let lock = || attacker.lock().unwrap_or_else(PoisonError::into_inner);
     let hostile = |done: &AtomicBool| {
-        let mut attacker = scene.attacker(false);
         while !done.load(Ordering::Relaxed) {
-            attacker.step(attack);
+            lock().step(attack);
         }
     };
     let flood = |done: &AtomicBool| {
-        let mut attacker = scene.attacker(false);
         while !done.load(Ordering::Relaxed) {
-            attacker.flood_honestly();
+            lock().flood_honestly();
         }
     };
-    let warm_up = time / 4;
-    let mut both = || {
-        exchange(&mut victims, warm_up);
-        exchange(&mut victims, time)
-    };
-    let frames = match (variant, attack.beside) {
-        (OURS, _) => beside(&[&hostile], both)?,
-        (_, Load::Flood) => beside(&[&flood], both)?,
-        (_, Load::Spin) => {
-            let (start, before) = (Instant::now(), run_times()?);
-            let after = beside(&[&hostile], || {
-                both();
-                run_times()
-            })??;
-            let elapsed = start.elapsed().as_secs_f64();
-            let share = |n: usize| (after[n] - before[n]) / elapsed;
-            let attacker = |done: &AtomicBool| compute(share(0), done);
-            let port = |done: &AtomicBool| compute(share(1), done);
-            beside(&[&attacker, &port], both)?
-        }
-    };
-    drop(victims);
-    let sums = scene.stop().conservation();
-    if !sums.holds() {
+    let mut sums = [0; 3];
+    let turns = time.div_duration_f64(SLICE).round().max(1.0) as u32;
+    for _ in 0..turns {
+        let (frames, run_times) = beside(&[&hostile], || slice(&mut victims))??;
+        sums[0] += frames;
+        // What it has sent is not to be read meanwhile.
+        lock().rest();
+        let share = run_times.map(|time| time / SLICE.as_secs_f64());
+        let spin = share.map(|share| move |done: &AtomicBool| compute(share, done));
+        let (frames, _) = match attack.beside {
+            Load::Flood => beside(&[&flood], || slice(&mut victims))??,
+            Load::Spin => beside(&[&spin[0], &spin[1]], || slice(&mut victims))??,
+        };
+        sums[1] += frames;
+        sums[2] += beside(&[&hostile], || slice(&mut victims))??.0;
+    }
+    drop((attacker, victims));
+    let conservation = scene.stop().conservation();
+    if !conservation.holds() {
         return Err(BenchError::Measure(format!(
-            "softnet lost count of packets: {sums:?}"
+            "softnet lost count of packets: {conservation:?}"
         )));
     }
-    Ok(f64::from(frames) / time.as_secs_f64() / 1e6)
+    let mpps = |frames| f64::from(frames) / (SLICE * turns).as_secs_f64() / 1e6;
+    Ok(sums.map(mpps))
 }
 
 fn params(attack: &Attack) -> Vec<Param> {
@@ -137,19 +156,23 @@ pub(super) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
         if left_out || !only.allows(&params(attack)) || !options.threads.is_empty() {
             continue;
         }
-        let turn = |name: &'static str| Turn {
-            name,
-            params: params(attack),
-            measure: Box::new(move |results| {
-                // All threads that this one starts share its CPU.
-                let measure = || measure(attack, name, cpus.a, time);
-                let mpps = pinned::on_cpu(cpus.b, measure)?;
-                results.add(name, &params(attack), &[("mpps", mpps)]);
-                Ok(())
-            }),
+        let params = params(attack);
+        let of = params.clone();
+        let measure = move |results: &mut Collector| {
+            // All threads that this one starts share its CPU.
+            let measure = || measure(attack, cpus.a, time);
+            let mpps = pinned::on_cpu(cpus.b, measure)?;
+            for (variant, mpps) in [OURS, EQUAL_LOAD, AGAIN].into_iter().zip(mpps) {
+                results.add(variant, &of, &[("mpps", mpps)]);
+            }
+            Ok(())
         };
-        let all = [OURS, EQUAL_LOAD].map(turn).into();
-        interleave::measure(options, turns, all, results)?;
+        let both = Turn {
+            name: OURS,
+            params,
+            measure: Box::new(measure),
+        };
+        interleave::measure(options, turns, vec![both], results)?;
     }
     Ok(())
 }
