@@ -31,7 +31,7 @@ pub struct GuestConfig<'a> {
     pub device: &'a str,
 }
 
-/// A running guest with two CPUs. Killed when dropped.
+/// A running guest with two CPUs. Killed when dropped, and when the thread that started it ends.
 #[derive(Debug)]
 pub struct Guest {
     qemu: Child,
@@ -45,16 +45,22 @@ pub struct Guest {
 /// The folder with the kernel and its root folder. `None`, and the reason printed, where there is
 /// none, or no QEMU.
 pub fn image() -> Option<PathBuf> {
+    find_image().map_err(skip).ok()
+}
+
+/// The same.
+///
+/// # Errors
+/// The reason.
+pub fn find_image() -> Result<PathBuf, &'static str> {
     let image = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/guest");
     if version().is_none() {
-        skip("qemu-system-x86_64 is not installed");
-        return None;
+        return Err("qemu-system-x86_64 is not installed");
     }
     if !image.join("initrd").exists() {
-        skip("there is no guest to boot: run tests/guest/image.sh target/guest");
-        return None;
+        return Err("there is no guest to boot: run tests/guest/image.sh target/guest");
     }
-    Some(image)
+    Ok(image)
 }
 
 /// The first number of QEMU's version.
@@ -66,8 +72,8 @@ fn version() -> Option<u32> {
 }
 
 impl Guest {
-    /// Boots one, and returns when it has its address. What its kernel says is written to `log`.
-    pub fn boot(image: &Path, log: PathBuf, config: &GuestConfig<'_>) -> Guest {
+    /// Starts one, which is to be waited for. What its kernel says is written to `log`.
+    pub fn start(image: &Path, log: PathBuf, config: &GuestConfig<'_>) -> Guest {
         let GuestConfig {
             address, queues, ..
         } = *config;
@@ -91,7 +97,8 @@ impl Guest {
             // QEMU 7.2 crashes with vhost-user and MSI-X where the CPU is emulated.
             device += ",vectors=0";
         }
-        let qemu = Command::new("qemu-system-x86_64")
+        let qemu = Command::new("setpriv")
+            .args(["--pdeathsig", "KILL", "qemu-system-x86_64"])
             .args(["-nodefaults", "-no-user-config", "-display", "none"])
             .args(["-machine", "q35,memory-backend=mem"])
             .args(["-accel", "tcg,tb-size=64", "-cpu", "max", "-smp", "2"])
@@ -117,14 +124,17 @@ impl Guest {
             .spawn();
         let mut qemu = qemu.expect("QEMU");
         let output = qemu.stdout.take().expect("a pipe");
-        let mut guest = Guest {
+        Guest {
             qemu,
             output,
             pending: Vec::new(),
             log,
-        };
-        guest.await_ready();
-        guest
+        }
+    }
+
+    /// Waits until it has booted and has its address.
+    pub fn await_ready(&mut self) {
+        while self.line("its boot") != "== ready" {}
     }
 
     /// Runs a line of shell, and returns its status and what it wrote.
@@ -175,10 +185,6 @@ impl Guest {
     fn end(&mut self) {
         let _ = kill_process(Pid::from_child(&self.qemu), Signal::KILL);
         let _ = self.qemu.wait();
-    }
-
-    fn await_ready(&mut self) {
-        while self.line("its boot") != "== ready" {}
     }
 
     /// The next line that it writes.

@@ -62,6 +62,13 @@ impl Process {
         Ok(())
     }
 
+    /// Stops the program where it is, until it is to go on.
+    pub(crate) fn pause(&self, pause: bool) -> Result<(), BenchError> {
+        let signal = if pause { Signal::STOP } else { Signal::CONT };
+        rustix::process::kill_process(self.pid, signal)
+            .map_err(|e| BenchError::io(format!("sending a signal to `{}`", self.name), e))
+    }
+
     /// Whether the program has ended; it stays to be waited for.
     fn ended(&self) -> bool {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
@@ -76,6 +83,7 @@ impl Drop for Process {
     fn drop(&mut self) {
         // Fails only if it has ended, and then there is nothing to stop.
         let _ = rustix::process::kill_process(self.pid, Signal::TERM);
+        let _ = rustix::process::kill_process(self.pid, Signal::CONT);
         let deadline = Instant::now() + PATIENCE;
         while !self.ended() {
             if Instant::now() > deadline {
@@ -297,6 +305,31 @@ mod tests {
         let daemon =
             Process::start(Command::new("sleep").arg("1000")).expect("sleep is everywhere");
         assert!(daemon.check_running().is_ok());
+        let pid = daemon.pid;
+        drop(daemon);
+        assert!(rustix::process::test_kill_process(pid).is_err());
+    }
+
+    /// One that is paused ends, too, and of its own accord.
+    #[test]
+    fn a_paused_daemon_goes_on_when_told_to() {
+        let sleep = || Process::start(Command::new("sleep").arg("1000")).expect("it is there");
+        let state = |daemon: &Process| {
+            let stat = format!("/proc/{}/stat", daemon.pid.as_raw_nonzero());
+            let stat = std::fs::read_to_string(stat).expect("it is there");
+            let (_, rest) = stat.rsplit_once(") ").expect("its name");
+            rest.chars().next()
+        };
+        let daemon = sleep();
+        daemon.pause(true).expect("it runs");
+        while state(&daemon) != Some('T') {
+            std::thread::yield_now();
+        }
+        daemon.pause(false).expect("it is there");
+        while state(&daemon) == Some('T') {
+            std::thread::yield_now();
+        }
+        daemon.pause(true).expect("it runs");
         let pid = daemon.pid;
         drop(daemon);
         assert!(rustix::process::test_kill_process(pid).is_err());

@@ -9,7 +9,6 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::thread;
 use std::time::Instant;
 
 use common::{
@@ -146,7 +145,7 @@ impl Net {
         text(&output.stdout)
     }
 
-    fn boot(&self, number: usize, queues: usize, device: &str) -> Guest {
+    fn start_guest(&self, number: usize, queues: usize, device: &str) -> Guest {
         let config = GuestConfig {
             socket: &self.scratch.path(&format!("vm{number}.sock")),
             server: !self.server[number - 1],
@@ -155,16 +154,21 @@ impl Net {
             device,
         };
         let log = self.scratch.path(&format!("vm{number}.log"));
-        Guest::boot(&self.image, log, &config)
+        Guest::start(&self.image, log, &config)
+    }
+
+    fn boot(&self, number: usize, queues: usize, device: &str) -> Guest {
+        let mut guest = self.start_guest(number, queues, device);
+        guest.await_ready();
+        guest
     }
 
     /// Both guests, at the same time.
     fn boot_both(&self, queues: [usize; 2], devices: [&str; 2]) -> [Guest; 2] {
-        thread::scope(|scope| {
-            let other = scope.spawn(|| self.boot(2, queues[1], devices[1]));
-            let one = self.boot(1, queues[0], devices[0]);
-            [one, other.join().expect("the other guest")]
-        })
+        let start = |n: usize| self.start_guest(n + 1, queues[n], devices[n]);
+        let mut guests = [0, 1].map(start);
+        guests.iter_mut().for_each(Guest::await_ready);
+        guests
     }
 
     /// The guest and the host send each other bytes over TCP, which are compared.

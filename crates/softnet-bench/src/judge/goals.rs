@@ -84,6 +84,7 @@ const UNLOADED: &[(&str, &[&str])] = &[UNLIMITED, ("threads", &["1"]), SHAPERS];
 const RINGS: (&str, &[&str]) = ("ring", &["split", "packed"]);
 const REFLECT: (&str, &[&str]) = ("path", &["reflect"]);
 const SWITCH: (&str, &[&str]) = ("path", &["switch"]);
+const PING: (&str, &[&str]) = ("path", &["ping"]);
 const HOSTILE: (&str, &[&str]) = ("path", &["hostile"]);
 const TWO_VMS: (&str, &[&str]) = ("path", &["two-vms"]);
 const PATHS: (&str, &[&str]) = ("path", &["reflect", "switch", "two-vms"]);
@@ -274,6 +275,10 @@ pub(super) const GOALS: &[Goal] = &[
         "a bridge and a qdisc, against forwarding between two ports"),
     goal("vhost-user", "mpps", Same(&[("ring", "split")]), AtLeast(1.0),
         &[PATHS, ("ring", &["packed"])], "packed rings against split ones"),
+    goal("vhost-user", "ping_mean_us", Variant("ovs"), AtMost(1.0), &[PING],
+        "between two guests in QEMU, against Open vSwitch as it comes"),
+    goal("vhost-user", "ping_mean_us", Variant("ovs-sleep"), AtMost(1.0), &[PING],
+        "against Open vSwitch whose thread sleeps"),
     goal("vhost-user", "mpps", Variant("equal-load"), AtLeast(0.95), &[HOSTILE],
         "what others get beside each attack, against an equal load"),
     goal("vhost-user", "mpps", Same(&[("threads", "1")]), AtLeast(0.8),
@@ -312,6 +317,8 @@ mod tests {
             "dpdk-vhost",
             "equal-load",
             "no-defer",
+            "ovs",
+            "ovs-sleep",
         ];
         for params in measured {
             for variant in variants {
@@ -353,6 +360,10 @@ mod tests {
 
     #[test]
     fn every_cell_that_goals_of_vhost_user_are_about_is_measured() {
-        every_cell_is_measured("vhost-user", &vhost_user::measured(), &["mpps"]);
+        every_cell_is_measured(
+            "vhost-user",
+            &vhost_user::measured(),
+            &["mpps", "ping_mean_us"],
+        );
     }
 }

@@ -50,6 +50,7 @@ pub(super) const FIELDS: &[Field] = &[
     field("p999_ns", "The call or transaction, 99.9 %, µs", 1e3),
     field("p99_us", "99 % within, µs", 1.0),
     field("ping_mean_us", "Ping, mean, µs", 1.0),
+    field("ping_p50_us", "Ping, 50 %, µs", 1.0),
     field("ping_p99_us", "Ping, 99 %, µs", 1.0),
     field("stack_p99_us", "One way to the far stack, 99 %, µs", 1.0),
     field("program_p99_us", "One way to the program, 99 %, µs", 1.0),

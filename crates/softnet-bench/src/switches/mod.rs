@@ -17,7 +17,7 @@ mod threads;
 
 pub(crate) use bridge::{KernelBridge, port as bridge_port};
 pub(crate) use embedded::{EmbeddedSoftnet, buffers, failed};
-pub(crate) use ovs::{OpenVswitch, vhost_user as ovs_vhost_user};
+pub(crate) use ovs::{OpenVswitch, set_sleep as set_ovs_sleep, vhost_user as ovs_vhost_user};
 pub(crate) use softnet::Softnet;
 pub(crate) use threads::PortThreads;
 

@@ -133,7 +133,7 @@ fn start<'a>(
 }
 
 /// Starts the build with DPDK, with one thread that polls, on `cpu`, and a bridge of ports that
-/// connect to the front ends at `sockets`. `memory`: what EAL is told.
+/// connect to the front ends at `sockets`. `memory`: what EAL is told. The switch is the first.
 pub(crate) fn vhost_user(
     directory: &Path,
     sockets: &[PathBuf],
@@ -162,6 +162,14 @@ pub(crate) fn vhost_user(
     }));
     files.vsctl(&commands.join(" -- ").split(' ').collect::<Vec<_>>())?;
     Ok(daemons)
+}
+
+/// How long the thread of the switch with its files in `directory` may sleep when it has nothing to
+/// do, in microseconds.
+pub(crate) fn set_sleep(directory: &Path, sleep: u32) -> Result<(), BenchError> {
+    let place = Place::of_peers();
+    let setting = format!("other_config:pmd-sleep-max={sleep}");
+    Files::new(directory, &place)?.vsctl(&["set", "Open_vSwitch", ".", &setting])
 }
 
 /// Where this instance keeps what others keep in /etc, /run and /var, and the programs that work

@@ -1,15 +1,18 @@
-//! Experiment `vhost-user`: ports of virtual machines. The guests are `dpdk-testpmd` on
-//! `virtio_user`, which polls its rings as fast as a CPU can; the figures are what they count.
+//! Experiment `vhost-user`: ports of virtual machines. But for pings, the guests are `dpdk-testpmd`
+//! on `virtio_user`, which polls its rings as fast as a CPU can; the figures are what they count.
 //!
 //! - [Paths](paths) `reflect`, `switch` and `two-vms`: packets per second of one CPU, split and
 //!   packed rings, against DPDK's own back end and Open vSwitch.
+//! - [Path](ping) `ping`: pings between two guests in QEMU, against Open vSwitch.
 //! - [Attacks](hostile): what machines get beside a hostile one, against an honest load.
 //! - Case `senders`: [threads](senders) that send into one virtual queue.
 //! - Case `vms`: many [machines](vms) with several queues, whose buffers return to their owner or
 //!   not.
 
 mod hostile;
+mod ovs;
 mod paths;
+mod ping;
 mod senders;
 mod softnet;
 mod testpmd;
@@ -27,6 +30,8 @@ use testpmd::Testpmd;
 const NAME: &str = "vhost-user";
 const DPDK: &str = "dpdk-vhost";
 const OVS: &str = "ovs";
+/// Open vSwitch whose thread sleeps when it has nothing to do.
+const OVS_SLEEP: &str = "ovs-sleep";
 const NO_DEFER: &str = "no-defer";
 const RINGS: [&str; 2] = ["split", "packed"];
 /// Descriptors of a ring where it is about packets per second: the most that there can be.
@@ -36,7 +41,7 @@ const WARM_UP: Duration = Duration::from_millis(200);
 /// Runs of less than this many seconds do not take their time.
 const SHORT: f64 = 2.0;
 /// Fields that Softnet is compared by.
-const COMPARE: &[&str] = &["mpps"];
+const COMPARE: &[&str] = &["mpps", "ping_mean_us"];
 
 /// What carries packets from and to guests.
 trait BackEnd: std::fmt::Debug {
@@ -77,10 +82,11 @@ fn turns(options: &Options) -> (usize, Duration) {
 
 /// Measures.
 pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
-    let known = [OURS, DPDK, OVS, NO_DEFER, hostile::EQUAL_LOAD];
+    let known = [OURS, DPDK, OVS, OVS_SLEEP, NO_DEFER, hostile::EQUAL_LOAD];
     options.check_variants(NAME, &known)?;
     let mut results = Collector::default();
     paths::rows(options, &mut results)?;
+    ping::rows(options, &mut results)?;
     senders::rows(options, &mut results)?;
     vms::rows(options, &mut results)?;
     hostile::rows(options, &mut results)?;
@@ -90,6 +96,7 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
 /// The parameters of all rows.
 #[cfg(test)]
 pub(crate) fn measured() -> Vec<Vec<crate::report::Param>> {
+    let (paths, ping) = (paths::measured(), ping::measured());
     let (senders, vms) = (senders::measured(), vms::measured());
-    [paths::measured(), senders, vms, hostile::measured()].concat()
+    [paths, ping, senders, vms, hostile::measured()].concat()
 }

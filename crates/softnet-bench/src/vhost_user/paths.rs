@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
+use super::ovs::Ovs;
 use super::softnet::{Reflector, Setup, Switch};
 use super::testpmd::{self, Rates, Testpmd};
 use super::{BackEnd, DPDK, OVS, QUEUE, RINGS, SHORT, WARM_UP, address, device_options};
@@ -18,15 +19,10 @@ use crate::error::{BenchError, chain};
 use crate::hosts::Directory;
 use crate::interleave::{self, Turn};
 use crate::options::Options;
-use crate::peers::dpdk::Memory;
-use crate::process::Process;
 use crate::report::{Collector, Field, OURS, Param};
-use crate::switches::ovs_vhost_user;
 
 /// Packets in the pool of a testpmd.
 const PACKETS: usize = 16_384;
-/// Memory of Open vSwitch.
-const OVS_MEGABYTES: usize = 1024;
 /// Bursts of 32 packets that go round, from each device.
 const BURSTS: usize = 8;
 
@@ -89,6 +85,7 @@ impl Path {
                     cpus: vec![cpu],
                     defer: true,
                     steer: false,
+                    connect: false,
                 };
                 Box::new(Switch::start(sockets, &setup)?)
             }
@@ -179,26 +176,6 @@ fn forwarder(sockets: &[PathBuf], cpu: usize, arguments: &[&str]) -> Result<Test
     forwarder.ask("start")?;
     Ok(forwarder)
 }
-
-/// Open vSwitch, with one thread that polls.
-#[derive(Debug)]
-struct Ovs {
-    _daemons: [Process; 2],
-    _memory: Memory,
-}
-
-impl Ovs {
-    fn start(directory: &Directory, sockets: &[PathBuf], cpu: usize) -> Result<Ovs, BenchError> {
-        let memory = Memory::new(OVS_MEGABYTES);
-        let arguments = memory.arguments();
-        Ok(Ovs {
-            _daemons: ovs_vhost_user(directory.path(), sockets, cpu, &arguments)?,
-            _memory: memory,
-        })
-    }
-}
-
-impl BackEnd for Ovs {}
 
 /// Measures.
 pub(super) fn rows(options: &Options, results: &mut Collector) -> Result<(), BenchError> {

@@ -135,7 +135,7 @@ fn measure(threads: usize, cpus: Cpus, time: Duration) -> Result<Vec<Field>, Ben
         small: pool.clone(),
         large: None,
     };
-    let mut port = super::softnet::open(&path, 1, &buffers)?;
+    let mut port = super::softnet::open(&path, false, 1, &buffers)?;
     let Some(ring) = port.tx.pop() else {
         return Err(BenchError::Measure("the port has no queue".to_owned()));
     };

@@ -26,15 +26,17 @@ const DRAIN: Duration = Duration::from_millis(100);
 /// Longest IP packet.
 const MTU: u32 = 1500;
 
-/// The back end of the socket `path`, with `queues` queue pairs.
+/// The back end of the socket `path`, which it makes, or that of the guest (`connect`), with
+/// `queues` queue pairs.
 pub(super) fn open(
     path: &Path,
+    connect: bool,
     queues: usize,
     buffers: &Buffers,
 ) -> Result<VhostUser, BenchError> {
     let socket = SocketSpec {
         path: path.to_owned(),
-        server: true,
+        server: !connect,
         mode: 0o600,
         group: None,
     };
@@ -51,7 +53,7 @@ pub(super) struct Reflector {
 impl Reflector {
     /// Starts it on `cpu`.
     pub(super) fn start(path: &Path, cpu: usize) -> Result<Reflector, BenchError> {
-        let mut port = open(path, 1, &buffers()?)?;
+        let mut port = open(path, false, 1, &buffers()?)?;
         let (Some(rx), Some(tx)) = (port.rx.pop(), port.tx.pop()) else {
             return Err(BenchError::Measure("the port has no queues".to_owned()));
         };
@@ -132,6 +134,8 @@ pub(super) struct Setup {
     pub(super) defer: bool,
     /// Whether the flows of each port are shared out over all workers (RPS).
     pub(super) steer: bool,
+    /// Whether the sockets are the guests'.
+    pub(super) connect: bool,
 }
 
 /// The engine with a port for each socket, all on one bridge.
@@ -161,7 +165,7 @@ impl Switch {
             Engine::start(pollers, buffers.small.clone(), Clock::monotonic()).map_err(failed)?;
         let mut ports = Vec::new();
         for (number, socket) in sockets.iter().enumerate() {
-            let opened = open(socket, setup.queues, &buffers)?;
+            let opened = open(socket, setup.connect, setup.queues, &buffers)?;
             let port = PortSetup {
                 name: format!("vm{number}"),
                 rx: opened.rx,

@@ -55,6 +55,7 @@ fn measure(
         cpus: vec![cpus.a, cpus.b],
         defer: variant == OURS,
         steer: steering == "rps",
+        connect: false,
     };
     let switch = Switch::start(&sockets, &setup)?;
     let device = |(n, path): (usize, &std::path::PathBuf)| {
