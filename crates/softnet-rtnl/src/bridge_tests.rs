@@ -1,14 +1,9 @@
 //! Requests about bridges, their ports, VLANs and forwarding databases, on an engine with devices
 //! in memory.
 
-use std::sync::{Arc, Mutex};
-
 use proptest::prelude::*;
-use softnet::testing::pool;
-use softnet::time::Clock;
-use softnet_engine::Engine;
-use softnet_engine::control::{Control, NewPort, PortOptions, Settings};
-use softnet_engine::testing::{CondSleeper, FedDevices};
+use softnet_engine::control::Settings;
+use softnet_engine::testing::FedDevices;
 use zerocopy::{Immutable, IntoBytes};
 
 use crate::Rtnl;
@@ -17,15 +12,14 @@ use crate::link::vlan::{RTM_GETVLAN, RTM_NEWVLAN};
 use crate::link::{RTM_DELLINK, RTM_GETLINK, RTM_NEWLINK, RTM_SETLINK};
 use crate::nl::headers::{BrVlanMsg, IfInfoMsg, NdMsg};
 use crate::nl::{
-    Chunk, Client, Errno, Error, Head, Message, Messages, NLA_F_NESTED, NLM_F_BULK, NLM_F_CREATE,
-    NLM_F_DUMP, NLM_F_EXCL, NLM_F_REPLACE, NLM_F_REQUEST, Position, Progress, Replies, Request,
-    Requests, Service,
+    Client, Errno, Error, Message, NLA_F_NESTED, NLM_F_BULK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL,
+    NLM_F_REPLACE, Request, Requests,
 };
+use crate::testing::{self, Shared, message, port};
 
 const CLIENT: Client = Client {
-    port: 7,
-    may_change: true,
     strict: true,
+    ..testing::CLIENT
 };
 const AF_BRIDGE: u8 = libc::AF_BRIDGE as u8;
 const BRIDGE: u32 = 1;
@@ -37,7 +31,7 @@ const STATION: [u8; 6] = [2, 0, 0, 0, 0, 1];
 
 struct Bench {
     rtnl: Rtnl<FedDevices>,
-    control: Arc<Mutex<Control<FedDevices>>>,
+    control: Shared,
     /// Types and payloads of what was told to those who watch.
     told: Vec<(u32, u16)>,
 }
@@ -45,27 +39,14 @@ struct Bench {
 impl Bench {
     /// A bridge with two ports, and a port beside it.
     fn new() -> Bench {
-        let sleepers = vec![CondSleeper::default()];
-        let engine = Engine::start(sleepers, pool(64), Clock::monotonic()).unwrap();
-        let mut control = Control::new(engine, FedDevices::default());
-        control.add_bridge(Settings::new("br0")).unwrap();
-        for (name, master) in [("a", Some(BRIDGE)), ("b", Some(BRIDGE)), ("c", None)] {
-            let port = NewPort {
-                settings: Settings::new(name),
-                spec: "tun",
-                queues: 1,
-                qdisc: None,
-                master,
-                member: Default::default(),
-                options: PortOptions::default(),
-                actions: Vec::new(),
-            };
-            control.add_port(port).unwrap();
-        }
-        control.take_changes();
-        let control = Arc::new(Mutex::new(control));
+        let (rtnl, control) = testing::rtnl(|control| {
+            control.add_bridge(Settings::new("br0")).unwrap();
+            for (name, master) in [("a", Some(BRIDGE)), ("b", Some(BRIDGE)), ("c", None)] {
+                control.add_port(port(name, "tun", 1, master)).unwrap();
+            }
+        });
         Bench {
-            rtnl: Rtnl::new(control.clone()),
+            rtnl,
             control,
             told: Vec::new(),
         }
@@ -80,9 +61,7 @@ impl Bench {
         body: impl FnOnce(&mut Message<'_>),
     ) -> Result<Vec<u8>, Error> {
         let message = message(kind, flags, header, body);
-        let request = Request::read(message.as_bytes()).unwrap();
-        let mut replies = Replies::new(&request, &CLIENT);
-        let result = self.rtnl.request(&request, &CLIENT, &mut replies);
+        let (result, replies) = testing::ask(&mut self.rtnl, &CLIENT, &message);
         self.told = replies
             .events()
             .iter()
@@ -102,21 +81,10 @@ impl Bench {
         body: impl FnOnce(&mut Message<'_>),
     ) -> Result<(Vec<Vec<u8>>, usize), Error> {
         let message = message(kind, NLM_F_DUMP, header, body);
-        let request = Request::read(message.as_bytes()).unwrap();
-        let (mut position, mut all, mut parts) = (Position::default(), Vec::new(), 0);
-        loop {
-            let mut part = Messages::new();
-            let mut chunk = Chunk::new(&request, &CLIENT, &mut part);
-            let progress = self
-                .rtnl
-                .dump(&request, &CLIENT, &mut position, &mut chunk)?;
-            let messages = Requests::new(part.as_bytes());
-            all.extend(messages.map(|message| message.message().to_vec()));
-            parts += 1;
-            if progress == Progress::Done {
-                return Ok((all, parts));
-            }
-        }
+        let parts = testing::dump(&mut self.rtnl, &CLIENT, &message)?;
+        let messages = parts.iter().flat_map(|part| Requests::new(part.as_bytes()));
+        let all = messages.map(|message| message.message().to_vec());
+        Ok((all.collect(), parts.len()))
     }
 
     fn fdb(
@@ -170,23 +138,6 @@ impl Bench {
         }
         Vec::new()
     }
-}
-
-fn message<T: IntoBytes + Immutable + ?Sized>(
-    kind: u16,
-    flags: u16,
-    header: &T,
-    body: impl FnOnce(&mut Message<'_>),
-) -> Messages {
-    let mut messages = Messages::new();
-    let head = Head {
-        kind,
-        flags: flags | NLM_F_REQUEST,
-        seq: 1,
-        pid: 0,
-    };
-    messages.message(head, header, body).unwrap();
-    messages
 }
 
 fn of_bridge(index: u32) -> IfInfoMsg {
@@ -682,14 +633,10 @@ proptest! {
             }
             payload.extend(body);
             let message = message(kind, flags, payload.as_slice(), |_| {});
-            let request = Request::read(message.as_bytes()).unwrap();
             if dump {
-                let (mut position, mut parts) = (Position::default(), Messages::new());
-                let mut chunk = Chunk::new(&request, &CLIENT, &mut parts);
-                let _ = bench.rtnl.dump(&request, &CLIENT, &mut position, &mut chunk);
+                let _ = testing::dump(&mut bench.rtnl, &CLIENT, &message);
             } else {
-                let mut replies = Replies::new(&request, &CLIENT);
-                let _ = bench.rtnl.request(&request, &CLIENT, &mut replies);
+                let _ = testing::ask(&mut bench.rtnl, &CLIENT, &message);
             }
         }
         let control = bench.control.lock().unwrap();

@@ -15,5 +15,7 @@ pub mod nl;
 pub mod server;
 mod service;
 pub mod tc;
+#[cfg(test)]
+mod testing;
 
 pub use service::Rtnl;

@@ -1,39 +1,20 @@
 //! Requests about links, on an engine with devices in memory.
 
-use std::sync::{Arc, Mutex};
-
 use netlink_packet_core::{NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
-use softnet::testing::pool;
-use softnet::time::Clock;
-use softnet_engine::Engine;
-use softnet_engine::control::{Control, Settings};
-use softnet_engine::testing::{CondSleeper, FedDevices};
+use softnet_engine::control::Settings;
+use softnet_engine::testing::FedDevices;
 
 use super::attributes::{iff, ifla, info};
 use super::{RTM_DELLINK, RTM_GETLINK, RTM_NEWLINK, RTM_SETLINK};
 use crate::Rtnl;
 use crate::nl::headers::IfInfoMsg;
-use crate::nl::{
-    Chunk, Client, Errno, Error, Head, Message, Messages, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL,
-    NLM_F_REQUEST, Position, Progress, Replies, Request, Service,
-};
-
-type Shared = Arc<Mutex<Control<FedDevices>>>;
-
-const CLIENT: Client = Client {
-    port: 7,
-    may_change: true,
-    strict: false,
-};
+use crate::nl::{Errno, Error, Message, Messages, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL};
+use crate::testing::{CLIENT, Shared, message};
 
 fn rtnl() -> (Rtnl<FedDevices>, Shared) {
-    let sleepers = vec![CondSleeper::default()];
-    let engine = Engine::start(sleepers, pool(64), Clock::monotonic()).unwrap();
-    let control = Control::new(engine, FedDevices::default());
-    let control = Arc::new(Mutex::new(control));
-    (Rtnl::new(control.clone()), control)
+    crate::testing::rtnl(|_| {})
 }
 
 /// Sends a request, and returns the links of the answer, and the links that were told of.
@@ -44,17 +25,9 @@ fn ask(
     header: IfInfoMsg,
     body: impl FnOnce(&mut Message<'_>),
 ) -> Result<(Vec<LinkMessage>, Vec<LinkMessage>), Error> {
-    let mut messages = Messages::new();
-    let head = Head {
-        kind,
-        flags: flags | NLM_F_REQUEST,
-        seq: 1,
-        pid: 0,
-    };
-    messages.message(head, &header, body).unwrap();
-    let request = Request::read(messages.as_bytes()).unwrap();
-    let mut replies = Replies::new(&request, &CLIENT);
-    rtnl.request(&request, &CLIENT, &mut replies)?;
+    let request = message(kind, flags, &header, body);
+    let (result, replies) = crate::testing::ask(rtnl, &CLIENT, &request);
+    result?;
     let events = replies.events().iter();
     let events = events.flat_map(|event| links(&event.message)).collect();
     Ok((links(replies.messages()), events))
@@ -238,29 +211,11 @@ fn dumps_are_taken_in_parts_and_filtered() {
         add(&mut rtnl, &format!("d{n}"), "dummy").unwrap();
     }
     let mut dump = |body: &dyn Fn(&mut Message<'_>)| {
-        let mut messages = Messages::new();
-        let head = Head {
-            kind: RTM_GETLINK,
-            flags: NLM_F_REQUEST | NLM_F_DUMP,
-            ..Head::default()
-        };
-        messages
-            .message(head, &IfInfoMsg::default(), |m| body(m))
-            .unwrap();
-        let request = Request::read(messages.as_bytes()).unwrap();
-        let (mut position, mut all, mut parts) = (Position::default(), Vec::new(), 0);
-        loop {
-            let mut part = Messages::new();
-            let mut chunk = Chunk::new(&request, &CLIENT, &mut part);
-            let progress = rtnl
-                .dump(&request, &CLIENT, &mut position, &mut chunk)
-                .unwrap();
-            all.extend(links(&part).iter().map(|link| name(link).to_owned()));
-            parts += 1;
-            if progress == Progress::Done {
-                break (all, parts);
-            }
-        }
+        let request = message(RTM_GETLINK, NLM_F_DUMP, &IfInfoMsg::default(), |m| body(m));
+        let parts = crate::testing::dump(&mut rtnl, &CLIENT, &request).unwrap();
+        let links = parts.iter().flat_map(links);
+        let names: Vec<_> = links.map(|link| name(&link).to_owned()).collect();
+        (names, parts.len())
     };
     let (all, parts) = dump(&|_| {});
     assert_eq!((all.len(), &*all[1], &*all[100]), (101, "d0", "d99"));

@@ -9,20 +9,16 @@ use softnet_tc::{
 
 use super::*;
 use crate::nl::headers::TcMsg;
-use crate::nl::{Attr, Head, Message, Messages, Request};
+use crate::nl::{Attr, Message, Request};
 use crate::tc::RTM_NEWTFILTER;
+use crate::testing::message;
 
 /// Reads the options that `put` writes.
 fn with_options<T>(
     put: impl FnOnce(&mut Message<'_>),
     f: impl FnOnce(Option<Attr<'_>>) -> T,
 ) -> T {
-    let mut messages = Messages::new();
-    let head = Head {
-        kind: RTM_NEWTFILTER,
-        ..Head::default()
-    };
-    messages.message(head, &TcMsg::default(), put).unwrap();
+    let messages = message(RTM_NEWTFILTER, 0, &TcMsg::default(), put);
     let request = Request::read(messages.as_bytes()).unwrap();
     let mut attrs = request.attr_iter::<TcMsg>().unwrap();
     f(attrs.find(|attr| attr.kind() == TCA_OPTIONS))

@@ -54,18 +54,11 @@ proptest! {
 #[test]
 fn cut_short() {
     let mut world = World::new();
-    let mut messages = Messages::new();
-    let head = Head {
-        kind: RTM_NEWQDISC,
-        flags: NLM_F_REQUEST | ADD,
-        seq: 1,
-        pid: 0,
-    };
     let body = |out: &mut Message<'_>| {
         out.put_str(TCA_KIND, "pfifo");
         out.put_u32(TCA_OPTIONS, 7);
     };
-    messages.message(head, &at(1, "root", "1:"), body).unwrap();
+    let messages = message(RTM_NEWQDISC, ADD, &at(1, "root", "1:"), body);
     let whole = messages.as_bytes();
     for length in 16..whole.len() {
         let mut bytes = whole[..length].to_vec();

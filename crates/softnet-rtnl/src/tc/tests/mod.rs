@@ -6,27 +6,14 @@ mod filters;
 mod hostile;
 mod qdiscs;
 
-use std::sync::{Arc, Mutex};
-
-use softnet::testing::pool;
-use softnet::time::Clock;
-use softnet_engine::Engine;
-use softnet_engine::control::{Control, NewPort, PortOptions, Settings};
-use softnet_engine::testing::{CondSleeper, FedDevices};
+use softnet_engine::control::Settings;
+use softnet_engine::testing::FedDevices;
 use softnet_tc::Handle;
 
 use super::*;
 use crate::Rtnl;
-use crate::nl::{
-    Client, Head, Message, Messages, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REPLACE,
-    NLM_F_REQUEST, Requests, Service,
-};
-
-const CLIENT: Client = Client {
-    port: 7,
-    may_change: true,
-    strict: false,
-};
+use crate::nl::{Message, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REPLACE, Requests, Service};
+use crate::testing::{self, CLIENT, Shared, message, port};
 
 const ADD: u16 = NLM_F_CREATE | NLM_F_EXCL;
 const REPLACE: u16 = NLM_F_CREATE | NLM_F_REPLACE;
@@ -36,7 +23,7 @@ const CHANGE: u16 = 0;
 /// A daemon's part that answers requests, with links.
 struct World {
     rtnl: Rtnl<FedDevices>,
-    control: Arc<Mutex<Control<FedDevices>>>,
+    control: Shared,
     /// What members of the group were told by the last request.
     told: Vec<String>,
     warning: Option<String>,
@@ -48,27 +35,13 @@ type Body<'a> = &'a dyn Fn(&mut Message<'_>);
 impl World {
     /// With a link 1 that has a queue, 2 that has four, and 3 that has none of its own.
     fn new() -> World {
-        let sleepers = vec![CondSleeper::default()];
-        let engine = Engine::start(sleepers, pool(64), Clock::monotonic()).unwrap();
-        let mut control = Control::new(engine, FedDevices::default());
-        for (name, spec, queues) in [("t0", "tun", 1), ("m0", "tun", 4), ("d0", "dummy", 1)] {
-            let port = NewPort {
-                settings: Settings::new(name),
-                spec,
-                queues,
-                qdisc: None,
-                master: None,
-                member: Default::default(),
-                options: PortOptions::default(),
-                actions: Vec::new(),
-            };
-            control.add_port(port).unwrap();
-        }
-        // Others hear of links.
-        control.take_changes();
-        let control = Arc::new(Mutex::new(control));
+        let (rtnl, control) = testing::rtnl(|control| {
+            for (name, spec, queues) in [("t0", "tun", 1), ("m0", "tun", 4), ("d0", "dummy", 1)] {
+                control.add_port(port(name, spec, queues, None)).unwrap();
+            }
+        });
         World {
-            rtnl: Rtnl::new(control.clone()),
+            rtnl,
             control,
             told: Vec::new(),
             warning: None,
@@ -91,17 +64,8 @@ impl World {
         header: TcMsg,
         body: Body<'_>,
     ) -> Result<Vec<String>, String> {
-        let mut messages = Messages::new();
-        let head = Head {
-            kind,
-            flags: flags | NLM_F_REQUEST,
-            seq: 1,
-            pid: 0,
-        };
-        messages.message(head, &header, body).unwrap();
-        let request = Request::read(messages.as_bytes()).unwrap();
-        let mut replies = Replies::new(&request, &CLIENT);
-        let answer = self.rtnl.request(&request, &CLIENT, &mut replies);
+        let request = message(kind, flags, &header, body);
+        let (answer, replies) = testing::ask(&mut self.rtnl, &CLIENT, &request);
         self.told.clear();
         for event in replies.events() {
             assert!(answer.is_ok(), "nothing is told of what is refused");
@@ -160,27 +124,12 @@ impl World {
 
     /// A dump with parts of at most so many bytes.
     fn dump(&mut self, kind: u16, header: TcMsg, body: Body<'_>) -> Vec<String> {
-        let mut messages = Messages::new();
-        let head = Head {
-            kind,
-            flags: NLM_F_DUMP | NLM_F_REQUEST,
-            seq: 1,
-            pid: 0,
-        };
-        messages.message(head, &header, body).unwrap();
-        let request = Request::read(messages.as_bytes()).unwrap();
-        let mut position = Position::default();
-        let mut all = Vec::new();
-        loop {
-            let mut part = Messages::new();
-            let mut chunk = Chunk::new(&request, &CLIENT, &mut part);
-            let progress = self.rtnl.dump(&request, &CLIENT, &mut position, &mut chunk);
-            all.extend(lines(part.as_bytes()));
-            match progress.unwrap() {
-                Progress::Done => return all,
-                Progress::More => assert!(!part.is_empty(), "each part holds something"),
-            }
-        }
+        let request = message(kind, NLM_F_DUMP, &header, body);
+        let parts = testing::dump(&mut self.rtnl, &CLIENT, &request).unwrap();
+        parts
+            .iter()
+            .flat_map(|part| lines(part.as_bytes()))
+            .collect()
     }
 
     /// `tc qdisc show` of a link.

@@ -1,0 +1,103 @@
+//! What the tests of requests share: a daemon's part that answers them, on an engine with devices
+//! in memory, and requests.
+
+use std::sync::{Arc, Mutex};
+
+use softnet::testing::pool;
+use softnet::time::Clock;
+use softnet_engine::Engine;
+use softnet_engine::control::{Control, NewPort, PortOptions, Settings};
+use softnet_engine::testing::{CondSleeper, FedDevices};
+use zerocopy::{Immutable, IntoBytes};
+
+use crate::Rtnl;
+use crate::nl::{
+    Chunk, Client, Error, Head, Message, Messages, NLM_F_REQUEST, Position, Progress, Replies,
+    Request, Service,
+};
+
+pub(crate) const CLIENT: Client = Client {
+    port: 7,
+    may_change: true,
+    strict: false,
+};
+
+pub(crate) type Shared = Arc<Mutex<Control<FedDevices>>>;
+
+/// With the links that `setup` makes, of which nobody is told.
+pub(crate) fn rtnl(setup: impl FnOnce(&mut Control<FedDevices>)) -> (Rtnl<FedDevices>, Shared) {
+    let sleepers = vec![CondSleeper::default()];
+    let engine = Engine::start(sleepers, pool(64), Clock::monotonic()).unwrap();
+    let mut control = Control::new(engine, FedDevices::default());
+    setup(&mut control);
+    control.take_changes();
+    let control = Arc::new(Mutex::new(control));
+    (Rtnl::new(control.clone()), control)
+}
+
+pub(crate) fn port(
+    name: &str,
+    spec: &'static str,
+    queues: usize,
+    master: Option<u32>,
+) -> NewPort<&'static str> {
+    NewPort {
+        settings: Settings::new(name),
+        spec,
+        queues,
+        qdisc: None,
+        master,
+        member: Default::default(),
+        options: PortOptions::default(),
+        actions: Vec::new(),
+    }
+}
+
+pub(crate) fn message<T: IntoBytes + Immutable + ?Sized>(
+    kind: u16,
+    flags: u16,
+    header: &T,
+    body: impl FnOnce(&mut Message<'_>),
+) -> Messages {
+    let mut messages = Messages::new();
+    let head = Head {
+        kind,
+        flags: flags | NLM_F_REQUEST,
+        seq: 1,
+        pid: 0,
+    };
+    messages.message(head, header, body).unwrap();
+    messages
+}
+
+/// Sends a request.
+pub(crate) fn ask(
+    rtnl: &mut Rtnl<FedDevices>,
+    client: &Client,
+    message: &Messages,
+) -> (Result<(), Error>, Replies) {
+    let request = Request::read(message.as_bytes()).unwrap();
+    let mut replies = Replies::new(&request, client);
+    let result = rtnl.request(&request, client, &mut replies);
+    (result, replies)
+}
+
+/// The parts of a dump, each of which holds something.
+pub(crate) fn dump(
+    rtnl: &mut Rtnl<FedDevices>,
+    client: &Client,
+    message: &Messages,
+) -> Result<Vec<Messages>, Error> {
+    let request = Request::read(message.as_bytes()).unwrap();
+    let (mut position, mut parts) = (Position::default(), Vec::new());
+    loop {
+        let mut part = Messages::new();
+        let mut chunk = Chunk::new(&request, client, &mut part);
+        let progress = rtnl.dump(&request, client, &mut position, &mut chunk)?;
+        assert!(progress == Progress::Done || !part.is_empty());
+        parts.push(part);
+        if progress == Progress::Done {
+            return Ok(parts);
+        }
+    }
+}
