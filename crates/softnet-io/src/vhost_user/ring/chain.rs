@@ -227,9 +227,14 @@ impl<'m> Batch<'m> {
             let mut bytes = [[0; 8]; 2];
             let at = table.address.wrapping_add(16 * u64::from(index));
             memory.read_into(at, bytes.as_flattened_mut())?;
-            let descriptor = Descriptor::split(bytes.map(u64::from_le_bytes));
-            if descriptor.flags & flag::INDIRECT != 0 {
+            let mut descriptor = Descriptor::split(bytes.map(u64::from_le_bytes));
+            if linked && descriptor.flags & flag::INDIRECT != 0 {
                 return Err(RingError::BadIndirect);
+            }
+            if !linked && !writable {
+                // Of a packed ring all other flags are ignored (2.8.7). DPDK's driver leaves this
+                // one where it wants nothing to be written, too, and its back end does not look.
+                descriptor.flags &= !flag::WRITE;
             }
             self.push(memory, descriptor, writable)?;
             if linked {
