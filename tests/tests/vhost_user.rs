@@ -2,6 +2,7 @@
 //! what it receives on one out of the other, on a bridge. The same packets go round and round, and
 //! both sides count them.
 
+use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -18,6 +19,9 @@ use softnet_tests::{skip, wait_for};
 
 /// Descriptors of a ring.
 const RING: u64 = 256;
+/// Features.
+const INDIRECT_DESC: u64 = 1 << 28;
+const RING_PACKED: u64 = 1 << 34;
 
 /// A folder for the sockets, and the program, which do not stay.
 struct Machine {
@@ -35,19 +39,70 @@ impl Drop for Machine {
     }
 }
 
-/// Starts the program with two devices.
-fn start(folder: &Path, device: &str, queues: usize) -> Child {
-    let mut command = Command::new("dpdk-testpmd");
-    command.args([
-        "-l",
-        "0-1",
-        "--no-huge",
-        "-m",
-        "256",
-        "--no-pci",
-        "--no-shconf",
-    ]);
+/// What is negotiated, and what the program sends.
+#[derive(Clone, Copy)]
+struct Case {
+    name: &'static str,
+    /// Properties of its devices.
+    device: &'static str,
+    queues: usize,
+    /// Whether the sockets are Softnet's.
+    server: bool,
+    /// Segments of what it sends.
+    segments: &'static [u64],
+    /// Of one of its buffers.
+    buffer: usize,
+}
+
+const CASE: Case = Case {
+    name: "split",
+    device: "",
+    queues: 1,
+    server: true,
+    segments: &[64],
+    buffer: 2176,
+};
+
+/// Where its programs come from: this system, or a folder with another (`SOFTNET_PEERS`).
+#[derive(Clone)]
+struct Place(Option<PathBuf>);
+
+impl Place {
+    /// This one, and the other if it is named.
+    fn all() -> Vec<Place> {
+        let other = std::env::var_os("SOFTNET_PEERS").filter(|folder| !folder.is_empty());
+        let other = other.map(|folder| Place(Some(folder.into())));
+        [Place(None)].into_iter().chain(other).collect()
+    }
+
+    fn testpmd(&self) -> Command {
+        match &self.0 {
+            None => Command::new("dpdk-testpmd"),
+            Some(root) => {
+                let mut command = Command::new("chroot");
+                command.arg(root).arg("dpdk-testpmd");
+                command
+            }
+        }
+    }
+
+    /// Where `path`, as the program sees it, is for us.
+    fn outside(&self, path: &Path) -> PathBuf {
+        match &self.0 {
+            None => path.to_owned(),
+            Some(root) => root.join(path.strip_prefix("/").expect("absolute")),
+        }
+    }
+}
+
+/// Starts the program with two devices. `folder`: as it sees it.
+fn start(place: &Place, folder: &Path, case: Case) -> Child {
+    let mut command = place.testpmd();
+    command.args(["-l", "0-1", "--no-huge", "-m", "256", "--no-pci"]);
+    // It says what is negotiated.
+    command.args(["--no-shconf", "--log-level=pmd.net.virtio.init:debug"]);
     command.arg(format!("--file-prefix=softnet-{}", std::process::id()));
+    let Case { queues, device, .. } = case;
     for port in 0..2 {
         let path = folder.join(format!("{port}.sock"));
         command.arg(format!(
@@ -58,12 +113,30 @@ fn start(folder: &Path, device: &str, queues: usize) -> Child {
     command.args(["--", "--forward-mode=io", "--tx-first", "--stats-period=1"]);
     command.args(["--total-num-mbufs=8192", "--no-lsc-interrupt"]);
     command.args([format!("--rxq={queues}"), format!("--txq={queues}")]);
+    let segments = case.segments.iter().map(u64::to_string);
+    let segments = segments.collect::<Vec<_>>().join(",");
+    command.arg(format!("--txpkts={segments}"));
+    command.arg(format!("--mbuf-size={}", case.buffer));
+    if case.segments.len() > 1 {
+        // A frame may come in several buffers.
+        command.arg("--enable-scatter");
+    }
+    let log = File::create(place.outside(folder).join("log")).expect("a file");
     let child = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
-        .stderr(Stdio::null())
+        .stderr(log)
         .spawn();
     child.expect("the program is there")
+}
+
+/// What was negotiated last, by the program's log.
+fn features(log: &str) -> u64 {
+    let (_, features) = log
+        .rsplit_once("features after negotiate = ")
+        .unwrap_or_else(|| panic!("it does not tell: {log}"));
+    let features = features.split_whitespace().next().expect("a number");
+    u64::from_str_radix(features, 16).expect("a number")
 }
 
 /// What it counted at a port: received and sent.
@@ -78,17 +151,23 @@ fn counted(output: &str, port: usize) -> (u64, u64) {
     (number("RX-packets:"), number("TX-packets:"))
 }
 
-fn go_round(name: &str, device: &str, queues: usize, server: bool) {
-    if Command::new("dpdk-testpmd")
-        .arg("--version")
-        .output()
-        .is_err()
-    {
+fn go_round(case: Case) {
+    for place in Place::all() {
+        go_round_with(&place, case);
+    }
+}
+
+fn go_round_with(place: &Place, case: Case) {
+    let Case { name, queues, .. } = case;
+    let version = place.testpmd().arg("--version").output();
+    // What `chroot` says when it is not there.
+    if !version.is_ok_and(|output| output.status.code() != Some(127)) {
         skip("dpdk-testpmd is not installed");
         return;
     }
-    let folder = format!("softnet-testpmd-{}-{name}", std::process::id());
-    let folder = std::env::temp_dir().join(folder);
+    let inside = format!("softnet-testpmd-{}-{name}", std::process::id());
+    let inside = std::env::temp_dir().join(inside);
+    let folder = place.outside(&inside);
     std::fs::create_dir(&folder).expect("a folder");
     let mut machine = Machine {
         folder,
@@ -105,7 +184,7 @@ fn go_round(name: &str, device: &str, queues: usize, server: bool) {
     let port = |number: usize| {
         let socket = SocketSpec {
             path: machine.folder.join(format!("{number}.sock")),
-            server,
+            server: case.server,
             mode: 0o600,
             group: None,
         };
@@ -126,16 +205,21 @@ fn go_round(name: &str, device: &str, queues: usize, server: bool) {
     };
     let ports = [port(0), port(1)];
     engine.add_bridge("br0", &ports).expect("a bridge");
-    machine.testpmd = Some(start(&machine.folder, device, queues));
+    machine.testpmd = Some(start(place, &inside, case));
     let stats = |port: usize| engine.port_stats(ports[port]).expect("it is there");
     wait_for("packets to go round", || {
         (0..2).all(|port| stats(port).device.tx_packets > 20_000)
     });
-    let layout = if device.contains("packed_vq=1") {
+    let log = std::fs::read_to_string(machine.folder.join("log")).expect("its log");
+    let features = features(&log);
+    let layout = if features & RING_PACKED != 0 {
         "packed"
     } else {
         "split"
     };
+    let packed = case.device.contains("packed_vq=1");
+    assert_eq!(features & RING_PACKED != 0, packed, "{features:#x}");
+    assert!(features & INDIRECT_DESC != 0, "{features:#x}");
     let status = stats(0).status.expect("it tells");
     assert_eq!(
         status,
@@ -157,6 +241,8 @@ fn go_round(name: &str, device: &str, queues: usize, server: bool) {
         let (received, sent) = counted(&output, port);
         let device = stats(port).device;
         let (to, from) = (device.tx_packets, device.rx_packets);
+        let frame: u64 = case.segments.iter().sum();
+        assert_eq!(device.rx_bytes, from * frame, "whole frames");
         assert!(
             received <= to && to - received <= most && from <= sent && sent - from <= most,
             "port {port}: it received {received} of {to} and sent {sent}, of which {from} came"
@@ -169,47 +255,98 @@ fn go_round(name: &str, device: &str, queues: usize, server: bool) {
 
 #[test]
 fn split_rings() {
-    go_round("split", "", 1, true);
+    go_round(CASE);
 }
 
 #[test]
 fn packed_rings() {
-    go_round("packed", ",packed_vq=1", 1, true);
+    go_round(Case {
+        name: "packed",
+        device: ",packed_vq=1",
+        ..CASE
+    });
 }
 
 #[test]
 fn rings_without_mergeable_buffers() {
-    go_round("plain", ",mrg_rxbuf=0,in_order=0", 1, true);
+    go_round(Case {
+        name: "plain",
+        device: ",mrg_rxbuf=0,in_order=0",
+        ..CASE
+    });
 }
 
 #[test]
 fn several_queues() {
-    go_round("queues", ",packed_vq=1,mrg_rxbuf=0", 2, true);
+    go_round(Case {
+        name: "queues",
+        device: ",packed_vq=1,mrg_rxbuf=0",
+        queues: 2,
+        ..CASE
+    });
 }
 
 #[test]
 fn packed_rings_one_buffer_a_frame_in_any_order() {
-    go_round(
-        "packed-plain",
-        ",packed_vq=1,mrg_rxbuf=0,in_order=0",
-        1,
-        true,
-    );
+    go_round(Case {
+        name: "packed-plain",
+        device: ",packed_vq=1,mrg_rxbuf=0,in_order=0",
+        ..CASE
+    });
 }
 
 /// DPDK's path for rings that give buffers back in order, without mergeable ones.
 #[test]
 fn split_rings_in_order() {
-    go_round("in-order", ",mrg_rxbuf=0,in_order=1", 1, true);
+    go_round(Case {
+        name: "in-order",
+        device: ",mrg_rxbuf=0,in_order=1",
+        ..CASE
+    });
 }
 
 #[test]
 fn four_queues() {
-    go_round("four", ",in_order=0", 4, true);
+    go_round(Case {
+        name: "four",
+        device: ",in_order=0",
+        queues: 4,
+        ..CASE
+    });
 }
 
 /// The socket is the program's.
 #[test]
 fn as_a_client() {
-    go_round("client", ",server=1", 1, false);
+    go_round(Case {
+        name: "client",
+        device: ",server=1",
+        server: false,
+        ..CASE
+    });
+}
+
+/// A frame takes four of the program's buffers. Those that it sends are in a table, as they are
+/// where it has negotiated indirect descriptors and need not keep to the order.
+const INDIRECT: Case = Case {
+    name: "indirect",
+    device: ",in_order=0",
+    segments: &[128, 128, 128, 64],
+    // With a headroom of 128.
+    buffer: 256,
+    ..CASE
+};
+
+#[test]
+fn indirect_descriptors() {
+    go_round(INDIRECT);
+}
+
+#[test]
+fn indirect_descriptors_of_packed_rings() {
+    go_round(Case {
+        name: "packed-indirect",
+        device: ",packed_vq=1,in_order=0",
+        ..INDIRECT
+    });
 }
