@@ -22,6 +22,7 @@ mod budget;
 mod bus_error;
 mod connection;
 mod contended;
+mod features;
 mod kick;
 mod life;
 pub mod memory;

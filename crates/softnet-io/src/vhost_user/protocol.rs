@@ -7,79 +7,13 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use softnet::tx::Features;
 use softnet_engine::LinkState;
 
+use super::features::{OFFERED, PROTOCOL, extension, taken, virtio};
 use super::memory::{GuestMemory, MAX_REGIONS, MemoryError, Region, RegionSpec};
 use super::message::{Request, RingAddresses, RingValue};
 use super::port::{Port, SetupFailed, Wanted};
 use super::ring::{MAX_SIZE, RingConfig};
-
-/// Virtio features, by the number of their bits.
-mod virtio {
-    pub(super) const CSUM: u64 = 1 << 0;
-    pub(super) const GUEST_CSUM: u64 = 1 << 1;
-    pub(super) const MTU: u64 = 1 << 3;
-    pub(super) const GUEST_TSO4: u64 = 1 << 7;
-    pub(super) const GUEST_TSO6: u64 = 1 << 8;
-    pub(super) const GUEST_ECN: u64 = 1 << 9;
-    pub(super) const HOST_TSO4: u64 = 1 << 11;
-    pub(super) const HOST_TSO6: u64 = 1 << 12;
-    pub(super) const HOST_ECN: u64 = 1 << 13;
-    pub(super) const MRG_RXBUF: u64 = 1 << 15;
-    pub(super) const MQ: u64 = 1 << 22;
-    pub(super) const ANY_LAYOUT: u64 = 1 << 27;
-    pub(super) const INDIRECT_DESC: u64 = 1 << 28;
-    pub(super) const EVENT_IDX: u64 = 1 << 29;
-    pub(super) const PROTOCOL_FEATURES: u64 = 1 << 30;
-    pub(super) const VERSION_1: u64 = 1 << 32;
-    pub(super) const RING_PACKED: u64 = 1 << 34;
-    pub(super) const IN_ORDER: u64 = 1 << 35;
-    pub(super) const GUEST_USO4: u64 = 1 << 54;
-    pub(super) const GUEST_USO6: u64 = 1 << 55;
-    pub(super) const HOST_USO: u64 = 1 << 56;
-}
-
-/// What is offered to the guest.
-const OFFERED: u64 = virtio::CSUM
-    | virtio::GUEST_CSUM
-    | virtio::MTU
-    | virtio::GUEST_TSO4
-    | virtio::GUEST_TSO6
-    | virtio::GUEST_ECN
-    | virtio::HOST_TSO4
-    | virtio::HOST_TSO6
-    | virtio::HOST_ECN
-    | virtio::MRG_RXBUF
-    | virtio::MQ
-    | virtio::ANY_LAYOUT
-    | virtio::INDIRECT_DESC
-    | virtio::EVENT_IDX
-    | virtio::PROTOCOL_FEATURES
-    | virtio::VERSION_1
-    | virtio::RING_PACKED
-    | virtio::IN_ORDER
-    | virtio::GUEST_USO4
-    | virtio::GUEST_USO6
-    | virtio::HOST_USO;
-
-/// Protocol features.
-mod extension {
-    pub(super) const MQ: u64 = 1 << 0;
-    pub(super) const REPLY_ACK: u64 = 1 << 3;
-    pub(super) const MTU: u64 = 1 << 4;
-    pub(super) const RESET_DEVICE: u64 = 1 << 13;
-    pub(super) const CONFIGURE_MEM_SLOTS: u64 = 1 << 15;
-    pub(super) const STATUS: u64 = 1 << 16;
-}
-
-/// What is offered to the front end.
-const PROTOCOL: u64 = extension::MQ
-    | extension::REPLY_ACK
-    | extension::MTU
-    | extension::RESET_DEVICE
-    | extension::CONFIGURE_MEM_SLOTS
-    | extension::STATUS;
 
 /// What a front end asked for that is not possible. The connection is closed.
 #[derive(Debug, thiserror::Error)]
@@ -337,7 +271,7 @@ impl Protocol {
                 indirect: has(virtio::INDIRECT_DESC),
                 event_index: has(virtio::EVENT_IDX),
                 mergeable: has(virtio::MRG_RXBUF),
-                takes: self.takes(),
+                takes: taken(features),
                 ecn: has(virtio::GUEST_ECN),
             },
             memory: self.memory.clone(),
@@ -347,36 +281,19 @@ impl Protocol {
         }))
     }
 
-    /// Whether the guest has acknowledged all of these features.
-    fn has(&self, bits: u64) -> bool {
-        self.features
-            .is_some_and(|features| features & bits == bits)
-    }
-
-    /// What the guest takes.
-    fn takes(&self) -> Features {
-        let checksum = self.has(virtio::GUEST_CSUM);
-        Features {
-            checksum,
-            tso4: checksum && self.has(virtio::GUEST_TSO4),
-            tso6: checksum && self.has(virtio::GUEST_TSO6),
-            uso: checksum && self.has(virtio::GUEST_USO4 | virtio::GUEST_USO6),
-            mtu: 0,
-        }
-    }
-
     /// Makes the port what the front end has asked for so far.
     fn apply(&self) -> Result<(), ProtocolError> {
         let wanted = self.rings.iter().map(|ring| self.wanted(ring));
         let wanted = wanted.collect::<Result<Vec<_>, _>>()?;
         self.port.apply(&wanted)?;
+        let features = self.features.unwrap_or(0);
         self.port.set_link(LinkState {
             up: self.port.is_receiving(),
             mtu: (self.mtu != 0).then_some(self.mtu),
-            features: Some(self.takes()),
+            features: Some(taken(features)),
         });
         let running = wanted.iter().flatten().filter(|ring| ring.enabled).count();
-        let layout = if self.has(virtio::RING_PACKED) {
+        let layout = if features & virtio::RING_PACKED != 0 {
             "packed"
         } else {
             "split"
