@@ -487,6 +487,8 @@ impl Span<'_> {
     /// header is mostly not changed ([`update`](Span::update)).
     #[inline]
     pub fn prefetch_for_write(&self, header: usize) {
+        #[cfg(any(not(target_arch = "x86_64"), miri))]
+        let _ = header;
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         // SAFETY: as above. CPUs without the instruction pass it over.
         unsafe {
