@@ -118,14 +118,16 @@ pub const ATTACKS: &[Attack] = &[
         seen: Seen::Dropped(DropReason::LinkLocal),
         beside: Load::Flood,
         step: |it| {
-            it.flood_with(|ring| {
-                let mut bytes = [0; TABLE];
-                bytes[HEADER..][..6].copy_from_slice(&LINK_LOCAL);
-                bytes[HEADER + 6..][..6].copy_from_slice(&ATTACKER);
-                let at = ring.write(&bytes);
-                let part = |n| Part::new(at + n as u64, 1, 0);
-                ring.offer_table(&std::array::from_fn::<_, TABLE, _>(part));
-            })
+            // The same again and again: it is no work for the attacker.
+            it.connect(0)?;
+            let ring = it.sides[0].guest.ring(1);
+            let mut bytes = [0; TABLE];
+            bytes[HEADER..][..6].copy_from_slice(&LINK_LOCAL);
+            bytes[HEADER + 6..][..6].copy_from_slice(&ATTACKER);
+            let at = ring.write(&bytes);
+            let part = |n| Part::new(at + n as u64, 1, 0);
+            let table = ring.write_table(&std::array::from_fn::<_, TABLE, _>(part));
+            it.flood_with(|ring| ring.offer(&[table]))
         },
     },
     Attack {

@@ -226,6 +226,12 @@ impl Ring {
 
     /// Makes an indirect table of at most [`TABLE`] parts available. One place must be free.
     pub fn offer_table(&mut self, parts: &[Part]) {
+        let table = self.write_table(parts);
+        self.offer(&[table]);
+    }
+
+    /// An indirect table of at most [`TABLE`] parts, to be made available as often as one likes.
+    pub fn write_table(&self, parts: &[Part]) -> Part {
         assert!(parts.len() <= TABLE);
         let mut table = Vec::new();
         for (i, part) in (1_u16..).zip(parts) {
@@ -238,7 +244,7 @@ impl Ring {
         let slot = self.next % self.size();
         let address = self.layout.guest(self.layout.tables) + slot * 16 * TABLE as u64;
         self.memory.write_from(address, &table).expect("a table");
-        self.offer(&[Part::new(address, table.len(), INDIRECT)]);
+        Part::new(address, table.len(), INDIRECT)
     }
 
     /// Offers buffers to receive into: `n` at most, of `len` bytes.
