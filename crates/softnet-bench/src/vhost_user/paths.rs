@@ -82,7 +82,7 @@ impl Path {
             (OURS, _) => {
                 let setup = Setup {
                     queues: 1,
-                    cpus: vec![cpu],
+                    cpus: vec![Some(cpu)],
                     defer: true,
                     steer: false,
                     connect: false,

@@ -116,7 +116,8 @@ impl Pairs {
             return boot(&mut self.softnet, image, |guests| {
                 let setup = Setup {
                     queues: 1,
-                    cpus: vec![cpu],
+                    // As `softnet run` has it: the guests compete for every CPU.
+                    cpus: vec![None],
                     defer: true,
                     steer: false,
                     connect: true,

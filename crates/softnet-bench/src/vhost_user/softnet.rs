@@ -128,8 +128,8 @@ fn reflect(mut rx: VhostUserRx, mut tx: VhostUserTx, stop: &AtomicBool) {
 pub(super) struct Setup {
     /// Of each port.
     pub(super) queues: usize,
-    /// A worker on each.
-    pub(super) cpus: Vec<usize>,
+    /// The CPU of each worker, if it is tied to one.
+    pub(super) cpus: Vec<Option<usize>>,
     /// Whether buffers return to the worker that allocated them.
     pub(super) defer: bool,
     /// Whether the flows of each port are shared out over all workers (RPS).
@@ -156,9 +156,12 @@ impl Switch {
             let pools = [Some(&buffers.small), buffers.large.as_ref()];
             pools.into_iter().flatten().for_each(|p| p.set_defer_max(0));
         }
-        let poller = |&cpu| {
+        let poller = |cpu: &Option<usize>| {
             let poller = Poller::new().map_err(|e| BenchError::io("making a poller", e))?;
-            Ok::<_, BenchError>(poller.on_cpu(cpu))
+            Ok::<_, BenchError>(match *cpu {
+                Some(cpu) => poller.on_cpu(cpu),
+                None => poller,
+            })
         };
         let pollers = setup.cpus.iter().map(poller).collect::<Result<_, _>>()?;
         let engine =

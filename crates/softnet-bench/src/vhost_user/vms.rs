@@ -56,7 +56,7 @@ fn measure(
     let sockets: Vec<_> = (0..vms).map(socket).collect();
     let setup = Setup {
         queues: QUEUES,
-        cpus: vec![cpus.a, cpus.b],
+        cpus: vec![Some(cpus.a), Some(cpus.b)],
         defer: variant == OURS,
         steer: steering == "rps",
         connect: false,
