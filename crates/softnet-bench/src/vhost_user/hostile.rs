@@ -13,12 +13,11 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use softnet_tests::attack::{ATTACKS, Attack, Load, Scene, Victims};
 
-use super::SHORT;
 use crate::buffers::pinned::{self, Cpus};
 use crate::cpu;
 use crate::error::BenchError;
 use crate::interleave::{self, Turn};
-use crate::options::Options;
+use crate::options::{Options, SHORT};
 use crate::report::{AGAIN, Collector, OURS, Param};
 
 /// The honest load.

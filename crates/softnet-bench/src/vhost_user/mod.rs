@@ -23,7 +23,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::error::BenchError;
-use crate::options::Options;
+use crate::options::{Options, SHORT};
 use crate::report::{Collector, OURS};
 use testpmd::Testpmd;
 
@@ -38,8 +38,6 @@ const RINGS: [&str; 2] = ["split", "packed"];
 const QUEUE: usize = 1024;
 /// Time for the rings to fill before something is measured, and the longest that is.
 const WARM_UP: Duration = Duration::from_millis(200);
-/// Runs of less than this many seconds do not take their time.
-const SHORT: f64 = 2.0;
 /// Fields that Softnet is compared by.
 const COMPARE: &[&str] = &["mpps", "ping_mean_us"];
 

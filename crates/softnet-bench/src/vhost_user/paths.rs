@@ -13,12 +13,12 @@ use serde_json::json;
 use super::ovs::Ovs;
 use super::softnet::{Reflector, Setup, Switch};
 use super::testpmd::{self, Rates, Testpmd};
-use super::{BackEnd, DPDK, OVS, QUEUE, RINGS, SHORT, WARM_UP, address, device_options};
+use super::{BackEnd, DPDK, OVS, QUEUE, RINGS, WARM_UP, address, device_options};
 use crate::buffers::pinned::Cpus;
 use crate::error::{BenchError, chain};
 use crate::hosts::Directory;
 use crate::interleave::{self, Turn};
-use crate::options::Options;
+use crate::options::{Options, SHORT};
 use crate::report::{Collector, Field, OURS, Param};
 
 /// Packets in the pool of a testpmd.

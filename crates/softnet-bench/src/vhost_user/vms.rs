@@ -14,12 +14,12 @@ use serde_json::json;
 
 use super::softnet::{Setup, Switch};
 use super::testpmd::{self, Rates, Testpmd};
-use super::{BackEnd as _, NO_DEFER, QUEUE, SHORT, WARM_UP, address, device_options};
+use super::{BackEnd as _, NO_DEFER, QUEUE, WARM_UP, address, device_options};
 use crate::buffers::pinned::Cpus;
 use crate::error::BenchError;
 use crate::hosts::Directory;
 use crate::interleave::{self, Turn};
-use crate::options::Options;
+use crate::options::{Options, SHORT};
 use crate::report::{Collector, Field, OURS, Param};
 
 /// What `--only case=` calls these rows.
