@@ -90,9 +90,15 @@ pub const ATTACKS: &[Attack] = &[
         seen: Seen::Ended("an indirect table that is not possible"),
         beside: Load::Spin,
         step: |it| {
+            // A packed ring's table has no such flag; there it is the table's place that is wrong.
+            let packed = it.config.packed;
             it.broken(|ring| {
-                let part = Part::new(ring.next_buffer(), 64, INDIRECT);
-                ring.offer_table(&[part]);
+                let buffer = ring.next_buffer();
+                let table = ring.write_table(&[Part::new(buffer, 64, INDIRECT)]);
+                match packed {
+                    false => ring.offer(&[table]),
+                    true => ring.offer(&[Part::new(buffer, 64, 0), table]),
+                }
             })
         },
     },

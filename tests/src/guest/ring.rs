@@ -225,7 +225,7 @@ impl Ring {
     }
 
     /// Makes an indirect table of at most [`TABLE`] parts available. One place must be free.
-    pub fn offer_table(&mut self, parts: &[Part]) {
+    fn offer_table(&mut self, parts: &[Part]) {
         let table = self.write_table(parts);
         self.offer(&[table]);
     }
