@@ -1,5 +1,5 @@
-//! Path `ping`: pings between two guests in QEMU, whose CPUs are emulated. Each switch has a pair of
-//! them, and they boot once.
+//! Path `ping`: pings between two guests in QEMU, whose CPUs are emulated. Each switch has a pair
+//! of them, and they boot once.
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
