@@ -20,6 +20,7 @@ need dpdk-testpmd dpdk-dev
 need valgrind valgrind
 need qemu-system-x86_64 qemu-system-x86
 need ethtool ethtool
+need busybox busybox-static
 need cpio cpio
 pkg-config --exists libdpdk 2>/dev/null || packages+=(libdpdk-dev)
 if [ ${#packages[@]} -gt 0 ]; then

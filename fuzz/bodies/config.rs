@@ -7,8 +7,8 @@ pub(crate) fn run(input: &[u8]) {
         return;
     };
     let errors = [
-        config::parse("x.toml", text).err(),
-        config::parse_tree("x.toml", text).err(),
+        config::checked("x.toml", text, None).err(),
+        config::checked_tree("x.toml", text).err(),
     ];
     for error in errors.into_iter().flatten() {
         let line = error.to_string();

@@ -342,8 +342,16 @@ fn decide(filters: &[FilterSpec], view: &View<'_>) -> (Decision, Vec<u64>) {
         for index in order(filters, chain) {
             let filter = &filters[index];
             let ours = filter.protocol == 3 || view.be(12, 2) == Some(filter.protocol.into());
-            if skip == Some(filter.prio) || !ours || !matches(filter, view) {
+            if skip == Some(filter.prio) || !ours {
                 continue;
+            }
+            match matches(filter, view) {
+                Some(true) => {}
+                Some(false) => continue,
+                None => {
+                    skip = Some(filter.prio);
+                    continue;
+                }
             }
             hits[index] += 1;
             chain = match filter.action {
@@ -462,9 +470,10 @@ impl View<'_> {
         )
     }
 
-    fn key(&self, key: &Key) -> bool {
-        let word = self.untagged((16 + key.at) as usize, 4);
-        word.is_some_and(|word| word & key.mask == key.value & key.mask)
+    /// `None`: the packet ends before it.
+    fn key(&self, key: &Key) -> Option<bool> {
+        let word = self.untagged((16 + key.at) as usize, 4)?;
+        Some(word & key.mask == key.value & key.mask)
     }
 
     fn mark(&self, (value, mask): (u32, u32)) -> bool {
@@ -481,21 +490,24 @@ fn compares(number: u32, compare: Compare, value: u32) -> bool {
     number.cmp(&value) == order
 }
 
-fn matches(filter: &FilterSpec, view: &View<'_>) -> bool {
-    match &filter.kind {
+/// `None`: nor is it tried with the others of the priority.
+fn matches(filter: &FilterSpec, view: &View<'_>) -> Option<bool> {
+    Some(match &filter.kind {
         FilterKind::Matchall => true,
         FilterKind::Fw { mask } => view.mark & mask == filter.handle,
         FilterKind::U32(of) => {
-            of.mark.is_none_or(|mark| view.mark(mark)) && of.keys.iter().all(|key| view.key(key))
+            let keys = || of.keys.iter().map(|key| view.key(key));
+            let first_miss = || keys().find(|holds| *holds != Some(true));
+            of.mark.is_none_or(|mark| view.mark(mark)) && first_miss().unwrap_or(Some(true))?
         }
         FilterKind::Basic(all) => all.iter().all(|e| ematch(&e.test, view) != e.negated),
         FilterKind::Flower(flower) => flower_matches(flower, view),
-    }
+    })
 }
 
 fn ematch(test: &Test, view: &View<'_>) -> bool {
     match *test {
-        Test::Word(key) => view.key(&key),
+        Test::Word(key) => view.key(&key) == Some(true),
         Test::Priority(compare, value) => compares(view.priority, compare, value),
         Test::Mark {
             mask,

@@ -15,7 +15,9 @@ const ALL: Features = Features {
     checksum: true,
     tso4: true,
     tso6: true,
+    ecn: true,
     uso: true,
+    scatter_gather: true,
     mtu: 9000,
 };
 

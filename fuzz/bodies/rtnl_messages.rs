@@ -22,7 +22,7 @@ const PEERS: usize = 4;
 
 struct Dialogue<S> {
     clients: Clients,
-    ports: [Option<u32>; PEERS],
+    ports: [Option<u64>; PEERS],
     service: S,
 }
 
@@ -90,12 +90,13 @@ fn talk(mut input: &[u8], service: impl Service) {
 }
 
 impl<S: Service> Dialogue<S> {
-    fn enter(&mut self, who: usize) -> u32 {
+    fn enter(&mut self, who: usize) -> u64 {
         *self.ports[who].get_or_insert_with(|| {
             let peer = Peer {
                 port: Some(who as u32 + 1),
                 uid: who as u32,
                 may_change: who + 1 < PEERS,
+                own: who + 1 < PEERS,
             };
             self.clients.connect(peer).expect("a free port id")
         })

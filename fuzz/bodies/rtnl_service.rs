@@ -23,7 +23,7 @@ const LINK: Policy = Policy::new(
     &[
         (IFNAME, Rule::Str { max: 15 }),
         (4, Rule::U32),
-        (LINKINFO, Rule::Nested(&INFO)),
+        (LINKINFO, Rule::NestedAny),
     ],
 );
 
@@ -36,6 +36,8 @@ pub(crate) struct Links {
     pub(crate) calls: Arc<Mutex<usize>>,
     /// Links that changed without a request.
     pub(crate) changed: Arc<Mutex<Vec<u32>>>,
+    /// Changes were lost.
+    pub(crate) lost: bool,
     /// Length of each link's alias.
     pub(crate) padding: usize,
 }
@@ -73,6 +75,9 @@ impl Service for Links {
         replies: &mut Replies,
     ) -> Result<(), Error> {
         *self.calls.lock().expect("no panic") += 1;
+        if std::mem::take(&mut self.lost) {
+            replies.overrun();
+        }
         if !(NEWLINK..=GETLINK).contains(&request.kind) {
             return Err(Error::new(Errno::EOPNOTSUPP));
         }
@@ -85,6 +90,9 @@ impl Service for Links {
             Validation::Liberal
         };
         let attrs = request.attrs::<IfInfoMsg>(&LINK, validation)?;
+        if let Some(info) = attrs.get(LINKINFO) {
+            info.nested(&INFO)?;
+        }
         let padding = self.padding;
         if request.kind == NEWLINK {
             assert!(client.may_change);
@@ -94,7 +102,7 @@ impl Service for Links {
                     .text("the kernel's text")
                     .help("and help"));
             }
-            replies.publish(GROUP, NEWLINK, 0, &fixed, |m| Links::put(m, &name, padding))?;
+            replies.publish(GROUP, NEWLINK, 0, &fixed, |m| Links::put(m, &name, padding));
             // A fuzzer makes many.
             if self.links.len() < 1000 {
                 self.links.insert(index, name);
@@ -112,7 +120,8 @@ impl Service for Links {
         self.links.remove(&index);
         self.generation += 1;
         replies.warning("it is gone");
-        replies.publish(GROUP, DELLINK, 0, &fixed, |m| Links::put(m, &name, padding))
+        replies.publish(GROUP, DELLINK, 0, &fixed, |m| Links::put(m, &name, padding));
+        Ok(())
     }
 
     fn dump(
@@ -157,16 +166,18 @@ impl Service for Links {
             Operation::DumpConfig => Ok("0123456789".repeat(argument.len())),
             Operation::Reload => {
                 assert!(client.may_change);
-                replies.publish(GROUP, NEWLINK, 0, &header(7), |_| {})?;
+                replies.publish(GROUP, NEWLINK, 0, &header(7), |_| {});
                 Err(Error::invalid("line 3 is wrong"))
             }
         }
     }
 
-    fn changes(&mut self, replies: &mut Replies) -> Result<(), Error> {
-        for index in self.changed.lock().expect("no panic").drain(..) {
-            replies.publish(GROUP, NEWLINK, 0, &header(index), |_| {})?;
+    fn changes(&mut self, replies: &mut Replies) {
+        if std::mem::take(&mut self.lost) {
+            replies.overrun();
         }
-        Ok(())
+        for index in self.changed.lock().expect("no panic").drain(..) {
+            replies.publish(GROUP, NEWLINK, 0, &header(index), |_| {});
+        }
     }
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use softnet_io::vhost_user::memory::MemoryError;
 use softnet_io::vhost_user::message::{HEADER_LEN, Header, MAX_FILES, MAX_PAYLOAD, Request};
-use softnet_io::vhost_user::{Port, Protocol, ProtocolError};
+use softnet_io::vhost_user::{GuestSpec, Port, Protocol, ProtocolError};
 
 /// Queue pairs.
 const PAIRS: usize = 2;
@@ -128,7 +128,9 @@ fn message<'a>(input: &mut impl Iterator<Item = &'a u8>) -> Option<(u8, u8, Vec<
 
 pub(crate) fn run(input: &[u8]) {
     let files = Files::new();
-    let mut protocol = Protocol::new(Arc::new(Port::new(PAIRS).expect("descriptors")));
+    let mut protocol = Protocol::new(Arc::new(
+        Port::new(PAIRS, GuestSpec::default()).expect("descriptors"),
+    ));
     let mut input = input.iter();
     while let Some((number, flags, payload, with)) = message(&mut input) {
         let header = [number.into(), flags.into(), payload.len() as u32].map(u32::to_ne_bytes);

@@ -8,9 +8,10 @@ use std::sync::Arc;
 
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use softnet::mem::{PacketList, Pool, PoolConfig};
-use softnet::stats::DropReason;
+use softnet::stats::DropCounters;
+use softnet::time::Time;
 use softnet::tx::{Features, Sent, Xmit};
-use softnet_engine::rx::CountDrop;
+use softnet_engine::rx::Receive;
 use softnet_io::Buffers;
 use softnet_io::vhost_user::memory::{GuestMemory, Region, RegionSpec};
 use softnet_io::vhost_user::ring::{RingConfig, RingError, Virtqueue};
@@ -37,9 +38,9 @@ fn memory() -> GuestMemory {
             // In another order than in the guest.
             offset: 0xa000 - guest,
         };
-        Arc::new(Region::map(spec, &file).expect("it is in the file"))
+        Arc::new(Region::map(spec, &file, false).expect("it is in the file"))
     });
-    GuestMemory::new(regions.into()).expect("they are apart")
+    GuestMemory::new(regions.into(), 1 << 40).expect("they are apart")
 }
 
 /// `VIRTQ_DESC_F_*`.
@@ -103,14 +104,6 @@ fn frame(kind: u8, payload: usize) -> Vec<u8> {
     }
 }
 
-struct Drops(u64);
-
-impl CountDrop for Drops {
-    fn count_drop(&mut self, _: DropReason, packets: u64) {
-        self.0 += packets;
-    }
-}
-
 /// The rest of the input.
 struct Input<'a>(&'a [u8]);
 
@@ -136,7 +129,7 @@ struct Guest<'a> {
     queue: Virtqueue,
     config: RingConfig,
     buffers: Buffers,
-    drops: Drops,
+    drops: DropCounters,
     /// Where the driver is, if it is an ordinary one.
     offered: u16,
     error: Option<RingError>,
@@ -175,10 +168,11 @@ fn talk(memory: &GuestMemory, input: &mut Input<'_>) {
             checksum: has(4),
             tso4: has(4),
             tso6: has(4),
+            ecn: has(5),
             uso: has(4),
+            scatter_gather: true,
             mtu: 0,
         },
-        ecn: has(5),
     };
     let Ok(queue) = Virtqueue::new(config, memory) else {
         return;
@@ -198,7 +192,7 @@ fn talk(memory: &GuestMemory, input: &mut Input<'_>) {
         queue,
         config,
         buffers: Buffers { small, large },
-        drops: Drops(0),
+        drops: DropCounters::new(),
         offered: 0,
         error: None,
         packets: PacketList::new(),
@@ -377,17 +371,15 @@ impl Guest<'_> {
 
     fn receive(&mut self, budget: usize) {
         let mut out = PacketList::new();
-        let before = self.drops.0;
+        let before = self.drops.total();
         let result = self.queue.receive(
             self.memory,
             &self.buffers,
             Some(1),
-            budget,
-            &mut out,
-            &mut self.drops,
+            &mut Receive::new(budget, Time::ZERO, &mut out, &self.drops),
         );
         assert!(self.error.is_none() || result == Err(self.error.expect("just seen")));
-        assert!(out.len() as u64 + self.drops.0 - before <= budget as u64);
+        assert!(out.len() as u64 + self.drops.total() - before <= budget as u64);
         for packet in &out {
             let bytes: usize = packet.segments().map(<[u8]>::len).sum();
             assert!(bytes == packet.len() && bytes >= 14);
@@ -410,11 +402,12 @@ impl Guest<'_> {
         }
         let given = self.packets.wire_packets();
         let mut sent = Sent::default();
+        let mut work = usize::from(input.byte());
         let result = self
             .queue
-            .transmit(self.memory, &mut self.packets, &mut sent);
+            .transmit(self.memory, &mut self.packets, &mut sent, &mut work);
         assert!(self.error.is_none() || result == Err(self.error.expect("just seen")));
-        let dropped = sent.dropped.map_or(0, |(_, packets)| packets);
+        let dropped: u64 = sent.dropped.iter().map(|(_, packets)| packets).sum();
         assert_eq!(given, sent.packets + dropped + self.packets.wire_packets());
         assert!(result != Ok(Xmit::Complete) || self.packets.is_empty());
         assert!(result != Ok(Xmit::Busy) || !self.packets.is_empty());

@@ -235,7 +235,8 @@ impl Lan {
 
     /// Adds a virtual machine's port to the bridge.
     pub fn add_machine(&self, name: &str, socket: &SocketSpec, queues: usize) -> PortId {
-        let opened = VhostUser::open(socket, queues, 1500, &self.buffers).expect("a socket");
+        let opened = VhostUser::open(&socket.clone().into(), queues, 1500, &self.buffers)
+            .expect("a socket");
         let setup = PortSetup {
             name: name.to_owned(),
             rx: opened.rx.into_iter().map(PortRx::from).collect(),

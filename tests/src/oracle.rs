@@ -10,10 +10,10 @@ use std::time::Instant;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
 use serde_json::Value;
 use softnet::mem::{Packet, PacketList, Pool, PoolConfig};
-use softnet::stats::DropReason;
+use softnet::stats::DropCounters;
 use softnet::time::Time;
-use softnet_engine::rx::{CountDrop, RxQueue};
-use softnet_io::{Buffers, Links, Netns, Tap, TapConfig};
+use softnet_engine::rx::{Receive, RxQueue};
+use softnet_io::{Buffers, Links, Netns, Tap, TapConfig, TapRx};
 
 use crate::{skip, sys};
 
@@ -98,11 +98,12 @@ pub struct KernelQdisc {
     _pool: Pool,
 }
 
-struct NoDrop;
-impl CountDrop for NoDrop {
-    fn count_drop(&mut self, reason: DropReason, packets: u64) {
-        panic!("the driver lost {packets} packets: {reason}");
-    }
+/// Polls a queue; the driver loses nothing.
+fn poll(queue: &mut TapRx, budget: usize) -> PacketList {
+    let (mut packets, drops) = (PacketList::new(), DropCounters::new());
+    queue.poll(&mut Receive::new(budget, Time::ZERO, &mut packets, &drops));
+    assert_eq!(drops.nonzero(), []);
+    packets
 }
 
 impl KernelQdisc {
@@ -235,8 +236,7 @@ impl KernelQdisc {
         let mut all = Vec::new();
         for (queue, rx) in self.tap.rx.iter_mut().enumerate() {
             loop {
-                let mut packets = PacketList::new();
-                rx.poll(64, Time::ZERO, &mut packets, &mut NoDrop);
+                let packets = poll(rx, 64);
                 if packets.is_empty() {
                     break;
                 }
@@ -250,9 +250,7 @@ impl KernelQdisc {
 
     /// Reads at most `limit` frames of the first queue, one at a time.
     pub fn read_some(&mut self, limit: usize) -> usize {
-        let mut packets = PacketList::new();
-        self.tap.rx[0].poll(limit, Time::ZERO, &mut packets, &mut NoDrop);
-        packets.len()
+        poll(&mut self.tap.rx[0], limit).len()
     }
 
     /// The numbers of the qdiscs whose handle or parent is `name`, or of the root.

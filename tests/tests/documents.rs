@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use softnet::stats::DropReason;
+
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()
@@ -11,14 +13,14 @@ fn root() -> PathBuf {
         .to_owned()
 }
 
-/// Calls `each` with every Rust file below `folder`.
-fn rust_files(folder: &Path, each: &mut impl FnMut(&str)) {
+/// Calls `each` with the path and the text of every Rust file below `folder`.
+fn rust_files(folder: &Path, each: &mut impl FnMut(&Path, &str)) {
     for entry in fs::read_dir(folder).expect("a folder") {
         let path = entry.expect("an entry").path();
         if path.is_dir() && !path.ends_with("target") {
             rust_files(&path, each);
         } else if path.extension().is_some_and(|extension| extension == "rs") {
-            each(&fs::read_to_string(&path).expect("a text"));
+            each(&path, &fs::read_to_string(&path).expect("a text"));
         }
     }
 }
@@ -44,8 +46,38 @@ fn codes(text: &str) -> BTreeSet<String> {
         .collect()
 }
 
+/// The part of a file that is tests or models.
+fn tests_of<'a>(path: &Path, text: &'a str) -> &'a str {
+    let path = path.strip_prefix(root()).expect("below the root");
+    let path = path.to_str().expect("UTF-8");
+    if ["test", "model", "fuzz/"]
+        .iter()
+        .any(|word| path.contains(word))
+    {
+        return text;
+    }
+    // A module of tests comes last in its file.
+    text.rfind("\nmod tests {")
+        .map_or("", |start| &text[start..])
+}
+
+/// The codes in the names of functions: `inv_pf_1_2_3_...` is INV-PF-1, INV-PF-2 and INV-PF-3.
+fn codes_of_names(text: &str) -> BTreeSet<String> {
+    let mut codes = BTreeSet::new();
+    for name in text.split("fn ").skip(1) {
+        let mut words = name.split(['_', '(']);
+        let (Some(kind @ ("inv" | "bug")), Some(area)) = (words.next(), words.next()) else {
+            continue;
+        };
+        let start = format!("{kind}-{area}-").to_uppercase();
+        let numbers = words.take_while(|word| word.parse::<u32>().is_ok());
+        codes.extend(numbers.map(|number| format!("{start}{number}")));
+    }
+    codes
+}
+
 #[test]
-fn every_code_in_the_source_is_defined_and_every_definition_is_used() {
+fn every_code_is_defined_used_and_named_by_a_test() {
     let text = fs::read_to_string(root().join("docs/invariants.md")).expect("invariants.md");
     let mut defined = BTreeSet::new();
     for line in text.lines().filter_map(|line| line.strip_prefix("- `")) {
@@ -55,17 +87,23 @@ fn every_code_in_the_source_is_defined_and_every_definition_is_used() {
         assert!(defined.insert(code.to_owned()), "{code} is defined twice");
     }
 
-    let mut used = BTreeSet::new();
+    let (mut used, mut tested) = (BTreeSet::new(), BTreeSet::new());
     for folder in ["crates", "tests", "fuzz"] {
         let folder = root().join(folder);
         if folder.is_dir() {
-            rust_files(&folder, &mut |text| used.extend(codes(text)));
+            rust_files(&folder, &mut |path, text| {
+                used.extend(codes(text));
+                tested.extend(codes(tests_of(path, text)));
+                tested.extend(codes_of_names(tests_of(path, text)));
+            });
         }
     }
     let undefined: Vec<_> = used.difference(&defined).collect();
     let unused: Vec<_> = defined.difference(&used).collect();
     assert!(undefined.is_empty(), "used, not defined: {undefined:?}");
     assert!(unused.is_empty(), "defined, not used: {unused:?}");
+    let untested: Vec<_> = defined.difference(&tested).collect();
+    assert!(untested.is_empty(), "no test names: {untested:?}");
 }
 
 /// The documents that people write: those in the root and below `docs`.
@@ -101,6 +139,23 @@ fn links_in_the_documents_lead_somewhere() {
             assert!(found, "{}: there is no {link}", document.display());
         }
     }
+}
+
+/// Each has a row of three cells, in the order of the list.
+#[test]
+fn every_drop_reason_has_a_cause_and_a_remedy() {
+    let page = fs::read_to_string(root().join("docs/drop-reasons.md")).expect("the page");
+    let mut names = Vec::new();
+    for row in page.lines().filter_map(|line| line.strip_prefix("| `")) {
+        let cells: Vec<&str> = row.trim_end_matches(" |").split(" | ").collect();
+        let [name, cause, remedy] = cells[..] else {
+            panic!("not three cells: {row}");
+        };
+        assert!(cause.ends_with('.') && remedy.ends_with('.'), "{row}");
+        names.push(name.trim_end_matches('`'));
+    }
+    let all: Vec<&str> = DropReason::ALL.iter().map(|reason| reason.name()).collect();
+    assert_eq!(names, all);
 }
 
 #[test]

@@ -1,5 +1,19 @@
 //! Hostile guests: whatever one does to its port, two others on the same worker lose nothing, and
 //! the port counts or says what it was.
+//!
+//! What needs more than a guest, or is held where it can be told without a clock:
+//!
+//! - the time of a worker that a port takes, whatever its polls or its device's writes cost:
+//!   `fairness.rs` of softnet-engine, and `a_batch_that_takes_long_is_not_written_at_once` of
+//!   softnet-io's `tap_limits.rs`;
+//! - modules that a container's renames load: `workers_have_no_capabilities` of softnet-io's
+//!   `vhost_user` tests;
+//! - rings that are set up or taken away while others wait for them:
+//!   `a_packed_ring_is_looked_at_without_its_lock` (softnet-io);
+//! - offloads that a guest switched off: `receive_offloads_are_offered_or_not` (softnet-io);
+//! - checksums that a guest says to be right: `a_guest_verifies_no_checksum` (softnet-io);
+//! - events that are slow to be written:
+//!   `a_guest_that_is_slow_to_be_told_again_and_again_loses_its_port` (softnet-io).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;

@@ -52,10 +52,11 @@ fn socket(folder: &Path, machine: usize) -> PathBuf {
     folder.join(format!("{machine}.sock"))
 }
 
+/// The flow is the upper half of the mark.
 fn frame(to: usize, from: usize, mark: u32) -> [u8; LEN] {
     let mut frame = [0; LEN];
     frame[..6].copy_from_slice(&[2, 0, 0, 0, 0, to as u8]);
-    frame[6..14].copy_from_slice(&[2, 0, 0, 0, 0, from as u8, 0x88, 0xb5]);
+    frame[6..14].copy_from_slice(&[2, 0, 0, 0, (mark >> 16) as u8, from as u8, 0x88, 0xb5]);
     frame[14..18].copy_from_slice(&mark.to_be_bytes());
     frame
 }
@@ -149,10 +150,12 @@ impl Machines {
         assert!(sent, "fewer frames than the ring holds");
     }
 
-    /// On every queue of the machine.
+    /// On every queue of the machine, a flow each.
     fn send_all(&mut self, to: usize, from: usize) {
         for mark in 1..=EACH {
-            (0..PAIRS).for_each(|pair| self.send(from, pair, frame(to, from, mark)));
+            for pair in 0..PAIRS {
+                self.send(from, pair, frame(to, from, (pair as u32) << 16 | mark));
+            }
         }
     }
 
@@ -226,8 +229,19 @@ fn what_is_sent_to_a_group_of_machines_waits_in_its_qdiscs() {
         });
         machines.limit(None);
         machines.wait_all(&[1, 2]);
-        for marks in machines.received[1..].iter().flatten() {
-            assert!(marks.iter().copied().eq(1..=EACH), "{marks:?}");
+        for received in &machines.received[1..] {
+            for flow in 0..PAIRS as u32 {
+                let of = |marks: &Vec<u32>| -> Vec<u32> {
+                    let of = marks.iter().filter(|&&mark| mark >> 16 == flow);
+                    of.map(|mark| mark & 0xffff).collect()
+                };
+                // In order on each queue, and each once.
+                let all: Vec<Vec<u32>> = received.iter().map(of).collect();
+                assert!(all.iter().all(|marks| marks.is_sorted()), "{all:?}");
+                let mut marks = all.concat();
+                marks.sort_unstable();
+                assert!(marks.iter().copied().eq(1..=EACH), "{marks:?}");
+            }
         }
         machines.stop();
     }

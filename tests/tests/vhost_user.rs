@@ -192,7 +192,7 @@ fn go_round_with(place: &Place, case: Case) {
             small: pool.clone(),
             large: None,
         };
-        let opened = VhostUser::open(&socket, queues, 1500, &buffers).expect("a port");
+        let opened = VhostUser::open(&socket.into(), queues, 1500, &buffers).expect("a port");
         let setup = PortSetup {
             name: format!("vm{number}"),
             rx: opened.rx.into_iter().map(PortRx::from).collect(),

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
+use softnet::qdisc::QdiscStats;
 use softnet_engine::{EngineStats, PortStats};
 use softnet_tc::{ClassStats, Handle, HtbClassStats, Xstats};
 
@@ -18,6 +19,19 @@ pub(crate) fn name(kind: &str, handle: Handle) -> String {
     }
 }
 
+/// Statistics with a column of another name, or none. The others have one of their own.
+const IN_COLUMNS: [&str; 9] = [
+    "packets",
+    "bytes",
+    "drops",
+    "overlimits",
+    "requeues",
+    "qlen",
+    "backlog",
+    "queued",
+    "memory",
+];
+
 /// A line for each qdisc, at the class that it is for. Nothing if there is no port.
 pub(crate) fn table(stats: &EngineStats) -> String {
     let head = [
@@ -31,11 +45,17 @@ pub(crate) fn table(stats: &EngineStats) -> String {
         "requeues",
         "backlog",
     ];
-    let mut rows = vec![head.map(str::to_owned)];
+    let others = |stats: &QdiscStats| {
+        let others = stats.iter().filter(|(name, _)| !IN_COLUMNS.contains(name));
+        others.collect::<Vec<_>>()
+    };
+    let names = others(&QdiscStats::default());
+    let head = head.into_iter().chain(names.iter().map(|(name, _)| *name));
+    let mut rows = vec![head.map(str::to_owned).collect::<Vec<_>>()];
     for port in &stats.ports {
         rows.extend(port.classes.iter().map(|class| {
             let s = &class.stats;
-            [
+            let mut row = vec![
                 port.name.clone(),
                 class.class.to_string(),
                 name(class.kind, class.qdisc),
@@ -45,7 +65,9 @@ pub(crate) fn table(stats: &EngineStats) -> String {
                 s.overlimits.to_string(),
                 s.requeues.to_string(),
                 format!("{}b {}p", s.backlog, s.qlen),
-            ]
+            ];
+            row.extend(others(s).iter().map(|(_, number)| number.to_string()));
+            row
         }));
     }
     if rows.len() == 1 {
@@ -122,24 +144,27 @@ pub(crate) fn htb_json(htb: Option<HtbClassStats>) -> Value {
     })
 }
 
+/// An object with all statistics of a qdisc added.
+pub(crate) fn with_stats(mut object: Value, stats: &QdiscStats) -> Value {
+    for (name, number) in stats.iter() {
+        object[name] = number.into();
+    }
+    object
+}
+
 /// The same for one port, as an array.
 pub(crate) fn json(port: &PortStats) -> Value {
     let class = |class: &ClassStats| {
-        let s = &class.stats;
-        json!({
-            "class": class.class.to_string(),
-            "qdisc": (class.qdisc != Handle::NONE).then(|| class.qdisc.to_string()),
-            "kind": class.kind,
-            "packets": s.packets,
-            "bytes": s.bytes,
-            "drops": s.drops,
-            "overlimits": s.overlimits,
-            "requeues": s.requeues,
-            "qlen": s.qlen,
-            "backlog": s.backlog,
-            "htb": htb_json(class.htb),
-            "xstats": class.xstats.iter().flat_map(Xstats::iter).collect::<BTreeMap<_, _>>(),
-        })
+        with_stats(
+            json!({
+                "class": class.class.to_string(),
+                "qdisc": (class.qdisc != Handle::NONE).then(|| class.qdisc.to_string()),
+                "kind": class.kind,
+                "htb": htb_json(class.htb),
+                "xstats": class.xstats.iter().flat_map(Xstats::iter).collect::<BTreeMap<_, _>>(),
+            }),
+            &class.stats,
+        )
     };
     port.classes.iter().map(class).collect()
 }
@@ -147,7 +172,6 @@ pub(crate) fn json(port: &PortStats) -> Value {
 #[cfg(test)]
 mod tests {
     use softnet::mem::{Pool, PoolConfig};
-    use softnet::qdisc::QdiscStats;
     use softnet_tc::{CodelSpec, DeviceTree, PrioSpec, QdiscEnv, QdiscSpec, TreeSpec};
 
     use super::*;

@@ -1,6 +1,7 @@
 //! The command line.
 
-use std::path::{Path, PathBuf};
+use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -16,13 +17,18 @@ use crate::{config, daemon, demo, exec, report, sim, stats};
 const EXIT_CODES: &str = "Exit codes:
   0    success; `run` was stopped by SIGINT or SIGTERM and stopped cleanly
   1    it failed while running, or no daemon can be reached
-  2    the command line or the configuration is wrong, or a port it asks for cannot be opened
+  2    the command line or the configuration is wrong, or a port cannot be opened
+       (`reload`, `run --strict`)
+  3    `check --strict` found nothing wrong, but something to warn of
   130  `demo` was interrupted before it was done, or a second signal ended `run` at once";
 
 /// A software switch and traffic shaper in user space.
 #[derive(Debug, Parser)]
 #[command(name = "softnet", version, after_help = EXIT_CODES, max_term_width = 100)]
 struct Arguments {
+    /// Socket on which the daemon listens, if not the default one
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
     #[command(subcommand)]
     command: Command,
 }
@@ -32,8 +38,9 @@ enum Command {
     /// Run the ports and bridges of a configuration file until SIGINT or SIGTERM
     ///
     /// The devices exist while it runs. At the end it prints what each port received, sent and
-    /// dropped. A port whose device is removed meanwhile is opened again as soon as that is
-    /// possible.
+    /// dropped, if the standard output is a terminal, else the sum of all ports. A port whose
+    /// device cannot be opened, or is removed meanwhile, is opened as soon as that is possible;
+    /// what is sent there until then is dropped and counted.
     #[command(after_help = EXIT_CODES)]
     Run {
         /// Configuration file (TOML)
@@ -44,14 +51,22 @@ enum Command {
         /// Answer `tc`, `ip` and `bridge` on this socket, not on that of the configuration
         #[arg(long, value_name = "PATH")]
         socket: Option<PathBuf>,
+        /// End if a port cannot be opened at the start, instead of trying again later
+        #[arg(long)]
+        strict: bool,
     },
-    /// Check a configuration file and say where it is wrong
+    /// Check configuration files and say where they are wrong
     ///
-    /// Only reads the file: whether its ports can be opened on this machine is seen by `run`.
+    /// Warns of what is valid and hardly meant, such as a default class that does not exist. Only
+    /// reads the files: whether their ports can be opened on this machine is seen by `run`.
     #[command(after_help = EXIT_CODES)]
     Check {
-        /// Configuration file (TOML)
-        config: PathBuf,
+        /// Configuration files (TOML)
+        #[arg(required = true, value_name = "FILE")]
+        configs: Vec<PathBuf>,
+        /// End with exit code 3 if there is something to warn of
+        #[arg(long)]
+        strict: bool,
     },
     /// Show Softnet at work: two hosts, a switch, real traffic, then a rate limit
     ///
@@ -82,20 +97,34 @@ enum Command {
     /// as long as the computer needs, and gives the same result to the nanosecond on every run.
     #[command(after_help = sim::HELP)]
     Sim(sim::Options),
-    /// Run a program such as tc, ip or bridge against the daemon instead of the kernel
+    /// Run tc against the daemon: `softnet exec -- tc ARGS`
     ///
-    /// Its sockets of the family AF_NETLINK for NETLINK_ROUTE go to the daemon; all else of it is
-    /// as ever. Example: `softnet exec -- tc -s qdisc show`.
+    /// Example: `softnet tc -s qdisc show dev web`.
+    #[command(disable_help_flag = true)]
+    Tc(Words),
+    /// Run ip against the daemon: `softnet exec -- ip ARGS`
+    #[command(disable_help_flag = true)]
+    Ip(Words),
+    /// Run bridge against the daemon: `softnet exec -- bridge ARGS`
+    #[command(disable_help_flag = true)]
+    Bridge(Words),
+    /// Run any program, such as a script of tc and ip, against the daemon instead of the kernel
+    ///
+    /// Its sockets of the family AF_NETLINK for NETLINK_ROUTE go to the daemon. Example: `softnet
+    /// exec -- ./shape.sh`.
     #[command(after_help = exec::HELP)]
     Exec(exec::Options),
     /// Show what the daemon counts, live: packets, drops by reason, queueing delay, qdiscs, workers
     ///
-    /// The same as `run` prints at its end. Example: `softnet stats --watch`.
+    /// The same as `run` prints at its end. Examples: `softnet stats --watch --top 5`, `softnet stats
+    /// web:1:10`.
     #[command(after_help = EXIT_CODES)]
     Stats(stats::Options),
-    /// Print the daemon's running state as a configuration file that builds the same again
+    /// Print the daemon's running state as a configuration file
     ///
-    /// What tc, ip and bridge changed is in it.
+    /// What tc, ip and bridge changed is in it, but for what the file has no key for: VLANs,
+    /// options of bridges, most of those of their ports, and fixed addresses. For each of these
+    /// there is a comment with the command that makes it.
     #[command(after_help = EXIT_CODES)]
     DumpConfig(client::Reach),
     /// Have the daemon apply its configuration file anew, as SIGHUP does, while packets flow
@@ -106,15 +135,34 @@ enum Command {
     Reload(client::Reach),
 }
 
+/// The words after `tc`, `ip` or `bridge`, which are that program's.
+#[derive(Debug, clap::Args)]
+struct Words {
+    /// Arguments of the program
+    #[arg(
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "ARGS"
+    )]
+    words: Vec<OsString>,
+}
+
 /// Runs the program; `started` is when it was.
 pub(crate) fn run(started: Instant) -> ExitCode {
-    let result = match Arguments::parse().command {
+    let Arguments {
+        socket: at,
+        command,
+    } = Arguments::parse();
+    let program = |name, Words { words }| exec::Options::of(name, words);
+    let result = match command {
         Command::Run {
             config,
             json,
             socket,
-        } => Loaded::load(&config, socket).and_then(|loaded| daemon::run(loaded, json)),
-        Command::Check { config } => load(&config).and_then(|config| check(&config)),
+            strict,
+        } => Loaded::load(&config, socket.or(at))
+            .and_then(|loaded| daemon::run(loaded, json, strict)),
+        Command::Check { configs, strict } => check(&configs, strict),
         Command::Demo {
             seconds,
             json,
@@ -126,14 +174,20 @@ pub(crate) fn run(started: Instant) -> ExitCode {
             started,
         }),
         Command::Sim(options) => sim::run(&options),
-        Command::Exec(options) => exec::run(&options),
-        Command::Stats(options) => stats::run(&options),
-        Command::DumpConfig(daemon) => Daemon::connect(&daemon)
+        Command::Tc(words) => exec::run(&program("tc", words).at(at)),
+        Command::Ip(words) => exec::run(&program("ip", words).at(at)),
+        Command::Bridge(words) => exec::run(&program("bridge", words).at(at)),
+        Command::Exec(options) => exec::run(&options.at(at)),
+        Command::Stats(mut options) => {
+            options.daemon = options.daemon.at(at);
+            stats::run(&options)
+        }
+        Command::DumpConfig(daemon) => Daemon::connect(&daemon.at(at))
             .and_then(|daemon| daemon.ask(Operation::DumpConfig, ""))
             .and_then(|text| print(&text)),
-        Command::Reload(daemon) => Daemon::connect(&daemon)
+        Command::Reload(daemon) => Daemon::connect(&daemon.at(at))
             .and_then(|daemon| daemon.ask(Operation::Reload, ""))
-            .map(drop),
+            .map(|warnings| warnings.lines().for_each(report::note)),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -144,13 +198,32 @@ pub(crate) fn run(started: Instant) -> ExitCode {
     }
 }
 
-fn load(path: &Path) -> Result<config::Config, Failure> {
-    config::load(path).map_err(|error| Failure::new(Exit::Config, error.to_string()))
-}
-
-fn check(config: &config::Config) -> Result<(), Failure> {
-    let text = format!("{}: valid: {}\n", config.file, config.summary());
-    print(&text)
+/// Checks all files. Fails with the worst of them: an error before a warning.
+fn check(files: &[PathBuf], strict: bool) -> Result<(), Failure> {
+    let mut worst: Option<Failure> = None;
+    for file in files {
+        let failure = match config::load(file, None) {
+            Err(error) => Failure::new(Exit::Config, error.to_string()),
+            Ok((config, warnings)) => {
+                warnings.iter().for_each(report::note);
+                print(&format!("{}: valid: {}\n", config.file, config.summary()))?;
+                if !strict || warnings.is_empty() {
+                    continue;
+                }
+                let text = format!("{}: warnings: {}", config.file, warnings.len());
+                Failure::new(Exit::Warnings, text)
+            }
+        };
+        let is_worse = worst
+            .as_ref()
+            .is_none_or(|worst| failure.exit == Exit::Config || worst.exit != Exit::Config);
+        let lesser = match is_worse {
+            true => worst.replace(failure),
+            false => Some(failure),
+        };
+        lesser.iter().for_each(report::note);
+    }
+    worst.map_or(Ok(()), Err)
 }
 
 fn print(text: &str) -> Result<(), Failure> {
@@ -160,6 +233,8 @@ fn print(text: &str) -> Result<(), Failure> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use clap::CommandFactory;
 
     use super::*;
@@ -167,6 +242,19 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn short_forms_hand_over_every_word() {
+        let line = [
+            "softnet", "--socket", "s", "tc", "-s", "--help", "--socket", "x", "--",
+        ];
+        let arguments = Arguments::try_parse_from(line).expect("parsed");
+        assert_eq!(arguments.socket.as_deref(), Some(Path::new("s")));
+        match arguments.command {
+            Command::Tc(Words { words }) => assert_eq!(words, &line[4..]),
+            other => panic!("{other:?}"),
+        }
     }
 
     #[test]

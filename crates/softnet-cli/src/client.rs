@@ -31,6 +31,14 @@ pub(crate) struct Reach {
     socket: Option<PathBuf>,
 }
 
+impl Reach {
+    /// The socket `path`, unless another one is named.
+    pub(crate) fn at(mut self, path: Option<PathBuf>) -> Reach {
+        self.socket = self.socket.or(path);
+        self
+    }
+}
+
 /// A connection to the daemon.
 #[derive(Debug)]
 pub(crate) struct Daemon {

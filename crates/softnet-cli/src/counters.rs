@@ -18,20 +18,34 @@ pub(crate) fn live(stats: &EngineStats) -> String {
     tables(stats, report::distributions(stats) + &pools(stats))
 }
 
+/// What is left of a selection: neither sums nor what is no port's.
+pub(crate) fn selected(stats: &EngineStats) -> String {
+    joined(&[
+        report::port_table(stats),
+        classes::table(stats),
+        filters::table(stats),
+        report::distributions(stats),
+    ])
+}
+
 fn tables(stats: &EngineStats, ways_out: String) -> String {
-    let parts = [
+    joined(&[
         report::ports(stats),
         classes::table(stats),
         filters::table(stats),
         workers::table(stats),
         ways_out,
-    ];
+    ])
+}
+
+/// With a line between them.
+fn joined(parts: &[String]) -> String {
     let parts: Vec<&str> = parts
         .iter()
         .map(|part| part.trim_start_matches('\n'))
         .filter(|part| !part.is_empty())
         .collect();
-    parts.join("\n")
+    report::printable(&parts.join("\n"))
 }
 
 /// One object.
@@ -46,6 +60,11 @@ pub(crate) fn json(stats: &EngineStats) -> Value {
             "rx": c.rx, "copied": c.copied, "tx": c.tx, "dropped": c.dropped, "queued": c.queued,
         },
     })
+}
+
+/// One object with what is left of a selection.
+pub(crate) fn selected_json(stats: &EngineStats) -> Value {
+    json!({ "ports": stats.ports.iter().map(port).collect::<Value>() })
 }
 
 fn port(port: &PortStats) -> Value {

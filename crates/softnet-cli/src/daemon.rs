@@ -5,30 +5,30 @@
 
 use std::collections::BTreeMap;
 use std::fs::DirBuilder;
+use std::io::{self, IsTerminal};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use softnet_engine::control::ControlError;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use softnet_engine::{EngineStats, PortEvent};
 use softnet_io::PortDevices;
 use softnet_rtnl::Rtnl;
 use softnet_rtnl::nl::{Errno, Error, Operation};
 use softnet_rtnl::server::{self, Listen, Server, group_id};
 
-use crate::apply::apply;
-use crate::config::{self, ControlConfig};
+use crate::config::{self, Config, ControlConfig};
 use crate::counters;
 use crate::failure::{Exit, Failure, chain};
-use crate::reload::Loaded;
+use crate::left_out;
+use crate::reload::{Loaded, apply, reason};
 use crate::report;
-use crate::running;
+use crate::selection::Selection;
 use crate::setup::{self, Control};
 use crate::signals::{self, Stop};
 use crate::socket;
-use crate::stats;
 
 /// How often ports are looked after.
 const LOOK: Duration = Duration::from_millis(250);
@@ -47,12 +47,31 @@ enum Gone {
     Because(String),
 }
 
-/// Runs until SIGINT or SIGTERM, then prints the counters, as one JSON object if `json`.
-pub(crate) fn run(loaded: Loaded, json: bool) -> Result<(), Failure> {
+/// Lets this process have as many files as it may: a port has up to 9 for each pair of queues, and
+/// the usual soft limit is 1024. Without a change the limit stays what it is.
+fn raise_file_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        report::log(format_args!(
+            "cannot raise the limit of open files: {error}"
+        ));
+    }
+}
+
+/// Runs until SIGINT or SIGTERM, then prints the counters: all on a terminal, as one JSON object if
+/// `json`, else their sum. A port that cannot be opened ends it if `strict`; else it is opened as
+/// soon as that is possible.
+pub(crate) fn run(loaded: Loaded, json: bool, strict: bool) -> Result<(), Failure> {
     let config = &loaded.config;
+    loaded.warnings.iter().for_each(report::log);
     let cannot = |what: &'static str| {
         move |error: std::io::Error| Failure::because(Exit::Failure, what, &error)
     };
+    raise_file_limit();
     let stop = Stop::on_signals().map_err(cannot("cannot catch signals"))?;
     let hangup = signals::on_hangup().map_err(cannot("cannot catch signals"))?;
     let (engine, buffers) = setup::start(
@@ -64,26 +83,40 @@ pub(crate) fn run(loaded: Loaded, json: bool) -> Result<(), Failure> {
     .map_err(|error| Failure::because(Exit::Failure, &config.file, &error))?;
     let (server, path) = listen(&config.control)?;
     let mut control = Control::new(engine, PortDevices { buffers });
-    apply(config, &mut control)?;
+    let mut missing = Missing::new();
+    for (index, why) in apply(config, &mut control, strict)? {
+        let why = reason(why);
+        if let Ok(link) = control.link(index) {
+            let name = &link.settings.name;
+            report::log(format_args!("port {name:?}: cannot be opened yet: {why}"));
+        }
+        missing.insert(index, Gone::Because(why));
+    }
     let summary = config.summary();
     let control = Arc::new(Mutex::new(control));
     let loaded = Arc::new(Mutex::new(loaded));
+    let rtnl = Rtnl::new(control.clone()).on_operation(operations(&control, &loaded));
+    let first = rtnl.first();
     let server = server
-        .start(Rtnl::new(control.clone()).on_operation(operations(&control, &loaded)))
+        .start(rtnl)
         .map_err(cannot("cannot start the control thread"))?;
-    let mut missing = Missing::new();
-    report::note(format_args!("control socket: {}", path.display()));
-    report::note(format_args!("running: {summary}; Ctrl-C stops"));
+    report::log(format_args!("control socket: {}", path.display()));
+    report::log(format_args!("running: {summary}; Ctrl-C stops"));
     let mut wait = LOOK;
-    while !stop.wait(wait) {
-        if hangup.swap(false, Ordering::Relaxed)
-            && let Err(failure) = reload(&loaded, &control)
-        {
-            report::note(format_args!("not reloaded: {failure}"));
+    // A terminal that closes sends SIGHUP, too.
+    let from_terminal = io::stdin().is_terminal() || io::stderr().is_terminal();
+    // `stop` below says why it has ended.
+    while !stop.wait(wait) && !server.is_finished() {
+        if hangup.swap(false, Ordering::Relaxed) {
+            if from_terminal {
+                report::log("SIGHUP of a terminal: not reloaded; `softnet reload` does");
+            } else if let Err(failure) = reload(&loaded, &control) {
+                report::log(format_args!("not reloaded: {failure}"));
+            }
         }
-        let mut control = lock(&control);
+        let mut control = first.lock();
         for port in control.engine().watchdog() {
-            report::note(format_args!(
+            report::log(format_args!(
                 "port {port:?}: its driver took nothing for 5 s; restarted"
             ));
         }
@@ -95,8 +128,9 @@ pub(crate) fn run(loaded: Loaded, json: bool) -> Result<(), Failure> {
         }
     }
     let stopped = server.stop();
-    stopped.map_err(cannot("the control socket failed"))?;
+    stopped.map_err(cannot("the control thread failed"))?;
     // The server was the other one that had it.
+    drop(first);
     let control = Arc::into_inner(control).map(Mutex::into_inner);
     let Some(Ok(control)) = control else {
         return Err(Failure::new(Exit::Failure, "the control thread failed"));
@@ -104,8 +138,11 @@ pub(crate) fn run(loaded: Loaded, json: bool) -> Result<(), Failure> {
     let stats = control.into_engine().stop(DRAIN);
     let text = if json {
         format!("{:#}\n", counters::json(&stats))
-    } else {
+    } else if io::stdout().is_terminal() {
         counters::text(&stats)
+    } else {
+        // Of thousands of classes, all would flood the journal.
+        report::conservation(&stats.conservation()) + "\n"
     };
     report::print(&text).map_err(cannot("cannot print the counters"))?;
     if stats.conservation().holds() {
@@ -126,21 +163,32 @@ fn operations(
     let (control, loaded) = (control.clone(), loaded.clone());
     move |operation, argument: &[u8]| match operation {
         Operation::Stats => {
-            let stats = live_stats(&lock(&control));
-            if argument.is_empty() {
-                Ok(counters::json(&stats).to_string())
-            } else if argument == stats::TEXT.as_bytes() {
-                Ok(counters::live(&stats))
-            } else {
-                Err(Error::invalid("statistics are for nothing, or `text`"))
-            }
+            let invalid = |text: String| Error::new(Errno::EINVAL).text(text);
+            let words = String::from_utf8_lossy(argument);
+            // Messages are padded.
+            let words = words.trim_end_matches('\0');
+            let selection: Selection = words.parse().map_err(invalid)?;
+            let mut stats = live_stats(&lock(&control), &selection);
+            selection.apply(&mut stats).map_err(invalid)?;
+            Ok(match (selection.text, selection.is_whole()) {
+                (false, true) => counters::json(&stats).to_string(),
+                (false, false) => counters::selected_json(&stats).to_string(),
+                (true, true) => counters::live(&stats),
+                (true, false) => counters::selected(&stats),
+            })
         }
         Operation::DumpConfig => {
-            let running = running::config(&lock(&loaded).config, &lock(&control));
-            Ok(config::write(&running))
+            let (loaded, control) = (lock(&loaded), lock(&control));
+            let links = control.spec();
+            let running = Config {
+                links: links.map_err(|error| Error::new(Errno::EIO).text(chain(&error)))?,
+                places: Vec::new(),
+                ..loaded.config.clone()
+            };
+            Ok(left_out::comments(&control) + &config::write(&running))
         }
         Operation::Reload => match reload(&loaded, &control) {
-            Ok(()) => Ok(String::new()),
+            Ok(warnings) => Ok(warnings),
             Err(failure) => {
                 let errno = match failure.exit {
                     Exit::Config => Errno::EINVAL,
@@ -156,22 +204,28 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Applies the file anew.
-fn reload(loaded: &Mutex<Loaded>, control: &Mutex<Control>) -> Result<(), Failure> {
+/// Applies the file anew. What is to be warned of in it is logged, and returned as lines.
+fn reload(loaded: &Mutex<Loaded>, control: &Mutex<Control>) -> Result<String, Failure> {
     let mut loaded = lock(loaded);
     loaded.reload(&mut lock(control))?;
-    report::note(format_args!("reloaded: {}", loaded.config.summary()));
-    Ok(())
+    let mut lines = String::new();
+    for warning in &loaded.warnings {
+        report::log(warning);
+        lines += &format!("{warning}\n");
+    }
+    report::log(format_args!("reloaded: {}", loaded.config.summary()));
+    Ok(lines)
 }
 
-/// All counters, with those of qdiscs, classes and filters. Takes no queue from its owner.
-fn live_stats(control: &Control) -> EngineStats {
+/// All counters, with those of qdiscs, classes and filters where they are selected. Takes no queue
+/// from its owner.
+fn live_stats(control: &Control, selection: &Selection) -> EngineStats {
     let engine = control.engine();
     let mut stats = engine.stats();
-    for link in control.links().values() {
-        let mut ports = stats.ports.iter_mut();
-        if let Some(id) = link.port()
-            && let Some(port) = ports.find(|port| port.name == link.settings.name)
+    for port in &mut stats.ports {
+        if selection.has(&port.name)
+            && let Ok(link) = control.link_named(&port.name)
+            && let Some(id) = link.port()
         {
             port.classes = engine.classes(id);
             port.filters = engine.filters(id);
@@ -193,15 +247,19 @@ fn listen(config: &ControlConfig) -> Result<(Server, PathBuf), Failure> {
     if config.socket.is_none()
         && let Some(directory) = path.parent()
     {
-        // Whoever may make files in it could put another daemon's socket there.
         let made = DirBuilder::new()
             .recursive(true)
             .mode(0o755)
             .create(directory);
         made.map_err(|error| cannot(&error))?;
+        if !socket::is_chosen() {
+            socket::check_directory(directory).map_err(|error| cannot(&error))?;
+        }
     }
     let group = config.group.as_deref().map(group_id).transpose();
     let group = group.map_err(|error| cannot(&error))?;
+    let monitor_group = config.monitor_group.as_deref().map(group_id).transpose();
+    let monitor_group = monitor_group.map_err(|error| cannot(&error))?;
     let server = Server::bind(&server::Config {
         listen: Listen {
             path: path.clone(),
@@ -210,8 +268,12 @@ fn listen(config: &ControlConfig) -> Result<(Server, PathBuf), Failure> {
         },
         monitor: config.monitor.clone().map(|path| Listen {
             path,
-            mode: 0o666,
-            group: None,
+            mode: if monitor_group.is_some() {
+                0o660
+            } else {
+                0o666
+            },
+            group: monitor_group,
         }),
         clients: server::Config::CLIENTS,
     });
@@ -221,13 +283,23 @@ fn listen(config: &ControlConfig) -> Result<(Server, PathBuf), Failure> {
 
 /// Notices devices that are gone, and opens them again; tells of links that change.
 fn look_after(control: &mut Control, missing: &mut Missing) {
+    let links = control.links().values();
+    let closed = links.filter(|link| !link.open).map(|link| link.index);
+    let closed: Vec<u32> = closed.collect();
+    // A reload may have given a port a device, or have failed to give it back.
+    missing.retain(|index, _| closed.contains(index));
     missing.retain(|&index, gone| !reopen(control, index, gone));
+    for index in closed {
+        missing.entry(index).or_insert(Gone::Now);
+    }
     for (index, event) in control.take_events() {
-        let name = match control.link(index) {
-            Ok(link) => link.settings.name.clone(),
+        let (name, is_up) = match control.link(index) {
+            Ok(link) => (link.settings.name.clone(), link.settings.up),
             Err(_) => continue,
         };
         match event {
+            // Nobody waits for what an administrator took down.
+            PortEvent::Link(..) if !is_up => {}
             PortEvent::Link(_, link) => {
                 let up = if link.up { "up" } else { "down" };
                 let mtu = link.mtu.map(|mtu| format!(", MTU {mtu}"));
@@ -236,14 +308,14 @@ fn look_after(control: &mut Control, missing: &mut Missing) {
                 let status = stats.and_then(|stats| stats.status);
                 let status = status.map(|status| format!(": {status}"));
                 let (mtu, status) = (mtu.unwrap_or_default(), status.unwrap_or_default());
-                report::note(format_args!("port {name:?}: link {up}{mtu}{status}"));
+                report::log(format_args!("port {name:?}: link {up}{mtu}{status}"));
             }
             PortEvent::Gone(_) if missing.contains_key(&index) => {}
             PortEvent::Gone(_) => {
-                report::note(format_args!("port {name:?}: its device is gone"));
+                report::log(format_args!("port {name:?}: its device is gone"));
                 missing.insert(index, Gone::Now);
                 if let Err(error) = control.close_device(index) {
-                    report::note(format_args!("port {name:?}: {}", chain(&error)));
+                    report::log(format_args!("port {name:?}: {}", chain(&error)));
                 }
             }
         }
@@ -259,15 +331,31 @@ fn reopen(control: &mut Control, index: u32, gone: &mut Gone) -> bool {
     let name = link.settings.name.clone();
     let error = match control.reopen_device(index) {
         Ok(()) => {
-            report::note(format_args!("port {name:?}: open again"));
+            report::log(format_args!("port {name:?}: open again"));
             return true;
         }
-        Err(ControlError::Device { source, .. }) => chain(&*source),
-        Err(error) => chain(&error),
+        Err(error) => reason(error),
     };
     if !matches!(gone, Gone::Because(reported) if *reported == error) {
-        report::note(format_args!("port {name:?}: cannot be opened yet: {error}"));
+        report::log(format_args!("port {name:?}: cannot be opened yet: {error}"));
         *gone = Gone::Because(error);
     }
     false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limit_of_files_becomes_the_highest_allowed() {
+        let before = getrlimit(Resource::Nofile);
+        let low = Rlimit {
+            current: Some(512),
+            ..before
+        };
+        setrlimit(Resource::Nofile, low).expect("a lower limit");
+        raise_file_limit();
+        assert_eq!(getrlimit(Resource::Nofile).current, before.maximum);
+    }
 }

@@ -11,6 +11,8 @@ pub(crate) enum Exit {
     Failure = 1,
     /// The configuration or the command line asks for what cannot be had.
     Config = 2,
+    /// `check --strict` found what is likely a mistake.
+    Warnings = 3,
     /// `exec` could not prepare the program's environment.
     ExecFailed = 125,
     /// `exec` cannot run the program.

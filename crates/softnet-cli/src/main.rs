@@ -3,7 +3,6 @@
 
 #![deny(unsafe_code)]
 
-mod apply;
 mod classes;
 mod cli;
 mod client;
@@ -14,9 +13,10 @@ mod demo;
 mod exec;
 mod failure;
 mod filters;
+mod left_out;
 mod reload;
 mod report;
-mod running;
+mod selection;
 mod setup;
 mod signals;
 mod sim;

@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::apply::apply;
-use crate::config::{self, Config};
-use crate::failure::{Exit, Failure};
-use crate::running;
+use softnet_engine::control::{ApplyError, ControlError, Missing, Spec};
+
+use crate::config::{self, Config, Warning};
+use crate::failure::{Exit, Failure, chain};
 use crate::setup::Control;
 
 /// The file that the daemon runs.
@@ -16,26 +16,31 @@ pub(crate) struct Loaded {
     socket: Option<PathBuf>,
     /// What the file said when it was last applied.
     pub(crate) config: Config,
+    /// What is to be warned of in it.
+    pub(crate) warnings: Vec<Warning>,
 }
 
 impl Loaded {
     /// Reads and checks a file. A socket on the command line is stronger than its own.
     pub(crate) fn load(path: &Path, socket: Option<PathBuf>) -> Result<Loaded, Failure> {
-        let config = read(path, socket.as_deref())?;
+        let (config, warnings) = read(path, socket.as_deref(), None)?;
         Ok(Loaded {
             path: path.to_owned(),
             socket,
             config,
+            warnings,
         })
     }
 
     /// Reads the file again, and makes the engine what it says. What differs from the running
     /// state is changed, whoever made it so. If that fails, nothing has changed.
     pub(crate) fn reload(&mut self, control: &mut Control) -> Result<(), Failure> {
-        let config = read(&self.path, self.socket.as_deref())?;
+        // The CPUs that this process may use can be others by now; its workers are those it has.
+        let workers = Some(self.config.workers);
+        let (config, warnings) = read(&self.path, self.socket.as_deref(), workers)?;
         let of_engine = |config: &Config| Config {
-            ports: Vec::new(),
-            bridges: Vec::new(),
+            links: Spec::default(),
+            places: Vec::new(),
             ..config.clone()
         };
         if of_engine(&config) != of_engine(&self.config) {
@@ -45,27 +50,55 @@ impl Loaded {
             );
             return Err(Failure::new(Exit::Config, text));
         }
-        let before = running::config(&self.config, control);
-        if let Err(failure) = apply(&config, control) {
-            // What was there can be had again, but for devices that somebody else has taken.
-            return Err(match apply(&before, control) {
-                Ok(()) => failure,
-                Err(worse) => Failure::new(
-                    Exit::Failure,
-                    format!("{failure}; and not all of what was before came back: {worse}"),
-                ),
-            });
-        }
-        self.config = config;
+        apply(&config, control, true)?;
+        (self.config, self.warnings) = (config, warnings);
         Ok(())
     }
 }
 
-fn read(path: &Path, socket: Option<&Path>) -> Result<Config, Failure> {
-    let config = config::load(path);
-    let mut config = config.map_err(|error| Failure::new(Exit::Config, error.to_string()))?;
+/// Makes the engine's links what a configuration says. See [`Control::apply`].
+pub(crate) fn apply(
+    config: &Config,
+    control: &mut Control,
+    strict: bool,
+) -> Result<Missing, Failure> {
+    control.apply(&config.links, strict).map_err(|error| {
+        let place = error.port.and_then(|port| config.places.get(port));
+        let place = place.map_or(String::new(), |place| {
+            format!(":{}:{}", place.line, place.column)
+        });
+        let text = format!("{}{place}: {error}", config.file);
+        let ApplyError { source, lost, .. } = error;
+        let text = format!("{text}: {}", reason(source));
+        match lost {
+            None => Failure::new(Exit::Config, text),
+            Some(worse) => {
+                let worse = chain(&*worse);
+                let lost = "and not all of what was before came back";
+                Failure::new(Exit::Failure, format!("{text}; {lost}: {worse}"))
+            }
+        }
+    })
+}
+
+/// Why a call was refused. What the device says is enough.
+pub(crate) fn reason(error: ControlError) -> String {
+    match error {
+        ControlError::Device { source, .. } => chain(&*source),
+        error => chain(&error),
+    }
+}
+
+fn read(
+    path: &Path,
+    socket: Option<&Path>,
+    workers: Option<usize>,
+) -> Result<(Config, Vec<Warning>), Failure> {
+    let loaded = config::load(path, workers);
+    let (mut config, warnings) =
+        loaded.map_err(|error| Failure::new(Exit::Config, error.to_string()))?;
     if let Some(socket) = socket {
         config.control.socket = Some(socket.to_owned());
     }
-    Ok(config)
+    Ok((config, warnings))
 }

@@ -1,6 +1,9 @@
 //! Text for people: lines on standard output, counters as a table, drops by reason.
 
 use std::io::{self, Write};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use softnet::stats::{Counts, DropReason, SAMPLE};
 use softnet::tx::ActionStats;
@@ -18,6 +21,43 @@ pub(crate) fn print(text: &str) -> io::Result<()> {
 /// One line to standard error, with the program's name. Nothing can be done if that fails.
 pub(crate) fn note(text: impl std::fmt::Display) {
     let _ = writeln!(io::stderr().lock(), "softnet: {text}");
+}
+
+/// As [`note`], for the daemon: what would block, since nobody reads the other end, is lost, and
+/// said to be as soon as possible. Control characters, of names, are escaped.
+pub(crate) fn log(text: impl std::fmt::Display) {
+    /// What a pipe that is writable takes at once (`PIPE_BUF`).
+    const MOST: usize = 4096;
+    static LOST: AtomicU64 = AtomicU64::new(0);
+    let mut err = io::stderr().lock();
+    let ready = poll(
+        &mut [PollFd::new(&err, PollFlags::OUT)],
+        Some(&Timespec::default()),
+    );
+    if ready != Ok(1) {
+        LOST.fetch_add(1, Ordering::Relaxed);
+        return;
+    }
+    let lost = match LOST.swap(0, Ordering::Relaxed) {
+        0 => String::new(),
+        lost => format!("softnet: {lost} messages were lost\n"),
+    };
+    let mut line = format!("{lost}softnet: {}", printable(&text.to_string()));
+    line.truncate(line.floor_char_boundary(MOST - 1));
+    line.push('\n');
+    let _ = err.write_all(line.as_bytes());
+}
+
+/// With control characters but ends of lines escaped.
+pub(crate) fn printable(text: &str) -> String {
+    let mut printable = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c.is_control() && c != '\n' {
+            true => printable.extend(c.escape_default()),
+            false => printable.push(c),
+        }
+    }
+    printable
 }
 
 /// `12 (qdisc_limit 10, runt 2)`, or `0`.
@@ -59,17 +99,19 @@ pub(crate) fn conservation(c: &Conservation) -> String {
 
 /// A table, heads first: two spaces between columns; numbers end in line, and the columns named in
 /// `left` start in line.
-pub(crate) fn table<const N: usize>(rows: &[[String; N]], left: &[usize]) -> String {
-    let widths: [usize; N] = std::array::from_fn(|i| {
-        rows.iter()
-            .map(|row| row[i].chars().count())
-            .max()
-            .unwrap_or(0)
-    });
+pub(crate) fn table<R: AsRef<[String]>>(rows: &[R], left: &[usize]) -> String {
+    let rows = || rows.iter().map(AsRef::<[String]>::as_ref);
+    let mut widths = Vec::new();
+    for row in rows() {
+        widths.resize(row.len().max(widths.len()), 0);
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = cell.chars().count().max(*width);
+        }
+    }
     let mut text = String::new();
-    for row in rows {
+    for row in rows() {
         let mut line = String::new();
-        for (i, (cell, width)) in row.iter().zip(widths).enumerate() {
+        for (i, (cell, width)) in row.iter().zip(&widths).enumerate() {
             let gap = if i == 0 { "" } else { "  " };
             line += &if left.contains(&i) {
                 format!("{gap}{cell:<width$}")
@@ -85,6 +127,11 @@ pub(crate) fn table<const N: usize>(rows: &[[String; N]], left: &[usize]) -> Str
 
 /// The ports' counters, a line each, and the sum that must come out even.
 pub(crate) fn ports(stats: &EngineStats) -> String {
+    port_table(stats) + &conservation(&stats.conservation()) + "\n"
+}
+
+/// The ports' counters, a line each.
+pub(crate) fn port_table(stats: &EngineStats) -> String {
     let head = [
         "port",
         "rx packets",
@@ -109,8 +156,7 @@ pub(crate) fn ports(stats: &EngineStats) -> String {
             drops(&d.drops),
         ]);
     }
-    let text = table(&rows, &[0, 6, 7]);
-    text + &conservation(&stats.conservation()) + "\n"
+    table(&rows, &[0, 6, 7])
 }
 
 /// `p50 191, p99 383, max 511 (3 measured, one in 128)`. Bounds are those of buckets.

@@ -1,14 +1,12 @@
-//! What `run` and `demo` build from: buffers, an engine over the drivers of `softnet-io`, and
-//! ports opened as configured.
+//! What `run` and `demo` build from: buffers, and an engine over the drivers of `softnet-io`.
 
 use std::io;
 
 use rustix::thread::CpuSet;
 use softnet::mem::{Pool, PoolConfig, PoolError};
 use softnet::time::Clock;
-use softnet::tx::{Features, TxPolicy};
-use softnet_engine::{EngineConfig, EngineError, PortSetup};
-use softnet_io::{Buffers, Poller, PortDevices, PortRx, PortTx, Tap};
+use softnet_engine::{EngineConfig, EngineError};
+use softnet_io::{Buffers, Poller, PortDevices, PortRx, PortTx};
 
 /// An engine over every driver.
 pub(crate) type Engine = softnet_engine::Engine<PortRx, PortTx>;
@@ -47,17 +45,6 @@ pub(crate) enum SetupError {
     /// No workers.
     #[error("cannot start the engine")]
     Engine(#[from] EngineError),
-}
-
-/// The queues of an open port.
-#[derive(Debug)]
-pub(crate) struct Opened {
-    /// Receive queues.
-    pub rx: Vec<PortRx>,
-    /// Transmit queues.
-    pub tx: Vec<PortTx>,
-    /// What the driver does by itself.
-    pub features: Features,
 }
 
 /// Starts an engine without ports, and makes the buffers that its ports receive into. `cpus` names
@@ -116,36 +103,6 @@ fn check_cpus(cpus: &[usize]) -> Result<(), SetupError> {
                 cpu: cpus[worker],
                 allowed: allowed.join(", "),
             })
-        }
-    }
-}
-
-impl From<Tap> for Opened {
-    fn from(tap: Tap) -> Opened {
-        Opened {
-            rx: tap.rx.into_iter().map(PortRx::from).collect(),
-            tx: tap.tx.into_iter().map(PortTx::from).collect(),
-            features: tap.features,
-        }
-    }
-}
-
-impl Opened {
-    /// What the engine wants to know.
-    pub(crate) fn setup(
-        self,
-        name: impl Into<String>,
-        qdisc: softnet_tc::QdiscSpec,
-        policy: TxPolicy,
-    ) -> PortSetup<PortRx, PortTx> {
-        let Opened { rx, tx, features } = self;
-        PortSetup {
-            name: name.into(),
-            rx,
-            tx,
-            features,
-            qdisc,
-            policy,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! `softnet stats`: what a running daemon counts, at once or every second with rates.
 
+use std::cmp::Reverse;
 use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
 
@@ -9,10 +10,8 @@ use softnet_rtnl::nl::Operation;
 use crate::client::{self, Daemon};
 use crate::failure::{Exit, Failure};
 use crate::report;
+use crate::selection::{Part, Selection};
 use crate::signals::Stop;
-
-/// Argument of [`Operation::Stats`]: tables for people. One object without it.
-pub(crate) const TEXT: &str = "text";
 
 /// How often `--watch` shows the counters.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -22,6 +21,13 @@ const CLEAR: &str = "\x1b[H\x1b[2J";
 /// What the command line asks for.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
+    /// Port to show alone; with `:CLASS`, that class or qdisc of it: `web`, `web:1:10`
+    #[arg(value_name = "PORT[:CLASS]")]
+    of: Option<Part>,
+    /// Show the N ports that moved the most bytes alone, and of each the N classes and filters that
+    /// did
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    top: Option<u32>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -30,7 +36,7 @@ pub(crate) struct Options {
     #[arg(long)]
     watch: bool,
     #[command(flatten)]
-    daemon: client::Reach,
+    pub(crate) daemon: client::Reach,
 }
 
 /// Prints the counters.
@@ -38,8 +44,13 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let cannot =
         |what: &'static str| move |error: io::Error| Failure::because(Exit::Failure, what, &error);
     let daemon = Daemon::connect(&options.daemon)?;
-    let argument = if options.json { "" } else { TEXT };
-    let counters = || daemon.ask(Operation::Stats, argument);
+    let selection = Selection {
+        text: !options.json,
+        of: options.of.clone(),
+        top: options.top,
+    };
+    let argument = selection.to_string();
+    let counters = || daemon.ask(Operation::Stats, &argument);
     let print = |text: &str| report::print(text).map_err(cannot("cannot print the counters"));
     if !options.watch {
         let text = counters()?;
@@ -56,8 +67,8 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         let text = if options.json {
             counters()? + "\n"
         } else {
-            let now = Sample::of(&daemon)?;
-            let rates = before.as_ref().map(|before| now.since(before));
+            let now = Sample::of(&daemon, options.of.clone())?;
+            let rates = before.as_ref().map(|before| now.since(before, options.top));
             before = Some(now);
             format!("{start}{}{}\n", rates.unwrap_or_default(), counters()?)
         };
@@ -75,8 +86,12 @@ struct Sample {
 }
 
 impl Sample {
-    fn of(daemon: &Daemon) -> Result<Sample, Failure> {
-        let text = daemon.ask(Operation::Stats, "")?;
+    fn of(daemon: &Daemon, of: Option<Part>) -> Result<Sample, Failure> {
+        let selection = Selection {
+            of,
+            ..Selection::default()
+        };
+        let text = daemon.ask(Operation::Stats, &selection.to_string())?;
         let counters = serde_json::from_str(&text).map_err(|error| {
             Failure::because(
                 Exit::Failure,
@@ -90,13 +105,13 @@ impl Sample {
         })
     }
 
-    /// What each port did in a second, as a table.
-    fn since(&self, before: &Sample) -> String {
-        rates(&before.counters, &self.counters, self.at - before.at)
+    /// What each port did in a second, as a table; of the busiest alone if `top` says so.
+    fn since(&self, before: &Sample, top: Option<u32>) -> String {
+        rates(&before.counters, &self.counters, self.at - before.at, top)
     }
 }
 
-fn rates(before: &Value, now: &Value, time: Duration) -> String {
+fn rates(before: &Value, now: &Value, time: Duration, top: Option<u32>) -> String {
     let head = [
         "port",
         "rx packets/s",
@@ -105,7 +120,7 @@ fn rates(before: &Value, now: &Value, time: Duration) -> String {
         "tx bit/s",
         "drops/s",
     ];
-    let mut rows = vec![head.map(str::to_owned)];
+    let mut rows = Vec::new();
     let ports = |counters: &Value| counters["ports"].as_array().cloned().unwrap_or_default();
     let old = ports(before);
     for port in ports(now) {
@@ -121,15 +136,26 @@ fn rates(before: &Value, now: &Value, time: Duration) -> String {
             let reasons = reasons.map(|reasons| reasons.values().filter_map(Value::as_u64).sum());
             reasons.unwrap_or(0)
         };
-        rows.push([
+        let bytes = |port: &Value| key("rx_bytes")(port) + key("tx_bytes")(port);
+        let moved = bytes(&port).saturating_sub(same.map_or(0, bytes));
+        let row = [
             port["name"].as_str().unwrap_or_default().to_owned(),
             rate(&key("rx_packets"), 1.0),
             rate(&key("rx_bytes"), 8.0),
             rate(&key("tx_packets"), 1.0),
             rate(&key("tx_bytes"), 8.0),
             rate(&dropped, 1.0),
-        ]);
+        ];
+        rows.push((moved, row));
     }
+    if let Some(top) = top {
+        rows.sort_by_key(|&(moved, _)| Reverse(moved));
+        rows.truncate(top as usize);
+    }
+    let rows = rows.into_iter().map(|(_, row)| row);
+    let rows: Vec<_> = std::iter::once(head.map(str::to_owned))
+        .chain(rows)
+        .collect();
     report::table(&rows, &[0]) + "\n"
 }
 
@@ -149,12 +175,20 @@ mod tests {
         };
         let before = json!({ "ports": [port("a", 10), port("gone", 1), port("again", 9)] });
         let now = json!({ "ports": [port("a", 14), port("again", 3), port("new", 2)] });
-        assert_eq!(
-            rates(&before, &now, Duration::from_secs(2)),
-            "port   rx packets/s  rx bit/s  tx packets/s  tx bit/s  drops/s\n\
-             a                 2      1600             4       800        6\n\
-             again             0         0             0         0        0\n\
-             new               1       800             2       400        3\n\n"
-        );
+        let second = |top| rates(&before, &now, Duration::from_secs(2), top);
+        let head = "port   rx packets/s  rx bit/s  tx packets/s  tx bit/s  drops/s\n";
+        let a = "a                 2      1600             4       800        6\n";
+        let again = "again             0         0             0         0        0\n";
+        let new = "new               1       800             2       400        3\n";
+        assert_eq!(second(None), format!("{head}{a}{again}{new}\n"));
+        let names = |text: String| -> Vec<String> {
+            let names = text.lines().filter_map(|line| line.split(' ').next());
+            names
+                .skip(1)
+                .filter(|name| !name.is_empty())
+                .map(str::to_owned)
+                .collect()
+        };
+        assert_eq!(names(second(Some(2))), ["a", "new"]);
     }
 }

@@ -11,7 +11,11 @@ use common::{NamedNetns, Scratch, Surroundings, has_program, may_make_networks, 
 /// path.
 fn complaint(scratch: &Scratch, verb: &str, config: &str) -> String {
     let file = scratch.file("x.toml", config);
-    let output = softnet().arg(verb).arg(&file).output().expect("softnet");
+    let output = softnet()
+        .args(verb.split(' '))
+        .arg(&file)
+        .output()
+        .expect("softnet");
     let stderr = text(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{verb}: {stderr}");
     assert_eq!(text(&output.stdout), "");
@@ -30,7 +34,7 @@ fn mistakes_in_the_file() {
         (
             "[engine]\n  worker = 2\n".to_owned(),
             "2:3: key `engine.worker`: is unknown; known here: workers, buffers, max_backlog, \
-             busy_poll, cpus, socket, socket_mode, socket_group, monitor_socket",
+             busy_poll, cpus, socket, socket_mode, socket_group, monitor_socket, monitor_group",
         ),
         (
             format!("{port}{port}"),
@@ -123,10 +127,65 @@ fn the_documents_examples_are_valid() {
                 .expect("softnet");
             let said = text(&output.stderr);
             assert!(output.status.success(), "{}: {said}", file.display());
+            assert_eq!(said, "", "{}", file.display());
             examples += 1;
         }
     }
     assert!(examples > 0, "no document shows a configuration");
+}
+
+const WARNED: &str = "[[port]]\nname = \"p\"\ndriver = \"null\"\n[[port.qdisc]]\nhandle = \
+                      \"1:\"\nkind = \"htb\"\ndefault = \"30\"\n";
+
+#[test]
+fn warnings_are_printed_and_strict_counts_them() {
+    let scratch = Scratch::new("warned");
+    let warned = scratch.file("warned.toml", WARNED);
+    let good = scratch.file("good.toml", "");
+    let bad = scratch.file("bad.toml", "x = 1\n");
+    let check = |arguments: &[&Path]| {
+        let output = softnet().arg("check").args(arguments).output();
+        let output = output.expect("softnet");
+        let said = text(&output.stderr);
+        let of_default = said.contains(&format!("{}:7:11: warning: port", warned.display()));
+        let is_warned = arguments.contains(&warned.as_path());
+        assert_eq!(of_default, is_warned, "{said}");
+        let valid = text(&output.stdout).matches(": valid: ").count();
+        (output.status.code(), said.lines().count(), valid)
+    };
+    let strict = Path::new("--strict");
+    assert_eq!(check(&[&warned]), (Some(0), 1, 1));
+    assert_eq!(check(&[strict, &warned]), (Some(3), 2, 1));
+    assert_eq!(check(&[strict, &good, &good]), (Some(0), 0, 2));
+    assert_eq!(check(&[&warned, &bad, &good]), (Some(2), 2, 2));
+    // The worst one is that of the exit code, wherever it is.
+    assert_eq!(check(&[strict, &bad, &warned, &good]), (Some(2), 3, 2));
+    assert_eq!(check(&[strict, &warned, &bad]), (Some(2), 3, 1));
+}
+
+#[test]
+fn sim_prints_warnings() {
+    let scratch = Scratch::new("sim-warned");
+    let tree = scratch.file(
+        "tree.toml",
+        &WARNED[WARNED.find("[[port.q").expect("a qdisc")..],
+    );
+    let tree_text = std::fs::read_to_string(&tree)
+        .expect("the tree")
+        .replace("port.", "");
+    std::fs::write(&tree, tree_text).expect("the tree");
+    let output = softnet()
+        .args(["sim", "--generate", "rate=1mbit,for=10ms", "--tree"])
+        .arg(&tree)
+        .output();
+    let output = output.expect("softnet");
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    let start = format!(
+        "softnet: {}:4:11: warning: qdisc 1: default",
+        tree.display()
+    );
+    assert!(said.starts_with(&start), "{said}");
 }
 
 #[test]
@@ -155,7 +214,7 @@ fn command_lines() {
 fn a_port_that_cannot_be_opened() {
     let scratch = Scratch::new("unopened");
     let config = "[[port]]\nname = \"p\"\ndriver = \"tap\"\nnetns = \"softnet-nowhere\"\n";
-    let line = complaint(&scratch, "run", config);
+    let line = complaint(&scratch, "run --strict", config);
     assert_eq!(
         line,
         "2:8: port \"p\" cannot be opened: there is no network namespace 'softnet-nowhere'; \
@@ -178,7 +237,7 @@ fn ports_opened_before_the_one_that_fails_are_removed() {
         )
     };
     // `lo` exists already.
-    let line = complaint(&scratch, "run", &(port("first") + &port("lo")));
+    let line = complaint(&scratch, "run --strict", &(port("first") + &port("lo")));
     assert!(
         line.starts_with("6:8: port \"lo\" cannot be opened: "),
         "{line}"

@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Output};
 
 use common::{
@@ -143,7 +143,6 @@ impl Bench {
         let mut softnet = softnet();
         softnet.args(["exec", "--socket"]).arg(&self.socket);
         softnet.arg("--").args(command.split_whitespace());
-        softnet.env("TMPDIR", self.directory());
         softnet.output().expect("softnet")
     }
 
@@ -154,10 +153,6 @@ impl Bench {
             "{command}: {}",
             text(&output.stderr)
         );
-    }
-
-    fn directory(&self) -> &Path {
-        self.socket.parent().expect("a directory")
     }
 
     fn stop(self) {
@@ -351,7 +346,6 @@ fn changes_are_told() {
             // Written line by line to one file, which is read while they run.
             let script = format!("exec {program} monitor {what} >>{}", log.display());
             command.arg(script);
-            command.env("TMPDIR", bench.directory());
             Running::start(&mut command)
         })
         .into();

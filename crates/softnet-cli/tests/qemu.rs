@@ -52,7 +52,7 @@ impl Net {
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let scratch = Scratch::new(tag);
         let host = NamedNetns::new(tag);
-        let mut guests = String::from("[engine]\nworkers = 1\n");
+        let mut guests = String::from("[engine]\nworkers = 2\n");
         for number in [1, 2] {
             guests += &format!(
                 "[[port]]\nname = \"vm{number}\"\ndriver = \"vhost_user\"\nsocket = {:?}\n\

@@ -297,7 +297,7 @@ fn a_thin_flow_waits_in_a_fifo_and_not_in_fq_codel() {
     let scratch = Scratch::new("sim-bloat");
     let thin = |leaf: &str| -> Vec<Duration> {
         let tree = format!(
-            "[[qdisc]]\nhandle = \"1:\"\nkind = \"htb\"\ndefault = 1\n\n\
+            "[[qdisc]]\nhandle = \"1:\"\nkind = \"htb\"\ndefault = \"1\"\n\n\
              [[class]]\nclassid = \"1:1\"\nrate = \"50mbit\"\n\n\
              [[qdisc]]\nparent = \"1:1\"\n{leaf}\n"
         );

@@ -27,7 +27,11 @@ flowid = "1:2"
 
 /// A daemon that listens at `socket`.
 fn daemon(scratch: &Scratch, socket: &Path) -> Running {
-    let config = scratch.file("stats.toml", CONFIG);
+    run(scratch, socket, CONFIG)
+}
+
+fn run(scratch: &Scratch, socket: &Path, config: &str) -> Running {
+    let config = scratch.file("stats.toml", config);
     let mut running = Running::start(softnet().arg("run").arg(config).arg("--socket").arg(socket));
     wait_for("the daemon", || {
         running.assert_running();
@@ -74,6 +78,71 @@ fn tables_and_an_object() {
     assert_eq!(port["classes"][0]["qdisc"], "1:");
     assert_eq!(port["filters"][0]["flowid"], "1:2");
     assert_eq!(port["sojourn_ns"]["measured"], 0);
+    running.signal(Signal::TERM);
+    assert_eq!(running.finish().status.code(), Some(0));
+}
+
+const TWO: &str = r#"
+[[port]]
+name = "b"
+driver = "null"
+[[bridge]]
+name = "br0"
+"#;
+
+#[test]
+fn a_port_or_a_class_alone() {
+    let scratch = Scratch::new("stats-part");
+    let socket = scratch.path("socket");
+    let running = run(&scratch, &socket, &(CONFIG.to_owned() + TWO));
+    let shown = |arguments: &[&str]| {
+        let output = stats(&socket, arguments).output().expect("softnet");
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    let classes = |arguments: &[&str]| -> Vec<String> {
+        let json: Value = serde_json::from_str(&shown(arguments)).expect("one object");
+        let ports = json["ports"].as_array().expect("ports").iter();
+        ports
+            .flat_map(|port| {
+                let name = port["name"].as_str().expect("a name");
+                let classes = port["classes"].as_array().expect("classes").iter();
+                classes
+                    .map(move |class| format!("{name} {}", class["class"].as_str().expect("it")))
+            })
+            .collect()
+    };
+    assert_eq!(
+        classes(&["--json", "a"]),
+        ["a root", "a 1:1", "a 1:2", "a 1:3"]
+    );
+    assert_eq!(classes(&["--json", "a:1:2"]), ["a 1:2"]);
+    assert_eq!(classes(&["--json", "a:1:"]), ["a root"]);
+    assert_eq!(classes(&["--json", "a", "--top", "2"]).len(), 2);
+    assert_eq!(classes(&["--json", "--top", "1"]).len(), 1);
+    let table = shown(&["a:1:2"]);
+    assert!(
+        table.contains("a     1:2") && !table.contains("1:3"),
+        "{table}"
+    );
+    // Sums are of all ports, and not shown for some.
+    assert!(
+        !table.contains("received") && !table.contains("worker"),
+        "{table}"
+    );
+    for (wrong, code, said) in [
+        ("c", 2, "there is no port \"c\""),
+        ("a:1:9", 2, "port \"a\" has no class 1:9"),
+        ("a:x", 2, "\"x\" is not a class; write it like a:1:10"),
+    ] {
+        let output = stats(&socket, &[wrong]).output().expect("softnet");
+        assert_eq!(output.status.code(), Some(code));
+        assert!(
+            text(&output.stderr).contains(said),
+            "{wrong}: {}",
+            text(&output.stderr)
+        );
+    }
     running.signal(Signal::TERM);
     assert_eq!(running.finish().status.code(), Some(0));
 }

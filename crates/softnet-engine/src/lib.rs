@@ -50,8 +50,8 @@ pub mod rx;
 
 pub use engine::{
     BridgeId, BridgeInfo, BridgeOptions, BridgePort, Conservation, Engine, EngineConfig,
-    EngineError, EngineStats, FdbEntry, FdbSpec, MirredSpec, PortEvent, PortId, PortSetup,
-    PortStats, RateLimits, VlanOwner,
+    EngineError, EngineStats, Exchange, FdbEntry, FdbSpec, MirredSpec, PortEvent, PortId,
+    PortSetup, PortStats, RateLimits, VlanOwner,
 };
 pub use link::{DeviceDrops, Link, LinkState};
 

@@ -57,6 +57,10 @@ pub trait Link: fmt::Debug + Send + Sync {
         None
     }
 
+    /// The port's longest IP packet from now on, in bytes: a driver may drop what is longer before
+    /// it costs anything. Called by the control path.
+    fn set_mtu(&self, _mtu: u32) {}
+
     /// The state now. Consumes what made the file readable. Does not block: asked by a worker.
     fn state(&self) -> LinkState {
         LinkState::default()

@@ -17,7 +17,7 @@ use softnet_tc::QdiscSpec;
 use crate::control::{Devices, Opened, Settings};
 use crate::engine::{Engine, EngineConfig, EngineStats, PortId, PortSetup};
 use crate::link::Link;
-use crate::rx::{CountDrop, Polled, RxQueue, Sleep};
+use crate::rx::{Polled, Receive, RxQueue, Sleep};
 
 /// A receive queue that delivers what the test puts in.
 #[derive(Clone, Default)]
@@ -69,20 +69,17 @@ impl fmt::Debug for FedQueue {
 }
 
 impl RxQueue for FedQueue {
-    fn poll(
-        &mut self,
-        budget: usize,
-        _: Time,
-        out: &mut PacketList,
-        _: &mut dyn CountDrop,
-    ) -> Polled {
+    fn poll(&mut self, rx: &mut Receive<'_>) -> Polled {
         self.polling.store(true, Ordering::SeqCst);
         let mut feed = self.feed();
-        feed.packets.split_wire_packets(budget, out);
+        let mut received = PacketList::new();
+        feed.packets.split_wire_packets(rx.budget, &mut received);
+        rx.extend(received);
         self.polling.store(false, Ordering::SeqCst);
         Polled {
             more: !feed.packets.is_empty(),
             gone: feed.gone,
+            ..Polled::default()
         }
     }
 
@@ -360,8 +357,16 @@ impl Devices for FedDevices {
         Ok(())
     }
 
+    fn conflict(&self, one: &&'static str, other: &&'static str) -> bool {
+        one == other && *one != "tun" && *one != "dummy"
+    }
+
     fn of_kind(&self, kind: &str, _: &str) -> Option<&'static str> {
         ["dummy", "tun"].into_iter().find(|known| *known == kind)
+    }
+
+    fn is_of_host(&self, spec: &&'static str) -> bool {
+        *spec == "tun"
     }
 
     fn kind(&self, spec: &&'static str) -> Option<&'static str> {

@@ -1,6 +1,7 @@
 //! What drivers tell workers: notifications that are suppressed and asked for, and polls that
 //! wait.
 
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixDatagram;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,8 +13,8 @@ use std::time::Duration;
 use softnet::mem::{Packet, PacketList, Pool};
 use softnet::testing::{ScriptedRing, frame, pool};
 use softnet::time::{Clock, Time};
-use softnet::tx::{Features, TxPolicy};
-use softnet_engine::rx::{CountDrop, Polled, RxQueue, SteeringSpec};
+use softnet::tx::{Features, RingFile, TxPolicy, Wake};
+use softnet_engine::rx::{NextPoll, Polled, Receive, RxQueue, Sleep, SteeringSpec};
 use softnet_engine::{Engine, EngineConfig, PortId, PortSetup};
 use softnet_io::Poller;
 use softnet_tc::QdiscSpec;
@@ -76,19 +77,20 @@ struct Queue {
 }
 
 impl RxQueue for Queue {
-    fn poll(
-        &mut self,
-        budget: usize,
-        _: Time,
-        out: &mut PacketList,
-        _: &mut dyn CountDrop,
-    ) -> Polled {
+    fn poll(&mut self, rx: &mut Receive<'_>) -> Polled {
         self.ring.polls.fetch_add(1, Ordering::Relaxed);
+        if rx.by_owner {
+            *self.ring.armed.lock().unwrap() = false;
+            while self.ring.file.recv(&mut [0]).is_ok() {}
+        }
         let mut packets = self.ring.packets.lock().unwrap();
-        packets.split_wire_packets(budget, out);
+        let mut received = PacketList::new();
+        packets.split_wire_packets(rx.budget, &mut received);
+        rx.extend(received);
         Polled {
             more: !packets.is_empty(),
-            gone: false,
+            next: self.next.map_or(NextPoll::Unarmed, NextPoll::At),
+            ..Polled::default()
         }
     }
 
@@ -100,17 +102,8 @@ impl RxQueue for Queue {
         *armed
     }
 
-    fn disarm(&mut self) {
-        *self.ring.armed.lock().unwrap() = false;
-        while self.ring.file.recv(&mut [0]).is_ok() {}
-    }
-
-    fn peek(&mut self) -> Option<bool> {
-        Some(!self.ring.packets.lock().unwrap().is_empty())
-    }
-
-    fn next_poll(&self) -> Time {
-        self.next.unwrap_or(Time::ZERO)
+    fn peek(&mut self) -> bool {
+        !self.ring.packets.lock().unwrap().is_empty()
     }
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {
@@ -337,4 +330,98 @@ fn a_replaced_device_is_closed_by_who_replaces_it() {
         assert_eq!(dropped.recv().unwrap(), std::thread::current().id());
     }
     net.stop();
+}
+
+/// A queue without a file that is to be polled ten times, once a second.
+#[derive(Debug, Default)]
+struct Timed {
+    polls: u32,
+}
+
+impl RxQueue for Timed {
+    fn poll(&mut self, rx: &mut Receive<'_>) -> Polled {
+        self.polls += 1;
+        let next = NextPoll::At(match self.polls {
+            ..10 => rx.now + Duration::from_secs(1),
+            _ => Time::MAX,
+        });
+        Polled {
+            next,
+            ..Polled::default()
+        }
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}
+
+/// Sleeps no longer than it takes to set the clock.
+#[derive(Debug)]
+struct Setter {
+    poller: Poller,
+    clock: Clock,
+    /// Until when it was to sleep.
+    sleeps: Sender<Time>,
+}
+
+impl Sleep for Setter {
+    fn watch(&mut self, fd: BorrowedFd<'_>, token: usize) -> io::Result<()> {
+        self.poller.watch(fd, token)
+    }
+
+    fn watch_ring(&mut self, file: &RingFile, token: usize) -> io::Result<()> {
+        self.poller.watch_ring(file, token)
+    }
+
+    fn unwatch(&mut self, fd: BorrowedFd<'_>) {
+        self.poller.unwatch(fd);
+    }
+
+    fn sleep(&mut self, now: Time, until: Option<Time>, ready: &mut Vec<usize>) {
+        let mut look = until;
+        if let Some(until) = until.filter(|&until| until != Time::ZERO) {
+            self.clock.advance(until.since(now));
+            self.sleeps.send(until).unwrap();
+            look = Some(Time::ZERO);
+        }
+        self.poller.sleep(now, look, ready);
+    }
+
+    fn waker(&self) -> Arc<dyn Wake> {
+        self.poller.waker()
+    }
+}
+
+/// A worker that slept until a queue is to be polled polls it at once.
+#[test]
+fn a_timed_queue_costs_one_sleep_for_each_poll() {
+    let (sender, sleeps) = channel();
+    let clock = Clock::virtual_at(Time::ZERO + Duration::from_secs(100));
+    let sleeper = Setter {
+        poller: Poller::new().unwrap(),
+        clock: clock.clone(),
+        sleeps: sender,
+    };
+    let config = EngineConfig {
+        busy_poll: Duration::ZERO,
+        ..EngineConfig::default()
+    };
+    let engine = Engine::with_config(vec![sleeper], pool(8), clock, config).unwrap();
+    let setup = PortSetup {
+        name: "a".into(),
+        rx: vec![Timed::default()],
+        tx: vec![ScriptedRing::new().0],
+        features: Features::default(),
+        qdisc: QdiscSpec::default(),
+        policy: TxPolicy::default(),
+    };
+    engine.add_port(setup).unwrap();
+    let patience = Duration::from_secs(10);
+    let slept: Vec<Time> = (0..9)
+        .map(|_| sleeps.recv_timeout(patience).expect("a sleep"))
+        .collect();
+    let each = (101..110).map(|s| Time::ZERO + Duration::from_secs(s));
+    assert!(each.eq(slept.iter().copied()), "{slept:?}");
+    engine.stop(Duration::ZERO);
 }

@@ -12,7 +12,7 @@ use softnet::mem::{PacketList, Pool};
 use softnet::testing::{frame, pool};
 use softnet::time::{Clock, Time};
 use softnet::tx::{Features, Interest, RingFile, Sent, TxPolicy, TxRing, Xmit};
-use softnet_engine::rx::{CountDrop, Polled, RxQueue};
+use softnet_engine::rx::{NextPoll, Polled, Receive, RxQueue};
 use softnet_engine::{Engine, EngineError, PortId, PortSetup};
 use softnet_io::Poller;
 use softnet_tc::QdiscSpec;
@@ -52,8 +52,7 @@ impl TxRing for SocketRing {
         while let Some(packet) = packets.pop_front() {
             match self.socket.send(packet.data()) {
                 Ok(_) => {
-                    sent.packets += packet.wire_packets();
-                    sent.bytes += packet.wire_len();
+                    sent.count(&packet);
                 }
                 Err(error) => {
                     assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
@@ -83,22 +82,15 @@ impl TxRing for SocketRing {
 struct Once(PacketList);
 
 impl RxQueue for Once {
-    fn poll(
-        &mut self,
-        budget: usize,
-        _: Time,
-        out: &mut PacketList,
-        _: &mut dyn CountDrop,
-    ) -> Polled {
-        self.0.split_wire_packets(budget, out);
+    fn poll(&mut self, rx: &mut Receive<'_>) -> Polled {
+        let mut received = PacketList::new();
+        self.0.split_wire_packets(rx.budget, &mut received);
+        rx.extend(received);
         Polled {
             more: !self.0.is_empty(),
-            gone: false,
+            next: NextPoll::At(Time::MAX),
+            ..Polled::default()
         }
-    }
-
-    fn next_poll(&self) -> Time {
-        Time::MAX
     }
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {

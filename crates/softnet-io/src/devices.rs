@@ -2,20 +2,21 @@
 
 use std::io;
 
+use softnet::tx::Features;
 use softnet_engine::control::{Devices, Opened, Settings};
 
 use crate::tap::OpenError;
-use crate::vhost_user::{SocketSpec, VhostUserError};
+use crate::vhost_user::{VhostUserError, VhostUserSpec};
 use crate::{
     Buffers, InterfaceAddress, LinkError, Links, Netns, NetnsError, Null, PortRx, PortTx, Tap,
     TapConfig, VhostUser,
 };
 
 /// A driver and its parameters.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum DeviceSpec {
     /// A kernel TAP device, made when the port is opened, with the address and the MTU of the
-    /// link.
+    /// link. It has a carrier while the link is up.
     Tap {
         /// The interface's name, which stays when the link is renamed.
         interface: String,
@@ -25,8 +26,9 @@ pub enum DeviceSpec {
         addresses: Vec<InterfaceAddress>,
     },
     /// A virtual machine's network device.
-    VhostUser(SocketSpec),
+    VhostUser(VhostUserSpec),
     /// Swallows what is sent, receives nothing.
+    #[default]
     Null,
 }
 
@@ -57,6 +59,40 @@ pub struct PortDevices {
     pub buffers: Buffers,
 }
 
+/// The queues of a driver as those of any.
+fn opened<Q: Into<PortRx>, R: Into<PortTx>>(
+    rx: Vec<Q>,
+    tx: Vec<R>,
+    features: Features,
+) -> Opened<PortRx, PortTx> {
+    Opened {
+        rx: rx.into_iter().map(Into::into).collect(),
+        tx: tx.into_iter().map(Into::into).collect(),
+        features,
+    }
+}
+
+/// Gives an interface the settings that differ.
+fn follow(
+    links: &mut Links,
+    index: u32,
+    before: &Settings,
+    after: &Settings,
+) -> Result<(), LinkError> {
+    if before.mtu != after.mtu {
+        links.set_mtu(index, after.mtu)?;
+    }
+    if let Some(address) = after.address
+        && before.address != after.address
+    {
+        links.set_mac(index, address.0)?;
+    }
+    if before.up != after.up {
+        links.set_carrier(index, after.up)?;
+    }
+    Ok(())
+}
+
 impl Devices for PortDevices {
     type Rx = PortRx;
     type Tx = PortTx;
@@ -79,33 +115,22 @@ impl Devices for PortDevices {
                 let config = TapConfig {
                     queues,
                     mtu: settings.mtu,
-                    mac: Some(settings.address),
+                    mac: settings.address,
+                    carrier: settings.up,
                     addresses: addresses.clone(),
                     netns,
                     ..TapConfig::new(interface)
                 };
                 let tap = Tap::open(&config, &self.buffers)?;
-                Ok(Opened {
-                    rx: tap.rx.into_iter().map(PortRx::from).collect(),
-                    tx: tap.tx.into_iter().map(PortTx::from).collect(),
-                    features: tap.features,
-                })
+                Ok(opened(tap.rx, tap.tx, tap.features))
             }
-            DeviceSpec::VhostUser(socket) => {
-                let port = VhostUser::open(socket, queues, settings.mtu, &self.buffers)?;
-                Ok(Opened {
-                    rx: port.rx.into_iter().map(PortRx::from).collect(),
-                    tx: port.tx.into_iter().map(PortTx::from).collect(),
-                    features: port.features,
-                })
+            DeviceSpec::VhostUser(spec) => {
+                let port = VhostUser::open(spec, queues, settings.mtu, &self.buffers)?;
+                Ok(opened(port.rx, port.tx, port.features))
             }
             DeviceSpec::Null => {
                 let null = Null::open(queues, settings.mtu).map_err(DeviceError::Null)?;
-                Ok(Opened {
-                    rx: null.rx.into_iter().map(PortRx::from).collect(),
-                    tx: null.tx.into_iter().map(PortTx::from).collect(),
-                    features: null.features,
-                })
+                Ok(opened(null.rx, null.tx, null.features))
             }
         }
     }
@@ -122,29 +147,43 @@ impl Devices for PortDevices {
         else {
             return Ok(());
         };
-        if (before.mtu, before.address) == (after.mtu, after.address) {
+        let parts = |settings: &Settings| (settings.mtu, settings.address, settings.up);
+        if parts(before) == parts(after) {
             return Ok(());
         }
         let change = || -> Result<(), LinkError> {
             let mut links = Links::open()?;
             let index = links.index(interface)?;
-            if before.mtu != after.mtu {
-                links.set_mtu(index, after.mtu)?;
+            let changed = follow(&mut links, index, before, after);
+            if changed.is_err() {
+                // What was changed goes back. The first error is the one that says why.
+                let _ = follow(&mut links, index, after, before);
             }
-            if before.address != after.address {
-                let changed = links.set_mac(index, after.address.0);
-                if changed.is_err() && before.mtu != after.mtu {
-                    links.set_mtu(index, before.mtu)?;
-                }
-                changed?;
-            }
-            Ok(())
+            changed
         };
         match netns.as_deref().map(Netns::named).transpose()? {
             Some(netns) => netns.run(change)??,
             None => change()?,
         }
         Ok(())
+    }
+
+    fn conflict(&self, one: &DeviceSpec, other: &DeviceSpec) -> bool {
+        use DeviceSpec::{Null, Tap, VhostUser};
+        match (one, other) {
+            (
+                Tap {
+                    interface, netns, ..
+                },
+                Tap {
+                    interface: other,
+                    netns: of_other,
+                    ..
+                },
+            ) => (interface, netns) == (other, of_other),
+            (VhostUser(one), VhostUser(other)) => one.socket.path == other.socket.path,
+            (Tap { .. } | VhostUser(_) | Null, _) => false,
+        }
     }
 
     fn of_kind(&self, kind: &str, name: &str) -> Option<DeviceSpec> {
@@ -157,6 +196,10 @@ impl Devices for PortDevices {
             }),
             _ => None,
         }
+    }
+
+    fn is_of_host(&self, spec: &DeviceSpec) -> bool {
+        matches!(spec, DeviceSpec::Tap { .. })
     }
 
     fn kind(&self, spec: &DeviceSpec) -> Option<&'static str> {

@@ -36,10 +36,12 @@
 
 #![deny(unsafe_code)]
 
+mod confine;
 mod devices;
 mod link;
 mod listener;
 mod memory;
+pub mod middleware;
 mod netns;
 mod null;
 mod peer;
@@ -49,9 +51,10 @@ pub mod tap;
 mod userns;
 pub mod vhost_user;
 
+pub use confine::{ConfineError, confine};
 pub use devices::{DeviceError, DeviceSpec, PortDevices};
 pub use link::{BadAddress, InterfaceAddress, LinkError, Links};
-pub use listener::{Listen, ListenError, Listener, group_id};
+pub use listener::{Descriptors, Listen, ListenError, Listener, group_id};
 pub use memory::SharedMemory;
 pub use netns::{Netns, NetnsError};
 pub use null::{Null, NullRx, NullTx};

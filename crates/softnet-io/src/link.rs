@@ -162,6 +162,17 @@ impl Links {
         self.set_up(index, true)
     }
 
+    /// Gives the interface a carrier, or takes it: without one the kernel sends nothing to it. Its
+    /// driver must allow that, as TAP devices do.
+    ///
+    /// # Errors
+    /// [`LinkError::Refused`].
+    pub fn set_carrier(&mut self, index: u32, on: bool) -> Result<(), LinkError> {
+        self.set(index, LinkAttribute::Carrier(on.into()), || {
+            format!("switch the carrier {}", if on { "on" } else { "off" })
+        })
+    }
+
     /// Sets the longest IP packet, in bytes.
     ///
     /// # Errors
@@ -259,6 +270,24 @@ impl Links {
         counters.ok_or_else(|| LinkError::Refused {
             what: WHAT.to_owned(),
             source: io::Error::from(io::ErrorKind::Unsupported),
+        })
+    }
+
+    /// The state of an interface, asked for by its index: a name that its owner may change while
+    /// it is asked would have the kernel look for a module of that name.
+    pub(crate) fn state(&mut self, index: u32) -> Result<LinkState, LinkError> {
+        let link = self.get(index, "read the interface's state")?;
+        let mtu = link
+            .attributes
+            .iter()
+            .find_map(|attribute| match attribute {
+                LinkAttribute::Mtu(mtu) => Some(*mtu),
+                _ => None,
+            });
+        Ok(LinkState {
+            up: link.header.flags.contains(LinkFlags::Up),
+            mtu,
+            features: None,
         })
     }
 
@@ -394,7 +423,8 @@ impl LinkEvents {
     }
 
     /// An interface's state now. `None`: it is not in this namespace. Does not wait for the
-    /// kernel's lock of all interfaces, as a netlink request does.
+    /// kernel's lock of all interfaces, as a netlink request does. For a thread without
+    /// capabilities: see [`Links::state`].
     pub(crate) fn state(&self, index: u32) -> Option<LinkState> {
         let socket = self.socket.as_fd();
         // Again if it was renamed meanwhile, which is reported too.

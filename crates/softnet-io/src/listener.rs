@@ -3,16 +3,19 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, lchown};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::fs::{FlockOperation, Mode, fchmod, flock};
+use rustix::fs::{AtFlags, FlockOperation, Gid, Mode, OFlags, chownat, fchmod, flock, open};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
 };
+use rustix::process::geteuid;
+
+use crate::peer::refuse_descriptors;
 
 /// Where a server listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +37,9 @@ pub enum ListenError {
     /// Something else has the name.
     #[error("{0}: exists and is not a socket")]
     NotASocket(PathBuf),
+    /// Somebody who may write in its directory has put something else there.
+    #[error("{0}: somebody else replaced the socket while it was made")]
+    Replaced(PathBuf),
     /// The name does not fit `sockaddr_un`.
     #[error("{0}: longer than 107 bytes, the most that the path of a socket may have")]
     TooLong(PathBuf),
@@ -71,6 +77,16 @@ pub fn group_id(name: &str) -> Result<u32, ListenError> {
         .ok_or_else(|| ListenError::NoGroup(name.into()))
 }
 
+/// What a listener does about descriptors that clients pass (`SCM_RIGHTS`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Descriptors {
+    /// Clients may pass some.
+    Passed,
+    /// A client that passes one gets `EPERM` (Linux 6.16; before, they are closed unseen). The last
+    /// close of a file may wait for as long as its owner wants, in the thread that reads.
+    Refused,
+}
+
 /// A listening socket. Its file goes when it does.
 #[derive(Debug)]
 pub struct Listener {
@@ -91,7 +107,12 @@ impl Listener {
     ///
     /// # Errors
     /// [`ListenError`].
-    pub fn bind(config: &Listen, kind: SocketType, backlog: i32) -> Result<Listener, ListenError> {
+    pub fn bind(
+        config: &Listen,
+        kind: SocketType,
+        backlog: i32,
+        descriptors: Descriptors,
+    ) -> Result<Listener, ListenError> {
         let path = &config.path;
         let io = |what| {
             move |source: io::Error| ListenError::Io {
@@ -105,31 +126,46 @@ impl Listener {
             Errno::NAMETOOLONG => ListenError::TooLong(path.clone()),
             error => errno("use the path")(error),
         })?;
-        let folder = match path.parent() {
-            Some(folder) if folder != Path::new("") => folder,
-            _ => Path::new("."),
-        };
-        // Two servers that start at once look and bind one after the other.
-        let folder = fs::File::open(folder).map_err(io("open its directory"))?;
-        lock(&folder).map_err(errno("lock its directory"))?;
+        // Held until this returns: of two servers that start at once, one looks for an old socket
+        // and binds, then the other. Without it, the second could remove the first one's socket.
+        let _lock = Lock::take(path);
         remove_stale(path, &address, kind)?;
 
         let socket = unix(kind).map_err(errno("make a socket"))?;
+        if descriptors == Descriptors::Refused {
+            // Before anybody connects: a connection has the option that the listener has then. An
+            // older kernel does not know it.
+            let _ = refuse_descriptors(&socket);
+        }
         // The file is made with this mode, less the umask: nobody connects before it has its
         // group.
         fchmod(&socket, Mode::empty()).map_err(errno("set the mode"))?;
         bind(&socket, &address).map_err(errno("bind"))?;
-        let file = fs::symlink_metadata(path).map_err(io("find the socket"))?;
+        // Whoever may write in the directory may have put something else there by now, so what was
+        // found is changed, not what has the name.
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = open(path, flags, Mode::empty()).map_err(errno("find the socket"))?;
+        let found = fs::File::from(file.try_clone().map_err(io("find the socket"))?);
+        let found = found.metadata().map_err(io("find the socket"))?;
+        let is_ours = found.file_type().is_socket()
+            && found.uid() == geteuid().as_raw()
+            && found.mode() & 0o777 == 0;
+        if !is_ours {
+            return Err(ListenError::Replaced(path.clone()));
+        }
         let listener = Listener {
             socket,
             path: path.clone(),
-            file: (file.dev(), file.ino()),
+            file: (found.dev(), found.ino()),
         };
-        if config.group.is_some() {
-            lchown(path, None, config.group).map_err(io("set the group"))?;
+        if let Some(group) = config.group {
+            let group = Some(Gid::from_raw(group));
+            chownat(&file, "", None, group, AtFlags::EMPTY_PATH)
+                .map_err(errno("set the group"))?;
         }
         let mode = fs::Permissions::from_mode(config.mode & 0o777);
-        fs::set_permissions(path, mode).map_err(io("set the mode"))?;
+        let file = format!("/proc/self/fd/{}", file.as_raw_fd());
+        fs::set_permissions(file, mode).map_err(io("set the mode"))?;
         listen(&listener.socket, backlog).map_err(errno("listen"))?;
         Ok(listener)
     }
@@ -152,15 +188,51 @@ impl Drop for Listener {
     }
 }
 
-/// Locks a directory until it is closed. Whoever may read it may lock it, so the wait has an end.
-fn lock(folder: &fs::File) -> rustix::io::Result<()> {
-    for _ in 0..100 {
-        match flock(folder, FlockOperation::NonBlockingLockExclusive) {
-            Err(Errno::WOULDBLOCK) => std::thread::sleep(Duration::from_millis(10)),
-            result => return result,
+/// A lock file beside a socket, which only this user can open: others cannot hold it, and one of
+/// theirs in its place is left alone. It is removed while it is locked.
+struct Lock {
+    path: PathBuf,
+    /// Closing it unlocks it.
+    _file: fs::File,
+}
+
+impl Lock {
+    /// Waits for at most a second; none if there can be no lock, or it is never free. The file of
+    /// the socket is then looked after as well as can be.
+    fn take(socket: &Path) -> Option<Lock> {
+        let mut path = socket.as_os_str().to_owned();
+        path.push(".lock");
+        let path = PathBuf::from(path);
+        for _ in 0..100 {
+            let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+            let mode = Mode::RUSR | Mode::WUSR;
+            let file = open(&path, flags | OFlags::CLOEXEC, mode).ok()?;
+            let file = fs::File::from(file);
+            let opened = file.metadata().ok()?;
+            if !opened.is_file() || opened.uid() != geteuid().as_raw() {
+                return None;
+            }
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => {
+                    // Who had it before has removed the file.
+                    let named = fs::symlink_metadata(&path);
+                    if named.is_ok_and(|named| named.ino() == opened.ino()) {
+                        return Some(Lock { path, _file: file });
+                    }
+                }
+                Err(Errno::WOULDBLOCK) => std::thread::sleep(Duration::from_millis(10)),
+                Err(_) => return None,
+            }
         }
+        None
     }
-    Err(Errno::WOULDBLOCK)
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // One that stays is used again.
+        let _ = fs::remove_file(&self.path);
+    }
 }
 
 /// Removes the socket of a server that is dead.

@@ -5,9 +5,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{EventfdFlags, eventfd};
 use softnet::mem::{Packet, PacketList};
-use softnet::time::Time;
 use softnet::tx::{Features, Sent, TxRing, Xmit};
-use softnet_engine::rx::{CountDrop, Polled, RxQueue};
+use softnet_engine::rx::{Polled, Receive, RxQueue};
 
 /// A port without a device.
 #[derive(Debug)]
@@ -30,7 +29,9 @@ impl Null {
             checksum: true,
             tso4: true,
             tso6: true,
+            ecn: true,
             uso: true,
+            scatter_gather: true,
             mtu,
         };
         let rx = (0..queues)
@@ -60,13 +61,7 @@ impl NullRx {
 }
 
 impl RxQueue for NullRx {
-    fn poll(
-        &mut self,
-        _budget: usize,
-        _now: Time,
-        _out: &mut PacketList,
-        _drops: &mut dyn CountDrop,
-    ) -> Polled {
+    fn poll(&mut self, _: &mut Receive<'_>) -> Polled {
         Polled::default()
     }
 
@@ -118,7 +113,7 @@ mod tests {
             Sent {
                 packets: 5,
                 bytes: 300,
-                dropped: None
+                dropped: Vec::new()
             }
         );
         assert!(list.is_empty());

@@ -1,8 +1,9 @@
-//! Who is at the other end of a Unix socket.
+//! Who is at the other end of a Unix socket, and what it may pass.
 
 #![allow(
     unsafe_code,
-    reason = "SO_PEERGROUPS has no safe wrapper, and that of SO_PEERCRED takes no process id of 0"
+    reason = "SO_PEERGROUPS and SO_PASSRIGHTS have no safe wrapper, and that of SO_PEERCRED takes \
+              no process id of 0"
 )]
 
 use std::io;
@@ -79,6 +80,28 @@ fn get_option(socket: BorrowedFd<'_>, option: i32, value: &mut [u8]) -> io::Resu
         0 => Ok(length as usize),
         _ if error.raw_os_error() == Some(libc::ERANGE) && length > room => Ok(length as usize),
         _ => Err(error),
+    }
+}
+
+/// Has the kernel refuse descriptors that are sent to a Unix socket, and to those that are
+/// accepted from it from now on (`SO_PASSRIGHTS`, Linux 6.16).
+pub(crate) fn refuse_descriptors(socket: impl AsFd) -> io::Result<()> {
+    /// `asm-generic/socket.h`; not in `libc` for all machines.
+    const SO_PASSRIGHTS: i32 = 83;
+    let value: i32 = 0;
+    // SAFETY: the kernel reads the 4 bytes of `value`, which lives until it returns.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_PASSRIGHTS,
+            (&raw const value).cast(),
+            size_of::<i32>() as libc::socklen_t,
+        )
+    };
+    match result {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::io::Errno;
-use rustix::thread::CpuSet;
+use rustix::thread::{CapabilitySet, CapabilitySets, CpuSet, set_capabilities};
 use rustix::time::Timespec;
 use softnet::time::Time;
 use softnet::tx::{Interest, RingFile, Wake};
@@ -34,8 +34,6 @@ pub struct Poller {
     waker: Arc<EventWaker>,
     /// The CPU that the thread runs on; the system's choice if none.
     cpu: Option<usize>,
-    /// Whether this thread's timer slack and CPU were set.
-    settled: bool,
 }
 
 /// The eventfd that wakes a [`Poller`].
@@ -69,12 +67,10 @@ impl Poller {
             epoll,
             waker,
             cpu: None,
-            settled: false,
         })
     }
 
-    /// Ties the thread that sleeps here to CPU `cpu`, from its first sleep on. Without effect if
-    /// the thread may not run there.
+    /// Ties the worker's thread to CPU `cpu`. Without effect if it may not run there.
     #[must_use]
     pub fn on_cpu(mut self, cpu: usize) -> Poller {
         self.cpu = Some(cpu);
@@ -88,19 +84,6 @@ impl Poller {
         }
         let data = epoll::EventData::new_u64(token);
         Ok(epoll::add(&self.epoll, fd, data, flags)?)
-    }
-
-    /// What is set once, by the thread itself.
-    #[cold]
-    fn settle(&mut self) {
-        self.settled = true;
-        // The kernel may otherwise be 50 µs late. Harmless if refused: time-outs are then late.
-        let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
-        if let Some(cpu) = self.cpu.filter(|&cpu| cpu < CpuSet::MAX_CPU) {
-            let mut cpus = CpuSet::new();
-            cpus.set(cpu);
-            let _ = rustix::thread::sched_setaffinity(None, &cpus);
-        }
     }
 
     /// Waits; `None` is for ever.
@@ -127,6 +110,29 @@ impl Poller {
 }
 
 impl Sleep for Poller {
+    /// The thread has no capabilities from then on, as no driver needs any to move packets. With
+    /// `CAP_NET_ADMIN` an interface that is renamed while a worker asks for its state would make
+    /// the kernel load a module of that name, and the worker wait for it.
+    fn start(&mut self) {
+        // Harmless if refused: time-outs are then up to 50 µs late.
+        let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+        if let Some(cpu) = self.cpu.filter(|&cpu| cpu < CpuSet::MAX_CPU) {
+            let mut cpus = CpuSet::new();
+            cpus.set(cpu);
+            let _ = rustix::thread::sched_setaffinity(None, &cpus);
+        }
+        // To give up capabilities is always allowed, but for a seccomp filter.
+        let none = CapabilitySet::empty();
+        let _ = set_capabilities(
+            None,
+            CapabilitySets {
+                effective: none,
+                permitted: none,
+                inheritable: none,
+            },
+        );
+    }
+
     fn watch(&mut self, fd: BorrowedFd<'_>, token: usize) -> io::Result<()> {
         self.add(fd, token, epoll::EventFlags::IN)
     }
@@ -145,9 +151,6 @@ impl Sleep for Poller {
     }
 
     fn sleep(&mut self, now: Time, until: Option<Time>, ready: &mut Vec<usize>) {
-        if !self.settled {
-            self.settle();
-        }
         let timeout = until.map(|until| {
             let left = until.since(now);
             Timespec {
@@ -297,16 +300,19 @@ mod tests {
             .unwrap();
         let mut poller = Poller::new().unwrap().on_cpu(last);
         std::thread::spawn(move || {
-            sleep(&mut poller, Some(Time::ZERO));
+            poller.start();
             let cpus = cpus();
             assert!(cpus.is_set(last) && cpus.count() == 1);
         })
         .join()
         .unwrap();
         assert_eq!(cpus(), before);
-        let mut poller = Poller::new().unwrap().on_cpu(usize::MAX);
-        sleep(&mut poller, Some(Time::ZERO));
-        assert_eq!(cpus(), before, "there is no such CPU");
+        std::thread::spawn(move || {
+            Poller::new().unwrap().on_cpu(usize::MAX).start();
+            assert_eq!(cpus(), before, "there is no such CPU");
+        })
+        .join()
+        .unwrap();
     }
 
     #[test]

@@ -8,9 +8,11 @@ use softnet::mem::{PacketList, Pool};
 use softnet::time::Time;
 use softnet::tx::{RingFile, RingWaker, Sent, TxRing, Xmit};
 use softnet_engine::Link;
-use softnet_engine::rx::{CountDrop, Polled, RxQueue};
+use softnet_engine::rx::{Polled, Receive, RxQueue};
 
 use crate::{NullRx, NullTx, TapRx, TapTx, VhostUserRx, VhostUserTx};
+
+// A method of the traits that is missing here would silently be the trait's own.
 
 /// Does the same with the queue of any driver.
 macro_rules! with {
@@ -35,25 +37,15 @@ pub enum PortRx {
 }
 
 impl RxQueue for PortRx {
-    fn poll(
-        &mut self,
-        budget: usize,
-        now: Time,
-        out: &mut PacketList,
-        drops: &mut dyn CountDrop,
-    ) -> Polled {
-        with!(PortRx, self, queue => queue.poll(budget, now, out, drops))
+    fn poll(&mut self, rx: &mut Receive<'_>) -> Polled {
+        with!(PortRx, self, queue => queue.poll(rx))
     }
 
     fn arm(&mut self) -> bool {
         with!(PortRx, self, queue => queue.arm())
     }
 
-    fn disarm(&mut self) {
-        with!(PortRx, self, queue => queue.disarm());
-    }
-
-    fn peek(&mut self) -> Option<bool> {
+    fn peek(&mut self) -> bool {
         with!(PortRx, self, queue => queue.peek())
     }
 

@@ -8,6 +8,7 @@ use std::fs::{self, OpenOptions};
 use std::io;
 use std::path::Path;
 
+use rustix::io::Errno;
 use rustix::process::{getegid, geteuid};
 use rustix::thread::UnshareFlags;
 
@@ -58,31 +59,47 @@ pub enum UsernsError {
 /// [`UsernsError`], which says what the system refuses. After [`UsernsError::Map`] the process is
 /// in the namespace but not root in it and should end; after every other error nothing has
 /// changed.
-#[allow(unsafe_code, reason = "unshare is an unsafe call in rustix")]
 pub fn become_root_in_userns() -> Result<(), UsernsError> {
     tun_is_usable()?;
+    let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
+    enter(UnshareFlags::NEWNET, (0, uid), (0, gid))
+}
+
+/// Gives the process a user namespace and `others`, which belong to it. The user and the group
+/// are mapped as (number inside, number outside).
+pub(crate) fn enter(
+    others: UnshareFlags,
+    user: (u32, u32),
+    group: (u32, u32),
+) -> Result<(), UsernsError> {
+    unshare(UnshareFlags::NEWUSER | others)?.map_err(|e| UsernsError::Refused {
+        source: e.into(),
+        hint: why_refused(e),
+    })?;
+    // Groups can be mapped without privilege only once setgroups(2) is given up
+    // (user_namespaces(7)).
+    write("/proc/self/setgroups", "deny")?;
+    write("/proc/self/uid_map", &format!("{} {} 1", user.0, user.1))?;
+    write("/proc/self/gid_map", &format!("{} {} 1", group.0, group.1))
+}
+
+/// Gives the process namespaces of its own: the inner result is the system's. `flags` are kinds of
+/// namespaces.
+#[allow(unsafe_code, reason = "unshare is an unsafe call in rustix")]
+pub(crate) fn unshare(flags: UnshareFlags) -> Result<Result<(), Errno>, UsernsError> {
     let threads = fs::read_dir("/proc/self/task").map_or(1, Iterator::count);
     if threads > 1 {
         return Err(UsernsError::Threads(threads));
     }
-    let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
+    debug_assert!(!flags.contains(UnshareFlags::FILES));
     // SAFETY: what makes `unshare` unsafe is CLONE_FILES, by which threads would lose sight of
     // each other's file descriptors; it is not asked for, and this is the only thread.
-    unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWUSER | UnshareFlags::NEWNET) }
-        .map_err(|e| UsernsError::Refused {
-            source: e.into(),
-            hint: why_refused(e),
-        })?;
-    // Groups can be mapped without privilege only once setgroups(2) is given up
-    // (user_namespaces(7)).
-    write("/proc/self/setgroups", "deny")?;
-    write("/proc/self/uid_map", &format!("0 {uid} 1"))?;
-    write("/proc/self/gid_map", &format!("0 {gid} 1"))
+    Ok(unsafe { rustix::thread::unshare_unsafe(flags) })
 }
 
 fn write(path: &'static str, text: &str) -> Result<(), UsernsError> {
     fs::write(path, text).map_err(|source| {
-        let hint = why_refused(rustix::io::Errno::PERM);
+        let hint = why_refused(Errno::PERM);
         UsernsError::Map { path, source, hint }
     })
 }
@@ -123,7 +140,7 @@ pub(crate) fn tun_hint(error: &io::Error) -> &'static str {
 
 /// The setting by which `unshare` failed. Each is looked at, so that only what really applies is
 /// named.
-fn why_refused(error: rustix::io::Errno) -> String {
+fn why_refused(error: Errno) -> String {
     let sysctl = |path: &str| {
         fs::read_to_string(Path::new("/proc/sys").join(path))
             .ok()
@@ -145,12 +162,12 @@ fn why_refused(error: rustix::io::Errno) -> String {
             .into();
     }
     match error {
-        rustix::io::Errno::NOSPC | rustix::io::Errno::USERS => {
+        Errno::NOSPC | Errno::USERS => {
             "too many namespaces exist or are nested: see user.max_user_namespaces and \
              user.max_net_namespaces"
                 .into()
         }
-        rustix::io::Errno::INVAL => {
+        Errno::INVAL => {
             "the kernel was built without user namespaces, or the process has threads".into()
         }
         _ => "a container's seccomp or security policy forbids it; run as root or outside the \

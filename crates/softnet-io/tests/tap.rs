@@ -7,10 +7,11 @@ use std::net::{TcpListener, TcpStream};
 
 use common::*;
 use softnet::mem::PacketList;
+use softnet::stats::DropCounters;
 use softnet::time::Time;
 use softnet::tx::{Features, Sent};
 use softnet::wire::{Checksum, Gso, GsoKind};
-use softnet_engine::rx::RxQueue;
+use softnet_engine::rx::{Receive, RxQueue};
 use softnet_io::{Buffers, Tap};
 
 #[test]
@@ -26,7 +27,9 @@ fn frames_cross_both_ways() {
             checksum: true,
             tso4: true,
             tso6: true,
+            ecn: true,
             uso: true,
+            scatter_gather: true,
             mtu: 1500
         }
     );
@@ -45,7 +48,11 @@ fn frames_cross_without_offload() {
     let Some((netns, mut tap)) = device(|config| config.offload = false, &buffers()) else {
         return;
     };
-    assert_eq!(tap.features, Features::default());
+    let plain = Features {
+        scatter_gather: true,
+        ..Features::default()
+    };
+    assert_eq!(tap.features, plain);
     let socket = socket(&netns, V4);
     socket.send_to(&[1; 100], peer(V4)).unwrap();
     assert_eq!(receive_udp(&mut tap.rx[0]).checksum(), None);
@@ -66,7 +73,12 @@ fn jumbo_frames_use_a_large_buffer() {
         let packet = receive_udp(&mut tap.rx[0]);
         assert_eq!((packet.len(), packet.segments().count()), (len + 42, 1));
         // One more is posted at the next poll.
-        tap.rx[0].poll(1, Time::ZERO, &mut PacketList::new(), &mut Drops::default());
+        tap.rx[0].poll(&mut Receive::new(
+            1,
+            Time::ZERO,
+            &mut PacketList::new(),
+            &DropCounters::new(),
+        ));
         assert_eq!(large.stats().free, 16 - 1 - used);
         drop(packet);
         echo(&netns, &mut tap, V4, len);
@@ -103,7 +115,7 @@ fn large_udp_frames_cross_in_one_piece() {
             Sent {
                 packets: 61,
                 bytes,
-                dropped: None
+                dropped: Vec::new()
             }
         );
         // The receiving socket did not ask for large datagrams, so the kernel cuts the frame.
@@ -144,18 +156,14 @@ fn the_longest_datagrams_cross() {
         // And in one datagram of many IP fragments.
         set_option(&socket, libc::SOL_UDP, libc::UDP_SEGMENT, 0);
         socket.send_to(&[1; 65_507], peer(V4)).unwrap();
-        receive(
-            &mut tap.rx[0],
-            &mut Drops::default(),
-            |packets, drops, _| {
-                assert_eq!(drops, &Drops::default());
-                let fragments = packets
-                    .iter()
-                    .map(bytes)
-                    .filter(|b| b[12..14] == [8, 0] && b[23] == 17);
-                fragments.map(|b| b.len() - 34).sum::<usize>() == 65_515
-            },
-        );
+        receive(&mut tap.rx[0], &DropCounters::new(), |packets, drops, _| {
+            assert_eq!(drops.total(), 0);
+            let fragments = packets
+                .iter()
+                .map(bytes)
+                .filter(|b| b[12..14] == [8, 0] && b[23] == 17);
+            fragments.map(|b| b.len() - 34).sum::<usize>() == 65_515
+        });
     }
 }
 
@@ -244,24 +252,24 @@ fn a_tcp_stream_sends_large_frames() {
         stream.write_all(&vec![1; total]).unwrap();
     });
     let mut largest = (0, None, 0);
-    let mut drops = Drops::default();
+    let drops = DropCounters::new();
     let end = std::time::Instant::now() + std::time::Duration::from_secs(20);
     while !reader.is_finished() {
         assert!(std::time::Instant::now() < end, "the connection is stuck");
         let mut packets = PacketList::new();
-        near.rx[0].poll(64, Time::ZERO, &mut packets, &mut drops);
+        near.rx[0].poll(&mut Receive::new(64, Time::ZERO, &mut packets, &drops));
         for packet in &packets {
             if packet.len() > largest.0 {
                 largest = (packet.len(), packet.gso(), packet.segments().count());
             }
         }
-        assert_eq!(send(&mut far.tx[0], packets.take()).dropped, None);
-        far.rx[0].poll(64, Time::ZERO, &mut packets, &mut drops);
-        assert_eq!(send(&mut near.tx[0], packets).dropped, None);
+        assert_eq!(send(&mut far.tx[0], packets.take()).dropped, []);
+        far.rx[0].poll(&mut Receive::new(64, Time::ZERO, &mut packets, &drops));
+        assert_eq!(send(&mut near.tx[0], packets).dropped, []);
     }
     writer.join().unwrap();
     assert_eq!(reader.join().unwrap(), total as u64);
-    assert_eq!(drops, Drops::default());
+    assert_eq!(drops.total(), 0);
     assert!(
         largest.0 > 10_000 && largest.2 == 1,
         "no large frame: {largest:?}"
@@ -286,7 +294,12 @@ fn flows_spread_over_the_queues() {
     for (queue, rx) in tap.rx.iter_mut().enumerate() {
         let mut packets = PacketList::new();
         while rx
-            .poll(64, Time::ZERO, &mut packets, &mut Drops::default())
+            .poll(&mut Receive::new(
+                64,
+                Time::ZERO,
+                &mut packets,
+                &DropCounters::new(),
+            ))
             .more
         {}
         assert!(

@@ -2,7 +2,10 @@
 //! in memory.
 
 use proptest::prelude::*;
+use softnet::wire::EthernetAddress;
+use softnet_engine::FdbSpec;
 use softnet_engine::control::Settings;
+use softnet_engine::forward::{BridgePortOptions, FdbState, VlanFlags};
 use softnet_engine::testing::FedDevices;
 use zerocopy::{Immutable, IntoBytes};
 
@@ -15,6 +18,7 @@ use crate::nl::{
     Client, Errno, Error, Message, NLA_F_NESTED, NLM_F_BULK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL,
     NLM_F_REPLACE, Request, Requests,
 };
+use crate::server::{Clients, Peer};
 use crate::testing::{self, Shared, message, port};
 
 const CLIENT: Client = Client {
@@ -41,7 +45,7 @@ impl Bench {
     fn new() -> Bench {
         let (rtnl, control) = testing::rtnl(|control| {
             control.add_bridge(Settings::new("br0")).unwrap();
-            for (name, master) in [("a", Some(BRIDGE)), ("b", Some(BRIDGE)), ("c", None)] {
+            for (name, master) in [("a", Some("br0")), ("b", Some("br0")), ("c", None)] {
                 control.add_port(port(name, "tun", 1, master)).unwrap();
             }
         });
@@ -429,6 +433,14 @@ fn entries_come_change_and_go() {
         let added = bench.fdb(RTM_NEWNEIGH, replace, header, vlan);
         assert_eq!(refused(added), errno, "{header:?}");
     }
+    // DST, PORT, VNI, IFINDEX, NH_ID: a tunnel's.
+    for tunnel in [1, 6, 7, 8, 13] {
+        let added = bench.ask(RTM_NEWNEIGH, add, &at(PORT, NOARP), |message| {
+            message.put_bytes(2, &STATION);
+            message.put_u32(tunnel, 1);
+        });
+        assert_eq!(refused(added), Errno::EOPNOTSUPP, "{tunnel}");
+    }
     // Without NLM_F_CREATE, only what is there.
     let change = bench.fdb(RTM_NEWNEIGH, NLM_F_REPLACE, at(PORT, REACHABLE), Some(1));
     assert_eq!(refused(change), Errno::ENOENT);
@@ -537,6 +549,78 @@ fn a_dump_in_parts_has_each_entry_once() {
     assert_eq!(addresses, known);
 }
 
+/// A request that moves a port and is refused leaves it in its bridge, with all that this knows of
+/// it; one that is carried out has the new bridge's options from the first frame on.
+#[test]
+fn a_refused_move_keeps_options_vlans_and_entries() {
+    const ISOLATED: u16 = 33;
+    const GUARD: u16 = 5;
+    let mut bench = Bench::new();
+    let other = {
+        let mut control = bench.control.lock().unwrap();
+        let isolated = BridgePortOptions {
+            isolated: true,
+            ..BridgePortOptions::default()
+        };
+        control.set_bridge_port(PORT, isolated).unwrap();
+        control
+            .add_vlans(PORT, 10..=20, VlanFlags::default())
+            .unwrap();
+        let spec = FdbSpec {
+            address: EthernetAddress(STATION),
+            vlan: Some(10),
+            state: FdbState::Static,
+            sticky: false,
+        };
+        control.add_fdb(PORT, spec, false).unwrap();
+        control.add_bridge(Settings::new("br1")).unwrap()
+    };
+    let state = |bench: &Bench| {
+        let control = bench.control.lock().unwrap();
+        let member = control.bridge_port(PORT).unwrap();
+        let station = EthernetAddress(STATION);
+        (
+            control.link(PORT).unwrap().master,
+            member.options,
+            member.vlans.iter().collect::<Vec<_>>(),
+            control
+                .fdb_entry(BRIDGE, station, Some(10))
+                .unwrap()
+                .is_some(),
+        )
+    };
+    let move_to = |bench: &mut Bench, master: u32, option: u16| {
+        let header = IfInfoMsg {
+            index: PORT as i32,
+            ..IfInfoMsg::default()
+        };
+        bench.ask(RTM_SETLINK, 0, &header, |message| {
+            message.put_u32(10, master);
+            message.nest(18, |message| {
+                message.put_str(4, "bridge");
+                message.nest(5, |message| message.put_u8(option, 1));
+            });
+        })
+    };
+    let before = state(&bench);
+    assert_eq!((before.2.len(), before.3), (12, true));
+    for (master, option, errno) in [
+        (other, GUARD, Errno::EOPNOTSUPP),
+        (0, ISOLATED, Errno::EOPNOTSUPP),
+        (OTHER, ISOLATED, Errno::EOPNOTSUPP),
+        (99, ISOLATED, Errno::ENODEV),
+    ] {
+        assert_eq!(refused(move_to(&mut bench, master, option)), errno);
+        assert_eq!(state(&bench), before);
+    }
+    move_to(&mut bench, other, ISOLATED).unwrap();
+    let (master, options, vlans, _) = state(&bench);
+    assert_eq!(
+        (master, options.isolated, vlans.len()),
+        (Some(other), true, 1)
+    );
+}
+
 /// A bridge that goes tells of the ports that it leaves.
 #[test]
 fn ports_that_leave_are_told_of() {
@@ -642,4 +726,40 @@ proptest! {
         let control = bench.control.lock().unwrap();
         prop_assert!(control.engine().stats().conservation().holds());
     }
+}
+
+/// A datagram of many requests costs the workers one table of ports.
+#[test]
+fn a_batch_of_requests_is_published_once() {
+    let mut bench = Bench::new();
+    let mut clients = Clients::new(1);
+    let peer = Peer {
+        port: Some(7),
+        uid: 0,
+        may_change: true,
+        own: true,
+    };
+    let key = clients.connect(peer).unwrap();
+    let mut batch = Vec::new();
+    for n in 0..100_u16 {
+        let vlan = message(RTM_SETLINK, 0, &of_bridge(PORT), |message| {
+            message.nest(26, |message| message.put(2, &[0, 2 + n]));
+        });
+        let isolated = message(RTM_SETLINK, 0, &of_bridge(OTHER), |message| {
+            message.nest(12 | NLA_F_NESTED, |message| {
+                message.put_u8(33, (n % 2) as u8)
+            });
+        });
+        batch.extend([vlan.into_bytes(), isolated.into_bytes()].concat());
+    }
+    let published = |bench: &Bench| bench.control.lock().unwrap().engine().published();
+    let before = published(&bench);
+    clients.receive(key, &batch, &mut bench.rtnl);
+    assert_eq!(published(&bench), before + 1);
+    assert_eq!(bench.vlans(PORT, 2).len(), 101);
+    assert_eq!(
+        clients.output(key, &mut bench.rtnl),
+        None,
+        "nothing is refused"
+    );
 }

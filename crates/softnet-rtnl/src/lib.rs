@@ -18,4 +18,4 @@ pub mod tc;
 #[cfg(test)]
 mod testing;
 
-pub use service::Rtnl;
+pub use service::{First, Rtnl};

@@ -17,7 +17,34 @@ type Operate = Box<dyn FnMut(Operation, &[u8]) -> Result<String, Error> + Send>;
 /// one part of a dump.
 pub struct Rtnl<D: Devices> {
     control: Arc<Mutex<Control<D>>>,
+    turn: Arc<Mutex<()>>,
     operate: Operate,
+}
+
+/// Access to the control object before what clients ask for: a [`Mutex`] by itself may go to those
+/// who lock it again and again, for as long as they do.
+pub struct First<D: Devices> {
+    control: Arc<Mutex<Control<D>>>,
+    /// Held by who comes first until it has the control object; clients wait for it before that.
+    turn: Arc<Mutex<()>>,
+}
+
+impl<D: Devices> fmt::Debug for First<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("First").finish_non_exhaustive()
+    }
+}
+
+impl<D: Devices> First<D> {
+    /// Waits for one request, or one part of a dump, at most.
+    pub fn lock(&self) -> MutexGuard<'_, Control<D>> {
+        let _turn = lock(&self.turn);
+        lock(&self.control)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<D: Devices> fmt::Debug for Rtnl<D> {
@@ -31,6 +58,7 @@ impl<D: Devices> Rtnl<D> {
     pub fn new(control: Arc<Mutex<Control<D>>>) -> Rtnl<D> {
         Rtnl {
             control,
+            turn: Arc::default(),
             operate: Box::new(|_, _| Err(Errno::EOPNOTSUPP.into())),
         }
     }
@@ -44,8 +72,17 @@ impl<D: Devices> Rtnl<D> {
         self
     }
 
+    /// For another user of the control object, who does not wait for many clients.
+    pub fn first(&self) -> First<D> {
+        First {
+            control: self.control.clone(),
+            turn: self.turn.clone(),
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Control<D>> {
-        self.control.lock().unwrap_or_else(PoisonError::into_inner)
+        drop(lock(&self.turn));
+        lock(&self.control)
     }
 }
 
@@ -57,12 +94,16 @@ impl<D: Devices> Service for Rtnl<D> {
     fn request(
         &mut self,
         request: &Request<'_>,
-        _: &Client,
+        client: &Client,
         replies: &mut Replies,
     ) -> Result<(), Error> {
         let mut control = self.lock();
+        // Those of others, so that the rest is of the request.
+        replies.without_request(|replies| publish(&mut control, replies));
         let answered = match request.kind {
-            link::RTM_NEWLINK..=link::RTM_SETLINK => link::request(&mut control, request, replies),
+            link::RTM_NEWLINK..=link::RTM_SETLINK => {
+                link::request(&mut control, request, client, replies)
+            }
             tc::RTM_NEWQDISC..=tc::RTM_GETTFILTER | tc::RTM_NEWCHAIN..=tc::RTM_GETCHAIN => {
                 tc::request(&mut control, request, replies)
             }
@@ -77,9 +118,8 @@ impl<D: Devices> Service for Rtnl<D> {
             kind if host::answers(kind) => host::request(request),
             _ => Err(Errno::EOPNOTSUPP.into()),
         };
-        drop(control);
-        // What was changed is told, whoever changed it.
-        self.changes(replies)?;
+        // What was changed is told, even if the request failed.
+        publish(&mut control, replies);
         answered
     }
 
@@ -119,16 +159,69 @@ impl<D: Devices> Service for Rtnl<D> {
         _: &Client,
         replies: &mut Replies,
     ) -> Result<String, Error> {
+        replies.without_request(|replies| self.changes(replies));
+        drop(lock(&self.turn));
         let text = (self.operate)(operation, argument);
-        self.changes(replies)?;
+        self.changes(replies);
         text
     }
 
-    fn changes(&mut self, replies: &mut Replies) -> Result<(), Error> {
-        let mut control = self.lock();
-        for change in control.take_changes() {
-            link::publish(&control, &change, replies)?;
+    fn begin_batch(&mut self) {
+        self.lock().hold();
+    }
+
+    fn end_batch(&mut self) {
+        self.lock().release();
+    }
+
+    fn changes(&mut self, replies: &mut Replies) {
+        publish(&mut self.lock(), replies);
+    }
+}
+
+/// Tells of what has changed since the last call.
+fn publish<D: Devices>(control: &mut Control<D>, replies: &mut Replies) {
+    let (changes, lost) = control.take_changes();
+    if lost {
+        replies.overrun();
+    }
+    for change in changes {
+        // What cannot be shown is missing.
+        if link::publish(control, &change, replies).is_err() {
+            replies.overrun();
         }
-        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    /// Who comes first gets the control object next, whatever clients ask for meanwhile.
+    #[test]
+    fn the_first_waits_for_one_request() {
+        let (mut rtnl, control) = crate::testing::rtnl(|_| {});
+        let first = rtnl.first();
+        let turn = rtnl.turn.clone();
+        let (order, came) = channel();
+        std::thread::scope(|threads| {
+            let held = control.lock().unwrap();
+            let order_of_first = order.clone();
+            threads.spawn(move || {
+                let _control = first.lock();
+                order_of_first.send("first").unwrap();
+            });
+            while turn.try_lock().is_ok() {
+                std::thread::yield_now();
+            }
+            threads.spawn(move || {
+                rtnl.changes(&mut Replies::unasked());
+                order.send("client").unwrap();
+            });
+            drop(held);
+        });
+        assert_eq!(came.iter().collect::<Vec<_>>(), ["first", "client"]);
     }
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use softnet::testing::pool;
 use softnet::time::Clock;
 use softnet_engine::Engine;
-use softnet_engine::control::{Control, NewPort, PortOptions, Settings};
+use softnet_engine::control::{Control, PortSpec, Settings};
 use softnet_engine::testing::{CondSleeper, FedDevices};
 use zerocopy::{Immutable, IntoBytes};
 
@@ -19,6 +19,7 @@ use crate::nl::{
 pub(crate) const CLIENT: Client = Client {
     port: 7,
     may_change: true,
+    own: true,
     strict: false,
 };
 
@@ -37,20 +38,17 @@ pub(crate) fn rtnl(setup: impl FnOnce(&mut Control<FedDevices>)) -> (Rtnl<FedDev
 
 pub(crate) fn port(
     name: &str,
-    spec: &'static str,
+    device: &'static str,
     queues: usize,
-    master: Option<u32>,
-) -> NewPort<&'static str> {
-    NewPort {
+    master: Option<&str>,
+) -> PortSpec<&'static str> {
+    let mut port = PortSpec {
         settings: Settings::new(name),
-        spec,
-        queues,
-        qdisc: None,
-        master,
-        member: Default::default(),
-        options: PortOptions::default(),
-        actions: Vec::new(),
-    }
+        master: master.map(str::to_owned),
+        ..PortSpec::default()
+    };
+    (port.options.device, port.options.queues) = (device, queues);
+    port
 }
 
 pub(crate) fn message<T: IntoBytes + Immutable + ?Sized>(

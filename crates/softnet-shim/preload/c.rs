@@ -1,6 +1,6 @@
 //! The C library: types and constants of Linux with glibc, and the functions behind ours.
 
-use core::ffi::{c_char, c_int, c_long, c_uint, c_void};
+use core::ffi::{c_char, c_int, c_long, c_uint, c_ulong, c_void};
 
 pub(crate) const AF_UNIX: c_int = 1;
 pub(crate) const AF_NETLINK: c_int = 16;
@@ -23,8 +23,10 @@ pub(crate) const MSG_DONTWAIT: c_int = 0x40;
 pub(crate) const MSG_NOSIGNAL: c_int = 0x4000;
 pub(crate) const MSG_WAITFORONE: c_int = 0x10000;
 
+pub(crate) const F_GETFD: c_int = 1;
 pub(crate) const F_GETFL: c_int = 3;
 pub(crate) const F_SETFL: c_int = 4;
+pub(crate) const FD_CLOEXEC: c_int = 1;
 pub(crate) const CLOCK_MONOTONIC: c_int = 1;
 
 pub(crate) const EPERM: c_int = 1;
@@ -37,6 +39,7 @@ pub(crate) const EINVAL: c_int = 22;
 pub(crate) const ENAMETOOLONG: c_int = 36;
 pub(crate) const EPROTO: c_int = 71;
 pub(crate) const ENOPROTOOPT: c_int = 92;
+pub(crate) const EOPNOTSUPP: c_int = 95;
 pub(crate) const EADDRINUSE: c_int = 98;
 pub(crate) const ECONNRESET: c_int = 104;
 pub(crate) const ENOBUFS: c_int = 105;
@@ -99,12 +102,14 @@ pub(crate) struct Timespec {
 unsafe extern "C" {
     pub(crate) safe fn abort() -> !;
     pub(crate) safe fn close(fd: c_int) -> c_int;
+    pub(crate) safe fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int;
     pub(crate) safe fn getpid() -> c_int;
     pub(crate) fn clock_gettime(clock: c_int, time: *mut Timespec) -> c_int;
     pub(crate) fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
     pub(crate) fn fcntl(fd: c_int, command: c_int, ...) -> c_int;
     pub(crate) fn getenv(name: *const c_char) -> *const c_char;
     pub(crate) fn getrandom(buffer: *mut c_void, len: usize, flags: c_uint) -> isize;
+    pub(crate) fn write(fd: c_int, bytes: *const c_void, len: usize) -> isize;
     fn __errno_location() -> *mut c_int;
 }
 
@@ -185,6 +190,7 @@ pub(crate) mod real {
 
     real! {
         socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int;
+        ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int;
         bind(fd: c_int, address: *const c_void, len: Socklen) -> c_int;
         connect(fd: c_int, address: *const c_void, len: Socklen) -> c_int;
         getsockname(fd: c_int, address: *mut c_void, len: *mut Socklen) -> c_int;

@@ -10,12 +10,13 @@
     reason = "as the C functions of these names; exported for C"
 )]
 
-use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use core::ffi::{CStr, c_char, c_int, c_uint, c_ulong, c_void};
 use core::ptr::{null, null_mut};
 
 use super::c::{self, Mmsghdr, Msghdr, Socklen, Timespec, real, returned};
 use super::message;
 use super::names;
+use super::refused;
 use super::route::Route;
 
 /// What a function returns: for a redirected socket `$ours`, else the C library's `$real`.
@@ -221,6 +222,16 @@ pub unsafe extern "C" fn __recvfrom_chk(
         }
         message::receive_bytes(route, (bytes, len), flags, (from, from_len))
     })
+}
+
+/// Variadic in C: on the architectures of the build script a third argument is passed as here.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
+    if refused::says(request) {
+        return returned(Err(c::EOPNOTSUPP));
+    }
+    // SAFETY: the program's arguments; it keeps the contract of the C function.
+    unsafe { real::ioctl(fd, request, argument) }
 }
 
 #[unsafe(no_mangle)]

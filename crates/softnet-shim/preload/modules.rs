@@ -9,5 +9,7 @@ pub(crate) mod exports;
 pub(crate) mod message;
 #[path = "names.rs"]
 pub(crate) mod names;
+#[path = "refused.rs"]
+pub(crate) mod refused;
 #[path = "route.rs"]
 pub(crate) mod route;

@@ -32,6 +32,9 @@ const EXT_ACK: c_int = 11;
 const GET_STRICT_CHK: c_int = 12;
 const SWITCHES: [c_int; 3] = [CAP_ACK, EXT_ACK, GET_STRICT_CHK];
 
+/// How many ports are tried.
+const ATTEMPTS: usize = 64;
+
 const PREFIX: &[u8] = b"\0softnet-nl/";
 
 /// Kinds of messages, and flags.
@@ -122,33 +125,83 @@ impl Route {
         if self.state & CONNECTED != 0 {
             return Ok(());
         }
-        if self.port()? == 0 {
-            self.take_port(wanted)?;
-        }
-        connect(self.fd)?;
-        for option in SWITCHES {
-            if self.state & 1 << option != 0 {
-                self.tell(option, 1)?;
+        // As the kernel: the process's id, then a number that is none.
+        let mut port = c::getpid().cast_unsigned();
+        for _ in 0..ATTEMPTS {
+            if self.port()? == 0 {
+                self.take_port(wanted, &mut port)?;
+            }
+            connect(self.fd)?;
+            let mut switches = SWITCHES.iter();
+            let told = switches.try_for_each(|&option| match self.state & 1 << option {
+                0 => Ok(()),
+                _ => self.tell(option, 1),
+            });
+            if !self.is_refused() {
+                told?;
+                return self.set_state(self.state | CONNECTED);
+            }
+            self.renew()?;
+            if wanted != 0 {
+                break;
             }
         }
-        self.set_state(self.state | CONNECTED)
+        Err(c::EADDRINUSE)
     }
 
-    fn take_port(&self, wanted: u32) -> Result<(), c_int> {
+    /// Whether the daemon has refused the port: names are of a network namespace, and a program in
+    /// another one has it. Known once an option was told: the daemon answers in the order in which
+    /// it is connected to.
+    fn is_refused(&self) -> bool {
+        let mut reply = [0_u8; 64];
+        let flags = c::MSG_PEEK | c::MSG_DONTWAIT;
+        // SAFETY: the pointer is to the bytes that the length says.
+        let len =
+            checked(unsafe { real::recv(self.fd, reply.as_mut_ptr().cast(), reply.len(), flags) });
+        let reply = len.ok().and_then(|len| reply.get(..len.cast_unsigned()));
+        reply.is_some_and(|reply| {
+            // An answer to no request.
+            reply.get(8..12) == Some(&[0; 4])
+                && kind(reply) == Some(NLMSG_ERROR)
+                && error(reply) == Err(c::EADDRINUSE)
+        })
+    }
+
+    /// A new socket in the place of one that the daemon has refused.
+    fn renew(&mut self) -> Result<(), c_int> {
+        // SAFETY: these commands take nothing.
+        let (flags, own) = unsafe {
+            let flags = checked(c::fcntl(self.fd, c::F_GETFL))?;
+            (flags, checked(c::fcntl(self.fd, c::F_GETFD))?)
+        };
+        let cloexec = match own & c::FD_CLOEXEC {
+            0 => 0,
+            _ => c::SOCK_CLOEXEC,
+        };
+        let fd = unix_socket(flags & c::SOCK_NONBLOCK | c::SOCK_CLOEXEC)?;
+        let mut new = Route { fd, state: 0 };
+        let renewed = new.set_state(self.state);
+        let renewed = renewed.and_then(|()| checked(c::dup3(fd, self.fd, cloexec)));
+        c::close(fd);
+        renewed.map(|_| ())
+    }
+
+    /// Takes the port `wanted` or, where that is 0, the first that is free from `next` on, which
+    /// becomes the one after it.
+    fn take_port(&self, wanted: u32, next: &mut u32) -> Result<(), c_int> {
         if wanted != 0 {
             return self.bind_unix(wanted);
         }
-        // As the kernel: the process's id, then a number that is none.
-        let mut port = c::getpid().cast_unsigned();
-        for _ in 0..64 {
+        for _ in 0..ATTEMPTS {
+            let port = *next;
+            // SAFETY: `next` has the 4 bytes that are asked for.
+            checked(unsafe { c::getrandom(from_mut(next).cast(), 4, 0) })?;
+            // Above all processes' ids, below what the daemon assigns to clients without a name.
+            *next = *next >> 2 | 1 << 30;
             match self.bind_unix(port) {
                 Err(c::EADDRINUSE) => {}
                 result => return result,
             }
-            // SAFETY: `port` has the 4 bytes that are asked for.
-            checked(unsafe { c::getrandom(from_mut(&mut port).cast(), 4, 0) })?;
-            // Above all processes' ids, below what the daemon assigns to clients without a name.
-            port = port >> 2 | 1 << 30;
         }
         Err(c::EADDRINUSE)
     }

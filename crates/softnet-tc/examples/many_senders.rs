@@ -18,15 +18,8 @@ impl TxRing for Udp {
     fn xmit(&mut self, packets: &mut PacketList, sent: &mut Sent) -> Xmit {
         while let Some(packet) = packets.pop_front() {
             match self.0.send(packet.data()) {
-                Ok(_) => {
-                    (sent.packets, sent.bytes) = (sent.packets + 1, sent.bytes + packet.wire_len())
-                }
-                Err(_) => {
-                    sent.dropped = Some((
-                        DropReason::DriverRefused,
-                        sent.dropped.map_or(0, |d| d.1) + 1,
-                    ))
-                }
+                Ok(_) => sent.count(&packet),
+                Err(_) => sent.drop(DropReason::DriverRefused, &packet),
             }
         }
         Xmit::Complete

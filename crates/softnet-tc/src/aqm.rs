@@ -11,8 +11,8 @@
 //! `interval / 2`.)
 //!
 //! At most [`DROPS_PER_PACKET`] packets are dropped before one leaves. What is due beyond that,
-//! after a link that stood still for seconds, is dropped before the next ones. (In RFC 8289 and
-//! in the kernel one call drops all of it.)
+//! after a link that stood still for seconds, is forgiven: the next drop is due one distance from
+//! now. (The kernel does so from Linux 7.2 on, after 256; in RFC 8289 one call drops all of it.)
 
 use std::time::Duration;
 
@@ -275,11 +275,11 @@ impl Codel {
         stats: &mut QdiscStats,
         cx: &mut Cx,
     ) -> Option<Packet> {
-        if aqm.may_drop == 0 {
-            return Some(packet);
-        }
         let now = aqm.now;
         if self.first_above != DROPPING {
+            if aqm.may_drop == 0 {
+                return Some(packet);
+            }
             let marked = aqm.mark(&mut packet, &cx.pool);
             // Not long after the last time: begin with the rate of drops that was right then.
             let since = now.nanos().saturating_sub(self.drop_next.nanos());
@@ -294,7 +294,11 @@ impl Codel {
             }
             return self.drop_one(packet, queue, aqm, stats, cx).0;
         }
-        while now >= self.drop_next && aqm.may_drop > 0 {
+        while now >= self.drop_next {
+            if aqm.may_drop == 0 {
+                self.drop_next = self.control_law(now, aqm);
+                break;
+            }
             self.count = self.count.saturating_add(1);
             if aqm.mark(&mut packet, &cx.pool) {
                 self.drop_next = self.control_law(self.drop_next, aqm);

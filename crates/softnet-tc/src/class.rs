@@ -55,7 +55,7 @@ macro_rules! class_kinds {
 
         impl QdiscSpec {
             /// Whether its classes are added one by one.
-            pub(super) fn adds_classes(&self) -> bool {
+            pub fn adds_classes(&self) -> bool {
                 match self {
                     $($(#[cfg($cfg)])? QdiscSpec::$name { .. } => true,)*
                     _ => false,

@@ -2,7 +2,8 @@
 
 use super::children::Child;
 use super::class::Left;
-use super::{AnyQdisc, ClassSpec, Cx, Handle, Live, Queues, SpecError};
+use super::tree::Counted;
+use super::{AnyQdisc, ClassSpec, Cx, DeviceTree, Handle, Live, QdiscStats, Queues, SpecError};
 
 impl<Q: Queues> Live<'_, Q> {
     /// Adds a class below a qdisc or one of its classes; see
@@ -25,9 +26,13 @@ impl<Q: Queues> Live<'_, Q> {
         let queues = self.tree.class_queues(qdisc)?;
         let children: Vec<_> = queues.into_iter().map(Child::new).collect();
         let counters = children.iter().map(|child| child.counters().clone());
-        self.tree.counters.insert(class, counters.collect());
+        let counted = Counted {
+            instances: counters.collect(),
+            before: QdiscStats::default(),
+        };
+        self.tree.counters.insert(class, counted);
         let mut children = children.into_iter();
-        self.at_qdisc(qdisc, |own, cx| {
+        self.at_qdisc(qdisc, |_, _, own, cx| {
             own.add_class(class.minor(), parent.minor(), &spec, children.next()?, cx)
         })
     }
@@ -39,7 +44,7 @@ impl<Q: Queues> Live<'_, Q> {
     /// As [`TreeSpec::change_class`](super::TreeSpec::change_class).
     pub fn change_class(&mut self, class: Handle, spec: &ClassSpec) -> Result<(), SpecError> {
         self.tree.spec.change_class(class, spec.clone())?;
-        self.at_qdisc(class.qdisc(), |own, cx| {
+        self.at_qdisc(class.qdisc(), |_, _, own, cx| {
             own.change_class(class.minor(), spec, cx);
             None
         })
@@ -73,10 +78,19 @@ impl<Q: Queues> Live<'_, Q> {
             Vec::new()
         };
         let mut queues = queues.into_iter();
-        self.at_qdisc(qdisc, |own, cx| {
+        let mut before = QdiscStats::default();
+        self.at_qdisc(qdisc, |tree, index, own, cx| {
             let queue = queues.next().map(|queue| (parent.minor(), queue));
-            own.delete_class(class.minor(), queue, cx)
-        })
+            let left = own.delete_class(class.minor(), queue, cx);
+            // A leaf's queue counts anew.
+            let kept = tree.kept_stats(parent, index).unwrap_or_default();
+            before = [before, kept].into_iter().sum();
+            left
+        })?;
+        if is_leaf && let Some(counted) = self.tree.counters.get_mut(&parent) {
+            counted.before = before;
+        }
+        Ok(())
     }
 
     /// Does something with each instance of a qdisc, and frees what that leaves over when the queue
@@ -84,11 +98,11 @@ impl<Q: Queues> Live<'_, Q> {
     fn at_qdisc(
         &mut self,
         qdisc: Handle,
-        mut f: impl FnMut(&mut AnyQdisc, &mut Cx) -> Option<Left>,
+        mut f: impl FnMut(&DeviceTree, usize, &mut AnyQdisc, &mut Cx) -> Option<Left>,
     ) -> Result<(), SpecError> {
         let mut left = Vec::with_capacity(self.tree.instances());
-        self.each_at(qdisc, |_, _, own, cx| {
-            left.push(f(own, cx));
+        self.each_at(qdisc, |tree, index, own, cx| {
+            left.push(f(tree, index, own, cx));
             Ok(())
         })
     }

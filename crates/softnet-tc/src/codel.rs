@@ -3,9 +3,10 @@
 
 use super::aqm::{Aqm, Codel as State, stamp};
 use super::kind::Kind;
+use super::option::{Attribute, Field, Form, QdiscOption, Unset, Wire, options};
 use super::{
-    AqmSpec, Cx, Handle, Next, Peek, Qdisc, QdiscEnv, QdiscStats, SpecError, Verdict, WireSum,
-    Xstats,
+    AqmSpec, Cx, Handle, Next, Peek, Qdisc, QdiscEnv, QdiscSpec, QdiscStats, SpecError, Verdict,
+    WireSum, Xstat, Xstats,
 };
 use softnet::mem::PacketList;
 use softnet::stats::DropReason;
@@ -46,21 +47,39 @@ pub struct Codel {
 }
 
 /// What `tc -s` shows of it. Times are in nanoseconds.
-const XSTATS: [&str; 9] = [
-    "count",
-    "lastcount",
-    "ldelay",
-    "dropping",
-    "drop_next",
-    "maxpacket",
-    "ecn_mark",
-    "drop_overlimit",
-    "ce_mark",
+const XSTATS: [Xstat; 9] = [
+    Xstat::Count,
+    Xstat::LastCount,
+    Xstat::Delay,
+    Xstat::Dropping,
+    Xstat::DropNext,
+    Xstat::MaxPacket,
+    Xstat::EcnMark,
+    Xstat::DropOverLimit,
+    Xstat::CeMark,
 ];
 
 impl Kind for Codel {
     type Spec = CodelSpec;
     const NAME: &'static str = "codel";
+    const OPTIONS: &'static [QdiscOption] = options! { QdiscSpec::Codel(s) =>
+        /// a time; the delay that may last
+        "target": Form::Time => Field::Time(&mut s.aqm.target);
+            attr = Some(Attribute::new(1, Wire::CodelMicros)),
+        /// packets
+        "limit": Form::Size => Field::U32(&mut s.limit); attr = Some(Attribute::new(2, Wire::U32)),
+        /// a time, about the longest round trip; at least 1us
+        "interval": Form::Time => Field::Time(&mut s.aqm.interval);
+            attr = Some(Attribute::new(3, Wire::CodelMicros)),
+        /// mark ECN-capable packets instead of dropping them
+        "ecn": Form::Flag => Field::Flag(&mut s.aqm.ecn);
+            attr = Some(Attribute::new(4, Wire::U32)),
+        /// a time; ECN-capable packets that waited longer are marked
+        "ce_threshold": Form::Time => Field::OptTime(&mut s.aqm.ce_threshold);
+            unset = Unset::Words("none"); attr = Some(Attribute::new(5, Wire::CodelMicros)),
+        /// traffic class and mask, like `"0x01/0x03"`, of the packets that `ce_threshold` is for
+        "ce_threshold_selector": Form::Own; unset = Unset::Words("all"); wrong = "\"1\"",
+    };
 
     fn check(spec: &CodelSpec) -> Result<(), SpecError> {
         spec.aqm.check("codel")

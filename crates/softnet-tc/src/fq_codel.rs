@@ -15,9 +15,10 @@ use super::drr::{Emptied, Linked, QUANTUM, RoundRobin, UNLISTED};
 use super::filter::{Classified, Filters};
 use super::flow_hash::{flow_hash, keyed};
 use super::kind::Kind;
+use super::option::{Absent, Attribute, Field, Form, QdiscOption, Unset, Wire, options};
 use super::{
-    AqmSpec, Cx, Handle, Next, Peek, Qdisc, QdiscEnv, QdiscStats, SpecError, Verdict, WireSum,
-    Xstats,
+    AqmSpec, Cx, Handle, Next, Peek, Qdisc, QdiscEnv, QdiscSpec, QdiscStats, SpecError, Verdict,
+    WireSum, Xstat, Xstats,
 };
 use softnet::mem::{Packet, PacketList};
 use softnet::stats::DropReason;
@@ -109,21 +110,52 @@ pub struct FqCodel {
 }
 
 /// What `tc -s` shows of it.
-const XSTATS: [&str; 9] = [
-    "maxpacket",
-    "drop_overlimit",
-    "new_flow_count",
-    "ecn_mark",
-    "memory_used",
-    "drop_overmemory",
-    "ce_mark",
-    "new_flows_len",
-    "old_flows_len",
+const XSTATS: [Xstat; 9] = [
+    Xstat::MaxPacket,
+    Xstat::DropOverLimit,
+    Xstat::NewFlowCount,
+    Xstat::EcnMark,
+    Xstat::MemoryUsed,
+    Xstat::DropOverMemory,
+    Xstat::CeMark,
+    Xstat::NewFlowsLen,
+    Xstat::OldFlowsLen,
 ];
 
 impl Kind for FqCodel {
     type Spec = FqCodelSpec;
     const NAME: &'static str = "fq_codel";
+    const OPTIONS: &'static [QdiscOption] = options! { QdiscSpec::FqCodel(s) =>
+        /// a time; the delay that may last
+        "target": Form::Time => Field::Time(&mut s.aqm.target);
+            attr = Some(Attribute::new(1, Wire::CodelMicros)),
+        /// packets
+        "limit": Form::Size => Field::U32(&mut s.limit); attr = Some(Attribute::new(2, Wire::U32)),
+        /// a time, about the longest round trip; at least 1us
+        "interval": Form::Time => Field::Time(&mut s.aqm.interval);
+            attr = Some(Attribute::new(3, Wire::CodelMicros)),
+        /// mark ECN-capable packets instead of dropping them
+        "ecn": Form::Flag => Field::Flag(&mut s.aqm.ecn);
+            attr = Some(Attribute::new(4, Wire::U32)),
+        /// a size; bytes that a flow sends in a round, at most 1048576. Less than 256 counts as 256
+        "quantum": Form::Size => Field::OptU32(&mut s.quantum);
+            unset = Unset::Words("a frame of the port's MTU"); wrong = "\"2m\"";
+            attr = Some(Attribute::new(6, Wire::U32).within(256, 1 << 20).absent(Absent::Frames(1))),
+        /// packets that are dropped at once at a limit
+        "drop_batch": Form::Size => Field::U32(&mut s.drop_batch); wrong = "-1";
+            attr = Some(Attribute::new(8, Wire::U32).within(1, u32::MAX)),
+        /// a size; bytes of buffers
+        "memory_limit": Form::Size => Field::U32(&mut s.memory_limit); wrong = "\"8g\"";
+            attr = Some(Attribute::new(9, Wire::U32).within(0, 1 << 31)),
+        /// queues, 1 to 65536; cannot be changed while in use
+        "flows": Form::Size => Field::U32(&mut s.flows); wrong = "0";
+            attr = Some(Attribute::new(5, Wire::U32)),
+        /// a time; ECN-capable packets that waited longer are marked
+        "ce_threshold": Form::Time => Field::OptTime(&mut s.aqm.ce_threshold);
+            unset = Unset::Words("none"); attr = Some(Attribute::new(7, Wire::CodelMicros)),
+        /// traffic class and mask, like `"0x01/0x03"`, of the packets that `ce_threshold` is for
+        "ce_threshold_selector": Form::Own; unset = Unset::Words("all"); wrong = "\"1\"",
+    };
     const HAS_FILTERS: bool = true;
 
     fn check(spec: &FqCodelSpec) -> Result<(), SpecError> {
@@ -264,10 +296,10 @@ impl FqCodel {
         self.stats.memory > self.memory_limit
     }
 
-    /// Whether there is more than the limits allow.
+    /// Whether there is more than the limits allow; never if nothing is queued.
     #[inline]
     fn is_over(&self) -> bool {
-        self.stats.qlen > self.limit || self.is_over_memory() && self.stats.qlen > 0
+        self.stats.qlen > self.limit || self.is_over_memory()
     }
 
     /// Drops packets until the limits hold (INV-Q-6). Returns whether a given flow lost some.

@@ -242,6 +242,28 @@ fn memory_is_limited() {
     assert_eq!((qdisc.stats().qlen, qdisc.stats().memory), (0, 0));
 }
 
+/// Exactly what the limits allow is not over them.
+#[test]
+fn what_reaches_a_limit_stays() {
+    let pool = pool(16);
+    let mut cx = Cx::new(&pool);
+    let one = pool.alloc().unwrap().memory() as u32;
+    for (limit, memory_limit) in [(3, u32::MAX), (100, 3 * one)] {
+        let spec = FqCodelSpec {
+            limit,
+            memory_limit,
+            ..FqCodelSpec::default()
+        };
+        let mut qdisc = fq_codel(&spec, &pool);
+        for (mark, expected) in [(0, (1, 0)), (1, (2, 0)), (2, (3, 0)), (3, (3, 1))] {
+            let packet = of_flow(&pool, 60, mark, mark);
+            qdisc.enqueue(&mut packet.into(), cx.at(Time(MS)));
+            assert_eq!((qdisc.stats().qlen, qdisc.stats().drops), expected);
+        }
+        cx.dropped.settle(&softnet::stats::DropCounters::new());
+    }
+}
+
 /// Flows: by priority, by filter, else by hash; one without a hash has that of its headers, in
 /// both directions.
 #[test]

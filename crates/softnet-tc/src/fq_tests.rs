@@ -61,7 +61,8 @@ fn run(fq: &mut Fq, mut now: u64, end: u64, cx: &mut Cx) -> Vec<(u32, u64)> {
 
 #[derive(Debug)]
 struct ModelFlow {
-    packets: VecDeque<(u32, u64, u64, usize)>,
+    /// Mark, bytes, time, band, and whether it has a departure time.
+    packets: VecDeque<(u32, u64, u64, usize, bool)>,
     credit: i64,
     time_next: u64,
     idle_since: Option<u64>,
@@ -99,6 +100,7 @@ impl Model {
         if self.band_len(band) >= self.spec.limit as usize {
             return false;
         }
+        let timed = time > now;
         let horizon = now + self.spec.horizon.as_nanos() as u64;
         if time > horizon {
             if self.spec.horizon_drop {
@@ -124,7 +126,8 @@ impl Model {
             return false;
         }
         flow.band = band;
-        flow.packets.push_back((mark, bytes, time.max(now), band));
+        flow.packets
+            .push_back((mark, bytes, time.max(now), band, timed));
         if let Some(since) = flow.idle_since.take() {
             let idle = (now >> 20) - (since >> 20);
             if idle > self.spec.refill_delay.as_nanos() as u64 >> 20 {
@@ -171,7 +174,7 @@ impl Model {
                 self.old[flow.band].push_back(key);
                 continue;
             }
-            let Some(&(mark, bytes, time, _)) = flow.packets.front() else {
+            let Some(&(mark, bytes, time, _, timed)) = flow.packets.front() else {
                 list.pop_front();
                 if is_new && !self.old[turn].is_empty() {
                     self.old[flow.band].push_back(key);
@@ -195,7 +198,8 @@ impl Model {
                 return Some(mark);
             };
             let mut counts = bytes;
-            if rate <= self.spec.low_rate_threshold {
+            if timed {
+            } else if rate <= self.spec.low_rate_threshold {
                 flow.credit = 0;
             } else if flow.credit > 0 {
                 return Some(mark);
@@ -697,7 +701,7 @@ fn late_packets_are_marked() {
         ..FqSpec::default()
     };
     let mut fq = fq(&spec, &pool);
-    for (mark, time) in [(0, 0), (1, 2), (2, 0), (3, 0)] {
+    for (mark, time) in [(0, 1), (1, 2), (2, 1), (3, 1)] {
         let mut packet = ip(&pool, 100, if mark == 2 { 0 } else { 1 }, mark);
         packet.set_flow_hash(mark);
         packet.set_departure_time(Time(time * MS));
@@ -715,6 +719,103 @@ fn late_packets_are_marked() {
         [(0, Some(1)), (1, Some(1)), (2, Some(0)), (3, Some(3))]
     );
     assert_eq!(xstat(&fq, "ce_mark"), 1);
+}
+
+/// A packet whose time is past as it comes was due then.
+#[test]
+fn a_past_departure_time_counts_for_marks() {
+    let pool = pool(4);
+    let mut cx = Cx::new(&pool);
+    let spec = FqSpec {
+        ce_threshold: Some(Duration::from_millis(2)),
+        ..FqSpec::default()
+    };
+    for (time, class) in [(2 * MS, 1), (2 * MS - 1, 3)] {
+        let mut fq = fq(&spec, &pool);
+        let mut packet = ip(&pool, 100, 1, 0);
+        packet.set_departure_time(Time(time));
+        fq.enqueue(&mut packet.into(), cx.at(Time(4 * MS)));
+        let mut out = PacketList::new();
+        fq.dequeue(1, &mut out, cx.at(Time(4 * MS)));
+        let class_of = |packet: &Packet| traffic_class(packet.data());
+        assert_eq!(out.front().and_then(class_of), Some(class));
+    }
+}
+
+/// `maxrate` holds for each packet with a departure time, and for others a quantum at a time.
+#[test]
+fn packets_with_a_departure_time_are_paced_one_by_one() {
+    let pool = pool(8);
+    let mut cx = Cx::new(&pool);
+    let spec = FqSpec {
+        maxrate: Some(1_000_000),
+        timer_slack: Duration::ZERO,
+        ..FqSpec::default()
+    };
+    for (timed, times) in [(true, [2, 3, 4]), (false, [2, 2, 2])] {
+        let mut fq = fq(&spec, &pool);
+        for mark in 0..3 {
+            let mut packet = of_flow(&pool, 1000, 1, mark);
+            if timed {
+                packet.set_departure_time(Time(2 * MS));
+            }
+            fq.enqueue(&mut packet.into(), cx.at(Time(MS)));
+        }
+        let left = run(&mut fq, 2 * MS, SECOND, &mut cx);
+        let left: Vec<u64> = left.iter().map(|&(_, time)| time / MS).collect();
+        assert_eq!(left, times);
+    }
+}
+
+/// Of each band what is over the limit, of its longest flows; those that lose all do not wait for
+/// what is gone.
+#[test]
+fn a_lower_limit_drops_what_is_over_it() {
+    let pool = pool(512);
+    let mut cx = Cx::new(&pool);
+    let mut fq = fq(&FqSpec::default(), &pool);
+    let now = Time(MS);
+    // Priority 2 is band 2, 6 is band 0.
+    for (priority, flow, packets) in [(6, 0, 3), (2, 1, 60), (2, 2, 30), (2, 3, 2)] {
+        for n in 0..packets {
+            let mut packet = of_flow(&pool, 100, flow, flow * 100 + n);
+            packet.set_priority(priority);
+            if flow == 3 {
+                packet.set_departure_time(Time(5 * SECOND));
+            }
+            fq.enqueue(&mut packet.into(), cx.at(now));
+        }
+    }
+    // Those that wait for their time are found as they are due to be served.
+    let mut out = PacketList::new();
+    fq.dequeue(3, &mut out, cx.at(now));
+    let lower = |limit| FqSpec {
+        limit,
+        ..FqSpec::default()
+    };
+    let marks = |fq: &mut Fq, cx: &mut Cx| -> Vec<u32> {
+        let left = run(fq, MS, 2 * SECOND, cx);
+        left.iter().map(|&(mark, _)| mark).collect()
+    };
+    fq.change(&lower(40), cx.at(now));
+    let bands = [0, 1, 2].map(|band| fq.bands[band].len);
+    assert_eq!((bands[2], fq.stats().qlen), (40, bands.iter().sum()));
+    assert_eq!(xstat(&fq, "band2_drops"), fq.stats().drops);
+    let drops = u64::from(cx.dropped.counts()[DropReason::QdiscLimit as usize]);
+    assert_eq!((drops, drops + fq.stats().qlen), (fq.stats().drops, 92));
+    // Both long ones have lost packets, the oldest of which stay.
+    let left = marks(&mut fq, &mut cx);
+    let of = |flow: u32| left.iter().filter(|&&mark| mark / 100 == flow).count();
+    assert!(
+        of(1) + of(2) == 38 && of(1).abs_diff(of(2)) <= 15,
+        "{left:?}"
+    );
+    // Nothing stays, and what comes leaves at once.
+    fq.change(&lower(0), cx.at(now));
+    assert_eq!((fq.stats().qlen, xstat(&fq, "throttled_flows")), (0, 0));
+    fq.change(&lower(10), cx.at(now));
+    fq.enqueue(&mut of_flow(&pool, 100, 3, 7).into(), cx.at(Time(SECOND)));
+    assert_eq!(leave(&mut fq, SECOND, &mut cx), Some(7));
 }
 
 /// INV-Q-10: another map, other weights and another mask while packets wait: nothing is lost, the
@@ -760,7 +861,7 @@ fn parameters_change_under_load() {
     assert_eq!(cx.dropped.wire_packets(), 0);
 }
 
-/// Another mask, with limits below what waits: what was accepted stays.
+/// Another mask, with limits of flows and times below what waits: what was accepted stays.
 #[test]
 fn another_mask_drops_nothing() {
     let pool = pool(64);
@@ -775,7 +876,6 @@ fn another_mask_drops_nothing() {
         fq.enqueue(&mut packet.into(), cx.at(Time(MS)));
     }
     let spec = FqSpec {
-        limit: 10,
         flow_limit: 2,
         horizon: Duration::from_secs(1),
         orphan_mask: 1,

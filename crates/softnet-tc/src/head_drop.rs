@@ -1,7 +1,8 @@
 //! `pfifo_head_drop`: a FIFO limited in packets that drops its oldest for a new one.
 
 use super::kind::Kind;
-use super::{Cx, Fifo, Handle, Next, Peek, Qdisc, QdiscEnv, QdiscStats, Verdict};
+use super::option::{Field, Form, QdiscOption, options};
+use super::{Cx, Fifo, Handle, Next, Peek, Qdisc, QdiscEnv, QdiscSpec, QdiscStats, Verdict};
 use softnet::mem::PacketList;
 use softnet::stats::DropReason;
 use softnet::time::Time;
@@ -28,6 +29,10 @@ impl PfifoHeadDrop {
 impl Kind for PfifoHeadDrop {
     type Spec = u32;
     const NAME: &'static str = "pfifo_head_drop";
+    const OPTIONS: &'static [QdiscOption] = options! { QdiscSpec::PfifoHeadDrop { limit } =>
+        /// packets
+        "limit": Form::Size => Field::U32(limit); wrong = "-1",
+    };
 
     fn make(&limit: &u32, _: Handle, _: &QdiscEnv) -> PfifoHeadDrop {
         PfifoHeadDrop::new(limit)

@@ -5,8 +5,10 @@
 //! there.
 
 use super::accounted::Accounted;
+use super::aqm::ETHERNET_LEN;
 use super::children::Children;
 use super::filter::Filters;
+use super::option::{Field, Form, QdiscOption, Unset, options};
 use super::*;
 use softnet::tx::QueueMap;
 
@@ -18,6 +20,8 @@ pub(super) trait Kind: Sized {
     const NAME: &'static str;
     /// Whether parameters can be changed in use.
     const CAN_CHANGE: bool = true;
+    /// Its options, in the order in which rtnetlink shows them.
+    const OPTIONS: &'static [QdiscOption] = &[];
     /// Whether filters lead to its classes.
     const HAS_FILTERS: bool = false;
 
@@ -67,6 +71,105 @@ pub(super) trait Kind: Sized {
     /// and dequeue: by a change of the child or below, or by another child in its place.
     fn child_changed(&mut self, _: usize, _: &mut Cx) {}
 }
+
+/// A kind of qdisc as a request or a file names it.
+#[derive(Clone, Copy, Debug)]
+pub struct QdiscKind {
+    /// Its name, as in tc.
+    pub name: &'static str,
+    /// Whether a request can change parameters in use.
+    pub can_change: bool,
+    /// Its options.
+    pub options: &'static [QdiscOption],
+    /// Its parameters where nothing is said.
+    pub default: fn(&LinkDefaults) -> QdiscSpec,
+}
+
+/// What defaults of qdiscs depend on.
+#[derive(Clone, Copy, Debug)]
+pub struct LinkDefaults {
+    /// Longest IP packet in bytes.
+    pub mtu: u32,
+    /// Frames that a queue holds where nothing else is said.
+    pub tx_queue_len: u32,
+}
+
+impl Default for LinkDefaults {
+    /// As in the kernel.
+    fn default() -> LinkDefaults {
+        LinkDefaults {
+            mtu: 1500,
+            tx_queue_len: 1000,
+        }
+    }
+}
+
+impl LinkDefaults {
+    /// Bytes of the longest frame (`psched_mtu`).
+    pub fn frame(&self) -> u32 {
+        self.mtu.saturating_add(ETHERNET_LEN)
+    }
+}
+
+impl QdiscKind {
+    const fn of<K: Kind>(default: fn(&LinkDefaults) -> QdiscSpec) -> QdiscKind {
+        QdiscKind {
+            name: K::NAME,
+            can_change: K::CAN_CHANGE && !K::OPTIONS.is_empty(),
+            options: K::OPTIONS,
+            default,
+        }
+    }
+
+    /// The kind of this name.
+    pub fn find(name: &str) -> Option<&'static QdiscKind> {
+        QDISC_KINDS.iter().find(|kind| kind.name == name)
+    }
+}
+
+const MQPRIO: &[QdiscOption] = options! { _ =>
+    /// number of traffic classes, 1 to 16
+    "num_tc": Form::Own; unset = Unset::Required(""); wrong = "17",
+    /// list with the traffic class of each priority 0 to 15; those left out belong to class 0
+    "map": Form::Own; unset = Unset::Words("`[]`"); wrong = "[9]",
+    /// list with the queues of each class, `"COUNT@OFFSET"`
+    "queues": Form::Own; unset = Unset::Required(""); wrong = "[\"x\"]",
+};
+
+/// The kinds that have a name, in the order of messages.
+pub const QDISC_KINDS: &[QdiscKind] = &[
+    QdiscKind::of::<Noqueue>(|_| QdiscSpec::Noqueue),
+    QdiscKind::of::<Pfifo>(|link| QdiscSpec::Pfifo {
+        limit: link.tx_queue_len,
+    }),
+    QdiscKind::of::<Bfifo>(|link| QdiscSpec::Bfifo {
+        limit: u64::from(link.tx_queue_len) * u64::from(link.frame()),
+    }),
+    QdiscKind::of::<PfifoHeadDrop>(|link| QdiscSpec::PfifoHeadDrop {
+        limit: link.tx_queue_len,
+    }),
+    QdiscKind::of::<PfifoFast>(|link| QdiscSpec::PfifoFast {
+        limit: link.tx_queue_len,
+    }),
+    QdiscKind::of::<Prio>(|_| QdiscSpec::Prio(PrioSpec::default())),
+    QdiscKind::of::<Tbf>(|_| QdiscSpec::Tbf(TbfSpec::default())),
+    QdiscKind::of::<Htb>(|_| QdiscSpec::Htb(HtbSpec::default())),
+    QdiscKind::of::<Codel>(|_| QdiscSpec::Codel(CodelSpec::default())),
+    QdiscKind::of::<FqCodel>(|_| QdiscSpec::FqCodel(FqCodelSpec::default())),
+    QdiscKind::of::<Fq>(|_| QdiscSpec::Fq(FqSpec::default())),
+    QdiscKind {
+        name: "mq",
+        can_change: false,
+        options: &[],
+        default: |_| QdiscSpec::Mq,
+    },
+    QdiscKind {
+        name: "mqprio",
+        can_change: false,
+        options: MQPRIO,
+        default: |_| QdiscSpec::Mqprio(QueueMap::default()),
+    },
+];
 
 /// From a line for each kind: the parameters [`QdiscSpec`], the qdiscs [`AnyQdisc`], and the way
 /// from either to the [`Kind`]. `$d` is a dollar sign. A kind of `only test` is there for tests.
@@ -250,6 +353,10 @@ impl Kind for Noqueue {
 impl Kind for Pfifo {
     type Spec = u32;
     const NAME: &'static str = "pfifo";
+    const OPTIONS: &'static [QdiscOption] = options! { QdiscSpec::Pfifo { limit } =>
+        /// packets, 0 to 4294967295
+        "limit": Form::Size => Field::U32(limit),
+    };
 
     fn make(&limit: &u32, _: Handle, _: &QdiscEnv) -> Pfifo {
         Pfifo::new(limit)
@@ -263,6 +370,10 @@ impl Kind for Pfifo {
 impl Kind for Bfifo {
     type Spec = u64;
     const NAME: &'static str = "bfifo";
+    const OPTIONS: &'static [QdiscOption] = options! { QdiscSpec::Bfifo { limit } =>
+        /// a size; the default is `txqueuelen` frames of the port's MTU
+        "limit": Form::Size => Field::U64(limit),
+    };
 
     fn make(&limit: &u64, _: Handle, _: &QdiscEnv) -> Bfifo {
         Bfifo::new(limit)

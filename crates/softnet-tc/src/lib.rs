@@ -67,6 +67,7 @@ mod link;
 mod listing;
 mod live;
 mod live_apply;
+mod option;
 mod parallel;
 mod plan;
 mod prio;
@@ -78,6 +79,7 @@ mod spec;
 mod tbf;
 mod tbf_shared;
 mod tree;
+mod warnings;
 mod xstats;
 
 pub use aqm::AqmSpec;
@@ -96,9 +98,10 @@ pub use fq_codel::{FqCodel, FqCodelSpec};
 pub use handle::{BadHandle, Handle};
 pub use head_drop::PfifoHeadDrop;
 pub use htb::{Htb, HtbClassSpec, HtbClassStats, HtbSpec};
-pub use kind::{AnyQdisc, QdiscSpec};
+pub use kind::{AnyQdisc, LinkDefaults, QDISC_KINDS, QdiscKind, QdiscSpec};
 pub use link::{LinkCost, LinkLayer};
 pub use live::{Live, LiveTree, Queues, Tree};
+pub use option::{Absent, Attribute, Field, Form, QdiscOption, Unset, Wire};
 pub use plan::{Node, TreeError, TreeSpec};
 pub use prio::{MAX_BANDS, Prio, PrioSpec};
 pub use shared_rates::{Instance, SharedRates};
@@ -106,7 +109,8 @@ pub use size_table::{SizeOptions, SizeSpec, SizeTable, SizeTableError};
 pub use spec::{CustomSpec, QdiscEnv, SpecError};
 pub use tbf::{Tbf, TbfSpec};
 pub use tree::{ClassStats, DeviceTree};
-pub use xstats::Xstats;
+pub use warnings::{Warning, warnings};
+pub use xstats::{Xstat, Xstats};
 
 use kind::Custom;
 #[cfg(test)]
@@ -132,6 +136,8 @@ mod fq_tests;
 mod large_tree_tests;
 #[cfg(all(test, not(miri)))]
 mod live_apply_tests;
+#[cfg(all(test, not(miri)))]
+mod paced_leaves_tests;
 #[cfg(all(test, not(miri)))]
 mod parallel_tests;
 #[cfg(all(test, not(miri)))]

@@ -2,17 +2,11 @@
 //! logarithmic time, so a listing in many parts costs no more than one in one go. No queue is taken
 //! from its owner.
 
+use super::class_counters::zip;
 use super::{ClassStats, DeviceTree, Handle, Node, QdiscSpec, QdiscStats, TreeSpec};
 
 /// The minor number of the first traffic class of `mqprio` (`TC_H_MIN_PRIORITY`).
 const FIRST_TRAFFIC_CLASS: u16 = 0xffe0;
-
-impl QdiscSpec {
-    /// Whether it has classes, if only for filters to lead to.
-    pub fn is_classful(&self) -> bool {
-        self.classes() > 0 || self.adds_classes() || matches!(self, QdiscSpec::FqCodel(_))
-    }
-}
 
 impl TreeSpec {
     /// The qdiscs from a handle on, by their handles.
@@ -132,10 +126,22 @@ impl DeviceTree {
                 let of = queues.get(first..first + usize::from(of.count))?;
                 Some(of.iter().copied().sum())
             }
-            Some(QdiscSpec::Mq | QdiscSpec::Mqprio(_)) => queue(class.minor()),
+            Some(qdisc) if qdisc.is_per_queue() => queue(class.minor()),
             None if class.major() == 0 => queue(class.minor()),
             _ => self.class_stats(class),
         }
+    }
+
+    /// The statistics of the qdisc at a class, or at the root: [`stats_at`](DeviceTree::stats_at)
+    /// without what a class that was added had counted before it got this qdisc.
+    pub fn qdisc_stats_at(&self, parent: Handle, queues: &[QdiscStats]) -> Option<QdiscStats> {
+        let stats = self.stats_at(parent, queues)?;
+        let before = self.counters.get(&parent).map(|counted| counted.before);
+        Some(zip(
+            &stats,
+            &before.unwrap_or_default(),
+            u64::saturating_sub,
+        ))
     }
 
     /// A class with its statistics; see [`stats_at`](DeviceTree::stats_at).

@@ -13,7 +13,7 @@ use std::ops::{Deref, DerefMut};
 
 use super::*;
 use softnet::mem::PacketList;
-use softnet::time::Time;
+use softnet::time::Clock;
 use softnet::tx::{Device, Qdiscs, TxRing};
 
 /// Where the instances of a tree are. Each call ends when the change is in effect.
@@ -28,8 +28,8 @@ pub trait Queues {
     fn with(&mut self, queue: usize, f: &mut dyn FnMut(&mut AnyQdisc, &mut Cx));
 }
 
-/// A device at a time.
-impl<R: TxRing> Queues for (&Device<R, AnyQdisc>, Time) {
+/// A device. The clock is read when a queue has been taken from its owner, which may take long.
+impl<R: TxRing> Queues for (&Device<R, AnyQdisc>, &Clock) {
     fn install(&mut self, qdiscs: Qdiscs<AnyQdisc>) {
         self.0.set_qdiscs(qdiscs, self.1);
     }
@@ -279,7 +279,8 @@ impl<Q: Queues> Live<'_, Q> {
         let (queues, path) = self.tree.locate(class)?;
         let fresh = (0..queues.len()).map(|index| make(self.tree, index));
         let fresh: Vec<AnyQdisc> = fresh.collect();
-        for (queue, mut fresh) in queues.zip(fresh) {
+        let mut before = QdiscStats::default();
+        for (index, (queue, mut fresh)) in queues.zip(fresh).enumerate() {
             if path.is_empty() {
                 self.tree.limit(&mut fresh);
                 self.queues.install_at(queue, fresh);
@@ -288,11 +289,19 @@ impl<Q: Queues> Live<'_, Q> {
             let mut fresh = Some(fresh);
             // Freed when the queue has been given up.
             let mut old = None;
+            let tree = &*self.tree;
             self.queues.with(queue, &mut |root, cx| {
+                // What is dropped as it moves is the new one's.
+                let kept = tree.kept_stats(class, index).unwrap_or_default();
+                before = [before, kept].into_iter().sum();
                 let fresh = fresh.take();
                 old = fresh.and_then(|fresh| root.graft(&path, fresh, default, cx));
             });
             old.map(drop).ok_or(TreeError::NoClass(class))?;
+        }
+        self.tree.rates.assert_taken();
+        if let Some(counted) = self.tree.counters.get_mut(&class) {
+            counted.before = before;
         }
         Ok(())
     }
@@ -325,6 +334,7 @@ impl<Q: Queues> Live<'_, Q> {
             });
             result.unwrap_or_else(|| Err(TreeError::NoQdisc(handle).into()))?;
         }
+        self.tree.rates.assert_taken();
         Ok(())
     }
 }

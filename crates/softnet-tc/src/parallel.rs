@@ -14,7 +14,7 @@ use super::{
 
 impl DeviceTree {
     /// Instances of what is at the root, or of each qdisc that is at one queue.
-    pub(super) fn instances(&self) -> usize {
+    pub fn instances(&self) -> usize {
         let root = self.spec.root();
         let is_one = root.is_some_and(|root| !root.qdisc.is_root_only());
         if self.env.parallel && is_one {
@@ -45,8 +45,22 @@ impl DeviceTree {
 
     /// The statistics of a class that is not a transmit queue.
     pub(super) fn class_stats(&self, class: Handle) -> Option<QdiscStats> {
-        let counters = self.counters.get(&class)?;
+        let counters = &self.counters.get(&class)?.instances;
         Some(counters.iter().map(|counters| counters.get()).sum())
+    }
+
+    /// Those that an instance of a class has, if the class counts on when it gets another qdisc.
+    pub(super) fn kept_stats(&self, class: Handle, index: usize) -> Option<QdiscStats> {
+        let above = self.spec.node(class.qdisc())?;
+        let counters = self.counters.get(&class)?.instances.get(index);
+        let stats = counters.filter(|_| above.qdisc.adds_classes())?.get();
+        Some(QdiscStats {
+            qlen: 0,
+            backlog: 0,
+            queued: 0,
+            memory: 0,
+            ..stats
+        })
     }
 
     /// Those of a class of `htb`.
@@ -54,7 +68,10 @@ impl DeviceTree {
         let class_spec = self.spec.class_node(class).map(|node| &node.spec);
         match (class_spec, self.counters.get(&class)) {
             (Some(ClassSpec::Htb(spec)), Some(counters)) => {
-                let stats = counters.iter().map(|counters| counters.htb.get(spec));
+                let stats = counters
+                    .instances
+                    .iter()
+                    .map(|counters| counters.htb.get(spec));
                 stats.reduce(HtbClassStats::join)
             }
             _ => None,

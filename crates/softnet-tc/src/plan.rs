@@ -321,11 +321,9 @@ impl TreeSpec {
     }
 
     /// The class that a name stands for: the only one of a `tbf` has all of them.
-    pub(super) fn class(&self, name: Handle) -> Handle {
+    pub fn class(&self, name: Handle) -> Handle {
         match self.node(name.qdisc()) {
-            Some(node) if name != Handle::ROOT && matches!(node.qdisc, QdiscSpec::Tbf(_)) => {
-                name.class(1)
-            }
+            Some(node) if name != Handle::ROOT && node.qdisc.has_one_class() => name.class(1),
             _ => name,
         }
     }

@@ -8,9 +8,10 @@
 use super::children::{Child, Children};
 use super::filter::{Classified, Filters};
 use super::kind::Kind;
+use super::option::{Field, Form, QdiscOption, options};
 use super::{
-    AnyQdisc, Cx, Handle, Next, PRIO_TO_BAND, Peek, Pfifo, Qdisc, QdiscEnv, QdiscSpec, QdiscStats,
-    SpecError, Verdict, WireSum,
+    AnyQdisc, Cx, Handle, Instance, Next, PRIO_TO_BAND, Peek, Pfifo, Qdisc, QdiscEnv, QdiscSpec,
+    QdiscStats, SpecError, Verdict, WireSum,
 };
 use softnet::mem::{Packet, PacketList};
 use softnet::stats::DropReason;
@@ -18,6 +19,10 @@ use softnet::time::Time;
 
 /// The most bands (`TCQ_PRIO_BANDS`).
 pub const MAX_BANDS: u16 = 16;
+
+/// The form of a map of priorities, for messages.
+pub(super) const PRIOMAP: &str = "16 bands, one for each priority; write it like \"1 2 2 2 1 2 0 0 \
+                                  1 1 1 1 1 1 1 1\"";
 
 /// Parameters of `prio`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,11 +52,20 @@ pub struct Prio {
     priomap: [u8; 16],
     filters: Filters,
     bands: Children,
+    /// There are others.
+    instance: Option<Instance>,
 }
 
 impl Kind for Prio {
     type Spec = PrioSpec;
     const NAME: &'static str = "prio";
+    const OPTIONS: &'static [QdiscOption] = options! { QdiscSpec::Prio(s) =>
+        /// number of bands, 2 to 16
+        "bands": Form::Number("a number of bands from 2 to 16", 2, MAX_BANDS as u64)
+            => Field::U16(&mut s.bands); wrong = "17",
+        /// list, or text, with the band of each priority 0 to 15
+        "priomap": Form::List(PRIOMAP) => Field::List8(&mut s.priomap); wrong = "[1, 2]",
+    };
     const HAS_FILTERS: bool = true;
 
     fn check(&PrioSpec { bands, priomap }: &PrioSpec) -> Result<(), SpecError> {
@@ -77,6 +91,7 @@ impl Kind for Prio {
             priomap: spec.priomap,
             filters: Filters::default(),
             bands: Children::new((0..spec.bands).map(band)),
+            instance: env.instance.clone(),
         }
     }
 
@@ -146,6 +161,27 @@ impl Prio {
             }
         })
     }
+
+    #[inline]
+    fn dequeue_bands(&mut self, budget: usize, out: &mut PacketList, cx: &mut Cx) -> Next {
+        let end = self.bands.stats.packets + budget as u64;
+        let mut earliest: Option<Time> = None;
+        for band in 0..self.bands.len() {
+            if self.bands.get(band).is_none_or(Child::is_empty) {
+                continue;
+            }
+            let left = end.saturating_sub(self.bands.stats.packets);
+            if left == 0 {
+                return Next::Ready;
+            }
+            match self.bands.dequeue(band, left as usize, out, cx) {
+                Next::Ready => return Next::Ready,
+                Next::Idle => {}
+                Next::At(time) => earliest = Some(earliest.map_or(time, |e| e.min(time))),
+            }
+        }
+        earliest.map_or(Next::Idle, Next::At)
+    }
 }
 
 impl Qdisc for Prio {
@@ -195,23 +231,11 @@ impl Qdisc for Prio {
     }
 
     fn dequeue(&mut self, budget: usize, out: &mut PacketList, cx: &mut Cx) -> Next {
-        let end = self.bands.stats.packets + budget as u64;
-        let mut earliest: Option<Time> = None;
-        for band in 0..self.bands.len() {
-            if self.bands.get(band).is_none_or(Child::is_empty) {
-                continue;
-            }
-            let left = end.saturating_sub(self.bands.stats.packets);
-            if left == 0 {
-                return Next::Ready;
-            }
-            match self.bands.dequeue(band, left as usize, out, cx) {
-                Next::Ready => return Next::Ready,
-                Next::Idle => {}
-                Next::At(time) => earliest = Some(earliest.map_or(time, |e| e.min(time))),
-            }
+        let next = self.dequeue_bands(budget, out, cx);
+        if let Some(instance) = &self.instance {
+            instance.announce(next, cx.now);
         }
-        earliest.map_or(Next::Idle, Next::At)
+        next
     }
 
     fn peek(&self, now: Time) -> Peek {

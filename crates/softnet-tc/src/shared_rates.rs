@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::Handle;
+use softnet::time::Time;
+
 use super::rate::Members;
+use super::{Handle, Next};
 
 /// Which instance of its tree a qdisc is made for.
 #[derive(Clone, Debug)]
@@ -15,6 +17,19 @@ pub struct Instance {
     pub index: usize,
     /// What the instances share.
     pub rates: Arc<SharedRates>,
+}
+
+impl Instance {
+    /// At the end of a call: when it runs again. Each qdisc says it that waits for a shared rate or
+    /// for several children; the one above all others has the last word.
+    #[inline]
+    pub(super) fn announce(&self, next: Next, now: Time) {
+        let next = match next {
+            Next::At(time) => time,
+            Next::Ready | Next::Idle => now,
+        };
+        self.rates.members.announce(self.index, next);
+    }
 }
 
 /// What the instances of a tree share. Each part, a rate above all, is made by the instance that
@@ -45,6 +60,12 @@ impl SharedRates {
     /// The instances.
     pub fn members(&self) -> &Arc<Members> {
         &self.members
+    }
+
+    /// Each instance has what the first has: nothing is left for a later class of that name.
+    pub(super) fn assert_taken(&self) {
+        let pending = || self.pending.lock().unwrap_or_else(PoisonError::into_inner);
+        debug_assert!(pending().is_empty(), "{:?}", pending());
     }
 
     /// What the instances of a class or qdisc share under this number, one for each thing that they

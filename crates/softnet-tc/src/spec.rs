@@ -179,8 +179,18 @@ impl QdiscSpec {
     }
 
     /// Whether its classes are the device's transmit queues.
-    pub(super) fn is_per_queue(&self) -> bool {
+    pub fn is_per_queue(&self) -> bool {
         matches!(self, QdiscSpec::Mq | QdiscSpec::Mqprio(_))
+    }
+
+    /// Whether it has classes, if only for filters to lead to.
+    pub fn is_classful(&self) -> bool {
+        self.classes() > 0 || self.adds_classes() || self.has_filters()
+    }
+
+    /// Whether its only class has all minor numbers, and counts nothing of its own.
+    pub fn has_one_class(&self) -> bool {
+        matches!(self, QdiscSpec::Tbf(_))
     }
 
     /// Whether parameters can be changed in use.
@@ -213,9 +223,7 @@ impl QdiscSpec {
     /// As [`DeviceTree::new`].
     pub fn check_for(&self, queues: usize) -> Result<(), SpecError> {
         match self {
-            QdiscSpec::Mq | QdiscSpec::Mqprio(_) if queues < 2 => {
-                Err(SpecError::OneQueue(self.kind()))
-            }
+            _ if self.is_per_queue() && queues < 2 => Err(SpecError::OneQueue(self.kind())),
             QdiscSpec::Mqprio(map) => Ok(map.check(queues)?),
             QdiscSpec::Tree(tree) => tree.check_for(queues),
             _ => self.check(),

@@ -16,6 +16,7 @@
 use super::bucket::{Bucket, UNIT};
 use super::children::{Child, Children};
 use super::kind::Kind;
+use super::option::{Field, Form, QdiscOption, Unset, options};
 use super::tbf_shared::SharedBuckets;
 use super::{
     AnyQdisc, Cx, Handle, LinkCost, Next, Peek, Qdisc, QdiscEnv, QdiscSpec, QdiscStats, SpecError,
@@ -184,6 +185,30 @@ pub struct Tbf {
 impl Kind for Tbf {
     type Spec = TbfSpec;
     const NAME: &'static str = "tbf";
+    const OPTIONS: &'static [QdiscOption] = options! { QdiscSpec::Tbf(s) =>
+        /// a rate
+        "rate": Form::Rate => Field::U64(&mut s.rate);
+            unset = Unset::Required("the rate to shape to, like \"100mbit\""),
+        /// a size; the bucket. At least a frame
+        "burst": Form::Size => Field::U64(&mut s.burst);
+            unset = Unset::Required("the bucket's size, like \"32k\""); wrong = "\"x\"",
+        /// a size; bytes that may wait
+        "limit": Form::Size => Field::U64(&mut s.limit);
+            unset = Unset::Words("from `latency`"); wrong = "1000",
+        /// a time; how long a packet may wait. It sets `limit`; one of the two is required
+        "latency": Form::Own; unset = Unset::Required(""); wrong = "\"x\"",
+        /// a rate above `rate`, the most at any moment
+        "peakrate": Form::Rate => Field::OptU64(&mut s.peakrate);
+            unset = Unset::Words("none"); wrong = "\"2mbit\"",
+        /// a size; the bucket of `peakrate`
+        "mtu": Form::Own; unset = Unset::Words("none"); wrong = "1540",
+        /// bytes that each packet takes on the link besides its own, 0 to 65535
+        "overhead": Form::Own; unset = Unset::Words("`0`"); wrong = "-1",
+        /// the least bytes that a packet takes on the link, 0 to 65535
+        "mpu": Form::Own; unset = Unset::Words("`0`"); wrong = "-1",
+        /// `"ethernet"`, or `"atm"` (also `"adsl"`), which counts cells of 53 bytes
+        "linklayer": Form::Own; unset = Unset::Words("`\"ethernet\"`"); wrong = "\"dsl\"",
+    };
 
     fn check(spec: &TbfSpec) -> Result<(), SpecError> {
         const MAX_RATE: u64 = 1_000_000_000_000;
@@ -295,10 +320,10 @@ impl Tbf {
     }
 
     /// Whether a frame may be let in, in one piece or segmented. Of the segments the first is
-    /// longest.
+    /// longest, and no longer than the frame.
     #[inline]
     fn admits(&self, size: WireSize) -> bool {
-        self.shaper.admits(size) || size.packets > 1 && self.shaper.admits(size.first())
+        self.shaper.admits(size.first())
     }
 
     /// Sends frames that need not be segmented until `left` is used up, or until one comes up
@@ -455,11 +480,11 @@ impl Qdisc for Tbf {
     fn dequeue(&mut self, budget: usize, out: &mut PacketList, cx: &mut Cx) -> Next {
         let next = self.dequeue_some(budget, out, cx);
         if let Some(shared) = &mut self.shaper.shared {
+            shared.announce(next, cx.now);
             match next {
                 Next::Idle => shared.leave(),
-                Next::Ready => shared.announce(cx.now),
-                Next::At(time) => {
-                    shared.announce(time);
+                Next::Ready => {}
+                Next::At(_) => {
                     // It may be the class that holds its packets back.
                     let class = self.class.get(0).map(|child| child.peek_only(cx.now));
                     if self.segmenting.is_none() && !matches!(class, Some(Peek::Packet(_))) {

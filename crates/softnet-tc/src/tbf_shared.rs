@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use super::rate::{Pot, RateSpec, SharedRate};
-use super::{Handle, Instance, QdiscEnv, TbfSpec};
+use super::{Handle, Instance, Next, QdiscEnv, TbfSpec};
 use softnet::time::Time;
 
 /// Bytes of Ethernet header with a VLAN tag.
@@ -117,11 +117,10 @@ impl SharedBuckets {
         }
     }
 
-    /// This instance has run, with a backlog that it will serve at this time.
+    /// This instance has run.
     #[inline]
-    pub(super) fn announce(&self, next: Time) {
-        let pot = &self.rate.pot;
-        pot.members().announce(pot.instance(), next);
+    pub(super) fn announce(&self, next: Next, now: Time) {
+        self.instance.announce(next, now);
     }
 
     /// This instance has nothing left to send.

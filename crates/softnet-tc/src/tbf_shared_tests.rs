@@ -234,6 +234,35 @@ fn a_class_that_holds_its_packets_back_leaves_the_rate_to_others() {
     world.assert_rate(SECOND * 5 / 4, RATE);
 }
 
+/// Two of them below a `prio`: what an instance says of its next run is when the first of them
+/// runs.
+#[test]
+fn who_stops_is_waited_for_until_the_first_of_its_rates_was_due() {
+    let root = Handle::new(0x10, 0);
+    let mut tree = TreeSpec::new();
+    tree.add(Handle::ROOT, root, QdiscSpec::Prio(PrioSpec::default()))
+        .unwrap();
+    for (band, rate, burst) in [(1, RATE, 20_000), (2, 500, 2000)] {
+        let tbf = TbfSpec {
+            burst,
+            ..spec(rate)
+        };
+        let handle = Handle::new(0x20 + band, 0);
+        tree.add(root.class(band), handle, QdiscSpec::Tbf(tbf))
+            .unwrap();
+    }
+    let mut world = World::new(tree, &[2, 2]);
+    let stop = SECOND * 5 / 4;
+    world.run_until(stop);
+    world.next[0] = u64::MAX;
+    world.run_until(stop + SECOND / 50);
+    let before = world.sent[1][0];
+    world.run_until(stop + SECOND / 2);
+    let sent = (world.sent[1][0] - before) as f64;
+    let due = RATE as f64 * 0.48;
+    assert!(sent >= 0.8 * due, "{sent} of {due}");
+}
+
 #[test]
 fn large_frames_are_segmented_by_each() {
     let slow = TbfSpec {
@@ -249,4 +278,37 @@ fn large_frames_are_segmented_by_each() {
     world.run_until(SECOND * 5 / 2);
     world.assert_rate(SECOND * 5 / 4, 1_250_000);
     world.assert_windows(1_250_000, 600);
+}
+
+/// Each of the rates has turns of its own. Some packets are short, and all queues are long.
+#[test]
+fn two_rates_of_one_packet_do_not_wait_for_each_other() {
+    for (rate, peak) in [
+        (RATE, RATE + 1),
+        (RATE, RATE * 2),
+        (RATE / 100, RATE / 100 + 1),
+    ] {
+        let both = TbfSpec {
+            peakrate: Some(peak),
+            mtu: 40_000,
+            ..spec(rate)
+        };
+        for flows in [&[1, 1][..], &[7, 1], &[2, 1, 1]] {
+            let mut world = World::new(QdiscSpec::Tbf(both.clone()), flows);
+            world.make = |pool, flow| {
+                let len = if flow == 0 { 1400 } else { 60 };
+                frame(pool, 1, 2, len, flow.into())
+            };
+            let begin = SECOND * 5 / 4;
+            world.run_until(begin + SECOND);
+            world.assert_rate(begin, rate);
+            for sent in &world.sent {
+                let sent: u64 = sent.iter().sum();
+                let fair = rate * 5 / 4 / flows.len() as u64;
+                assert!(sent >= fair * 9 / 10, "{rate} {peak} {flows:?}: {sent}");
+            }
+            // What waits for the other rate is in the pot, beside a quantum.
+            world.assert_windows(rate, BURST + flows.len() as u64 * 1518);
+        }
+    }
 }

@@ -333,6 +333,65 @@ fn tbf_peakrate_spaces_packets() {
     );
 }
 
+/// Packets pass when there are tokens for all of them, in both buckets and with the link's framing.
+#[test]
+fn packets_pass_an_empty_tbf() {
+    let pool = pool(16);
+    let pass = |q: &mut AnyQdisc, packets, len, now| {
+        let list: PacketList = (0..packets).map(|n| packet(&pool, len, 0, n)).collect();
+        q.try_pass(&list, WireSum::from(&list), &mut cx(Time(now)))
+    };
+    const MS: u64 = 1_000_000;
+    // A bucket holds one packet of 2000 bytes with its framing.
+    for (peakrate, overhead, len, wait) in [
+        (None, 0, 1000, 100 * MS),
+        (Some(20_000), 0, 1000, 100 * MS),
+        (None, 100, 900, 90 * MS),
+        (Some(20_000), 100, 900, 90 * MS),
+    ] {
+        let spec = TbfSpec {
+            rate: 10_000,
+            burst: 2000,
+            limit: 100_000,
+            peakrate,
+            mtu: 2000,
+            link: LinkCost {
+                overhead,
+                ..LinkCost::default()
+            },
+        };
+        let mut q = build(QdiscSpec::Tbf(spec.clone()), &pool);
+        assert!(!pass(&mut q, 3, len, 0), "{spec:?}");
+        assert!(pass(&mut q, 2, len, 0), "{spec:?}");
+        assert!(!pass(&mut q, 1, len, wait - 1), "{spec:?}");
+        assert!(pass(&mut q, 1, len, wait), "{spec:?}");
+        assert_eq!((q.stats().packets, q.stats().bytes), (3, 3 * len as u64));
+        // Behind others it would overtake them.
+        assert!(offer(&mut q, packet(&pool, 60, 0, 9), Time(wait)));
+        assert!(!pass(&mut q, 1, 60, 10 * SECOND), "{spec:?}");
+        // What several instances share is theirs together.
+        let env = QdiscEnv {
+            parallel: true,
+            ..QdiscEnv::new(&pool)
+        };
+        let mut tree = TreeSpec::new();
+        tree.add(Handle::ROOT, Handle::NONE, QdiscSpec::Tbf(spec.clone()))
+            .unwrap();
+        let mut instances = DeviceTree::new(tree, 2, &env).unwrap().1.instances;
+        let passed = |instances: &mut [AnyQdisc], now| {
+            let tries = [0, 1, 0, 1, 0, 1];
+            tries
+                .iter()
+                .filter(|&&at| pass(&mut instances[at], 1, len, now))
+                .count()
+        };
+        for now in [SECOND, 10 * SECOND] {
+            let passed = passed(&mut instances, now);
+            assert!((1..=2).contains(&passed), "{spec:?}: {passed}");
+        }
+    }
+}
+
 #[test]
 fn bad_parameters_are_named() {
     let check = |rate, burst, peakrate, mtu| {

@@ -65,14 +65,23 @@ impl TreeSpec {
     }
 }
 
+/// Where the statistics of a class are.
+#[derive(Debug, Default)]
+pub(super) struct Counted {
+    /// By instance.
+    pub(super) instances: Vec<Arc<ClassCounters>>,
+    /// What left the class or was dropped there before it got the qdisc that it has now.
+    pub(super) before: QdiscStats,
+}
+
 /// The tree of a device: its qdiscs, classes and filters, with the statistics of all of them.
 #[derive(Debug)]
 pub struct DeviceTree {
     pub(super) spec: TreeSpec,
     pub(super) env: QdiscEnv,
     pub(super) queues: usize,
-    /// Of each class that is not a transmit queue, by instance.
-    pub(super) counters: BTreeMap<Handle, Vec<Arc<ClassCounters>>>,
+    /// Of each class that is not a transmit queue.
+    pub(super) counters: BTreeMap<Handle, Counted>,
     /// Of each qdisc whose kind has some.
     pub(super) xstats: BTreeMap<Handle, Xstats>,
     pub(super) estimators: Estimators,
@@ -253,6 +262,7 @@ impl DeviceTree {
         }
         instances.resize_with(self.queues, || default(self));
         instances.iter_mut().for_each(|root| self.limit(root));
+        self.rates.assert_taken();
         Qdiscs {
             instances,
             active,
@@ -343,7 +353,7 @@ impl DeviceTree {
         }
         for (minor, child) in qdisc.children().into_iter().flat_map(Children::classes) {
             let counters = self.counters.entry(handle.class(minor)).or_default();
-            counters.push(child.counters().clone());
+            counters.instances.push(child.counters().clone());
         }
     }
 

@@ -1,5 +1,5 @@
 //! Statistics of one kind of qdisc, beside those that every qdisc has: what `tc -s` shows on the
-//! lines behind the first two.
+//! lines behind the first two. Each is declared once, with tc's name.
 
 use std::sync::Arc;
 
@@ -8,46 +8,98 @@ use softnet::stats::Published;
 /// The most statistics that a kind has.
 const MAX: usize = 20;
 
-/// Statistics with tc's names. The owner of the queue writes them at the end of a call, where they
-/// have changed; any thread may read them, at any rate.
+/// What is shown of several instances.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Join {
+    Sum,
+    Highest,
+    /// The lowest that is not 0.
+    Next,
+}
+
+macro_rules! xstats {
+    ($($stat:ident $name:literal $join:ident,)*) => {
+        /// A statistic that only some kinds have.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[allow(missing_docs, reason = "names are tc's")]
+        pub enum Xstat { $($stat),* }
+
+        impl Xstat {
+            /// Its name, as in tc.
+            pub fn name(self) -> &'static str {
+                match self { $(Xstat::$stat => $name),* }
+            }
+
+            fn join(self) -> Join {
+                match self { $(Xstat::$stat => Join::$join),* }
+            }
+        }
+    };
+}
+
+// Times are in nanoseconds.
+xstats! {
+    Count "count" Highest,
+    LastCount "lastcount" Highest,
+    Delay "ldelay" Highest,
+    Dropping "dropping" Highest,
+    DropNext "drop_next" Highest,
+    MaxPacket "maxpacket" Highest,
+    EcnMark "ecn_mark" Sum,
+    DropOverLimit "drop_overlimit" Sum,
+    CeMark "ce_mark" Sum,
+    NewFlowCount "new_flow_count" Sum,
+    MemoryUsed "memory_used" Sum,
+    DropOverMemory "drop_overmemory" Sum,
+    NewFlowsLen "new_flows_len" Sum,
+    OldFlowsLen "old_flows_len" Sum,
+    Flows "flows" Sum,
+    InactiveFlows "inactive_flows" Sum,
+    ThrottledFlows "throttled_flows" Sum,
+    NextPacketDelay "next_packet_delay" Next,
+    Collected "gc" Sum,
+    Throttled "throttled" Sum,
+    Latency "latency" Highest,
+    FlowsLimit "flows_plimit" Sum,
+    PacketsTooLong "pkts_too_long" Sum,
+    AllocErrors "alloc_errors" Sum,
+    HorizonDrops "horizon_drops" Sum,
+    HorizonCaps "horizon_caps" Sum,
+    Band0Drops "band0_drops" Sum,
+    Band1Drops "band1_drops" Sum,
+    Band2Drops "band2_drops" Sum,
+    Band0Packets "band0_pkts" Sum,
+    Band1Packets "band1_pkts" Sum,
+    Band2Packets "band2_pkts" Sum,
+    DirectPackets "direct_packets_stat" Sum,
+    DirectDrops "direct_drops" Sum,
+}
+
+/// Statistics that only some kinds have. The owner of the queue writes them at the end of a call,
+/// where they have changed; any thread may read them, at any rate.
 #[derive(Clone, Debug)]
 pub struct Xstats {
-    names: &'static [&'static str],
+    stats: &'static [Xstat],
     values: Arc<Published<MAX>>,
     /// Those of the same qdisc in other instances of its tree.
     others: Vec<Arc<Published<MAX>>>,
 }
 
-/// Of several instances the highest is shown, not the sum.
-const HIGHEST: [&str; 7] = [
-    "count",
-    "lastcount",
-    "ldelay",
-    "dropping",
-    "drop_next",
-    "maxpacket",
-    "latency",
-];
-/// The lowest is shown that is not 0.
-const NEXT: &str = "next_packet_delay";
-
 /// A statistic of two instances.
-fn join(name: &str, a: u64, b: u64) -> u64 {
-    if HIGHEST.contains(&name) {
-        return a.max(b);
-    }
-    match (a, b) {
-        (1.., 1..) if name == NEXT => a.min(b),
+fn join(stat: Xstat, a: u64, b: u64) -> u64 {
+    match (stat.join(), a, b) {
+        (Join::Highest, ..) => a.max(b),
+        (Join::Next, 1.., 1..) => a.min(b),
         _ => a.wrapping_add(b),
     }
 }
 
 impl Xstats {
     /// All 0.
-    pub(super) fn new<const N: usize>(names: &'static [&'static str; N]) -> Xstats {
+    pub(super) fn new<const N: usize>(stats: &'static [Xstat; N]) -> Xstats {
         const { assert!(N <= MAX, "as many as there is space for") };
         Xstats {
-            names,
+            stats,
             values: Arc::default(),
             others: Vec::new(),
         }
@@ -69,15 +121,20 @@ impl Xstats {
     }
 
     /// The statistics now. Each is whole, but they need not be from the same moment.
-    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+    pub fn values(&self) -> impl Iterator<Item = (Xstat, u64)> + '_ {
         let mut values = self.values.get();
         for other in &self.others {
-            let others = self.names.iter().zip(other.get());
-            for (value, (name, other)) in values.iter_mut().zip(others) {
-                *value = join(name, *value, other);
+            let others = self.stats.iter().zip(other.get());
+            for (value, (&stat, other)) in values.iter_mut().zip(others) {
+                *value = join(stat, *value, other);
             }
         }
-        self.names.iter().copied().zip(values)
+        self.stats.iter().copied().zip(values)
+    }
+
+    /// As [`values`](Xstats::values), with tc's names.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        self.values().map(|(stat, value)| (stat.name(), value))
     }
 }
 
@@ -87,9 +144,14 @@ mod tests {
 
     #[test]
     fn instances_are_shown_together() {
-        const NAMES: [&str; 4] = ["ecn_mark", "maxpacket", NEXT, "flows"];
+        const STATS: [Xstat; 4] = [
+            Xstat::EcnMark,
+            Xstat::MaxPacket,
+            Xstat::NextPacketDelay,
+            Xstat::Flows,
+        ];
         let with = |values| {
-            let xstats = Xstats::new(&NAMES);
+            let xstats = Xstats::new(&STATS);
             xstats.set(values);
             xstats
         };
@@ -102,26 +164,5 @@ mod tests {
         others[1].set([5, 200, 0, 1]);
         let values: Vec<u64> = shown.iter().map(|(_, value)| value).collect();
         assert_eq!(values, [8, 300, 50, 9]);
-    }
-
-    /// Every name that is not summed is one of a kind's.
-    #[test]
-    fn names_are_those_of_kinds() {
-        let pool = softnet::testing::pool(1);
-        let env = crate::QdiscEnv::new(&pool);
-        let kinds = [
-            crate::QdiscSpec::Codel(crate::CodelSpec::default()),
-            crate::QdiscSpec::FqCodel(crate::FqCodelSpec::default()),
-            crate::QdiscSpec::Fq(crate::FqSpec::default()),
-        ];
-        let qdiscs = kinds.map(|kind| kind.build(&env).unwrap());
-        let names: Vec<&str> = qdiscs
-            .iter()
-            .flat_map(|qdisc| qdisc.xstats().unwrap().iter())
-            .map(|(name, _)| name)
-            .collect();
-        for name in HIGHEST.iter().chain([&NEXT]) {
-            assert!(names.contains(name), "{name}");
-        }
     }
 }

@@ -32,6 +32,10 @@ pub fn sum_bytes(bytes: &[u8]) -> u64 {
 /// Brings a partial sum down to 16 bits. The result is a number whose big-endian bytes are the sum
 /// on the wire (not yet complemented).
 #[inline]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "the last step leaves 16 bits"
+)]
 pub fn fold(sum: u64) -> u16 {
     // Each step adds the carries back; after the second the value fits 33 bits, after the fourth
     // 16.

@@ -54,8 +54,8 @@ pub fn set_ce(data: &mut [u8]) -> bool {
     // RFC 1624, equation 3: the word with the bits grew by this much, and has no carry.
     let grown = u32::from(CE - (class & CE));
     let sum = u32::from(!u16::from_be_bytes([data[at + 10], data[at + 11]])) + grown;
-    let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
-    data[at + 10..at + 12].copy_from_slice(&sum.to_be_bytes());
+    let [_, _, sum @ ..] = (!((sum & 0xffff) + (sum >> 16))).to_be_bytes();
+    data[at + 10..at + 12].copy_from_slice(&sum);
     true
 }
 

@@ -20,8 +20,14 @@ fn key() -> &'static [u64; 4] {
 /// Multiplies to 128 bits and folds: every input bit reaches about half of the output bits.
 #[inline]
 fn mix(a: u64, b: u64) -> u64 {
-    let product = u128::from(a) * u128::from(b);
-    product as u64 ^ (product >> 64) as u64
+    let [high, low] = halves(u128::from(a) * u128::from(b));
+    low ^ high
+}
+
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "each half is meant")]
+fn halves(n: u128) -> [u64; 2] {
+    [(n >> 64) as u64, n as u64]
 }
 
 #[inline]
@@ -78,8 +84,9 @@ impl Headers {
                 let a = (u128::from_be_bytes(*a), ports.0);
                 let b = (u128::from_be_bytes(*b), ports.1);
                 let (a, b) = if a <= b { (a, b) } else { (b, a) };
-                let h = mix(a.0 as u64 ^ key[0], (a.0 >> 64) as u64 ^ key[1]);
-                let h = h ^ mix(b.0 as u64 ^ key[2], (b.0 >> 64) as u64 ^ key[3]).rotate_left(23);
+                let ([high, low], [other_high, other_low]) = (halves(a.0), halves(b.0));
+                let h = mix(low ^ key[0], high ^ key[1]);
+                let h = h ^ mix(other_low ^ key[2], other_high ^ key[3]).rotate_left(23);
                 finish(h, l4 << 32 | u64::from(a.1) << 16 | u64::from(b.1))
             }
             Network::Other => {

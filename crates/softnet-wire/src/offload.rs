@@ -133,8 +133,13 @@ impl Headers {
     /// # Panics
     /// If `data` does not hold the headers.
     #[inline]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "frames are made of IP packets, which are no longer, or cut from such"
+    )]
     pub fn set_len(&self, data: &mut [u8], len: usize) {
         let (ip, at) = self.offsets();
+        debug_assert!(len - ip - 40 * usize::from(self.network == Network::V6) <= 0xffff);
         let (network, transport) = data[ip..].split_at_mut(at - ip);
         if matches!(self.transport, L4::Udp { .. }) {
             transport[4..6].copy_from_slice(&((len - at) as u16).to_be_bytes());

@@ -234,13 +234,13 @@ fn read(data: &[u8], len: usize) -> Result<(Headers, bool), WireError> {
         ethertype,
         vlan_tags,
         network: Network::Other,
-        network_offset: at as u16,
+        network_offset: offset(at),
         network_end: u32::try_from(len).unwrap_or(u32::MAX),
         traffic_class: 0,
         protocol: 0,
         transport: L4::None,
-        transport_offset: at as u16,
-        header_len: at as u16,
+        transport_offset: offset(at),
+        header_len: offset(at),
     };
     let parsed = match ethertype {
         ethertype::IPV4 => headers.parse_ipv4(data, at),
@@ -248,6 +248,17 @@ fn read(data: &[u8], len: usize) -> Result<(Headers, bool), WireError> {
         _ => Some(()),
     };
     Ok((headers, parsed.is_some()))
+}
+
+/// A place in the headers.
+#[inline(always)]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "tags, extension headers and options are less than 24 KiB together"
+)]
+fn offset(at: usize) -> u16 {
+    debug_assert!(at <= 0xffff);
+    at as u16
 }
 
 impl Headers {
@@ -268,7 +279,7 @@ impl Headers {
         {
             return None;
         }
-        self.network_end = end as u32;
+        self.network_end = u32::try_from(end).ok()?;
         // More fragments, or not the first.
         let fragment = be16([h[6], h[7]]) & 0x3fff != 0;
         self.parse_transport(data, at + header_len, fragment)
@@ -286,7 +297,7 @@ impl Headers {
         if h[0] >> 4 != 6 || end > self.network_end as usize {
             return None;
         }
-        self.network_end = end as u32;
+        self.network_end = u32::try_from(end).ok()?;
         if matches!(h[6], protocol::TCP | protocol::UDP) {
             return self.parse_transport(data, at + 40, false);
         }
@@ -325,7 +336,7 @@ impl Headers {
         if at > inside {
             return None;
         }
-        self.transport_offset = at as u16;
+        self.transport_offset = offset(at);
         let data = &data[..inside];
         let mut header_len = 0;
         match (self.protocol, self.network) {
@@ -364,7 +375,7 @@ impl Headers {
             }
             _ => self.transport = L4::Other,
         }
-        self.header_len = (at + header_len) as u16;
+        self.header_len = offset(at + header_len);
         Some(())
     }
 }

@@ -7,13 +7,15 @@
 mod scene;
 
 use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use softnet::stats::DropReason;
 
 use crate::guest::{
-    FrontEnd, Guest, GuestConfig, HEADER, INDIRECT, NEXT, Part, TABLE, feature, message, of_ring,
-    request,
+    FrontEnd, Guest, GuestConfig, HEADER, INDIRECT, NEXT, Part, TABLE, WRITE, feature, message,
+    of_ring, request,
 };
 
 pub use scene::{Scene, Victims};
@@ -43,8 +45,8 @@ pub struct Attack {
 /// How a port reports an attack.
 #[derive(Clone, Copy, Debug)]
 pub enum Seen {
-    /// It ends connections; its status says why.
-    Ended(&'static str),
+    /// Its status says so; mostly it ends connections.
+    Said(&'static str),
     /// It counts drops.
     Dropped(DropReason),
     /// It is nothing that is not allowed.
@@ -64,7 +66,7 @@ pub enum Load {
 pub const ATTACKS: &[Attack] = &[
     Attack {
         name: "loop",
-        seen: Seen::Ended("a chain has more descriptors than its table"),
+        seen: Seen::Said("a chain has more descriptors than its table"),
         beside: Load::Spin,
         step: |it| {
             it.broken(|ring| {
@@ -75,19 +77,19 @@ pub const ATTACKS: &[Attack] = &[
     },
     Attack {
         name: "index-runs",
-        seen: Seen::Ended("the guest broke ring 1"),
+        seen: Seen::Said("the guest broke ring 1"),
         beside: Load::Spin,
         step: |it| it.broken(crate::guest::Ring::run_on),
     },
     Attack {
         name: "outside",
-        seen: Seen::Ended("outside of guest memory"),
+        seen: Seen::Said("outside of guest memory"),
         beside: Load::Spin,
         step: |it| it.broken(|ring| ring.offer(&[Part::new(OUTSIDE, 100, 0)])),
     },
     Attack {
         name: "indirect-in-indirect",
-        seen: Seen::Ended("an indirect table that is not possible"),
+        seen: Seen::Said("an indirect table that is not possible"),
         beside: Load::Spin,
         step: |it| {
             // A packed ring's table has no such flag; there it is the table's place that is wrong.
@@ -197,7 +199,7 @@ pub const ATTACKS: &[Attack] = &[
     },
     Attack {
         name: "unread-answers",
-        seen: Seen::Ended("the front end takes no answer"),
+        seen: Seen::Said("the front end takes no answer"),
         beside: Load::Spin,
         step: |it| it.connect(0)?.send(request::GET_FEATURES, &[], &[]),
     },
@@ -216,7 +218,7 @@ pub const ATTACKS: &[Attack] = &[
     },
     Attack {
         name: "overlapping-regions",
-        seen: Seen::Ended("overlap"),
+        seen: Seen::Said("overlap"),
         beside: Load::Spin,
         step: |it| {
             it.connect(0)?;
@@ -231,7 +233,7 @@ pub const ATTACKS: &[Attack] = &[
     },
     Attack {
         name: "bad-messages",
-        seen: Seen::Ended("request 99, which was not offered"),
+        seen: Seen::Said("request 99, which was not offered"),
         beside: Load::Spin,
         step: |it| {
             it.connect(0)?.bytes(&message(99, 1, &[]), &[])?;
@@ -240,7 +242,7 @@ pub const ATTACKS: &[Attack] = &[
     },
     Attack {
         name: "reconnects",
-        seen: Seen::Ended("closed the connection"),
+        seen: Seen::Said("closed the connection"),
         beside: Load::Spin,
         step: |it| {
             it.connect(0)?;
@@ -249,8 +251,98 @@ pub const ATTACKS: &[Attack] = &[
         },
     },
     Attack {
+        name: "blocking-calls",
+        seen: Seen::Said("made the call event of ring 1 block"),
+        beside: Load::Spin,
+        step: |it| {
+            it.connect(0)?;
+            let guest = &mut it.sides[0].guest;
+            guest.block_call(1);
+            guest.with(1, |ring| ring.send([0; HEADER], &[0; 60], false));
+            let ended = it.await_end();
+            it.sides[0].guest = Guest::new(it.config);
+            ended
+        },
+    },
+    Attack {
+        name: "long-chains-to-receive",
+        seen: Seen::Nothing,
+        beside: Load::Flood,
+        step: |it| {
+            it.greet()?;
+            it.sides[0].guest.with(0, |ring| {
+                ring.complete();
+                let part = Part::new(ring.next_buffer(), 0, WRITE);
+                let last = Part::new(ring.next_buffer(), 2048, WRITE);
+                let mut parts = [part; TABLE];
+                parts[TABLE - 1] = last;
+                let table = ring.write_table(&parts);
+                while ring.free() > 0 {
+                    ring.offer(&[table]);
+                }
+            });
+            it.flood(1, ATTACKER, ACCOMPLICE)
+        },
+    },
+    Attack {
+        name: "long-frames",
+        seen: Seen::Dropped(DropReason::TooLong),
+        beside: Load::Flood,
+        step: |it| it.flood_with_long(0),
+    },
+    Attack {
+        name: "long-frames-said-to-be-large",
+        seen: Seen::Dropped(DropReason::BadGso),
+        beside: Load::Flood,
+        step: |it| it.flood_with_long(1),
+    },
+    Attack {
+        name: "more-memory-than-allowed",
+        seen: Seen::Said("the port's key memory allows"),
+        beside: Load::Spin,
+        step: |it| {
+            const LEN: u64 = 65 << 30;
+            let sparse = memory_file(LEN)?;
+            let table = region(LEN);
+            it.connect(0)?
+                .send(request::SET_MEM_TABLE, &table, &[sparse.as_fd()])?;
+            it.await_end()
+        },
+    },
+    Attack {
+        name: "memory-on-a-disk",
+        seen: Seen::Said("some of its memory is left out"),
+        beside: Load::Spin,
+        step: |it| {
+            let disk = std::fs::File::open("/proc/self/exe")?;
+            let table = region(0x1000);
+            it.connect(0)?
+                .request(request::SET_MEM_TABLE, &table, &[disk.as_fd()])
+        },
+    },
+    Attack {
+        name: "legacy-driver",
+        seen: Seen::Said("does not know virtio 1.0"),
+        beside: Load::Spin,
+        step: |it| {
+            let none = 0_u64.to_ne_bytes();
+            it.connect(0)?.request(request::SET_FEATURES, &none, &[])
+        },
+    },
+    Attack {
+        name: "disabled-rings",
+        seen: Seen::Dropped(DropReason::DeviceDown),
+        beside: Load::Flood,
+        step: |it| {
+            let off = of_ring(1, 0);
+            it.connect(0)?
+                .request(request::SET_VRING_ENABLE, &off, &[])?;
+            it.flood(0, LINK_LOCAL, ATTACKER)
+        },
+    },
+    Attack {
         name: "truncated-memory",
-        seen: Seen::Ended("took guest memory away"),
+        seen: Seen::Said("took guest memory away"),
         beside: Load::Spin,
         step: |it| {
             it.connect(0)?;
@@ -262,6 +354,18 @@ pub const ATTACKS: &[Attack] = &[
         },
     },
 ];
+
+/// A file of so many bytes, none of which takes memory.
+fn memory_file(len: u64) -> io::Result<OwnedFd> {
+    let file = memfd_create("attack", MemfdFlags::CLOEXEC)?;
+    ftruncate(&file, len)?;
+    Ok(file)
+}
+
+/// A memory table of one region of so many bytes.
+fn region(len: u64) -> Vec<u8> {
+    [1, 0, len, 0, 0].map(u64::to_ne_bytes).concat()
+}
 
 /// A machine of the attacker.
 #[derive(Debug)]
@@ -383,6 +487,19 @@ impl Attacker {
             offer(ring);
             true
         })
+    }
+
+    /// Fills it with frames of 63 KiB, whose header says that they are of this kind.
+    fn flood_with_long(&mut self, gso_type: u8) -> io::Result<()> {
+        self.connect(0)?;
+        let ring = self.sides[0].guest.ring(1);
+        let mut bytes = [0; 1024];
+        bytes[1] = gso_type;
+        bytes[HEADER..][..6].copy_from_slice(&LINK_LOCAL);
+        bytes[HEADER + 6..][..6].copy_from_slice(&ATTACKER);
+        let at = ring.write(&bytes);
+        let table = ring.write_table(&[Part::new(at, 1024, 0); 63]);
+        self.flood_with(|ring| ring.offer(&[table]))
     }
 
     /// Sends as many frames as the port takes.

@@ -98,7 +98,7 @@ impl Scene {
         let now = self.attacked();
         match attack.seen {
             Seen::Nothing => true,
-            Seen::Ended(why) => now.status.is_some_and(|status| status.contains(why)),
+            Seen::Said(why) => now.status.is_some_and(|status| status.contains(why)),
             Seen::Dropped(reason) => {
                 let count = |stats: &PortStats| {
                     let drops = stats.device.drops.iter();

@@ -9,14 +9,18 @@ mod ring;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use softnet::mem::{Pool, PoolConfig};
+use softnet_io::Buffers;
 use softnet_io::vhost_user::memory::{GuestMemory, Region, RegionSpec};
+use softnet_io::vhost_user::{SocketSpec, VhostUser};
 
 pub use front_end::{FrontEnd, message, of_ring, request};
-pub use ring::{INDIRECT, NEXT, Part, Ring, TABLE};
+pub use ring::{INDIRECT, NEXT, Part, Ring, TABLE, WRITE};
 
 /// Virtio features, by the number of their bits.
 pub mod feature {
@@ -118,6 +122,30 @@ impl Layout {
     }
 }
 
+/// A port that no engine has yet: one queue pair, 64 buffers of 2 KiB. Its socket, which has a name
+/// of this process, goes with its queues.
+pub fn open_port(name: &str) -> (PathBuf, VhostUser, Pool) {
+    let name = format!("softnet-{name}-{}.sock", std::process::id());
+    let path = std::env::temp_dir().join(name);
+    let socket = SocketSpec {
+        path: path.clone(),
+        server: true,
+        mode: 0o600,
+        group: None,
+    };
+    let pool = PoolConfig {
+        buffers: 64,
+        buffer_size: 2048,
+    };
+    let small = Pool::new(pool).expect("a pool");
+    let buffers = Buffers {
+        small: small.clone(),
+        large: None,
+    };
+    let port = VhostUser::open(&socket.into(), 1, 1500, &buffers).expect("a port");
+    (path, port, small)
+}
+
 /// A guest's memory and its rings. Dropped, it leaves nothing.
 #[derive(Debug)]
 pub struct Guest {
@@ -148,8 +176,8 @@ impl Guest {
             offset,
         };
         let regions = [region(0, 0, cut), region(1, cut, len - cut)];
-        let map = |spec| Arc::new(Region::map(spec, &file).expect("a region"));
-        let memory = GuestMemory::new(regions.map(map).into()).expect("two regions");
+        let map = |spec| Arc::new(Region::map(spec, &file, false).expect("a region"));
+        let memory = GuestMemory::new(regions.map(map).into(), u64::MAX).expect("two regions");
         let memory = Arc::new(memory);
         let layouts: Vec<_> = (0..rings).map(|ring| Layout::new(ring, cut)).collect();
         let ring = |layout: &Layout| Ring::new(config, *layout, memory.clone());
@@ -198,6 +226,22 @@ impl Guest {
     /// By which the device notifies it of a ring.
     pub fn call_file(&self, ring: usize) -> BorrowedFd<'_> {
         self.calls[ring].as_fd()
+    }
+
+    /// Makes the next notification by the device wait.
+    pub fn block_call(&self, ring: usize) {
+        let call = &self.calls[ring];
+        let _ = rustix::io::read(call, &mut [0; 8]);
+        let full = u64::MAX - 1;
+        rustix::io::write(call, &full.to_ne_bytes()).expect("it was empty");
+        let flags = rustix::fs::fcntl_getfl(call).expect("flags");
+        let block = flags - rustix::fs::OFlags::NONBLOCK;
+        rustix::fs::fcntl_setfl(call, block).expect("flags");
+    }
+
+    /// Undoes [`block_call`](Guest::block_call).
+    pub fn unblock_call(&self, ring: usize) {
+        rustix::io::read(&self.calls[ring], &mut [0; 8]).expect("it was full");
     }
 
     /// A ring: even, to receive from; odd, to send on.

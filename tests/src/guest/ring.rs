@@ -13,7 +13,8 @@ use super::{BUFFER, GuestConfig, Layout};
 
 /// The chain goes on.
 pub const NEXT: u16 = 1;
-const WRITE: u16 = 2;
+/// The device writes the buffer.
+pub const WRITE: u16 = 2;
 /// The buffer is a table of descriptors.
 pub const INDIRECT: u16 = 4;
 /// The sides' bits in a packed descriptor's flags.

@@ -25,12 +25,10 @@ impl TxRing for Ring {
         let mut taken = self.taken.lock().expect("no panic");
         while let Some(packet) = packets.pop_front() {
             if taken.len() < self.room {
-                sent.packets += packet.wire_packets();
-                sent.bytes += packet.wire_len();
+                sent.count(&packet);
                 taken.push(packet.data().to_vec());
             } else {
-                let before = sent.dropped.map_or(0, |d| d.1);
-                sent.dropped = Some((DropReason::DriverRefused, before + packet.wire_packets()));
+                sent.drop(DropReason::DriverRefused, &packet);
             }
         }
         Xmit::Complete

@@ -13,7 +13,7 @@ use softnet::time::{Clock, Time};
 use softnet::tx::Wake;
 use softnet::tx::{DeviceConfig, Standalone, TxPolicy};
 use softnet_engine::forward::{AGEING, Bridge, Verdict};
-use softnet_engine::rx::{CountDrop, RxQueue, Sleep, WEIGHT};
+use softnet_engine::rx::{Receive, RxQueue, Sleep, WEIGHT};
 use softnet_io::{Buffers, Poller, Tap, TapRx, TapTx};
 use softnet_tc::{AnyQdisc, QdiscEnv, QdiscSpec};
 
@@ -100,7 +100,7 @@ impl Shared {
     fn serve(&self, port: usize, mut rx: TapRx, mut poller: Poller) {
         while !self.stop.load(Ordering::Acquire) {
             let (mut packets, now) = (PacketList::new(), self.clock.now());
-            let polled = rx.poll(WEIGHT, now, &mut packets, &mut &*self);
+            let polled = rx.poll(&mut Receive::new(WEIGHT, now, &mut packets, &self.drops));
             if packets.is_empty() && !polled.more {
                 self.sleeps.fetch_add(1, Ordering::Relaxed);
                 poller.sleep(now, None, &mut Vec::new());
@@ -115,12 +115,6 @@ impl Shared {
                 std::thread::yield_now();
             }
         }
-    }
-}
-
-impl CountDrop for &Shared {
-    fn count_drop(&mut self, reason: DropReason, packets: u64) {
-        self.drops.add(reason, packets);
     }
 }
 

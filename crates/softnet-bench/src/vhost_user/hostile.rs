@@ -1,6 +1,7 @@
 //! What two machines on one worker exchange while a third attacks its port, against an honest load
 //! with the same work for CPUs: frames that are dropped when they are received, as fast as the port
-//! takes them, or threads that compute as much as the attacker and the port's thread do meanwhile.
+//! takes them, or threads that compute as much as the attacker and the port's thread do meanwhile;
+//! and against no load, which says what share of the worker the attacker takes.
 //!
 //! Attack and load take turns of a fraction of a second with the same machines: how fast two CPUs
 //! exchange cache lines changes by a factor of three from one second to the next where they are
@@ -22,6 +23,8 @@ use crate::report::{AGAIN, Collector, OURS, Param};
 
 /// The honest load.
 pub(super) const EQUAL_LOAD: &str = "equal-load";
+/// No load: the machines have the worker to themselves.
+pub(super) const UNLOADED: &str = "unloaded";
 /// Threads whose CPU time is the attack's: that of the attacker, and those of ports.
 const THREADS: [&str; 2] = ["attacker", "vhost-user"];
 /// The attacks of a short run, one for each kind of honest load.
@@ -94,9 +97,12 @@ fn slice(victims: &mut Victims) -> Result<Slice, BenchError> {
     Ok((frames, std::array::from_fn(|n| after[n] - before[n])))
 }
 
-/// Millions of frames per second that the victims get beside the attack, beside the honest load,
-/// and beside the attack again. The worker has a CPU, `cpu`, for itself.
-fn measure(attack: &Attack, cpu: usize, time: Duration) -> Result<[f64; 3], BenchError> {
+/// What the victims are beside, in this order.
+const VARIANTS: [&str; 4] = [OURS, EQUAL_LOAD, AGAIN, UNLOADED];
+
+/// Millions of frames per second that the victims get beside each of [`VARIANTS`]. The worker has
+/// a CPU, `cpu`, for itself.
+fn measure(attack: &Attack, cpu: usize, time: Duration) -> Result<[f64; 4], BenchError> {
     let Some(scene) = Scene::build(Some(cpu)) else {
         let why = "needs /dev/net/tun and network namespaces";
         return Err(BenchError::Unavailable(why.to_owned()));
@@ -114,7 +120,7 @@ fn measure(attack: &Attack, cpu: usize, time: Duration) -> Result<[f64; 3], Benc
             lock().flood_honestly();
         }
     };
-    let mut sums = [0; 3];
+    let mut sums = [0; VARIANTS.len()];
     let turns = time.div_duration_f64(SLICE).round().max(1.0) as u32;
     for _ in 0..turns {
         let (frames, run_times) = beside(&[&hostile], || slice(&mut victims))??;
@@ -129,6 +135,8 @@ fn measure(attack: &Attack, cpu: usize, time: Duration) -> Result<[f64; 3], Benc
         };
         sums[1] += frames;
         sums[2] += beside(&[&hostile], || slice(&mut victims))??.0;
+        lock().rest();
+        sums[3] += slice(&mut victims)?.0;
     }
     drop((attacker, victims));
     let conservation = scene.stop().conservation();
@@ -161,7 +169,7 @@ pub(super) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
             // All threads that this one starts share its CPU.
             let measure = || measure(attack, cpus.a, time);
             let mpps = pinned::on_cpu(cpus.b, measure)?;
-            for (variant, mpps) in [OURS, EQUAL_LOAD, AGAIN].into_iter().zip(mpps) {
+            for (variant, mpps) in VARIANTS.into_iter().zip(mpps) {
                 results.add(variant, &of, &[("mpps", mpps)]);
             }
             Ok(())

@@ -80,7 +80,8 @@ fn turns(options: &Options) -> (usize, Duration) {
 
 /// Measures.
 pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
-    let known = [OURS, DPDK, OVS, OVS_SLEEP, NO_DEFER, hostile::EQUAL_LOAD];
+    let beside = [hostile::EQUAL_LOAD, hostile::UNLOADED];
+    let known = [[OURS, DPDK, OVS, OVS_SLEEP, NO_DEFER].as_slice(), &beside].concat();
     options.check_variants(NAME, &known)?;
     let mut results = Collector::default();
     paths::rows(options, &mut results)?;

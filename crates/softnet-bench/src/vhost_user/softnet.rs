@@ -7,10 +7,10 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use softnet::mem::PacketList;
-use softnet::stats::DropReason;
+use softnet::stats::DropCounters;
 use softnet::time::Clock;
 use softnet::tx::{Sent, TxPolicy, TxRing as _};
-use softnet_engine::rx::{CountDrop, RxQueue as _, SteeringSpec, WEIGHT};
+use softnet_engine::rx::{Receive, RxQueue as _, SteeringSpec, WEIGHT};
 use softnet_engine::{Engine, EngineStats, PortSetup};
 use softnet_io::vhost_user::{SocketSpec, VhostUser};
 use softnet_io::{Buffers, Poller, VhostUserRx, VhostUserTx};
@@ -40,7 +40,7 @@ pub(super) fn open(
         mode: 0o600,
         group: None,
     };
-    VhostUser::open(&socket, queues, MTU, buffers).map_err(failed)
+    VhostUser::open(&socket.into(), queues, MTU, buffers).map_err(failed)
 }
 
 /// A thread that sends back what it receives, with the addresses exchanged.
@@ -96,21 +96,14 @@ impl Drop for Reflector {
     }
 }
 
-/// Drops are no part of what is measured here.
-struct Uncounted;
-
-impl CountDrop for Uncounted {
-    fn count_drop(&mut self, _reason: DropReason, _packets: u64) {}
-}
-
 /// What it cannot send yet it tries again, before it receives more.
 fn reflect(mut rx: VhostUserRx, mut tx: VhostUserTx, stop: &AtomicBool) {
     let clock = Clock::monotonic();
-    let mut packets = PacketList::new();
+    // Drops are no part of what is measured here.
+    let (mut packets, drops) = (PacketList::new(), DropCounters::new());
     while !stop.load(Ordering::Relaxed) {
         if packets.is_empty() {
-            rx.disarm();
-            rx.poll(WEIGHT, clock.now(), &mut packets, &mut Uncounted);
+            rx.poll(&mut Receive::new(WEIGHT, clock.now(), &mut packets, &drops));
             packets.for_each_mut(|packet| {
                 if let Some(addresses) = packet.data_mut().get_mut(..12) {
                     addresses.rotate_left(6);

@@ -5,22 +5,24 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::ops::Range;
 use std::thread;
+use std::time::Duration;
 
-use softnet::tx::MAX_CPUS;
 use softnet::wire::EthernetAddress;
-use softnet_engine::rx::SteeringSpec;
-use softnet_io::InterfaceAddress;
-use softnet_io::vhost_user::{MAX_QUEUES, SocketSpec};
-use softnet_tc::QdiscSpec;
+use softnet_engine::BridgeOptions;
+use softnet_engine::control::{BridgeSpec, PortOptions, PortSpec, Settings, Spec};
+use softnet_io::vhost_user::memory::MemoryLimits;
+use softnet_io::vhost_user::{GuestSpec, MAX_QUEUES, SocketSpec, VhostUserSpec};
+use softnet_io::{DeviceSpec, InterfaceAddress};
+use softnet_tc::{LinkDefaults, QdiscSpec};
 use toml::Spanned;
 
 use super::error::Problem;
 use super::file::{BridgeTable, EngineTable, File, PortTable};
-use super::model::{BridgeConfig, Config, Driver, PortConfig};
-use super::qdisc::Device;
-use super::range::{MTU_DEFAULT, number};
+use super::model::Config;
+use super::range::number;
 use super::source::Source;
-use super::{control, egress, link, policy, rate_group, receive, security, tree};
+use super::units::{self, UnitError};
+use super::{control, egress, link, policy, rate_group, receive, security, tree, vlans};
 
 /// Drivers that the format names and this version does not have.
 const LATER_DRIVERS: &[&str] = &["af_packet", "af_xdp", "pcap"];
@@ -35,33 +37,38 @@ const BUFFERS_MAX: i64 = 16_777_216;
 /// The smallest MTU IPv4 allows (RFC 791), and the longest IP packet.
 const MTU_RANGE: (i64, i64) = (68, 65_521);
 
-/// Checks the tables of one file.
-pub(super) fn check(source: &Source<'_>, file: &File) -> Result<Config, Problem> {
-    let (workers, buffers) = engine(&file.engine)?;
+/// Checks the tables of one file. `workers` there are if it does not say.
+pub(super) fn check(
+    source: &Source<'_>,
+    file: &File,
+    workers: Option<usize>,
+) -> Result<Config, Problem> {
+    let (workers, buffers) = engine(&file.engine, workers)?;
     let mut names = Names::default();
     let rate_groups = rate_group::rate_groups(&file.rate_group)?;
     let mut ports = Vec::with_capacity(file.port.len());
     for table in &file.port {
         names.add(source, "port", &table.name)?;
-        let mut port = port(source, table)?;
-        port.steering = receive::steering(table, workers)?;
-        port.rate_group = rate_group::of_port(table, &rate_groups)?;
+        let mut port = port(table)?;
+        port.options.steering = receive::steering(table, workers)?;
+        port.options.rate_group = rate_group::of_port(table, &rate_groups)?;
         ports.push(port);
     }
     for (index, table) in file.port.iter().enumerate() {
         ports[index].actions = egress::actions(table, &ports)?;
     }
-    let mut members = HashMap::new();
     let mut bridges = Vec::with_capacity(file.bridge.len());
     for table in &file.bridge {
         names.add(source, "bridge", &table.name)?;
-        bridges.push(bridge(table, &ports, &mut members)?);
+        bridges.push(bridge(table, &mut ports)?);
     }
-    for (index, table) in file.port.iter().enumerate() {
-        if !members.contains_key(&index) {
+    for (table, port) in file.port.iter().zip(&ports) {
+        if port.master.is_none() {
             security::check_alone(table)?;
         }
     }
+    vlans::stations(&file.fdb, &mut ports, &bridges)?;
+    let place = |table: &PortTable| source.place(table.name.span().start);
     Ok(Config {
         file: source.file.to_owned(),
         workers,
@@ -69,18 +76,23 @@ pub(super) fn check(source: &Source<'_>, file: &File) -> Result<Config, Problem>
         buffers,
         settings: receive::engine(&file.engine)?,
         control: control::control(&file.engine)?,
-        ports,
-        rate_groups,
-        bridges,
+        links: Spec {
+            ports,
+            rate_groups,
+            bridges,
+        },
+        places: file.port.iter().map(place).collect(),
     })
 }
 
-fn engine(table: &EngineTable) -> Result<(usize, usize), Problem> {
+fn engine(table: &EngineTable, workers: Option<usize>) -> Result<(usize, usize), Problem> {
     let workers = match &table.workers {
         Some(value) => number("engine.workers", value, (1, WORKERS_MAX))?,
         None => match &table.cpus {
             Some(cpus) => cpus.get_ref().len().clamp(1, WORKERS_MAX as usize),
-            None => thread::available_parallelism().map_or(1, usize::from),
+            None => {
+                workers.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from))
+            }
         },
     };
     let buffers = match &table.buffers {
@@ -104,87 +116,81 @@ fn cpus(table: &EngineTable, workers: usize) -> Result<Vec<usize>, Problem> {
         return Err(Problem::new(list.span(), "engine.cpus", text));
     }
     cpus.iter()
-        .map(|cpu| number("engine.cpus", cpu, (0, MAX_CPUS as i64 - 1)))
+        .map(|cpu| number("engine.cpus", cpu, (0, 1023)))
         .collect()
 }
 
-fn port(source: &Source<'_>, table: &PortTable) -> Result<PortConfig, Problem> {
-    let driver = driver(table)?;
+/// A port by itself: what it has to do with others, and with workers, is added.
+fn port(table: &PortTable) -> Result<PortSpec<DeviceSpec>, Problem> {
+    let device = device(table)?;
     let (queues, map) = egress::queues(table)?;
-    if let (Driver::VhostUser(_), MAX_QUEUES.., Some(value)) = (&driver, queues - 1, &table.queues)
+    if let (DeviceSpec::VhostUser(_), MAX_QUEUES.., Some(value)) =
+        (&device, queues - 1, &table.queues)
     {
         let text = format!("driver \"vhost_user\" has 1 to {MAX_QUEUES} queues");
         return Err(Problem::new(value.span(), "port.queues", text));
     }
-    let mtu = mtu("port.mtu", table.mtu.as_ref())?;
-    let link = link::link(
+    let settings = link::settings(
         "port",
+        Settings {
+            name: table.name.get_ref().clone(),
+            address: address(table.mac.as_ref(), "port.mac")?,
+            mtu: mtu("port.mtu", table.mtu.as_ref())?,
+            ..Settings::default()
+        },
         table.txqueuelen.as_ref(),
         table.alias.as_ref(),
         table.group.as_ref(),
         table.up.as_ref(),
     )?;
-    let device = Device {
-        mtu,
-        tx_queue_len: link.tx_queue_len,
-    };
-    let qdisc = match &table.qdisc {
-        Some(qdiscs) => {
-            let spec = tree::spec("port.", qdiscs, &table.class, &table.filter, device)?;
-            let check = spec.check_for(queues);
-            check.map_err(|e| Problem::new(qdiscs.span(), "port.qdisc", e.to_string()))?;
-            spec
-        }
-        None => {
-            let class = table.class.first().map(|class| (class, "port.class"));
-            let filter = table.filter.first().map(|filter| (filter, "port.filter"));
-            if let Some((first, key)) = class.or(filter) {
-                let text = "there is no qdisc that it could belong to; add one";
-                return Err(Problem::new(first.span(), key, text));
-            }
-            QdiscSpec::default()
-        }
-    };
-    let name = table.name.get_ref().clone();
-    let place = source.place(table.name.span().start);
-    Ok(PortConfig {
-        place,
-        name,
-        driver,
-        queues,
-        map,
-        // When all ports are known.
-        actions: Vec::new(),
-        steering: SteeringSpec::default(),
-        mtu,
-        link,
-        qdisc,
-        parallel: table
-            .parallel
-            .as_ref()
-            .is_some_and(|parallel| *parallel.get_ref()),
-        policy: policy::policy(table)?,
-        isolated: table.isolated.as_ref().is_some_and(|on| *on.get_ref()),
-        locked: table.locked.as_ref().is_some_and(|on| *on.get_ref()),
-        security: security::security(table)?,
-        // When all groups are known.
-        rate_group: None,
+    let parallel = table.parallel.as_ref();
+    Ok(PortSpec {
+        qdisc: qdisc(table, queues, &settings)?,
+        settings,
+        options: PortOptions {
+            device,
+            queues,
+            policy: policy::policy(table)?,
+            map,
+            security: security::security(table)?,
+            parallel: parallel.is_some_and(|parallel| *parallel.get_ref()),
+            ..PortOptions::default()
+        },
+        member: security::member(table)?,
+        ..PortSpec::default()
     })
 }
 
-fn driver(table: &PortTable) -> Result<Driver, Problem> {
+fn qdisc(table: &PortTable, queues: usize, settings: &Settings) -> Result<QdiscSpec, Problem> {
+    let device = LinkDefaults {
+        mtu: settings.mtu,
+        tx_queue_len: settings.tx_queue_len,
+    };
+    let Some(qdiscs) = &table.qdisc else {
+        let class = table.class.first().map(|class| (class, "port.class"));
+        let filter = table.filter.first().map(|filter| (filter, "port.filter"));
+        if let Some((first, key)) = class.or(filter) {
+            let text = "there is no qdisc that it could belong to; add one";
+            return Err(Problem::new(first.span(), key, text));
+        }
+        return Ok(QdiscSpec::default());
+    };
+    let spec = tree::spec("port.", qdiscs, &table.class, &table.filter, device)?;
+    let check = spec.check_for(queues);
+    check.map_err(|e| Problem::new(qdiscs.span(), "port.qdisc", e.to_string()))?;
+    Ok(spec)
+}
+
+fn device(table: &PortTable) -> Result<DeviceSpec, Problem> {
     let name = table.driver.get_ref().as_str();
     match name {
         "tap" => {
             refuse(table, SOCKET)?;
-            Ok(Driver::Tap {
+            let addresses = table.address.iter().map(interface_address);
+            Ok(DeviceSpec::Tap {
+                interface: table.name.get_ref().clone(),
                 netns: table.netns.as_ref().map(netns).transpose()?,
-                addresses: table
-                    .address
-                    .iter()
-                    .map(address)
-                    .collect::<Result<_, _>>()?,
-                mac: table.mac.as_ref().map(|m| mac("port.mac", m)).transpose()?,
+                addresses: addresses.collect::<Result<_, _>>()?,
             })
         }
         "vhost_user" => {
@@ -196,7 +202,7 @@ fn driver(table: &PortTable) -> Result<Driver, Problem> {
                 table.socket_mode.as_ref(),
                 table.socket_group.as_ref(),
             )?;
-            Ok(Driver::VhostUser(SocketSpec {
+            let socket = SocketSpec {
                 path: socket.ok_or_else(|| {
                     let text = "driver \"vhost_user\" needs the path of a socket; add one";
                     Problem::new(table.driver.span(), key, text)
@@ -204,12 +210,14 @@ fn driver(table: &PortTable) -> Result<Driver, Problem> {
                 server: table.server.as_ref().is_none_or(|server| *server.get_ref()),
                 mode,
                 group,
-            }))
+            };
+            let guest = guest(table)?;
+            Ok(DeviceSpec::VhostUser(VhostUserSpec { socket, guest }))
         }
         "null" => {
             refuse(table, KERNEL)?;
             refuse(table, SOCKET)?;
-            Ok(Driver::Null)
+            Ok(DeviceSpec::Null)
         }
         later if LATER_DRIVERS.contains(&later) => Err(Problem::new(
             table.driver.span(),
@@ -222,6 +230,41 @@ fn driver(table: &PortTable) -> Result<Driver, Problem> {
             format!("there is no driver {unknown:?}; use {DRIVERS}"),
         )),
     }
+}
+
+/// What a port lets its guest do.
+fn guest(table: &PortTable) -> Result<GuestSpec, Problem> {
+    const LEAST: u64 = 1 << 20;
+    let default = GuestSpec::default();
+    let bytes = match &table.memory {
+        None => default.memory.bytes,
+        Some(memory) => {
+            let key = "port.memory";
+            let bad = |error: UnitError| Problem::new(memory.span(), key, error.to_string());
+            let bytes = units::size(memory.get_ref()).map_err(bad)?;
+            if !(LEAST..=1 << 50).contains(&bytes) {
+                let text = "is out of range; use 1 MiB to 1 PiB";
+                return Err(Problem::new(memory.span(), key, text));
+            }
+            bytes
+        }
+    };
+    let hugetlb = match &table.memory_kind {
+        None => default.memory.hugetlb,
+        Some(kind) => match kind.get_ref().as_str() {
+            "any" => false,
+            "hugetlb" => true,
+            other => {
+                let text = format!("there is no kind of memory {other:?}; use any or hugetlb");
+                return Err(Problem::new(kind.span(), "port.memory_kind", text));
+            }
+        },
+    };
+    let offloads = table.guest_offloads.as_ref();
+    Ok(GuestSpec {
+        memory: MemoryLimits { bytes, hugetlb },
+        offloads: offloads.map_or(default.offloads, |on| *on.get_ref()),
+    })
 }
 
 /// Keys that not every driver has, and what such a driver makes.
@@ -247,6 +290,13 @@ const SOCKET: Only = (
         }),
         ("socket_group", |table| {
             table.socket_group.as_ref().map(Spanned::span)
+        }),
+        ("memory", |table| table.memory.as_ref().map(Spanned::span)),
+        ("memory_kind", |table| {
+            table.memory_kind.as_ref().map(Spanned::span)
+        }),
+        ("guest_offloads", |table| {
+            table.guest_offloads.as_ref().map(Spanned::span)
         }),
     ],
     "socket",
@@ -275,7 +325,7 @@ fn netns(value: &Spanned<String>) -> Result<String, Problem> {
     Ok(name.clone())
 }
 
-fn address(value: &Spanned<String>) -> Result<InterfaceAddress, Problem> {
+fn interface_address(value: &Spanned<String>) -> Result<InterfaceAddress, Problem> {
     let text = value.get_ref();
     let problem = |what: &str| {
         let text = format!("{text:?} {what}; write it like \"10.9.0.1/24\" or \"fd00::1/64\"");
@@ -300,8 +350,16 @@ fn address(value: &Spanned<String>) -> Result<InterfaceAddress, Problem> {
 fn mtu(key: &str, value: Option<&Spanned<i64>>) -> Result<u32, Problem> {
     match value {
         Some(value) => number(key, value, MTU_RANGE),
-        None => Ok(MTU_DEFAULT),
+        None => Ok(Settings::default().mtu),
     }
+}
+
+/// The Ethernet address of a link.
+fn address(
+    value: Option<&Spanned<String>>,
+    key: &str,
+) -> Result<Option<EthernetAddress>, Problem> {
+    value.map(|value| mac(key, value)).transpose()
 }
 
 /// A station's address.
@@ -334,25 +392,19 @@ pub(super) fn mac(key: &str, value: &Spanned<String>) -> Result<EthernetAddress,
     Ok(EthernetAddress(mac))
 }
 
-fn bridge(
-    table: &BridgeTable,
-    ports: &[PortConfig],
-    members: &mut HashMap<usize, String>,
-) -> Result<BridgeConfig, Problem> {
+/// A bridge. Its ports are told.
+fn bridge(table: &BridgeTable, ports: &mut [PortSpec<DeviceSpec>]) -> Result<BridgeSpec, Problem> {
     let bridge = table.name.get_ref();
-    let mut indices = Vec::with_capacity(table.ports.len());
     for value in &table.ports {
         let name = value.get_ref();
         let problem = |text| Problem::new(value.span(), "bridge.ports", text);
-        let index = ports
-            .iter()
-            .position(|port| port.name == *name)
-            .ok_or_else(|| {
-                problem(format!(
-                    "there is no port {name:?}; add a [[port]] of that name or correct it"
-                ))
-            })?;
-        if let Some(other) = members.insert(index, bridge.clone()) {
+        let port = ports.iter_mut().find(|port| port.settings.name == *name);
+        let port = port.ok_or_else(|| {
+            problem(format!(
+                "there is no port {name:?}; add a [[port]] of that name or correct it"
+            ))
+        })?;
+        if let Some(other) = port.master.replace(bridge.clone()) {
             let text = if other == *bridge {
                 format!("port {name:?} is listed twice; remove one")
             } else {
@@ -362,25 +414,61 @@ fn bridge(
             };
             return Err(problem(text));
         }
-        indices.push(index);
     }
-    Ok(BridgeConfig {
-        name: bridge.clone(),
-        ports: indices,
-        mac: table
-            .mac
-            .as_ref()
-            .map(|m| mac("bridge.mac", m))
-            .transpose()?,
-        mtu: mtu("bridge.mtu", table.mtu.as_ref())?,
-        link: link::link(
+    let settings = link::settings(
+        "bridge",
+        Settings {
+            name: bridge.clone(),
+            address: address(table.mac.as_ref(), "bridge.mac")?,
+            mtu: mtu("bridge.mtu", table.mtu.as_ref())?,
+            ..Settings::default()
+        },
+        table.txqueuelen.as_ref(),
+        table.alias.as_ref(),
+        table.group.as_ref(),
+        table.up.as_ref(),
+    )?;
+    Ok(BridgeSpec {
+        settings,
+        options: bridge_options(table)?,
+        vlans: vlans::vlans(
             "bridge",
-            table.txqueuelen.as_ref(),
-            table.alias.as_ref(),
-            table.group.as_ref(),
-            table.up.as_ref(),
+            table.pvid.as_ref(),
+            table.vlans.as_ref(),
+            table.untagged.as_ref(),
         )?,
     })
+}
+
+fn bridge_options(table: &BridgeTable) -> Result<BridgeOptions, Problem> {
+    /// `ip` gives it in hundredths of a second, in 32 bits.
+    const AGEING_MAX: Duration = Duration::from_secs(u32::MAX as u64 / 100);
+    let mut options = BridgeOptions::default();
+    let BridgeOptions {
+        ageing_time,
+        vlan_filtering,
+        default_pvid,
+    } = &mut options;
+    if let Some(value) = &table.ageing_time {
+        let problem = |text| Problem::new(value.span(), "bridge.ageing_time", text);
+        let text = value.get_ref();
+        let time = units::time(text).map_err(|error| problem(error.to_string()))?;
+        *ageing_time = Duration::from_nanos(time);
+        if *ageing_time > AGEING_MAX {
+            let most = AGEING_MAX.as_secs();
+            return Err(problem(format!(
+                "{text:?} is out of range; use 0s to {most}s"
+            )));
+        }
+    }
+    if let Some(value) = &table.vlan_filtering {
+        *vlan_filtering = *value.get_ref();
+    }
+    if let Some(value) = &table.vlan_default_pvid {
+        let vlan = number("bridge.vlan_default_pvid", value, (0, 4094))?;
+        *default_pvid = (vlan != 0).then_some(vlan);
+    }
+    Ok(options)
 }
 
 /// Names in use. Ports and bridges share one space of names, as interfaces do in Linux.

@@ -1,5 +1,5 @@
-//! Where the daemon listens, and who may connect: `socket`, `socket_mode`, `socket_group` and
-//! `monitor_socket` of the engine. Ports with a socket have the same keys.
+//! Where the daemon listens, and who may connect: `socket`, `socket_mode`, `socket_group`,
+//! `monitor_socket` and `monitor_group` of the engine. Ports with a socket have the same keys.
 
 use std::path::PathBuf;
 
@@ -19,11 +19,19 @@ pub(super) fn control(table: &EngineTable) -> Result<ControlConfig, Problem> {
         table.socket_mode.as_ref(),
         table.socket_group.as_ref(),
     )?;
+    let monitor = path("engine.monitor_socket", table.monitor_socket.as_ref())?;
+    if let (None, Some(group)) = (&monitor, &table.monitor_group) {
+        let text = "is the group of `monitor_socket`, which is missing";
+        return Err(Problem::new(group.span(), "engine.monitor_group", text));
+    }
+    let monitor_group = table.monitor_group.as_ref();
+    let monitor_group = monitor_group.map(|value| group_name("engine.monitor_group", value));
     Ok(ControlConfig {
         socket: path("engine.socket", table.socket.as_ref())?,
         mode,
         group,
-        monitor: path("engine.monitor_socket", table.monitor_socket.as_ref())?,
+        monitor,
+        monitor_group: monitor_group.transpose()?,
     })
 }
 
@@ -33,7 +41,8 @@ pub(super) fn access(
     mode_value: Option<&Spanned<String>>,
     group_value: Option<&Spanned<String>>,
 ) -> Result<(u32, Option<String>), Problem> {
-    let group = group_value.map(|value| group(kind, value)).transpose()?;
+    let group = group_value.map(|value| group_name(format!("{kind}.socket_group"), value));
+    let group = group.transpose()?;
     let mode = mode_value.map(|value| mode(kind, value)).transpose()?;
     let default = if group.is_some() { 0o660 } else { 0o600 };
     Ok((mode.unwrap_or(default), group))
@@ -65,11 +74,10 @@ fn mode(kind: &str, value: &Spanned<String>) -> Result<u32, Problem> {
     })
 }
 
-fn group(kind: &str, value: &Spanned<String>) -> Result<String, Problem> {
+fn group_name(key: impl Into<String>, value: &Spanned<String>) -> Result<String, Problem> {
     let text = value.get_ref();
     if text.is_empty() || text.contains(['\0', ':', '\n']) {
         let text = format!("{text:?} cannot be the name of a group");
-        let key = format!("{kind}.socket_group");
         return Err(Problem::new(value.span(), key, text));
     }
     Ok(text.clone())

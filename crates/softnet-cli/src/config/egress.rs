@@ -1,16 +1,16 @@
-//! A port's egress: how its queues are shared out (`num_tc`, `map`, `queues`: tc-mqprio(8);
-//! `xps`, `xps_rxqs`: the lists of `/sys/class/net/DEV/queues/tx-N/`), and actions on what leaves
-//! it (`mirror`, `redirect`: tc-mirred(8)).
+//! A port's egress: how its queues are shared out (`num_tc`, `map`, `queues`: tc-mqprio(8)), and
+//! actions on what leaves it (`mirror`, `redirect`: tc-mirred(8)).
 
 use std::ops::Range;
 
-use softnet::tx::{MAX_CLASSES, MAX_CPUS, MAX_QUEUES, QueueMap, QueueMapError, TcQueues};
+use softnet::tx::{MAX_CLASSES, QueueMap, QueueMapError, TcQueues};
+use softnet_engine::control::{ActionSpec, PortSpec};
 use softnet_engine::forward::{MirredDir, MirredMode};
+use softnet_io::DeviceSpec;
 use toml::Spanned;
 
 use super::error::Problem;
 use super::file::{MirredTable, PortTable, Queues};
-use super::model::{ActionConfig, PortConfig};
 use super::range::{QUEUES_MAX, number};
 
 /// How many queue pairs a port has, and how they are shared out.
@@ -33,39 +33,22 @@ pub(super) fn queues(table: &PortTable) -> Result<(usize, QueueMap), Problem> {
     let map = QueueMap {
         prio_tc_map: prio_tc_map(table, classes.len())?,
         classes,
-        xps_cpus: sets("port.xps", &table.xps, MAX_CPUS)?,
-        xps_rxqs: sets("port.xps_rxqs", &table.xps_rxqs, MAX_QUEUES)?,
     };
-    map.check(queues)
-        .map_err(|error| misfit(table, queues, &error))?;
+    map.check(queues).map_err(|error| misfit(table, &error))?;
     Ok((queues, map))
 }
 
 /// A problem of the map as a whole, at the key it comes from.
-fn misfit(table: &PortTable, queues: usize, error: &QueueMapError) -> Problem {
+fn misfit(table: &PortTable, error: &QueueMapError) -> Problem {
     let span = |value: Option<Range<usize>>| value.unwrap_or_else(|| table.name.span());
-    let first = |values: &[Spanned<String>]| values.first().map(Spanned::span);
     let (key, span) = match error {
-        QueueMapError::Rows { name, .. } | QueueMapError::Number { name, .. } => {
-            if *name == "xps_cpus" {
-                ("port.xps", span(first(&table.xps)))
-            } else {
-                ("port.xps_rxqs", span(first(&table.xps_rxqs)))
-            }
-        }
         QueueMapError::Map { .. } => ("port.map", span(table.map.as_ref().map(Spanned::span))),
         _ => (
             "port.queues",
             span(table.queues.as_ref().map(Spanned::span)),
         ),
     };
-    let text = match error {
-        QueueMapError::Rows { rows, .. } => {
-            format!("there are {rows} lists, one for each queue, and {queues} queues; correct one")
-        }
-        other => other.to_string(),
-    };
-    Problem::new(span, key, text)
+    Problem::new(span, key, error.to_string())
 }
 
 fn classes(table: &PortTable) -> Result<Vec<TcQueues>, Problem> {
@@ -149,53 +132,12 @@ fn prio_tc_map(table: &PortTable, classes: usize) -> Result<[u8; 16], Problem> {
     Ok(map)
 }
 
-/// For each queue a list of numbers, as the kernel prints and reads them: `0-3,8`.
-fn sets(key: &str, values: &[Spanned<String>], limit: usize) -> Result<Vec<Vec<usize>>, Problem> {
-    let set = |value: &Spanned<String>| {
-        let text = value.get_ref();
-        list(text, limit).ok_or_else(|| {
-            let text = format!(
-                "{text:?} is not a list of numbers below {limit}; write it like \"0-3,8\", or \
-                 \"\" for none"
-            );
-            Problem::new(value.span(), key, text)
-        })
-    };
-    values.iter().map(set).collect()
-}
-
-fn list(text: &str, limit: usize) -> Option<Vec<usize>> {
-    let mut numbers = Vec::new();
-    if text.trim().is_empty() {
-        return Some(numbers);
-    }
-    let parse = |s: &str| {
-        let s = s.trim();
-        let digits = !s.is_empty() && s.bytes().all(|b| b.is_ascii_digit());
-        let n: usize = digits.then(|| s.parse().ok())??;
-        (n < limit).then_some(n)
-    };
-    for part in text.split(',') {
-        let (first, last) = match part.split_once('-') {
-            Some((first, last)) => (parse(first)?, parse(last)?),
-            None => (parse(part)?, parse(part)?),
-        };
-        if first > last {
-            return None;
-        }
-        numbers.extend(first..=last);
-    }
-    numbers.sort_unstable();
-    numbers.dedup();
-    Some(numbers)
-}
-
 /// The actions of one port, mirrors first: nothing comes after a redirect. `ports` are all of the
 /// file.
 pub(super) fn actions(
     table: &PortTable,
-    ports: &[PortConfig],
-) -> Result<Vec<ActionConfig>, Problem> {
+    ports: &[PortSpec<DeviceSpec>],
+) -> Result<Vec<ActionSpec>, Problem> {
     let mut actions = Vec::new();
     let mirrors = table.mirror.iter().flat_map(|m| &m.0);
     for mirror in mirrors {
@@ -216,8 +158,8 @@ fn action(
     key: &str,
     mode: MirredMode,
     table: &MirredTable,
-    ports: &[PortConfig],
-) -> Result<ActionConfig, Problem> {
+    ports: &[PortSpec<DeviceSpec>],
+) -> Result<ActionSpec, Problem> {
     let dir = match &table.dir {
         None => MirredDir::Egress,
         Some(dir) => match dir.get_ref().as_str() {
@@ -229,41 +171,37 @@ fn action(
             }
         },
     };
-    let name = table.to.get_ref();
-    let to = ports.iter().position(|port| port.name == *name);
-    let to = to.ok_or_else(|| {
-        let text = format!("there is no port {name:?}; add a [[port]] of that name or correct it");
-        Problem::new(table.to.span(), format!("{key}.to"), text)
-    })?;
-    Ok(ActionConfig { mode, dir, to })
+    let to = table.to.get_ref().clone();
+    if !ports.iter().any(|port| port.settings.name == to) {
+        let text = format!("there is no port {to:?}; add a [[port]] of that name or correct it");
+        return Err(Problem::new(table.to.span(), format!("{key}.to"), text));
+    }
+    Ok(ActionSpec { mode, dir, to })
 }
 
 #[cfg(test)]
 mod tests {
+    use softnet_engine::control::PortOptions;
+
     use super::super::parse;
     use super::*;
 
-    fn port(rest: &str) -> Result<PortConfig, String> {
+    fn port(rest: &str) -> Result<PortOptions<DeviceSpec>, String> {
         let text = format!("[[port]]\nname = \"a\"\ndriver = \"null\"\n{rest}\n");
         parse("x.toml", &text)
-            .map(|config| config.ports[0].clone())
+            .map(|config| config.links.ports[0].options.clone())
             .map_err(|error| error.to_string())
     }
 
     #[test]
-    fn classes_and_maps_in_the_words_of_tc_and_sysfs() {
-        let port = port(
-            "num_tc = 2\nmap = [0, 0, 1]\nqueues = [\"1@0\", \"3@1\"]\nxps = [\"0-2, 5\", \"\", \
-             \"7\"]\nxps_rxqs = [\"1\"]",
-        )
-        .expect("valid");
+    fn classes_in_the_words_of_tc() {
+        let port = port("num_tc = 2\nmap = [0, 0, 1]\nqueues = [\"1@0\", \"3@1\"]");
+        let port = port.expect("valid");
         assert_eq!(port.queues, 4);
         let map = &port.map;
         assert_eq!(map.prio_tc_map[..4], [0, 0, 1, 0]);
         let ranges = [(1, 0), (3, 1)].map(|(count, offset)| TcQueues { count, offset });
         assert_eq!(map.classes, ranges);
-        assert_eq!(map.xps_cpus, [vec![0, 1, 2, 5], vec![], vec![7]]);
-        assert_eq!(map.xps_rxqs, [[1]]);
         assert_eq!(
             self::port("queues = 3").expect("valid").map,
             QueueMap::default()
@@ -323,22 +261,6 @@ mod tests {
                 "x.toml:4:7: key `port.map`: there are no traffic classes; ",
             ),
             (
-                "xps = [\"0\", \"1\"]",
-                "x.toml:4:8: key `port.xps`: there are 2 lists, one for each queue, and 1 queues; ",
-            ),
-            (
-                "xps = [\"3-1\"]",
-                "x.toml:4:8: key `port.xps`: \"3-1\" is not a list of numbers below 1024; ",
-            ),
-            (
-                "xps_rxqs = [\"256\"]",
-                "x.toml:4:13: key `port.xps_rxqs`: \"256\" is not a list of numbers below 256; ",
-            ),
-            (
-                "xps = [\"0,,1\"]",
-                "x.toml:4:8: key `port.xps`: \"0,,1\" is not a list of numbers below 1024; ",
-            ),
-            (
                 "queues = \"2\"",
                 "x.toml:4:10: key `port.queues`: is the string \"2\"; use a number, or a list of \
                  count@offset",
@@ -375,17 +297,21 @@ mod tests {
                     mirror = [{ to = \"b\" }, { to = \"a\", dir = \"egress\" }]\n\
                     [[port]]\nname = \"b\"\ndriver = \"null\"\nmirror = { to = \"a\" }\n\
                     [[port]]\nname = \"c\"\ndriver = \"null\"\n";
-        let ports = parse("x.toml", text).expect("valid").ports;
-        let action = |mode, dir, to| ActionConfig { mode, dir, to };
+        let ports = parse("x.toml", text).expect("valid").links.ports;
+        let action = |mode, dir, to: &str| ActionSpec {
+            mode,
+            dir,
+            to: to.into(),
+        };
         use MirredDir::{Egress, Ingress};
         use MirredMode::{Mirror, Redirect};
         let a = [
-            action(Mirror, Egress, 1),
-            action(Mirror, Egress, 0),
-            action(Redirect, Ingress, 2),
+            action(Mirror, Egress, "b"),
+            action(Mirror, Egress, "a"),
+            action(Redirect, Ingress, "c"),
         ];
         assert_eq!(ports[0].actions, a);
-        assert_eq!(ports[1].actions, [action(Mirror, Egress, 0)]);
+        assert_eq!(ports[1].actions, [action(Mirror, Egress, "a")]);
         assert!(ports[2].actions.is_empty());
     }
 }

@@ -68,7 +68,7 @@ impl fmt::Display for ConfigError {
 }
 
 /// Writes one line, whatever a parser's message or a name from the file contains.
-fn one_line(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
+pub(super) fn one_line(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
     for character in text.chars() {
         match character {
             '\n' => f.write_str(", ")?,

@@ -146,7 +146,9 @@ kind = "pfifo"
         assert_eq!(root.stab.as_ref().map(|stab| stab.size(1)), Some(64));
         let port = format!("[[port]]\nname = \"p\"\ndriver = \"null\"\n{ONE}");
         let config = super::super::parse("x.toml", &port).expect("valid");
-        assert!(matches!(&config.ports[0].qdisc, QdiscSpec::Tree(tree) if tree.root().is_some()));
+        assert!(
+            matches!(&config.links.ports[0].qdisc, QdiscSpec::Tree(tree) if tree.root().is_some())
+        );
     }
 
     #[test]

@@ -9,6 +9,8 @@ use serde::de::{Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
+use super::vlans::List;
+
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct File {
@@ -20,6 +22,18 @@ pub(super) struct File {
     pub(super) rate_group: Vec<RateGroupTable>,
     #[serde(default)]
     pub(super) bridge: Vec<BridgeTable>,
+    #[serde(default)]
+    pub(super) fdb: Vec<FdbTable>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct FdbTable {
+    pub(super) address: Spanned<String>,
+    pub(super) port: Spanned<String>,
+    pub(super) vlan: Option<Spanned<i64>>,
+    pub(super) state: Option<Spanned<String>>,
+    pub(super) sticky: Option<Spanned<bool>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -44,6 +58,7 @@ pub(super) struct EngineTable {
     pub(super) socket_mode: Option<Spanned<String>>,
     pub(super) socket_group: Option<Spanned<String>>,
     pub(super) monitor_socket: Option<Spanned<String>>,
+    pub(super) monitor_group: Option<Spanned<String>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -56,15 +71,14 @@ pub(super) struct PortTable {
     pub(super) server: Option<Spanned<bool>>,
     pub(super) socket_mode: Option<Spanned<String>>,
     pub(super) socket_group: Option<Spanned<String>>,
+    pub(super) memory: Option<Spanned<String>>,
+    pub(super) memory_kind: Option<Spanned<String>>,
+    pub(super) guest_offloads: Option<Spanned<bool>>,
     #[serde(default)]
     pub(super) address: Vec<Spanned<String>>,
     pub(super) queues: Option<Spanned<Queues>>,
     pub(super) num_tc: Option<Spanned<i64>>,
     pub(super) map: Option<Spanned<Vec<Spanned<i64>>>>,
-    #[serde(default)]
-    pub(super) xps: Vec<Spanned<String>>,
-    #[serde(default)]
-    pub(super) xps_rxqs: Vec<Spanned<String>>,
     #[serde(default)]
     pub(super) rps: Vec<Spanned<i64>>,
     pub(super) rfs: Option<Spanned<String>>,
@@ -78,6 +92,14 @@ pub(super) struct PortTable {
     pub(super) up: Option<Spanned<bool>>,
     pub(super) isolated: Option<Spanned<bool>>,
     pub(super) locked: Option<Spanned<bool>>,
+    pub(super) learning: Option<Spanned<bool>>,
+    pub(super) flood: Option<Spanned<bool>>,
+    pub(super) mcast_flood: Option<Spanned<bool>>,
+    pub(super) bcast_flood: Option<Spanned<bool>>,
+    pub(super) hairpin: Option<Spanned<bool>>,
+    pub(super) pvid: Option<Spanned<i64>>,
+    pub(super) vlans: Option<List>,
+    pub(super) untagged: Option<List>,
     pub(super) allowed_macs: Option<Spanned<Vec<Spanned<String>>>>,
     pub(super) allowed_ips: Option<Spanned<Vec<Spanned<String>>>>,
     pub(super) max_macs: Option<Spanned<i64>>,
@@ -222,4 +244,10 @@ pub(super) struct BridgeTable {
     pub(super) alias: Option<Spanned<String>>,
     pub(super) group: Option<Spanned<i64>>,
     pub(super) up: Option<Spanned<bool>>,
+    pub(super) vlan_filtering: Option<Spanned<bool>>,
+    pub(super) vlan_default_pvid: Option<Spanned<i64>>,
+    pub(super) ageing_time: Option<Spanned<String>>,
+    pub(super) pvid: Option<Spanned<i64>>,
+    pub(super) vlans: Option<List>,
+    pub(super) untagged: Option<List>,
 }

@@ -1,7 +1,7 @@
-//! tc-htb(8): the qdisc's options, and those of a class, which is a table of its own for each `tc
-//! class add`.
+//! tc-htb(8): the default class, and the options of a class, which is a table of its own for each
+//! `tc class add`.
 
-use softnet_tc::{ClassSpec, Handle, HtbClassSpec, HtbSpec, QdiscSpec, SpecError, TreeSpec};
+use softnet_tc::{ClassSpec, Handle, HtbClassSpec, SpecError, TreeSpec};
 use toml::Value;
 
 use super::error::Problem;
@@ -10,33 +10,23 @@ use super::options::Options;
 use super::units;
 use super::words::hex;
 
-/// `default`, `r2q` and `direct_qlen`.
-pub(super) fn spec(options: &Options<'_>) -> Result<QdiscSpec, Problem> {
-    options.only("htb", &["default", "r2q", "direct_qlen"])?;
-    let default = HtbSpec::default();
-    let r2q = options.parsed("r2q", "a number from 1 on", |text| {
-        text.parse().ok().filter(|&r2q| r2q > 0)
-    })?;
-    let direct_qlen = options.parsed("direct_qlen", "a number of packets", |t| t.parse().ok())?;
-    Ok(QdiscSpec::Htb(HtbSpec {
-        default: minor(options)?.unwrap_or(default.default),
-        r2q: r2q.unwrap_or(default.r2q),
-        direct_qlen,
-    }))
-}
-
-/// The default class. As a text it is hexadecimal, as in tc.
-fn minor(options: &Options<'_>) -> Result<Option<u16>, Problem> {
+/// The default class, in hexadecimal as in tc. A number of TOML looks the same and is another one,
+/// so it is refused.
+pub(super) fn minor(options: &Options<'_>) -> Result<Option<u16>, Problem> {
     if let Some((_, value)) = options.find("default")
         && let &Value::Integer(number) = value.get_ref()
     {
-        let number = u16::try_from(number).map_err(|_| {
-            let text = format!("{number} is out of range; use 0 to 65535 (0xffff)");
-            options.problem("default", value.span(), text)
-        })?;
-        return Ok(Some(number));
+        let other = match number {
+            10.. => format!(", or \"{number:x}\" if {number:#x} is meant"),
+            _ => String::new(),
+        };
+        let text = format!(
+            "{number} is a number, and classes are named in hexadecimal; write default = \
+             \"{number}\" for class 1:{number}, as tc reads it{other}"
+        );
+        return Err(options.problem("default", value.span(), text));
     }
-    let what = "the number of a class, like \"10\" for \"1:10\", or 0x10";
+    let what = "the number of a class, like \"10\" for \"1:10\"";
     options.parsed("default", what, |text| hex(text)?.try_into().ok())
 }
 
@@ -57,10 +47,9 @@ pub(super) fn add_class(tree: &mut TreeSpec, options: &Options<'_>) -> Result<()
         "estimator",
     ];
     options.only_besides(&[], "class", &keys)?;
-    let name = options.handle("classid")?.ok_or_else(|| {
-        let text = "is missing; add the class's name, like \"1:10\"";
-        options.problem("classid", options.span.clone(), text)
-    })?;
+    let name = options.handle("classid")?;
+    let name =
+        name.ok_or_else(|| options.missing("classid", "the class's name, like \"1:10\""))?;
     let parent = options.handle("parent")?.unwrap_or_else(|| name.qdisc());
     let rate = options.required("rate", units::rate, "the class's own rate, like \"10mbit\"")?;
     let ceil = options.quantity("ceil", units::rate)?.unwrap_or(rate);
@@ -110,12 +99,13 @@ fn put(
 mod tests {
     use super::super::parse_tree;
     use super::*;
+    use softnet_tc::{HtbSpec, QdiscSpec};
 
     const TREE: &str = r#"
 [[qdisc]]
 handle = "1:"
 kind = "htb"
-default = 0x20
+default = "20"
 
 [[class]]
 classid = "1:1"
@@ -184,7 +174,7 @@ flowid = "1:30"
             ..HtbSpec::default()
         };
         assert_eq!(root.qdisc, QdiscSpec::Htb(expected));
-        for (text, default) in [("\"20\"", 0x20), ("\"0xffff\"", 0xffff), ("16", 16)] {
+        for (text, default) in [("\"20\"", 0x20), ("\"0xffff\"", 0xffff), ("\"0\"", 0)] {
             let tree = read(&format!(
                 "[[qdisc]]\nhandle = \"1:\"\nkind = \"htb\"\ndefault = {text}"
             ));
@@ -194,20 +184,46 @@ flowid = "1:30"
     }
 
     #[test]
+    fn a_default_that_is_no_text_is_refused() {
+        for (number, expected) in [
+            (
+                "30",
+                "30 is a number, and classes are named in hexadecimal; write default = \"30\" for \
+                 class 1:30, as tc reads it, or \"1e\" if 0x1e is meant",
+            ),
+            (
+                "0x30",
+                "48 is a number, and classes are named in hexadecimal; write default = \"48\" for \
+                 class 1:48, as tc reads it, or \"30\" if 0x30 is meant",
+            ),
+            (
+                "1",
+                "1 is a number, and classes are named in hexadecimal; write default = \"1\" for \
+                 class 1:1, as tc reads it",
+            ),
+        ] {
+            let text = TREE.replacen("\"20\"", number, 1);
+            let error = parse_tree("x.toml", &text).expect_err(number).to_string();
+            let start = "x.toml:5:11: key `qdisc.default`: ";
+            assert_eq!(error.strip_prefix(start), Some(expected));
+        }
+    }
+
+    #[test]
     fn problems_name_the_key() {
         for (wrong, right, problem) in [
             (
-                "default = 0x20",
+                "default = \"20\"",
                 "default = \"x\"",
                 "qdisc.default`: \"x\" is not the number",
             ),
             (
-                "default = 0x20",
-                "default = 65536",
-                "qdisc.default`: 65536 is out of range",
+                "default = \"20\"",
+                "default = \"10000\"",
+                "qdisc.default`: \"10000\" is not the number",
             ),
             (
-                "default = 0x20",
+                "default = \"20\"",
                 "r2q = 0",
                 "qdisc.r2q`: \"0\" is not a number from 1 on",
             ),

@@ -1,24 +1,23 @@
 //! What `ip link set` changes of a port or bridge: `txqueuelen`, `alias`, `group` and `up`.
 
-use softnet_engine::control::ALIAS_MAX;
+use softnet_engine::control::{ALIAS_MAX, Settings};
 use softnet_tc::QdiscSpec;
 use toml::Spanned;
 
 use super::error::Problem;
-use super::model::LinkConfig;
 use super::range::number;
 
 const NUMBERS: (i64, i64) = (0, u32::MAX as i64);
 
 /// The keys of a table, which is a `kind`.
-pub(super) fn link(
+pub(super) fn settings(
     kind: &str,
+    mut link: Settings,
     txqueuelen: Option<&Spanned<i64>>,
     alias: Option<&Spanned<String>>,
     group: Option<&Spanned<i64>>,
     up: Option<&Spanned<bool>>,
-) -> Result<LinkConfig, Problem> {
-    let mut link = LinkConfig::default();
+) -> Result<Settings, Problem> {
     if let Some(value) = txqueuelen {
         let key = format!("{kind}.txqueuelen");
         link.tx_queue_len = number(&key, value, NUMBERS)?;

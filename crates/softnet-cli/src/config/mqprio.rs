@@ -1,26 +1,21 @@
 //! tc-mqprio(8): priorities to traffic classes, and those to transmit queues.
 
 use softnet::tx::{QueueMap, TcQueues};
-use softnet_tc::QdiscSpec;
 use toml::Value;
 
 use super::error::Problem;
 use super::options::Options;
 
 /// `num_tc`, `map` and `queues`.
-pub(super) fn spec(options: &Options<'_>) -> Result<QdiscSpec, Problem> {
-    options.only("mqprio", &["num_tc", "map", "queues"])?;
-    let missing = |key: &str, what: &str| {
-        options.problem(key, options.span.clone(), format!("is missing; add {what}"))
-    };
+pub(super) fn map(options: &Options<'_>) -> Result<QueueMap, Problem> {
     let what = "a number of traffic classes from 1 to 16";
     let num_tc = options.parsed("num_tc", what, |text| {
         text.parse().ok().filter(|n| (1..=16).contains(n))
     })?;
-    let num_tc: usize = num_tc.ok_or_else(|| missing("num_tc", what))?;
+    let num_tc: usize = num_tc.ok_or_else(|| options.missing("num_tc", what))?;
     let what = "one range for each class, like [\"1@0\", \"3@1\"]";
     let queues = list(options, "queues", |value| range(value.as_str()?))?;
-    let classes = queues.ok_or_else(|| missing("queues", what))?;
+    let classes = queues.ok_or_else(|| options.missing("queues", what))?;
     let classes = classes.filter(|classes: &Vec<TcQueues>| classes.len() == num_tc);
     let Some(classes) = classes else {
         let text = format!("is not {what}");
@@ -40,11 +35,10 @@ pub(super) fn spec(options: &Options<'_>) -> Result<QdiscSpec, Problem> {
         .iter_mut()
         .zip(given)
         .for_each(|(class, given)| *class = given);
-    Ok(QdiscSpec::Mqprio(QueueMap {
+    Ok(QueueMap {
         prio_tc_map,
         classes,
-        ..QueueMap::default()
-    }))
+    })
 }
 
 /// A list at a key, if there is one; inside, none if something in it cannot be read.

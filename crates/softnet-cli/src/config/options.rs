@@ -110,7 +110,12 @@ impl<'a> Options<'a> {
     /// As [`quantity`](Self::quantity), and must be there.
     pub(super) fn required(&self, key: &str, read: Read, what: &str) -> Result<u64, Problem> {
         self.quantity(key, read)?
-            .ok_or_else(|| self.problem(key, self.span.clone(), format!("is missing; add {what}")))
+            .ok_or_else(|| self.missing(key, what))
+    }
+
+    /// For a key that must be there; `what` is to be added.
+    pub(super) fn missing(&self, key: &str, what: &str) -> Problem {
+        self.problem(key, self.span.clone(), format!("is missing; add {what}"))
     }
 
     /// As [`quantity`](Self::quantity), at most 32 bits.

@@ -41,7 +41,7 @@ mod tests {
     fn policy(rest: &str) -> Result<TxPolicy, String> {
         let text = format!("[[port]]\nname = \"a\"\ndriver = \"null\"\n{rest}\n");
         parse("x.toml", &text)
-            .map(|config| config.ports[0].policy.clone())
+            .map(|config| config.links.ports[0].options.policy.clone())
             .map_err(|error| error.to_string())
     }
 

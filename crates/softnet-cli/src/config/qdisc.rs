@@ -1,53 +1,29 @@
 //! `qdisc = { kind = "tbf", rate = "100mbit", … }`: tc's option names and units, to a
 //! [`QdiscSpec`].
 
-use std::str::FromStr;
-use std::time::Duration;
-
 use softnet_tc::{
-    AqmSpec, CodelSpec, FqCodelSpec, FqSpec, MAX_BANDS, PrioSpec, QdiscSpec, SpecError, TbfSpec,
+    AqmSpec, CodelSpec, Field, Form, FqCodelSpec, LinkDefaults, PrioSpec, QDISC_KINDS, QdiscKind,
+    QdiscOption, QdiscSpec, SpecError, TbfSpec, Unset,
 };
 use toml::Value;
 
 use super::error::Problem;
 use super::htb;
-use super::model::LinkConfig;
 use super::mqprio;
 use super::options::Options;
-use super::range::MTU_DEFAULT;
 use super::units;
 
-/// Bytes of an Ethernet header, which count as part of a packet's size.
-const ETHERNET_HEADER: u64 = 14;
-
 /// The kinds, for messages.
-const KINDS: &str = concat!(
-    "noqueue, pfifo, bfifo, pfifo_head_drop, pfifo_fast, prio, tbf, htb, codel, fq_codel, ",
-    "fq, mq or mqprio"
-);
-
-/// What defaults depend on.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Device {
-    /// Longest IP packet.
-    pub(super) mtu: u32,
-    /// Frames that a queue holds where nothing else is said.
-    pub(super) tx_queue_len: u32,
-}
-
-impl Default for Device {
-    fn default() -> Device {
-        Device {
-            mtu: MTU_DEFAULT,
-            tx_queue_len: LinkConfig::default().tx_queue_len,
-        }
-    }
+fn kinds() -> String {
+    let mut names: Vec<&str> = QDISC_KINDS.iter().map(|kind| kind.name).collect();
+    let last = names.pop().unwrap_or_default();
+    format!("{} or {last}", names.join(", "))
 }
 
 /// Reads a qdisc of a device.
-pub(super) fn spec(options: &Options<'_>, device: Device) -> Result<QdiscSpec, Problem> {
+pub(super) fn spec(options: &Options<'_>, link: LinkDefaults) -> Result<QdiscSpec, Problem> {
     let Some((_, kind)) = options.find("kind") else {
-        let text = format!("is missing; add the qdisc's kind: {KINDS}");
+        let text = format!("is missing; add the qdisc's kind: {}", kinds());
         return Err(options.problem("kind", options.span.clone(), text));
     };
     let Some(name) = kind.get_ref().as_str() else {
@@ -57,45 +33,17 @@ pub(super) fn spec(options: &Options<'_>, device: Device) -> Result<QdiscSpec, P
         );
         return Err(options.problem("kind", kind.span(), text));
     };
-    let frames = || {
-        options.only(name, &["limit"])?;
-        Ok(options
-            .small("limit", units::size)?
-            .unwrap_or(device.tx_queue_len))
+    let Some(kind) = QdiscKind::find(name) else {
+        let text = format!("{name:?} is not a qdisc of this version; use {}", kinds());
+        return Err(options.problem("kind", kind.span(), text));
     };
-    let spec = match name {
-        "noqueue" => options.only(name, &[]).map(|()| QdiscSpec::Noqueue)?,
-        "pfifo_fast" => {
-            options.only(name, &[])?;
-            QdiscSpec::PfifoFast {
-                limit: device.tx_queue_len,
-            }
-        }
-        "pfifo" => QdiscSpec::Pfifo { limit: frames()? },
-        "pfifo_head_drop" => QdiscSpec::PfifoHeadDrop { limit: frames()? },
-        "bfifo" => {
-            options.only(name, &["limit"])?;
-            let default =
-                u64::from(device.tx_queue_len) * (u64::from(device.mtu) + ETHERNET_HEADER);
-            let limit = options.quantity("limit", units::size)?.unwrap_or(default);
-            QdiscSpec::Bfifo { limit }
-        }
-        "mq" => {
-            options.only(name, &[])?;
-            QdiscSpec::Mq
-        }
-        "mqprio" => mqprio::spec(options)?,
-        "prio" => prio(options)?,
-        "tbf" => tbf(options)?,
-        "htb" => htb::spec(options)?,
-        "codel" => codel(options)?,
-        "fq_codel" => fq_codel(options)?,
-        "fq" => fq(options)?,
-        _ => {
-            let text = format!("{name:?} is not a qdisc of this version; use {KINDS}");
-            return Err(options.problem("kind", kind.span(), text));
-        }
-    };
+    let names: Vec<&str> = kind.options.iter().map(|option| option.name).collect();
+    options.only(name, &names)?;
+    let mut spec = (kind.default)(&link);
+    for option in kind.options {
+        read(options, option, &mut spec)?;
+    }
+    by_hand(options, &mut spec)?;
     spec.check().map_err(|error| {
         let key = match error {
             SpecError::Parameter { parameter, .. } => parameter,
@@ -111,47 +59,49 @@ pub(super) fn spec(options: &Options<'_>, device: Device) -> Result<QdiscSpec, P
     Ok(spec)
 }
 
-/// tc-prio(8): `bands` and `priomap`, which is a list of 16 numbers or a text with them, as in tc.
-fn prio(options: &Options<'_>) -> Result<QdiscSpec, Problem> {
-    options.only("prio", &["bands", "priomap"])?;
-    let default = PrioSpec::default();
-    let bands = options.parsed("bands", "a number of bands from 2 to 16", |text| {
-        text.parse().ok().filter(|n| (2..=MAX_BANDS).contains(n))
-    })?;
-    let bands = bands.unwrap_or(default.bands);
-    let Some(priomap) = priomap(options)? else {
-        let priomap = default.priomap;
-        if bands < default.bands {
-            let text = format!(
-                "is missing; the default map has bands 0 to {}, and this qdisc has 0 to {}",
-                default.bands - 1,
-                bands - 1
-            );
-            return Err(options.problem("priomap", options.span_of("bands"), text));
-        }
-        return Ok(QdiscSpec::Prio(PrioSpec { bands, priomap }));
+/// Reads an option as its form says.
+fn read(options: &Options<'_>, option: &QdiscOption, spec: &mut QdiscSpec) -> Result<(), Problem> {
+    let name = option.name;
+    let Some(field) = (option.field)(spec) else {
+        return Ok(());
     };
-    Ok(QdiscSpec::Prio(PrioSpec { bands, priomap }))
-}
-
-fn priomap(options: &Options<'_>) -> Result<Option<[u8; 16]>, Problem> {
-    numbers(
-        options,
-        "priomap",
-        "16 bands, one for each priority; write it like \"1 2 2 2 1 2 0 0 1 1 1 1 1 1 1 1\"",
-    )
+    if let (Unset::Required(what), None) = (option.unset, options.find(name)) {
+        return Err(options.missing(name, what));
+    }
+    let ranged = |what, least, most, is_good: fn(&u64) -> bool| {
+        options.parsed(name, what, |text| {
+            let number = text.parse().ok()?;
+            ((least..=most).contains(&number) && is_good(&number)).then_some(number)
+        })
+    };
+    let number = match option.form {
+        Form::Size => options.quantity(name, units::size)?,
+        Form::Rate => options.quantity(name, units::rate)?,
+        Form::Time => options.quantity(name, units::time)?,
+        Form::Flag => options.flag(name)?.map(u64::from),
+        Form::Number(what, least, most) => ranged(what, least, most, |_| true)?,
+        Form::PowerOf2(what, least, most) => ranged(what, least, most, |n| n.is_power_of_two())?,
+        Form::Mask(what) => options.parsed(name, what, |text| match text.strip_prefix("0x") {
+            Some(digits) => u32::from_str_radix(digits, 16).ok().map(u64::from),
+            None => text.parse::<u32>().ok().map(u64::from),
+        })?,
+        Form::List(what) => return list(options, name, what, field),
+        Form::Own => None,
+    };
+    number.map_or(Ok(()), |number| {
+        field.set(number).map_err(|most| {
+            let text = format!("{number} is too large; at most {most}");
+            options.problem(name, options.span_of(name), text)
+        })
+    })
 }
 
 /// A list of numbers, or a text with them.
-fn numbers<T: FromStr + TryFrom<i64>, const N: usize>(
-    options: &Options<'_>,
-    key: &str,
-    what: &str,
-) -> Result<Option<[T; N]>, Problem> {
+fn list(options: &Options<'_>, key: &str, what: &str, field: Field<'_>) -> Result<(), Problem> {
     let Some((_, list)) = options.find(key) else {
-        return Ok(None);
+        return Ok(());
     };
-    let numbers: Option<Vec<T>> = match list.get_ref() {
+    let numbers: Option<Vec<u32>> = match list.get_ref() {
         Value::String(text) => text.split_whitespace().map(|n| n.parse().ok()).collect(),
         Value::Array(list) => {
             let number = |value: &Value| value.as_integer().and_then(|n| n.try_into().ok());
@@ -159,222 +109,101 @@ fn numbers<T: FromStr + TryFrom<i64>, const N: usize>(
         }
         _ => None,
     };
-    match numbers.and_then(|numbers| numbers.try_into().ok()) {
-        Some(numbers) => Ok(Some(numbers)),
-        None => {
-            let text = format!("is not a list of {what}");
-            Err(options.problem(key, list.span(), text))
-        }
+    if numbers.is_some_and(|numbers| field.set_list(&numbers)) {
+        return Ok(());
     }
+    Err(options.problem(key, list.span(), format!("is not a list of {what}")))
 }
 
-/// tc-tbf(8): `rate`, `burst`, one of `limit` and `latency`, `peakrate` with `mtu`, and what a
-/// packet costs on the link.
-fn tbf(options: &Options<'_>) -> Result<QdiscSpec, Problem> {
-    options.only(
-        "tbf",
-        &[
-            "rate",
-            "burst",
-            "limit",
-            "latency",
-            "peakrate",
-            "mtu",
-            "overhead",
-            "mpu",
-            "linklayer",
-        ],
-    )?;
-    let rate = options.required(
-        "rate",
-        units::rate,
-        "the rate to shape to, like \"100mbit\"",
-    )?;
-    let burst = options.required("burst", units::size, "the bucket's size, like \"32k\"")?;
-    let peakrate = options.quantity("peakrate", units::rate)?;
+/// What no form says, and how options of one kind depend on each other.
+fn by_hand(options: &Options<'_>, spec: &mut QdiscSpec) -> Result<(), Problem> {
+    match spec {
+        QdiscSpec::Prio(prio) => {
+            let default = PrioSpec::default().bands;
+            if prio.bands < default && options.find("priomap").is_none() {
+                let text = format!(
+                    "is missing; the default map has bands 0 to {}, and this qdisc has 0 to {}",
+                    default - 1,
+                    prio.bands - 1
+                );
+                return Err(options.problem("priomap", options.span_of("bands"), text));
+            }
+        }
+        QdiscSpec::Tbf(spec) => tbf(options, spec)?,
+        QdiscSpec::Codel(CodelSpec { aqm, .. }) | QdiscSpec::FqCodel(FqCodelSpec { aqm, .. }) => {
+            selector(options, aqm)?;
+        }
+        QdiscSpec::Htb(htb) => htb.default = htb::minor(options)?.unwrap_or(htb.default),
+        QdiscSpec::Mqprio(map) => *map = mqprio::map(options)?,
+        _ => {}
+    }
+    Ok(())
+}
+
+/// `limit` or `latency`, `peakrate` with `mtu`, and what a packet costs on the link.
+fn tbf(options: &Options<'_>, spec: &mut TbfSpec) -> Result<(), Problem> {
     let mtu = options.small("mtu", units::size)?;
-    if peakrate.is_some() && mtu.is_none() {
+    if spec.peakrate.is_some() && mtu.is_none() {
         let text = "is missing; peakrate needs it (the size of its bucket, at least one packet, \
                     like \"1540\")";
         return Err(options.problem("mtu", options.span_of("peakrate"), text));
     }
-    if peakrate.is_none() && mtu.is_some() {
+    if spec.peakrate.is_none() && mtu.is_some() {
         let text = "has no effect without peakrate; remove it or add peakrate";
         return Err(options.problem("mtu", options.span_of("mtu"), text));
     }
-    let limit = options.quantity("limit", units::size)?;
-    let latency = options.quantity("latency", units::time)?;
-    let limit = match (limit, latency) {
-        (Some(limit), None) => limit,
-        (None, Some(latency)) => {
+    spec.mtu = mtu.unwrap_or_default();
+    let has_limit = options.find("limit").is_some();
+    match (has_limit, options.quantity("latency", units::time)?) {
+        (true, None) => {}
+        (false, Some(latency)) => {
             // As tc computes it: what the bucket lets through in that time, and the bucket; the
             // smaller of both buckets.
             let waiting = |rate: u64, bucket: u64| {
                 (rate as f64 * (latency as f64 / 1e9) + bucket as f64) as u64
             };
-            let at_rate = waiting(rate, burst);
-            peakrate.map_or(at_rate, |peak| {
-                at_rate.min(waiting(peak, u64::from(mtu.unwrap_or_default())))
-            })
+            let at_rate = waiting(spec.rate, spec.burst);
+            spec.limit = spec.peakrate.map_or(at_rate, |peak| {
+                at_rate.min(waiting(peak, u64::from(spec.mtu)))
+            });
         }
-        (Some(_), Some(_)) => {
+        (true, Some(_)) => {
             let text = "limit and latency say the same thing; keep one of them";
             return Err(options.problem("latency", options.span_of("latency"), text));
         }
-        (None, None) => {
-            let text = "is missing; add latency (how long a packet may wait, like \"50ms\") or \
-                        limit (in bytes)";
-            return Err(options.problem("latency", options.span.clone(), text));
+        (false, None) => {
+            let what = "latency (how long a packet may wait, like \"50ms\") or limit (in bytes)";
+            return Err(options.missing("latency", what));
         }
-    };
-    Ok(QdiscSpec::Tbf(TbfSpec {
-        rate,
-        burst,
-        limit,
-        peakrate,
-        mtu: mtu.unwrap_or_default(),
-        link: options.link_cost()?,
-    }))
+    }
+    spec.link = options.link_cost()?;
+    Ok(())
 }
 
-/// tc-codel(8).
-fn codel(options: &Options<'_>) -> Result<QdiscSpec, Problem> {
-    options.only("codel", &[&["limit"], &AQM[..]].concat())?;
-    let default = CodelSpec::default();
-    Ok(QdiscSpec::Codel(CodelSpec {
-        limit: options
-            .small("limit", units::size)?
-            .unwrap_or(default.limit),
-        aqm: aqm(options, default.aqm)?,
-    }))
-}
-
-/// tc-fq_codel(8).
-fn fq_codel(options: &Options<'_>) -> Result<QdiscSpec, Problem> {
-    let own = ["limit", "flows", "quantum", "memory_limit", "drop_batch"];
-    options.only("fq_codel", &[&own[..], &AQM[..]].concat())?;
-    let default = FqCodelSpec::default();
-    let number = |key| options.small(key, units::size);
-    Ok(QdiscSpec::FqCodel(FqCodelSpec {
-        limit: number("limit")?.unwrap_or(default.limit),
-        memory_limit: number("memory_limit")?.unwrap_or(default.memory_limit),
-        flows: number("flows")?.unwrap_or(default.flows),
-        quantum: number("quantum")?,
-        drop_batch: number("drop_batch")?.unwrap_or(default.drop_batch),
-        aqm: aqm(options, default.aqm)?,
-    }))
-}
-
-/// tc-fq(8).
-fn fq(options: &Options<'_>) -> Result<QdiscSpec, Problem> {
-    options.only(
-        "fq",
-        &[
-            "limit",
-            "flow_limit",
-            "quantum",
-            "initial_quantum",
-            "buckets",
-            "orphan_mask",
-            "refill_delay",
-            "pacing",
-            "maxrate",
-            "low_rate_threshold",
-            "timer_slack",
-            "horizon",
-            "horizon_drop",
-            "ce_threshold",
-            "priomap",
-            "weights",
-        ],
-    )?;
-    let default = FqSpec::default();
-    let number = |key| options.small(key, units::size);
-    let orphan_mask = options.parsed(
-        "orphan_mask",
-        "a mask of 32 bits, like \"0x3ff\"",
-        |text| match text.strip_prefix("0x") {
-            Some(digits) => u32::from_str_radix(digits, 16).ok(),
+fn selector(options: &Options<'_>, aqm: &mut AqmSpec) -> Result<(), Problem> {
+    let key = "ce_threshold_selector";
+    let what = "a traffic class and a mask, like \"0x01/0x03\"";
+    let selector = options.parsed(key, what, |text| {
+        let byte = |text: &str| match text.strip_prefix("0x") {
+            Some(digits) => u8::from_str_radix(digits, 16).ok(),
             None => text.parse().ok(),
-        },
-    )?;
-    let buckets = options.parsed("buckets", "a power of 2 from 2 to 262144", |text| {
-        let good = |n: &u32| n.is_power_of_two() && (2..=1 << 18).contains(n);
-        text.parse().ok().filter(good)
+        };
+        let (value, mask) = text.split_once('/')?;
+        Some((byte(value)?, byte(mask)?))
     })?;
-    let weights = "3 numbers of bytes, one for each band; write it like \"589824 196608 65536\"";
-    Ok(QdiscSpec::Fq(FqSpec {
-        limit: number("limit")?.unwrap_or(default.limit),
-        flow_limit: number("flow_limit")?.unwrap_or(default.flow_limit),
-        quantum: number("quantum")?,
-        initial_quantum: number("initial_quantum")?,
-        orphan_mask: orphan_mask.unwrap_or(default.orphan_mask),
-        buckets_log: buckets.map_or(default.buckets_log, |n: u32| n.ilog2() as u8),
-        refill_delay: time(options, "refill_delay")?.unwrap_or(default.refill_delay),
-        pacing: options.flag("pacing")?.unwrap_or(default.pacing),
-        maxrate: options.quantity("maxrate", units::rate)?,
-        low_rate_threshold: options
-            .quantity("low_rate_threshold", units::rate)?
-            .unwrap_or(default.low_rate_threshold),
-        timer_slack: time(options, "timer_slack")?.unwrap_or(default.timer_slack),
-        horizon: time(options, "horizon")?.unwrap_or(default.horizon),
-        horizon_drop: options
-            .flag("horizon_drop")?
-            .unwrap_or(default.horizon_drop),
-        ce_threshold: time(options, "ce_threshold")?,
-        priomap: priomap(options)?.unwrap_or(default.priomap),
-        weights: numbers(options, "weights", weights)?.unwrap_or(default.weights),
-    }))
-}
-
-fn time(options: &Options<'_>, key: &str) -> Result<Option<Duration>, Problem> {
-    let time = options.quantity(key, units::time)?;
-    Ok(time.map(Duration::from_nanos))
-}
-
-/// Options of CoDel in either kind.
-const AQM: [&str; 5] = [
-    "target",
-    "interval",
-    "ecn",
-    "ce_threshold",
-    "ce_threshold_selector",
-];
-
-fn aqm(options: &Options<'_>, default: AqmSpec) -> Result<AqmSpec, Problem> {
-    let time = |key| time(options, key);
-    let ce_threshold = time("ce_threshold")?;
-    let selector = options.parsed(
-        "ce_threshold_selector",
-        "a traffic class and a mask, like \"0x01/0x03\"",
-        |text| {
-            let byte = |text: &str| match text.strip_prefix("0x") {
-                Some(digits) => u8::from_str_radix(digits, 16).ok(),
-                None => text.parse().ok(),
-            };
-            let (value, mask) = text.split_once('/')?;
-            Some((byte(value)?, byte(mask)?))
-        },
-    )?;
-    if selector.is_some() && ce_threshold.is_none() {
-        let key = "ce_threshold_selector";
+    if selector.is_some() && aqm.ce_threshold.is_none() {
         let text = "has no effect without ce_threshold; remove it or add ce_threshold";
         return Err(options.problem(key, options.span_of(key), text));
     }
-    let (ce_threshold_selector, ce_threshold_mask) = selector.unwrap_or_default();
-    Ok(AqmSpec {
-        target: time("target")?.unwrap_or(default.target),
-        interval: time("interval")?.unwrap_or(default.interval),
-        ecn: options.flag("ecn")?.unwrap_or(default.ecn),
-        ce_threshold,
-        ce_threshold_selector,
-        ce_threshold_mask,
-    })
+    (aqm.ce_threshold_selector, aqm.ce_threshold_mask) = selector.unwrap_or_default();
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
-    use softnet_tc::{LinkCost, LinkLayer};
+    use std::time::Duration;
+
+    use softnet_tc::{FqSpec, LinkCost, LinkLayer};
 
     use super::*;
 
@@ -389,7 +218,7 @@ mod tests {
             span: outer.q.span(),
             path: "port.qdisc",
         };
-        spec(&options, Device::default())
+        spec(&options, LinkDefaults::default())
     }
 
     fn tbf(text: &str) -> TbfSpec {

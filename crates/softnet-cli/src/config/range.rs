@@ -6,7 +6,6 @@ use super::error::Problem;
 
 /// The kernel's own limit (`MAX_TAP_QUEUES`).
 pub(super) const QUEUES_MAX: i64 = 256;
-pub(super) const MTU_DEFAULT: u32 = 1500;
 
 /// The number at a key.
 pub(super) fn number<T: TryFrom<i64>>(

@@ -1,11 +1,12 @@
 //! Rates that ports share: `[[rate_group]]`.
 
+use std::collections::BTreeMap;
+
 use softnet_tc::rate::{GroupSpec, RateSpec};
 use toml::Spanned;
 
 use super::error::Problem;
 use super::file::{PortTable, RateGroupTable};
-use super::model::RateGroupConfig;
 use super::range::number;
 use super::units;
 
@@ -18,21 +19,21 @@ const DEFAULT_BURST: u64 = 100;
 const MOST: i64 = 1_000_000_000_000;
 
 /// The groups of a file.
-pub(super) fn rate_groups(tables: &[RateGroupTable]) -> Result<Vec<RateGroupConfig>, Problem> {
-    let mut groups: Vec<RateGroupConfig> = Vec::with_capacity(tables.len());
+pub(super) fn rate_groups(
+    tables: &[RateGroupTable],
+) -> Result<BTreeMap<String, GroupSpec>, Problem> {
+    let mut groups = BTreeMap::new();
     for table in tables {
         let name = table.name.get_ref();
-        if name.is_empty() || groups.iter().any(|group| group.name == *name) {
+        if name.is_empty() || groups.contains_key(name) {
             let text = "a group needs a name that no other has";
             return Err(Problem::new(table.name.span(), "rate_group.name", text));
         }
-        groups.push(RateGroupConfig {
-            name: name.clone(),
-            spec: GroupSpec {
-                bytes: bytes(table)?,
-                packets: packets(table)?,
-            },
-        });
+        let group = GroupSpec {
+            bytes: bytes(table)?,
+            packets: packets(table)?,
+        };
+        groups.insert(name.clone(), group);
         if table.rate.is_none() && table.pps.is_none() {
             let text = "limits nothing; give it a rate, or pps";
             return Err(Problem::new(table.name.span(), "rate_group", text));
@@ -44,12 +45,12 @@ pub(super) fn rate_groups(tables: &[RateGroupTable]) -> Result<Vec<RateGroupConf
 /// Which group a port is in.
 pub(super) fn of_port(
     table: &PortTable,
-    groups: &[RateGroupConfig],
+    groups: &BTreeMap<String, GroupSpec>,
 ) -> Result<Option<String>, Problem> {
     let Some(name) = &table.rate_group else {
         return Ok(None);
     };
-    if groups.iter().all(|group| group.name != *name.get_ref()) {
+    if !groups.contains_key(name.get_ref()) {
         let text = format!("there is no [[rate_group]] named {:?}", name.get_ref());
         return Err(Problem::new(name.span(), "port.rate_group", text));
     }

@@ -3,8 +3,10 @@
 
 use std::collections::BTreeSet;
 
+use softnet_tc::{Form, LinkDefaults, QDISC_KINDS, QdiscKind, QdiscOption, Unset};
+
 use super::{Config, parse};
-use super::{filter, options};
+use super::{filter, options, write_tree};
 
 /// One entry: `` - `key`: meaning. **Default** `1`. **Error** `0`: what is said ``.
 struct Entry {
@@ -22,9 +24,10 @@ struct Section {
     entries: Vec<Entry>,
 }
 
+const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/configuration.md");
+
 fn reference() -> Vec<Section> {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/configuration.md");
-    let text = std::fs::read_to_string(path).expect("configuration.md");
+    let text = std::fs::read_to_string(PATH).expect("configuration.md");
     let mut sections: Vec<Section> = Vec::new();
     let mut lines = text.lines().peekable();
     while let Some(line) = lines.next() {
@@ -96,6 +99,11 @@ fn file_around(table: &str) -> (String, Vec<(&'static str, &'static str)>, &'sta
             vec![("name", "\"br0\"")],
             "",
         ),
+        "[[fdb]]" => (
+            port.to_owned() + "[[bridge]]\nname = \"br0\"\nports = [\"p\"]\n[[fdb]]",
+            vec![("address", "\"02:00:00:00:00:07\""), ("port", "\"p\"")],
+            "",
+        ),
         "[[rate_group]]" => (
             port.to_owned() + "[[rate_group]]",
             vec![("name", "\"a\""), ("rate", "\"1gbit\""), ("pps", "1000000")],
@@ -164,7 +172,16 @@ fn file_around(table: &str) -> (String, Vec<(&'static str, &'static str)>, &'sta
 /// A file in which `key` of `table` has this value, or is left out.
 fn file_with(table: &str, key: &str, value: Option<&str>) -> String {
     let (before, mut own, after) = file_around(table);
-    let of_socket = ["socket", "server", "socket_mode", "socket_group"].contains(&key);
+    let of_socket = [
+        "socket",
+        "server",
+        "socket_mode",
+        "socket_group",
+        "memory",
+        "memory_kind",
+        "guest_offloads",
+    ]
+    .contains(&key);
     if table == "[[port]]" && of_socket && (key, value) != ("socket", None) {
         own[1] = ("driver", "\"vhost_user\"");
         own.push(("socket", "\"vm.sock\""));
@@ -265,5 +282,67 @@ fn every_key_of_the_parser_is_there() {
                 "{kind} is not there"
             );
         }
+    }
+}
+
+/// An option's entry, in lines of at most 100 columns.
+fn generated(kind: &QdiscKind, option: &QdiscOption) -> String {
+    let unset = match option.unset {
+        Unset::Value => {
+            let mut spec = (kind.default)(&LinkDefaults::default());
+            let field = (option.field)(&mut spec).expect(option.name);
+            let value = write_tree::value(option.form, &field).expect(option.name);
+            format!("**Default** `{value}`")
+        }
+        Unset::Words(text) if text.starts_with('`') => format!("**Default** {text}"),
+        Unset::Words(text) => format!("**Default**: {text}"),
+        Unset::Required(_) => "**Required**".to_owned(),
+    };
+    let wrong = match (option.wrong, option.form) {
+        ("", Form::Size) => "\"10p\"",
+        ("", Form::Rate) => "\"50%\"",
+        ("", Form::Time | Form::Mask(_)) => "\"x\"",
+        ("", Form::Flag) => "1",
+        ("", _) => "-1",
+        (wrong, _) => wrong,
+    };
+    let said = read(&file_with(kind.name, option.name, Some(wrong))).expect_err(option.name);
+    let about = option.about.trim();
+    let entry = format!(
+        "- `{}`: {about}. {unset}. **Error** `{wrong}`: {said}",
+        option.name
+    );
+    let mut lines = vec![String::new()];
+    for word in entry.split(' ') {
+        let line = lines.last_mut().expect("a line");
+        if line.len() + word.len() >= 100 {
+            lines.push(format!("  {word}"));
+        } else {
+            *line += if line.is_empty() { "" } else { " " };
+            *line += word;
+        }
+    }
+    lines.join("\n") + "\n"
+}
+
+/// With `SOFTNET_WRITE_REFERENCE` in the environment it writes them.
+#[test]
+fn options_of_qdiscs_are_generated() {
+    let before = std::fs::read_to_string(PATH).expect("configuration.md");
+    let mut text = before.clone();
+    for kind in QDISC_KINDS.iter().filter(|kind| !kind.options.is_empty()) {
+        let head = format!("<!-- generated: options of {} -->\n", kind.name);
+        let start = text.find(&head).expect(&head) + head.len();
+        let len = text[start..].find("<!-- end -->").expect("an end");
+        let entries = kind.options.iter().map(|option| generated(kind, option));
+        text.replace_range(start..start + len, &entries.collect::<String>());
+    }
+    if text != before && std::env::var_os("SOFTNET_WRITE_REFERENCE").is_some() {
+        std::fs::write(PATH, &text).expect("configuration.md");
+    } else {
+        assert!(
+            text == before,
+            "see CONTRIBUTING.md, \"Documents are checked\""
+        );
     }
 }

@@ -1,14 +1,15 @@
-//! What a port may send into its bridge: `isolated` and `locked` (bridge(8)), `allowed_macs`,
-//! `allowed_ips`, `max_macs` and `storm`.
+//! What a port may send into its bridge: `allowed_macs`, `allowed_ips`, `max_macs` and `storm`; and
+//! what the bridge does at the port: `isolated`, `learning`, … (bridge(8)).
 
-use softnet_engine::forward::{MAX_MACS, PortSecurity, StormLimits};
+use softnet_engine::control::MemberSpec;
+use softnet_engine::forward::{BridgePortOptions, MAX_MACS, PortSecurity, StormLimits};
 use softnet_tc::Prefix;
 use toml::Spanned;
 
 use super::error::Problem;
 use super::file::PortTable;
 use super::range::number;
-use super::{check, flower};
+use super::{check, flower, vlans};
 
 /// A port's limits.
 pub(super) fn security(table: &PortTable) -> Result<PortSecurity, Problem> {
@@ -48,15 +49,67 @@ pub(super) fn security(table: &PortTable) -> Result<PortSecurity, Problem> {
     Ok(security)
 }
 
-/// `isolated` and `locked` say something of a member of a bridge alone.
-pub(super) fn check_alone(table: &PortTable) -> Result<(), Problem> {
-    for (key, value) in [("isolated", &table.isolated), ("locked", &table.locked)] {
-        if let Some(value) = value.as_ref().filter(|value| *value.get_ref()) {
-            let text = "the port is in no bridge; list it in one, or remove this";
-            return Err(Problem::new(value.span(), format!("port.{key}"), text));
-        }
+type Flag<'a> = (&'static str, &'a Option<Spanned<bool>>, &'a mut bool);
+
+/// The flags of a member of a bridge: key, value, and what they set.
+fn flags<'a>(table: &'a PortTable, member: &'a mut BridgePortOptions) -> [Flag<'a>; 7] {
+    let BridgePortOptions {
+        isolated,
+        locked,
+        learning,
+        flood,
+        mcast_flood,
+        bcast_flood,
+        hairpin,
+    } = member;
+    [
+        ("isolated", &table.isolated, isolated),
+        ("locked", &table.locked, locked),
+        ("learning", &table.learning, learning),
+        ("flood", &table.flood, flood),
+        ("mcast_flood", &table.mcast_flood, mcast_flood),
+        ("bcast_flood", &table.bcast_flood, bcast_flood),
+        ("hairpin", &table.hairpin, hairpin),
+    ]
+}
+
+/// What a port's bridge does at it.
+pub(super) fn member(table: &PortTable) -> Result<MemberSpec, Problem> {
+    let mut member = MemberSpec {
+        vlans: vlans::vlans(
+            "port",
+            table.pvid.as_ref(),
+            table.vlans.as_ref(),
+            table.untagged.as_ref(),
+        )?,
+        ..MemberSpec::default()
+    };
+    for (_, value, flag) in flags(table, &mut member.options) {
+        *flag = value.as_ref().map_or(*flag, |value| *value.get_ref());
     }
-    Ok(())
+    Ok(member)
+}
+
+/// What says something of a member of a bridge alone.
+pub(super) fn check_alone(table: &PortTable) -> Result<(), Problem> {
+    let mut default = BridgePortOptions::default();
+    let flags = flags(table, &mut default).into_iter();
+    let changed = flags.filter_map(|(key, value, default)| {
+        let value = value.as_ref().filter(|value| value.get_ref() != default);
+        Some((key, value?.span()))
+    });
+    let vlans = [
+        ("pvid", table.pvid.as_ref().map(Spanned::span)),
+        ("vlans", table.vlans.as_ref().map(Spanned::span)),
+        ("untagged", table.untagged.as_ref().map(Spanned::span)),
+    ];
+    let vlans = vlans
+        .into_iter()
+        .filter_map(|(key, span)| Some((key, span?)));
+    changed.chain(vlans).next().map_or(Ok(()), |(key, span)| {
+        let text = "the port is in no bridge; list it in one, or remove this";
+        Err(Problem::new(span, format!("port.{key}"), text))
+    })
 }
 
 fn not_empty<'a, T>(key: &str, list: &'a Spanned<Vec<T>>) -> Result<&'a [T], Problem> {
@@ -97,7 +150,7 @@ mod tests {
     fn security(rest: &str) -> Result<PortSecurity, String> {
         let text = format!("[[port]]\nname = \"a\"\ndriver = \"null\"\n{rest}\n");
         parse("x.toml", &text)
-            .map(|config| config.ports[0].security.clone())
+            .map(|config| config.links.ports[0].options.security.clone())
             .map_err(|error| error.to_string())
     }
 
@@ -132,7 +185,8 @@ mod tests {
         let text = "[[port]]\nname = \"a\"\ndriver = \"null\"\nisolated = true\nlocked = true\n\
                     [[bridge]]\nname = \"br0\"\nports = [\"a\"]\n";
         let config = parse("x.toml", text).expect("valid");
-        assert!(config.ports[0].isolated && config.ports[0].locked);
+        let member = config.links.ports[0].member.options;
+        assert!(member.isolated && member.locked);
     }
 
     #[test]

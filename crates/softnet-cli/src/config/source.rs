@@ -58,15 +58,19 @@ impl Source<'_> {
     }
 }
 
-/// Where a key of the other kind of file belongs.
+/// Where a key of the other kind of file belongs, and what takes the place of one that is gone.
 fn elsewhere(key: &str, known: &str) -> &'static str {
     match (key, known) {
-        ("qdisc" | "class" | "filter", "engine, port, rate_group, bridge") => {
+        ("qdisc" | "class" | "filter", "engine, port, rate_group, bridge, fdb") => {
             " (qdiscs, classes and filters belong to a port: [[port.qdisc]], [[port.class]], \
              [[port.filter]]; by themselves they are a tree for `softnet sim`)"
         }
         ("engine" | "port" | "bridge", "qdisc, class, filter") => {
             " (this is to be a tree of qdiscs; a configuration with ports is for `softnet run`)"
+        }
+        ("port.xps" | "port.xps_rxqs", _) => {
+            " (each worker sends through its own queue, and a flow keeps its queue while packets \
+             of it wait; delete the key)"
         }
         _ => "",
     }

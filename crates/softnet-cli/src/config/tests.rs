@@ -1,10 +1,11 @@
 //! Whole files: what they become, and the exact line printed for what is wrong.
 
+use softnet_engine::control::{BridgeSpec, PortSpec, Settings};
+use softnet_io::DeviceSpec;
 use softnet_tc::TbfSpec;
 
 use softnet::wire::EthernetAddress;
 
-use super::model::BridgeConfig;
 use super::*;
 
 fn error(text: &str) -> String {
@@ -38,9 +39,12 @@ ports = ["sink", "web"]
     )
     .expect("valid");
     assert_eq!((config.workers, config.buffers), (2, 4096));
-    let web = &config.ports[0];
-    assert_eq!((web.place.line, web.place.column), (6, 8));
-    assert_eq!((web.name.as_str(), web.queues, web.mtu), ("web", 2, 9000));
+    let [web, sink] = &config.links.ports[..] else {
+        panic!("{config:?}")
+    };
+    assert_eq!((config.places[0].line, config.places[0].column), (6, 8));
+    assert_eq!(web.settings.name, "web");
+    assert_eq!((web.options.queues, web.settings.mtu), (2, 9000));
     let tbf = TbfSpec {
         rate: 12_500_000,
         burst: 32_768,
@@ -50,34 +54,32 @@ ports = ["sink", "web"]
         link: Default::default(),
     };
     assert_eq!(web.qdisc, QdiscSpec::Tbf(tbf));
-    let Driver::Tap {
+    let DeviceSpec::Tap {
+        interface,
         netns,
         addresses,
-        mac,
-    } = &web.driver
+    } = &web.options.device
     else {
-        panic!("{:?}", web.driver)
+        panic!("{web:?}")
     };
+    assert_eq!(interface, "web");
     assert_eq!(netns.as_deref(), Some("host-a"));
     let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
     assert_eq!(addresses, ["10.9.0.1/24", "fd00:9::1/64"]);
-    assert_eq!(*mac, Some(EthernetAddress([2, 0, 0, 0, 0x0a, 1])));
-    let sink = &config.ports[1];
-    assert_eq!(
-        (&sink.driver, sink.queues, sink.mtu),
-        (&Driver::Null, 1, 1500)
-    );
-    assert_eq!(sink.qdisc, QdiscSpec::Default);
-    assert_eq!(
-        config.bridges,
-        [BridgeConfig {
-            name: "br0".into(),
-            ports: vec![1, 0],
-            mac: None,
-            mtu: 1500,
-            link: LinkConfig::default(),
-        }]
-    );
+    let mac = EthernetAddress([2, 0, 0, 0, 0x0a, 1]);
+    assert_eq!(web.settings.address, Some(mac));
+    let plain = PortSpec {
+        settings: Settings::new("sink"),
+        master: Some("br0".into()),
+        ..PortSpec::default()
+    };
+    assert_eq!((sink, web.master.as_deref()), (&plain, Some("br0")));
+    let settings = Settings::new("br0");
+    let bridge = BridgeSpec {
+        settings,
+        ..BridgeSpec::default()
+    };
+    assert_eq!(config.links.bridges, [bridge]);
 }
 
 #[test]
@@ -91,7 +93,7 @@ fn workers_can_be_given_cpus() {
 #[test]
 fn no_port_at_all_is_valid() {
     let config = parse("x.toml", "").expect("valid");
-    assert!(config.ports.is_empty() && config.workers >= 1);
+    assert!(config.links.ports.is_empty() && config.workers >= 1);
     assert_eq!(config.buffers, 65_536);
 }
 
@@ -114,22 +116,35 @@ fn unknown_missing_and_mistyped_keys() {
         error("[engine]\nworker = 2\n"),
         format!(
             "x.toml:2:1: key `engine.worker`: {known}workers, buffers, max_backlog, busy_poll, \
-             cpus, socket, socket_mode, socket_group, monitor_socket"
+             cpus, socket, socket_mode, socket_group, monitor_socket, monitor_group"
         )
     );
     assert_eq!(
         error("[[port]]\nname = \"a\"\ndriver = \"null\"\n  colour = \"red\"\n"),
         format!(
             "x.toml:4:3: key `port.colour`: {known}name, driver, netns, socket, server, \
-             socket_mode, socket_group, address, queues, num_tc, map, xps, xps_rxqs, rps, rfs, \
-             mirror, redirect, mtu, mac, txqueuelen, alias, group, up, isolated, locked, \
-             allowed_macs, allowed_ips, max_macs, storm, parallel, rate_group, qdisc, served_by, \
-             burst, class, filter"
+             socket_mode, socket_group, memory, memory_kind, guest_offloads, address, queues, \
+             num_tc, map, rps, rfs, mirror, redirect, mtu, mac, txqueuelen, \
+             alias, group, up, isolated, locked, learning, flood, mcast_flood, bcast_flood, \
+             hairpin, pvid, vlans, untagged, allowed_macs, allowed_ips, max_macs, storm, \
+             parallel, rate_group, qdisc, served_by, burst, class, filter"
         )
     );
+    for key in ["xps", "xps_rxqs"] {
+        let said = error(&format!(
+            "[[port]]\nname = \"a\"\ndriver = \"null\"\n{key} = [\"0\"]\n"
+        ));
+        let instead = "(each worker sends through its own queue, and a flow keeps its queue while \
+                       packets of it wait; delete the key)";
+        assert!(
+            said.starts_with(&format!("x.toml:4:1: key `port.{key}`: {known}name, ")),
+            "{said}"
+        );
+        assert!(said.ends_with(instead), "{said}");
+    }
     assert_eq!(
         error("[egine]\n"),
-        format!("x.toml:1:2: key `egine`: {known}engine, port, rate_group, bridge")
+        format!("x.toml:1:2: key `egine`: {known}engine, port, rate_group, bridge, fdb")
     );
     assert_eq!(
         error("\n[[port]]\nname = \"a\"\n"),
@@ -159,7 +174,7 @@ fn unknown_missing_and_mistyped_keys() {
         ),
         (
             "[[qdisc]]\nkind = \"prio\"\n",
-            "x.toml:1:3: key `qdisc`: is unknown; known here: engine, port, rate_group, bridge \
+            "x.toml:1:3: key `qdisc`: is unknown; known here: engine, port, rate_group, bridge, fdb \
              (qdiscs, classes and filters belong to a port: [[port.qdisc]], [[port.class]], \
              [[port.filter]]; by themselves they are a tree for `softnet sim`)",
         ),
@@ -390,7 +405,7 @@ fn drivers() {
 
 #[test]
 fn an_unreadable_file() {
-    let line = load(Path::new("/nonexistent/x.toml"))
+    let line = load(Path::new("/nonexistent/x.toml"), None)
         .expect_err("missing")
         .to_string();
     assert!(
@@ -420,7 +435,7 @@ fn steering_and_backlog() {
         config.settings.busy_poll,
         std::time::Duration::from_micros(20)
     );
-    let steering = &config.ports[0].steering;
+    let steering = &config.links.ports[0].options.steering;
     assert_eq!(
         (steering.rps.as_slice(), steering.rfs),
         (&[1, 0][..], Rfs::Follow)
@@ -478,7 +493,7 @@ fn noqueue_stands_alone() {
         "[[port.qdisc]]\nkind = \"noqueue\"\nparent = \"root\"",
     ] {
         let config = parse("x.toml", &text(table)).expect(table);
-        assert_eq!(config.ports[0].qdisc.kind(), "noqueue", "{table}");
+        assert_eq!(config.links.ports[0].qdisc.kind(), "noqueue", "{table}");
     }
     for (table, what) in [
         (

@@ -1,7 +1,7 @@
 //! `[[qdisc]]`, `[[class]]` and `[[filter]]`: a tree of qdiscs, one table for each `tc qdisc add`,
 //! `tc class add` and `tc filter add`, in the same words and order.
 
-use softnet_tc::{Handle, QdiscSpec, SpecError, TreeError, TreeSpec};
+use softnet_tc::{Handle, LinkDefaults, QdiscSpec, SpecError, TreeError, TreeSpec};
 use toml::Spanned;
 
 use super::error::Problem;
@@ -10,7 +10,7 @@ use super::file::{OptionTable, Qdiscs};
 use super::filter;
 use super::htb;
 use super::options::Options;
-use super::qdisc::{self, Device};
+use super::qdisc;
 
 /// What a port (or a file with a tree) asks for. `prefix` is the path of the keys, for messages.
 pub(super) fn spec(
@@ -18,30 +18,18 @@ pub(super) fn spec(
     qdiscs: &Spanned<Qdiscs>,
     classes: &[Spanned<OptionTable>],
     filters: &[Spanned<OptionTable>],
-    device: Device,
+    device: LinkDefaults,
 ) -> Result<QdiscSpec, Problem> {
     let path = format!("{prefix}qdisc");
-    let tables = match qdiscs.get_ref() {
-        Qdiscs::One(table) => {
-            let options = Options {
-                table,
-                span: qdiscs.span(),
-                path: &path,
-            };
-            let of_tree = ["handle", "parent", "stab", "estimator"];
-            if filters.is_empty()
-                && classes.is_empty()
-                && of_tree.iter().all(|key| options.find(key).is_none())
-            {
-                return qdisc::spec(&options, device);
-            }
-            vec![options]
-        }
-        Qdiscs::Many(tables) => tables
-            .iter()
-            .map(|table| Options::of(table, &path))
-            .collect(),
-    };
+    let tables = tables(qdiscs, &path);
+    let of_tree = ["handle", "parent", "stab", "estimator"];
+    if let (Qdiscs::One(_), [options]) = (qdiscs.get_ref(), &tables[..])
+        && filters.is_empty()
+        && classes.is_empty()
+        && of_tree.iter().all(|key| options.find(key).is_none())
+    {
+        return qdisc::spec(options, device);
+    }
     let mut tree = TreeSpec::new();
     let class_path = format!("{prefix}class");
     let mut classes = classes.iter().peekable();
@@ -62,7 +50,23 @@ pub(super) fn spec(
     Ok(QdiscSpec::Tree(tree))
 }
 
-fn add_qdisc(tree: &mut TreeSpec, options: &Options<'_>, device: Device) -> Result<(), Problem> {
+/// The options of each qdisc.
+pub(super) fn tables<'a>(qdiscs: &'a Spanned<Qdiscs>, path: &'a str) -> Vec<Options<'a>> {
+    match qdiscs.get_ref() {
+        Qdiscs::One(table) => vec![Options {
+            table,
+            span: qdiscs.span(),
+            path,
+        }],
+        Qdiscs::Many(tables) => tables.iter().map(|t| Options::of(t, path)).collect(),
+    }
+}
+
+fn add_qdisc(
+    tree: &mut TreeSpec,
+    options: &Options<'_>,
+    device: LinkDefaults,
+) -> Result<(), Problem> {
     let parent = match options.handle("parent")? {
         Some(parent) => parent,
         // As the first table's, it goes without saying.
@@ -80,7 +84,7 @@ pub(super) fn put(
     tree: &mut TreeSpec,
     parent: Handle,
     options: &Options<'_>,
-    device: Device,
+    device: LinkDefaults,
 ) -> Result<(), Problem> {
     let spec = qdisc::spec(options, device)?;
     let name = options.handle("handle")?.unwrap_or(Handle::NONE);
@@ -187,7 +191,7 @@ classid = "10:2"
             TREE.replace("[[", "[[port.")
         );
         let config = super::super::parse("x.toml", &port).expect("valid");
-        assert_eq!(config.ports[0].qdisc, QdiscSpec::Tree(tree));
+        assert_eq!(config.links.ports[0].qdisc, QdiscSpec::Tree(tree));
     }
 
     #[test]

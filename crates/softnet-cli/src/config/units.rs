@@ -92,6 +92,17 @@ pub(crate) fn rate(text: &str) -> Result<u64, UnitError> {
     quantity(text, RATES, "a rate", "100mbit").and_then(|bits| whole(text, bits / 8.0))
 }
 
+/// Of a rate in bytes, such as `100Mbps`: as many bits, and the same rate in bits.
+pub(crate) fn rate_in_bytes(text: &str) -> Option<(String, String)> {
+    rate(text).ok()?;
+    let text = text.trim();
+    let (number, unit) = text.split_at(number_len(text));
+    let unit = unit.to_ascii_lowercase();
+    let prefix = unit.strip_suffix("bps")?;
+    let same = 8.0 * number.parse::<f64>().ok()?;
+    Some((format!("{number}{prefix}bit"), format!("{same}{prefix}bit")))
+}
+
 /// A size in bytes: `32k` (1024 each), `1mb`, `64kbit`, or a bare number of bytes.
 pub(crate) fn size(text: &str) -> Result<u64, UnitError> {
     quantity(text, SIZES, "a size", "32k").and_then(|bytes| whole(text, bytes))

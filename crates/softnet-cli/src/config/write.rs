@@ -3,16 +3,24 @@
 //! The format's own serializer writes the values. Tables are put in order here: a class comes
 //! after what it is below, as the reader wants it.
 
+use std::time::Duration;
+
 use softnet::tx::{QueueMap, ServedBy, TxPolicy};
-use softnet_engine::forward::{MirredDir, MirredMode};
+use softnet::wire::EthernetAddress;
+use softnet_engine::control::{
+    ActionSpec, BridgeSpec, MemberSpec, PortOptions, PortSpec, Settings, Spec,
+};
+use softnet_engine::forward::{
+    BridgePortOptions, FdbState, MirredDir, MirredMode, PortSecurity, PortVlans, VlanFlags,
+};
 use softnet_engine::rx::Rfs;
-use softnet_io::vhost_user::SocketSpec;
+use softnet_engine::{BridgeOptions, FdbSpec};
+use softnet_io::DeviceSpec;
+use softnet_io::vhost_user::{GuestSpec, VhostUserSpec};
+use softnet_tc::rate::GroupSpec;
 use toml::Value;
 
-use super::model::{
-    ActionConfig, BridgeConfig, Config, Driver, LinkConfig, PortConfig, RateGroupConfig,
-};
-use super::range::MTU_DEFAULT;
+use super::model::Config;
 use super::write_tree;
 
 /// Tables with their keys.
@@ -55,14 +63,24 @@ pub(super) fn int(number: impl TryInto<i64>) -> Value {
 pub(crate) fn write(config: &Config) -> String {
     let mut w = Writer::default();
     engine(&mut w, config);
-    for port in &config.ports {
-        self::port(&mut w, config, port);
+    let Spec {
+        ports,
+        bridges,
+        rate_groups,
+    } = &config.links;
+    for port in ports {
+        self::port(&mut w, port);
     }
-    for group in &config.rate_groups {
-        rate_group(&mut w, group);
+    for (name, group) in rate_groups {
+        rate_group(&mut w, name, group);
     }
-    for bridge in &config.bridges {
-        self::bridge(&mut w, config, bridge);
+    for bridge in bridges {
+        self::bridge(&mut w, ports, bridge);
+    }
+    for port in ports {
+        for station in &port.member.stations {
+            self::station(&mut w, &port.settings.name, station);
+        }
     }
     let remarks = w
         .remarks
@@ -109,9 +127,18 @@ fn engine(w: &mut Writer, config: &Config) {
     if let Some(group) = &control.group {
         w.put("socket_group", group.as_str());
     }
+    if let Some(group) = &control.monitor_group {
+        w.put("monitor_group", group.as_str());
+    }
 }
 
-fn vhost_user(w: &mut Writer, spec: &SocketSpec) {
+fn vhost_user(
+    w: &mut Writer,
+    VhostUserSpec {
+        socket: spec,
+        guest,
+    }: &VhostUserSpec,
+) {
     w.put("driver", "vhost_user");
     match spec.path.to_str() {
         Some(path) => w.put("socket", path),
@@ -130,18 +157,28 @@ fn vhost_user(w: &mut Writer, spec: &SocketSpec) {
     if let Some(group) = &spec.group {
         w.put("socket_group", group.as_str());
     }
+    let GuestSpec { memory, offloads } = guest;
+    if memory.bytes != GuestSpec::default().memory.bytes {
+        w.put("memory", memory.bytes.to_string());
+    }
+    if memory.hugetlb {
+        w.put("memory_kind", "hugetlb");
+    }
+    if !offloads {
+        w.put("guest_offloads", false);
+    }
 }
 
-fn port(w: &mut Writer, config: &Config, port: &PortConfig) {
-    w.table("[[port]]");
-    w.put("name", port.name.as_str());
-    match &port.driver {
-        Driver::Null => w.put("driver", "null"),
-        Driver::VhostUser(socket) => vhost_user(w, socket),
-        Driver::Tap {
+/// The driver's keys, and the address of its link.
+fn device(w: &mut Writer, device: &DeviceSpec, address: Option<EthernetAddress>) {
+    match device {
+        DeviceSpec::Null => w.put("driver", "null"),
+        DeviceSpec::VhostUser(spec) => vhost_user(w, spec),
+        DeviceSpec::Tap {
+            // The port's name.
+            interface: _,
             netns,
             addresses,
-            mac,
         } => {
             w.put("driver", "tap");
             if let Some(netns) = netns {
@@ -150,76 +187,174 @@ fn port(w: &mut Writer, config: &Config, port: &PortConfig) {
             if !addresses.is_empty() {
                 w.put("address", texts(addresses));
             }
-            if let Some(mac) = mac {
+            if let Some(mac) = address {
                 w.put("mac", mac.to_string());
             }
         }
     }
-    w.unless("mtu", i64::from(port.mtu), &MTU_DEFAULT.into());
-    link(w, &port.link);
-    queues(w, port.queues, &port.map);
-    w.unless("parallel", port.parallel, &false);
-    if !port.steering.rps.is_empty() {
-        w.put("rps", ints(&port.steering.rps));
+}
+
+fn port(w: &mut Writer, port: &PortSpec<DeviceSpec>) {
+    let PortSpec {
+        settings,
+        options,
+        qdisc,
+        // The bridge names it.
+        master: _,
+        member,
+        actions,
+    } = port;
+    let PortOptions {
+        device,
+        queues,
+        policy,
+        map,
+        steering,
+        rate_group,
+        security,
+        parallel,
+    } = options;
+    w.table("[[port]]");
+    w.put("name", settings.name.as_str());
+    self::device(w, device, settings.address);
+    link(w, settings);
+    self::queues(w, *queues, map);
+    w.unless("parallel", *parallel, &false);
+    if !steering.rps.is_empty() {
+        w.put("rps", ints(&steering.rps));
     }
-    match port.steering.rfs {
+    match steering.rfs {
         Rfs::Off => {}
         Rfs::Follow => w.put("rfs", "follow"),
         Rfs::Record => w.put("rfs", "record"),
     }
     let default = TxPolicy::default();
-    if port.policy.served_by == ServedBy::Worker {
+    if policy.served_by == ServedBy::Worker {
         w.put("served_by", "worker");
     }
-    if port.policy.max_burst != default.max_burst {
-        w.put("burst", int(port.policy.max_burst));
+    if policy.max_burst != default.max_burst {
+        w.put("burst", int(policy.max_burst));
     }
-    security(w, port);
-    if let Some(group) = &port.rate_group {
+    self::member(w, member);
+    self::security(w, security);
+    if let Some(group) = rate_group {
         w.put("rate_group", group.as_str());
     }
-    let of = |mode| {
-        port.actions
-            .iter()
-            .filter(move |action| action.mode == mode)
-    };
-    let mirrors: Vec<Value> = of(MirredMode::Mirror).map(|a| action(config, a)).collect();
+    let of = |mode| actions.iter().filter(move |action| action.mode == mode);
+    let mirrors: Vec<Value> = of(MirredMode::Mirror).map(action).collect();
     if !mirrors.is_empty() {
         w.put("mirror", mirrors);
     }
     if let Some(redirect) = of(MirredMode::Redirect).next() {
-        w.put("redirect", action(config, redirect));
+        w.put("redirect", action(redirect));
     }
-    write_tree::qdisc(w, "port.", &port.qdisc);
+    write_tree::qdisc(w, "port.", qdisc);
 }
 
-fn rate_group(w: &mut Writer, group: &RateGroupConfig) {
+fn rate_group(w: &mut Writer, name: &str, group: &GroupSpec) {
     w.table("[[rate_group]]");
-    w.put("name", group.name.as_str());
-    if let Some(bytes) = &group.spec.bytes {
+    w.put("name", name);
+    if let Some(bytes) = &group.bytes {
         w.put("rate", format!("{}bit", bytes.rate.saturating_mul(8)));
         w.put("burst", format!("{}b", bytes.burst));
     }
-    if let Some(packets) = &group.spec.packets {
+    if let Some(packets) = &group.packets {
         w.put("pps", int(packets.rate));
         w.put("pps_burst", int(packets.burst));
     }
 }
 
-fn security(w: &mut Writer, port: &PortConfig) {
-    w.unless("isolated", port.isolated, &false);
-    w.unless("locked", port.locked, &false);
-    let security = &port.security;
-    if !security.allowed_macs.is_empty() {
-        w.put("allowed_macs", texts(&security.allowed_macs));
+/// All but the stations, which have tables.
+fn member(w: &mut Writer, member: &MemberSpec) {
+    let MemberSpec {
+        options,
+        vlans,
+        stations: _,
+    } = member;
+    let BridgePortOptions {
+        isolated,
+        locked,
+        learning,
+        flood,
+        mcast_flood,
+        bcast_flood,
+        hairpin,
+    } = *options;
+    let default = BridgePortOptions::default();
+    w.unless("isolated", isolated, &default.isolated);
+    w.unless("locked", locked, &default.locked);
+    w.unless("learning", learning, &default.learning);
+    w.unless("flood", flood, &default.flood);
+    w.unless("mcast_flood", mcast_flood, &default.mcast_flood);
+    w.unless("bcast_flood", bcast_flood, &default.bcast_flood);
+    w.unless("hairpin", hairpin, &default.hairpin);
+    self::vlans(w, vlans.as_ref());
+}
+
+fn vlans(w: &mut Writer, vlans: Option<&PortVlans>) {
+    let Some(vlans) = vlans else {
+        return;
+    };
+    let pvid = vlans.pvid();
+    if let Some(pvid) = pvid {
+        w.put("pvid", int(pvid));
     }
-    if !security.allowed_ips.is_empty() {
-        w.put("allowed_ips", texts(&security.allowed_ips));
+    let numbers = |of: &dyn Fn(u16) -> bool| {
+        let mut ranges: Vec<(u16, u16)> = Vec::new();
+        for (vlan, _) in vlans.iter().filter(|&(vlan, _)| of(vlan)) {
+            match ranges.last_mut() {
+                Some((_, last)) if *last + 1 == vlan => *last = vlan,
+                _ => ranges.push((vlan, vlan)),
+            }
+        }
+        let value = |&(first, last): &(u16, u16)| match first == last {
+            true => int(first),
+            false => format!("{first}-{last}").into(),
+        };
+        Value::Array(ranges.iter().map(value).collect())
+    };
+    w.put("vlans", numbers(&|vlan| Some(vlan) != pvid));
+    let is_default = |(vlan, flags): (u16, VlanFlags)| flags.untagged == (pvid == Some(vlan));
+    if !vlans.iter().all(is_default) {
+        w.put("untagged", numbers(&|vlan| vlans.is_untagged(vlan)));
     }
-    if let Some(max) = security.max_macs {
-        w.put("max_macs", int(max));
+}
+
+fn station(w: &mut Writer, port: &str, station: &FdbSpec) {
+    let FdbSpec {
+        address,
+        vlan,
+        state,
+        sticky,
+    } = station;
+    w.table("[[fdb]]");
+    w.put("address", address.to_string());
+    w.put("port", port);
+    if let Some(vlan) = vlan {
+        w.put("vlan", int(*vlan));
     }
-    let storm = &security.storm;
+    if *state == FdbState::Permanent {
+        w.put("state", "permanent");
+    }
+    w.unless("sticky", *sticky, &false);
+}
+
+fn security(w: &mut Writer, security: &PortSecurity) {
+    let PortSecurity {
+        allowed_macs,
+        allowed_ips,
+        max_macs,
+        storm,
+    } = security;
+    if !allowed_macs.is_empty() {
+        w.put("allowed_macs", texts(allowed_macs));
+    }
+    if !allowed_ips.is_empty() {
+        w.put("allowed_ips", texts(allowed_ips));
+    }
+    if let Some(max) = max_macs {
+        w.put("max_macs", int(*max));
+    }
     let limits = [
         ("broadcast", storm.broadcast),
         ("multicast", storm.multicast),
@@ -232,12 +367,12 @@ fn security(w: &mut Writer, port: &PortConfig) {
     }
 }
 
-fn action(config: &Config, action: &ActionConfig) -> Value {
+fn action(action: &ActionSpec) -> Value {
     let dir = match action.dir {
         MirredDir::Egress => "egress",
         MirredDir::Ingress => "ingress",
     };
-    let to = config.ports[action.to].name.clone();
+    let to = action.to.as_str();
     let keys = [("to".to_owned(), to.into()), ("dir".to_owned(), dir.into())];
     Value::Table(keys.into_iter().collect())
 }
@@ -257,15 +392,6 @@ fn queues(w: &mut Writer, queues: usize, map: &QueueMap) {
             ));
         }
     }
-    for (key, sets) in [("xps", &map.xps_cpus), ("xps_rxqs", &map.xps_rxqs)] {
-        let set = |set: &Vec<usize>| {
-            let numbers: Vec<String> = set.iter().map(ToString::to_string).collect();
-            numbers.join(",")
-        };
-        if !sets.is_empty() {
-            w.put(key, sets.iter().map(set).collect::<Vec<_>>());
-        }
-    }
 }
 
 /// `num_tc`, `map` and `queues`, as of a port or of `mqprio`.
@@ -276,30 +402,66 @@ pub(super) fn traffic_classes(w: &mut Writer, map: &QueueMap) {
     w.put("queues", map.classes.iter().map(range).collect::<Vec<_>>());
 }
 
-fn link(w: &mut Writer, link: &LinkConfig) {
-    let default = LinkConfig::default();
+/// All but name and address.
+fn link(w: &mut Writer, settings: &Settings) {
+    let Settings {
+        name: _,
+        address: _,
+        mtu,
+        tx_queue_len,
+        group,
+        alias,
+        up,
+    } = settings;
+    let default = Settings::default();
+    w.unless("mtu", i64::from(*mtu), &default.mtu.into());
     w.unless(
         "txqueuelen",
-        i64::from(link.tx_queue_len),
+        i64::from(*tx_queue_len),
         &default.tx_queue_len.into(),
     );
-    w.unless("alias", link.alias.clone(), &default.alias);
-    w.unless("group", i64::from(link.group), &default.group.into());
-    w.unless("up", link.up, &default.up);
+    w.unless("alias", alias.clone(), &default.alias);
+    w.unless("group", i64::from(*group), &default.group.into());
+    w.unless("up", *up, &default.up);
 }
 
-fn bridge(w: &mut Writer, config: &Config, bridge: &BridgeConfig) {
+fn bridge(w: &mut Writer, ports: &[PortSpec<DeviceSpec>], bridge: &BridgeSpec) {
+    let BridgeSpec {
+        settings,
+        options,
+        vlans,
+    } = bridge;
+    let BridgeOptions {
+        ageing_time,
+        vlan_filtering,
+        default_pvid,
+    } = options;
+    let name = settings.name.as_str();
     w.table("[[bridge]]");
-    w.put("name", bridge.name.as_str());
-    if let Some(mac) = bridge.mac {
+    w.put("name", name);
+    if let Some(mac) = settings.address {
         w.put("mac", mac.to_string());
     }
-    w.unless("mtu", i64::from(bridge.mtu), &MTU_DEFAULT.into());
-    link(w, &bridge.link);
-    let names = bridge
-        .ports
+    link(w, settings);
+    let default = BridgeOptions::default();
+    w.unless("vlan_filtering", *vlan_filtering, &default.vlan_filtering);
+    let pvid = |vlan: &Option<u16>| i64::from(vlan.unwrap_or(0));
+    let default_vlan = pvid(&default.default_pvid);
+    w.unless("vlan_default_pvid", pvid(default_pvid), &default_vlan);
+    let time = |time: &Duration| match time.subsec_millis() {
+        0 => format!("{}s", time.as_secs()),
+        _ => format!("{}ms", time.as_millis()),
+    };
+    w.unless(
+        "ageing_time",
+        time(ageing_time),
+        &time(&default.ageing_time),
+    );
+    self::vlans(w, vlans.as_ref());
+    let members = ports
         .iter()
-        .map(|&port| config.ports[port].name.clone());
+        .filter(|port| port.master.as_deref() == Some(name));
+    let names = members.map(|port| port.settings.name.clone());
     w.put("ports", names.collect::<Vec<_>>());
 }
 

@@ -10,15 +10,13 @@ use softnet_tc::{
     Test, TreeSpec, U32, Width,
 };
 
-use super::error::Place;
 use super::write::{self, write};
 use super::{Config, parse, parse_tree};
 
-/// Where things are in a file says nothing about what they are.
+/// Where things are in a file, and the order of the members of a bridge, say nothing about what
+/// they are.
 fn without_places(mut config: Config) -> Config {
-    for port in &mut config.ports {
-        port.place = Place { line: 0, column: 0 };
-    }
+    config.places.clear();
     config
 }
 
@@ -56,6 +54,8 @@ workers = 3
 cpus = [0, 1, 0]
 socket = "/run/a \"b\"\\c"
 socket_group = "ü\t"
+monitor_socket = "/run/m"
+monitor_group = "adm"
 [[port]]
 name = 'a"b\c'
 driver = "tap"
@@ -74,8 +74,6 @@ locked = true
 num_tc = 2
 queues = ["1@0", "2@1"]
 map = [0, 1]
-xps = ["0-3,8", "", "1"]
-xps_rxqs = ["", "2", "0"]
 rps = [0, 2]
 rfs = "record"
 served_by = "worker"
@@ -97,6 +95,9 @@ socket = "/run/vm2.sock"
 server = false
 socket_mode = "0666"
 socket_group = "kvm"
+memory = "1536m"
+memory_kind = "hugetlb"
+guest_offloads = false
 queues = 128
 [[rate_group]]
 name = "all"
@@ -197,6 +198,7 @@ fn fq() -> impl Strategy<Value = QdiscSpec> {
                 low_rate_threshold: rates.1,
                 timer_slack: times.1,
                 horizon: times.2,
+                offload_horizon: Duration::ZERO,
                 horizon_drop,
                 ce_threshold: times.3,
                 priomap: bands.0,

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use softnet_tc::{
-    AqmSpec, ClassNode, ClassSpec, EstimatorSpec, Handle, HtbClassSpec, LinkCost, LinkLayer, Node,
-    QdiscSpec, SizeOptions, SizeTable, TbfSpec, TreeSpec,
+    ClassNode, ClassSpec, CodelSpec, EstimatorSpec, Field, Form, FqCodelSpec, Handle,
+    HtbClassSpec, LinkCost, LinkLayer, Node, QdiscKind, QdiscSpec, SizeOptions, SizeTable,
+    TreeSpec,
 };
 use toml::Value;
 
@@ -68,63 +69,54 @@ fn tree(w: &mut Writer, prefix: &str, tree: &TreeSpec) {
 
 fn options(w: &mut Writer, qdisc: &QdiscSpec) {
     w.put("kind", qdisc.kind());
+    let mut spec = qdisc.clone();
+    for option in QdiscKind::find(qdisc.kind()).map_or(&[][..], |kind| kind.options) {
+        let field = (option.field)(&mut spec);
+        put(
+            w,
+            option.name,
+            field.and_then(|field| value(option.form, &field)),
+        );
+    }
+    // What no form says.
     match qdisc {
-        QdiscSpec::Default
-        | QdiscSpec::Tree(_)
-        | QdiscSpec::Mq
-        | QdiscSpec::Noqueue
-        // That of the link's txqueuelen.
-        | QdiscSpec::PfifoFast { .. } => {}
         QdiscSpec::Mqprio(map) => traffic_classes(w, map),
-        QdiscSpec::Pfifo { limit } | QdiscSpec::PfifoHeadDrop { limit } => {
-            w.put("limit", int(*limit));
+        QdiscSpec::Tbf(spec) => {
+            put(w, "mtu", spec.peakrate.map(|_| int(spec.mtu)));
+            link_cost(w, &spec.link);
         }
-        QdiscSpec::Bfifo { limit } => w.put("limit", int(*limit)),
-        QdiscSpec::Tbf(spec) => tbf(w, spec),
-        QdiscSpec::Prio(spec) => {
-            w.put("bands", int(spec.bands));
-            w.put("priomap", ints(&spec.priomap));
+        QdiscSpec::Codel(CodelSpec { aqm, .. }) | QdiscSpec::FqCodel(FqCodelSpec { aqm, .. }) => {
+            let selector = (aqm.ce_threshold_selector, aqm.ce_threshold_mask);
+            if let (Some(_), (value, mask @ 1..) | (value @ 1.., mask)) =
+                (aqm.ce_threshold, selector)
+            {
+                w.put("ce_threshold_selector", format!("{value:#04x}/{mask:#04x}"));
+            }
         }
-        QdiscSpec::Codel(spec) => {
-            w.put("limit", int(spec.limit));
-            aqm(w, &spec.aqm);
-        }
-        QdiscSpec::FqCodel(spec) => {
-            w.put("limit", int(spec.limit));
-            w.put("memory_limit", int(spec.memory_limit));
-            w.put("flows", int(spec.flows));
-            w.put("drop_batch", int(spec.drop_batch));
-            put(w, "quantum", spec.quantum.map(int));
-            aqm(w, &spec.aqm);
-        }
-        QdiscSpec::Htb(spec) => {
-            w.put("default", int(spec.default));
-            w.put("r2q", int(spec.r2q));
-            put(w, "direct_qlen", spec.direct_qlen.map(int));
-        }
-        QdiscSpec::Fq(spec) => {
-            w.put("limit", int(spec.limit));
-            w.put("flow_limit", int(spec.flow_limit));
-            w.put("buckets", int(1_u64 << spec.buckets_log.min(62)));
-            put(w, "quantum", spec.quantum.map(int));
-            put(w, "initial_quantum", spec.initial_quantum.map(int));
-            w.put("orphan_mask", int(spec.orphan_mask));
-            w.put("refill_delay", time(spec.refill_delay));
-            w.put("pacing", spec.pacing);
-            put(w, "maxrate", spec.maxrate.map(rate));
-            w.put("low_rate_threshold", rate(spec.low_rate_threshold));
-            w.put("timer_slack", time(spec.timer_slack));
-            w.put("horizon", time(spec.horizon));
-            w.put("horizon_drop", spec.horizon_drop);
-            put(w, "ce_threshold", spec.ce_threshold.map(time));
-            w.put("priomap", ints(&spec.priomap));
-            w.put("weights", ints(&spec.weights));
-        }
+        QdiscSpec::Htb(spec) => w.put("default", format!("{:x}", spec.default)),
         QdiscSpec::Custom(_) => {
-            let remark = format!("{} is of a kind that the format does not have", qdisc.kind());
+            let remark = format!(
+                "{} is of a kind that the format does not have",
+                qdisc.kind()
+            );
             w.remarks.push(remark);
         }
+        _ => {}
     }
+}
+
+/// A parameter in the form of its option; none if it has no value.
+pub(super) fn value(form: Form, field: &Field<'_>) -> Option<Value> {
+    if let Form::List(_) = form {
+        return Some(ints(&field.list()));
+    }
+    let number = field.number()?;
+    Some(match form {
+        Form::Rate => rate(number),
+        Form::Time => time(Duration::from_nanos(number)),
+        Form::Flag => (number != 0).into(),
+        _ => int(number),
+    })
 }
 
 fn put(w: &mut Writer, key: &str, value: Option<Value>) {
@@ -138,19 +130,15 @@ fn rate(bytes: u64) -> Value {
     int(bytes.saturating_mul(8))
 }
 
+/// In the longest unit in which it is a whole number.
 fn time(time: Duration) -> Value {
-    format!("{}ns", time.as_nanos()).into()
-}
-
-fn tbf(w: &mut Writer, spec: &TbfSpec) {
-    w.put("rate", rate(spec.rate));
-    w.put("burst", int(spec.burst));
-    w.put("limit", int(spec.limit));
-    if let Some(peakrate) = spec.peakrate {
-        w.put("peakrate", rate(peakrate));
-        w.put("mtu", int(spec.mtu));
-    }
-    link_cost(w, &spec.link);
+    let nanos = time.as_nanos();
+    let units = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1000)];
+    let whole = units
+        .into_iter()
+        .find(|(_, unit)| nanos.is_multiple_of(*unit));
+    let (unit, length) = whole.unwrap_or(("ns", 1));
+    format!("{}{unit}", nanos / length).into()
 }
 
 fn htb_class(w: &mut Writer, spec: &HtbClassSpec) {
@@ -173,19 +161,6 @@ fn link_cost(w: &mut Writer, link: &LinkCost) {
     }
     if link.linklayer == LinkLayer::Atm {
         w.put("linklayer", "atm");
-    }
-}
-
-fn aqm(w: &mut Writer, spec: &AqmSpec) {
-    w.put("target", time(spec.target));
-    w.put("interval", time(spec.interval));
-    w.put("ecn", spec.ecn);
-    if let Some(threshold) = spec.ce_threshold {
-        w.put("ce_threshold", time(threshold));
-        let (value, mask) = (spec.ce_threshold_selector, spec.ce_threshold_mask);
-        if (value, mask) != (0, 0) {
-            w.put("ce_threshold_selector", format!("{value:#04x}/{mask:#04x}"));
-        }
     }
 }
 

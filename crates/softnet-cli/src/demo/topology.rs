@@ -13,13 +13,13 @@ use std::time::Duration;
 
 use softnet::tx::DeviceStats;
 use softnet::tx::TxPolicy;
-use softnet_engine::{EngineConfig, EngineError, EngineStats, PortId};
+use softnet_engine::{EngineConfig, EngineError, EngineStats, PortId, PortSetup};
 use softnet_io::tap::OpenError;
-use softnet_io::{Buffers, InterfaceAddress, Netns, NetnsError, PortRx, Tap, TapConfig};
+use softnet_io::{Buffers, InterfaceAddress, Netns, NetnsError, PortRx, PortTx, Tap, TapConfig};
 use softnet_tc::QdiscSpec;
 
 use super::host::Host;
-use crate::setup::{self, Engine, Opened, SetupError};
+use crate::setup::{self, Engine, SetupError};
 
 /// One worker for each processor, and no more than ports.
 const WORKERS_MAX: usize = 2;
@@ -126,8 +126,17 @@ fn host(
         netns: Some(netns.clone()),
         ..TapConfig::new("eth0")
     };
-    let mut port = Opened::from(Tap::open(&config, buffers)?);
-    let rx = std::mem::take(&mut port.rx);
-    let id = engine.add_port(port.setup(name, QdiscSpec::default(), TxPolicy::default()))?;
+    let Tap {
+        rx, tx, features, ..
+    } = Tap::open(&config, buffers)?;
+    let id = engine.add_port(PortSetup {
+        name: name.into(),
+        rx: Vec::new(),
+        tx: tx.into_iter().map(PortTx::from).collect(),
+        features,
+        qdisc: QdiscSpec::default(),
+        policy: TxPolicy::default(),
+    })?;
+    let rx = rx.into_iter().map(PortRx::from).collect();
     Ok((Host { netns, address }, id, rx))
 }

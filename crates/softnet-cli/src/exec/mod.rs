@@ -2,10 +2,10 @@
 //!
 //! It becomes the program, with the preload library before its other libraries. So it first makes
 //! sure of what the program could not report: that a daemon listens, and that the dynamic loader
-//! will take the library. A program without it would change the host.
+//! will take the library. Whatever misses the library (a static program that a script starts, one
+//! that clears its environment) finds an empty network namespace, never the host's devices.
 
 mod elf;
-mod library;
 mod program;
 
 use std::env;
@@ -18,12 +18,13 @@ use crate::client;
 use crate::failure::{Exit, Failure};
 
 pub(crate) const HELP: &str = "\
-All that the program starts goes to the daemon, too. A program that cannot be preloaded (statically
-linked, written in Go, set-user-ID) is refused here; one that the program starts reaches the kernel.
+All that the program starts goes to the daemon, too. It runs in an empty network namespace: what
+does not reach the daemon finds no device of the host, neither in /sys. A program that cannot be
+preloaded (statically linked, written in Go, set-user-ID) is refused.
 
 Exit codes: the program's, or
   2    the command line is wrong
-  125  no daemon listens, or the preload library cannot be installed
+  125  no daemon listens, or the system makes no namespaces for this user
   126  the program cannot be run, or cannot be preloaded
   127  the program was not found";
 
@@ -33,10 +34,32 @@ pub(crate) struct Options {
     /// Socket on which the daemon listens, if not the default one
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
+    /// Stay in the host's network namespace: what does not reach the daemon changes the host
+    #[arg(long)]
+    host_network: bool,
     /// Program and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     #[arg(value_name = "PROGRAM")]
     command: Vec<OsString>,
+}
+
+impl Options {
+    /// For `softnet tc`, `ip` and `bridge`.
+    pub(crate) fn of(program: &str, arguments: Vec<OsString>) -> Options {
+        let mut command = vec![program.into()];
+        command.extend(arguments);
+        Options {
+            socket: None,
+            host_network: false,
+            command,
+        }
+    }
+
+    /// The socket `path`, unless another one is named.
+    pub(crate) fn at(mut self, path: Option<PathBuf>) -> Options {
+        self.socket = self.socket.or(path);
+        self
+    }
 }
 
 /// Becomes the program; returns only if that fails.
@@ -52,18 +75,36 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let socket = std::path::absolute(&path)
         .and_then(|path| client::reach(&path).map(|_| path))
         .map_err(|why| Failure::because(Exit::ExecFailed, client::no_daemon(&path), &why))?;
-    let library = library::install()?;
-    let error = Command::new(&file)
+    let library = install(options.host_network)?;
+    let mut command = Command::new(&file);
+    command
         .arg0(name)
         .args(arguments)
         .env("LD_PRELOAD", preloaded(&library, env::var_os("LD_PRELOAD")))
-        .env(softnet_shim::SOCKET_VARIABLE, socket)
-        .exec();
+        .env(softnet_shim::SOCKET_VARIABLE, socket);
+    if options.host_network {
+        command.env(softnet_shim::HOST_NETWORK_VARIABLE, "1");
+    } else {
+        command.env_remove(softnet_shim::HOST_NETWORK_VARIABLE);
+    }
+    let error = command.exec();
     Err(Failure::because(
         Exit::CannotExecute,
         format_args!("cannot run {}", file.display()),
         &error,
     ))
+}
+
+/// Confines this process and puts the library where what it becomes finds it.
+fn install(host_network: bool) -> Result<PathBuf, Failure> {
+    let library = softnet_shim::LIBRARY.map_err(|why| {
+        let text = format!("this softnet was built without the preload library: {why}");
+        Failure::new(Exit::ExecFailed, text)
+    })?;
+    softnet_io::confine(host_network, "libsoftnet_shim.so", library).map_err(|why| {
+        let what = "cannot keep the program away from the host's network";
+        Failure::because(Exit::ExecFailed, what, &why)
+    })
 }
 
 /// The value of LD_PRELOAD: our library before those that were there.

@@ -1,16 +1,15 @@
-//! Captures: reads pcap files with the pcap-file crate, frame by frame, and writes them with
-//! nanoseconds.
+//! Captures: reads pcap files with the pcap-file crate, frame by frame, and writes them.
 
-use std::borrow::Cow;
 use std::fs::File;
-use std::io::{BufWriter, ErrorKind, Write};
+use std::io::{self, BufWriter, ErrorKind};
 use std::path::{Path, PathBuf};
 
-use pcap_file::pcap::{PcapHeader, PcapReader, PcapWriter, RawPcapPacket};
+use pcap_file::pcap::PcapReader;
 use pcap_file::{DataLink, PcapError, TsResolution};
 use softnet::mem::{Packet, Pool};
 use softnet::time::Time;
 use softnet::wire::MAX_FRAME;
+use softnet_io::middleware::PcapWriter;
 
 use super::outside::Outside;
 use crate::failure::{Exit, Failure};
@@ -192,60 +191,34 @@ fn packet(frame: &Frame, pool: &Pool) -> Option<Packet> {
 pub(super) struct CaptureWriter {
     path: PathBuf,
     writer: PcapWriter<BufWriter<File>>,
-    base: u64,
-    snaplen: u32,
 }
 
 impl CaptureWriter {
     /// Times count from `base` nanoseconds since 1970; at most `snaplen` bytes of a frame are
     /// written.
     pub(super) fn create(path: &Path, base: u64, snaplen: u32) -> Result<CaptureWriter, Failure> {
-        let file = File::create(path)
-            .map_err(|error| failure(path, format_args!("cannot be written: {error}")))?;
-        let header = PcapHeader {
-            snaplen,
-            datalink: DataLink::ETHERNET,
-            ts_resolution: TsResolution::NanoSecond,
-            ..PcapHeader::default()
-        };
-        let writer = PcapWriter::with_header(BufWriter::new(file), header)
-            .map_err(|error| failure(path, describe(&error)))?;
+        let create = || PcapWriter::new(BufWriter::new(File::create(path)?), base, snaplen);
         Ok(CaptureWriter {
             path: path.to_owned(),
-            writer,
-            base,
-            snaplen,
+            writer: create().map_err(|error| not_written(path, &error))?,
         })
     }
 
     pub(super) fn write(&mut self, time: Time, packet: &Packet) -> Result<(), Failure> {
-        let mut data: Vec<u8> = packet.segments().flatten().copied().collect();
-        let orig_len = data.len() as u32;
-        data.truncate(self.snaplen as usize);
-        let nanos = self.base.saturating_add(time.nanos());
-        let Ok(ts_sec) = u32::try_from(nanos / SECOND) else {
-            return Err(failure(
-                &self.path,
-                "a packet leaves later than a pcap file can say (the year 2106)",
-            ));
-        };
-        let raw = RawPcapPacket {
-            ts_sec,
-            ts_frac: (nanos % SECOND) as u32,
-            incl_len: data.len() as u32,
-            orig_len,
-            data: Cow::Owned(data),
-        };
-        self.writer
-            .write_raw_packet(&raw)
-            .map_err(|error| failure(&self.path, describe(&error)))?;
-        Ok(())
+        let result = self.writer.write(time, packet);
+        result.map_err(|error| not_written(&self.path, &error))
     }
 
-    pub(super) fn finish(self) -> Result<(), Failure> {
-        self.writer
-            .into_writer()
-            .flush()
-            .map_err(|error| failure(&self.path, format_args!("cannot be written: {error}")))
+    pub(super) fn finish(mut self) -> Result<(), Failure> {
+        let result = self.writer.flush();
+        result.map_err(|error| not_written(&self.path, &error))
+    }
+}
+
+fn not_written(path: &Path, error: &io::Error) -> Failure {
+    match error.kind() {
+        // It says all.
+        ErrorKind::InvalidInput => failure(path, error),
+        _ => failure(path, format_args!("cannot be written: {error}")),
     }
 }

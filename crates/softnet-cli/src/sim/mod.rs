@@ -19,7 +19,7 @@ use softnet_tc::{QdiscEnv, QdiscSpec, Tree};
 
 use crate::config::{self, units};
 use crate::failure::{Exit, Failure};
-use crate::report::print;
+use crate::report::{note, print};
 
 use capture::{CaptureReader, CaptureWriter};
 use outside::Outside;
@@ -107,8 +107,9 @@ fn link_rate(text: &str) -> Result<u64, String> {
 }
 
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
-    let spec = config::load_tree(&options.tree)
+    let (spec, warnings) = config::load_tree(&options.tree)
         .map_err(|error| Failure::new(Exit::Config, error.to_string()))?;
+    warnings.iter().for_each(note);
     let (report, outside) = simulate(options, spec)?;
     let text = if options.json {
         output::json(&report, outside)

@@ -126,17 +126,11 @@ pub(super) fn json(report: &Report, outside: Outside) -> String {
         .iter()
         .map(|class| {
             let s = &class.sojourn;
-            json!({
+            let class_json = json!({
                 "class": class.class.to_string(),
                 "qdisc": (class.qdisc != Handle::NONE).then(|| class.qdisc.to_string()),
                 "kind": class.kind,
-                "packets": class.stats.packets,
-                "bytes": class.stats.bytes,
                 "rate_bps": class.rate,
-                "queued": class.stats.queued,
-                "backlog": class.stats.backlog,
-                "drops": class.stats.drops,
-                "overlimits": class.stats.overlimits,
                 "htb": classes::htb_json(class.htb),
                 "drop_reasons": reasons(&class.drops),
                 "xstats": class.xstats.iter().copied().collect::<BTreeMap<_, _>>(),
@@ -144,7 +138,8 @@ pub(super) fn json(report: &Report, outside: Outside) -> String {
                     "frames": s.frames, "mean": s.mean, "p50": s.p50, "p90": s.p90,
                     "p99": s.p99, "p999": s.p999, "max": s.max,
                 },
-            })
+            });
+            classes::with_stats(class_json, &class.stats)
         })
         .collect();
     let root = report.root();

@@ -78,7 +78,8 @@ impl Running {
         Running { child }
     }
 
-    fn pid(&self) -> Pid {
+    /// Its number.
+    pub(crate) fn pid(&self) -> Pid {
         Pid::from_child(&self.child)
     }
 

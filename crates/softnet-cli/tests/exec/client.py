@@ -279,6 +279,30 @@ def end():
     fails(errno.EPIPE, s.send, request(ACKED))
 
 
+def hold(port):
+    """A port that another program may want, until the input ends."""
+    s = route()
+    s.bind((int(port), 0))
+    s.send(request(1))
+    check_ack(s.recv(100))
+    print("held", flush=True)
+    sys.stdin.read()
+
+
+def taken():
+    """A program in another network namespace has this one's process id as its port."""
+    s = route(socket.SOCK_RAW | socket.SOCK_NONBLOCK)
+    s.setsockopt(SOL_NETLINK, EXT_ACK, 1)
+    fails(errno.EADDRINUSE, s.bind, (os.getpid(), 0))
+    s.bind((0, 0))
+    assert s.getsockname()[0] not in (0, os.getpid()), s.getsockname()
+    assert not os.get_blocking(s.fileno()) and not s.get_inheritable()
+    assert s.getsockopt(SOL_NETLINK, EXT_ACK) == 1
+    s.setblocking(True)
+    s.send(request(1, seq=5))
+    assert check_ack(s.recv(100)) == 5
+
+
 def no_index(number, name):
     ctypes.set_errno(0)
     assert libc.if_nametoindex(name) == 0 and ctypes.get_errno() == number, ctypes.get_errno()

@@ -1,8 +1,11 @@
 //! `softnet exec` with the daemon itself.
 
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
+
 use rustix::process::Signal;
 
-use super::{assert_refused, exec};
+use super::{CLIENT, assert_refused, exec};
 use crate::common::{Running, Scratch, has_program, softnet, text, wait_for};
 
 #[test]
@@ -42,4 +45,49 @@ fn ip_shows_and_changes_what_the_daemon_has() {
     assert!(daemon.finish().status.success());
     let output = run(&["ip", "link", "show"]);
     assert_refused(&output, 125, "no daemon can be reached");
+}
+
+/// Names of sockets are of a network namespace, of which each program has its own: two of them can
+/// want one port, as with the same process id in two containers.
+#[test]
+fn a_port_that_another_namespace_has_is_replaced() {
+    if !has_program("python3") {
+        return;
+    }
+    let scratch = Scratch::new("taken");
+    let socket = scratch.path("socket");
+    let config =
+        format!("[engine]\nsocket = {socket:?}\n[[port]]\nname = \"p0\"\ndriver = \"null\"\n");
+    let config = scratch.file("run.toml", &config);
+    let mut daemon = Running::start(softnet().arg("run").arg(config));
+    wait_for("the socket", || {
+        daemon.assert_running();
+        socket.exists()
+    });
+    // Its process id is known before it is the program.
+    let client = exec(&socket, &["python3", CLIENT, "taken"]);
+    let mut waiting = Command::new("sh");
+    waiting.args(["-c", "read go; exec \"$@\"", "sh"]);
+    waiting.arg(client.get_program()).args(client.get_args());
+    waiting.stdin(Stdio::piped()).stderr(Stdio::piped());
+    let mut waiting = waiting.spawn().expect("sh");
+    let mut held = exec(
+        &socket,
+        &["python3", CLIENT, "hold", &waiting.id().to_string()],
+    );
+    let held = held.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+    let mut held = held.expect("softnet");
+    let mut line = String::new();
+    let said = held.stdout.take().expect("captured");
+    BufReader::new(said).read_line(&mut line).expect("a line");
+    assert_eq!(line, "held\n");
+    let mut go = waiting.stdin.take().expect("a pipe");
+    go.write_all(b"go\n").expect("it waits");
+    drop(go);
+    let output = waiting.wait_with_output().expect("the program");
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    drop(held.stdin.take());
+    assert!(held.wait().expect("the program").success());
+    daemon.signal(Signal::TERM);
+    assert!(daemon.finish().status.success());
 }

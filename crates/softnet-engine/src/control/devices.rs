@@ -25,7 +25,7 @@ pub trait Devices: Debug + Send + 'static {
     /// A transmit queue of any driver.
     type Tx: TxRing + Debug + 'static;
     /// A driver and its parameters.
-    type Spec: Clone + Debug + PartialEq + Send;
+    type Spec: Clone + Debug + Default + PartialEq + Send;
     /// Why a device cannot be opened or changed.
     type Error: Error + Send + Sync + 'static;
 
@@ -52,8 +52,15 @@ pub trait Devices: Debug + Send + 'static {
         after: &Settings,
     ) -> Result<(), Self::Error>;
 
+    /// Whether two devices cannot be there at once: interfaces of a name in one namespace, sockets
+    /// of a path.
+    fn conflict(&self, one: &Self::Spec, other: &Self::Spec) -> bool;
+
     /// The driver behind a kind of link, as `ip link add NAME type KIND` names it.
     fn of_kind(&self, kind: &str, name: &str) -> Option<Self::Spec>;
+
+    /// Whether opening a device makes one that programs of the host see and may use.
+    fn is_of_host(&self, spec: &Self::Spec) -> bool;
 
     /// The kind of link that a driver stands for; `None` for one that `ip` knows no kind for.
     fn kind(&self, spec: &Self::Spec) -> Option<&'static str>;

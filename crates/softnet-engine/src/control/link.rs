@@ -1,99 +1,9 @@
 //! Links: ports and bridges as `ip link` shows them.
 
+use super::{PortOptions, Settings};
 use crate::engine::{BridgeId, PortId};
-use crate::forward::{BridgePortOptions, MirredDir, MirredMode, PortSecurity};
-use crate::rx::SteeringSpec;
-use softnet::tx::{QueueMap, TxPolicy};
+use crate::forward::{MirredDir, MirredMode};
 use softnet::wire::EthernetAddress;
-use softnet_tc::QdiscSpec;
-
-/// Longest name of a link in bytes (`IFNAMSIZ` without its terminator).
-pub const NAME_MAX: usize = 15;
-/// Longest alias of a link in bytes (`IFALIASZ` without its terminator).
-pub const ALIAS_MAX: usize = 255;
-
-/// What `ip link set` changes of a link.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
-    /// Its name, unique in the engine.
-    pub name: String,
-    /// Its Ethernet address.
-    pub address: EthernetAddress,
-    /// Longest IP packet in bytes.
-    pub mtu: u32,
-    /// Frames that a queue holds where its qdisc is told nothing else.
-    pub tx_queue_len: u32,
-    /// The group it belongs to.
-    pub group: u32,
-    /// A text for people.
-    pub alias: String,
-    /// Whether it is taken up by its administrator.
-    pub up: bool,
-}
-
-impl Settings {
-    /// An Ethernet link that is up, with an MTU of 1500, a queue of 1000 frames and a random
-    /// address.
-    pub fn new(name: impl Into<String>) -> Settings {
-        Settings {
-            name: name.into(),
-            address: super::random_address(),
-            mtu: 1500,
-            tx_queue_len: 1000,
-            group: 0,
-            alias: String::new(),
-            up: true,
-        }
-    }
-
-    /// Whether the kernel would take this name (`dev_valid_name`).
-    pub fn has_valid_name(&self) -> bool {
-        let name = self.name.as_bytes();
-        let bad = |&c: &u8| c == b'/' || c == b':' || c.is_ascii_whitespace() || c == 0x0b;
-        (1..=NAME_MAX).contains(&name.len())
-            && !matches!(name, b"." | b"..")
-            && !name.iter().any(bad)
-    }
-}
-
-/// What a port is told beside its settings and its tree.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct PortOptions {
-    /// Who runs its transmit queues, and what they take at once.
-    pub policy: TxPolicy,
-    /// How its transmit queues are shared out, where its tree says nothing of it.
-    pub map: QueueMap,
-    /// How what it receives is shared out.
-    pub steering: SteeringSpec,
-    /// The group whose rates it shares.
-    pub rate_group: Option<String>,
-    /// What it may send into a bridge.
-    pub security: PortSecurity,
-    /// Whether its tree has an instance at each transmit queue.
-    pub parallel: bool,
-}
-
-/// A port to add.
-#[derive(Clone, Debug, PartialEq)]
-pub struct NewPort<S> {
-    /// Its settings.
-    pub settings: Settings,
-    /// Its driver.
-    pub spec: S,
-    /// Queues each way.
-    pub queues: usize,
-    /// Its qdisc; that of its driver if none.
-    pub qdisc: Option<QdiscSpec>,
-    /// The number of the bridge that it is part of.
-    pub master: Option<u32>,
-    /// What the bridge does at it.
-    pub member: BridgePortOptions,
-    /// What it is told beside.
-    pub options: PortOptions,
-    /// On what leaves it, in order: what, and the name of the target, which may be added by the
-    /// same call.
-    pub actions: Vec<(MirredMode, MirredDir, String)>,
-}
 
 /// An action on what leaves a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,10 +23,8 @@ pub enum LinkKind<S> {
     Port {
         /// The engine's name for it.
         id: PortId,
-        /// Its driver.
-        spec: S,
-        /// What it was told beside its settings and its tree.
-        options: Box<PortOptions>,
+        /// Its device and queues.
+        options: Box<PortOptions<S>>,
         /// On what leaves it.
         actions: Vec<Action>,
     },
@@ -129,10 +37,8 @@ pub enum LinkKind<S> {
 pub struct Link<S> {
     /// Its number, never used again (`ifindex`).
     pub index: u32,
-    /// What can be set of it.
+    /// What can be set of it. There is an address.
     pub settings: Settings,
-    /// Transmit queues.
-    pub queues: usize,
     /// Whether its device is there. Always true of a bridge.
     pub open: bool,
     /// What it is.
@@ -153,6 +59,29 @@ impl<S> Link<S> {
             LinkKind::Port { id, .. } => Some(id),
             LinkKind::Bridge(_) => None,
         }
+    }
+
+    /// Device and queues, if it is a port.
+    pub fn options(&self) -> Option<&PortOptions<S>> {
+        match &self.kind {
+            LinkKind::Port { options, .. } => Some(options),
+            LinkKind::Bridge(_) => None,
+        }
+    }
+
+    /// The driver behind it, if it is a port.
+    pub fn device(&self) -> Option<&S> {
+        self.options().map(|options| &options.device)
+    }
+
+    /// Transmit queues; 1 of a bridge.
+    pub fn queues(&self) -> usize {
+        self.options().map_or(1, |options| options.queues)
+    }
+
+    /// Its Ethernet address.
+    pub fn address(&self) -> EthernetAddress {
+        self.settings.address.unwrap_or_default()
     }
 
     /// The engine's bridge, if it is one.

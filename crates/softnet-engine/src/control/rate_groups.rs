@@ -82,10 +82,18 @@ impl<D: Devices> Control<D> {
         port: PortId,
         name: Option<&str>,
     ) -> Result<(), ControlError> {
+        Ok(self.engine.set_rate_group(port, self.group_limits(name)?)?)
+    }
+
+    /// The limits of a group that a port names, if it names one.
+    pub(super) fn group_limits(
+        &self,
+        name: Option<&str>,
+    ) -> Result<Option<&RateLimits>, ControlError> {
         let limits = name.map(|name| {
             let limits = self.rate_groups.limits(name);
             limits.ok_or_else(|| ControlError::NoGroup(name.to_owned()))
         });
-        Ok(self.engine.set_rate_group(port, limits.transpose()?)?)
+        limits.transpose()
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use super::changes::KEPT;
 use super::*;
 use crate::forward::{MirredDir, MirredMode};
 use crate::testing::{CondSleeper, FedDevices, wait};
@@ -10,9 +11,10 @@ use softnet::mem::Pool;
 use softnet::stats::DropReason;
 use softnet::testing::{frame, pool};
 use softnet::time::Clock;
+use softnet::tx::{QueueMap, TcQueues};
 use softnet_tc::{EstimatorSpec, Handle, PrioSpec, QdiscSpec, Rate};
 
-fn control() -> (Control<FedDevices>, FedDevices, Pool) {
+pub(super) fn control() -> (Control<FedDevices>, FedDevices, Pool) {
     let pool = pool(256);
     let sleepers = vec![CondSleeper::default()];
     let engine = Engine::start(sleepers, pool.clone(), Clock::monotonic()).unwrap();
@@ -20,17 +22,19 @@ fn control() -> (Control<FedDevices>, FedDevices, Pool) {
     (Control::new(engine, devices.clone()), devices, pool)
 }
 
-fn port(name: &str, master: Option<u32>) -> NewPort<&'static str> {
-    NewPort {
+pub(super) fn port(name: &str, master: Option<&str>) -> PortSpec<&'static str> {
+    let mut port = PortSpec {
         settings: Settings::new(name),
-        spec: "tun",
-        queues: 1,
-        qdisc: None,
-        master,
-        member: Default::default(),
-        options: PortOptions::default(),
-        actions: Vec::new(),
-    }
+        master: master.map(str::to_owned),
+        ..PortSpec::default()
+    };
+    port.options.device = "tun";
+    port
+}
+
+fn with_queues(queues: usize, mut port: PortSpec<&'static str>) -> PortSpec<&'static str> {
+    port.options.queues = queues;
+    port
 }
 
 fn names(control: &Control<FedDevices>) -> Vec<(u32, &str)> {
@@ -51,8 +55,8 @@ fn ports_are_added_all_or_none() {
         port("", None),
         port("..", None),
         port("sixteen-byte-name", None),
-        port("c", Some(99)),
-        NewPort {
+        port("c", Some("br9")),
+        PortSpec {
             settings: Settings {
                 mtu: 9001,
                 ..Settings::new("c")
@@ -60,7 +64,7 @@ fn ports_are_added_all_or_none() {
             ..port("c", None)
         },
     ] {
-        let ports = vec![port("a", Some(bridge)), port("b", None), bad];
+        let ports = vec![port("a", Some("br0")), port("b", None), bad];
         let (place, _) = control.add_ports(ports).unwrap_err();
         assert_eq!(place, 2);
         assert_eq!(names(&control), [(bridge, "br0")]);
@@ -68,7 +72,7 @@ fn ports_are_added_all_or_none() {
         let opened: Vec<_> = devices.opened.lock().unwrap().drain(..).collect();
         assert!(opened.iter().all(|(_, queue, _)| queue.is_closed()));
     }
-    let added = control.add_ports(vec![port("a", Some(bridge)), port("b", Some(bridge))]);
+    let added = control.add_ports(vec![port("a", Some("br0")), port("b", Some("br0"))]);
     let added = added.unwrap();
     assert!(added[0] > bridge, "a number is never used again");
     let member = |index| control.link(index).unwrap().master;
@@ -99,7 +103,7 @@ fn settings_change_together_or_not_at_all() {
         (change(|s| s.mtu = 67), "mtu less than device minimum"),
         (change(|s| s.mtu = 9001), "mtu greater than device maximum"),
         (
-            change(|s| s.address = EthernetAddress([1; 6])),
+            change(|s| s.address = Some(EthernetAddress([1; 6]))),
             "a link's address must be a unicast address",
         ),
     ] {
@@ -110,13 +114,13 @@ fn settings_change_together_or_not_at_all() {
     let good = change(|s| (s.mtu, s.name) = (1400, "c".into()));
     control.change(a, &good).unwrap_err();
     assert_eq!(control.link_named("a").unwrap().settings, before);
-    assert_eq!(control.take_changes(), []);
+    assert_eq!(control.take_changes().0, []);
     devices.refuses.store(false, Ordering::SeqCst);
     control.change(a, &good).unwrap();
     assert_eq!(control.link_named("c").unwrap().settings, good);
     assert_eq!(*devices.changed.lock().unwrap(), [good]);
     assert_eq!(control.engine().stats().ports[0].name, "c");
-    assert_eq!(control.take_changes(), [Change::Link(a)]);
+    assert_eq!(control.take_changes().0, [Change::Link(a)]);
     assert!(control.change(99, &before).is_err());
 }
 
@@ -126,8 +130,8 @@ fn settings_change_together_or_not_at_all() {
 fn deleting_a_link_leaves_no_trace() {
     let (mut control, devices, _) = control();
     let bridge = control.add_bridge(Settings::new("br0")).unwrap();
-    let a = control.add_port(port("a", Some(bridge))).unwrap();
-    let b = control.add_port(port("b", Some(bridge))).unwrap();
+    let a = control.add_port(port("a", Some("br0"))).unwrap();
+    let b = control.add_port(port("b", Some("br0"))).unwrap();
     assert!(control.set_master(a, Some(b)).is_err());
     assert!(control.set_master(bridge, Some(bridge)).is_err());
     let action = Action {
@@ -155,7 +159,7 @@ fn deleting_a_link_leaves_no_trace() {
         Change::Link(b),
         Change::LinkGone(bridge, "br0".into()),
     ];
-    assert_eq!(control.take_changes(), changes);
+    assert_eq!(control.take_changes().0, changes);
     assert_eq!(control.link(a).unwrap().master, None);
     control.delete(b).unwrap();
     let opened: Vec<_> = devices.opened.lock().unwrap().drain(..).collect();
@@ -227,7 +231,7 @@ fn a_link_without_a_device_changes() {
 fn ports_and_bridges_that_are_down_forward_nothing() {
     let (mut control, devices, pool) = control();
     let bridge = control.add_bridge(Settings::new("br0")).unwrap();
-    let ports = ["a", "b"].map(|name| port(name, Some(bridge)));
+    let ports = ["a", "b"].map(|name| port(name, Some("br0")));
     let ports = control.add_ports(ports.into()).unwrap();
     let prio = QdiscSpec::Prio(PrioSpec::default());
     control
@@ -266,20 +270,15 @@ fn ports_and_bridges_that_are_down_forward_nothing() {
 #[test]
 fn the_queue_length_reaches_default_qdiscs() {
     let (mut control, _, _) = control();
-    let dummy = NewPort {
-        spec: "dummy",
-        ..port("d", None)
-    };
+    let mut dummy = port("d", None);
+    dummy.options.device = "dummy";
     let dummy = control.add_port(dummy).unwrap();
     let kind = |control: &Control<_>, index| {
         let id = control.port(index).unwrap();
         control.engine().classes(id)[0].kind
     };
     assert_eq!(kind(&control, dummy), "noqueue");
-    let wide = NewPort {
-        queues: 2,
-        ..port("w", None)
-    };
+    let wide = with_queues(2, port("w", None));
     let wide = control.add_port(wide).unwrap();
     assert_eq!(kind(&control, wide), "mq");
     let longer = Settings {
@@ -332,11 +331,9 @@ fn the_default_qdisc_comes_with_the_link() {
         up: false,
         ..Settings::new("a")
     };
-    let new = NewPort {
-        settings: down.clone(),
-        spec: "dummy",
-        ..port("a", None)
-    };
+    let mut new = port("a", None);
+    new.settings = down.clone();
+    new.options.device = "dummy";
     let link = control.add_port(new).unwrap();
     let up = Settings {
         up: true,
@@ -397,13 +394,12 @@ fn rates_are_sampled() {
 #[test]
 fn ports_of_a_bridge_are_numbered() {
     let (mut control, ..) = control();
-    let bridge = control.add_bridge(Settings::new("br0")).unwrap();
-    let [a, b, c] =
-        ["a", "b", "c"].map(|name| control.add_port(port(name, Some(bridge))).unwrap());
+    control.add_bridge(Settings::new("br0")).unwrap();
+    let [a, b, c] = ["a", "b", "c"].map(|name| control.add_port(port(name, Some("br0"))).unwrap());
     let number = |control: &Control<_>, index| control.link(index).unwrap().port_number;
     assert_eq!([a, b, c].map(|index| number(&control, index)), [1, 2, 3]);
     control.set_master(b, None).unwrap();
-    let d = control.add_port(port("d", Some(bridge))).unwrap();
+    let d = control.add_port(port("d", Some("br0"))).unwrap();
     assert_eq!(
         [a, b, c, d].map(|index| number(&control, index)),
         [1, 0, 3, 2]
@@ -422,18 +418,24 @@ fn random_addresses_are_local_unicast_and_differ() {
 #[test]
 fn a_tree_runs_at_every_queue_of_a_parallel_port() {
     let (mut control, devices, pool) = control();
-    let bridge = control.add_bridge(Settings::new("br0")).unwrap();
+    control.add_bridge(Settings::new("br0")).unwrap();
+    let class = |offset| TcQueues { count: 1, offset };
     let options = |parallel| PortOptions {
+        device: "tun",
+        queues: 2,
         parallel,
+        map: QueueMap {
+            prio_tc_map: std::array::from_fn(|priority| u8::from(priority == 4)),
+            classes: vec![class(0), class(1)],
+        },
         ..PortOptions::default()
     };
-    let wide = NewPort {
-        queues: 2,
-        qdisc: Some(QdiscSpec::Prio(PrioSpec::default())),
+    let wide = PortSpec {
+        qdisc: QdiscSpec::Prio(PrioSpec::default()),
         options: options(true),
-        ..port("a", Some(bridge))
+        ..port("a", Some("br0"))
     };
-    let ports = control.add_ports(vec![wide, port("b", Some(bridge))]);
+    let ports = control.add_ports(vec![wide, port("b", Some("br0"))]);
     let a = ports.unwrap()[0];
     let (from, _) = devices.last("b");
     let counted = |control: &Control<FedDevices>| {
@@ -446,9 +448,9 @@ fn a_tree_runs_at_every_queue_of_a_parallel_port() {
         read.unwrap()
     };
     let sends = |control: &Control<FedDevices>, expected: [u64; 2]| {
-        for queue in [0, 1] {
+        for priority in [0, 4] {
             let mut packet = frame(&pool, 2, 1, 60, 1);
-            packet.set_queue(Some(queue));
+            packet.set_priority(priority);
             from.feed().packets.push_back(packet);
         }
         wait("the packets", || counted(control) == (2, expected.into()));
@@ -464,4 +466,148 @@ fn a_tree_runs_at_every_queue_of_a_parallel_port() {
     sends(&control, [1, 1]);
     let stats = control.into_engine().stop(Duration::ZERO);
     assert!(stats.conservation().holds());
+}
+
+/// INV-MQ-2: `mqprio` chooses the queues of a port that was added with it, and goes on to when the
+/// port's own map changes.
+#[test]
+fn inv_mq_2_a_port_added_with_mqprio_has_its_classes() {
+    let (mut control, devices, pool) = control();
+    control.add_bridge(Settings::new("br0")).unwrap();
+    let class = |count, offset| TcQueues { count, offset };
+    let mqprio = QueueMap {
+        prio_tc_map: [0; 16],
+        classes: vec![class(1, 0), class(3, 1)],
+    };
+    let mut wide = with_queues(4, port("a", Some("br0")));
+    wide.qdisc = QdiscSpec::Mqprio(mqprio);
+    let ports = control.add_ports(vec![wide, port("b", Some("br0"))]);
+    let a = ports.unwrap()[0];
+    let (from, _) = devices.last("b");
+    let mut after = PortOptions::default();
+    for rounds in 1..=2 {
+        for flow in 0..20u32 {
+            let mut packet = frame(&pool, 2, 1, 60, 1);
+            packet.set_flow_hash(flow.wrapping_mul(0x9E37_79B9));
+            from.feed().packets.push_back(packet);
+        }
+        let queues = |control: &Control<_>| {
+            let read = control.read_tree(a, |_, queues| {
+                queues.iter().map(|queue| queue.packets).collect::<Vec<_>>()
+            });
+            read.unwrap()
+        };
+        wait("the packets", || {
+            queues(&control).iter().sum::<u64>() == 20 * rounds
+        });
+        assert_eq!(queues(&control), [20 * rounds, 0, 0, 0]);
+        after.map.classes = vec![class(2, 0)];
+        control.set_options(a, &after).unwrap();
+    }
+    control.into_engine().stop(Duration::ZERO);
+}
+
+/// Options of which one cannot be had leave all of them as they were.
+#[test]
+fn options_with_an_unknown_rate_group_change_nothing() {
+    let (mut control, devices, pool) = control();
+    control.add_bridge(Settings::new("br0")).unwrap();
+    let wide = with_queues(2, port("a", Some("br0")));
+    let ports = control.add_ports(vec![wide, port("b", Some("br0"))]);
+    let a = ports.unwrap()[0];
+    let mut after = PortOptions::default();
+    after.map.classes = vec![TcQueues {
+        count: 1,
+        offset: 1,
+    }];
+    after.rate_group = Some("nobody".into());
+    control.set_options(a, &after).unwrap_err();
+    let mut packet = frame(&pool, 2, 1, 60, 1);
+    packet.set_queue(Some(0));
+    devices.last("b").0.feed().packets.push_back(packet);
+    let queues = || {
+        let read = control.read_tree(a, |_, queues| [queues[0].packets, queues[1].packets]);
+        read.unwrap()
+    };
+    wait("the packet", || queues() != [0, 0]);
+    assert_eq!(queues(), [1, 0]);
+    control.into_engine().stop(Duration::ZERO);
+}
+
+/// Of too many changes the oldest are lost: what happened last is told.
+#[test]
+fn of_too_many_changes_the_newest_are_kept_and_the_loss_is_told() {
+    let (mut control, ..) = control();
+    for index in 0..KEPT as u32 {
+        control.note(Change::Link(index));
+    }
+    let (changes, lost) = control.take_changes();
+    assert!((0..KEPT as u32).map(Change::Link).eq(changes) && !lost);
+    for index in 0..=KEPT as u32 {
+        control.note(Change::Link(index));
+    }
+    let (changes, lost) = control.take_changes();
+    assert!((1..=KEPT as u32).map(Change::Link).eq(changes) && lost);
+    assert_eq!(control.take_changes(), (Vec::new(), false));
+    control.into_engine().stop(Duration::ZERO);
+}
+
+/// Links are found by their names and ports whatever became of others.
+#[test]
+fn links_are_found_after_others_were_renamed_and_deleted() {
+    let (mut control, ..) = control();
+    let bridge = control.add_bridge(Settings::new("br0")).unwrap();
+    let other = control.add_bridge(Settings::new("br1")).unwrap();
+    let a = control.add_port(port("a", Some("br1"))).unwrap();
+    let b = control.add_port(port("b", None)).unwrap();
+    let rename = |control: &mut Control<_>, index, name: &str| {
+        let mut settings = control.link(index).unwrap().settings.clone();
+        settings.name = name.into();
+        control.change(index, &settings).unwrap();
+    };
+    let found = |control: &Control<FedDevices>| {
+        let found = |name| control.link_named(name).ok().map(|link| link.index);
+        ["a", "b", "c", "br0", "br1"].map(found)
+    };
+    let (of_a, of_b) = (control.port(a).unwrap(), control.port(b).unwrap());
+    rename(&mut control, a, "c");
+    rename(&mut control, b, "a");
+    rename(&mut control, bridge, "b");
+    let all = [Some(b), Some(bridge), Some(a), None, Some(other)];
+    assert_eq!(found(&control), all);
+    assert_eq!(control.link_of(of_a), Some(a));
+    assert_eq!(control.bridge(bridge).unwrap().name, "b");
+    assert_eq!(control.bridge(other).unwrap().ports, [of_a]);
+    control.delete(b).unwrap();
+    control.delete(bridge).unwrap();
+    assert_eq!(found(&control), [None, None, Some(a), None, Some(other)]);
+    assert_eq!(control.link_of(of_b), None);
+    assert!(control.bridge(bridge).is_err());
+    // A name that is free again.
+    let again = control.add_port(port("a", None)).unwrap();
+    assert_eq!(found(&control)[0], Some(again));
+    control.into_engine().stop(Duration::ZERO);
+}
+
+#[test]
+fn a_dump_of_links_is_interrupted_by_links_that_come_or_go_alone() {
+    let (mut control, ..) = control();
+    let mut last = control.generation();
+    let mut differs = |control: &Control<FedDevices>| {
+        let before = std::mem::replace(&mut last, control.generation());
+        before != last
+    };
+    control.add_bridge(Settings::new("br0")).unwrap();
+    assert!(differs(&control));
+    let a = control.add_port(port("a", Some("br0"))).unwrap();
+    assert!(differs(&control));
+    let mut settings = control.link(a).unwrap().settings.clone();
+    (settings.name, settings.mtu) = ("b".into(), 1400);
+    control.change(a, &settings).unwrap();
+    control.edit_tree(a, |_| Ok(())).unwrap();
+    control.set_master(a, None).unwrap();
+    assert!(!differs(&control));
+    control.delete(a).unwrap();
+    assert!(differs(&control));
+    control.into_engine().stop(Duration::ZERO);
 }

@@ -199,8 +199,7 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         let known = self.bridge_mut(state, bridge)?;
         if known.up != up {
             known.up = up;
-            self.publish(state);
-            state.sync();
+            self.publish_soon(state);
         }
         Ok(())
     }
@@ -227,11 +226,10 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
                 Arc::make_mut(&mut membership.member.vlans).change_default(old, new);
             }
         }
-        self.publish(state);
-        state.sync();
-        // What was learnt in a VLAN that a port no longer has.
-        if old != new {
-            self.forget_lost_vlans(state, bridge.index);
+        // What was learnt in a VLAN that a port no longer has is forgotten.
+        match old == new {
+            true => self.publish_soon(state),
+            false => self.publish_vlans(state, bridge.index),
         }
         Ok(())
     }
@@ -248,8 +246,7 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         let mut guard = self.state();
         let state = &mut *guard;
         self.member_mut(state, port)?.options = options;
-        self.publish(state);
-        state.sync();
+        self.publish_soon(state);
         Ok(())
     }
 
@@ -264,8 +261,7 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         let known = self.port_mut(state, port)?;
         let before = std::mem::replace(&mut known.guard, Guard::new(security).map(Arc::new));
         if before.is_some() || known.guard.is_some() {
-            self.publish(state);
-            state.sync();
+            self.publish_soon(state);
         }
         Ok(())
     }
@@ -290,21 +286,34 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
     /// All bridges.
     pub fn bridges(&self) -> Vec<BridgeInfo> {
         let state = self.state();
+        let bridges = state.bridges.iter().enumerate();
+        let bridges = bridges.filter_map(|(index, bridge)| Some((index, bridge.as_ref()?)));
+        bridges
+            .map(|(index, bridge)| self.info(&state, self.bridge_id(index, bridge), bridge))
+            .collect()
+    }
+
+    /// A bridge.
+    ///
+    /// # Errors
+    /// If there is no such bridge.
+    pub fn bridge_info(&self, bridge: BridgeId) -> Result<BridgeInfo, EngineError> {
+        let state = self.state();
+        Ok(self.info(&state, bridge, self.bridge(&state, bridge)?))
+    }
+
+    fn info(&self, state: &State<Q, R>, id: BridgeId, bridge: &BridgeState) -> BridgeInfo {
         let port = |&index: &u16| {
             let port = state.ports.get(usize::from(index))?.as_ref()?;
             Some(self.port_id(index, port.serial))
         };
-        let bridges = state.bridges.iter().enumerate();
-        let bridges = bridges.filter_map(|(index, bridge)| Some((index, bridge.as_ref()?)));
-        bridges
-            .map(|(index, bridge)| BridgeInfo {
-                id: self.bridge_id(index, bridge),
-                name: bridge.name.clone(),
-                options: bridge.options,
-                ports: bridge.ports.iter().filter_map(port).collect(),
-                vlans: bridge.vlans.clone(),
-            })
-            .collect()
+        BridgeInfo {
+            id,
+            name: bridge.name.clone(),
+            options: bridge.options,
+            ports: bridge.ports.iter().filter_map(port).collect(),
+            vlans: bridge.vlans.clone(),
+        }
     }
 
     pub(super) fn bridge_id(&self, index: usize, bridge: &BridgeState) -> BridgeId {
@@ -395,8 +404,7 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
             }
             bridge.ports.extend(ports);
         }
-        self.publish(state);
-        state.sync();
+        self.publish_soon(state);
     }
 }
 

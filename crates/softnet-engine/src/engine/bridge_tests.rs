@@ -403,3 +403,42 @@ fn a_bridge_is_renamed_and_its_ageing_time_set() {
     wait("the entry to age", || b.entries().is_empty());
     b.net.stop();
 }
+
+/// Workers are told once of what is held back, and what is learnt in a VLAN that a port loses
+/// meanwhile is forgotten in the end.
+#[test]
+fn what_is_held_back_is_told_once() {
+    let mut b = Bridged::new(3);
+    b.add_vlans(0, 10..=10, ACCESS);
+    b.add_vlans(1, 10..=10, ACCESS);
+    b.options(|options| options.vlan_filtering = true);
+    let ids: Vec<_> = b.net.ports.iter().map(|port| port.id).collect();
+    let before = b.net.engine.published();
+    b.net.engine.hold();
+    b.net.engine.hold();
+    for vlan in 20..40 {
+        b.add_vlans(2, vlan..=vlan, TAGGED);
+    }
+    let owner = VlanOwner::Port(ids[0]);
+    b.net.engine.remove_vlans(owner, 10..=10).unwrap();
+    // Workers do not know yet, and learn.
+    assert_eq!(b.send(0, 0, 1), [1]);
+    assert_eq!(b.entries().len(), 1);
+    b.net.engine.release();
+    assert_eq!(b.net.engine.published(), before);
+    b.net.engine.release();
+    assert_eq!(b.net.engine.published(), before + 1);
+    assert_eq!(b.entries(), []);
+    assert_eq!(b.send(0, 0, 1), [0; 0]);
+    // What takes something away is told at once, with all that was held back.
+    b.net.engine.hold();
+    b.net
+        .engine
+        .remove_vlans(VlanOwner::Port(ids[1]), 10..=10)
+        .unwrap();
+    b.net.engine.set_up(ids[2], false).unwrap();
+    assert_eq!(b.net.engine.published(), before + 2);
+    b.net.engine.release();
+    assert_eq!(b.net.engine.published(), before + 2);
+    b.net.stop();
+}

@@ -76,10 +76,8 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         };
         let set = Arc::make_mut(&mut self.member_mut(state, port)?.vlans);
         vlans.for_each(|vlan| change(set, vlan));
-        self.publish(state);
-        state.sync();
         let (bridge, _) = self.bridge_of(state, port)?;
-        self.forget_lost_vlans(state, bridge);
+        self.publish_vlans(state, bridge);
         Ok(())
     }
 

@@ -54,9 +54,27 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
     /// have the address, a permanent entry is sticky, there is an entry (unless `replace`), or no
     /// place is left.
     pub fn add_fdb(&self, port: PortId, spec: FdbSpec, replace: bool) -> Result<(), EngineError> {
+        self.fix(port, spec, replace, true)
+    }
+
+    /// As [`add_fdb`](Engine::add_fdb) with `replace`, but without a VLAN in no VLAN alone.
+    pub(crate) fn add_station(&self, port: PortId, spec: FdbSpec) -> Result<(), EngineError> {
+        self.fix(port, spec, true, false)
+    }
+
+    fn fix(
+        &self,
+        port: PortId,
+        spec: FdbSpec,
+        replace: bool,
+        in_vlans: bool,
+    ) -> Result<(), EngineError> {
         let mut guard = self.state();
         let state = &mut *guard;
-        let stations = self.stations(state, port, spec.address, spec.vlan)?;
+        let mut stations = self.stations(state, port, spec.address, spec.vlan)?;
+        if !in_vlans {
+            stations.truncate(1);
+        }
         if spec.address.is_multicast() || spec.address.is_zero() {
             return Err(EngineError::BadStation(spec.address));
         }

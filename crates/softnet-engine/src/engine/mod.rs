@@ -26,6 +26,7 @@ pub use bridge_vlans::VlanOwner;
 pub use error::EngineError;
 pub use fdb::{FdbEntry, FdbSpec};
 pub use policy::RateLimits;
+pub use port::Exchange;
 pub use stats::{Conservation, EngineStats, PortStats};
 
 use crate::forward::{Entry, Forwarder, MirredDir, MirredMode};
@@ -38,7 +39,7 @@ use softnet::mem::{PacketList, Pool};
 use softnet::stats::DropCounters;
 use softnet::sync::PerCpu;
 use softnet::time::Clock;
-use softnet::tx::{Features, Ingress, Notifier, TxPolicy, TxRing, set_sender_cpu};
+use softnet::tx::{Features, Ingress, Notifier, TxPolicy, TxRing, set_worker};
 use softnet_tc::QdiscSpec;
 use state::{EVENTS, Port, State, WorkerHandle};
 
@@ -234,7 +235,7 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
                 busy_poll: config.busy_poll,
             });
             let work = Box::new(move || {
-                set_sender_cpu(index);
+                set_worker(index);
                 worker.run();
             });
             let thread = spawn(index, work).map_err(EngineError::Thread)?;
@@ -318,8 +319,62 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         })
     }
 
-    /// Hands the workers what they forward by, and each device its share of the buffers.
-    fn publish(&self, state: &State<Q, R>) {
+    /// Keeps back what workers need not know at once, until [`release`](Engine::release): many
+    /// changes then cost one view of all ports, not one each. Calls nest.
+    ///
+    /// Kept back are changes that only have workers forward in another way: ports without receive
+    /// queues, up, in a bridge, options, VLANs. What takes something away from workers, or gives
+    /// them queues to receive from, waits for them and has them know all that was before.
+    pub fn hold(&self) {
+        self.state().held.depth += 1;
+    }
+
+    /// Has every worker forward by what was kept back.
+    pub fn release(&self) {
+        let mut guard = self.state();
+        let state = &mut *guard;
+        state.held.depth = state.held.depth.saturating_sub(1);
+        if state.held.depth == 0 && state.held.stale {
+            self.publish_and_sync(state);
+        }
+    }
+
+    /// Has every worker forward by the state as it is, at once or when it is
+    /// [released](Engine::release).
+    fn publish_soon(&self, state: &mut State<Q, R>) {
+        match state.held.depth {
+            0 => self.publish_and_sync(state),
+            _ => state.held.stale = true,
+        }
+    }
+
+    /// As [`publish_soon`](Engine::publish_soon); then a bridge forgets what was learnt in VLANs
+    /// that its ports no longer have.
+    fn publish_vlans(&self, state: &mut State<Q, R>, bridge: usize) {
+        state.held.lost_vlans.insert(bridge);
+        self.publish_soon(state);
+    }
+
+    fn publish_and_sync(&self, state: &mut State<Q, R>) {
+        self.publish(state);
+        state.sync();
+        for bridge in std::mem::take(&mut state.held.lost_vlans) {
+            self.forget_lost_vlans(state, bridge);
+        }
+        state.held.stale = false;
+    }
+
+    /// How often the workers were told what they forward by.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn published(&self) -> u64 {
+        self.state().held.published
+    }
+
+    /// Hands the workers what they forward by, and each device its share of the buffers. What was
+    /// kept back stays so until workers have it for sure.
+    fn publish(&self, state: &mut State<Q, R>) {
+        state.held.stale = !state.held.lost_vlans.is_empty();
+        state.held.published += 1;
         let view = self.view(state);
         // All devices together get half of the smaller pool: the other half is for what waits to
         // be enqueued, and for what is in flight.

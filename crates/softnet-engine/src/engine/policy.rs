@@ -54,11 +54,11 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
     pub fn edit_tree<T>(
         &self,
         port: PortId,
-        f: impl FnOnce(&mut Live<'_, (&Device<R>, Time)>) -> Result<T, SpecError>,
+        f: impl FnOnce(&mut Live<'_, (&Device<R>, &Clock)>) -> Result<T, SpecError>,
     ) -> Result<T, EngineError> {
         let mut state = self.state();
         let port = self.port_mut(&mut state, port)?;
-        let queues = (&*port.device, self.clock.now());
+        let queues = (&*port.device, &self.clock);
         Ok(f(&mut port.tree.on(queues))?)
     }
 
@@ -82,15 +82,14 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         port.map_or_else(|_| Vec::new(), |port| port.filters())
     }
 
-    /// Shares a port's transmit queues out among traffic classes, workers and receive queues.
+    /// Shares a port's transmit queues out among traffic classes, workers and receive queues. The
+    /// classes of an `mqprio` at its root are in force instead of these as long as it is there.
     ///
     /// # Errors
     /// If there is no such port or the map does not fit it; nothing is changed then.
     pub fn set_queue_map(&self, port: PortId, map: &QueueMap) -> Result<(), EngineError> {
-        let mut state = self.state();
-        let port = self.port_mut(&mut state, port)?;
-        port.device.set_queue_map(map)?;
-        port.map = Some(map.clone());
+        let state = self.state();
+        self.port(&state, port)?.device.set_queue_map(map)?;
         Ok(())
     }
 
@@ -152,7 +151,7 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
     pub fn set_tx_queue_len(&self, port: PortId, frames: u32) -> Result<(), EngineError> {
         let mut state = self.state();
         let port = self.port_mut(&mut state, port)?;
-        let queues = (&*port.device, self.clock.now());
+        let queues = (&*port.device, &self.clock);
         port.tree.on(queues).set_tx_queue_len(frames)?;
         Ok(())
     }
@@ -175,9 +174,10 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         if up && known.open {
             device.activate();
         }
-        self.publish(state);
-        state.sync();
-        if !up {
+        if up {
+            self.publish_soon(state);
+        } else {
+            self.publish_and_sync(state);
             device.deactivate();
             state.forget_learnt(port.index);
         }
@@ -226,6 +226,10 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
             self.port(state, action.to)?;
         }
         self.port_mut(state, port)?.actions = actions.to_vec();
+        if state.held.stale {
+            // Workers may be sent packets of the targets as soon as it sends there.
+            self.publish(state);
+        }
         self.attach_actions(state, port.index);
         Ok(())
     }

@@ -8,11 +8,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
-use crate::rx::{CountDrop, Polled, Rfs, SteeringSpec};
+use crate::rx::{Polled, Receive, Rfs, SteeringSpec};
 use crate::testing::{CondSleeper, setup, wait};
 use softnet::mem::{PacketList, ThreadStats};
 use softnet::testing::{ScriptedRing, pool};
-use softnet::time::Time;
 
 /// Receives frames into a pool of its own, as many as it is told, when it is first polled. Its
 /// file never becomes readable.
@@ -37,24 +36,18 @@ impl OwnPool {
 }
 
 impl RxQueue for OwnPool {
-    fn poll(
-        &mut self,
-        budget: usize,
-        _: Time,
-        out: &mut PacketList,
-        _: &mut dyn CountDrop,
-    ) -> Polled {
-        for _ in 0..budget.min(self.frames) {
+    fn poll(&mut self, rx: &mut Receive<'_>) -> Polled {
+        for _ in 0..rx.budget.min(self.frames) {
             let mut packet = self.pool.alloc().unwrap();
             let mut bytes = [0xFF; 60];
             bytes[6..12].copy_from_slice(&[2, 0, 0, 0, 0, self.frames as u8]);
             packet.append(&bytes);
-            out.push_back(packet);
+            rx.push(packet);
             self.frames -= 1;
         }
         Polled {
             more: self.frames > 0 || self.busy.load(Ordering::Relaxed),
-            gone: false,
+            ..Polled::default()
         }
     }
     fn pools(&self) -> Vec<&Pool> {

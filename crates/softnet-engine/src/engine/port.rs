@@ -19,11 +19,30 @@ use super::stats::{Losses, sum};
 use super::{Engine, EngineError, PortId, PortSetup, ToBacklog};
 use crate::Device;
 use crate::link::LinkCell;
-use crate::rx::{Command, Napi, RxQueue};
+use crate::rx::{Command, Napi, RxQueue, TxPort};
 use softnet::mem::Pool;
-use softnet::tx::{DeviceConfig, DeviceStats, Features, TxRing};
+use softnet::tx::{DeviceConfig, DeviceStats, Features, QueueMap, TxPolicy, TxRing};
 use softnet_tc::rate::RateGroup;
-use softnet_tc::{DeviceTree, QdiscEnv};
+use softnet_tc::{DeviceTree, QdiscEnv, TreeSpec};
+
+/// Another device of a port, for [`Engine::exchange`].
+#[derive(Debug)]
+pub struct Exchange<Q, R> {
+    /// Receive queues.
+    pub rx: Vec<Q>,
+    /// Transmit queues.
+    pub tx: Vec<R>,
+    /// What the driver does by itself.
+    pub features: Features,
+    /// The port's tree from now on.
+    pub qdisc: TreeSpec,
+    /// Who runs the transmit queues, and what they take at once.
+    pub policy: TxPolicy,
+    /// The port's own way to share the queues out.
+    pub map: QueueMap,
+    /// Whether the default qdisc is `noqueue`.
+    pub no_queue: bool,
+}
 
 impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
     /// Adds a port and starts polling it. Its queues are spread over the workers. Until it is part
@@ -33,23 +52,43 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
     /// If the name is taken, the qdisc's parameters are wrong, there are no or too many queues, or
     /// a worker cannot watch one of them. Nothing is changed then, and the queues are closed.
     pub fn add_port(&self, setup: PortSetup<Q, R>) -> Result<PortId, EngineError> {
+        let queues = setup.tx.len();
+        self.add(setup, queues)
+    }
+
+    /// Adds a port of so many transmit queues whose device is not there: `setup` has no queues. It
+    /// is down until it is [given some](Engine::replace), and what is sent there is dropped.
+    ///
+    /// # Errors
+    /// As [`add_port`](Engine::add_port).
+    pub fn add_closed_port(
+        &self,
+        setup: PortSetup<Q, R>,
+        queues: usize,
+    ) -> Result<PortId, EngineError> {
+        let port = self.add(setup, queues)?;
+        self.replace(port, Vec::new(), Vec::new())?;
+        Ok(port)
+    }
+
+    fn add(&self, setup: PortSetup<Q, R>, tx_queues: usize) -> Result<PortId, EngineError> {
         let mut guard = self.state();
         let state = &mut *guard;
         state.check_name(&setup.name)?;
-        if setup.tx.is_empty() {
+        if tx_queues == 0 {
             return Err(EngineError::NoQueue(setup.name));
         }
         let number = state.free_number()?;
         let first = state.next_worker;
-        let queues = setup.rx.len().max(setup.tx.len());
+        let queues = setup.rx.len().max(tx_queues);
         let config = DeviceConfig {
             name: setup.name,
             features: setup.features,
             policy: setup.policy.clone(),
         };
         let env = self.qdisc_env(setup.features);
-        let (tree, qdiscs) = DeviceTree::new(setup.qdisc, setup.tx.len(), &env)?;
-        let (events, files) = state.attach(&config.name, &setup.tx, first)?;
+        let (tree, qdiscs) = DeviceTree::new(setup.qdisc, tx_queues, &env)?;
+        let (events, files) = state.attach(&config.name, &setup.tx, first, tx_queues)?;
         let device = self.make_device(state, config, setup.tx, qdiscs, &events, number);
         let (serial, opened) = (state.next_serial(), state.next_serial());
         let index = usize::from(number);
@@ -76,7 +115,6 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
             features: setup.features,
             tree,
             policy: setup.policy,
-            map: None,
             losses: Losses::default(),
             before: DeviceStats::default(),
         });
@@ -88,7 +126,7 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
             return Err(error);
         }
         state.next_worker = (first + queues) % state.workers.len();
-        state.serve(&device, &events);
+        state.serve(number, &device, &events);
         Ok(self.port_id(number, serial))
     }
 
@@ -208,6 +246,25 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         }
     }
 
+    /// Gives a port a device of another kind, or with other parameters, in place of the one that it
+    /// has, which is closed. What is queued is dropped, qdiscs and actions that send to the port
+    /// count from zero; what the port counted stays, and so do its name, its bridge with options,
+    /// VLANs and fixed entries, its group, its actions and its limits.
+    ///
+    /// # Errors
+    /// If there is no such port, the qdisc or the map does not fit the queues, there are none or
+    /// too many, or a worker cannot watch one of them. Nothing is changed then, and the new queues
+    /// are closed.
+    pub fn exchange(&self, port: PortId, to: Exchange<Q, R>) -> Result<(), EngineError> {
+        let mut guard = self.state();
+        let state = &mut *guard;
+        let known = self.port(state, port)?;
+        if to.tx.is_empty() {
+            return Err(EngineError::NoQueue(known.device.name().to_string()));
+        }
+        self.exchange_in(state, port.index, to)
+    }
+
     /// Gives a port another device, with other queues.
     fn resize(
         &self,
@@ -216,31 +273,61 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         rx: Vec<Q>,
         tx: Vec<R>,
     ) -> Result<(), EngineError> {
+        let Some(port) = &state.ports[usize::from(number)] else {
+            return Err(EngineError::NoSuchPort);
+        };
+        let to = Exchange {
+            rx,
+            tx,
+            features: port.features,
+            qdisc: port.tree.spec().clone(),
+            policy: port.policy.clone(),
+            map: port.device.queue_map(),
+            no_queue: port.tree.env().no_queue,
+        };
+        self.exchange_in(state, number, to)
+    }
+
+    fn exchange_in(
+        &self,
+        state: &mut State<Q, R>,
+        number: u16,
+        to: Exchange<Q, R>,
+    ) -> Result<(), EngineError> {
         let index = usize::from(number);
         let Some(port) = &state.ports[index] else {
             return Err(EngineError::NoSuchPort);
         };
         let (first, old, before) = (port.first, port.opened, port.device.clone());
+        let Exchange {
+            rx,
+            tx,
+            features,
+            qdisc,
+            policy,
+            map,
+            no_queue,
+        } = to;
         let config = DeviceConfig {
             name: before.name().to_string(),
-            features: port.features,
-            policy: port.policy.clone(),
+            features,
+            policy: policy.clone(),
         };
-        let (tree, qdiscs) = DeviceTree::new(port.tree.spec().clone(), tx.len(), port.tree.env())?;
-        let map = port.map.clone().filter(|_| qdiscs.map.is_none());
-        if let Some(map) = &map {
-            map.check(tx.len())?;
-        }
-        let (events, mut files) = state.attach(&config.name, &tx, first)?;
+        let env = QdiscEnv {
+            mtu: features.mtu,
+            no_queue,
+            ..port.tree.env().clone()
+        };
+        let (tree, qdiscs) = DeviceTree::new(qdisc, tx.len(), &env)?;
+        map.check(tx.len())?;
+        let (events, mut files) = state.attach(&config.name, &tx, first, tx.len())?;
         let device = self.make_device(state, config, tx, qdiscs, &events, number);
-        if let Some(map) = &map {
-            device.set_queue_map(map)?;
-        }
+        device.set_queue_map(&map)?;
         if let Err(error) = self.open(state, number, &device, rx) {
             state.detach(&events, files);
             return Err(error);
         }
-        state.serve(&device, &events);
+        state.serve(number, &device, &events);
         let Some(port) = &mut state.ports[index] else {
             return Err(EngineError::NoSuchPort);
         };
@@ -250,6 +337,8 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         port.device = device;
         port.open = true;
         port.tree = tree;
+        port.features = features;
+        port.policy = policy;
         let served = std::mem::replace(&mut port.events, events);
         std::mem::swap(&mut port.files, &mut files);
         state.unwatch_rings(files);
@@ -303,6 +392,8 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         let Some(known) = &mut state.ports[usize::from(port)] else {
             return Err(EngineError::NoSuchPort);
         };
+        // Workers need not know of a port that neither receives nor did.
+        let is_quiet = rx.is_empty() && known.napis.is_empty();
         let link = rx.iter().find_map(Q::link);
         let mut pools: Vec<Pool> = rx.iter().flat_map(Q::pools).cloned().collect();
         let mut cell = Arc::new(LinkCell::new());
@@ -332,7 +423,11 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
                 std::mem::swap(&mut known.opened, &mut opened);
                 std::mem::swap(&mut known.link, &mut cell);
             }
-            self.publish(state);
+            if is_quiet && state.held.depth > 0 {
+                state.held.stale = true;
+            } else {
+                self.publish(state);
+            }
         };
         exchange(state);
         let result = state.watch(port);
@@ -385,9 +480,15 @@ impl<Q: RxQueue, R: TxRing> State<Q, R> {
     }
 
     /// Has the workers serve a device's transmit queues.
-    fn serve(&self, device: &Arc<Device<R>>, events: &[TxEvent]) {
+    fn serve(&self, port: u16, device: &Arc<Device<R>>, events: &[TxEvent]) {
         for (queue, &(worker, event)) in events.iter().enumerate() {
-            self.workers[worker].tell(Command::SetTx(event, Some((device.clone(), queue))));
+            let device = device.clone();
+            let served = TxPort {
+                device,
+                queue,
+                port,
+            };
+            self.workers[worker].tell(Command::SetTx(event, Some(served)));
         }
     }
 

@@ -33,15 +33,16 @@ impl<Q, R: TxRing> State<Q, R> {
         Ok(files)
     }
 
-    /// Takes an event for each ring, from worker `first` on, and has the workers watch the rings'
-    /// files: all or none.
+    /// Takes an event for each of `queues` transmit queues, from worker `first` on, and has the
+    /// workers watch the files of their rings, if there are any: all or none.
     pub(super) fn attach(
         &mut self,
         port: &str,
         rings: &[R],
         first: usize,
+        queues: usize,
     ) -> Result<(Vec<TxEvent>, Vec<Watched>), EngineError> {
-        let events = self.take_events(first, rings.len())?;
+        let events = self.take_events(first, queues)?;
         match self.watch_rings(port, rings, &events) {
             Ok(files) => Ok((events, files)),
             Err(error) => {

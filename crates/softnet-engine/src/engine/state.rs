@@ -1,5 +1,6 @@
 //! What the control path knows: workers, ports and bridges by number.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
@@ -13,7 +14,7 @@ use crate::link::LinkCell;
 use crate::rx::{COMMANDS, Command, Event, Napi, SteeringSpec, WorkerShared};
 use softnet::mem::Pool;
 use softnet::qdisc::QdiscStats;
-use softnet::tx::{DeviceStats, Features, QueueMap, TxPolicy, TxRing};
+use softnet::tx::{DeviceStats, Features, TxPolicy, TxRing};
 use softnet_tc::rate::RateGroup;
 use softnet_tc::{ClassStats, DeviceTree, FilterSpec, FilterStats};
 
@@ -77,7 +78,6 @@ pub(super) struct Port<Q, R> {
     pub(super) features: Features,
     pub(super) tree: DeviceTree,
     pub(super) policy: TxPolicy,
-    pub(super) map: Option<QueueMap>,
     /// What its driver dropped.
     pub(super) losses: Losses,
     /// Counted by the devices that it had before.
@@ -90,6 +90,7 @@ impl<Q, R: TxRing> Port<Q, R> {
         self.features = features;
         self.device.set_features(features);
         self.tree.set_mtu(features.mtu);
+        self.losses.set_mtu(features.mtu);
     }
 
     /// The statistics of the transmit queues.
@@ -146,6 +147,21 @@ pub(super) struct State<Q, R> {
     pub(super) reports: Receiver<Event>,
     /// Counted by ports that were removed.
     pub(super) removed: DeviceStats,
+    pub(super) held: Held,
+}
+
+/// What [`Engine::hold`](super::Engine::hold) keeps back.
+#[derive(Debug, Default)]
+pub(super) struct Held {
+    /// How often it was called more than [`release`](super::Engine::release).
+    pub(super) depth: u32,
+    /// The workers do not forward by all that has changed.
+    pub(super) stale: bool,
+    /// Bridges that have yet to forget what was learnt in VLANs that ports no longer have: once
+    /// no worker learns there any more.
+    pub(super) lost_vlans: BTreeSet<usize>,
+    /// How often workers were told.
+    pub(super) published: u64,
 }
 
 impl<Q, R> State<Q, R> {
@@ -158,6 +174,7 @@ impl<Q, R> State<Q, R> {
             serial: 0,
             reports,
             removed: DeviceStats::default(),
+            held: Held::default(),
         }
     }
 

@@ -92,6 +92,13 @@ impl Losses {
         self.link.as_ref().and_then(|link| link.status())
     }
 
+    /// See [`Link::set_mtu`].
+    pub(super) fn set_mtu(&self, mtu: u32) {
+        if let Some(link) = &self.link {
+            link.set_mtu(mtu);
+        }
+    }
+
     pub(super) fn total(&self) -> DeviceDrops {
         let now = self.link.as_ref().map(|link| link.dropped());
         let now = now.unwrap_or_default();

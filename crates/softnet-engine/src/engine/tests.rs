@@ -108,6 +108,7 @@ fn a_device_that_went_away_can_be_replaced() {
     net.stop();
 }
 
+/// INV-RX-7.
 #[test]
 fn a_flooding_port_does_not_starve_another() {
     let net = Net::new(1, 3);
@@ -124,6 +125,17 @@ fn a_flooding_port_does_not_starve_another() {
     assert!(
         position <= 2 * crate::rx::BUDGET + crate::rx::WEIGHT,
         "behind {position} frames"
+    );
+    let squeezed: u64 = net
+        .engine
+        .stats()
+        .workers
+        .iter()
+        .map(|worker| worker.time_squeeze)
+        .sum();
+    assert!(
+        squeezed >= 2,
+        "rounds that ended with work left: {squeezed}"
     );
     net.stop();
 }

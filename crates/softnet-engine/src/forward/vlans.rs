@@ -76,6 +76,20 @@ impl PortVlans {
         })
     }
 
+    /// The VLANs in ascending order, neighbours with the same flags together.
+    pub fn ranges(&self) -> Vec<(RangeInclusive<u16>, VlanFlags)> {
+        let mut ranges: Vec<(RangeInclusive<u16>, VlanFlags)> = Vec::new();
+        for (vlan, flags) in self.iter() {
+            match ranges.last_mut() {
+                Some((range, of)) if *of == flags && *range.end() + 1 == vlan => {
+                    *range = *range.start()..=vlan;
+                }
+                _ => ranges.push((vlan..=vlan, flags)),
+            }
+        }
+        ranges
+    }
+
     /// The VLANs of a port that has just joined a bridge.
     pub(crate) fn with_default(pvid: Option<u16>) -> PortVlans {
         let mut vlans = PortVlans::default();
@@ -100,7 +114,11 @@ impl PortVlans {
 
     /// Adds a VLAN of [`VLAN_IDS`], or gives one other flags. A pvid that it was without being one
     /// now is none any more.
-    pub(crate) fn add(&mut self, vlan: u16, flags: VlanFlags) {
+    /// Others are passed over.
+    pub fn add(&mut self, vlan: u16, flags: VlanFlags) {
+        if !VLAN_IDS.contains(&vlan) {
+            return;
+        }
         put(&mut self.members, vlan, true);
         put(&mut self.untagged, vlan, flags.untagged);
         if flags.pvid {

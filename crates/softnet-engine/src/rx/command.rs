@@ -14,8 +14,15 @@ use softnet_tc::rate::Limit;
 /// The event by which a worker is told to look at its commands. Transmit queues use the others.
 pub(crate) const COMMANDS: usize = 0;
 
-/// A transmit queue that a worker serves: the device and the index of its queue.
-pub(crate) type TxPort<R> = (Arc<Device<R>>, usize);
+/// A transmit queue that a worker serves.
+#[derive(Debug)]
+pub(crate) struct TxPort<R> {
+    pub(crate) device: Arc<Device<R>>,
+    /// Its index.
+    pub(crate) queue: usize,
+    /// The device's port.
+    pub(crate) port: u16,
+}
 
 /// Ports, bridges and pools as they are at one time. Built by the control path, shared by the
 /// workers, never changed.

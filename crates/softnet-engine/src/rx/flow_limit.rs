@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     /// INV-RX-9: of a large flow and many small ones, only the large one is dropped, as far as it
-    /// has more than half.
+    /// has more than half. The table is the caller's alone (BUG-RX-7: `exceeds` takes `&mut self`).
     #[test]
     fn only_the_flow_that_has_more_than_half_is_dropped() {
         let mut limit = FlowLimit::default();

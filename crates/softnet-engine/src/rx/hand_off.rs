@@ -223,7 +223,7 @@ mod tests {
     }
 
     /// INV-RX-5: however many lists, a target that sleeps gets one wake-up, and one that is awake
-    /// none.
+    /// none, also once its backlog is empty (BUG-RX-2).
     #[test]
     fn wake_ups_are_coalesced_and_sent_at_the_end_of_the_round() {
         let mut bench = Bench::new(2, &[1]);
@@ -249,6 +249,18 @@ mod tests {
         );
         assert_eq!(wakes.0.load(Ordering::Relaxed), 1);
         assert_eq!(bench.work(1), [1, 2, 3, 4]);
+    }
+
+    /// BUG-RX-6: drops that several workers count at once.
+    #[test]
+    fn drops_of_several_threads_add_up() {
+        let bench = Bench::new(1, &[]);
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| (0..1000).for_each(|_| bench.shared[0].count_dropped(2)));
+            }
+        });
+        assert_eq!(bench.shared[0].dropped(), 6000);
     }
 
     /// BUG-RX-4: the wake-ups that a worker owes are sent when it ends.

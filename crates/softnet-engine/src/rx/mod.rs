@@ -15,13 +15,13 @@ mod steer;
 mod worker;
 
 pub use backlog::{BACKLOG_LIMIT, Backlog, BacklogOwner, MAX_BACKLOG, Mark};
-pub(crate) use command::{COMMANDS, Command, Event, View};
+pub(crate) use command::{COMMANDS, Command, Event, TxPort, View};
 pub use flow_table::FlowTable;
 pub use halt_poll::HaltPoll;
 pub(crate) use napi::Napi;
 pub use napi::{BUDGET, WEIGHT};
 pub use sleep::Sleep;
-pub use source::{CountDrop, Polled, RxQueue};
+pub use source::{NextPoll, Polled, Receive, RxQueue};
 pub(crate) use stats::Shared as WorkerShared;
 pub use stats::WorkerStats;
 pub use steer::{Rfs, SteeringSpec};

@@ -3,11 +3,10 @@
 use std::sync::Arc;
 
 use super::steer::Steering;
-use super::{CountDrop, FlowTable, RxQueue, SteeringSpec};
+use super::{FlowTable, NextPoll, Receive, RxQueue, SteeringSpec};
 use crate::Device;
 use crate::link::LinkCell;
 use softnet::mem::PacketList;
-use softnet::stats::DropReason;
 use softnet::sync::{RunGuard, RunState};
 use softnet::time::Time;
 use softnet::tx::Notifier;
@@ -55,19 +54,6 @@ pub(crate) struct Napi<Q, R> {
     flows: Arc<FlowTable>,
 }
 
-/// Notes the drops of one poll, to be counted at its end.
-struct Drops<'a, R> {
-    device: &'a Device<R>,
-    packets: u64,
-}
-
-impl<R: TxRing> CountDrop for Drops<'_, R> {
-    fn count_drop(&mut self, reason: DropReason, packets: u64) {
-        self.device.drops().add(reason, packets);
-        self.packets += packets;
-    }
-}
-
 /// What one poll brought.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Work {
@@ -77,6 +63,7 @@ pub(super) struct Work {
     pub(super) packets: usize,
     pub(super) more: bool,
     pub(super) gone: bool,
+    pub(super) next: NextPoll,
     /// Nothing may be received before.
     pub(super) held: Option<Time>,
 }
@@ -137,6 +124,7 @@ impl<Q: RxQueue, R: TxRing> Napi<Q, R> {
         Some(Claim {
             napi: self,
             queue: self.queue.begin_or_miss()?,
+            by_owner: true,
         })
     }
 
@@ -145,6 +133,7 @@ impl<Q: RxQueue, R: TxRing> Napi<Q, R> {
         Some(Claim {
             napi: self,
             queue: self.queue.try_begin()?,
+            by_owner: false,
         })
     }
 
@@ -198,6 +187,8 @@ impl<Q: RxQueue, R: TxRing> Napi<Q, R> {
 pub(super) struct Claim<'a, Q, R> {
     napi: &'a Napi<Q, R>,
     queue: RunGuard<'a, Polling<Q>>,
+    /// The owner arms the queue before it sleeps; nobody else knows whether it is asleep.
+    by_owner: bool,
 }
 
 impl<Q: RxQueue, R: TxRing> Claim<'_, Q, R> {
@@ -207,7 +198,10 @@ impl<Q: RxQueue, R: TxRing> Claim<'_, Q, R> {
         let napi = self.napi;
         let Polling { queue, limit, .. } = &mut *self.queue;
         let Some(queue) = queue else {
-            return Work::default();
+            return Work {
+                next: NextPoll::At(Time::MAX),
+                ..Work::default()
+            };
         };
         let mut budget = budget;
         if let Some(limit) = limit {
@@ -222,19 +216,10 @@ impl<Q: RxQueue, R: TxRing> Claim<'_, Q, R> {
                 }
             }
         }
-        let mut drops = Drops {
-            device: &napi.device,
-            packets: 0,
-        };
-        let polled = queue.poll(budget, now, out, &mut drops);
-        let (mut wire_packets, mut wire_bytes) = (drops.packets, 0);
-        let dropped = drops.packets as usize;
-        out.for_each_mut(|packet| {
-            wire_packets += packet.wire_packets();
-            wire_bytes += packet.wire_len();
-            packet.set_port(napi.port);
-            packet.set_timestamp(now);
-        });
+        let mut rx = Receive::new(budget, now, out, napi.device.drops()).at_port(napi.port);
+        rx.by_owner = self.by_owner;
+        let polled = queue.poll(&mut rx);
+        let (wire_packets, wire_bytes, dropped) = rx.sums();
         if wire_packets != 0 {
             napi.device.count_received(wire_packets, wire_bytes);
         }
@@ -246,36 +231,23 @@ impl<Q: RxQueue, R: TxRing> Claim<'_, Q, R> {
             }
         }
         Work {
-            frames: out.len() + dropped,
+            frames: out.len() + dropped as usize,
             packets: wire_packets as usize,
             more: polled.more,
             gone: polled.gone,
+            next: polled.next,
             held: None,
         }
     }
 
-    /// See [`RxQueue::disarm`]. For the owner alone: it arms the queue before it sleeps, and nobody
-    /// else knows whether it is asleep.
-    pub(super) fn disarm(&mut self) {
-        if let Some(queue) = &mut self.queue.queue {
-            queue.disarm();
-        }
-    }
-
     /// See [`RxQueue::peek`]. A closed queue has no packets.
-    pub(super) fn peek(&mut self) -> Option<bool> {
-        self.queue.queue.as_mut().and_then(RxQueue::peek)
+    pub(super) fn peek(&mut self) -> bool {
+        self.queue.queue.as_mut().is_some_and(RxQueue::peek)
     }
 
     /// See [`RxQueue::arm`].
     pub(super) fn arm(&mut self) -> bool {
         self.queue.queue.as_mut().is_none_or(RxQueue::arm)
-    }
-
-    /// See [`RxQueue::next_poll`].
-    pub(super) fn next_poll(&self) -> Time {
-        let queue = self.queue.queue.as_ref();
-        queue.map_or(Time::MAX, RxQueue::next_poll)
     }
 
     /// How packets are steered to workers, if they are.

@@ -9,6 +9,9 @@ use softnet::tx::{RingFile, Wake};
 
 /// A worker's place to sleep.
 pub trait Sleep: Send {
+    /// Called once, by the worker's thread, before its first round: what concerns the thread.
+    fn start(&mut self) {}
+
     /// Makes `sleep` return when `fd` is readable (level-triggered), reporting `token`.
     ///
     /// # Errors

@@ -4,8 +4,8 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use crate::link::Link;
-use softnet::mem::{PacketList, Pool};
-use softnet::stats::DropReason;
+use softnet::mem::{Packet, PacketList, Pool};
+use softnet::stats::{DropCounters, DropReason};
 use softnet::time::Time;
 
 /// What one poll of a receive queue did.
@@ -15,58 +15,154 @@ pub struct Polled {
     pub more: bool,
     /// The device behind the queue is gone for good; the queue must be closed.
     pub gone: bool,
+    /// When an empty queue is polled next.
+    pub next: NextPoll,
 }
 
-/// Counts what a driver could not turn into a packet.
-pub trait CountDrop {
-    /// `packets` wire packets died on arrival for `reason`. They count as received and as dropped.
-    /// A frame whose metadata was not checked, or did not pass, is one: what it claims to stand
-    /// for must not enter any count.
-    fn count_drop(&mut self, reason: DropReason, packets: u64);
+/// When an empty queue is polled next.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NextPoll {
+    /// When its file is readable. A queue without a file: in every round, so that its worker never
+    /// sleeps.
+    #[default]
+    Armed,
+    /// When packets are [seen](RxQueue::peek): it suppresses notifications until it is
+    /// [armed](RxQueue::arm).
+    Unarmed,
+    /// At this time. For a queue without a file; [`Time::MAX`]: never.
+    At(Time),
+}
+
+/// Where a poll puts what it receives. Packets are stamped and counted as they are pushed.
+#[derive(Debug)]
+pub struct Receive<'a> {
+    /// Wire packets that are wanted: the driver stops when those it pushed and dropped are as
+    /// many.
+    pub budget: usize,
+    /// The time of the poll.
+    pub now: Time,
+    /// The queue's own worker polls. False: another one polls once, while that one sleeps.
+    pub by_owner: bool,
+    port: u16,
+    packets: &'a mut PacketList,
+    drops: &'a DropCounters,
+    received: Count,
+    dropped: u64,
+}
+
+/// Wire packets and their bytes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Count {
+    packets: u64,
+    bytes: u64,
+}
+
+impl<'a> Receive<'a> {
+    /// A poll by the queue's owner, which appends to `packets` and counts what it drops in `drops`.
+    pub fn new(
+        budget: usize,
+        now: Time,
+        packets: &'a mut PacketList,
+        drops: &'a DropCounters,
+    ) -> Receive<'a> {
+        Receive {
+            budget,
+            now,
+            by_owner: true,
+            port: 0,
+            packets,
+            drops,
+            received: Count::default(),
+            dropped: 0,
+        }
+    }
+
+    /// The port that packets arrive at.
+    pub(super) fn at_port(mut self, port: u16) -> Self {
+        self.port = port;
+        self
+    }
+
+    /// Takes a packet.
+    #[inline]
+    pub fn push(&mut self, mut packet: Packet) {
+        packet.set_port(self.port);
+        packet.set_timestamp(self.now);
+        let (bytes, packets) = packet.wire();
+        self.received.packets += packets;
+        self.received.bytes += bytes;
+        self.packets.push_back(packet);
+    }
+
+    /// Counts a frame that could not be turned into a packet: one that died on arrival. It counts
+    /// as received and as dropped. A frame is one packet, as its metadata was not checked, or did
+    /// not pass: what it claims to stand for must not enter any count.
+    #[cold]
+    pub fn drop(&mut self, reason: DropReason) {
+        self.drops.add(reason, 1);
+        self.dropped += 1;
+    }
+
+    /// What was pushed.
+    pub fn packets(&self) -> &PacketList {
+        self.packets
+    }
+
+    /// Drops what was pushed and `keep` refuses.
+    #[cold]
+    pub fn retain(&mut self, reason: DropReason, mut keep: impl FnMut(&Packet) -> bool) {
+        self.received = Count::default();
+        for packet in self.packets.take() {
+            if keep(&packet) {
+                self.push(packet);
+            } else {
+                self.drops.add(reason, packet.wire_packets());
+                self.dropped += packet.wire_packets();
+            }
+        }
+    }
+
+    /// Wire packets received and dropped, bytes received, and wire packets dropped.
+    pub(super) fn sums(&self) -> (u64, u64, u64) {
+        let Count { packets, bytes } = self.received;
+        (packets + self.dropped, bytes, self.dropped)
+    }
+}
+
+impl Extend<Packet> for Receive<'_> {
+    fn extend<T: IntoIterator<Item = Packet>>(&mut self, packets: T) {
+        packets.into_iter().for_each(|packet| self.push(packet));
+    }
 }
 
 /// One receive queue of a port. Owned and polled by one worker.
 ///
 /// A queue with a file is polled when the file is readable, until it is empty. One whose packets
-/// are in memory that it shares with the device suppresses notifications meanwhile: it is
-/// [disarmed](RxQueue::disarm) when its worker polls it, [looked at](RxQueue::peek) in every round
-/// once it is empty, and [armed](RxQueue::arm) before the worker sleeps.
+/// are in memory that it shares with the device suppresses notifications meanwhile: each poll by
+/// its owner disarms it, and it says so ([`NextPoll::Unarmed`]). Once it is empty it is [looked
+/// at](RxQueue::peek) in every round, and [armed](RxQueue::arm) before the worker sleeps.
 pub trait RxQueue: Send {
-    /// Appends received packets to `out` until they stand for `budget` wire packets or more,
-    /// without blocking. Packets come checked: offload metadata fits the frame (see
+    /// Receives packets until they stand for `rx.budget` wire packets or more, without blocking.
+    /// Packets come checked: offload metadata fits the frame (see
     /// [`VnetHeader`](softnet::wire::VnetHeader)), the length is at least an Ethernet header's,
-    /// and the receive queue is recorded if the device has several. What does not pass is counted
-    /// in `drops` and freed, and uses budget too.
-    fn poll(
-        &mut self,
-        budget: usize,
-        now: Time,
-        out: &mut PacketList,
-        drops: &mut dyn CountDrop,
-    ) -> Polled;
+    /// and the receive queue is recorded if the device has several. What does not pass is
+    /// [dropped](Receive::drop), and uses budget too.
+    ///
+    /// A poll by another worker than the [owner](Receive::by_owner) must leave the queue armed and
+    /// not consume the notification (an event that was reported, or is about to be): the owner
+    /// sleeps, and the notification is all that wakes it.
+    fn poll(&mut self, rx: &mut Receive<'_>) -> Polled;
 
     /// Asks for notifications: from now on the file becomes readable when packets come. False:
     /// packets have come meanwhile, and the queue must be polled instead. Asked when the queue was
-    /// empty.
+    /// empty and [unarmed](NextPoll::Unarmed).
     fn arm(&mut self) -> bool {
         true
     }
 
-    /// Notifications are not needed until the queue is [armed](RxQueue::arm). Asked before each
-    /// poll of the queue's worker. Another worker may poll the queue once while that one sleeps:
-    /// the queue stays armed then.
-    fn disarm(&mut self) {}
-
-    /// Whether packets wait, without a system call. `None`: that cannot be told, so the queue is
-    /// armed as soon as it is empty.
-    fn peek(&mut self) -> Option<bool> {
-        None
-    }
-
-    /// When a queue without a file is to be polled next. Asked after each poll;
-    /// [`Time::ZERO`]: in every round, so that its worker never sleeps.
-    fn next_poll(&self) -> Time {
-        Time::ZERO
+    /// Whether packets wait in an [unarmed](NextPoll::Unarmed) queue. No system call.
+    fn peek(&mut self) -> bool {
+        false
     }
 
     /// The pools that [`poll`](RxQueue::poll) takes buffers from. The worker that polls the queue

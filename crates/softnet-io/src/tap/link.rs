@@ -34,10 +34,10 @@ struct Counters {
 
 impl TapLink {
     /// An interface of the calling thread's namespace.
-    pub(super) fn new(links: Links, index: u32) -> Result<TapLink, LinkError> {
+    pub(super) fn new(mut links: Links, index: u32) -> Result<TapLink, LinkError> {
         // First, so that no change is missed.
         let events = LinkEvents::open()?;
-        let state = events.state(index).unwrap_or_default();
+        let state = links.state(index)?;
         Ok(TapLink {
             index,
             up: AtomicBool::new(state.up),

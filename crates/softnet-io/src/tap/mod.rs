@@ -58,6 +58,8 @@ pub struct TapConfig {
     pub tx_queue_len: u32,
     /// Whether the interface is taken up.
     pub up: bool,
+    /// Whether the interface has a carrier: without one the kernel sends nothing to it.
+    pub carrier: bool,
 }
 
 impl TapConfig {
@@ -74,6 +76,7 @@ impl TapConfig {
             offload: true,
             tx_queue_len: 1000,
             up: true,
+            carrier: true,
         }
     }
 }
@@ -130,7 +133,8 @@ pub enum OpenError {
     Exists(String),
     /// The user may not make devices there.
     #[error(
-        "not allowed to make a TAP device '{0}': it takes CAP_NET_ADMIN in the network namespace"
+        "not allowed to make a TAP device '{0}': it takes CAP_NET_ADMIN in the network namespace; \
+         be root, or have namespaces of your own, as `unshare -Urn` makes them"
     )]
     NotAllowed(String),
     /// The kernel refused a step.
@@ -251,6 +255,7 @@ impl Device {
         let mut parts = Parts {
             name: config.name.clone(),
             features: Features {
+                scatter_gather: true,
                 mtu: config.mtu,
                 ..Features::default()
             },
@@ -325,8 +330,9 @@ impl Parts {
                         checksum: bits & CSUM != 0,
                         tso4: bits & TSO4 != 0,
                         tso6: bits & TSO6 != 0,
+                        ecn: bits & TSO_ECN != 0,
                         uso: bits & USO != 0,
-                        mtu: self.features.mtu,
+                        ..self.features
                     };
                     return Ok(());
                 }
@@ -351,6 +357,10 @@ impl Parts {
         }
         for &address in &config.addresses {
             links.add_address(index, address)?;
+        }
+        // The kernel switches it on with each queue.
+        if !config.carrier {
+            links.set_carrier(index, false)?;
         }
         if config.up {
             links.set_up(index, true)?;

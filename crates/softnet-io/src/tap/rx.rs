@@ -13,16 +13,17 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use softnet::mem::{HEADROOM, Packet, PacketList, Pool};
 use softnet::stats::DropReason;
-use softnet::time::Time;
 use softnet::wire::{MAX_FRAME, VNET_HDR_LEN, VnetHeader};
 use softnet_engine::Link;
-use softnet_engine::rx::{CountDrop, Polled, RxQueue};
+use softnet_engine::rx::{Polled, Receive, RxQueue};
 
 use super::{Buffers, TapLink};
 
 /// Small buffers taken from the pool at once. What is not used stays with the queue, as the
 /// buffers of a hardware ring do.
 const REFILL: usize = 16;
+/// Bytes that cost as much as a packet to copy.
+const FREE_BYTES: usize = 2048;
 /// An Ethernet header.
 const MIN_FRAME: usize = 14;
 
@@ -174,41 +175,32 @@ fn finish(mut packet: Packet, queue: Option<u16>) -> Frame {
 }
 
 impl RxQueue for TapRx {
-    fn poll(
-        &mut self,
-        budget: usize,
-        _now: Time,
-        out: &mut PacketList,
-        drops: &mut dyn CountDrop,
-    ) -> Polled {
-        let mut left = budget;
+    fn poll(&mut self, rx: &mut Receive<'_>) -> Polled {
+        let mut left = rx.budget;
         while left > 0 {
             match self.receive(left) {
                 Frame::Received(packet) => {
-                    left = left.saturating_sub(packet.wire_packets() as usize);
-                    out.push_back(packet);
+                    // A long frame is one packet if its header says so.
+                    let copied = packet.len() / FREE_BYTES;
+                    left = left.saturating_sub((packet.wire_packets() as usize).max(copied));
+                    rx.push(packet);
                 }
                 Frame::Dropped(reason) => {
                     left -= 1;
-                    drops.count_drop(reason, 1);
+                    rx.drop(reason);
                 }
-                Frame::Empty => {
-                    return Polled {
-                        more: false,
-                        gone: false,
-                    };
-                }
+                Frame::Empty => return Polled::default(),
                 Frame::Gone => {
                     return Polled {
-                        more: false,
                         gone: true,
+                        ..Polled::default()
                     };
                 }
             }
         }
         Polled {
             more: true,
-            gone: false,
+            ..Polled::default()
         }
     }
 

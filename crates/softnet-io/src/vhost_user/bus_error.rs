@@ -18,7 +18,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 
 /// Regions mapped at the same time, by all ports together: so many that some guests with as many as
 /// a guest may have do not keep the others from theirs.
-const REGIONS: usize = 16_384;
+const REGIONS: usize = 131_072;
 /// The unit of what [`Slot::range`] holds.
 const PAGE: usize = 4096;
 /// Bits of a range that are its number of pages; the others are the number of its first page.

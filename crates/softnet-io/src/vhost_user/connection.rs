@@ -29,6 +29,9 @@ pub(super) enum ReceiveError {
     /// More files than any message has; some were lost.
     #[error("a message with too many files")]
     TooManyFiles,
+    /// Files were lost because this process may not have more.
+    #[error("no file descriptors are left for those of a message (RLIMIT_NOFILE)")]
+    NoFiles,
     /// A call failed.
     #[error("the connection failed")]
     Io(#[from] Errno),
@@ -136,12 +139,17 @@ fn read(socket: &OwnedFd, to: &mut [u8], files: &mut Vec<OwnedFd>) -> Result<usi
         &mut control,
         flags,
     )?;
+    let before = files.len();
     for message in control.drain() {
         if let RecvAncillaryMessage::ScmRights(more) = message {
             files.extend(more);
         }
     }
     let cut = received.flags.contains(ReturnFlags::CTRUNC);
+    // There was space for more: the kernel had no number for the next file.
+    if cut && files.len() - before < MAX_FILES {
+        return Err(ReceiveError::NoFiles);
+    }
     if cut || files.len() > MAX_FILES {
         return Err(ReceiveError::TooManyFiles);
     }

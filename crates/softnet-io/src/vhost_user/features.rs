@@ -27,8 +27,26 @@ pub(super) mod virtio {
     pub(crate) const HOST_USO: u64 = 1 << 56;
 }
 
-/// What is offered to the guest.
-pub(super) const OFFERED: u64 = virtio::CSUM
+/// What a guest may be sent: it is told once what is sent, and cannot say later that it does not
+/// want it any more.
+const TO_GUEST: u64 = virtio::GUEST_CSUM
+    | virtio::GUEST_TSO4
+    | virtio::GUEST_TSO6
+    | virtio::GUEST_ECN
+    | virtio::GUEST_USO4
+    | virtio::GUEST_USO6;
+
+/// What is offered to the guest. `guest_offloads`: with large frames and missing checksums in what
+/// it receives.
+pub(super) fn offered(guest_offloads: bool) -> u64 {
+    if guest_offloads {
+        OFFERED
+    } else {
+        OFFERED & !TO_GUEST
+    }
+}
+
+const OFFERED: u64 = virtio::CSUM
     | virtio::GUEST_CSUM
     | virtio::MTU
     | virtio::GUEST_TSO4
@@ -76,7 +94,24 @@ pub(super) fn taken(features: u64) -> Features {
         checksum,
         tso4: checksum && has(virtio::GUEST_TSO4),
         tso6: checksum && has(virtio::GUEST_TSO6),
+        ecn: has(virtio::GUEST_ECN),
         uso: checksum && has(virtio::GUEST_USO4 | virtio::GUEST_USO6),
+        scatter_gather: true,
         mtu: 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A guest without receive offloads is offered nothing to receive, and all the rest.
+    #[test]
+    fn receive_offloads_are_offered_or_not() {
+        let all = taken(offered(true));
+        assert!(all.checksum && all.tso4 && all.tso6 && all.uso && all.ecn);
+        let none = taken(offered(false));
+        assert!(!(none.checksum || none.tso4 || none.tso6 || none.uso || none.ecn));
+        assert_eq!(offered(true) & !offered(false), TO_GUEST);
     }
 }

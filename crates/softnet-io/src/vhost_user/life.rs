@@ -30,6 +30,12 @@ const RETRY: Timespec = Timespec {
     tv_nsec: 200_000_000,
 };
 
+/// After one that has had a worker wait.
+const LONG_RETRY: Timespec = Timespec {
+    tv_sec: 2,
+    tv_nsec: 0,
+};
+
 /// Where the front end comes from.
 pub(super) enum Place {
     /// It connects to our socket.
@@ -94,6 +100,9 @@ enum Ended {
     /// A file was truncated.
     #[error("the front end took guest memory away")]
     MemoryLost,
+    /// It made an event descriptor block.
+    #[error("the front end made the call event of ring {0} block")]
+    CallBlocked(usize),
     /// The guest broke a ring.
     #[error("the guest broke ring {0}: {1}")]
     RingFailed(usize, RingError),
@@ -123,7 +132,12 @@ impl Thread {
             let status = format!("{waiting}; the last: {}", chain(&ended));
             self.port.set_status(status);
             // One that comes and goes, or fails, again and again does not keep others busy.
-            if matches!(ended, Ended::Stopped) || self.pause() {
+            let pause = match ended {
+                Ended::Stopped => return,
+                Ended::CallBlocked(_) => &LONG_RETRY,
+                _ => &RETRY,
+            };
+            if self.pause(pause) {
                 return;
             }
         }
@@ -149,7 +163,7 @@ impl Thread {
                         Ok((socket, _)) => return Some(socket),
                         Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => {}
                         // No file descriptors left.
-                        Err(_) if self.pause() => return None,
+                        Err(_) if self.pause(&RETRY) => return None,
                         Err(_) => {}
                     }
                 }
@@ -161,7 +175,7 @@ impl Thread {
                     {
                         return Some(socket);
                     }
-                    if self.pause() {
+                    if self.pause(&RETRY) {
                         return None;
                     }
                 }
@@ -170,11 +184,11 @@ impl Thread {
     }
 
     /// Waits for a moment. True: the port is closed.
-    fn pause(&self) -> bool {
+    fn pause(&self, time: &Timespec) -> bool {
         let attention = self.port.attention();
         let mut fds = [PollFd::from_borrowed_fd(attention, PollFlags::IN)];
         // Interrupted, it is shorter.
-        let _ = poll(&mut fds, Some(&RETRY));
+        let _ = poll(&mut fds, Some(time));
         self.port.take_attention() == Attention::Stop
     }
 
@@ -200,6 +214,7 @@ impl Thread {
                     Attention::Nothing => Ok(()),
                     Attention::Stop => Err(Ended::Stopped),
                     Attention::MemoryLost => Err(Ended::MemoryLost),
+                    Attention::CallBlocked(ring) => Err(Ended::CallBlocked(ring)),
                     Attention::RingFailed(ring, error) => Err(Ended::RingFailed(ring, error)),
                 };
             }

@@ -27,13 +27,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering, compiler_fence};
 
 use rustix::fs::{FileType, fstat, fstatfs};
+use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::bus_error::{MAX_LEN, Watch};
 
 /// The most regions that a guest may have.
-pub const MAX_REGIONS: usize = 32;
+pub const MAX_REGIONS: usize = 509;
 
 /// Where a region of guest memory is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,12 +49,41 @@ pub struct RegionSpec {
     pub offset: u64,
 }
 
+/// How much memory a guest may share, and of what kind.
+///
+/// A page of it that is touched here for the first time is charged to this process, so who may
+/// share much, sparsely, may have it use as much.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryLimits {
+    /// The most bytes of all regions together.
+    pub bytes: u64,
+    /// Huge pages of hugetlbfs alone: all of them are the front end's from the start, and no access
+    /// to them waits for a disk.
+    pub hugetlb: bool,
+}
+
+impl Default for MemoryLimits {
+    /// 64 GiB of any kind.
+    fn default() -> MemoryLimits {
+        MemoryLimits {
+            bytes: 64 << 30,
+            hugetlb: false,
+        }
+    }
+}
+
 /// Why memory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum MemoryError {
     /// It is no file in memory: an access could wait for a disk or for another process.
     #[error("guest memory is not a file in tmpfs or hugetlbfs")]
     NotMemory,
+    /// It is not made of huge pages, and has to be.
+    #[error("guest memory is not a file in hugetlbfs, as memory_kind says")]
+    NotHuge,
+    /// It may not be written.
+    #[error("guest memory is read-only")]
+    ReadOnly,
     /// It is not where it is said to be.
     #[error("a region of {} bytes at {:#x} does not lie in its file of {file} bytes", .spec.len,
         .spec.offset)]
@@ -72,9 +102,14 @@ pub enum MemoryError {
     /// More than [`MAX_REGIONS`].
     #[error("more than {MAX_REGIONS} regions of guest memory")]
     TooManyRegions,
-    /// All of it is longer than 1 TiB: some such guests would take all addresses of this process.
-    #[error("guest memory of {0} bytes")]
-    TooLong(u64),
+    /// All of it is longer than it may be.
+    #[error("guest memory of {len} bytes; the port's key memory allows {limit}")]
+    TooLong {
+        /// Bytes of all regions.
+        len: u64,
+        /// [`MemoryLimits::bytes`].
+        limit: u64,
+    },
     /// A ring is not inside one region, or not aligned.
     #[error(
         "a ring of {len} bytes at the front end's address {user:#x} is outside of guest memory \
@@ -119,8 +154,9 @@ impl Region {
     /// trusted; it may shrink later.
     ///
     /// # Errors
-    /// If the region is not possible, or does not lie in the file, or the file is no memory.
-    pub fn map(spec: RegionSpec, file: &OwnedFd) -> Result<Region, MemoryError> {
+    /// If the region is not possible, or does not lie in the file, or the file is no memory, or not
+    /// of the kind that it has to be (`hugetlb`: huge pages).
+    pub fn map(spec: RegionSpec, file: &OwnedFd, hugetlb: bool) -> Result<Region, MemoryError> {
         const TMPFS: u64 = 0x0102_1994;
         const HUGETLBFS: u64 = 0x9584_58f6;
         let RegionSpec {
@@ -139,6 +175,9 @@ impl Region {
         if !is_file || !matches!(system & 0xffff_ffff, TMPFS | HUGETLBFS) {
             return Err(MemoryError::NotMemory);
         }
+        if hugetlb && system & 0xffff_ffff != HUGETLBFS {
+            return Err(MemoryError::NotHuge);
+        }
         let file_len = stat.st_size as u64;
         let end = offset.checked_add(len).filter(|end| *end <= file_len);
         let Some(end) = end else {
@@ -156,7 +195,11 @@ impl Region {
         let flags = MapFlags::SHARED | MapFlags::NORESERVE;
         // SAFETY: a new mapping where the system chooses. Nobody holds a Rust reference into it.
         let mapping = unsafe { mmap(std::ptr::null_mut(), mapped, access, flags, file, first) };
-        let mapping = mapping.map_err(io::Error::from)?;
+        let mapping = mapping.map_err(|errno| match errno {
+            // EPERM: a seal.
+            Errno::ACCESS | Errno::PERM => MemoryError::ReadOnly,
+            errno => MemoryError::Map(errno.into()),
+        })?;
         let mapping =
             NonNull::new(mapping).ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
         // SAFETY: `offset - first` is less than a page, and at least that is mapped.
@@ -217,17 +260,18 @@ pub struct GuestMemory {
 }
 
 impl GuestMemory {
-    /// The memory that is made of these regions.
+    /// The memory that is made of these regions, of `limit` bytes at most.
     ///
     /// # Errors
     /// If there are too many, or they are too long, or overlap in the guest or in the front end.
-    pub fn new(mut regions: Vec<Arc<Region>>) -> Result<GuestMemory, MemoryError> {
+    pub fn new(mut regions: Vec<Arc<Region>>, limit: u64) -> Result<GuestMemory, MemoryError> {
         if regions.len() > MAX_REGIONS {
             return Err(MemoryError::TooManyRegions);
         }
+        // At most `MAX_REGIONS` of `MAX_LEN` each.
         let len = regions.iter().map(|region| region.spec.len).sum();
-        if len > MAX_LEN as u64 {
-            return Err(MemoryError::TooLong(len));
+        if len > limit {
+            return Err(MemoryError::TooLong { len, limit });
         }
         for address in [
             |spec: &RegionSpec| spec.user,
@@ -257,10 +301,7 @@ impl GuestMemory {
     /// The bytes from `at` on that are contiguous here, at most `len`.
     #[inline]
     fn part(&self, at: u64, len: usize) -> Result<(NonNull<u8>, usize), OutOfRange> {
-        let mut regions = self.regions.iter();
-        let (start, left) = regions
-            .find_map(|region| region.find(at))
-            .ok_or(OutOfRange(at))?;
+        let (start, left) = self.find(at, &mut 0)?;
         Ok((start, left.min(len)))
     }
 
@@ -334,15 +375,16 @@ impl GuestMemory {
         })
     }
 
-    #[cold]
+    /// Searches all regions; the number of the one that has the byte goes to `last`. The guest
+    /// chooses how often it is called, and the front end how many there are.
     fn find(&self, at: u64, last: &mut usize) -> Result<(NonNull<u8>, usize), OutOfRange> {
-        for (n, region) in self.regions.iter().enumerate() {
-            if let Some(found) = region.find(at) {
-                *last = n;
-                return Ok(found);
-            }
-        }
-        Err(OutOfRange(at))
+        let behind = self
+            .regions
+            .partition_point(|region| region.spec.guest <= at);
+        let number = behind.checked_sub(1).ok_or(OutOfRange(at))?;
+        let found = self.regions[number].find(at).ok_or(OutOfRange(at))?;
+        *last = number;
+        Ok(found)
     }
 
     /// The memory of a ring: `len` bytes from an address of the front end on, which must lie in

@@ -20,6 +20,7 @@
 
 mod budget;
 mod bus_error;
+mod call;
 mod connection;
 mod contended;
 mod features;
@@ -41,9 +42,11 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use rustix::net::{SocketAddrUnix, SocketType};
 use softnet::tx::Features;
+use softnet_engine::Link;
 
 use self::life::{Life, Place};
-use crate::{Buffers, Listen, ListenError, Listener, group_id};
+use self::memory::MemoryLimits;
+use crate::{Buffers, Descriptors, Listen, ListenError, Listener, group_id};
 
 pub use port::Port;
 pub use protocol::{Protocol, ProtocolError};
@@ -64,6 +67,44 @@ pub struct SocketSpec {
     pub mode: u32,
     /// Its group, by name or number; none: the process's own.
     pub group: Option<String>,
+}
+
+/// What a port lets its guest do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GuestSpec {
+    /// Its memory.
+    pub memory: MemoryLimits,
+    /// Whether the guest is offered large frames and frames with a missing checksum. A guest that
+    /// has taken the offer and then switches it off cannot tell this side.
+    pub offloads: bool,
+}
+
+impl Default for GuestSpec {
+    /// As much as most guests need.
+    fn default() -> GuestSpec {
+        GuestSpec {
+            memory: MemoryLimits::default(),
+            offloads: true,
+        }
+    }
+}
+
+/// A port for a virtual machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VhostUserSpec {
+    /// Where its front end is.
+    pub socket: SocketSpec,
+    /// What the guest may do.
+    pub guest: GuestSpec,
+}
+
+impl From<SocketSpec> for VhostUserSpec {
+    fn from(socket: SocketSpec) -> VhostUserSpec {
+        VhostUserSpec {
+            socket,
+            guest: GuestSpec::default(),
+        }
+    }
 }
 
 /// Why a port cannot be made.
@@ -107,7 +148,7 @@ impl VhostUser {
     /// # Errors
     /// [`VhostUserError`].
     pub fn open(
-        socket: &SocketSpec,
+        spec: &VhostUserSpec,
         queues: usize,
         mtu: u32,
         buffers: &Buffers,
@@ -115,6 +156,7 @@ impl VhostUser {
         if !(1..=MAX_QUEUES).contains(&queues) {
             return Err(VhostUserError::BadQueues(queues));
         }
+        let VhostUserSpec { socket, guest } = spec;
         let path = socket.path.clone();
         let (listener, place) = if socket.server {
             let group = socket.group.as_deref().map(group_id).transpose()?;
@@ -123,7 +165,7 @@ impl VhostUser {
                 mode: socket.mode,
                 group,
             };
-            let listener = Listener::bind(&listen, SocketType::STREAM, 1)?;
+            let listener = Listener::bind(&listen, SocketType::STREAM, 1, Descriptors::Passed)?;
             let place = Place::Listen(listener.as_fd().try_clone_to_owned()?);
             (Some(listener), place)
         } else {
@@ -134,7 +176,8 @@ impl VhostUser {
             let address = SocketAddrUnix::new(path.as_path()).map_err(bad_path)?;
             (None, Place::Connect(address))
         };
-        let port = Port::new(queues)?;
+        let port = Port::new(queues, *guest)?;
+        port.set_mtu(mtu);
         let life = Arc::new(Life::start(port, path, place, listener)?);
         let rx = |pair| VhostUserRx::new(life.clone(), pair, buffers.clone());
         let tx = |pair| VhostUserTx::new(life.clone(), pair);
@@ -142,6 +185,7 @@ impl VhostUser {
             rx: (0..queues).map(rx).collect(),
             tx: (0..queues).map(tx).collect(),
             features: Features {
+                scatter_gather: true,
                 mtu,
                 ..Features::default()
             },

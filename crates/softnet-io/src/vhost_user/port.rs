@@ -11,17 +11,25 @@
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
 use softnet::tx::RingWaker;
 use softnet_engine::{DeviceDrops, Link, LinkState};
 
+use super::GuestSpec;
+use super::call::{Late, call};
 use super::contended::Contended;
 use super::kick::Kick;
 use super::memory::GuestMemory;
 use super::ring::{RingConfig, RingError, Virtqueue};
+
+/// How often a packed ring is looked at that its driver is just writing, for all rings together,
+/// and how long it is until the next look.
+const LOOKS: u32 = 200;
+const LOOK: Duration = Duration::from_millis(1);
 
 /// No ring: the guest uses none.
 pub(super) const NOWHERE: usize = usize::MAX;
@@ -35,11 +43,21 @@ pub(super) struct Running {
     config: RingConfig,
     /// Where the guest is told that buffers came back; none if it does not want to be.
     call: Option<Arc<OwnedFd>>,
-    /// Whether packets may pass. What the guest sends otherwise waits.
-    enabled: bool,
+    /// Whether packets may pass.
+    pub(super) enabled: bool,
+    /// Whether what the guest sends is discarded: the ring was enabled and is not any more. One
+    /// that has yet to be enabled has what was sent before its front end came back, which waits.
+    discards: bool,
     /// Whether a sender waits for the guest's notification.
     pub(super) armed: bool,
+    /// To tell the guest took too long: the port is to be failed.
+    pub(super) blocked: bool,
+    /// How often that was a lot of work for the kernel.
+    slow_calls: u32,
 }
+
+/// So often may telling the guest be a lot of work, which it is by chance, if rarely.
+const SLOW_CALLS: u32 = 2;
 
 impl Running {
     /// Tells the guest, if it wants to know, of what came back.
@@ -50,17 +68,40 @@ impl Running {
     }
 
     /// Tells the guest, whether it wants to know or not.
-    pub(super) fn call(&self) {
-        if let Some(call) = &self.call {
-            // It fails if the counter is at its end, in which case the guest has been told.
-            let _ = rustix::io::write(&**call, &1_u64.to_ne_bytes());
+    pub(super) fn call(&mut self) {
+        let Some(event) = &self.call else {
+            return;
+        };
+        if let Err(late) = call(event) {
+            self.was_late(late);
         }
+    }
+
+    /// To tell the guest took long.
+    fn was_late(&mut self, late: Late) {
+        self.slow_calls += 1;
+        if late == Late::Blocked || self.slow_calls > SLOW_CALLS {
+            self.blocked = true;
+            // Nobody is to wait once more.
+            self.call = None;
+        }
+    }
+
+    /// Whether the front end has broken what the two share.
+    pub(super) fn is_broken(&self) -> bool {
+        self.blocked || self.memory.is_lost()
     }
 }
 
 /// The virtqueue, if packets may pass.
 pub(super) fn enabled(ring: &mut Option<Running>) -> Option<&mut Running> {
     ring.as_mut().filter(|running| running.enabled)
+}
+
+/// The virtqueue, if it is to be received from: see [`Running::discards`].
+pub(super) fn receivable(ring: &mut Option<Running>) -> Option<&mut Running> {
+    ring.as_mut()
+        .filter(|running| running.enabled || running.discards)
 }
 
 /// What the front end wants of a ring.
@@ -95,6 +136,7 @@ pub(super) struct Pair {
 
 /// The shared state of a port.
 pub struct Port {
+    pub(super) guest: GuestSpec,
     pub(super) pairs: Box<[Pair]>,
     /// Tells the port's worker that the link has changed.
     changed: OwnedFd,
@@ -104,6 +146,8 @@ pub struct Port {
     stop: AtomicBool,
     /// Whether the thread was told of a failure.
     failed: AtomicBool,
+    /// The longest IP packet of the port, which says nothing about other memory.
+    mtu: AtomicU32,
     status: Mutex<String>,
 }
 
@@ -116,11 +160,11 @@ impl fmt::Debug for Port {
 }
 
 impl Port {
-    /// For so many queue pairs, which are down.
+    /// For so many queue pairs, which are down, and a guest that may do so much.
     ///
     /// # Errors
     /// If the system has no file descriptors left.
-    pub fn new(pairs: usize) -> io::Result<Port> {
+    pub fn new(pairs: usize, guest: GuestSpec) -> io::Result<Port> {
         let event = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let pair = |_| {
             Ok(Pair {
@@ -133,6 +177,7 @@ impl Port {
             })
         };
         Ok(Port {
+            guest,
             pairs: (0..pairs).map(pair).collect::<io::Result<_>>()?,
             changed: event()?,
             link: Mutex::new(LinkState {
@@ -142,6 +187,7 @@ impl Port {
             attention: event()?,
             stop: AtomicBool::new(false),
             failed: AtomicBool::new(false),
+            mtu: AtomicU32::new(u32::MAX),
             status: Mutex::new(String::new()),
         })
     }
@@ -189,15 +235,59 @@ impl Port {
         drop(running);
         if number.is_multiple_of(2) {
             self.wake_senders(number / 2, false);
+        } else if self.ring(number).is_wanted() {
+            self.pairs[number / 2].sent.wake();
         }
         result
     }
 
-    /// Makes the rings what the front end wants, and wakes whom that concerns.
+    /// Makes a ring what is wanted, and tells whether it was not that before. `wait`: see
+    /// [`make`].
+    fn set_up(
+        &self,
+        number: usize,
+        wanted: Option<&Wanted>,
+        wait: &mut dyn FnMut() -> bool,
+    ) -> Result<bool, SetupError> {
+        // Dropped when the ring is let go: it may be the last to hold all of the memory.
+        let mut before = None;
+        let Some(wanted) = wanted else {
+            before = self.with_ring(number, Option::take);
+            return Ok(before.is_some());
+        };
+        let went_on = self.with_ring(number, |ring| go_on(ring, wanted, &mut before))?;
+        if let Some(changed) = went_on {
+            return Ok(changed);
+        }
+        // The ring is let go, as this may take long.
+        let queue = make(wanted, wait)?;
+        self.with_ring(number, |ring| {
+            let running = ring.insert(Running::new(queue, wanted, before.as_ref()));
+            running.update(wanted)
+        })?;
+        Ok(true)
+    }
+
+    /// Makes the rings what the front end wants, and wakes whom that concerns. Waits for drivers
+    /// that are writing a chain of a packed ring: one whose CPU is taken away meanwhile does so for
+    /// some milliseconds.
     ///
     /// # Errors
     /// The first ring that cannot be set up or watched; the others are as wanted.
     pub(super) fn apply(&self, wanted: &[Option<Wanted>]) -> Result<(), SetupFailed> {
+        let mut looks = LOOKS;
+        self.apply_waiting(wanted, &mut || {
+            std::thread::sleep(LOOK);
+            looks -= 1;
+            looks > 0 && !self.stop.load(Ordering::Relaxed)
+        })
+    }
+
+    fn apply_waiting(
+        &self,
+        wanted: &[Option<Wanted>],
+        wait: &mut dyn FnMut() -> bool,
+    ) -> Result<(), SetupFailed> {
         let mut failed = Ok(());
         let mut check = |number, result: Result<bool, SetupError>| match result {
             Ok(changed) => changed,
@@ -210,10 +300,7 @@ impl Port {
         };
         let mut changed: Vec<bool> = (0..)
             .zip(wanted)
-            .map(|(number, wanted)| {
-                let result = self.with_ring(number, |ring| apply(ring, wanted.as_ref()));
-                check(number, result)
-            })
+            .map(|(number, wanted)| check(number, self.set_up(number, wanted.as_ref(), wait)))
             .collect();
         let in_use = |pair: &usize| {
             let ring = &wanted[2 * pair];
@@ -255,8 +342,16 @@ impl Port {
         running.map(|running| running.queue.base())
     }
 
+    /// The longest IP packet of the port.
+    pub(super) fn mtu(&self) -> u32 {
+        self.mtu.load(Ordering::Relaxed)
+    }
+
     /// Says what is at the other end.
     pub(super) fn set_link(&self, state: LinkState) {
+        if let Some(mtu) = state.mtu {
+            self.set_mtu(mtu);
+        }
         if std::mem::replace(&mut *lock(&self.link), state) != state {
             let _ = rustix::io::write(&self.changed, &1_u64.to_ne_bytes());
         }
@@ -301,6 +396,7 @@ impl Port {
         let failures = (0..2 * self.pairs.len()).filter_map(|number| {
             self.with_ring(number, |ring| match ring {
                 Some(running) if running.memory.is_lost() => Some(Attention::MemoryLost),
+                Some(running) if running.blocked => Some(Attention::CallBlocked(number)),
                 Some(running) => {
                     let failed = running.queue.failed();
                     failed.map(|error| Attention::RingFailed(number, error))
@@ -326,6 +422,7 @@ pub(super) enum Attention {
     Nothing,
     Stop,
     MemoryLost,
+    CallBlocked(usize),
     RingFailed(usize, RingError),
 }
 
@@ -343,6 +440,8 @@ pub struct SetupFailed {
 pub(super) enum SetupError {
     #[error(transparent)]
     Ring(#[from] super::ring::SetupError),
+    #[error("its call event blocks")]
+    Blocked,
     #[error("its kicks cannot be watched")]
     Kick(#[from] io::Error),
 }
@@ -351,43 +450,78 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Makes a ring what is wanted, and tells whether it was not that before. One that is in use goes
-/// on where it is.
-fn apply(running: &mut Option<Running>, wanted: Option<&Wanted>) -> Result<bool, SetupError> {
-    let Some(wanted) = wanted else {
-        return Ok(running.take().is_some());
-    };
-    let same = |running: &Running| {
-        Arc::ptr_eq(&running.memory, &wanted.memory) && running.config == wanted.config
-    };
-    let mut changed = false;
-    if !running.as_ref().is_some_and(same) {
-        let queue = match running.take() {
-            Some(before) => before.queue.renew(wanted.config, &wanted.memory)?,
-            None => Virtqueue::new(wanted.config, &wanted.memory)?,
-        };
-        *running = Some(Running {
+impl Running {
+    /// In the place of what was `before`.
+    fn new(queue: Virtqueue, wanted: &Wanted, before: Option<&Running>) -> Running {
+        Running {
             queue,
             memory: wanted.memory.clone(),
             config: wanted.config,
             call: None,
             enabled: wanted.enabled,
+            discards: before.is_some_and(|it| it.enabled || it.discards),
             armed: false,
-        });
-        changed = true;
+            blocked: false,
+            slow_calls: before.map_or(0, |it| it.slow_calls),
+        }
     }
-    if let Some(running) = running {
-        let call = |call: &Option<Arc<OwnedFd>>| call.as_ref().map(Arc::as_ptr);
-        if call(&running.call) != call(&wanted.call) {
-            running.call.clone_from(&wanted.call);
+
+    /// Has the rest as wanted. Returns whether it was not that before.
+    fn update(&mut self, wanted: &Wanted) -> Result<bool, SetupError> {
+        let file = |call: &Option<Arc<OwnedFd>>| call.as_ref().map(Arc::as_ptr);
+        if file(&self.call) != file(&wanted.call) {
+            self.call.clone_from(&wanted.call);
             // Whoever told the guest before may have been killed, and what was told by another
             // file the front end may have missed when it changed to this one.
-            running.call();
+            self.call();
+            if self.blocked {
+                return Err(SetupError::Blocked);
+            }
         }
-        changed |= running.enabled != wanted.enabled;
-        running.enabled = wanted.enabled;
+        let changed = self.enabled != wanted.enabled;
+        self.discards = !wanted.enabled && (self.enabled || self.discards);
+        self.enabled = wanted.enabled;
+        Ok(changed)
     }
-    Ok(changed)
+}
+
+/// Has a ring that is in use go on as wanted, where it is. Returns whether it was not that before;
+/// none if there is no such ring: it is to be made. What it was goes to `before`.
+fn go_on(
+    ring: &mut Option<Running>,
+    wanted: &Wanted,
+    before: &mut Option<Running>,
+) -> Result<Option<bool>, SetupError> {
+    let same = |running: &Running| {
+        Arc::ptr_eq(&running.memory, &wanted.memory) && running.config == wanted.config
+    };
+    if let Some(running) = ring
+        && same(running)
+    {
+        return running.update(wanted).map(Some);
+    }
+    *before = ring.take();
+    let Some(was) = before
+        .as_ref()
+        .filter(|was| was.queue.has_ring(&wanted.config))
+    else {
+        return Ok(None);
+    };
+    let queue = was.queue.renew(wanted.config, &wanted.memory)?;
+    let running = ring.insert(Running::new(queue, wanted, Some(was)));
+    running.update(wanted)?;
+    Ok(Some(true))
+}
+
+/// A new ring, once its driver does not write a chain any more, for which `wait` is called until
+/// it returns false.
+fn make(wanted: &Wanted, wait: &mut dyn FnMut() -> bool) -> Result<Virtqueue, SetupError> {
+    loop {
+        match Virtqueue::new(wanted.config, &wanted.memory) {
+            Err(super::ring::SetupError::LeftOut) if wait() => {}
+            made => return Ok(made?),
+        }
+    }
 }
 
 impl Link for Port {
@@ -405,7 +539,14 @@ impl Link for Port {
         *lock(&self.link)
     }
 
+    fn set_mtu(&self, mtu: u32) {
+        self.mtu.store(mtu, Ordering::Relaxed);
+    }
+
     fn status(&self) -> Option<String> {
         Some(lock(&self.status).clone())
     }
 }
+
+#[cfg(all(test, not(loom), not(miri)))]
+mod tests;

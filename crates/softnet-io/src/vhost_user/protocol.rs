@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use softnet_engine::LinkState;
 
-use super::features::{OFFERED, PROTOCOL, extension, taken, virtio};
+use super::features::{PROTOCOL, extension, offered, taken, virtio};
 use super::memory::{GuestMemory, MAX_REGIONS, MemoryError, Region, RegionSpec};
 use super::message::{Request, RingAddresses, RingValue};
 use super::port::{Port, SetupFailed, Wanted};
@@ -21,9 +21,6 @@ pub enum ProtocolError {
     /// Beyond what was offered.
     #[error("features {0:#x} were not offered")]
     Features(u64),
-    /// A guest from before virtio 1.0.
-    #[error("the guest's driver does not know virtio 1.0")]
-    Legacy,
     /// There are not that many.
     #[error("ring {ring} of a port with {rings}: give the port more queues, or the guest fewer")]
     NoRing {
@@ -78,6 +75,8 @@ pub struct Protocol {
     /// 0: not said.
     mtu: u32,
     memory: Arc<GuestMemory>,
+    /// Why regions are not part of `memory`.
+    left_out: Option<MemoryError>,
     rings: Vec<Ring>,
 }
 
@@ -92,6 +91,7 @@ impl Protocol {
             status: 0,
             mtu: 0,
             memory: Arc::default(),
+            left_out: None,
             rings,
         }
     }
@@ -109,9 +109,9 @@ impl Protocol {
         let mut answer = None;
         let number = |value: u64| Some(value.to_ne_bytes().to_vec());
         match request {
-            Request::GetFeatures => answer = number(OFFERED),
+            Request::GetFeatures => answer = number(self.offered()),
             Request::SetFeatures(features) => {
-                check_features(features, OFFERED)?;
+                check_features(features, self.offered())?;
                 self.features = Some(features);
             }
             Request::GetProtocolFeatures => answer = number(PROTOCOL),
@@ -187,12 +187,41 @@ impl Protocol {
         known.ok_or(ProtocolError::NoRing { ring, rings })
     }
 
-    fn set_memory(&mut self, table: Vec<(RegionSpec, OwnedFd)>) -> Result<(), ProtocolError> {
-        let map = |(spec, file): (RegionSpec, OwnedFd)| Ok(Arc::new(Region::map(spec, &file)?));
-        let regions = table.into_iter().map(map);
-        let regions = regions.collect::<Result<_, MemoryError>>()?;
-        self.memory = Arc::new(GuestMemory::new(regions)?);
+    fn offered(&self) -> u64 {
+        offered(self.port.guest.offloads)
+    }
+
+    /// Maps a region. One of another kind of memory (a disk of the guest, a boot loader's ROM) is
+    /// left out: QEMU passes all that have a file. An address in it is then none of the guest's.
+    fn map(
+        &mut self,
+        spec: RegionSpec,
+        file: &OwnedFd,
+    ) -> Result<Option<Arc<Region>>, MemoryError> {
+        use MemoryError::{NotHuge, NotMemory, ReadOnly};
+        match Region::map(spec, file, self.port.guest.memory.hugetlb) {
+            Ok(region) => Ok(Some(Arc::new(region))),
+            Err(why @ (NotMemory | NotHuge | ReadOnly)) => {
+                self.left_out = Some(why);
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn set_regions(&mut self, regions: Vec<Arc<Region>>) -> Result<(), MemoryError> {
+        let limit = self.port.guest.memory.bytes;
+        self.memory = Arc::new(GuestMemory::new(regions, limit)?);
         Ok(())
+    }
+
+    fn set_memory(&mut self, table: Vec<(RegionSpec, OwnedFd)>) -> Result<(), ProtocolError> {
+        self.left_out = None;
+        let mut regions = Vec::new();
+        for (spec, file) in table {
+            regions.extend(self.map(spec, &file)?);
+        }
+        Ok(self.set_regions(regions)?)
     }
 
     /// QEMU 7.2 adds and removes each region once for each queue pair.
@@ -201,9 +230,8 @@ impl Protocol {
         if regions.iter().any(|region| *region.spec() == spec) {
             return Ok(());
         }
-        regions.push(Arc::new(Region::map(spec, file)?));
-        self.memory = Arc::new(GuestMemory::new(regions)?);
-        Ok(())
+        regions.extend(self.map(spec, file)?);
+        Ok(self.set_regions(regions)?)
     }
 
     fn remove_region(&mut self, spec: &RegionSpec) -> Result<(), ProtocolError> {
@@ -215,7 +243,7 @@ impl Protocol {
             (known.guest, known.user, known.len) != (spec.guest, spec.user, spec.len)
         });
         if regions.len() < before {
-            self.memory = Arc::new(GuestMemory::new(regions)?);
+            self.set_regions(regions)?;
         }
         Ok(())
     }
@@ -254,8 +282,9 @@ impl Protocol {
             return Ok(None);
         }
         let has = |bit| features & bit != 0;
+        // A boot loader may come before a driver that does.
         if !has(virtio::VERSION_1) {
-            return Err(ProtocolError::Legacy);
+            return Ok(None);
         }
         // Without protocol features there is no message to enable it.
         let enabled = ring
@@ -272,7 +301,6 @@ impl Protocol {
                 event_index: has(virtio::EVENT_IDX),
                 mergeable: has(virtio::MRG_RXBUF),
                 takes: taken(features),
-                ecn: has(virtio::GUEST_ECN),
             },
             memory: self.memory.clone(),
             call: ring.call.clone(),
@@ -299,10 +327,18 @@ impl Protocol {
             "split"
         };
         let all = self.rings.len();
-        self.port.set_status(match running {
+        let legacy = self
+            .features
+            .is_some_and(|bits| bits & virtio::VERSION_1 == 0);
+        let mut status = match running {
+            0 if legacy => "connected, the guest's driver does not know virtio 1.0".into(),
             0 => "connected, the guest uses no queue".into(),
             n => format!("connected, {n} of {all} {layout} rings enabled"),
-        });
+        };
+        if let Some(why) = &self.left_out {
+            status += &format!("; some of its memory is left out: {why}");
+        }
+        self.port.set_status(status);
         Ok(())
     }
 }

@@ -3,14 +3,14 @@
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use softnet::mem::{PacketList, Pool};
-use softnet::time::Time;
+use softnet::mem::Pool;
+use softnet::stats::DropReason;
 use softnet_engine::Link;
-use softnet_engine::rx::{CountDrop, Polled, RxQueue};
+use softnet_engine::rx::{NextPoll, Polled, Receive, RxQueue};
 
 use super::contended::Taken;
 use super::life::Life;
-use super::port::enabled;
+use super::port::receivable;
 use crate::Buffers;
 
 /// One receive queue of a vhost-user port.
@@ -38,46 +38,48 @@ impl VhostUserRx {
 }
 
 impl RxQueue for VhostUserRx {
-    fn poll(
-        &mut self,
-        budget: usize,
-        _now: Time,
-        out: &mut PacketList,
-        drops: &mut dyn CountDrop,
-    ) -> Polled {
+    fn poll(&mut self, rx: &mut Receive<'_>) -> Polled {
+        let nothing = Polled {
+            next: NextPoll::Unarmed,
+            ..Polled::default()
+        };
         let port = &self.life.port;
         let pair = &port.pairs[self.pair];
-        let Ok(mut ring) = pair.from_guest.try_lock() else {
-            // It is just set up: soon it will be there.
-            return Polled {
-                more: true,
-                gone: false,
-            };
+        let Ok(mut ring) = pair.from_guest.try_lock_or_want() else {
+            // It is just set up: the thread reports an event when it is there.
+            return nothing;
         };
-        let running = enabled(&mut ring);
-        if !running.as_ref().is_some_and(|it| it.queue.peek()) {
-            // Called for nothing: the guest's kick was late. A worker that looks for events before
-            // it arms would find this one for ever. What comes after this is seen below.
-            pair.sent.drain();
+        let mut running = receivable(&mut ring);
+        if rx.by_owner {
+            let has_packets = running.as_mut().is_some_and(|running| {
+                running.queue.disarm();
+                running.queue.peek()
+            });
+            if !has_packets {
+                // Called for nothing: the guest's kick was late. A worker that looks for events
+                // before it arms would find this one for ever. What came before it is seen below.
+                pair.sent.drain();
+            }
         }
         let Some(running) = running else {
-            return Polled::default();
+            return nothing;
         };
-        let received = running.queue.receive(
-            &running.memory,
-            &self.buffers,
-            self.number(),
-            budget,
-            out,
-            drops,
-        );
+        running.queue.set_mtu(port.mtu());
+        let number = self.number();
+        let received = running
+            .queue
+            .receive(&running.memory, &self.buffers, number, rx);
+        if !running.enabled {
+            // vhost-user, "Ring states": the buffers of a disabled ring come back all the same.
+            rx.retain(DropReason::DeviceDown, |_| false);
+        }
         running.notify();
-        if received.is_err() || running.memory.is_lost() {
+        if received.is_err() || running.is_broken() {
             port.fail();
         }
         Polled {
             more: received.unwrap_or(false),
-            gone: false,
+            ..nothing
         }
     }
 
@@ -85,10 +87,11 @@ impl RxQueue for VhostUserRx {
         let port = &self.life.port;
         let pair = &port.pairs[self.pair];
         pair.sent.drain();
-        let Ok(mut ring) = pair.from_guest.try_lock() else {
-            return false;
+        let Ok(mut ring) = pair.from_guest.try_lock_or_want() else {
+            // As in `poll`.
+            return true;
         };
-        let Some(running) = enabled(&mut ring) else {
+        let Some(running) = receivable(&mut ring) else {
             return true;
         };
         let armed = running.queue.arm();
@@ -99,21 +102,13 @@ impl RxQueue for VhostUserRx {
         armed
     }
 
-    fn disarm(&mut self) {
+    fn peek(&mut self) -> bool {
         let pair = &self.life.port.pairs[self.pair];
-        if let Ok(mut ring) = pair.from_guest.try_lock()
-            && let Some(running) = enabled(&mut ring)
-        {
-            running.queue.disarm();
+        match pair.from_guest.try_lock() {
+            Ok(mut ring) => receivable(&mut ring).is_some_and(|running| running.queue.peek()),
+            // Asked again, or armed.
+            Err(Taken) => false,
         }
-    }
-
-    fn peek(&mut self) -> Option<bool> {
-        let pair = &self.life.port.pairs[self.pair];
-        Some(match pair.from_guest.try_lock() {
-            Ok(mut ring) => enabled(&mut ring).is_some_and(|running| running.queue.peek()),
-            Err(Taken) => true,
-        })
     }
 
     fn pools(&self) -> Vec<&Pool> {

@@ -10,6 +10,7 @@ use softnet::tx::{Interest, RingFile, RingWaker, Sent, TxRing, Xmit};
 
 use super::life::Life;
 use super::port::{Running, enabled};
+use super::ring::WORK;
 
 /// How often a guest is found to offer more, before others have their turn. An index that goes to
 /// and fro says so for ever.
@@ -31,12 +32,19 @@ impl VhostUserTx {
     /// Copies packets into the guest's buffers. Busy: the guest will notify when it has more of
     /// them.
     fn send(&self, running: &mut Running, packets: &mut PacketList, sent: &mut Sent) -> Xmit {
-        let mut tried = 0;
+        let (mut tried, mut work) = (0, WORK);
         loop {
             tried += 1;
-            let result = running.queue.transmit(&running.memory, packets, sent);
+            let result = running
+                .queue
+                .transmit(&running.memory, packets, sent, &mut work);
             match result {
                 Ok(Xmit::Complete) => return Xmit::Complete,
+                Ok(Xmit::Busy) if work == 0 => {
+                    // There may be buffers; others have their turn first.
+                    self.life.port.wake(self.pair);
+                    return Xmit::Busy;
+                }
                 Ok(Xmit::Busy) if !running.queue.arm() && tried < TRIES => {}
                 Ok(Xmit::Busy) => {
                     running.armed = true;
@@ -57,9 +65,9 @@ impl VhostUserTx {
 
 /// Drops everything: nobody receives.
 fn down(packets: &mut PacketList, sent: &mut Sent) {
-    let before = sent.dropped.map_or(0, |(_, n)| n);
-    let dropped = before + packets.take().wire_packets();
-    sent.dropped = Some((DropReason::DeviceDown, dropped));
+    let down = packets.take();
+    down.iter()
+        .for_each(|packet| sent.drop(DropReason::DeviceDown, packet));
 }
 
 impl TxRing for VhostUserTx {
@@ -82,7 +90,7 @@ impl TxRing for VhostUserTx {
                 }
                 let result = self.send(running, packets, sent);
                 running.notify();
-                if running.memory.is_lost() {
+                if running.is_broken() {
                     port.fail();
                 }
                 // Others may wait for a notification that the guest was not asked for meanwhile.
@@ -106,9 +114,12 @@ impl TxRing for VhostUserTx {
         let Some(pair) = port.pairs.get(route) else {
             return;
         };
-        if let Ok(ring) = pair.to_guest.try_lock_or_want() {
-            if let Some(running) = &*ring {
+        if let Ok(mut ring) = pair.to_guest.try_lock_or_want() {
+            if let Some(running) = &mut *ring {
                 running.call();
+                if running.is_broken() {
+                    port.fail();
+                }
             }
             drop(ring);
             port.wake_senders(route, false);

@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use softnet::mem::{Packet, PacketList, Pool, PoolConfig};
-use softnet::stats::DropReason;
+use softnet::stats::DropCounters;
 use softnet::time::Time;
-use softnet_engine::rx::{CountDrop, Polled, RxQueue};
+use softnet_engine::rx::{Polled, Receive, RxQueue};
 use softnet_io::{Buffers, Links, Netns, Tap, TapConfig, TapRx};
 
 pub(crate) use device::*;
@@ -80,25 +80,16 @@ pub(crate) fn config(netns: &Netns) -> TapConfig {
     }
 }
 
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Drops(pub(crate) Vec<(DropReason, u64)>);
-
-impl CountDrop for Drops {
-    fn count_drop(&mut self, reason: DropReason, packets: u64) {
-        self.0.push((reason, packets));
-    }
-}
-
 /// Polls until `enough` says so (at most 5 s), waiting for the queue as a worker does.
 pub(crate) fn receive(
     rx: &mut TapRx,
-    drops: &mut Drops,
-    mut enough: impl FnMut(&PacketList, &Drops, Polled) -> bool,
+    drops: &DropCounters,
+    mut enough: impl FnMut(&PacketList, &DropCounters, Polled) -> bool,
 ) -> PacketList {
     let mut packets = PacketList::new();
     let end = Instant::now() + Duration::from_secs(5);
     loop {
-        let polled = rx.poll(64, Time::ZERO, &mut packets, drops);
+        let polled = rx.poll(&mut Receive::new(64, Time::ZERO, &mut packets, drops));
         if enough(&packets, drops, polled) {
             return packets;
         }
@@ -124,7 +115,7 @@ pub(crate) fn receive(
 /// The first frame that carries UDP from the kernel's end (it sends other things by itself, as
 /// every host does).
 pub(crate) fn receive_udp(rx: &mut TapRx) -> Packet {
-    let packets = receive(rx, &mut Drops::default(), |packets, _, _| {
+    let packets = receive(rx, &DropCounters::new(), |packets, _, _| {
         packets.iter().any(is_udp)
     });
     packets.into_iter().find(is_udp).unwrap()

@@ -2,6 +2,34 @@
 
 use super::*;
 
+/// The frames of a ring that is disabled come back to the guest, and are counted as dropped.
+#[test]
+fn what_a_guest_sends_on_a_disabled_ring_is_discarded() {
+    let net = Net::new(&[1, 1], 1);
+    let mut guests = [Guest::new(PAIR), Guest::new(PAIR)];
+    let mut front_ends = [0, 1].map(|port| connect(&net.path(port), &guests[port], 0));
+    (0..2).for_each(|port| net.wait_up(port, true));
+    let [a, b] = &mut guests;
+    for round in 1..4 {
+        front_ends[0].set_vring_enable(1, false).expect("disabled");
+        // Whatever is answered comes after it.
+        front_ends[0].get_features().expect("an answer");
+        a.send(1, &frame(1, round));
+        wait("the frame to come back", || a.in_flight(1) == 0);
+        wait("the drop", || {
+            let drops = net.stats(0).device.drops;
+            let drops = drops.iter().map(|(reason, n)| (reason.name(), *n));
+            drops.eq([("device_down", u64::from(round))])
+        });
+        front_ends[0].set_vring_enable(1, true).expect("enabled");
+        front_ends[0].get_features().expect("an answer");
+        b.offer(0, 1);
+        a.send(1, &frame(1, 100 + round));
+        assert_eq!(receive(b, 0), frame(1, 100 + round));
+    }
+    net.stop();
+}
+
 /// What is sent to a port without a front end is dropped, with its reason. One that comes back
 /// with the same memory, as after a crash, goes on where the rings are.
 #[test]

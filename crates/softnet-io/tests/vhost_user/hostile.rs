@@ -1,5 +1,7 @@
 //! Front ends and guests that do what none does: it ends their connection and nothing else.
 
+use std::os::fd::AsRawFd;
+
 use super::*;
 
 /// A front end that truncates its memory while frames pass loses its port, and nobody else does.
@@ -52,7 +54,13 @@ fn hostile_messages_end_the_connection() {
     let mut beyond = table.clone();
     let len = guest.regions()[1].len + 1;
     beyond[48..56].copy_from_slice(&len.to_ne_bytes());
-    let (kick, pipes) = ([guest.kick_file(0)], [pipe.as_fd(); 2]);
+    let (kick, pipes) = ([guest.kick_file(0)], [pipe.as_fd()]);
+    let sparse = rustix::fs::memfd_create("sparse", rustix::fs::MemfdFlags::CLOEXEC);
+    let sparse = sparse.expect("a memory file");
+    rustix::fs::ftruncate(&sparse, 65 << 30).expect("it can be as long");
+    let mut long = regions(1);
+    long[16..24].copy_from_slice(&(65_u64 << 30).to_ne_bytes());
+    let sparse = [sparse.as_fd()];
     let cases: Vec<(Vec<u8>, &[BorrowedFd<'_>], &str)> = vec![
         (message(1, 0, &[]), &[], "flags 0x0"),
         (message(1, 5, &[]), &[], "flags 0x5"),
@@ -85,8 +93,12 @@ fn hostile_messages_end_the_connection() {
             &files[..2],
             "does not lie in its file",
         ),
-        (message(5, 1, &table), &pipes, "not a file in tmpfs"),
         (message(5, 1, &table), &files, "too many files"),
+        (
+            message(5, 1, &long),
+            &sparse,
+            "memory of 69793218560 bytes; the port's key memory allows 68719476736",
+        ),
         (
             message(8, 1, &number(256 << 32 | 2)),
             &[],
@@ -101,7 +113,7 @@ fn hostile_messages_end_the_connection() {
         (message(11, 1, &number(u64::MAX)), &[], "ring 4294967295"),
         (message(12, 1, &number(0)), &[], "request 12 with 0 files"),
         (message(12, 1, &number(0)), &files[..1], "not an eventfd"),
-        (message(12, 1, &number(0)), &pipes[..1], "not an eventfd"),
+        (message(12, 1, &number(0)), &pipes, "not an eventfd"),
         (message(12, 1, &number(1 << 8)), &[], "without a kick"),
         (message(12, 1, &number(1 << 9)), &kick, "the value 0x200"),
         (message(13, 1, &number(7)), &kick, "ring 7"),
@@ -134,9 +146,7 @@ fn hostile_messages_end_the_connection() {
     net.wait_status(1, "outside of guest memory");
     start_ring(VERSION_1, &odd);
     net.wait_status(1, "ring");
-    // A driver from before virtio 1.0; half a message; nothing.
-    start_ring(0, &good_addresses);
-    net.wait_status(1, "virtio 1.0");
+    // Half a message; nothing.
     let mut raw = silent(&net.path(1));
     let half = &message(2, 1, &number(0))[..15];
     raw.bytes(half, &[]).expect("a port");
@@ -174,5 +184,88 @@ fn a_broken_ring_ends_the_connection() {
     wait("the frame to be dropped", || {
         net.stats(1).device.dropped() == 1
     });
+    net.stop();
+}
+
+/// A driver from before virtio 1.0, as a boot loader's may be, gets no queue; the connection stays
+/// for the driver that comes after it.
+#[test]
+fn a_legacy_driver_leaves_the_port_down() {
+    let net = Net::new(&[1, 1], 1);
+    let mut guest = Guest::new(PAIR);
+    let mut front_end = FrontEnd::connect(&net.path(0)).expect("a port");
+    front_end
+        .request(request::SET_FEATURES, &0_u64.to_ne_bytes(), &[])
+        .expect("a port");
+    guest.set_memory(&mut front_end).expect("a port");
+    for ring in 0..2 {
+        guest.start_ring(&mut front_end, ring, 0).expect("a port");
+    }
+    net.wait_status(0, "connected, the guest's driver does not know virtio 1.0");
+    assert!(!net.stats(0).link.up);
+    guest.reset(&mut front_end).expect("a port");
+    net.wait_up(0, true);
+    net.wait_status(0, "connected, 2 of 2 split rings enabled");
+    drop(front_end);
+    net.stop();
+}
+
+/// Memory on a disk or that is read-only, of which a machine may have some beside its own, is left
+/// out; its rings run.
+#[test]
+fn memory_that_cannot_be_used_is_left_out() {
+    let net = Net::new(&[1], 1);
+    let mut guest = Guest::new(PAIR);
+    let disk = std::fs::File::open("/proc/self/exe").expect("a file");
+    let read_only = format!("/proc/self/fd/{}", guest.file().as_raw_fd());
+    let read_only = std::fs::File::open(read_only).expect("the memory");
+    for (file, why) in [(&disk, "not a file in tmpfs"), (&read_only, "read-only")] {
+        let mut front_end = FrontEnd::connect(&net.path(0)).expect("a port");
+        guest.clear();
+        let mut table = guest.table();
+        table[0] = 3;
+        let more = [1 << 40, 0x1000, 1 << 44, 0_u64];
+        table.extend(more.map(u64::to_ne_bytes).concat());
+        guest.start(&mut front_end).expect("a port");
+        let files = [guest.file(), guest.file(), file.as_fd()];
+        front_end
+            .request(request::SET_MEM_TABLE, &table, &files)
+            .expect("a port");
+        net.wait_up(0, true);
+        net.wait_status(
+            0,
+            "connected, 2 of 2 split rings enabled; some of its memory",
+        );
+        net.wait_status(0, why);
+        // The port waits a moment for the next.
+        drop(front_end);
+        net.wait_up(0, false);
+    }
+    net.stop();
+}
+
+/// A front end that makes its call event block loses its port; the only worker goes on.
+#[test]
+fn a_call_that_blocks_ends_one_port() {
+    let net = Net::new(&[1, 1, 1], 1);
+    let mut guests = [Guest::new(PAIR), Guest::new(PAIR), Guest::new(PAIR)];
+    let _front_ends: Vec<_> = (0..3)
+        .map(|port| connect(&net.path(port), &guests[port], 0))
+        .collect();
+    (0..3).for_each(|port| net.wait_up(port, true));
+    let [a, b, c] = &mut guests;
+    c.block_call(1);
+    c.send(1, &frame(3, 0));
+    net.wait_status(2, "made the call event of ring 1 block");
+    net.wait_up(2, false);
+    // What it sent had been taken before.
+    b.offer(0, 1);
+    assert_eq!(receive(b, 0), frame(3, 0));
+    for mark in 0..20 {
+        b.offer(0, 1);
+        a.send(1, &frame(1, mark));
+        assert_eq!(receive(b, 0), frame(1, mark));
+    }
+    c.unblock_call(1);
     net.stop();
 }

@@ -4,6 +4,7 @@
 mod coming_and_going;
 mod front_end;
 mod hostile;
+mod notification;
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
@@ -70,7 +71,7 @@ impl Net {
                 small: net.pool.clone(),
                 large: None,
             };
-            let opened = VhostUser::open(&socket, *queues, 1500, &buffers).expect("a port");
+            let opened = VhostUser::open(&socket.into(), *queues, 1500, &buffers).expect("a port");
             let id = net.engine.add_port(PortSetup {
                 name: format!("vm{port}"),
                 rx: opened.rx.into_iter().map(PortRx::from).collect(),
@@ -387,6 +388,36 @@ fn a_guest_that_takes_less_is_spared() {
     net.stop();
 }
 
+/// The driver drops what is longer than the port's MTU, and learns of another.
+#[test]
+fn a_changed_mtu_is_that_of_frames_from_the_guest() {
+    let net = Net::new(&[1, 1], 1);
+    let mut guests = [Guest::new(PAIR), Guest::new(PAIR)];
+    let _front_ends: Vec<_> = (0..2)
+        .map(|port| connect(&net.path(port), &guests[port], 0))
+        .collect();
+    (0..2).for_each(|port| net.wait_up(port, true));
+    let [a, b] = &mut guests;
+    let mut long = frame(1, 0);
+    long.resize(1600, 0);
+    let dropped = |port: usize, reason: &str| {
+        let drops = net.stats(port).device.drops;
+        drops.iter().any(|(was, n)| was.name() == reason && *n == 1)
+    };
+    a.send(1, &long);
+    wait("the frame to be dropped", || dropped(0, "too_long"));
+    net.engine.set_mtu(net.ports[0], 9000).expect("it is there");
+    a.send(1, &long);
+    wait("the frame to be too long for the other", || {
+        dropped(1, "mtu")
+    });
+    net.engine.set_mtu(net.ports[1], 9000).expect("it is there");
+    b.offer(0, 1);
+    a.send(1, &long);
+    assert_eq!(receive(b, 0), long);
+    net.stop();
+}
+
 /// A port with two queues: what is sent on either arrives, whichever the guest uses.
 #[test]
 fn the_guest_chooses_its_queue_pairs() {
@@ -651,5 +682,32 @@ fn memory_changes_while_frames_pass() {
         changer.join().expect("the front ends")
     });
     assert!(changes > 0);
+    net.stop();
+}
+
+/// The capabilities of the threads of this name, as the kernel tells.
+fn capabilities(name: &str) -> Vec<String> {
+    let tasks = std::fs::read_dir("/proc/self/task").expect("procfs");
+    let status = |task: std::io::Result<std::fs::DirEntry>| {
+        let status = std::fs::read_to_string(task.ok()?.path().join("status")).ok()?;
+        let line = |key| status.lines().find_map(|line| line.strip_prefix(key));
+        (line("Name:\t")? == name).then(|| {
+            let sets = ["CapInh:\t", "CapPrm:\t", "CapEff:\t"].map(line);
+            sets.map(Option::unwrap_or_default).concat()
+        })
+    };
+    tasks.filter_map(status).collect()
+}
+
+/// A worker can neither change interfaces nor have modules loaded, whoever started the engine.
+#[test]
+fn workers_have_no_capabilities() {
+    let net = Net::new(&[1], 2);
+    wait("both workers' threads to start", || {
+        let sets = ["softnet/0", "softnet/1"].map(capabilities);
+        let none = |set: &String| set.bytes().all(|digit| digit == b'0');
+        sets.iter()
+            .all(|sets| !sets.is_empty() && sets.iter().all(none))
+    });
     net.stop();
 }

@@ -28,6 +28,10 @@ impl<'a> Wanted<'a> {
     fn read<D: Devices>(control: &Control<D>, request: &Request<'a>) -> Result<Self, Error> {
         let header: NdMsg = request.header()?;
         let attrs = request.attrs::<NdMsg>(&POLICY, Validation::Liberal)?;
+        let read = [nda::LLADDR, nda::VLAN, nda::MASTER, nda::FLAGS_EXT];
+        let help = "entries of Softnet's bridges have an address and a VLAN";
+        let all = request.attr_iter::<NdMsg>()?;
+        all.refuse_unread(|kind| read.contains(&kind), help)?;
         let index = device(control, &header)?;
         let bytes = attrs.get(nda::LLADDR).map(|attr| attr.data);
         let address = bytes.and_then(|bytes| <[u8; 6]>::try_from(bytes).ok());

@@ -47,12 +47,12 @@ pub(crate) fn publish(
     entry: &FdbEntry,
     gone: bool,
     replies: &mut Replies,
-) -> Result<(), Error> {
+) {
     let kind = if gone { RTM_DELNEIGH } else { RTM_NEWNEIGH };
     let header = header(port, entry);
     replies.publish(RTNLGRP_NEIGH, kind, 0, &header, |message| {
         put(message, bridge, entry);
-    })
+    });
 }
 
 /// Looks one entry up (`rtnl_fdb_get`).

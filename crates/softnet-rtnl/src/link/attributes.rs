@@ -67,6 +67,9 @@ pub(super) mod iff {
     pub(crate) const NOARP: u32 = 1 << 7;
     pub(crate) const MULTICAST: u32 = 1 << 12;
     pub(crate) const LOWER_UP: u32 = 1 << 16;
+    /// What the kernel lets nobody set (`IFF_VOLATILE`): `LOOPBACK`, `POINTOPOINT`, `BROADCAST`,
+    /// `RUNNING`, `MASTER`, `SLAVE`, `LOWER_UP`, `DORMANT` and `ECHO`.
+    pub(crate) const VOLATILE: u32 = 0x7_0c5a;
 }
 
 /// `IF_OPER_*` (RFC 2863).
@@ -80,10 +83,9 @@ pub(super) mod oper {
 pub(super) const ARPHRD_ETHER: u16 = 1;
 
 /// Of `RTM_*LINK`.
-pub(super) static LINK_POLICY: Policy = Policy {
-    max: ifla::MAX,
-    strict_from: 0,
-    rules: &[
+pub(super) static LINK_POLICY: Policy = Policy::new(
+    ifla::MAX,
+    &[
         (ifla::ADDRESS, Rule::Binary { max: 32 }),
         (ifla::BROADCAST, Rule::Binary { max: 32 }),
         (ifla::IFNAME, Rule::Str { max: 15 }),
@@ -94,7 +96,8 @@ pub(super) static LINK_POLICY: Policy = Policy {
         (ifla::LINKINFO, Rule::NestedAny),
         (ifla::NET_NS_PID, Rule::U32),
         (ifla::NET_NS_FD, Rule::U32),
-        (ifla::IFALIAS, Rule::Str { max: 255 }),
+        // May be empty, which takes the alias away.
+        (ifla::IFALIAS, Rule::Binary { max: 255 }),
         (ifla::GROUP, Rule::U32),
         (ifla::EXT_MASK, Rule::U32),
         (ifla::NUM_TX_QUEUES, Rule::U32),
@@ -103,16 +106,15 @@ pub(super) static LINK_POLICY: Policy = Policy {
         (ifla::PROTO_DOWN, Rule::U8),
         (ifla::ALT_IFNAME, Rule::Str { max: 127 }),
     ],
-};
+);
 
 /// Of `IFLA_LINKINFO`.
-pub(super) static INFO_POLICY: Policy = Policy {
-    max: info::SLAVE_DATA,
-    strict_from: 0,
-    rules: &[
+pub(super) static INFO_POLICY: Policy = Policy::new(
+    info::SLAVE_DATA,
+    &[
         (info::KIND, Rule::Str { max: 0 }),
         (info::DATA, Rule::NestedAny),
         (info::SLAVE_KIND, Rule::Str { max: 0 }),
         (info::SLAVE_DATA, Rule::NestedAny),
     ],
-};
+);

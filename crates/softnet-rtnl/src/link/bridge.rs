@@ -143,6 +143,17 @@ pub(super) fn change<D: Devices>(
         }
     }
     fixed::check(&attrs, FIXED, help)?;
+    let read = [
+        AGEING_TIME,
+        VLAN_FILTERING,
+        ROOT_ID,
+        BRIDGE_ID,
+        FDB_FLUSH,
+        VLAN_DEFAULT_PVID,
+        MULTI_BOOLOPT,
+    ];
+    let is_read = |kind| read.contains(&kind) || fixed::has(&[FIXED, READ_ONLY], kind);
+    data.children().refuse_unread(is_read, help)?;
     if after != before {
         control.set_bridge(index, after).map_err(refusal)?;
     }

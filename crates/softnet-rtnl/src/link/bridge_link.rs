@@ -47,22 +47,6 @@ pub(super) fn info_flags(flags: VlanFlags) -> u16 {
     pvid | if flags.untagged { UNTAGGED } else { 0 }
 }
 
-/// VLANs one after the other with the same flags.
-pub(super) fn ranges(
-    vlans: impl Iterator<Item = (u16, VlanFlags)>,
-) -> Vec<(RangeInclusive<u16>, VlanFlags)> {
-    let mut ranges: Vec<(RangeInclusive<u16>, VlanFlags)> = Vec::new();
-    for (vlan, flags) in vlans {
-        match ranges.last_mut() {
-            Some((range, known)) if *known == flags && range.end() + 1 == vlan => {
-                *range = *range.start()..=vlan;
-            }
-            _ => ranges.push((vlan..=vlan, flags)),
-        }
-    }
-    ranges
-}
-
 /// Puts a port, or a bridge itself.
 pub(super) fn put<D: Devices>(shown: &Shown<'_, D>, message: &mut Message<'_>, mask: u32) {
     let settings = &shown.link.settings;
@@ -70,7 +54,7 @@ pub(super) fn put<D: Devices>(shown: &Shown<'_, D>, message: &mut Message<'_>, m
     message.put_u32(ifla::MASTER, shown.link.master.unwrap_or(shown.link.index));
     message.put_u32(ifla::MTU, settings.mtu);
     message.put_u8(ifla::OPERSTATE, shown.operstate());
-    message.put_bytes(ifla::ADDRESS, &settings.address.0);
+    message.put_bytes(ifla::ADDRESS, &shown.link.address().0);
     if let Some(member) = &shown.member {
         message.nest(ifla::PROTINFO | NLA_F_NESTED, |message| {
             member.put(message, shown.kind());
@@ -91,7 +75,7 @@ pub(super) fn put<D: Devices>(shown: &Shown<'_, D>, message: &mut Message<'_>, m
                 .for_each(|(vid, flags)| put(vid, info_flags(flags)));
             return;
         }
-        for (range, flags) in ranges(vlans.iter()) {
+        for (range, flags) in vlans.ranges() {
             let flags = info_flags(flags);
             if range.start() == range.end() {
                 put(*range.start(), flags);

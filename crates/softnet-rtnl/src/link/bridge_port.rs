@@ -55,8 +55,24 @@ static READ_ONLY: &[Fixed] = &[
     (23, Value::U64(0)), // HOLD_TIMER
 ];
 
-/// Set in the kernel, and neither here nor shown: ports and next hops that take over, and limits.
-static ABSENT: &[u16] = &[34, 37, 42, 44];
+/// What is read of a request, or shown of the port and no more.
+const READ: [u16; 15] = [
+    STATE,
+    COST,
+    MODE,
+    LEARNING,
+    UNICAST_FLOOD,
+    ROOT_ID,
+    BRIDGE_ID,
+    DESIGNATED_PORT,
+    ID,
+    NO,
+    FLUSH,
+    MCAST_FLOOD,
+    BCAST_FLOOD,
+    ISOLATED,
+    LOCKED,
+];
 
 const PRIORITY: u16 = 32;
 /// `BR_STATE_DISABLED`, `BR_STATE_FORWARDING`.
@@ -153,7 +169,7 @@ impl Member {
 
 /// What a request asks of a port.
 pub(super) struct Wanted {
-    options: BridgePortOptions,
+    pub(super) options: BridgePortOptions,
     flush: bool,
 }
 
@@ -164,10 +180,19 @@ impl Wanted {
         index: u32,
         data: &Attr<'_>,
     ) -> Result<Wanted, Error> {
-        let attrs = data.nested(&POLICY)?;
         let link = control.link(index).map_err(refusal)?;
         let shown = Shown::new(control, link).map_err(refusal)?;
-        let Some(member) = &shown.member else {
+        Wanted::of(&shown, shown.member.as_ref(), data)
+    }
+
+    /// As [`read`](Wanted::read), of what is to be this member of a bridge.
+    pub(super) fn of<D: Devices>(
+        shown: &Shown<'_, D>,
+        member: Option<&Member>,
+        data: &Attr<'_>,
+    ) -> Result<Wanted, Error> {
+        let attrs = data.nested(&POLICY)?;
+        let Some(member) = member else {
             return Err(Errno::EOPNOTSUPP.into());
         };
         let help = "a port of Softnet's bridges cannot change this option";
@@ -186,9 +211,8 @@ impl Wanted {
             return Err(refused(COST));
         }
         fixed::check(&attrs, FIXED, help)?;
-        if let Some(&absent) = ABSENT.iter().find(|&&kind| attrs.has(kind)) {
-            return Err(refused(absent));
-        }
+        let is_read = |kind| READ.contains(&kind) || fixed::has(&[FIXED, READ_ONLY], kind);
+        data.children().refuse_unread(is_read, help)?;
         Ok(Wanted {
             options: options(&attrs, member.options)?,
             flush: attrs.has(FLUSH),

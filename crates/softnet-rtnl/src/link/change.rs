@@ -3,18 +3,41 @@
 use softnet::tx::MAX_QUEUES;
 use softnet::wire::EthernetAddress;
 use softnet_engine::control::{
-    ALIAS_MAX, Control, ControlError, Devices, NewPort, PortOptions, Settings,
+    ALIAS_MAX, Control, ControlError, Devices, PortOptions, PortSpec, Settings,
 };
 
 use super::attributes::{INFO_POLICY, LINK_POLICY, iff, ifla, info};
+use super::bridge_port;
 use super::find;
+use super::show::{Shown, fixed_flags};
 use crate::nl::headers::IfInfoMsg;
 use crate::nl::{
-    Attr, Attrs, Errno, Error, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, Request, Validation,
+    Attr, Attrs, Client, Errno, Error, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, Request,
+    Validation,
 };
 
 /// Highest number of queues that the kernel takes (`rtnl_create_link`).
 const QUEUES_MAX: u32 = 4096;
+
+/// Links there are at most when one is added by a client that is not the owner: each costs memory.
+const LINKS: usize = 512;
+
+/// What is read of a request; `EXT_MASK` says what an answer shows.
+const READ: [u16; 13] = [
+    ifla::ADDRESS,
+    ifla::BROADCAST,
+    ifla::IFNAME,
+    ifla::MTU,
+    ifla::MASTER,
+    ifla::TXQLEN,
+    ifla::LINKINFO,
+    ifla::IFALIAS,
+    ifla::GROUP,
+    ifla::EXT_MASK,
+    ifla::NUM_TX_QUEUES,
+    ifla::NUM_RX_QUEUES,
+    ifla::ALT_IFNAME,
+];
 
 /// What a request to add or change a link says.
 struct Wanted<'a> {
@@ -57,6 +80,9 @@ impl<'a> Wanted<'a> {
                 return Err(Error::new(Errno::EOPNOTSUPP).help(text).at(&attr));
             }
         }
+        let help = "Softnet's links have no such attribute";
+        let all = request.attr_iter::<IfInfoMsg>()?;
+        all.refuse_unread(|kind| READ.contains(&kind), help)?;
         Ok(Wanted {
             header,
             attrs,
@@ -79,7 +105,7 @@ impl<'a> Wanted<'a> {
             if address.data.len() != 6 {
                 return Err(Error::new(Errno::EINVAL).at(&address));
             }
-            settings.address = EthernetAddress(address.mac()?);
+            settings.address = Some(EthernetAddress(address.mac()?));
         }
         if let Some(broadcast) = self.attrs.get(ifla::BROADCAST)
             && broadcast.data != [0xff; 6]
@@ -113,11 +139,17 @@ impl<'a> Wanted<'a> {
         if change & iff::UP != 0 {
             settings.up = flags & iff::UP != 0;
         }
-        let known = iff::UP | iff::BROADCAST | iff::RUNNING | iff::MULTICAST | iff::LOWER_UP;
-        if self.header.change & !known != 0 {
+        Ok(settings)
+    }
+
+    /// Refuses other flags than a link of this kind has. Those that the kernel lets nobody set are
+    /// passed over; so are all of a request that does not say which it changes.
+    fn check_flags(&self, kind: Option<&str>) -> Result<(), Error> {
+        let wrong = (self.header.flags ^ fixed_flags(kind)) & self.header.change;
+        if wrong & !(iff::UP | iff::VOLATILE) != 0 {
             return Err(Error::new(Errno::EOPNOTSUPP).help("this flag of a link cannot be set"));
         }
-        Ok(settings)
+        Ok(())
     }
 
     /// The new master, if the request names one.
@@ -176,6 +208,7 @@ pub(crate) fn refusal(error: ControlError) -> Error {
 pub(super) fn new<D: Devices>(
     control: &mut Control<D>,
     request: &Request<'_>,
+    client: &Client,
 ) -> Result<(), Error> {
     let wanted = Wanted::read(request)?;
     let known = find(control, &wanted.header, &wanted.attrs)?;
@@ -203,8 +236,15 @@ pub(super) fn new<D: Devices>(
         let help = "links number themselves";
         return Err(Error::new(Errno::EOPNOTSUPP).help(help));
     }
-    let mut settings = Settings::new(String::new());
-    settings.up = false;
+    if !client.own && control.links().len() >= LINKS {
+        let help = format!("members of the socket's group add links up to {LINKS}");
+        return Err(Error::new(Errno::ENOSPC).help(help));
+    }
+    let settings = Settings {
+        up: false,
+        ..Settings::default()
+    };
+    wanted.check_flags(Some(kind))?;
     let mut settings = wanted.settings(settings)?;
     settings.name = name(control, settings.name, kind)?;
     let master = wanted.master()?.flatten();
@@ -219,19 +259,27 @@ pub(super) fn new<D: Devices>(
             let _ = control.delete(index);
         });
     }
-    let spec = control.devices().of_kind(kind, &settings.name);
-    let new = NewPort {
+    let device = control.devices().of_kind(kind, &settings.name);
+    let device = device.ok_or_else(unknown)?;
+    if !client.own && control.devices().is_of_host(&device) {
+        let help = "root and the daemon's own user make devices of the host, and no others";
+        return Err(Error::new(Errno::EPERM).help(help));
+    }
+    let queues = wanted.queues()?;
+    let master = master.map(|index| control.link(index)).transpose();
+    let master = master.map_err(refusal)?;
+    let new = PortSpec {
         settings,
-        spec: spec.ok_or_else(unknown)?,
-        queues: wanted.queues()?,
-        qdisc: None,
-        master,
-        member: Default::default(),
-        options: PortOptions::default(),
-        actions: Vec::new(),
+        options: PortOptions {
+            device,
+            queues,
+            ..PortOptions::default()
+        },
+        master: master.map(|link| link.settings.name.clone()),
+        ..PortSpec::default()
     };
     let index = control.add_port(new).map_err(refusal)?;
-    let made = super::bridge_port::change(control, index, wanted.slave_data);
+    let made = bridge_port::change(control, index, wanted.slave_data);
     made.inspect_err(|_| {
         let _ = control.delete(index);
     })
@@ -280,30 +328,46 @@ fn change<D: Devices>(
     wanted: &Wanted<'_>,
 ) -> Result<(), Error> {
     let link = control.link(index).map_err(refusal)?;
-    let (before, master_before) = (link.settings.clone(), link.master);
+    let before = link.settings.clone();
     let is_bridge = link.bridge().is_some();
     // As `ops->changelink`, which TAP devices do not have.
     if wanted.data.is_some() && !(is_bridge && wanted.kind == Some("bridge")) {
         return Err(Errno::EOPNOTSUPP.into());
     }
+    let kind = Shown::new(control, link).map_err(refusal)?.kind();
+    wanted.check_flags(kind)?;
     let after = wanted.settings(before.clone())?;
     let master = wanted.master()?;
     if is_bridge && master.flatten().is_some() {
         return Err(Error::new(Errno::ELOOP).text("Can not enslave a bridge to a bridge"));
     }
+    // Before the port moves: a bridge that it leaves forgets its options and VLANs.
+    let slave = match wanted.slave_data {
+        Some(data) if !is_bridge => {
+            let shown = Shown::new(control, link).map_err(refusal)?;
+            let member = shown.member_of(master.unwrap_or(link.master), after.up);
+            Some(bridge_port::Wanted::of(
+                &shown,
+                member.map_err(refusal)?.as_ref(),
+                &data,
+            )?)
+        }
+        _ => None,
+    };
     control.change(index, &after).map_err(refusal)?;
     let rest = (|| {
         if let Some(master) = master {
-            control.set_master(index, master).map_err(refusal)?;
+            let options = slave.as_ref().map(|slave| slave.options);
+            let moved = control.set_master_as(index, master, options.unwrap_or_default());
+            moved.map_err(refusal)?;
         }
-        if is_bridge {
-            super::bridge::change(control, index, wanted.data)
-        } else {
-            super::bridge_port::change(control, index, wanted.slave_data)
+        match slave {
+            Some(slave) => slave.apply(control, index),
+            None if is_bridge => super::bridge::change(control, index, wanted.data),
+            None => Ok(()),
         }
     })();
     if rest.is_err() {
-        let _ = control.set_master(index, master_before);
         let _ = control.change(index, &before);
     }
     rest

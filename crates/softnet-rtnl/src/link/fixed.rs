@@ -28,6 +28,11 @@ pub(super) fn put(message: &mut Message<'_>, table: &[Fixed]) {
     }
 }
 
+/// Whether an attribute is in one of these tables.
+pub(super) fn has(tables: &[&[Fixed]], kind: u16) -> bool {
+    tables.iter().copied().flatten().any(|(of, _)| *of == kind)
+}
+
 /// Refuses attributes that ask for another value than that of a table.
 pub(super) fn check(attrs: &Attrs<'_>, table: &[Fixed], help: &'static str) -> Result<(), Error> {
     for &(kind, value) in table {

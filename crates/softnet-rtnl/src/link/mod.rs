@@ -20,12 +20,12 @@ use softnet_engine::control::{Change, Control, Devices};
 pub(crate) use bridge::ticks;
 pub(crate) use change::refusal;
 
-use crate::fdb;
 use crate::nl::headers::{IfInfoMsg, RtGenMsg};
 use crate::nl::{
     Attrs, Chunk, Client, Errno, Error, NLM_F_DUMP_FILTERED, Position, Progress, Replies, Request,
     Validation,
 };
+use crate::{fdb, tc};
 
 /// Types of messages.
 pub(crate) const RTM_NEWLINK: u16 = 16;
@@ -39,12 +39,13 @@ const RTNLGRP_LINK: u32 = 1;
 pub(crate) fn request<D: Devices>(
     control: &mut Control<D>,
     request: &Request<'_>,
+    client: &Client,
     replies: &mut Replies,
 ) -> Result<(), Error> {
     let of_bridge = i32::from(request.family()) == libc::AF_BRIDGE;
     match request.kind {
         RTM_SETLINK | RTM_DELLINK if of_bridge => bridge_link::change(control, request),
-        RTM_NEWLINK => change::new(control, request),
+        RTM_NEWLINK => change::new(control, request, client),
         RTM_SETLINK => change::set(control, request),
         RTM_DELLINK => change::delete(control, request),
         RTM_GETLINK => get(control, request, replies),
@@ -92,15 +93,23 @@ fn get<D: Devices>(
     })
 }
 
+/// `IFLA_MASTER` of a dump of links that have none (`link_master_filtered`); 0 filters nothing.
+const NO_MASTER: u32 = u32::MAX;
+
 /// What a dump leaves out.
 #[derive(Default)]
 struct Filter {
-    master: Option<u32>,
+    /// A master, or none.
+    master: Option<Option<u32>>,
     kind: Option<String>,
 }
 
 impl Filter {
-    fn read(request: &Request<'_>, client: &Client) -> Result<Filter, Error> {
+    fn read<D: Devices>(
+        control: &Control<D>,
+        request: &Request<'_>,
+        client: &Client,
+    ) -> Result<Filter, Error> {
         // Older clients send the family alone.
         if request.payload().len() < size_of::<IfInfoMsg>() {
             let _: RtGenMsg = request.header()?;
@@ -121,7 +130,11 @@ impl Filter {
         let attrs = request.attrs::<IfInfoMsg>(&LINK_POLICY, validation)?;
         let mut filter = Filter::default();
         if let Some(master) = attrs.get(ifla::MASTER) {
-            filter.master = Some(master.u32()?);
+            filter.master = match master.u32()? {
+                0 => None,
+                NO_MASTER => Some(None),
+                index => Some(Some(index)),
+            };
         }
         if let Some(linkinfo) = attrs.get(ifla::LINKINFO) {
             let linkinfo = linkinfo.nested(&INFO_POLICY)?;
@@ -129,20 +142,26 @@ impl Filter {
                 .get(info::KIND)
                 .map(|kind| kind.str())
                 .transpose()?;
-            filter.kind = kind.map(str::to_owned);
+            filter.kind = kind
+                .filter(|kind| is_known(control, kind))
+                .map(str::to_owned);
         }
         Ok(filter)
     }
 
     fn passes<D: Devices>(&self, shown: &Shown<'_, D>) -> bool {
-        // 0 stands for links without a master only where the kernel's `-1` is sent.
-        let master = self.master.filter(|&master| master != 0);
-        master.is_none_or(|master| shown.link.master == Some(master))
+        self.master.is_none_or(|master| shown.link.master == master)
             && self
                 .kind
                 .as_deref()
                 .is_none_or(|kind| shown.kind() == Some(kind))
     }
+}
+
+/// Whether links can be of this kind. Dumps are not filtered by others (`rtnl_link_ops_get`).
+fn is_known<D: Devices>(control: &Control<D>, kind: &str) -> bool {
+    let spec = control.devices().of_kind(kind, "");
+    kind == "bridge" || spec.and_then(|spec| control.devices().kind(&spec)) == Some(kind)
 }
 
 /// Dumps links, by number.
@@ -156,7 +175,7 @@ pub(crate) fn dump<D: Devices>(
     if i32::from(request.family()) == libc::AF_BRIDGE {
         return bridge_link::dump(control, request, client, position, chunk);
     }
-    let filter = Filter::read(request, client)?;
+    let filter = Filter::read(control, request, client)?;
     let flags = match filter.master.is_some() || filter.kind.is_some() {
         true => NLM_F_DUMP_FILTERED,
         false => 0,
@@ -193,8 +212,8 @@ pub(crate) fn publish<D: Devices>(
             let shown = Shown::new(control, link).map_err(refusal)?;
             let header = shown.header(0, 0);
             replies.publish(RTNLGRP_LINK, RTM_NEWLINK, 0, &header, |message| {
-                shown.put(message)
-            })
+                shown.put(message);
+            });
         }
         Change::LinkGone(index, name) => {
             let header = IfInfoMsg {
@@ -204,7 +223,7 @@ pub(crate) fn publish<D: Devices>(
             };
             replies.publish(RTNLGRP_LINK, RTM_DELLINK, 0, &header, |message| {
                 message.put_str(ifla::IFNAME, name);
-            })
+            });
         }
         Change::Bridge(index) => {
             let Ok(link) = control.link(*index) else {
@@ -214,7 +233,7 @@ pub(crate) fn publish<D: Devices>(
             let header = shown.bridge_header();
             replies.publish(RTNLGRP_LINK, RTM_NEWLINK, 0, &header, |message| {
                 bridge_link::put(&shown, message, 0);
-            })
+            });
         }
         Change::Left { port, name, bridge } => {
             let header = IfInfoMsg {
@@ -226,7 +245,7 @@ pub(crate) fn publish<D: Devices>(
             replies.publish(RTNLGRP_LINK, RTM_DELLINK, 0, &header, |message| {
                 message.put_str(ifla::IFNAME, name);
                 message.put_u32(ifla::MASTER, *bridge);
-            })
+            });
         }
         Change::Fdb {
             bridge,
@@ -234,7 +253,9 @@ pub(crate) fn publish<D: Devices>(
             entry,
             gone,
         } => fdb::publish(*bridge, *port, entry, *gone, replies),
+        Change::Tree { link, before } => tc::publish(control, *link, before, replies),
     }
+    Ok(())
 }
 
 #[cfg(test)]

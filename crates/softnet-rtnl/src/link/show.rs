@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use softnet::stats::DropReason;
 use softnet_engine::control::{Control, ControlError, Devices, Link, LinkKind};
-use softnet_engine::forward::PortVlans;
+use softnet_engine::forward::{BridgePortOptions, PortVlans};
 use softnet_engine::{BridgeInfo, PortStats};
 use zerocopy::{Immutable, IntoBytes};
 
@@ -102,6 +102,15 @@ impl LinkStats64 {
     }
 }
 
+/// The flags that all links of a kind have at all times.
+pub(super) fn fixed_flags(kind: Option<&str>) -> u32 {
+    iff::BROADCAST
+        | match kind {
+            Some("dummy") => iff::NOARP,
+            _ => iff::MULTICAST,
+        }
+}
+
 /// A link together with what it has counted.
 pub(super) struct Shown<'a, D: Devices> {
     pub(super) link: &'a Link<D::Spec>,
@@ -157,18 +166,37 @@ impl<'a, D: Devices> Shown<'a, D> {
         if link.bridge().is_some() {
             shown.bridge = Some(control.bridge(link.index)?);
         }
-        if let Some(master) = link.master {
-            let port = control.bridge_port(link.index)?;
-            let master = &control.link(master)?.settings;
-            shown.member = Some(Member {
-                options: port.options,
-                bridge: master.address,
-                forwards: shown.running() && master.up,
-                number: link.port_number,
-            });
-            shown.member_vlans = Some(port.vlans);
+        if link.master.is_some() {
+            shown.member = shown.member_of(link.master, link.settings.up)?;
+            shown.member_vlans = Some(control.bridge_port(link.index)?.vlans);
         }
         Ok(shown)
+    }
+
+    /// As what the link would be part of a bridge while it is up or not. One that it joins does
+    /// there what a bridge does by default.
+    pub(super) fn member_of(
+        &self,
+        master: Option<u32>,
+        up: bool,
+    ) -> Result<Option<Member>, ControlError> {
+        let Some(index) = master else {
+            return Ok(None);
+        };
+        let bridge = self.control.link(index)?;
+        if bridge.bridge().is_none() {
+            return Err(ControlError::NoBridge(bridge.settings.name.clone()));
+        }
+        let options = match self.link.master == master {
+            true => self.control.bridge_port(self.link.index)?.options,
+            false => BridgePortOptions::default(),
+        };
+        Ok(Some(Member {
+            options,
+            bridge: bridge.address(),
+            forwards: up && self.carrier && bridge.settings.up,
+            number: self.link.port_number,
+        }))
     }
 
     /// The VLANs of a bridge or of a port of one.
@@ -195,9 +223,9 @@ impl<'a, D: Devices> Shown<'a, D> {
 
     /// The kind, as `type` names it.
     pub(super) fn kind(&self) -> Option<&'static str> {
-        match &self.link.kind {
-            LinkKind::Port { spec, .. } => self.control.devices().kind(spec),
-            LinkKind::Bridge(_) => Some("bridge"),
+        match self.link.device() {
+            Some(device) => self.control.devices().kind(device),
+            None => Some("bridge"),
         }
     }
 
@@ -207,11 +235,7 @@ impl<'a, D: Devices> Shown<'a, D> {
 
     /// The flags of the link.
     fn flags(&self) -> u32 {
-        let mut flags = iff::BROADCAST;
-        flags |= match self.kind() {
-            Some("dummy") => iff::NOARP,
-            _ => iff::MULTICAST,
-        };
+        let mut flags = fixed_flags(self.kind());
         if self.link.settings.up {
             flags |= iff::UP;
         }
@@ -241,17 +265,13 @@ impl<'a, D: Devices> Shown<'a, D> {
         message.put_u8(ifla::OPERSTATE, self.operstate());
         message.put_u8(ifla::LINKMODE, 0);
         message.put_u32(ifla::MTU, settings.mtu);
-        let spec = match &self.link.kind {
-            LinkKind::Port { spec, .. } => Some(spec),
-            LinkKind::Bridge(_) => None,
-        };
-        let (least, most) = self.control.mtus(spec);
+        let (least, most) = self.control.mtus(self.link.device());
         message.put_u32(ifla::MIN_MTU, least);
         message.put_u32(ifla::MAX_MTU, most);
         message.put_u32(ifla::GROUP, settings.group);
         message.put_u32(ifla::PROMISCUITY, u32::from(self.link.master.is_some()));
         message.put_u32(ifla::ALLMULTI, u32::from(self.link.master.is_some()));
-        let queues = u32::try_from(self.link.queues).unwrap_or(u32::MAX);
+        let queues = u32::try_from(self.link.queues()).unwrap_or(u32::MAX);
         message.put_u32(ifla::NUM_TX_QUEUES, queues);
         message.put_u32(ifla::NUM_RX_QUEUES, queues);
         if let Some(master) = self.link.master {
@@ -263,7 +283,7 @@ impl<'a, D: Devices> Shown<'a, D> {
             message.put_str(ifla::IFALIAS, &settings.alias);
         }
         message.put(ifla::MAP, &IfMap::default());
-        message.put_bytes(ifla::ADDRESS, &settings.address.0);
+        message.put_bytes(ifla::ADDRESS, &self.link.address().0);
         message.put_bytes(ifla::BROADCAST, &[0xff; 6]);
         let stats = LinkStats64::of(&self.stats);
         message.put(ifla::STATS64, &stats);
@@ -278,7 +298,7 @@ impl<'a, D: Devices> Shown<'a, D> {
         }
         if let Some(bridge) = &self.bridge {
             message.nest(info::DATA, |message| {
-                super::bridge::put(message, &bridge.options, self.link.settings.address);
+                super::bridge::put(message, &bridge.options, self.link.address());
             });
         }
         if self.kind() == Some("tun") {
@@ -292,7 +312,7 @@ impl<'a, D: Devices> Shown<'a, D> {
 
     /// A TAP device as Softnet opens all of them (`tun_fill_info`).
     fn put_tun(&self, message: &mut Message<'_>) {
-        let queues = u32::try_from(self.link.queues).unwrap_or(u32::MAX);
+        let queues = u32::try_from(self.link.queues()).unwrap_or(u32::MAX);
         message.put_u8(tun::TYPE, tun::TAP);
         message.put_u8(tun::PI, 0);
         message.put_u8(tun::VNET_HDR, 1);

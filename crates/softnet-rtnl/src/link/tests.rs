@@ -10,7 +10,7 @@ use super::attributes::{iff, ifla, info};
 use super::{RTM_DELLINK, RTM_GETLINK, RTM_NEWLINK, RTM_SETLINK};
 use crate::Rtnl;
 use crate::nl::headers::IfInfoMsg;
-use crate::nl::{Errno, Error, Message, Messages, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL};
+use crate::nl::{Client, Errno, Error, Message, Messages, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL};
 use crate::testing::{CLIENT, Shared, message};
 
 fn rtnl() -> (Rtnl<FedDevices>, Shared) {
@@ -226,4 +226,143 @@ fn dumps_are_taken_in_parts_and_filtered() {
         });
     });
     assert_eq!(bridges, ["br0"]);
+}
+
+/// An empty alias takes it away (`IFLA_IFALIAS` is of the kind `NLA_BINARY`).
+#[test]
+fn an_empty_alias_takes_it_away() {
+    let (mut rtnl, control) = rtnl();
+    add(&mut rtnl, "d0", "dummy").unwrap();
+    let header = IfInfoMsg {
+        index: 1,
+        ..IfInfoMsg::default()
+    };
+    for alias in ["lab", ""] {
+        ask(&mut rtnl, RTM_SETLINK, 0, header, |message| {
+            message.put(ifla::IFALIAS, alias.as_bytes());
+        })
+        .unwrap();
+        let control = control.lock().unwrap();
+        assert_eq!(control.link(1).unwrap().settings.alias, alias);
+    }
+}
+
+/// `ip link show nomaster`, `master br0`, `type KIND`.
+#[test]
+fn dumps_are_filtered_as_by_the_kernel() {
+    let (mut rtnl, _control) = rtnl();
+    add(&mut rtnl, "br0", "bridge").unwrap();
+    add(&mut rtnl, "d0", "dummy").unwrap();
+    add(&mut rtnl, "d1", "dummy").unwrap();
+    let header = IfInfoMsg {
+        index: 2,
+        ..IfInfoMsg::default()
+    };
+    ask(&mut rtnl, RTM_SETLINK, 0, header, |message| {
+        message.put_u32(ifla::MASTER, 1);
+    })
+    .unwrap();
+    let mut names = |body: &dyn Fn(&mut Message<'_>)| {
+        let request = message(RTM_GETLINK, NLM_F_DUMP, &IfInfoMsg::default(), body);
+        let parts = crate::testing::dump(&mut rtnl, &CLIENT, &request).unwrap();
+        let shown = parts.iter().flat_map(links);
+        shown.map(|link| name(&link).to_owned()).collect::<Vec<_>>()
+    };
+    let master =
+        |master: u32| move |message: &mut Message<'_>| message.put_u32(ifla::MASTER, master);
+    assert_eq!(names(&master(1)), ["d0"]);
+    assert_eq!(names(&master(u32::MAX)), ["br0", "d1"]);
+    assert_eq!(names(&master(0)), ["br0", "d0", "d1"]);
+    let kind = |kind: &'static str| {
+        move |message: &mut Message<'_>| {
+            message.nest(ifla::LINKINFO, |message| message.put_str(info::KIND, kind));
+        }
+    };
+    assert_eq!(names(&kind("dummy")), ["d0", "d1"]);
+    assert_eq!(names(&kind("bridge")), ["br0"]);
+    assert_eq!(names(&kind("vxlan")), ["br0", "d0", "d1"]);
+}
+
+/// What is not read is refused, with the attribute that it is: nobody takes it for set.
+#[test]
+fn what_softnet_has_not_is_not_taken_for_set() {
+    let (mut rtnl, control) = rtnl();
+    add(&mut rtnl, "br0", "bridge").unwrap();
+    add(&mut rtnl, "d0", "dummy").unwrap();
+    add(&mut rtnl, "t0", "tun").unwrap();
+    let header = IfInfoMsg {
+        index: 2,
+        ..IfInfoMsg::default()
+    };
+    // OPERSTATE, LINKMODE, VF_PORTS, AF_SPEC, TARGET_NETNSID, GSO_MAX_SIZE, XDP, one of the future.
+    for attr in [16, 17, 24, 26, 46, 41, 43, 200] {
+        let mut change = |kind, flags, header| {
+            let refused = ask(&mut rtnl, kind, flags, header, |message| {
+                message.put_u32(ifla::GROUP, 5);
+                message.put_u32(attr, 1);
+                message.nest(ifla::LINKINFO, |message| {
+                    message.put_str(info::KIND, "dummy");
+                });
+            });
+            let error = refused.unwrap_err();
+            let text = "Softnet's links have no such attribute";
+            assert_eq!(error.errno, Errno::EOPNOTSUPP, "{attr}");
+            assert_eq!(error.text.as_deref(), Some(text), "{attr}");
+            // Behind the headers and the group.
+            assert_eq!(error.offset, Some(40), "{attr}");
+        };
+        change(RTM_SETLINK, 0, header);
+        change(RTM_NEWLINK, 0, header);
+        change(RTM_NEWLINK, NLM_F_CREATE, IfInfoMsg::default());
+        assert_eq!(control.lock().unwrap().link(2).unwrap().settings.group, 0);
+        assert_eq!(control.lock().unwrap().links().len(), 3);
+    }
+    // `multicast on` of a dummy, which has none; `arp off` and `multicast off` of a TAP device.
+    let mut flags = |index, change, flags| {
+        let header = IfInfoMsg {
+            index,
+            change,
+            flags,
+            ..header
+        };
+        ask(&mut rtnl, RTM_SETLINK, 0, header, |_| {}).map_err(|error| error.errno)
+    };
+    for (index, flag, known) in [
+        (2, iff::MULTICAST, 0),
+        (2, iff::NOARP, iff::NOARP),
+        (3, iff::MULTICAST, iff::MULTICAST),
+        (3, iff::NOARP, 0),
+    ] {
+        flags(index, flag, known).unwrap();
+        let refused = flags(index, flag, known ^ flag).map(drop);
+        assert_eq!(refused, Err(Errno::EOPNOTSUPP), "{index} {flag:#x}");
+    }
+}
+
+/// A member of the socket's group gets no interface on the host, and not as many links as it likes.
+#[test]
+fn a_member_of_the_group_makes_no_device_of_the_host() {
+    let (mut rtnl, control) = rtnl();
+    let member = Client {
+        own: false,
+        ..CLIENT
+    };
+    let mut add = |client: &Client, name: &str, kind: &str| {
+        let flags = NLM_F_CREATE | NLM_F_EXCL;
+        let request = message(RTM_NEWLINK, flags, &IfInfoMsg::default(), |message| {
+            message.put_str(ifla::IFNAME, name);
+            message.nest(ifla::LINKINFO, |message| message.put_str(info::KIND, kind));
+        });
+        let (result, _) = crate::testing::ask(&mut rtnl, client, &request);
+        result.map_err(|error| error.errno)
+    };
+    assert_eq!(add(&member, "t0", "tun"), Err(Errno::EPERM));
+    add(&CLIENT, "t0", "tun").unwrap();
+    add(&member, "br0", "bridge").unwrap();
+    for _ in 2..512 {
+        add(&member, "d%d", "dummy").unwrap();
+    }
+    assert_eq!(add(&member, "more", "bridge"), Err(Errno::ENOSPC));
+    add(&CLIENT, "more", "dummy").unwrap();
+    assert_eq!(control.lock().unwrap().links().len(), 513);
 }

@@ -2,7 +2,7 @@
 
 use softnet_engine::control::{Control, Devices};
 
-use super::bridge_link::{VlanInfo, info_flags, ranges};
+use super::bridge_link::{VlanInfo, info_flags};
 use super::refusal;
 use super::show::Shown;
 use crate::nl::headers::BrVlanMsg;
@@ -64,7 +64,7 @@ pub(crate) fn dump<D: Devices>(
         };
         let state = shown.member.as_ref().map_or(3, |member| member.state());
         let put = chunk.message(RTM_NEWVLAN, 0, &header, |message| {
-            for (range, flags) in ranges(vlans.iter()) {
+            for (range, flags) in vlans.ranges() {
                 message.nest(ENTRY | NLA_F_NESTED, |message| {
                     let (flags, vid) = (info_flags(flags), *range.start());
                     message.put(INFO, &VlanInfo { flags, vid });

@@ -34,20 +34,6 @@ impl<'a> Attr<'a> {
         self.raw & NLA_F_NESTED != 0
     }
 
-    /// The first bytes as a value of the machine's byte order; the caller checks the length.
-    pub(super) fn integer(&self, length: usize) -> u64 {
-        let mut bytes = [0; 8];
-        for (to, from) in bytes.iter_mut().zip(self.data).take(length) {
-            *to = *from;
-        }
-        u64::from_le_bytes(bytes)
-            >> if cfg!(target_endian = "big") {
-                64 - 8 * length
-            } else {
-                0
-            }
-    }
-
     /// A structure that the payload starts with; more bytes may follow.
     pub fn fixed<T: FromBytes>(&self) -> Result<T, Error> {
         match T::read_from_prefix(self.data) {
@@ -79,16 +65,6 @@ impl<'a> Attr<'a> {
 
     /// An integer.
     pub fn u64(&self) -> Result<u64, Error> {
-        self.fixed()
-    }
-
-    /// An integer.
-    pub fn i32(&self) -> Result<i32, Error> {
-        self.fixed()
-    }
-
-    /// An integer.
-    pub fn i64(&self) -> Result<i64, Error> {
         self.fixed()
     }
 
@@ -149,24 +125,7 @@ impl<'a> Attr<'a> {
 
     /// The attributes behind a structure of `front` bytes that the payload starts with.
     pub fn nested_behind(&self, front: usize, policy: &Policy) -> Result<Attrs<'a>, Error> {
-        self.parse(self.children_behind(front), policy, Validation::Liberal)
-    }
-
-    /// The attributes inside, checked strictly (`nla_parse_nested`).
-    pub fn nested_strict(&self, policy: &Policy) -> Result<Attrs<'a>, Error> {
-        if self.raw & NLA_F_NESTED == 0 {
-            return Err(Error::invalid("NLA_F_NESTED is missing").at(self));
-        }
-        self.parse(self.children(), policy, Validation::Strict)
-    }
-
-    fn parse(
-        &self,
-        children: AttrIter<'a>,
-        policy: &Policy,
-        validation: Validation,
-    ) -> Result<Attrs<'a>, Error> {
-        let mut attrs = Attrs::parse(children, policy, validation)?;
+        let mut attrs = Attrs::parse(self.children_behind(front), policy, Validation::Liberal)?;
         attrs.nest = Some(self.offset);
         Ok(attrs)
     }
@@ -191,6 +150,18 @@ impl<'a> AttrIter<'a> {
 
     pub(super) fn depth(&self) -> u8 {
         self.depth
+    }
+
+    /// Refuses attributes of types that nothing reads: they would be answered as if they were set.
+    pub fn refuse_unread(
+        mut self,
+        is_read: impl Fn(u16) -> bool,
+        help: &'static str,
+    ) -> Result<(), Error> {
+        match self.find(|attr| !is_read(attr.kind())) {
+            Some(attr) => Err(Error::new(Errno::EOPNOTSUPP).help(help).at(&attr)),
+            None => Ok(()),
+        }
     }
 
     /// Bytes behind the last attribute.

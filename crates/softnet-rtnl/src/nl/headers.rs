@@ -32,15 +32,6 @@ headers! {
     /// `struct ifinfomsg`: `RTM_*LINK`, and `RTM_*NEIGH` dumps of older clients.
     IfInfoMsg { family: u8, pad: u8, kind: u16, index: i32, flags: u32, change: u32, }
 
-    /// `struct ifaddrmsg`: `RTM_*ADDR`.
-    IfAddrMsg { family: u8, prefixlen: u8, flags: u8, scope: u8, index: u32, }
-
-    /// `struct rtmsg`: `RTM_*ROUTE`.
-    RtMsg {
-        family: u8, dst_len: u8, src_len: u8, tos: u8, table: u8, protocol: u8, scope: u8,
-        kind: u8, flags: u32,
-    }
-
     /// `struct ndmsg`: `RTM_*NEIGH`.
     NdMsg {
         family: u8, pad1: u8, pad2: u16, ifindex: i32, state: u16, flags: u8, kind: u8,
@@ -51,15 +42,6 @@ headers! {
         family: u8, pad1: u8, pad2: u16, ifindex: i32, handle: u32, parent: u32, info: u32,
     }
 
-    /// `struct tcamsg`: `RTM_*ACTION`.
-    TcaMsg { family: u8, pad1: u8, pad2: u16, }
-
-    /// `struct if_stats_msg`: `RTM_*STATS`.
-    IfStatsMsg { family: u8, pad1: u8, pad2: u16, ifindex: u32, filter_mask: u32, }
-
     /// `struct br_vlan_msg`: `RTM_*VLAN`.
     BrVlanMsg { family: u8, reserved1: u8, reserved2: u16, ifindex: u32, }
-
-    /// `struct br_port_msg`: `RTM_*MDB`.
-    BrPortMsg { family: u8, pad1: u8, pad2: u16, ifindex: u32, }
 }

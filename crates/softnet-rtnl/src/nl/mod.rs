@@ -33,9 +33,9 @@ pub use service::{Chunk, Client, Event, Operation, Position, Progress, Replies, 
 pub use write::{Full, Head, Message, Messages};
 
 pub use netlink_packet_core::{
-    NLM_F_ACK, NLM_F_ACK_TLVS, NLM_F_APPEND, NLM_F_ATOMIC, NLM_F_CAPPED, NLM_F_CREATE, NLM_F_DUMP,
-    NLM_F_DUMP_FILTERED, NLM_F_DUMP_INTR, NLM_F_ECHO, NLM_F_EXCL, NLM_F_MATCH,
-    NLM_F_MULTIPART as NLM_F_MULTI, NLM_F_NONREC, NLM_F_REPLACE, NLM_F_REQUEST, NLM_F_ROOT,
+    NLM_F_ACK, NLM_F_ACK_TLVS, NLM_F_CAPPED, NLM_F_CREATE, NLM_F_DUMP, NLM_F_DUMP_FILTERED,
+    NLM_F_DUMP_INTR, NLM_F_ECHO, NLM_F_EXCL, NLM_F_MULTIPART as NLM_F_MULTI, NLM_F_REPLACE,
+    NLM_F_REQUEST,
 };
 
 /// With a deletion: everything that matches, not one object.
@@ -56,8 +56,6 @@ pub const NLMSG_HDRLEN: usize = 16;
 pub const NLA_HDRLEN: usize = 4;
 /// In an attribute's type: the payload is attributes.
 pub const NLA_F_NESTED: u16 = 0x8000;
-/// In an attribute's type: the payload is big-endian.
-pub const NLA_F_NET_BYTEORDER: u16 = 0x4000;
 /// The attribute's type without its flags.
 pub const NLA_TYPE_MASK: u16 = 0x3fff;
 

@@ -1,6 +1,6 @@
 //! What the attributes of a message may be (`struct nla_policy`), and the check of it.
 
-use super::{Attr, AttrIter, Errno, Error, MAX_DEPTH, NLA_F_NESTED, NLA_HDRLEN};
+use super::{Attr, AttrIter, Errno, Error, MAX_DEPTH, NLA_HDRLEN};
 
 /// How strictly a message is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,64 +26,37 @@ pub struct Policy {
     pub rules: &'static [(u16, Rule)],
 }
 
-/// What an attribute may be.
+/// What an attribute may be: those of the kernel's rules that its policies for these requests use.
 #[derive(Clone, Copy, Debug)]
-#[allow(missing_docs, reason = "names say it: the integer types of nla_policy")]
 pub enum Rule {
     /// `NLA_UNSPEC` with a length: at least so many bytes.
     Min(usize),
     /// `NLA_POLICY_EXACT_LEN`.
     Exact(usize),
+    /// An integer of 1 byte.
     U8,
+    /// An integer of 2 bytes.
     U16,
+    /// An integer of 4 bytes.
     U32,
+    /// An integer of 8 bytes.
     U64,
-    S8,
-    S16,
-    S32,
-    S64,
     /// `NLA_POLICY_RANGE`, both ends included.
-    U8Range(u8, u8),
-    U16Range(u16, u16),
     U32Range(u32, u32),
-    U64Range(u64, u64),
-    S32Range(i32, i32),
-    S64Range(i64, i64),
-    /// `NLA_POLICY_MASK`: no other bits.
-    U8Mask(u8),
-    U16Mask(u16),
-    U32Mask(u32),
-    /// `NLA_UINT`: 4 or 8 bytes.
-    Uint,
     /// No payload.
     Flag,
     /// `NLA_STRING`: at most `max` bytes besides a final NUL; 0: any number.
     Str {
-        max: usize,
-    },
-    /// `NLA_NUL_STRING`: the same, and ends with a NUL.
-    NulStr {
+        /// The most.
         max: usize,
     },
     /// At most `max` bytes; 0: any number.
     Binary {
+        /// The most.
         max: usize,
     },
-    /// `NLA_POLICY_RANGE(NLA_BINARY, …)`.
-    BinaryRange {
-        min: usize,
-        max: usize,
-    },
-    /// `struct nla_bitfield32`, with these bits known.
-    Bitfield32(u32),
-    /// Attributes, checked later when they are read.
+    /// Attributes, checked when they are read.
     NestedAny,
-    /// Attributes of this policy, checked at once.
-    Nested(&'static Policy),
-    /// Nests of this policy, whose types are indices.
-    NestedArray(&'static Policy),
-    /// Not accepted, with this text.
-    Reject(&'static str),
 }
 
 impl Policy {
@@ -143,48 +116,16 @@ impl Policy {
     }
 }
 
-/// Length, sign and range of an integer.
-struct Integer {
-    length: usize,
-    signed: bool,
-    range: Option<(i128, i128)>,
-    mask: Option<u64>,
-}
-
 impl Rule {
-    fn integer(&self) -> Option<Integer> {
-        let (length, signed) = match self {
-            Rule::U8 | Rule::U8Range(..) | Rule::U8Mask(_) => (1, false),
-            Rule::U16 | Rule::U16Range(..) | Rule::U16Mask(_) => (2, false),
-            Rule::U32 | Rule::U32Range(..) | Rule::U32Mask(_) => (4, false),
-            Rule::U64 | Rule::U64Range(..) => (8, false),
-            Rule::S8 => (1, true),
-            Rule::S16 => (2, true),
-            Rule::S32 | Rule::S32Range(..) => (4, true),
-            Rule::S64 | Rule::S64Range(..) => (8, true),
-            _ => return None,
-        };
-        let range = match *self {
-            Rule::U8Range(min, max) => Some((min.into(), max.into())),
-            Rule::U16Range(min, max) => Some((min.into(), max.into())),
-            Rule::U32Range(min, max) => Some((min.into(), max.into())),
-            Rule::U64Range(min, max) => Some((min.into(), max.into())),
-            Rule::S32Range(min, max) => Some((min.into(), max.into())),
-            Rule::S64Range(min, max) => Some((min.into(), max.into())),
+    /// Bytes of an integer.
+    fn integer(&self) -> Option<usize> {
+        match self {
+            Rule::U8 => Some(1),
+            Rule::U16 => Some(2),
+            Rule::U32 | Rule::U32Range(..) => Some(4),
+            Rule::U64 => Some(8),
             _ => None,
-        };
-        let mask = match *self {
-            Rule::U8Mask(mask) => Some(mask.into()),
-            Rule::U16Mask(mask) => Some(mask.into()),
-            Rule::U32Mask(mask) => Some(mask.into()),
-            _ => None,
-        };
-        Some(Integer {
-            length,
-            signed,
-            range,
-            mask,
-        })
+        }
     }
 
     /// `validate_nla`.
@@ -192,94 +133,44 @@ impl Rule {
         let strict = validation == Validation::Strict;
         let length = attr.data.len();
         let refuse = |text| Err(Error::invalid(text).at(attr));
-        let fails = |errno| Err(policy_error(errno).at(attr));
         let integer = self.integer();
         if strict {
-            let nested = attr.raw & NLA_F_NESTED != 0;
-            match (self, &integer) {
-                (_, Some(integer)) if length != integer.length => {
+            let nested = attr.is_nested();
+            match self {
+                _ if integer.is_some_and(|integer| length != integer) => {
                     return refuse("invalid attribute length");
                 }
-                (Rule::NestedAny | Rule::Nested(_) | Rule::NestedArray(_), _) if !nested => {
-                    return refuse("NLA_F_NESTED is missing");
-                }
-                (Rule::NestedAny | Rule::Nested(_) | Rule::NestedArray(_) | Rule::Min(_), _) => {}
+                Rule::NestedAny if !nested => return refuse("NLA_F_NESTED is missing"),
+                Rule::NestedAny | Rule::Min(_) => {}
                 _ if nested => return refuse("NLA_F_NESTED not expected"),
                 _ => {}
             }
         }
-        match *self {
-            Rule::Reject(text) => return refuse(text),
-            Rule::Flag if length > 0 => return fails(Errno::ERANGE),
-            Rule::Uint if length != 4 && length != 8 => {
-                return refuse("invalid attribute length");
-            }
-            Rule::Bitfield32(known) => {
-                if length != 8 {
-                    return fails(Errno::ERANGE);
-                }
-                let (value, selector) = (attr.integer(4), u32_at(attr.data, 4));
-                if selector & !known != 0 || value & u64::from(!selector) != 0 {
-                    return fails(Errno::EINVAL);
-                }
-            }
-            Rule::Str { max } => check_string(attr, max)?,
-            Rule::NulStr { max } => {
-                let within = if max == 0 {
-                    length
-                } else {
-                    length.min(max + 1)
-                };
-                if !attr.data[..within].contains(&0) {
-                    return fails(Errno::EINVAL);
-                }
-                check_string(attr, max)?;
-            }
-            Rule::Binary { max } if max != 0 && length > max => return fails(Errno::ERANGE),
-            Rule::BinaryRange { min, max } if length < min || length > max => {
-                return range_error("binary attribute size out of range", attr);
-            }
+        let fits = match *self {
+            Rule::Flag => length == 0,
+            Rule::Str { max } => match attr.data {
+                [] => false,
+                _ if max == 0 => true,
+                [text @ .., 0] | text => text.len() <= max,
+            },
+            Rule::Binary { max } => max == 0 || length <= max,
             Rule::Exact(exact) if length < exact || (strict && length > exact) => {
                 return range_error("binary attribute size out of range", attr);
             }
-            Rule::Min(min) if length < min => return fails(Errno::ERANGE),
-            Rule::NestedAny | Rule::Nested(_) | Rule::NestedArray(_) if length == 0 => {}
-            Rule::NestedAny | Rule::Nested(_) | Rule::NestedArray(_) if length < NLA_HDRLEN => {
-                return fails(Errno::ERANGE);
+            Rule::Exact(_) => true,
+            Rule::Min(min) => length >= min,
+            Rule::NestedAny => length == 0 || length >= NLA_HDRLEN,
+            Rule::U8 | Rule::U16 | Rule::U32 | Rule::U64 | Rule::U32Range(..) => {
+                integer.is_none_or(|integer| length >= integer)
             }
-            Rule::Nested(policy) => policy.parse(attr.children(), validation, |_| {})?,
-            Rule::NestedArray(policy) => {
-                for entry in attr.children() {
-                    if entry.data.is_empty() {
-                        continue;
-                    }
-                    if entry.data.len() < NLA_HDRLEN {
-                        return range_error("Array element too short", &entry);
-                    }
-                    policy.parse(entry.children(), validation, |_| {})?;
-                }
-            }
-            _ => {}
-        }
-        let Some(integer) = integer else {
-            return Ok(());
         };
-        if length < integer.length {
-            return fails(Errno::ERANGE);
+        if !fits {
+            return Err(policy_error(Errno::ERANGE).at(attr));
         }
-        let value = attr.integer(integer.length);
-        if let Some((min, max)) = integer.range {
-            let unused = 64 - 8 * integer.length as u32;
-            let number = match integer.signed {
-                true => i128::from((value << unused).cast_signed() >> unused),
-                false => i128::from(value),
-            };
-            if number < min || number > max {
-                return range_error("integer out of range", attr);
+        match *self {
+            Rule::U32Range(min, max) if !(min..=max).contains(&attr.u32()?) => {
+                range_error("integer out of range", attr)
             }
-        }
-        match integer.mask {
-            Some(mask) if value & !mask != 0 => refuse("reserved bit set"),
             _ => Ok(()),
         }
     }
@@ -292,22 +183,4 @@ pub(super) fn policy_error(errno: Errno) -> Error {
 
 fn range_error(text: &'static str, attr: &Attr<'_>) -> Result<(), Error> {
     Err(Error::new(Errno::ERANGE).text(text).at(attr))
-}
-
-fn check_string(attr: &Attr<'_>, max: usize) -> Result<(), Error> {
-    let fits = match attr.data {
-        [] => false,
-        _ if max == 0 => true,
-        [text @ .., 0] | text => text.len() <= max,
-    };
-    if fits {
-        Ok(())
-    } else {
-        Err(policy_error(Errno::ERANGE).at(attr))
-    }
-}
-
-fn u32_at(data: &[u8], at: usize) -> u32 {
-    let bytes = data.get(at..).and_then(<[u8]>::first_chunk);
-    bytes.map_or(0, |bytes| u32::from_ne_bytes(*bytes))
 }

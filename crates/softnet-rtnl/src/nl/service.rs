@@ -12,6 +12,8 @@ pub struct Client {
     /// Whether it may change anything. The server has refused a request of another kind than `GET`
     /// if not.
     pub may_change: bool,
+    /// Whether it may make devices of the host, too: root, and the user that the server runs as.
+    pub own: bool,
     /// `NETLINK_GET_STRICT_CHK`: headers and attributes of `GET` requests are checked strictly,
     /// and filter what is dumped.
     pub strict: bool,
@@ -63,9 +65,10 @@ pub trait Service {
         chunk: &mut Chunk<'_>,
     ) -> Result<Progress, Error>;
 
-    /// A number that changes with every change that makes a dump of this type inconsistent. If it
-    /// is another one than at the first chunk, messages carry `NLM_F_DUMP_INTR`. The kernel has
-    /// one for links, addresses, neighbours and routes, none for qdiscs, classes and filters.
+    /// A number that changes with every change that makes a dump of this type inconsistent: with
+    /// links, one that comes or goes. If it is another one than at the first chunk, messages carry
+    /// `NLM_F_DUMP_INTR`. The kernel has one for links, addresses, neighbours and routes, none for
+    /// qdiscs, classes and filters.
     fn generation(&self, request: &Request<'_>) -> u64;
 
     /// Does what rtnetlink has no message for, and returns text. `argument` means what the
@@ -78,8 +81,15 @@ pub trait Service {
         replies: &mut Replies,
     ) -> Result<String, Error>;
 
+    /// Several requests follow, of one client at a time, and are answered after
+    /// [`end_batch`](Service::end_batch).
+    fn begin_batch(&mut self) {}
+
+    /// What they changed is in effect when this returns.
+    fn end_batch(&mut self) {}
+
     /// Publishes what has changed without a request. The server asks when it was woken up for it.
-    fn changes(&mut self, replies: &mut Replies) -> Result<(), Error>;
+    fn changes(&mut self, replies: &mut Replies);
 }
 
 /// What a client may ask of the daemon besides rtnetlink.
@@ -103,6 +113,9 @@ impl Operation {
     }
 }
 
+/// Events of one request; more are lost.
+const EVENTS: usize = 4096;
+
 /// A message for all members of a group.
 #[derive(Debug)]
 pub struct Event {
@@ -110,14 +123,20 @@ pub struct Event {
     pub group: u32,
     /// The message.
     pub message: Messages,
+    /// Whether the request that is answered is the cause.
+    pub asked: bool,
 }
 
 /// What a request is answered with besides the acknowledgment, and what others hear of it.
 #[derive(Debug)]
 pub struct Replies {
     head: Head,
+    /// Of events.
+    asked: bool,
     pub(crate) messages: Messages,
     pub(crate) events: Vec<Event>,
+    /// Events are lost, of which members are told before those that are not.
+    pub(crate) overrun: bool,
     pub(crate) warning: Option<String>,
 }
 
@@ -131,19 +150,22 @@ impl Replies {
         };
         Replies {
             head,
+            asked: true,
             messages: Messages::new(),
             events: Vec::new(),
+            overrun: false,
             warning: None,
         }
     }
 
     /// For what happened without a request.
     pub fn unasked() -> Replies {
-        let head = Head::default();
         Replies {
-            head,
+            head: Head::default(),
+            asked: false,
             messages: Messages::new(),
             events: Vec::new(),
+            overrun: false,
             warning: None,
         }
     }
@@ -166,8 +188,19 @@ impl Replies {
             .map_err(|Full| too_long())
     }
 
+    /// The events that `f` publishes happened without the request that is answered: they bear
+    /// neither its number nor its client's port id, and are no echo.
+    pub fn without_request<T>(&mut self, f: impl FnOnce(&mut Replies) -> T) -> T {
+        let (head, asked) = (std::mem::take(&mut self.head), self.asked);
+        self.asked = false;
+        let result = f(self);
+        (self.head, self.asked) = (head, asked);
+        result
+    }
+
     /// Tells the members of a group, and the client if it asked so (`NLM_F_ECHO`; as
-    /// `nlmsg_notify`).
+    /// `nlmsg_notify`). Of a message that is too long, or one too many,
+    /// they are told that it is missing.
     pub fn publish<T: IntoBytes + Immutable + ?Sized>(
         &mut self,
         group: u32,
@@ -175,18 +208,28 @@ impl Replies {
         flags: u16,
         fixed: &T,
         body: impl FnOnce(&mut Message<'_>),
-    ) -> Result<(), Error> {
+    ) {
         let mut message = Messages::new();
         let head = Head {
             kind,
             flags,
             ..self.head
         };
-        message
-            .message(head, fixed, body)
-            .map_err(|Full| too_long())?;
-        self.events.push(Event { group, message });
-        Ok(())
+        let is_full = self.events.len() == EVENTS;
+        if is_full || message.message(head, fixed, body).is_err() {
+            return self.overrun();
+        }
+        let asked = self.asked;
+        self.events.push(Event {
+            group,
+            message,
+            asked,
+        });
+    }
+
+    /// Tells the members of all groups that events are lost (`NLMSG_OVERRUN`).
+    pub fn overrun(&mut self) {
+        self.overrun = true;
     }
 
     /// Text that goes along with a success, as the kernel's extended ACK without an error.
@@ -230,7 +273,8 @@ impl<'a> Chunk<'a> {
     }
 
     /// Appends an object. When it does not fit, set the position to it and return
-    /// [`Progress::More`].
+    /// [`Progress::More`]. One that does not fit an empty chunk never will, and is left out: the
+    /// others are shown all the same.
     pub fn message<T: IntoBytes + Immutable + ?Sized>(
         &mut self,
         kind: u16,
@@ -243,6 +287,10 @@ impl<'a> Chunk<'a> {
             flags: flags | NLM_F_MULTI,
             ..self.head
         };
-        self.messages.message(head, fixed, body)
+        let is_first = self.messages.is_empty();
+        match self.messages.message(head, fixed, body) {
+            Err(Full) if is_first => Ok(()),
+            result => result,
+        }
     }
 }

@@ -23,8 +23,15 @@ const RTM_DELNEIGH: u16 = 29;
 const ASSIGNED: u32 = 0x8000_0000;
 /// Length of the longest request for a dump or operation.
 const DUMP_REQUEST: usize = 16 * 1024;
-/// Bytes of text that all clients may have asked for and not read.
+/// Bytes of text that all clients may have asked for and not read; those who may change nothing,
+/// half of it.
 const TEXTS: usize = 64 * 1024 * 1024;
+/// Clients of one user that may change nothing.
+const OF_USER: usize = 32;
+/// Length of the longest datagram of a client that may change nothing.
+const DATAGRAM_READER: usize = 32 * 1024;
+/// Keys of clients that may change nothing start here, above all port ids.
+pub(super) const READERS: u64 = 1 << 32;
 /// Events have groups from 1 to this.
 const GROUPS: u32 = u64::BITS;
 
@@ -37,13 +44,20 @@ pub struct Peer {
     pub uid: u32,
     /// Whether it may change anything.
     pub may_change: bool,
+    /// Whether it is root or the user that the server runs as.
+    pub own: bool,
 }
 
-/// All clients, by port id.
+/// All clients, by key.
+///
+/// Those that may change something have a port id each, which is the key. Of those that may not,
+/// each user has port ids apart: none of them can take what another client wants.
 #[derive(Debug)]
 pub struct Clients {
-    connections: BTreeMap<u32, Connection>,
+    connections: BTreeMap<u64, Connection>,
     max: usize,
+    /// The last key of a client that may change nothing.
+    reader: u64,
     /// The last port id that was assigned.
     assigned: u32,
 }
@@ -72,109 +86,160 @@ impl Clients {
         Clients {
             connections: BTreeMap::new(),
             max,
+            reader: READERS,
             assigned: ASSIGNED,
         }
     }
 
-    /// Lets a client in and returns its port id.
+    /// Lets a client in and returns its key.
     ///
     /// # Errors
     /// If there are too many, or its port id is another client's.
-    pub fn connect(&mut self, peer: Peer) -> Result<u32, Error> {
+    pub fn connect(&mut self, peer: Peer) -> Result<u64, Error> {
+        let full = |text| Err(Error::new(Errno::ENOBUFS).text(text));
         let max = if peer.may_change {
             self.max
         } else {
             self.max - self.max / 8
         };
         if self.connections.len() >= max {
-            return Err(Error::new(Errno::ENOBUFS).text("too many clients"));
+            return full("too many clients");
+        }
+        let of_user = |other: &&Connection| !other.client.may_change && other.uid == peer.uid;
+        if !peer.may_change && self.connections.values().filter(of_user).count() >= OF_USER {
+            return full("too many clients of this user");
         }
         let port = match peer.port {
-            Some(port) if port == 0 || self.connections.contains_key(&port) => {
+            Some(port) if port == 0 || self.holder(&peer).is_some() => {
                 return Err(Error::new(Errno::EADDRINUSE).text("port id in use"));
             }
             Some(port) => port,
-            None => self.free_port(),
+            None => self.free_port(peer),
         };
         let client = Client {
             port,
             may_change: peer.may_change,
+            own: peer.own,
             strict: false,
         };
+        let key = if peer.may_change {
+            port.into()
+        } else {
+            self.reader += 1;
+            self.reader
+        };
         self.connections
-            .insert(port, Connection::new(client, peer.uid));
-        Ok(port)
+            .insert(key, Connection::new(client, peer.uid));
+        Ok(key)
     }
 
-    fn free_port(&mut self) -> u32 {
+    /// The client that has the port id that this one wants.
+    pub fn holder(&self, peer: &Peer) -> Option<u64> {
+        let port = peer.port?;
+        if peer.may_change {
+            return self
+                .connections
+                .contains_key(&port.into())
+                .then_some(port.into());
+        }
+        let mut readers = self.connections.range(READERS..);
+        let holder = readers.find(|(_, other)| other.uid == peer.uid && other.client.port == port);
+        holder.map(|(key, _)| *key)
+    }
+
+    fn free_port(&mut self, mut peer: Peer) -> u32 {
         // Ends: there are fewer clients than port ids.
         loop {
             self.assigned = self.assigned.wrapping_add(1).max(ASSIGNED);
-            if !self.connections.contains_key(&self.assigned) {
+            peer.port = Some(self.assigned);
+            if self.holder(&peer).is_none() {
                 return self.assigned;
             }
         }
     }
 
     /// Forgets a client.
-    pub fn disconnect(&mut self, port: u32) {
-        self.connections.remove(&port);
+    pub fn disconnect(&mut self, key: u64) {
+        self.connections.remove(&key);
     }
 
     /// The client reads no more; what it has asked for is done all the same.
-    pub fn deafen(&mut self, port: u32, service: &mut impl Service) {
-        if let Some(connection) = self.connections.get_mut(&port) {
+    pub fn deafen(&mut self, key: u64, service: &mut impl Service) {
+        if let Some(connection) = self.connections.get_mut(&key) {
             connection.deafen();
-            self.resume(port, service);
+            self.resume(key, service);
         }
     }
 
     /// Whether requests of the client are read. Not while it does not read the answers.
-    pub fn wants_input(&self, port: u32) -> bool {
-        let connection = self.connections.get(&port);
-        connection.is_some_and(|connection| !connection.is_full() && connection.input.is_empty())
+    pub fn wants_input(&self, key: u64) -> bool {
+        let connection = self.connections.get(&key);
+        connection.is_some_and(|connection| {
+            !connection.is_full() && connection.input.is_empty() && !connection.ended
+        })
+    }
+
+    /// The client sends no more; what it has asked for it still gets.
+    pub fn end_input(&mut self, key: u64) {
+        if let Some(connection) = self.connections.get_mut(&key) {
+            connection.ended = true;
+        }
+    }
+
+    /// Whether the client sends no more and has got all it asked for.
+    pub fn is_done(&self, key: u64) -> bool {
+        let connection = self.connections.get(&key);
+        connection.is_none_or(|connection| connection.ended) && !self.has_output(key)
     }
 
     /// Whether there is anything for the client.
-    pub fn has_output(&self, port: u32) -> bool {
-        let connection = self.connections.get(&port);
+    pub fn has_output(&self, key: u64) -> bool {
+        let connection = self.connections.get(&key);
         connection
             .is_some_and(|connection| connection.front().is_some() || connection.dump.is_some())
     }
 
     /// Answers the requests of a datagram; those that come after too many answers wait.
-    pub fn receive(&mut self, port: u32, datagram: &[u8], service: &mut impl Service) {
+    pub fn receive(&mut self, key: u64, datagram: &[u8], service: &mut impl Service) {
+        let connection = self.connections.get(&key);
+        let may_change = connection.is_some_and(|connection| connection.client.may_change);
+        if !may_change && datagram.len() > DATAGRAM_READER {
+            return self.refuse(key, datagram);
+        }
+        service.begin_batch();
         let mut requests = Requests::new(datagram);
-        while let Some(connection) = self.connections.get_mut(&port) {
+        while let Some(connection) = self.connections.get_mut(&key) {
             if connection.is_full() {
                 connection.input = requests.rest().to_vec();
-                return;
+                break;
             }
             let Some(request) = requests.next() else {
-                return;
+                break;
             };
-            self.handle(port, &request, service);
+            self.handle(key, &request, service);
         }
+        service.end_batch();
     }
 
     /// Refuses a datagram that is too long to be read whole.
-    pub fn refuse(&mut self, port: u32, start: &[u8]) {
+    pub fn refuse(&mut self, key: u64, start: &[u8]) {
         let mut header = [0; 16];
         let length = start.len().min(header.len());
         header[..length].copy_from_slice(&start[..length]);
         header[..4].copy_from_slice(&16_u32.to_ne_bytes());
         let (Some(connection), Some(request)) =
-            (self.connections.get_mut(&port), Request::read(&header))
+            (self.connections.get_mut(&key), Request::read(&header))
         else {
             return;
         };
         let error = Error::new(Errno::EMSGSIZE);
+        let port = connection.client.port;
         connection.push(answer::acknowledge(&request, port, Some(&error), None));
     }
 
     /// What the client gets next, until [`sent`](Clients::sent).
-    pub fn output(&mut self, port: u32, service: &mut impl Service) -> Option<Arc<[u8]>> {
-        let connection = self.connections.get_mut(&port)?;
+    pub fn output(&mut self, key: u64, service: &mut impl Service) -> Option<Arc<[u8]>> {
+        let connection = self.connections.get_mut(&key)?;
         if connection.front().is_none() {
             // An error was told with the first chunk.
             let _ = connection.advance(service);
@@ -183,69 +248,83 @@ impl Clients {
     }
 
     /// The client has got what [`output`](Clients::output) returned.
-    pub fn sent(&mut self, port: u32, service: &mut impl Service) {
-        if let Some(connection) = self.connections.get_mut(&port) {
+    pub fn sent(&mut self, key: u64, service: &mut impl Service) {
+        if let Some(connection) = self.connections.get_mut(&key) {
             connection.pop();
-            self.resume(port, service);
+            self.resume(key, service);
         }
     }
 
     /// Answers the requests that wait, once there is capacity for it.
-    fn resume(&mut self, port: u32, service: &mut impl Service) {
-        if let Some(connection) = self.connections.get_mut(&port)
+    fn resume(&mut self, key: u64, service: &mut impl Service) {
+        if let Some(connection) = self.connections.get_mut(&key)
             && connection.may_resume()
             && !connection.input.is_empty()
         {
             let input = std::mem::take(&mut connection.input);
-            self.receive(port, &input, service);
+            self.receive(key, &input, service);
         }
     }
 
     /// Tells members of groups what has changed without a request.
     pub fn publish_changes(&mut self, service: &mut impl Service) {
         let mut replies = Replies::unasked();
-        // An event that is too long for a message is lost; those before it are told.
-        let _ = service.changes(&mut replies);
+        service.changes(&mut replies);
+        if replies.overrun {
+            self.overrun();
+        }
         for event in replies.events {
             self.publish(event, None);
         }
     }
 
+    /// Tells the members of all groups that events are missing.
+    fn overrun(&mut self) {
+        let connections = self.connections.values_mut();
+        let members = connections.filter(|connection| connection.groups != 0);
+        members.for_each(Connection::overrun);
+    }
+
     /// Tells the members of its group, except one that gets the echo.
-    fn publish(&mut self, event: Event, echo: Option<u32>) {
+    fn publish(&mut self, event: Event, echo: Option<u64>) {
         let Some(bit) = group_bit(event.group) else {
             return;
         };
         let datagram: Arc<[u8]> = event.message.into_bytes().into();
-        for (port, connection) in &mut self.connections {
-            if echo != Some(*port) && connection.groups & bit != 0 {
+        for (key, connection) in &mut self.connections {
+            if echo != Some(*key) && connection.groups & bit != 0 {
                 connection.push_event(&datagram);
             }
         }
     }
 
     /// `netlink_rcv_skb` for one message.
-    fn handle(&mut self, port: u32, request: &Request<'_>, service: &mut impl Service) {
-        let Some(connection) = self.connections.get(&port) else {
+    fn handle(&mut self, key: u64, request: &Request<'_>, service: &mut impl Service) {
+        let Some(connection) = self.connections.get(&key) else {
             return;
         };
         let mut replies = Replies::new(request, &connection.client);
-        let result = self.answer(port, request, &mut replies, service);
+        let result = self.answer(key, request, &mut replies, service);
         let Replies {
             messages,
             events,
+            overrun,
             warning,
             ..
         } = replies;
         // `nlmsg_notify`: whoever asks for the echo gets it once, as a reply.
-        let echo = request.has(NLM_F_ECHO).then_some(port);
+        let echo = request.has(NLM_F_ECHO).then_some(key);
+        if overrun {
+            self.overrun();
+        }
         for event in events {
-            if let Some(connection) = echo.and_then(|port| self.connections.get_mut(&port)) {
+            let echo = echo.filter(|_| event.asked);
+            if let Some(connection) = echo.and_then(|key| self.connections.get_mut(&key)) {
                 connection.push(event.message.clone());
             }
             self.publish(event, echo);
         }
-        let Some(connection) = self.connections.get_mut(&port) else {
+        let Some(connection) = self.connections.get_mut(&key) else {
             return;
         };
         connection.push(messages);
@@ -257,7 +336,7 @@ impl Clients {
         };
         connection.push(answer::acknowledge(
             request,
-            port,
+            connection.client.port,
             error.as_ref(),
             warning.as_deref(),
         ));
@@ -266,7 +345,7 @@ impl Clients {
     /// `rtnetlink_rcv_msg`.
     fn answer(
         &mut self,
-        port: u32,
+        key: u64,
         request: &Request<'_>,
         replies: &mut Replies,
         service: &mut impl Service,
@@ -276,9 +355,9 @@ impl Clients {
             return Ok(Answered::Done);
         }
         if request.kind == OPTION {
-            return self.set_option(port, request).map(|()| Answered::Done);
+            return self.set_option(key, request).map(|()| Answered::Done);
         }
-        let Some(connection) = self.connections.get_mut(&port) else {
+        let Some(connection) = self.connections.get_mut(&key) else {
             return Ok(Answered::Done);
         };
         let client = connection.client;
@@ -291,12 +370,12 @@ impl Clients {
                 return Err(not_permitted());
             }
             connection.may_dump(request)?;
-            let held: usize = self.connections.values().map(Connection::text).sum();
-            if held > TEXTS {
+            // A reload has no text.
+            if operation != Operation::Reload && !self.may_hold_text(&client) {
                 return Err(Error::new(Errno::ENOBUFS).text("too many clients do not read"));
             }
             let text = service.operate(operation, argument, &client, replies)?;
-            if let Some(connection) = self.connections.get_mut(&port) {
+            if let Some(connection) = self.connections.get_mut(&key) {
                 connection.dump = Some(Dump::text(request, text));
             }
             return Ok(Answered::Dumping);
@@ -330,18 +409,35 @@ impl Clients {
         Ok(Answered::Dumping)
     }
 
+    /// Whether there is space for a text for the client.
+    fn may_hold_text(&self, client: &Client) -> bool {
+        let (first, most) = match client.may_change {
+            true => (0, TEXTS),
+            false => (READERS, TEXTS / 2),
+        };
+        let connections = self.connections.range(first..);
+        let held: usize = connections.map(|(_, connection)| connection.text()).sum();
+        held <= most
+    }
+
     /// What `setsockopt(SOL_NETLINK)` does. Extended and capped acknowledgments are what every
     /// client gets, so these options change nothing.
-    fn set_option(&mut self, port: u32, request: &Request<'_>) -> Result<(), Error> {
+    fn set_option(&mut self, key: u64, request: &Request<'_>) -> Result<(), Error> {
         let (set, _) = SetOption::read_from_prefix(request.payload())
             .map_err(|_| Error::new(Errno::EINVAL))?;
-        let uid = self.connections.get(&port).map(|connection| connection.uid);
-        let target = if set.port == 0 { port } else { set.port };
-        let target = self
-            .connections
-            .get_mut(&target)
-            .ok_or(Error::new(Errno::ECONNREFUSED))?;
-        if uid != Some(target.uid) && uid != Some(0) {
+        let asks = self.connections.get(&key).map(|asks| Peer {
+            port: Some(set.port),
+            uid: asks.uid,
+            may_change: asks.client.may_change,
+            own: asks.client.own,
+        });
+        let target = match set.port {
+            0 => Some(key),
+            _ => asks.and_then(|asks| self.holder(&asks)),
+        };
+        let target = target.and_then(|target| self.connections.get_mut(&target));
+        let target = target.ok_or(Error::new(Errno::ECONNREFUSED))?;
+        if asks.is_none_or(|asks| asks.uid != target.uid && asks.uid != 0) {
             return Err(Error::new(Errno::EPERM));
         }
         let on = set.value != 0;

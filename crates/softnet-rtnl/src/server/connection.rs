@@ -9,7 +9,9 @@ use crate::nl::{Client, Messages};
 use super::dump::Dump;
 
 /// Bytes owed to a client, above which its requests wait and events for it are lost.
-pub(super) const QUEUE: usize = 256 * 1024;
+const QUEUE: usize = 256 * 1024;
+/// The same for one that may change nothing.
+const QUEUE_READER: usize = 32 * 1024;
 /// What a datagram costs besides its bytes.
 const ENTRY: usize = 64;
 
@@ -27,9 +29,13 @@ pub(super) struct Connection {
     pub(super) dump: Option<Dump>,
     /// Requests that wait for the client to read.
     pub(super) input: Vec<u8>,
+    /// It sends no more.
+    pub(super) ended: bool,
     queue: VecDeque<Arc<[u8]>>,
     /// What the queue costs.
     queued: usize,
+    /// What it may cost.
+    limit: usize,
     /// Events have been lost since the queue was empty.
     congested: bool,
     /// It does not read any more.
@@ -49,8 +55,13 @@ impl Connection {
             silent_loss: false,
             dump: None,
             input: Vec::new(),
+            ended: false,
             queue: VecDeque::new(),
             queued: 0,
+            limit: match client.may_change {
+                true => QUEUE,
+                false => QUEUE_READER,
+            },
             congested: false,
             deaf: false,
         }
@@ -58,12 +69,12 @@ impl Connection {
 
     /// Whether it must read before it is answered further.
     pub(super) fn is_full(&self) -> bool {
-        self.queued > QUEUE
+        self.queued > self.limit
     }
 
     /// Whether half of what it may be owed is free again.
     pub(super) fn may_resume(&self) -> bool {
-        self.queued <= QUEUE / 2
+        self.queued <= self.limit / 2
     }
 
     /// Owes it an answer.
@@ -75,14 +86,23 @@ impl Connection {
 
     /// Owes it an event, if there is capacity for it.
     pub(super) fn push_event(&mut self, event: &Arc<[u8]>) {
-        if self.congested || self.queued + cost(event) > QUEUE {
-            if !self.congested && !self.silent_loss {
-                self.push_bytes(answer::overrun(self.client.port).as_slice().into());
-            }
+        // One that is longer than the limit comes alone.
+        let is_too_much = self.queued > 0 && self.queued + cost(event) > self.limit;
+        if self.congested || is_too_much {
+            self.overrun();
             self.congested = true;
             return;
         }
         self.push_bytes(Arc::clone(event));
+    }
+
+    /// Tells it that events are missing here. Once it has been told that none come any more, that
+    /// says it all.
+    pub(super) fn overrun(&mut self) {
+        if !self.congested && !self.silent_loss {
+            self.push_bytes(answer::overrun(self.client.port).as_slice().into());
+        }
+        self.congested |= self.is_full();
     }
 
     fn push_bytes(&mut self, datagram: Arc<[u8]>) {

@@ -2,9 +2,10 @@
 //! protocol.
 //!
 //! One thread polls all clients and calls the [`Service`]. No client waits for another: nothing
-//! blocks, and in one round each client gets at most one datagram read and `ROUND` bytes
-//! written. What a client costs is bounded; one that does not read is not answered further, loses
-//! events, and is told so.
+//! blocks, and in one round a client gets at most one datagram read and `ROUND` bytes written. Those
+//! that may change something are served in each round; of the others one is, in turn, so that
+//! however many ask, and however much, an owner waits for one of them at most. What a client costs
+//! is bounded; one that does not read is not answered further, loses events, and is told so.
 //!
 //! [`Clients`] is the protocol without sockets, which tests and the fuzzer drive.
 
@@ -26,8 +27,9 @@ use rustix::net::{
     RecvFlags, SendFlags, Shutdown, SocketAddrAny, SocketAddrUnix, SocketFlags, SocketType,
     acceptfrom_with, recv, send, shutdown,
 };
-use softnet_io::{Listener, PeerCredentials};
+use softnet_io::{Descriptors, Listener, PeerCredentials};
 
+use clients::READERS;
 pub use clients::{Clients, Peer};
 pub use softnet_io::{Listen, ListenError, group_id};
 
@@ -48,6 +50,8 @@ const DATAGRAM: usize = 256 * 1024;
 const BACKLOG: i32 = 128;
 /// Clients let in in one round.
 const ACCEPTS: usize = 64;
+/// Files kept for clients that may change something.
+const SPARE: usize = 8;
 /// How long nobody is let in when the process has no file descriptors left.
 const PAUSE: Timespec = Timespec {
     tv_sec: 0,
@@ -78,7 +82,11 @@ pub struct Server {
     /// Members may change the state.
     group: Option<u32>,
     clients: Clients,
-    sockets: BTreeMap<u32, OwnedFd>,
+    /// By the client's key.
+    sockets: BTreeMap<u64, OwnedFd>,
+    /// Closed where the process has no files left, so that those who may change something are let
+    /// in all the same.
+    spare: Vec<OwnedFd>,
     waker: Arc<Shared>,
 }
 
@@ -113,6 +121,11 @@ impl Running {
     /// What tells it of changes.
     pub fn waker(&self) -> Waker {
         self.waker.clone()
+    }
+
+    /// Whether it has ended by itself, which is an error: [`stop`](Running::stop) says which.
+    pub fn is_finished(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
     /// Stops it and removes its sockets.
@@ -153,13 +166,16 @@ impl Server {
             what: "make an eventfd",
             source: error.into(),
         })?;
-        let bind = |listen| Listener::bind(listen, SocketType::SEQPACKET, BACKLOG);
+        // A client could pass a file whose close waits as long as it wants, and so stop the server.
+        let bind =
+            |listen| Listener::bind(listen, SocketType::SEQPACKET, BACKLOG, Descriptors::Refused);
         Ok(Server {
             listener: bind(&config.listen)?,
             monitor: config.monitor.as_ref().map(bind).transpose()?,
             group: config.listen.group,
             clients: Clients::new(config.clients),
             sockets: BTreeMap::new(),
+            spare: Vec::new(),
             waker: Arc::new(Shared {
                 eventfd,
                 stop: AtomicBool::new(false),
@@ -183,9 +199,15 @@ impl Server {
 
     fn run(mut self, mut service: impl Service) -> io::Result<()> {
         let mut buffer = vec![0; DATAGRAM];
-        let mut pause = false;
+        let mut pause = Pause::default();
+        let mut last_reader = 0;
         loop {
-            let (own, mut ready) = self.wait(pause)?;
+            while self.spare.len() < SPARE
+                && let Ok(spare) = self.waker.eventfd.try_clone()
+            {
+                self.spare.push(spare);
+            }
+            let (own, mut ready) = self.wait(&pause)?;
             if own.woken {
                 let _ = rustix::io::read(&self.waker.eventfd, &mut [0; 8]);
                 if self.waker.stop.load(Ordering::Relaxed) {
@@ -195,18 +217,20 @@ impl Server {
             }
             // Before clients are read: one may name the port id of another that connected earlier.
             let listeners = [(own.listener, false), (own.monitor, true)];
-            pause = false;
+            pause = Pause::default();
             for (_, read_only) in listeners.into_iter().filter(|(ready, _)| *ready) {
                 for (socket, port) in self.accept(read_only, &mut pause) {
-                    if let Some(port) = port
-                        && self.finish(port, &mut buffer, &mut service)
+                    let peer = self.peer(&socket, port, read_only);
+                    if let Some(peer) = &peer
+                        && let Some(old) = self.clients.holder(peer)
+                        && self.finish(old, &mut buffer, &mut service)
                     {
-                        ready.retain(|(other, _)| *other != port);
+                        ready.retain(|(other, _)| *other != old);
                     }
-                    self.welcome(socket, port, read_only);
+                    self.welcome(socket, peer);
                 }
             }
-            for (port, events) in ready {
+            for (port, events) in of_round(&ready, &mut last_reader) {
                 if self
                     .serve(port, events, &mut buffer, &mut service)
                     .is_none()
@@ -218,21 +242,20 @@ impl Server {
         }
     }
 
-    /// Sleeps until there is something to do. With `pause`, nobody is let in, for a while.
-    fn wait(&self, pause: bool) -> io::Result<(Own, Vec<(u32, PollFlags)>)> {
-        let listen = if pause {
-            PollFlags::empty()
-        } else {
-            PollFlags::IN
+    /// Sleeps until there is something to do. With a pause, nobody is let in, for a while.
+    fn wait(&self, pause: &Pause) -> io::Result<(Own, Vec<(u64, PollFlags)>)> {
+        let listen = |pause| match pause {
+            true => PollFlags::empty(),
+            false => PollFlags::IN,
         };
         let mut files = vec![
             PollFd::new(&self.waker.eventfd, PollFlags::IN),
-            PollFd::new(&self.listener, listen),
+            PollFd::new(&self.listener, listen(pause.listener)),
         ];
         files.extend(
             self.monitor
                 .iter()
-                .map(|monitor| PollFd::new(monitor, listen)),
+                .map(|monitor| PollFd::new(monitor, listen(pause.monitor))),
         );
         let own = files.len();
         files.extend(self.sockets.iter().map(|(port, socket)| {
@@ -244,7 +267,8 @@ impl Server {
             events.set(PollFlags::OUT, self.clients.has_output(*port));
             PollFd::new(socket, events)
         }));
-        match poll(&mut files, pause.then_some(&PAUSE)) {
+        let timeout = (pause.listener || pause.monitor).then_some(&PAUSE);
+        match poll(&mut files, timeout) {
             Ok(_) => {}
             Err(Errno::INTR) => return Ok((Own::default(), Vec::new())),
             Err(error) => return Err(error.into()),
@@ -265,7 +289,7 @@ impl Server {
 
     /// Sockets of new clients, and the port ids that they want. Sets `pause` if the system has no
     /// files or memory left.
-    fn accept(&self, read_only: bool, pause: &mut bool) -> Vec<(OwnedFd, Option<u32>)> {
+    fn accept(&mut self, read_only: bool, pause: &mut Pause) -> Vec<(OwnedFd, Option<u32>)> {
         let listener = if read_only {
             self.monitor.as_ref()
         } else {
@@ -283,8 +307,12 @@ impl Server {
                 }
                 Err(Errno::AGAIN) => break,
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
+                Err(Errno::MFILE | Errno::NFILE) if !read_only && self.spare.pop().is_some() => {}
                 Err(_) => {
-                    *pause = true;
+                    match read_only {
+                        true => pause.monitor = true,
+                        false => pause.listener = true,
+                    }
                     break;
                 }
             }
@@ -292,35 +320,43 @@ impl Server {
         accepted
     }
 
-    /// Forgets the client with this port id if it has closed its socket, once what it asked for is
-    /// done: the next socket may have taken its name at once. Whether there was one.
-    fn finish(&mut self, port: u32, buffer: &mut [u8], service: &mut impl Service) -> bool {
-        if !self.sockets.get(&port).is_some_and(has_hung_up) {
+    /// Forgets the client if it has closed its socket, once what it asked for is done: the next
+    /// socket may have taken its name at once. Whether it had.
+    fn finish(&mut self, key: u64, buffer: &mut [u8], service: &mut impl Service) -> bool {
+        if !self.sockets.get(&key).is_some_and(has_hung_up) {
             return false;
         }
         // It sends no more, so its datagrams have an end.
-        while self.serve(port, PollFlags::HUP, buffer, service).is_some() {}
-        self.sockets.remove(&port);
-        self.clients.disconnect(port);
+        while self.serve(key, PollFlags::HUP, buffer, service).is_some() {}
+        self.sockets.remove(&key);
+        self.clients.disconnect(key);
         true
     }
 
+    /// Who connects; none if the kernel does not say.
+    fn peer(&self, socket: &OwnedFd, port: Option<u32>, read_only: bool) -> Option<Peer> {
+        let peer = PeerCredentials::of(socket).ok()?;
+        Some(Peer {
+            port,
+            uid: peer.uid,
+            may_change: !read_only && (is_own(&peer) || is_member(&peer, self.group)),
+            own: !read_only && is_own(&peer),
+        })
+    }
+
     /// Lets a client in.
-    fn welcome(&mut self, socket: OwnedFd, port: Option<u32>, read_only: bool) {
-        let connected = match PeerCredentials::of(&socket) {
-            Ok(peer) => {
-                let may_change = !read_only && may_change(&peer, self.group);
-                self.clients.connect(Peer {
-                    port,
-                    uid: peer.uid,
-                    may_change,
-                })
+    fn welcome(&mut self, socket: OwnedFd, peer: Option<Peer>) {
+        let connected = match peer {
+            None => Err(nl::Error::new(nl::Errno::EPERM)),
+            // The last files are for the others.
+            Some(peer) if !peer.may_change && self.spare.len() < SPARE => {
+                Err(nl::Error::new(nl::Errno::ENOBUFS).text("no files left"))
             }
-            Err(_) => Err(nl::Error::new(nl::Errno::EPERM)),
+            Some(peer) => self.clients.connect(peer),
         };
         match connected {
-            Ok(port) => {
-                self.sockets.insert(port, socket);
+            Ok(key) => {
+                self.sockets.insert(key, socket);
             }
             Err(error) => refuse(&socket, &error),
         }
@@ -329,7 +365,7 @@ impl Server {
     /// Reads from a client and writes to it; none if it is gone.
     fn serve(
         &mut self,
-        port: u32,
+        key: u64,
         events: PollFlags,
         buffer: &mut [u8],
         service: &mut impl Service,
@@ -337,17 +373,17 @@ impl Server {
         let Server {
             sockets, clients, ..
         } = self;
-        let socket = sockets.get(&port)?;
+        let socket = sockets.get(&key)?;
         let hung_up = events.intersects(PollFlags::HUP | PollFlags::RDHUP | PollFlags::ERR);
         if events.contains(PollFlags::HUP) {
-            clients.deafen(port, service);
+            clients.deafen(key, service);
         }
-        if clients.wants_input(port) && (hung_up || events.contains(PollFlags::IN)) {
+        if clients.wants_input(key) && (hung_up || events.contains(PollFlags::IN)) {
             match recv(socket, &mut *buffer, RecvFlags::TRUNC | RecvFlags::DONTWAIT) {
-                // The end, or an empty datagram.
-                Ok((_, 0)) if hung_up => return None,
-                Ok((_, length)) if length > buffer.len() => clients.refuse(port, buffer),
-                Ok((_, length)) => clients.receive(port, &buffer[..length], service),
+                // The end, or an empty datagram. It may still read.
+                Ok((_, 0)) if hung_up => clients.end_input(key),
+                Ok((_, length)) if length > buffer.len() => clients.refuse(key, buffer),
+                Ok((_, length)) => clients.receive(key, &buffer[..length], service),
                 // After a reset, what was sent before it can still be read.
                 Err(Errno::AGAIN | Errno::INTR | Errno::CONNRESET) => {}
                 Err(_) => return None,
@@ -355,21 +391,41 @@ impl Server {
         }
         let mut written = 0;
         while written < ROUND
-            && let Some(datagram) = clients.output(port, service)
+            && let Some(datagram) = clients.output(key, service)
         {
             match send(socket, &datagram, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
                 Ok(_) => {
                     written += datagram.len();
-                    clients.sent(port, service);
+                    clients.sent(key, service);
                 }
                 Err(Errno::AGAIN | Errno::INTR) => break,
-                Err(Errno::PIPE | Errno::CONNRESET) => clients.deafen(port, service),
+                Err(Errno::PIPE | Errno::CONNRESET) => clients.deafen(key, service),
                 // Its end tells the client that an answer is missing.
                 Err(_) => return None,
             }
         }
-        Some(())
+        (!clients.is_done(key)).then_some(())
     }
+}
+
+/// Who is served in a round: all that may change something, and the next of the others. `last` is
+/// who it was in the round before.
+fn of_round(ready: &[(u64, PollFlags)], last: &mut u64) -> Vec<(u64, PollFlags)> {
+    let (mut served, readers): (Vec<_>, Vec<_>) =
+        ready.iter().partition(|(key, _)| *key < READERS);
+    let next = readers.iter().find(|(key, _)| key > last);
+    if let Some(&next) = next.or_else(|| readers.first()) {
+        *last = next.0;
+        served.push(next);
+    }
+    served
+}
+
+/// Who is not let in for a while.
+#[derive(Debug, Default)]
+struct Pause {
+    listener: bool,
+    monitor: bool,
 }
 
 /// What of the server itself is ready.
@@ -380,11 +436,14 @@ struct Own {
     monitor: bool,
 }
 
-/// The state belongs to root, to the user that the server runs as, and to a group.
-fn may_change(peer: &PeerCredentials, group: Option<u32>) -> bool {
-    let own = rustix::process::geteuid().as_raw();
-    let member = |group| peer.gid == group || peer.groups.contains(&group);
-    peer.uid == 0 || peer.uid == own || group.is_some_and(member)
+/// The state belongs to root, and to the user that the server runs as.
+fn is_own(peer: &PeerCredentials) -> bool {
+    peer.uid == 0 || peer.uid == rustix::process::geteuid().as_raw()
+}
+
+/// It belongs to a group, too.
+fn is_member(peer: &PeerCredentials, group: Option<u32>) -> bool {
+    group.is_some_and(|group| peer.gid == group || peer.groups.contains(&group))
 }
 
 /// Whether the other end is closed.
@@ -414,5 +473,32 @@ fn refuse(socket: &OwnedFd, error: &nl::Error) {
 fn port_of(address: &SocketAddrAny) -> Option<u32> {
     let address = SocketAddrUnix::try_from(address.clone()).ok()?;
     let name = std::str::from_utf8(address.abstract_name()?).ok()?;
-    name.strip_prefix(PORT_NAME)?.parse().ok()
+    let digits = name.strip_prefix(PORT_NAME)?;
+    let port: u32 = digits.parse().ok()?;
+    // A number has one name, or two clients could have it.
+    (port.to_string() == digits).then_some(port)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn owners_are_served_in_each_round_and_readers_in_turn() {
+        let ready: Vec<_> = [1, 7, READERS + 1, READERS + 2, READERS + 5]
+            .map(|key| (key, PollFlags::IN))
+            .into();
+        let mut last = 0;
+        let mut round = |ready: &[_]| {
+            let served = of_round(ready, &mut last);
+            served.iter().map(|(key, _)| *key).collect::<Vec<_>>()
+        };
+        for reader in [1, 2, 5, 1, 2] {
+            assert_eq!(round(&ready), [1, 7, READERS + reader]);
+        }
+        assert_eq!(round(&ready[..3]), [1, 7, READERS + 1]);
+        assert_eq!(round(&ready[3..]), [READERS + 2]);
+        assert_eq!(round(&ready[..2]), [1, 7]);
+        assert_eq!(round(&[]), [0; 0]);
+    }
 }

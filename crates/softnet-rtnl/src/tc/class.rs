@@ -78,12 +78,13 @@ pub(super) fn request<D: Devices>(
         (RTM_NEWTCLASS, _) => modify(control, link, asked, named, replies),
         (_, None) => Err(Errno::ENOENT.into()),
         (RTM_DELTCLASS, Some(class)) => {
-            if !matches!(named.qdisc, QdiscSpec::Htb(_)) {
+            if !named.qdisc.adds_classes() {
                 return Err(Errno::EOPNOTSUPP.into());
             }
             let edited = control.edit_tree(link, |tree| tree.delete_class(named.class));
             edited.map_err(refusal::control)?;
-            tell(replies, RTM_DELTCLASS, class)
+            tell(replies, RTM_DELTCLASS, class);
+            Ok(())
         }
         (_, Some(class)) => {
             replies.message(RTM_NEWTCLASS, 0, &class.header(), |out| class.put(out))
@@ -132,15 +133,18 @@ fn modify<D: Devices>(
         estimator.map_or(Ok(()), |estimator| tree.set_estimator(class, estimator))
     });
     edited.map_err(refusal::control)?;
-    if let Some(warning) = warning {
-        replies.warning(warning);
+    let after = Place::read(control, link, |place| {
+        place.warn(class, warning, replies);
+        Class::new(&place, class)
+    })?;
+    if let Some(class) = after {
+        tell(replies, RTM_NEWTCLASS, &class);
     }
-    let after = Place::read(control, link, |place| Class::new(&place, class))?;
-    after.map_or(Ok(()), |class| tell(replies, RTM_NEWTCLASS, &class))
+    Ok(())
 }
 
-fn tell(replies: &mut Replies, kind: u16, class: &Class) -> Result<(), Error> {
-    replies.publish(RTNLGRP_TC, kind, 0, &class.header(), |out| class.put(out))
+pub(super) fn tell(replies: &mut Replies, kind: u16, class: &Class) {
+    replies.publish(RTNLGRP_TC, kind, 0, &class.header(), |out| class.put(out));
 }
 
 /// Dumps the classes of a link, or of one of its qdiscs, by name.

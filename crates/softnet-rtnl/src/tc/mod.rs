@@ -14,6 +14,9 @@ mod shown;
 mod stats;
 #[cfg(test)]
 mod tests;
+mod told;
+
+pub(crate) use told::publish;
 
 use softnet_engine::control::{Control, Devices};
 use softnet_tc::{EstimatorSpec, SizeTable};

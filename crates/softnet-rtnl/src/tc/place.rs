@@ -3,12 +3,12 @@
 
 use softnet::qdisc::QdiscStats;
 use softnet_engine::control::{Control, Devices};
-use softnet_tc::{DeviceTree, Handle, Node, QdiscSpec};
+use softnet_tc::{DeviceTree, Handle, LinkDefaults, Node, QdiscSpec};
 
 use super::kinds::QdiscContext;
 use super::refusal;
 use super::shown::Shown;
-use crate::nl::{Errno, Error};
+use crate::nl::{Errno, Error, Replies};
 
 /// `TC_H_INGRESS`, where packets that arrive are handled.
 pub(super) const INGRESS: Handle = Handle::from_raw(0xffff_fff1);
@@ -20,8 +20,7 @@ pub(super) struct Place<'a> {
     pub(super) tree: &'a DeviceTree,
     /// Of the transmit queues.
     pub(super) queues: &'a [QdiscStats],
-    mtu: u32,
-    tx_queue_len: u32,
+    link: LinkDefaults,
     has_default: bool,
 }
 
@@ -57,19 +56,35 @@ impl Place<'_> {
                 index,
                 tree,
                 queues,
-                mtu: link.settings.mtu,
-                tx_queue_len: link.settings.tx_queue_len,
+                link: LinkDefaults {
+                    mtu: link.settings.mtu,
+                    tx_queue_len: link.settings.tx_queue_len,
+                },
                 has_default: link.has_default,
             })
         });
         read.map_err(refusal::control)
     }
 
+    /// Puts what is to be warned of a qdisc or class into the answer to a request, behind what the
+    /// kernel warns of. Where queues share the rates, which no kernel does; else it says what the
+    /// kernel says.
+    pub(super) fn warn(self, name: Handle, kernels: Option<String>, replies: &mut Replies) {
+        let own = match self.tree.instances() {
+            1 => Vec::new(),
+            _ => self.tree.warnings_of(name),
+        };
+        let own = own.iter().map(ToString::to_string);
+        let all: Vec<String> = kernels.into_iter().chain(own).collect();
+        if !all.is_empty() {
+            replies.warning(all.join("; "));
+        }
+    }
+
     /// What the options of a qdisc at `parent` depend on.
     pub(super) fn context(&self, parent: Handle) -> QdiscContext {
         QdiscContext {
-            mtu: self.mtu,
-            tx_queue_len: self.tx_queue_len,
+            link: self.link,
             queues: self.tree.queues(),
             parent,
         }
@@ -96,7 +111,7 @@ impl Place<'_> {
         let spec = match parent.major() {
             // A queue below the `mq` that comes by itself.
             0 => QdiscSpec::PfifoFast {
-                limit: self.tx_queue_len,
+                limit: self.link.tx_queue_len,
             },
             _ => self.tree.default_at(parent)?,
         };
@@ -122,16 +137,13 @@ impl Place<'_> {
 
     /// The class that a name stands for: the only one of `tbf` has all of them.
     pub(super) fn class(&self, name: Handle) -> Handle {
-        match self.node(name.qdisc()).map(|node| &node.qdisc) {
-            Some(QdiscSpec::Tbf(_)) if name != Handle::ROOT => name.class(1),
-            _ => name,
-        }
+        self.tree.spec().class(name)
     }
 
     /// Whether a name is that of several queues of `mqprio`.
     pub(super) fn is_traffic_class(&self, class: Handle) -> bool {
-        let above = self.node(class.qdisc()).map(|node| &node.qdisc);
-        matches!(above, Some(QdiscSpec::Mqprio(_)))
+        self.node(class.qdisc())
+            .is_some_and(|above| above.qdisc.is_per_queue())
             && usize::from(class.minor()) > self.tree.queues()
             && self.tree.has_class(class)
     }
@@ -155,13 +167,16 @@ impl Place<'_> {
             parent,
             handle,
             references: match &spec {
-                QdiscSpec::Mq | QdiscSpec::Mqprio(_) => 1,
+                spec if spec.is_per_queue() => 1,
                 // One of each queue and one of the device; what comes by itself is on one queue.
                 _ if is_root && handle == Handle::NONE => 2,
                 _ if is_root => u32::try_from(self.tree.queues()).unwrap_or(u32::MAX - 1) + 1,
                 _ => 1,
             },
-            stats: self.tree.stats_at(parent, self.queues).unwrap_or_default(),
+            stats: self
+                .tree
+                .qdisc_stats_at(parent, self.queues)
+                .unwrap_or_default(),
             xstats: self.tree.xstats(handle).cloned(),
             rate: self.tree.rate(handle),
             stab: self.node(handle).and_then(|node| node.stab.clone()),

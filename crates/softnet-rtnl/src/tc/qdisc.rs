@@ -1,7 +1,7 @@
 //! `RTM_*QDISC`: what `tc qdisc` asks for.
 
 use softnet_engine::control::{Control, Devices, Link};
-use softnet_tc::{Handle, QdiscSpec};
+use softnet_tc::{Handle, QdiscKind, QdiscSpec};
 
 use super::kinds;
 use super::modify::{self, Meaning};
@@ -40,9 +40,8 @@ fn add<D: Devices>(
     replies: &mut Replies,
 ) -> Result<(), Error> {
     let parent = Handle::from_raw(asked.header.parent);
-    let kind = asked.kind()?.filter(|kind| kinds::is_known(kind));
-    let unknown = || Error::new(Errno::ENOENT).text("Specified qdisc kind is unknown");
-    let kind = kind.ok_or_else(unknown)?;
+    let kind = asked.kind()?.and_then(QdiscKind::find);
+    let kind = kind.ok_or_else(kinds::unknown)?;
     if parent == INGRESS {
         let text = "Specified parent ID is reserved for ingress and clsact Qdiscs";
         return Err(Error::invalid(text));
@@ -62,20 +61,26 @@ fn add<D: Devices>(
     }
     check_blocks(asked)?;
     let stab = asked.stab()?;
-    let (spec, old) = Place::read(control, link, |place| {
+    let (spec, old, attaches_itself) = Place::read(control, link, |place| {
         let parent = place.class(parent);
-        if matches!(kind, "mq" | "mqprio") && (parent != Handle::ROOT || place.tree.queues() < 2) {
-            let help = format!("{kind} is for the root of a link with several transmit queues");
+        let context = place.context(parent);
+        let is_per_queue = (kind.default)(&context.link).is_per_queue();
+        if is_per_queue && (parent != Handle::ROOT || place.tree.queues() < 2) {
+            let help = format!(
+                "{} is for the root of a link with several transmit queues",
+                kind.name
+            );
             return Err(Error::new(Errno::EOPNOTSUPP).help(help));
         }
         let options = asked.attrs.get(TCA_OPTIONS);
-        let spec = kinds::parse(kind, options, &place.context(parent), None)?;
-        if asked.attrs.has(TCA_RATE) && matches!(spec, QdiscSpec::Mq | QdiscSpec::Mqprio(_)) {
+        let spec = kinds::parse(kind.name, options, &context, None)?;
+        if asked.attrs.has(TCA_RATE) && is_per_queue {
             let text = "Cannot attach rate estimator to a multi-queue root qdisc";
             return Err(Error::new(Errno::EOPNOTSUPP).text(text));
         }
         let old = before(&place, parent, &spec, stab.is_some())?;
-        Ok((spec, old))
+        let attaches = is_per_queue || spec.adds_classes();
+        Ok((spec, old, attaches))
     })??;
     let estimator = asked.estimator()?;
     let edited = control.edit_tree(link, |tree| {
@@ -87,11 +92,12 @@ fn add<D: Devices>(
         estimator.map_or(Ok(()), |estimator| tree.set_estimator(handle, estimator))
     });
     edited.map_err(refusal::control)?;
+    Place::read(control, link, |place| place.warn(handle, None, replies))?;
     // At a root the kernel tells before the queues have the new one, if that attaches itself.
-    let waits = parent == Handle::ROOT && matches!(kind, "htb" | "mq" | "mqprio");
+    let waits = parent == Handle::ROOT && attaches_itself;
     if let Some(mut old) = old {
         old.references = if waits { old.references } else { 1 };
-        tell(replies, RTM_DELQDISC, 0, &old)?;
+        tell(replies, RTM_DELQDISC, 0, &old);
     }
     tell_of(control, link, handle, waits, NLM_F_REPLACE, replies)
 }
@@ -128,7 +134,7 @@ fn is_shown(place: &Place<'_>, found: &Found) -> bool {
     let above = place.node(found.parent.qdisc()).map(|node| &node.qdisc);
     found.handle != Handle::NONE
         || found.parent == Handle::ROOT
-        || matches!(above, None | Some(QdiscSpec::Mq | QdiscSpec::Mqprio(_)))
+        || above.is_none_or(QdiscSpec::is_per_queue)
 }
 
 fn check_blocks(asked: &Asked<'_>) -> Result<(), Error> {
@@ -177,8 +183,9 @@ fn change<D: Devices>(
         }
     }
     let stab = asked.stab()?;
-    let is_passed = !matches!(spec, QdiscSpec::Mq | QdiscSpec::Mqprio(_));
-    let estimator = asked.estimator().unwrap_or_default().filter(|_| is_passed);
+    let is_per_queue = spec.is_per_queue();
+    let estimator = asked.estimator().unwrap_or_default();
+    let estimator = estimator.filter(|_| !is_per_queue);
     let edited = control.edit_tree(link, |tree| {
         if stab.is_some() {
             tree.spec().check_stab(parent)?;
@@ -197,6 +204,7 @@ fn change<D: Devices>(
         estimator.map_or(Ok(()), |estimator| tree.set_estimator(handle, estimator))
     });
     edited.map_err(refusal::control)?;
+    Place::read(control, link, |place| place.warn(handle, None, replies))?;
     tell_of(control, link, handle, false, 0, replies)
 }
 
@@ -221,15 +229,12 @@ pub(super) fn delete<D: Devices>(
     }
     let edited = control.edit_tree(link, |tree| tree.delete(gone.handle));
     edited.map_err(refusal::control)?;
-    tell(
-        replies,
-        RTM_DELQDISC,
-        0,
-        &Shown {
-            references: 1,
-            ..gone
-        },
-    )
+    let gone = Shown {
+        references: 1,
+        ..gone
+    };
+    tell(replies, RTM_DELQDISC, 0, &gone);
+    Ok(())
 }
 
 /// Answers with a qdisc. (The kernel answers to a request with `NLM_F_ECHO` only.)
@@ -263,19 +268,17 @@ fn tell_of<D: Devices>(
         let node = place.node(handle);
         node.map(|node| place.shown(node.into()))
     })?;
-    match shown {
-        Some(mut shown) => {
-            shown.references = if before_queues { 1 } else { shown.references };
-            tell(replies, RTM_NEWQDISC, flags, &shown)
-        }
-        None => Ok(()),
+    if let Some(mut shown) = shown {
+        shown.references = if before_queues { 1 } else { shown.references };
+        tell(replies, RTM_NEWQDISC, flags, &shown);
     }
+    Ok(())
 }
 
-fn tell(replies: &mut Replies, kind: u16, flags: u16, shown: &Shown) -> Result<(), Error> {
+pub(super) fn tell(replies: &mut Replies, kind: u16, flags: u16, shown: &Shown) {
     replies.publish(RTNLGRP_TC, kind, flags, &shown.header(), |out| {
-        shown.put(out)
-    })
+        shown.put(out);
+    });
 }
 
 /// Parts of a link's dump, in [`Position::stage`].
@@ -285,7 +288,7 @@ const ATTACHED: u32 = 1;
 /// Those that come with classes, by class.
 const WITH_CLASSES: u32 = 2;
 
-/// Dumps the qdiscs of all links.
+/// Dumps the qdiscs of a link, or of all (`tc_dump_qdisc`).
 pub(super) fn dump<D: Devices>(
     control: &Control<D>,
     asked: &Asked<'_>,
@@ -294,6 +297,9 @@ pub(super) fn dump<D: Devices>(
 ) -> Result<Progress, Error> {
     let invisible = asked.attrs.has(TCA_DUMP_INVISIBLE);
     for (&index, link) in control.links().range(position.link..) {
+        if ![0, index.cast_signed()].contains(&asked.header.ifindex) {
+            continue;
+        }
         if index != position.link {
             *position = Position {
                 link: index,
@@ -347,9 +353,8 @@ fn dump_link(
         (position.stage, position.key) = (WITH_CLASSES, 0);
     }
     let root = place.tree.spec().root();
-    let is_mq = |spec: &QdiscSpec| matches!(spec, QdiscSpec::Mq | QdiscSpec::Mqprio(_));
     let queues_of = match root {
-        Some(root) => is_mq(&root.qdisc).then_some(root.handle),
+        Some(root) => root.qdisc.is_per_queue().then_some(root.handle),
         None => place.is_default_mq().then_some(Handle::NONE),
     };
     let mut class = Handle::from_raw(position.key as u32);

@@ -1,7 +1,9 @@
 //! Qdiscs and classes as messages show them.
 
 use softnet::qdisc::QdiscStats;
-use softnet_tc::{ClassSpec, ClassStats, Handle, QdiscSpec, Rate, SizeTable, Xstats};
+use softnet_tc::{
+    ClassSpec, ClassStats, Handle, LinkDefaults, QdiscSpec, Rate, SizeTable, TreeSpec, Xstats,
+};
 
 use super::kinds::{self, QdiscContext, ShownClass, ShownQdisc};
 use super::place::Place;
@@ -49,8 +51,10 @@ impl Shown {
             rate: None,
             stab: None,
             context: QdiscContext {
-                mtu: 0,
-                tx_queue_len: 0,
+                link: LinkDefaults {
+                    mtu: 0,
+                    tx_queue_len: 0,
+                },
                 queues: 1,
                 parent: Handle::ROOT,
             },
@@ -135,6 +139,30 @@ impl Class {
         })
     }
 
+    /// A class that was added to a tree and is not there any more, without what it counted.
+    pub(super) fn gone(index: u32, before: &TreeSpec, class: Handle) -> Option<Class> {
+        let node = before.class_node(class)?;
+        let is_top = node.parent == class.qdisc();
+        let attached = before.child_of(class);
+        Some(Class {
+            index,
+            qdisc: before.node(class.qdisc())?.qdisc.clone(),
+            parent: if is_top { Handle::ROOT } else { node.parent },
+            spec: Some(node.spec.clone()),
+            level: before.level(class),
+            stats: ClassStats {
+                class,
+                parent: node.parent,
+                qdisc: attached.map_or(Handle::NONE, |node| node.handle),
+                kind: attached.map_or("none", |node| node.qdisc.kind()),
+                stats: QdiscStats::default(),
+                htb: None,
+                xstats: None,
+            },
+            rate: None,
+        })
+    }
+
     /// Whether it has no classes below it.
     pub(super) fn is_leaf(&self) -> bool {
         self.level == 0
@@ -168,7 +196,7 @@ impl Class {
                 counted.overlimits = htb.overlimits;
             }
         }
-        let counts = !matches!(self.qdisc, QdiscSpec::Tbf(_));
+        let counts = !self.qdisc.has_one_class();
         stats::put(counts.then_some(&counted), self.rate, app.as_deref(), out);
     }
 }

@@ -15,6 +15,7 @@ pub(crate) fn peer(port: u32) -> Peer {
         port: Some(port),
         uid: 0,
         may_change: true,
+        own: true,
     }
 }
 
@@ -27,14 +28,14 @@ pub(crate) fn clients(ports: std::ops::Range<u32>) -> Clients {
 }
 
 /// One datagram.
-pub(crate) fn read(clients: &mut Clients, port: u32, service: &mut Links) -> Option<Vec<Answer>> {
+pub(crate) fn read(clients: &mut Clients, port: u64, service: &mut Links) -> Option<Vec<Answer>> {
     let datagram = clients.output(port, service)?;
     clients.sent(port, service);
     Some(answers(&datagram))
 }
 
 /// All that there is.
-pub(crate) fn read_all(clients: &mut Clients, port: u32, service: &mut Links) -> Vec<Answer> {
+pub(crate) fn read_all(clients: &mut Clients, port: u64, service: &mut Links) -> Vec<Answer> {
     let mut all = Vec::new();
     while let Some(datagram) = read(clients, port, service) {
         all.extend(datagram);

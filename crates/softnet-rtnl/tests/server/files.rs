@@ -135,9 +135,7 @@ fn what_is_no_socket_stays() {
     assert!(matches!(error, ListenError::TooLong(_)), "{error}");
     let error = Server::bind(&config(&folder.join("no/control"))).expect_err("no directory");
     assert!(
-        error
-            .to_string()
-            .ends_with("no/control: cannot open its directory"),
+        error.to_string().ends_with("no/control: cannot bind"),
         "{error}"
     );
 }
@@ -151,4 +149,49 @@ fn groups_have_names_or_numbers() {
         error.to_string(),
         "there is no group \"no such group\" in /etc/group"
     );
+}
+
+/// Whoever may read the directory may lock it. That keeps nobody from listening, nor does a lock
+/// file that somebody else made.
+#[test]
+fn a_locked_directory_keeps_no_server_away() {
+    let folder = Folder::new();
+    let directory = fs::File::open(&folder.0).expect("it is ours");
+    directory.lock().expect("nobody else has it");
+    let path = folder.join("control");
+    let running = start(&config(&path), Links::new(1));
+    Socket::connect(&path);
+    let names = fs::read_dir(&folder.0).expect("it is ours");
+    let names: Vec<_> = names
+        .map(|entry| entry.expect("a name").file_name())
+        .collect();
+    assert_eq!(names, ["control"], "no lock is left");
+    drop(running);
+    std::os::unix::fs::symlink("/nowhere", folder.join("control.lock")).expect("it is new");
+    let running = start(&config(&path), Links::new(1));
+    Socket::connect(&path);
+    drop(running);
+}
+
+/// Servers that start at once on a dead server's socket: one of them listens, where clients find
+/// it.
+#[test]
+fn of_servers_that_start_at_once_one_listens() {
+    let folder = Folder::new();
+    let path = folder.join("control");
+    for _ in 0..20 {
+        drop(UnixListener::bind(&path).expect("it is new"));
+        let bound: Vec<_> = std::thread::scope(|scope| {
+            let bind = || Server::bind(&config(&path)).ok();
+            let servers: Vec<_> = (0..4).map(|_| scope.spawn(bind)).collect();
+            servers
+                .into_iter()
+                .filter_map(|server| server.join().expect("no panic"))
+                .collect()
+        });
+        assert_eq!(bound.len(), 1);
+        Socket::connect(&path);
+        drop(bound);
+        assert!(!path.exists());
+    }
 }

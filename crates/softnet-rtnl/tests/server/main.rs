@@ -1,6 +1,7 @@
 //! The server: the protocol without sockets, the fuzzer's corpus, and clients on real sockets.
 
 mod client;
+mod descriptors;
 mod dialogue;
 mod files;
 mod hostile;

@@ -1,6 +1,6 @@
 //! The protocol without sockets: groups, options, rights, port ids.
 
-use softnet_rtnl::nl::{Errno, NLM_F_ECHO, NLM_F_REQUEST, NLMSG_ERROR};
+use softnet_rtnl::nl::{Errno, NLM_F_ECHO, NLM_F_REQUEST, NLMSG_ERROR, NLMSG_OVERRUN};
 use softnet_rtnl::server::{Clients, Peer};
 use zerocopy::IntoBytes;
 
@@ -54,6 +54,65 @@ fn events_reach_members_once() {
 }
 
 #[test]
+fn changes_that_are_lost_are_told_to_members_of_any_group() {
+    let (mut clients, mut service) = (clients(1..5), Links::new(0));
+    let add = libc::NETLINK_ADD_MEMBERSHIP;
+    let options = [
+        option(0, add, GROUP, 1),
+        option(0, add, GROUP + 1, 1),
+        option(0, libc::NETLINK_NO_ENOBUFS, 1, 1),
+        option(0, add, GROUP, 2),
+    ];
+    for (port, option) in [1, 2, 3, 3].into_iter().zip(&options) {
+        clients.receive(port, option, &mut service);
+        read_all(&mut clients, port, &mut service);
+    }
+    let mut told = |clients: &mut Clients| -> Vec<Vec<(u16, u32)>> {
+        let of = |port| {
+            let told = read_all(clients, port, &mut service);
+            told.iter().map(|told| (told.kind, told.port)).collect()
+        };
+        (1..5).map(of).collect()
+    };
+    assert_eq!(told(&mut clients), [[]; 4]);
+    let mut changed = Links::new(0);
+    changed.lost = true;
+    changed.changed.lock().expect("no panic").push(3);
+    clients.publish_changes(&mut changed);
+    // Before the events that are there. Who is no member, and who does not want it, is not told.
+    assert_eq!(
+        told(&mut clients),
+        [
+            vec![(NLMSG_OVERRUN, 1), (NEWLINK, 0)],
+            vec![(NLMSG_OVERRUN, 2)],
+            vec![(NEWLINK, 0)],
+            vec![],
+        ]
+    );
+    clients.publish_changes(&mut changed);
+    assert_eq!(told(&mut clients), [[]; 4], "once");
+    // Found by a request, too.
+    changed.lost = true;
+    clients.receive(4, &get_link(9, 0, 1), &mut changed);
+    assert_eq!(told(&mut clients)[0], [(NLMSG_OVERRUN, 1)]);
+}
+
+/// Of a client that reads nothing, no more is kept.
+#[test]
+fn losses_told_to_a_client_that_does_not_read_have_an_end() {
+    let (mut clients, mut service) = (clients(1..2), Links::new(0));
+    let join = option(0, libc::NETLINK_ADD_MEMBERSHIP, GROUP, 1);
+    clients.receive(1, &join, &mut service);
+    read_all(&mut clients, 1, &mut service);
+    for _ in 0..10_000 {
+        service.lost = true;
+        clients.publish_changes(&mut service);
+    }
+    let told = read_all(&mut clients, 1, &mut service);
+    assert!((1_000..5_000).contains(&told.len()), "{}", told.len());
+}
+
+#[test]
 fn options_are_set_from_another_connection_of_the_user() {
     let mut clients = clients(1..3);
     let mut service = Links::new(1);
@@ -61,9 +120,10 @@ fn options_are_set_from_another_connection_of_the_user() {
         let connected = clients.connect(Peer {
             port: Some(port),
             uid,
-            may_change: false,
+            may_change: true,
+            own: true,
         });
-        assert_eq!(connected, Ok(port));
+        assert_eq!(connected, Ok(port.into()));
     }
     let mut set = |from, port, name, value| {
         clients.receive(from, &option(port, name, value, 3), &mut service);
@@ -122,6 +182,7 @@ fn whoever_may_not_change_can_read() {
             port: None,
             uid: 0,
             may_change: false,
+            own: false,
         })
         .expect("free");
     let mut service = Links::new(1);
@@ -153,6 +214,7 @@ fn port_ids_are_unique_and_clients_limited() {
         port: None,
         uid: 1000,
         may_change: false,
+        own: false,
     };
     let ports: Vec<_> = (0..7)
         .map(|_| clients.connect(unprivileged).expect("free"))
@@ -160,13 +222,119 @@ fn port_ids_are_unique_and_clients_limited() {
     let connect = |clients: &mut Clients, peer| clients.connect(peer).map_err(|e| e.errno);
     // The last place is for those who may change something.
     assert_eq!(connect(&mut clients, unprivileged), Err(Errno::ENOBUFS));
-    for port in [0, ports[3]] {
-        assert_eq!(connect(&mut clients, peer(port)), Err(Errno::EADDRINUSE));
-    }
+    assert_eq!(connect(&mut clients, peer(0)), Err(Errno::EADDRINUSE));
     assert_eq!(connect(&mut clients, peer(77)), Ok(77));
+    assert_eq!(connect(&mut clients, peer(77)), Err(Errno::ENOBUFS));
     assert_eq!(connect(&mut clients, peer(78)), Err(Errno::ENOBUFS));
     clients.disconnect(77);
     assert_eq!(connect(&mut clients, peer(77)), Ok(77));
     let distinct: std::collections::BTreeSet<_> = ports.iter().collect();
     assert_eq!(distinct.len(), 7);
+}
+
+fn reader(port: Option<u32>, uid: u32) -> Peer {
+    Peer {
+        port,
+        uid,
+        may_change: false,
+        own: false,
+    }
+}
+
+/// Neither one that may change something nor another user's finds its port id taken.
+#[test]
+fn port_ids_of_readers_are_their_users_own() {
+    let mut clients = Clients::new(16);
+    let mut service = Links::new(1);
+    let connect = |clients: &mut Clients, peer| clients.connect(peer).map_err(|e| e.errno);
+    let first = connect(&mut clients, reader(Some(7), 1000)).expect("free");
+    let second = connect(&mut clients, reader(Some(7), 2000)).expect("another user's");
+    assert_eq!(
+        connect(&mut clients, reader(Some(7), 1000)),
+        Err(Errno::EADDRINUSE)
+    );
+    let owner = connect(&mut clients, peer(7)).expect("of those that may change");
+    for key in [first, second, owner] {
+        clients.receive(key, &get_link(1, 0, 1), &mut service);
+        let answers = read_all(&mut clients, key, &mut service);
+        assert_eq!((answers[0].kind, answers[0].port), (NEWLINK, 7));
+    }
+    // Options of the port id are those of the user's client.
+    let helper = connect(&mut clients, reader(None, 1000)).expect("free");
+    let add = option(7, libc::NETLINK_ADD_MEMBERSHIP, GROUP, 1);
+    clients.receive(helper, &add, &mut service);
+    assert_eq!(read_all(&mut clients, helper, &mut service)[0].errno(), 0);
+    clients.receive(owner, &new_link(9, 0, 1), &mut service);
+    let told = |clients: &mut Clients, key| read_all(clients, key, &mut Links::new(0)).len();
+    assert_eq!(told(&mut clients, first), 1);
+    assert_eq!(told(&mut clients, second), 0);
+    // The next of the same name.
+    clients.disconnect(first);
+    assert!(connect(&mut clients, reader(Some(7), 1000)).is_ok());
+}
+
+#[test]
+fn a_reader_has_few_places_and_short_queues() {
+    let mut clients = Clients::new(1024);
+    let mut service = Links::new(1);
+    let keys: Vec<u64> = (0..32)
+        .map(|_| clients.connect(reader(None, 1000)).expect("free"))
+        .collect();
+    let refused = clients.connect(reader(None, 1000)).expect_err("too many");
+    assert_eq!(refused.errno, Errno::ENOBUFS);
+    assert!(clients.connect(reader(None, 2000)).is_ok());
+    assert!(clients.connect(peer(7)).is_ok());
+    // It may ask little at once, and be owed little.
+    let storm: Vec<u8> = (0..2000).flat_map(|seq| get_link(1, 0, seq)).collect();
+    clients.receive(keys[0], &storm, &mut service);
+    let [answer] = read_all(&mut clients, keys[0], &mut service)
+        .try_into()
+        .expect("one");
+    assert_eq!(answer.errno(), Errno::EMSGSIZE.0);
+    service.padding = 1000;
+    clients.receive(keys[0], &storm[..32 * 1000], &mut service);
+    let calls = *service.calls.lock().expect("no panic");
+    assert!(calls < 40, "{calls} answers of 1,000 bytes for 32 KiB");
+    let answers = read_all(&mut clients, keys[0], &mut service);
+    assert!(answers.iter().map(|answer| answer.seq).eq(0..1000));
+}
+
+/// Readers that do not read keep no text from those that may change something, and nobody keeps
+/// them from a reload.
+#[test]
+fn texts_that_are_not_read_do_not_stop_a_reload() {
+    let mut clients = Clients::new(1024);
+    let mut service = Links::new(1);
+    // 160 KB of text each; a part of it is in the queue.
+    let argument = [0; 16_000];
+    let ask = |clients: &mut Clients, service: &mut Links, key, number, argument: &[u8]| {
+        clients.receive(key, &operation(number, argument, 1), service);
+        let datagram = clients.output(key, service).expect("an answer");
+        let answer = crate::client::answers(&datagram).remove(0);
+        (answer.kind == NLMSG_ERROR).then(|| answer.errno())
+    };
+    let mut refused = None;
+    for number in 0..600 {
+        let reader = reader(None, 1000 + number / 32);
+        let key = clients.connect(reader).expect("free");
+        refused = ask(&mut clients, &mut service, key, 2, &argument);
+        if refused.is_some() {
+            break;
+        }
+    }
+    assert_eq!(refused, Some(Errno::ENOBUFS.0));
+    let mut refused = None;
+    for port in 1..400 {
+        let key = clients.connect(peer(port)).expect("free");
+        refused = ask(&mut clients, &mut service, key, 2, &argument);
+        if refused.is_some() {
+            assert!(port > 100, "half of the space was theirs: {port}");
+            break;
+        }
+    }
+    assert_eq!(refused, Some(Errno::ENOBUFS.0));
+    let key = clients.connect(peer(1000)).expect("free");
+    // The service's own answer.
+    let reload = ask(&mut clients, &mut service, key, 3, b"");
+    assert_eq!(reload, Some(Errno::EINVAL.0));
 }

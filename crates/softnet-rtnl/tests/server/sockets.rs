@@ -4,7 +4,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustix::net::sockopt::set_socket_send_buffer_size;
-use rustix::net::{RecvFlags, SendFlags, recv, send};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType, bind,
+    connect, recv, send, shutdown, socket_with,
+};
 use rustix::process::{Gid, Uid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use softnet_rtnl::nl::{Errno, NLM_F_ACK, NLM_F_CREATE, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR};
@@ -387,4 +390,42 @@ fn a_port_id_is_free_when_its_socket_is_closed() {
     // What the first asked for is done before.
     let answer = second.ask(&get_link(77, 0, 3));
     assert_eq!((answer.kind, answer.port), (NEWLINK, port), "{answer:?}");
+}
+
+/// `softnet-nl/07` is not the port id 7, whose name another client could have.
+#[test]
+fn a_port_id_has_one_name() {
+    let folder = Folder::new();
+    let (_running, path) = serve(&folder);
+    let port = std::process::id() | 1 << 28;
+    for prefix in ["0", "+"] {
+        let kind = SocketType::SEQPACKET;
+        let socket = socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None);
+        let socket = Socket(socket.expect("a socket"));
+        let name = format!("softnet-nl/{prefix}{port}");
+        let name = SocketAddrUnix::new_abstract_name(name.as_bytes()).expect("short");
+        bind(&socket.0, &name).expect("nobody else has it");
+        let server = SocketAddrUnix::new(&path).expect("short");
+        connect(&socket.0, &server).expect("a server listens");
+        let answer = socket.ask(&get_link(1, 0, 1));
+        assert_eq!(answer.kind, NEWLINK);
+        assert!(answer.port >= 0x8000_0000, "{prefix}: {}", answer.port);
+    }
+    let own = Socket::try_connect(&path, Some(port)).expect("the name is free");
+    assert_eq!(own.ask(&get_link(1, 0, 1)).port, port);
+}
+
+#[test]
+fn a_client_that_sends_no_more_gets_all_of_its_dump() {
+    let folder = Folder::new();
+    let path = folder.join("control");
+    let mut links = Links::new(3000);
+    links.padding = 300;
+    let _running = start(&config(&path), links);
+    let client = Socket::connect(&path);
+    client.send(&get_link(0, DUMP, 1));
+    shutdown(&client.0, Shutdown::Write).expect("connected");
+    assert_eq!(client.rest_of_dump().len(), 3001);
+    let end = recv(&client.0, &mut [0; 16], RecvFlags::empty());
+    assert_eq!(end.expect("the end").1, 0);
 }

@@ -111,7 +111,7 @@ impl Ematch {
                 let mask = if mask == 0 { u32::MAX } else { mask };
                 compare.holds(number & mask, value)
             }),
-            Test::Word(key) => key.matches(frame),
+            Test::Word(key) => key.matches(frame) == Some(true),
             Test::Priority(compare, value) => compare.holds(frame.packet.priority(), value),
             Test::Mark {
                 mask,

@@ -87,13 +87,14 @@ impl Filter {
         self.counts.add(BYTES, bytes);
     }
 
-    /// Whether a frame matches; counts that it was tried.
-    pub(super) fn tries(&self, frame: &Frame<'_>) -> bool {
-        match &self.spec.kind {
+    /// Whether a frame matches; counts that it was tried. `None`: it is to be compared with no
+    /// further filter of the priority.
+    pub(super) fn tries(&self, frame: &Frame<'_>) -> Option<bool> {
+        Some(match &self.spec.kind {
             FilterKind::U32(of) => {
                 self.counts.add(TRIED, 1);
                 let mut held = self.held.iter();
-                of.matches(frame, || held.next().into_iter().for_each(|n| n.add(0, 1)))
+                of.matches(frame, || held.next().into_iter().for_each(|n| n.add(0, 1)))?
             }
             FilterKind::Basic(all) => {
                 self.counts.add(TRIED, 1);
@@ -102,6 +103,6 @@ impl Filter {
             FilterKind::Matchall => true,
             FilterKind::Flower(flower) => flower.matches(frame),
             FilterKind::Fw { mask } => frame.packet.mark() & mask == self.spec.handle,
-        }
+        })
     }
 }

@@ -462,6 +462,38 @@ fn u32_looks_at_words() {
     assert!(matches(&both, ETH_P_ALL, &chained));
 }
 
+/// As in the kernel: no further filter of the priority is tried, but those of the next.
+#[test]
+fn a_u32_key_beyond_the_packet_ends_the_priority() {
+    let pool = pool(4);
+    let short = packet(&pool, &[&IP, &ipv4(0, 7, 17, 0)]);
+    let word = |at| {
+        let key = Key {
+            value: 0,
+            mask: 0,
+            at,
+        };
+        FilterKind::U32(U32 {
+            keys: vec![key],
+            mark: None,
+        })
+    };
+    for (first, class) in [(16, 1), (20, 3)] {
+        let mut list = FilterList::default();
+        for (prio, at, class) in [(1, first, 1), (1, 0, 2), (2, 0, 3)] {
+            let filter = FilterSpec {
+                prio,
+                ..FilterSpec::new(word(at), Handle::new(1, class))
+            };
+            list.put(FilterOp::Add, filter).unwrap();
+        }
+        let expected = Classified::Class(Handle::new(1, class));
+        assert_eq!(list.filters().classify(&short), expected);
+        let tried: Vec<u64> = list.shown().map(|(_, stats)| stats.tried).collect();
+        assert_eq!(tried, [1, 0, u64::from(class == 3)]);
+    }
+}
+
 #[test]
 fn basic_evaluates_expressions() {
     let pool = pool(4);

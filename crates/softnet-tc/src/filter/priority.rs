@@ -162,16 +162,22 @@ impl Priority {
             return None;
         }
         match &self.filters {
-            Filters::Listed(filters) => filters.iter().find_map(|filter| {
-                if !filter.tries(frame) {
-                    return None;
+            Filters::Listed(filters) => {
+                for filter in filters {
+                    if filter.tries(frame)? {
+                        filter.count(frame);
+                        if let decided @ Some(_) = decide(filter) {
+                            return decided;
+                        }
+                    }
                 }
-                filter.count(frame);
-                decide(filter)
-            }),
+                None
+            }
             Filters::Hashed(masks) => {
                 let found = masks.iter().find_map(|(mask, table)| {
-                    table.find(mask.hash(frame)?, |filter| filter.tries(frame))
+                    table.find(mask.hash(frame)?, |filter| {
+                        filter.tries(frame) == Some(true)
+                    })
                 })?;
                 found.count(frame);
                 decide(found)

@@ -100,7 +100,7 @@ fn linear(list: &FilterList, packet: &Packet) -> (Classified, Option<FilterKey>)
     let frame = Frame::new(packet);
     let mut skip = 0;
     for spec in list.iter() {
-        if spec.prio == skip || !Filter::new(spec.clone(), 0).tries(&frame) {
+        if spec.prio == skip || Filter::new(spec.clone(), 0).tries(&frame) != Some(true) {
             continue;
         }
         let decided = match spec.action {

@@ -1,4 +1,5 @@
-//! `u32`: a match on words of the frame (tc-u32(8)).
+//! `u32`: a match on words of the frame (tc-u32(8)). A frame that ends before a key is compared with
+//! no further filter of the priority, as in the kernel.
 
 use super::FilterError;
 use super::frame::{ETHERNET, Frame};
@@ -31,29 +32,31 @@ impl Key {
         fits.then_some(()).ok_or(FilterError::Offset(self.at))
     }
 
-    pub(super) fn matches(&self, frame: &Frame<'_>) -> bool {
-        let word = frame.untagged(ETHERNET + i64::from(self.at));
-        word.is_some_and(|word| (u32::from_be_bytes(word) ^ self.value) & self.mask == 0)
+    /// Whether the word is in a frame; `None`: the frame ends before it.
+    pub(super) fn matches(&self, frame: &Frame<'_>) -> Option<bool> {
+        let word = frame.untagged(ETHERNET + i64::from(self.at))?;
+        Some((u32::from_be_bytes(word) ^ self.value) & self.mask == 0)
     }
 }
 
 impl U32 {
-    /// Whether a frame matches. Calls `held` for the mark, and for each key, as long as they hold.
-    pub(super) fn matches(&self, frame: &Frame<'_>, mut held: impl FnMut()) -> bool {
+    /// Whether a frame matches; `None`: it ends before a key. Calls `held` for the mark, and for
+    /// each key, as long as they hold.
+    pub(super) fn matches(&self, frame: &Frame<'_>, mut held: impl FnMut()) -> Option<bool> {
         let mark = frame.packet.mark();
         if self
             .mark
             .is_some_and(|(value, mask)| (mark ^ value) & mask != 0)
         {
-            return false;
+            return Some(false);
         }
         held();
-        self.keys.iter().all(|key| {
-            let holds = key.matches(frame);
-            if holds {
-                held();
+        for key in &self.keys {
+            if !key.matches(frame)? {
+                return Some(false);
             }
-            holds
-        })
+            held();
+        }
+        Some(true)
     }
 }

@@ -8,8 +8,9 @@
 //! **Time.** A packet with a [departure time](Packet::departure_time), which a program that embeds
 //! the queue sets, does not leave before it. Packets of a flow always leave in the order in which
 //! they came: one with an earlier time waits for those in front of it. (The kernel sorts them.)
-//! With `maxrate` a flow is paced: a quantum at a time, or each packet where the rate is
-//! low. A flow whose first packet is not due is out of its band's turns, in a heap by time.
+//! With `maxrate` a flow is paced: a quantum at a time, or each packet where the rate is low or
+//! the packet has a departure time. A flow whose first packet is not due is out of its band's
+//! turns, in a heap by time.
 //!
 //! **Limits** are by band and by flow. A call takes at most as many flows out of the heap as
 //! packets are asked for, and the table of flows moves a few of them for each new one. Into the
@@ -33,7 +34,9 @@ use super::aqm::{ETHERNET_LEN, mark_ce, nanos};
 use super::drr::{Emptied, Flows, QUANTUM, RoundRobin};
 use super::flow_hash::flow_hash;
 use super::kind::Kind;
-use super::{Cx, Handle, Next, Peek, Qdisc, QdiscEnv, QdiscStats, SpecError, Verdict, Xstats};
+use super::{
+    Cx, Handle, Next, Peek, Qdisc, QdiscEnv, QdiscStats, SpecError, Verdict, Xstat, Xstats,
+};
 use softnet::mem::{Packet, PacketList};
 use softnet::stats::DropReason;
 use softnet::time::Time;
@@ -93,31 +96,32 @@ pub struct Fq {
 }
 
 /// What `tc -s` shows of it. Times are in nanoseconds.
-const XSTATS: [&str; 19] = [
-    "flows",
-    "inactive_flows",
-    "throttled_flows",
-    "next_packet_delay",
-    "gc",
-    "throttled",
-    "latency",
-    "ce_mark",
-    "flows_plimit",
-    "pkts_too_long",
-    "alloc_errors",
-    "horizon_drops",
-    "horizon_caps",
-    "band0_drops",
-    "band1_drops",
-    "band2_drops",
-    "band0_pkts",
-    "band1_pkts",
-    "band2_pkts",
+const XSTATS: [Xstat; 19] = [
+    Xstat::Flows,
+    Xstat::InactiveFlows,
+    Xstat::ThrottledFlows,
+    Xstat::NextPacketDelay,
+    Xstat::Collected,
+    Xstat::Throttled,
+    Xstat::Latency,
+    Xstat::CeMark,
+    Xstat::FlowsLimit,
+    Xstat::PacketsTooLong,
+    Xstat::AllocErrors,
+    Xstat::HorizonDrops,
+    Xstat::HorizonCaps,
+    Xstat::Band0Drops,
+    Xstat::Band1Drops,
+    Xstat::Band2Drops,
+    Xstat::Band0Packets,
+    Xstat::Band1Packets,
+    Xstat::Band2Packets,
 ];
 
 impl Kind for Fq {
     type Spec = FqSpec;
     const NAME: &'static str = "fq";
+    const OPTIONS: &'static [crate::QdiscOption] = spec::OPTIONS;
 
     fn check(spec: &FqSpec) -> Result<(), SpecError> {
         spec.check()
@@ -145,8 +149,9 @@ impl Kind for Fq {
         fq
     }
 
-    /// The limits hold for what comes, as those of `pfifo`. With another mask all that waits finds
-    /// its flow anew; what flows have sent before is forgotten, as it may have been several's.
+    /// What is over the new `limit` is dropped; the others hold for what comes. With another mask
+    /// all that waits finds its flow anew; what flows have sent before is forgotten, as it may
+    /// have been several's.
     fn change(&mut self, spec: &FqSpec, cx: &mut Cx) {
         self.now = self.now.max(cx.now);
         let mut moved = PacketList::new();
@@ -164,6 +169,7 @@ impl Kind for Fq {
                 }
             }
         }
+        self.shrink(cx);
         self.publish();
     }
 
@@ -187,6 +193,64 @@ impl Fq {
         }
         for (frames, &band) in self.priorities.iter().zip(&spec.priomap) {
             self.bands[usize::from(band)].len += frames;
+        }
+    }
+
+    fn is_over(&self, band: u8) -> bool {
+        self.bands[usize::from(band)].len > self.spec.limit.into()
+    }
+
+    /// Drops what is over the limit of a band: of the longest flows, what came after others. Each
+    /// pass over the flows halves what the longest may keep.
+    fn shrink(&mut self, cx: &mut Cx) {
+        let over = |fq: &Fq| (0..BANDS as u8).any(|band| fq.is_over(band));
+        let drops = self.stats.drops;
+        let mut most = usize::MAX;
+        while over(self) {
+            let flows = &mut self.flows;
+            let lens = flows.slots().map(|index| flows.at(index).packets.len());
+            most = lens.max().unwrap_or(0).min(most) / 2;
+            for index in self.flows.slots() {
+                self.shorten(index, most, cx);
+            }
+        }
+        if self.stats.drops == drops {
+            return;
+        }
+        // What comes does not wait for the time of a packet that is gone.
+        let (flows, now) = (&mut self.flows, self.now);
+        self.timers.retain(|&Reverse((_, index))| {
+            let flow = flows.at(index);
+            let waits = !flow.packets.is_empty();
+            if !waits {
+                flow.time_next = Time::ZERO;
+                flow.set_idle(now);
+            }
+            waits
+        });
+    }
+
+    /// Drops packets of a flow behind so many as long as their band is over its limit.
+    fn shorten(&mut self, index: u32, most: usize, cx: &mut Cx) {
+        if self.flows.at(index).packets.len() <= most {
+            return;
+        }
+        let mut packets = self.flows.at(index).packets.take();
+        while let Some(packet) = packets.pop_front() {
+            let priority = (packet.priority() & 15) as usize;
+            let band = self.spec.priomap[priority];
+            let is_over = self.is_over(band);
+            let flow = self.flows.at(index);
+            if flow.packets.len() < most || !is_over {
+                flow.packets.push_back(packet);
+                continue;
+            }
+            self.priorities[priority] -= 1;
+            let band = &mut self.bands[usize::from(band)];
+            band.len -= 1;
+            band.drops += 1;
+            self.stats.count_dropped(&packet);
+            cx.dropped.push(packet, DropReason::QdiscLimit);
         }
     }
 
@@ -224,7 +288,9 @@ impl Fq {
     fn set_time(&mut self, packet: &mut Packet) -> bool {
         match packet.departure_time() {
             Some(time) if time > self.now => self.check_horizon(packet, time),
-            _ => {
+            // Due since then.
+            Some(_) => true,
+            None => {
                 // Due since it came, for `ce_threshold`.
                 packet.set_timestamp(self.now);
                 true
@@ -391,6 +457,7 @@ impl Fq {
         if self.spec.ce_threshold.is_some_and(late) {
             counters.ce_marks += u64::from(mark_ce(&mut packet, &cx.pool));
         }
+        let timed = packet.departure_time().is_some();
         let cost = i32::try_from(bytes).unwrap_or(i32::MAX);
         flow.credit = flow.credit.saturating_sub(cost);
         bands[band].credit -= i64::from(cost);
@@ -400,8 +467,18 @@ impl Fq {
         if let Some(rate) = self.spec.maxrate
             && self.spec.pacing
         {
-            let low = rate <= self.spec.low_rate_threshold;
-            pace(flow, bytes, rate, low, self.quantum, now, counters);
+            let paced = if timed {
+                // By itself, as it was to leave by itself.
+                Some(bytes)
+            } else if rate <= self.spec.low_rate_threshold {
+                flow.credit = 0;
+                Some(bytes)
+            } else {
+                (flow.credit <= 0).then(|| bytes.max(self.quantum as u64))
+            };
+            if let Some(bytes) = paced {
+                pace(flow, bytes, rate, now, counters);
+            }
         }
         Some(packet)
     }
@@ -418,24 +495,8 @@ impl Fq {
     }
 }
 
-/// Says when the next packet of a flow may leave, after one of `bytes`.
-fn pace(
-    flow: &mut Flow,
-    bytes: u64,
-    rate: u64,
-    low: bool,
-    quantum: i32,
-    now: Time,
-    counters: &mut Counters,
-) {
-    let mut bytes = bytes;
-    if low {
-        flow.credit = 0;
-    } else if flow.credit > 0 {
-        return;
-    } else {
-        bytes = bytes.max(quantum as u64);
-    }
+/// Says when the next packet of a flow may leave, after so many bytes.
+fn pace(flow: &mut Flow, bytes: u64, rate: u64, now: Time, counters: &mut Counters) {
     let mut delay = bytes.saturating_mul(SECOND) / rate;
     if delay > SECOND {
         delay = SECOND;

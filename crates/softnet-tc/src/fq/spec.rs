@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use crate::drr::QUANTUM;
-use crate::{PRIO_TO_BAND, SpecError};
+use crate::option::{Absent, Attribute, Field, Form, QdiscOption, Unset, Wire, options};
+use crate::prio::PRIOMAP;
+use crate::{PRIO_TO_BAND, QdiscSpec, SpecError};
 
 /// Priority bands.
 pub(super) const BANDS: usize = 3;
@@ -41,6 +43,9 @@ pub struct FqSpec {
     pub timer_slack: Duration,
     /// How far in the future a packet's departure time may be.
     pub horizon: Duration,
+    /// How much earlier than due packets go to a driver that keeps departure times itself; 0, as
+    /// none does.
+    pub offload_horizon: Duration,
     /// Drops a packet whose time is beyond the horizon; else it leaves at the horizon.
     pub horizon_drop: bool,
     /// Marks every ECN-capable packet that leaves so much later than it was due.
@@ -50,6 +55,67 @@ pub struct FqSpec {
     /// Bytes that each band sends in its turn, at least 16,384.
     pub weights: [u32; BANDS],
 }
+
+/// The options of `fq`.
+pub(super) const OPTIONS: &[QdiscOption] = options! { QdiscSpec::Fq(s) =>
+    /// packets in each band; a change to less drops what is over it
+    "limit": Form::Size => Field::U32(&mut s.limit); attr = Some(Attribute::new(1, Wire::U32)),
+    /// packets in each flow
+    "flow_limit": Form::Size => Field::U32(&mut s.flow_limit);
+        attr = Some(Attribute::new(2, Wire::U32)),
+    /// a size; bytes that a flow sends in a round, at most 1048576. Less than 256 counts as 256
+    "quantum": Form::Size => Field::OptU32(&mut s.quantum);
+        unset = Unset::Words("two frames of the port's MTU"); wrong = "\"2m\"";
+        attr = Some(Attribute::new(3, Wire::U32).within(256, 1 << 20).absent(Absent::Frames(2))),
+    /// a size; bytes that a new flow may send at first
+    "initial_quantum": Form::Size => Field::OptU32(&mut s.initial_quantum);
+        unset = Unset::Words("ten frames of the port's MTU"); wrong = "\"3g\"";
+        attr = Some(Attribute::new(4, Wire::U32).absent(Absent::Frames(10))),
+    /// hold flows to `maxrate`
+    "pacing": Form::Flag => Field::Flag(&mut s.pacing); attr = Some(Attribute::new(5, Wire::U32)),
+    /// a rate; the most of each flow. None waits for more than 1 s, so that one is faster whose
+    /// packet (at a low rate) or quantum takes longer than that
+    "maxrate": Form::Rate => Field::OptU64(&mut s.maxrate); unset = Unset::Words("none");
+        wrong = "0"; attr = Some(Attribute::new(7, Wire::U32).absent(Absent::Highest)),
+    /// a time; how long a flow must have had no packets to get a new quantum
+    "refill_delay": Form::Time => Field::Time(&mut s.refill_delay);
+        attr = Some(Attribute::new(9, Wire::Micros)),
+    /// bits of the flow hash that tell flows apart
+    "orphan_mask": Form::Mask("a mask of 32 bits, like \"0x3ff\"")
+        => Field::U32(&mut s.orphan_mask); attr = Some(Attribute::new(10, Wire::U32)),
+    /// a rate; at it and below, `maxrate` holds for each packet and not for a quantum, as it does
+    /// in any case for packets with a departure time
+    "low_rate_threshold": Form::Rate => Field::U64(&mut s.low_rate_threshold);
+        attr = Some(Attribute::new(11, Wire::U32)),
+    /// a time; ECN-capable packets that leave so much later than due are marked; one whose
+    /// departure time was past as it came was due then
+    "ce_threshold": Form::Time => Field::OptTime(&mut s.ce_threshold);
+        unset = Unset::Words("none"); attr = Some(Attribute::new(12, Wire::Micros).absent(Absent::Highest)),
+    /// buckets that the kernel's table of flows would have, a power of 2; only shown here
+    "buckets": Form::PowerOf2("a power of 2 from 2 to 262144", 2, 1 << 18)
+        => Field::Log2(&mut s.buckets_log); wrong = "3"; attr = Some(Attribute::new(8, Wire::U32)),
+    /// a time; how much later than due packets may leave
+    "timer_slack": Form::Time => Field::Time(&mut s.timer_slack);
+        attr = Some(Attribute::new(13, Wire::U32)),
+    /// a time; how far in the future a packet's departure time may be
+    "horizon": Form::Time => Field::Time(&mut s.horizon);
+        attr = Some(Attribute::new(14, Wire::Micros)),
+    /// a time; how much earlier than due packets go to a driver that keeps departure times itself.
+    /// None does, so that it must be 0
+    "offload_horizon": Form::Time => Field::Time(&mut s.offload_horizon); wrong = "\"1ms\"";
+        attr = Some(Attribute::new(18, Wire::Micros)),
+    /// drop packets beyond the horizon; else they leave at the horizon
+    "horizon_drop": Form::Flag => Field::Flag(&mut s.horizon_drop);
+        attr = Some(Attribute::new(15, Wire::U8)),
+    /// as for `prio`, of three bands
+    "priomap": Form::List(PRIOMAP) => Field::List8(&mut s.priomap); wrong = "[1, 2]";
+        attr = Some(Attribute::new(16, Wire::Own(20))),
+    /// list, or text, with the bytes that each band sends in its turn, at least 16384
+    "weights": Form::List(WEIGHTS) => Field::List32(&mut s.weights); wrong = "[1, 2, 3]";
+        attr = Some(Attribute::new(17, Wire::Own(12))),
+};
+const WEIGHTS: &str =
+    "3 numbers of bytes, one for each band; write it like \"589824 196608 65536\"";
 
 impl Default for FqSpec {
     /// As in the kernel.
@@ -67,6 +133,7 @@ impl Default for FqSpec {
             low_rate_threshold: 550_000 / 8,
             timer_slack: Duration::from_micros(10),
             horizon: Duration::from_secs(10),
+            offload_horizon: Duration::ZERO,
             horizon_drop: true,
             ce_threshold: None,
             priomap: PRIO_TO_BAND,
@@ -84,6 +151,12 @@ impl FqSpec {
         }
         if too_large(self.initial_quantum, i32::MAX as u32) {
             return wrong("initial_quantum", format!("must be at most {}", i32::MAX));
+        }
+        if !self.offload_horizon.is_zero() {
+            return wrong(
+                "offload_horizon",
+                "must be 0: no driver keeps times".to_owned(),
+            );
         }
         if self.maxrate == Some(0) {
             return wrong("maxrate", "must be at least 1 byte/s".to_owned());

@@ -6,6 +6,8 @@
 //! call moves all of them. Flows that have had no packets for long are removed a few at a time, as
 //! new ones come.
 
+use std::ops::Range;
+
 use softnet::mem::PacketList;
 use softnet::time::Time;
 
@@ -149,6 +151,11 @@ impl FlowTable {
             buckets: FIRST,
             collected: 0,
         }
+    }
+
+    /// Those of all flows, and free ones.
+    pub(super) fn slots(&self) -> Range<u32> {
+        0..self.used
     }
 
     /// Flows there are.

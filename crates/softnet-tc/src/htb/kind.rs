@@ -7,14 +7,26 @@ use crate::children::Children;
 use crate::class::ClassKind;
 use crate::filter::Filters;
 use crate::kind::Kind;
+use crate::option::{Field, Form, QdiscOption, Unset, options};
 use crate::tbf_shared;
-use crate::{Cx, Fifo, Handle, QdiscEnv, QdiscSpec, SpecError, Xstats};
+use crate::{Cx, Fifo, Handle, QdiscEnv, QdiscSpec, SpecError, Xstat, Xstats};
 use softnet::mem::PacketList;
 use softnet::stats::DropReason;
 
 impl Kind for Htb {
     type Spec = HtbSpec;
     const NAME: &'static str = "htb";
+    const OPTIONS: &'static [QdiscOption] = options! { QdiscSpec::Htb(s) =>
+        /// number of the class for all other packets: a text, hexadecimal as in tc, so that
+        /// `"30"` is class 1:30; with `"0"` there is none
+        "default": Form::Own; unset = Unset::Words("`\"0\"`"); wrong = "30",
+        /// a class's quantum is its rate divided by this
+        "r2q": Form::Number("a number from 1 on", 1, u32::MAX as u64)
+            => Field::U32(&mut s.r2q); wrong = "0",
+        /// direct packets that may be queued
+        "direct_qlen": Form::Number("a number of packets", 0, u32::MAX as u64)
+            => Field::OptU32(&mut s.direct_qlen); unset = Unset::Words("the port's `txqueuelen`"),
+    };
     const CAN_CHANGE: bool = false;
     const HAS_FILTERS: bool = true;
 
@@ -30,7 +42,8 @@ impl Kind for Htb {
             direct_limit: spec.direct_qlen.unwrap_or(env.txqueuelen),
             direct: Fifo::default(),
             direct_packets: 0,
-            xstats: Xstats::new(&["direct_packets_stat"]),
+            direct_drops: 0,
+            xstats: Xstats::new(&[Xstat::DirectPackets, Xstat::DirectDrops]),
             filters: Filters::default(),
             scheduler: Scheduler::new(spec.r2q, sharing),
             classes: Children::none(),

@@ -30,7 +30,8 @@
 //!   their rates. `ceil·T` pays for their `rate·T`; only what they send at once comes on top.
 //! - **Work conservation.** While a word holds more than half its burst nobody waits for others; so
 //!   if half of the burst is at least `N·Q + r·δ` where each instance with a backlog runs every δ,
-//!   a look every millisecond included, nothing is lost but what is in pots, once.
+//!   a look every millisecond included ([`crate::rate`] says more), nothing is lost but what is in
+//!   pots, once.
 //! - **Flows of a leaf** get the same wherever they are, and leaves below a class the same by their
 //!   quanta wherever their flows are: an instance's weight is the sum of its leaves' quanta, each
 //!   times the part of the leaf's flows that is here. `fq` and `fq_codel` know their flows; any
@@ -38,7 +39,8 @@
 //! - **Priorities.** An instance where a leaf of a higher priority waits for a class is seen by the
 //!   others at their next draw. So a packet of the highest priority waits for what is in their pots
 //!   or reserved, at most `(N − 1)·(Q + a turn)/r` in all, besides what its class owes already. Who
-//!   has a lower priority looks again every 200 µs, and stops nothing: what does not ask is sent.
+//!   has a lower priority looks again after 200 µs, later less often, and stops nothing: what does
+//!   not ask is sent.
 //! - **Turns.** A class with tokens that waits for its turn does not borrow meanwhile; it counts
 //!   that as an overlimit. Among leaves that borrow, one that owes bytes is passed over (the kernel
 //!   lets it send a packet).
@@ -83,6 +85,7 @@ pub struct Htb {
     direct_limit: u32,
     direct: Fifo,
     direct_packets: u64,
+    direct_drops: u64,
     xstats: Xstats,
     filters: Filters,
     /// Which leaf is next. It knows the classes by the slots of their children.
@@ -191,6 +194,8 @@ impl Htb {
                 self.direct.push(packet, &mut self.classes.stats);
             } else {
                 self.classes.stats.drops += 1;
+                self.direct_drops += 1;
+                self.count_direct(0);
                 cx.dropped.push(packet, DropReason::QdiscLimit);
                 verdict = Verdict::Dropped;
             }
@@ -200,7 +205,7 @@ impl Htb {
 
     fn count_direct(&mut self, frames: u64) {
         self.direct_packets += frames;
-        self.xstats.set([self.direct_packets]);
+        self.xstats.set([self.direct_packets, self.direct_drops]);
     }
 
     fn is_empty(&self, leaf: usize) -> bool {

@@ -22,6 +22,9 @@ use super::pots::{Pots, Sharing};
 use super::row::Row;
 use crate::ClassCounters;
 
+/// Classes of a level that are looked at in one call.
+const EVENTS: usize = 128;
+
 /// The rows of one level, or the feeds of one class: one for each priority.
 pub(super) type Rows = [Option<Box<Row>>; PRIOS];
 
@@ -189,6 +192,11 @@ impl Scheduler {
         class.change(spec, r2q);
         let is = usize::from(!class.plain);
         self.framed = self.framed + is - was;
+        if self.pots(slot).is_some() && self.class(slot).mode != Mode::CanSend {
+            // What it waits for may come earlier now.
+            self.stop_waiting(slot);
+            self.wait(slot, 0);
+        }
         self.publish(slot);
     }
 
@@ -311,8 +319,8 @@ impl Scheduler {
     }
 
     /// Takes a class from where its mode had put it, and so those above that have nothing to send
-    /// any more; or it does, but not there.
-    fn deactivate_prios(&mut self, slot: usize, has_packets: bool) {
+    /// any more; or it does, but not there. `returns`: it will soon be there again.
+    fn deactivate_prios(&mut self, slot: usize, returns: bool) {
         self.ask_no_more(slot);
         let (mut slot, mut mask) = (slot, self.class(slot).active);
         while mask != 0 {
@@ -348,7 +356,7 @@ impl Scheduler {
                 }
             }
             self.class(above).active &= !mask;
-            self.note_not_asked(above, mask, has_packets);
+            self.note_not_asked(above, mask, returns);
             slot = parent.into();
         }
     }
@@ -386,7 +394,8 @@ impl Scheduler {
             self.class(slot).mode = mode;
             return;
         }
-        self.deactivate_prios(slot, true);
+        // With tokens of its own it will soon wait again; at its ceil it takes nothing.
+        self.deactivate_prios(slot, mode == Mode::CanSend);
         self.class(slot).mode = mode;
         self.activate_prios(slot);
     }
@@ -417,16 +426,20 @@ impl Scheduler {
     }
 
     fn run_due_events(&mut self, level: usize, now: Time) {
-        while let Some(&(time, slot)) = self.levels[level].waiting.first()
-            && time <= now.nanos()
-        {
-            self.levels[level].waiting.pop_first();
+        for _ in 0..EVENTS {
+            let waiting = &mut self.levels[level].waiting;
+            let Some(&(_, slot)) = waiting.first().filter(|first| first.0 <= now.nanos()) else {
+                break;
+            };
+            waiting.pop_first();
             let slot = usize::from(slot);
             let (mode, wait) = self.mode_at(slot, now);
             self.enter_mode(slot, mode, wait, now);
         }
         let first = self.levels[level].waiting.first();
-        self.events[level] = first.map_or(u64::MAX, |&(time, _)| time);
+        let next = first.map_or(u64::MAX, |&(time, _)| time);
+        // Any that are left over: in the next call, which is at a later time.
+        self.events[level] = next.max(now.nanos().saturating_add(1));
     }
 
     /// Whether no leaf may send before the next event.

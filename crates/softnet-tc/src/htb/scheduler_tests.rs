@@ -42,6 +42,35 @@ fn g4_overdraft_by_one_packet() {
     world.check();
 }
 
+/// Classes whose time has come are looked at in one call up to a bound, and the others in the next.
+#[test]
+fn a_call_looks_at_so_many_classes() {
+    const CLASSES: u16 = 1000;
+    let mut world = World::new();
+    for minor in 1..=CLASSES {
+        world.add(minor, None, spec(10_000, 10_000, 1000, 1000));
+        world.fill(minor, 2000, 2);
+    }
+    world.send(usize::MAX);
+    assert_eq!(world.sent.len(), CLASSES.into());
+    world.now = Time(SECOND);
+    let (mut calls, mut most) = (0, 0);
+    while world.queued() > 0 {
+        let before = world.sent.len();
+        world.send(usize::MAX);
+        world.check();
+        most = most.max(world.sent.len() - before);
+        let next = world.scheduler.next_event();
+        assert!(next > world.now);
+        if world.queued() > 0 {
+            assert_eq!(next, world.now.plus_nanos(1), "at once");
+        }
+        world.now = next;
+        calls += 1;
+    }
+    assert!(most <= 128 && calls == 8, "{most} in one of {calls}");
+}
+
 /// A class under its own rate sends whatever the ceil of the class above says.
 #[test]
 fn own_rates_are_kept_above_the_ceil_of_the_class_above() {

@@ -93,30 +93,36 @@ impl Scheduler {
         }
     }
 
-    /// Leaves of these priorities wait for a class no more. If one of them still has packets, and
-    /// sends with tokens of its own, it will soon wait again: others must not take its share
-    /// meanwhile.
-    pub(super) fn note_not_asked(&mut self, slot: usize, prios: u8, has_packets: bool) {
+    /// Leaves of these priorities wait for a class no more. If one of them `returns` soon, as it
+    /// has packets and sends them with tokens of its own, others must not take its share meanwhile.
+    pub(super) fn note_not_asked(&mut self, slot: usize, prios: u8, returns: bool) {
         let left = self.class(slot).active;
         if self.pots.is_empty() || prios.trailing_zeros() >= left.trailing_zeros() {
             return;
         }
-        if !has_packets || left != 0 {
+        if !returns || left != 0 {
             self.pots(slot).into_iter().for_each(Pots::leave);
         } else if !self.lingering.iter().any(|&(at, _)| at == slot) {
             self.lingering.push((slot, None));
         }
     }
 
-    /// Says of classes that nothing has waited for them for a while.
+    /// Says of classes that nothing has waited for them for a while, or will have when this
+    /// instance runs next.
     #[cold]
-    fn stop_lingering(&mut self, now: Time) {
+    fn stop_lingering(&mut self, next: Next, now: Time) {
+        let next = match next {
+            Next::At(time) => time,
+            Next::Ready => now,
+            // Without a backlog.
+            Next::Idle => Time::MAX,
+        };
         let mut lingering = std::mem::take(&mut self.lingering);
         lingering.retain_mut(|(slot, until)| {
             if self.level(*slot).is_none() || self.class(*slot).active != 0 {
                 return false;
             }
-            let over = *until.get_or_insert(now.plus_nanos(LINGER)) <= now;
+            let over = *until.get_or_insert(now.plus_nanos(LINGER)) <= next;
             if over && let Some(pots) = self.pots(*slot) {
                 pots.leave();
             }
@@ -129,15 +135,10 @@ impl Scheduler {
     #[inline]
     pub(super) fn announce(&mut self, next: Next, now: Time) {
         if !self.lingering.is_empty() {
-            self.stop_lingering(now);
+            self.stop_lingering(next, now);
         }
         if let Some(sharing) = &self.sharing {
-            let next = match next {
-                Next::At(time) => time,
-                Next::Ready | Next::Idle => now,
-            };
-            let instance = &sharing.instance;
-            instance.rates.members().announce(instance.index, next);
+            sharing.instance.announce(next, now);
         }
     }
 }

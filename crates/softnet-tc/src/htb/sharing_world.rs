@@ -28,12 +28,26 @@ pub(super) struct Departure {
     pub(super) bytes: u64,
 }
 
+/// The packets of a leaf.
+#[derive(Clone, Copy, Debug)]
+struct Supply {
+    /// Wire packets of a frame.
+    packets: u64,
+    /// Nanoseconds from one frame to the next, which is held back meanwhile. 0: none is.
+    pace: u64,
+    /// When the next is let go.
+    next: u64,
+}
+
 struct Core {
     scheduler: Scheduler,
     counters: BTreeMap<u16, Arc<ClassCounters>>,
     /// Flows of each leaf, by slot.
     flows: Vec<u16>,
+    /// Of each leaf, by slot.
+    supply: Vec<Supply>,
     next: u64,
+    runs: u64,
     /// Nanoseconds by which a run is late, at most.
     delay: u64,
     /// One in so many runs is late by 5 ms. 0: none.
@@ -66,7 +80,9 @@ impl Cores {
             ),
             counters: BTreeMap::new(),
             flows: Vec::new(),
+            supply: Vec::new(),
             next: u64::MAX,
+            runs: 0,
             delay: 60_000,
             stalls: 0,
         };
@@ -91,6 +107,11 @@ impl Cores {
         self.cores.len()
     }
 
+    /// Runs of a core so far.
+    pub(super) fn runs(&self, core: usize) -> u64 {
+        self.cores[core].runs
+    }
+
     pub(super) fn set_delays(&mut self, core: usize, delay: u64, stalls: u64) {
         (self.cores[core].delay, self.cores[core].stalls) = (delay, stalls);
     }
@@ -100,6 +121,11 @@ impl Cores {
             let above = parent.map(|minor| core.scheduler.find(minor).unwrap());
             let slot = core.flows.len();
             core.flows.push(0);
+            core.supply.push(Supply {
+                packets: 1,
+                pace: 0,
+                next: 0,
+            });
             let counters = Arc::<ClassCounters>::default();
             core.counters.insert(minor, counters.clone());
             let now = Time::ZERO;
@@ -130,6 +156,27 @@ impl Cores {
         core.next = core.next.min(now);
     }
 
+    /// From now on each frame of a leaf has so many packets, and it lets one go in so many
+    /// nanoseconds; 0: as it is asked to.
+    pub(super) fn set_supply(&mut self, core: usize, minor: u16, packets: u64, pace: u64) {
+        let core = &mut self.cores[core];
+        let slot = core.scheduler.find(minor).unwrap();
+        core.supply[slot] = Supply {
+            packets,
+            pace,
+            next: 0,
+        };
+    }
+
+    /// Bytes of the longest frame.
+    pub(super) fn longest(&self) -> u64 {
+        let supplies = self.cores.iter().flat_map(|core| &core.supply);
+        supplies
+            .map(|supply| supply.packets * PACKET)
+            .max()
+            .unwrap_or(PACKET)
+    }
+
     /// A leaf with flows at each core.
     pub(super) fn load(&mut self, minor: u16, flows: &[u16]) {
         for (core, &flows) in flows.iter().enumerate() {
@@ -142,6 +189,7 @@ impl Cores {
             && self.cores[core].next < end
         {
             let now = self.cores[core].next;
+            self.cores[core].runs += 1;
             let next = self.run(core, Time(now));
             let (delay, stalls) = (self.cores[core].delay, self.cores[core].stalls);
             self.cores[core].scheduler.announce(next, Time(now));
@@ -163,20 +211,35 @@ impl Cores {
 
     /// Sends at most 64 packets.
     fn run(&mut self, index: usize, now: Time) -> Next {
-        let mut left = 64;
+        let mut left = 64_u64;
         let Core {
-            scheduler, flows, ..
+            scheduler,
+            flows,
+            supply,
+            ..
         } = &mut self.cores[index];
+        let mut held = u64::MAX;
         while left > 0 {
             let mut sent = None;
             let served = scheduler.serve(now, |scheduler, turn| {
                 let flows = flows[turn.leaf];
                 assert!(flows > 0, "a leaf without packets");
-                let packets = (scheduler.allowed(turn, now) / PACKET + 1).min(left);
+                let supply = &mut supply[turn.leaf];
+                if supply.next > now.nanos() {
+                    held = held.min(supply.next);
+                    return Taken::Held;
+                }
+                let mut frames = scheduler.allowed(turn, now) / (PACKET * supply.packets) + 1;
+                frames = frames.min(left.div_ceil(supply.packets));
+                if supply.pace > 0 {
+                    frames = 1;
+                    supply.next = now.nanos() + supply.pace;
+                }
+                let packets = frames * supply.packets;
                 sent = Some((turn.leaf, packets));
                 let bytes = packets * PACKET;
                 Taken::Sent(Sent {
-                    frames: packets,
+                    frames,
                     size: WireSize {
                         packets,
                         bytes,
@@ -188,11 +251,11 @@ impl Cores {
             });
             let Some((leaf, packets)) = sent.filter(|_| served) else {
                 return match flows.iter().any(|&flows| flows > 0) {
-                    true => Next::At(scheduler.next_event()),
+                    true => Next::At(scheduler.next_event().min(Time(held))),
                     false => Next::Idle,
                 };
             };
-            left -= packets;
+            left = left.saturating_sub(packets);
             self.sent.push(Departure {
                 time: now.nanos(),
                 core: index,
@@ -247,6 +310,13 @@ impl Cores {
     pub(super) fn check(&mut self) {
         for core in &mut self.cores {
             core.scheduler.check_asked();
+            for &minor in self.specs.keys() {
+                let slot = core.scheduler.find(minor).unwrap();
+                let frame = (core.supply[slot].packets * PACKET) as i32;
+                let deficit = &core.scheduler.class(slot).deficit;
+                let owes = deficit[1..].iter().all(|&bytes| bytes >= -frame);
+                assert!(owes, "{minor}: {deficit:?}");
+            }
         }
     }
 }

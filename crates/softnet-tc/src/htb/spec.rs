@@ -151,6 +151,20 @@ mod tests {
         }
     }
 
+    #[test]
+    fn the_largest_and_least_parameters_are_taken() {
+        for (rate, burst) in [(1, 0), (1_000_000_000_000, u32::MAX.into())] {
+            let class = HtbClassSpec {
+                burst,
+                cburst: burst,
+                ..HtbClassSpec::new(rate)
+            };
+            assert_eq!(class.check(), Ok(()));
+        }
+        let above = HtbClassSpec::new(1_000_000_000_001);
+        assert!(above.check().is_err());
+    }
+
     /// The default quantum is bounded.
     #[test]
     fn a_quantum_is_chosen() {

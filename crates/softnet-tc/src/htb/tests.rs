@@ -7,8 +7,8 @@ use softnet::time::Time;
 
 use super::*;
 use crate::{
-    ClassSpec, ClassStats, FilterOp, FilterSpec, Flower, QdiscEnv, QdiscSpec, TbfSpec, Tree,
-    TreeError, TreeSpec,
+    ClassSpec, ClassStats, FilterKind, FilterOp, FilterSpec, Flower, QdiscEnv, QdiscSpec, TbfSpec,
+    Tree, TreeError, TreeSpec,
 };
 
 const MS: u64 = 1_000_000;
@@ -183,6 +183,8 @@ fn g5_direct_packets() {
     let verdict = world.tree.enqueue(&mut list, &mut world.cx);
     assert_eq!(verdict, Verdict::Dropped);
     assert_eq!((world.direct(), world.tree.stats().drops), (4, 2));
+    let refused = world.tree.xstats(handle("1:")).unwrap().iter().nth(1);
+    assert_eq!(refused, Some(("direct_drops", 2)));
     assert_eq!(world.reasons(), [(DropReason::QdiscLimit, 2)]);
     world.run_dry();
     // They are first, and no tokens are asked for.
@@ -330,6 +332,55 @@ fn rates_above_32_bits() {
     assert_eq!(world.htb("1:10").tokens, -2);
 }
 
+/// The class counts on; each qdisc has its own.
+#[test]
+fn a_qdisc_does_not_count_what_its_class_sent_before() {
+    let mut world = World::new(
+        default_10(),
+        &[("1:", "1:10", class(1_000_000, 1_000_000, 1 << 20))],
+    );
+    let counts = |world: &World| {
+        let shown = world.tree.tree.qdisc_stats_at(handle("1:10"), &[]).unwrap();
+        let class = world.class("1:10").stats;
+        ([shown, class]).map(|stats| (stats.packets, stats.bytes, stats.drops, stats.qlen))
+    };
+    world.send(0, 100);
+    world.send(0, 100);
+    assert_eq!(counts(&world), [(2, 200, 0, 0); 2]);
+    // Two packets move, one of which has no room.
+    for _ in 0..2 {
+        let mut packet = PacketList::from(frame(&world.pool, 1, 2, 300, 9));
+        world.tree.enqueue(&mut packet, &mut world.cx);
+    }
+    let pfifo = QdiscSpec::Pfifo { limit: 1 };
+    let mut edit = world.edit();
+    edit.add(handle("1:10"), handle("10:"), pfifo.clone())
+        .unwrap();
+    assert_eq!(counts(&world), [(0, 0, 1, 1), (2, 200, 1, 1)]);
+    world.dequeue();
+    assert_eq!(counts(&world), [(1, 300, 1, 0), (3, 500, 1, 0)]);
+    let mut edit = world.edit();
+    edit.replace(handle("1:10"), handle("11:"), pfifo).unwrap();
+    assert_eq!(counts(&world), [(0, 0, 0, 0), (3, 500, 1, 0)]);
+    world.edit().delete_class(handle("1:10")).unwrap();
+    let spec = ClassSpec::Htb(class(1_000_000, 1_000_000, 1 << 20));
+    world
+        .edit()
+        .add_class(handle("1:"), handle("1:10"), spec)
+        .unwrap();
+    world.send(0, 100);
+    assert_eq!(counts(&world), [(1, 100, 0, 0); 2]);
+    // Nor what was sent below the class before it was a leaf again.
+    let spec = ClassSpec::Htb(class(1_000_000, 1_000_000, 1 << 20));
+    let (inner, leaf) = (handle("1:10"), handle("1:20"));
+    world.edit().add_class(inner, leaf, spec).unwrap();
+    world.send(leaf.raw(), 100);
+    world.edit().delete_class(leaf).unwrap();
+    assert_eq!(counts(&world), [(0, 0, 0, 0), (2, 200, 0, 0)]);
+    world.send(0, 100);
+    assert_eq!(counts(&world), [(1, 100, 0, 0), (3, 300, 0, 0)]);
+}
+
 /// Packets of one leaf pass when it has tokens for all of them.
 #[test]
 fn packets_pass_an_empty_htb() {
@@ -369,4 +420,33 @@ fn packets_pass_an_empty_htb() {
     world.cx.now = Time(400 * MS);
     assert!(pass(&mut world, 1));
     assert_eq!(world.tree.stats().packets, 5);
+}
+
+/// BUG-HTB-4: filters of inner classes that lead to each other end with a drop that has a reason.
+#[test]
+fn filters_of_inner_classes_that_lead_to_each_other_end() {
+    let leaf = || class(100_000_000, 100_000_000, 100_000);
+    let classes = [
+        ("1:", "1:1", leaf()),
+        ("1:", "1:2", leaf()),
+        ("1:1", "1:10", leaf()),
+        ("1:2", "1:20", leaf()),
+    ];
+    let mut world = World::new(default_10(), &classes);
+    for (parent, class) in [("1:", "1:1"), ("1:1", "1:2"), ("1:2", "1:1")] {
+        let any = FilterKind::Fw { mask: u32::MAX };
+        let filter = FilterSpec {
+            parent: handle(parent),
+            handle: 1,
+            ..FilterSpec::new(any, handle(class))
+        };
+        world.edit().put_filter(FilterOp::Add, filter).unwrap();
+    }
+    // Marked 0, which no filter matches, then 1.
+    world.send(0, 100);
+    assert_eq!(world.reasons(), []);
+    world.send(0, 100);
+    assert_eq!(world.reasons(), [(DropReason::ReclassifyLoop, 1)]);
+    assert_eq!(world.tree.stats().drops, 1);
+    world.run_dry();
 }

@@ -4,6 +4,8 @@
 //!
 //! A leaf sends a packet in each of its turns, even while it still owes bytes, as in the kernel.
 //! If its packets are longer than its quantum, it gets more than its share, and owes ever more.
+//! Where rates are shared, a leaf that borrows and owes bytes is passed over instead until its
+//! quanta have paid for them, so it owes at most what it sent in one turn.
 
 use softnet::qdisc::{WireSize, WireSum};
 use softnet::time::Time;
@@ -12,9 +14,6 @@ use super::class::{LEVELS, Mode, NONE, units};
 use super::row::Row;
 use super::scheduler::{Scheduler, Slot, bits};
 use crate::children::Sent;
-
-/// Leaves that are passed over in one look because they owe bytes.
-const ROUNDS: usize = 256;
 
 /// Where a leaf is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,26 +71,35 @@ impl Scheduler {
         now: Time,
         take: &mut impl FnMut(&Scheduler, Turn) -> Taken,
     ) -> bool {
-        let mut next = self.turn(level, prio);
-        let mut first = next;
-        while let Some(turn) = next {
+        // Where the round began, how many it stands for, and the rounds that it takes at least
+        // until one that owes bytes may send.
+        let (mut first, mut rounds, mut least) = (None, 1, i64::MAX);
+        while let Some(turn) = self.turn(level, prio) {
+            if first == Some(turn) {
+                // None has sent. Where one owes bytes, those rounds pass at once in which the same
+                // would come of it; where none does, all hold their packets back.
+                if least == i64::MAX {
+                    return false;
+                }
+                rounds = if rounds == 1 { least } else { 1 };
+                least = i64::MAX;
+            }
+            first = first.or(Some(turn));
+            if self.owes(turn) {
+                least = least.min(self.pay_off(turn, rounds));
+                self.advance(turn);
+                continue;
+            }
             match take(self, turn) {
                 Taken::Sent(sent) => {
                     self.charge(turn, sent, now);
                     return true;
                 }
-                Taken::Held => {
-                    self.advance(turn);
-                    next = self.turn(level, prio);
-                    if next == first {
-                        return false;
-                    }
-                }
+                Taken::Held => self.advance(turn),
                 Taken::Empty => {
                     self.deactivate(turn.leaf);
-                    next = self.turn(level, prio);
                     if first == Some(turn) {
-                        first = next;
+                        first = None;
                     }
                 }
             }
@@ -99,32 +107,35 @@ impl Scheduler {
         false
     }
 
+    /// Whether a leaf is passed over in this round. Where the flows of a leaf are spread over
+    /// several instances, its quantum here may be much less than a packet.
+    #[inline]
+    fn owes(&mut self, turn: Turn) -> bool {
+        turn.level > 0 && !self.pots.is_empty() && self.class(turn.leaf).deficit[turn.level] < 0
+    }
+
+    /// Gives a leaf that owes bytes the quanta of so many rounds, at most as many as it needs.
+    /// Returns how many more it needs, at least 1.
+    fn pay_off(&mut self, turn: Turn, rounds: i64) -> i64 {
+        let quantum = i64::from(self.quantum(turn.leaf).max(1));
+        let deficit = &mut self.class(turn.leaf).deficit[turn.level];
+        let after = i64::from(*deficit) + rounds * quantum;
+        // Less than a quantum, so it fits.
+        *deficit = after.clamp(i32::MIN.into(), quantum - 1) as i32;
+        ((-after).max(1) as u64).div_ceil(quantum as u64) as i64
+    }
+
     /// Whose turn it is in a row.
     #[inline]
     fn turn(&mut self, level: usize, prio: usize) -> Option<Turn> {
         if level > 0 {
-            return self.turn_to_borrow(level, prio);
+            return self.turn_of_borrower(level, prio);
         }
         // Only leaves are in the rows of this level.
         let row = self.levels[0].rows[prio].as_deref_mut()?;
         let minor = row.current_or_first()?;
         let leaf = self.find(minor)?;
         Some(Turn { leaf, level, prio })
-    }
-
-    /// Whose turn it is among those that borrow. Where the flows of a leaf are spread over several
-    /// instances, its quantum here may be much less than a packet: one that owes bytes then waits.
-    fn turn_to_borrow(&mut self, level: usize, prio: usize) -> Option<Turn> {
-        for _ in 0..ROUNDS {
-            let turn = self.turn_of_borrower(level, prio)?;
-            if self.pots.is_empty() || self.class(turn.leaf).deficit[level] >= 0 {
-                return Some(turn);
-            }
-            let quantum = self.quantum(turn.leaf);
-            self.class(turn.leaf).deficit[level] += quantum;
-            self.advance(turn);
-        }
-        self.turn_of_borrower(level, prio)
     }
 
     fn turn_of_borrower(&mut self, level: usize, prio: usize) -> Option<Turn> {

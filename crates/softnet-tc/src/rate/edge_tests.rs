@@ -155,6 +155,196 @@ fn a_full_bucket_waits_for_nobody() {
     assert!(sent > 100, "{sent}");
 }
 
+/// Of a lower priority. It looks less and less often, as far as the burst makes up for it or a
+/// packet takes that long, and from the start when it comes back.
+#[test]
+fn who_waits_long_looks_less_often() {
+    for (rate, burst, most) in [
+        (125_000_000, 2_000_000, 4_000_000),
+        (125_000_000, 1600, 1_000_000),
+        (500_000, 1600, 3_028_000),
+        (1000, 1600, 10_000_000),
+    ] {
+        let members = Members::new(2);
+        let shared = SharedRate::new(spec(rate, burst), &members);
+        let [mut a, mut b] = [0, 1].map(|i| shared.pot(i));
+        let mut now = Time(SECOND);
+        let [high, low] = [0, 1].map(|prio| Demand { weight: 16, prio });
+        members.announce(0, now.plus_nanos(SECOND));
+        assert_eq!(b.reserve(1, 1, now), Ok(()));
+        b.spend(b.credit().unsigned_abs() + 1);
+        // With the second it is in the race: the bucket is not full any more.
+        for _ in 0..2 {
+            a.charge(rate + burst, high, now);
+        }
+        let mut look = |b: &mut Pot, demand| {
+            let next = b.ready(demand, now).unwrap_err();
+            let distance = next.nanos() - now.nanos();
+            now = next;
+            distance
+        };
+        let distances: Vec<_> = (0..40).map(|_| look(&mut b, low)).collect();
+        assert_eq!(distances[..4], [200_000; 4], "{rate} {burst}");
+        assert!(distances.is_sorted(), "{distances:?}");
+        assert_eq!(distances[39], most);
+        b.leave();
+        assert_eq!(look(&mut b, low), 200_000);
+        // It does not wait for one that is late, only for what is owed.
+        let now = Time(2 * SECOND + 10_000_001);
+        let due = b.ready(low, now).unwrap_err();
+        assert!(due > now.plus_nanos(SECOND / 10), "{due:?}");
+    }
+}
+
+/// Two that race, each with a backlog, and draws of a quantum.
+fn race(weights: [u32; 2]) -> (turns::Turns, [turns::Turn; 2], impl Fn(u64) -> u64) {
+    let turns = turns::Turns::new(Members::new(2));
+    let mut both = [0, 1].map(turns::Turn::new);
+    let spec = spec(1_000_000, 100_000);
+    for (turn, weight) in both.iter_mut().zip(weights) {
+        let demand = Demand { weight, prio: 0 };
+        assert!(turn.check(&turns, &spec, 0, demand, Time::ZERO).is_ok());
+    }
+    (turns, both, move |draws| draws * spec.quantum())
+}
+
+/// Whether it may draw, with a weight of 16.
+fn may_draw(turn: &mut turns::Turn, turns: &turns::Turns) -> bool {
+    let demand = Demand::flows(1);
+    turn.check(turns, &spec(1_000_000, 100_000), 0, demand, Time::ZERO)
+        .is_ok()
+}
+
+#[test]
+fn who_left_ahead_comes_back_ahead_of_what_the_others_drew() {
+    let (turns, [mut a, mut b], draws) = race([16, 16]);
+    a.advance(&turns, draws(10));
+    assert!(!may_draw(&mut a, &turns));
+    a.leave(&turns);
+    assert!(may_draw(&mut b, &turns));
+    b.advance(&turns, draws(3));
+    assert!(!may_draw(&mut a, &turns), "ahead by 7");
+    b.advance(&turns, draws(5));
+    assert!(!may_draw(&mut a, &turns), "ahead by 2");
+    b.advance(&turns, draws(1));
+    assert!(may_draw(&mut a, &turns));
+}
+
+#[test]
+fn who_left_behind_comes_back_as_far_behind() {
+    let (turns, [mut a, mut b], draws) = race([16, 16]);
+    a.advance(&turns, draws(5));
+    b.leave(&turns);
+    a.advance(&turns, draws(20));
+    assert!(may_draw(&mut b, &turns));
+    assert!(!may_draw(&mut a, &turns), "ahead by 5, not by 25");
+    b.advance(&turns, draws(3));
+    assert!(!may_draw(&mut a, &turns));
+    b.advance(&turns, draws(1));
+    assert!(may_draw(&mut a, &turns));
+}
+
+#[test]
+fn who_was_late_catches_up_on_sixteen_draws() {
+    let (turns, [mut a, mut b], draws) = race([16, 16]);
+    a.advance(&turns, draws(30));
+    assert!(may_draw(&mut b, &turns));
+    b.advance(&turns, draws(14));
+    assert!(!may_draw(&mut a, &turns));
+    b.advance(&turns, draws(1));
+    assert!(may_draw(&mut a, &turns));
+}
+
+#[test]
+fn a_light_one_draws_a_packet_at_least() {
+    let (turns, [mut a, _], _) = race([16, 16 * 4096]);
+    let spec = spec(1_000_000, 100_000);
+    let draw = a.check(&turns, &spec, 0, Demand::flows(1), Time::ZERO);
+    assert_eq!(draw, Ok(spec.unit));
+}
+
+/// It asks for another priority before it was to look again.
+#[test]
+fn who_asks_with_a_higher_priority_looks_at_once() {
+    let members = Members::new(2);
+    let shared = SharedRate::new(spec(1000, 2000), &members);
+    let [mut a, mut b] = [0, 1].map(|i| shared.pot(i));
+    let now = Time(SECOND);
+    let [high, low] = [0, 1].map(|prio| Demand { weight: 16, prio });
+    members.announce(0, now.plus_nanos(SECOND));
+    assert_eq!(b.reserve(1, 1, now), Ok(()));
+    b.spend(b.credit().unsigned_abs() + 1);
+    for _ in 0..2 {
+        a.charge(3000, high, now);
+    }
+    assert_eq!(b.ready(low, now), Err(now.plus_nanos(200_000)));
+    assert!(b.ready(high, now).unwrap_err() > now.plus_nanos(SECOND));
+}
+
+#[test]
+fn a_minute_is_drawn_in_advance_at_most() {
+    let shared = SharedRate::new(spec(1000, 0), &Members::new(1));
+    let now = Time(SECOND);
+    let draw = || shared.word.draw(10_000, 10_000, word::Lack::Turn, now);
+    for turn in 1..=7 {
+        let due = now.plus_nanos(10 * turn * SECOND);
+        assert_eq!(draw(), word::Draw::Reserved(10_000, due));
+    }
+    let due = now.plus_nanos(70 * SECOND);
+    assert_eq!(draw(), word::Draw::Refused(due));
+    // With a lower rate it is a minute of that.
+    shared.set(spec(1, 0), now);
+    assert_eq!(shared.tokens(now), -60);
+}
+
+/// Nobody drew since the latest change.
+#[test]
+fn a_change_is_not_before_the_one_before_it() {
+    let shared = SharedRate::new(spec(10, 0), &Members::new(1));
+    let at = |seconds| Time(seconds * SECOND);
+    shared.word.draw(100, 100, word::Lack::Turn, at(1));
+    shared.set(spec(1, 0), at(5));
+    assert_eq!(shared.tokens(at(5)), -60);
+    shared.set(spec(10, 0), at(2));
+    assert_eq!(shared.tokens(at(5)), -60);
+    assert_eq!(shared.tokens(at(6)), -50);
+    // The same again is no change.
+    shared.set(spec(10, 0), at(6));
+    assert_eq!(shared.word.view().number, 2);
+}
+
+/// So many may be sent as both rates have credit for.
+#[test]
+fn a_group_allows_what_both_rates_allow() {
+    let now = Time(SECOND);
+    let rate = |rate, unit| RateSpec {
+        rate,
+        burst: rate * unit,
+        unit,
+    };
+    for (bytes, packets) in [(1000, 1_000_000), (1_000_000_000, 1)] {
+        let group = RateGroup::new(GroupSpec {
+            bytes: Some(rate(bytes, 1000)),
+            packets: Some(rate(packets, 1)),
+        });
+        let mut limit = group.join();
+        limit.charge(1, 1, || 1, now);
+        assert!(limit.allowed(|| 1, now).unwrap() <= 1, "{bytes} {packets}");
+    }
+}
+
+#[test]
+fn who_leaves_a_group_leaves_its_place() {
+    let group = RateGroup::new(GroupSpec {
+        bytes: None,
+        packets: None,
+    });
+    let first = group.join().bytes.instance();
+    for _ in 0..1000 {
+        assert_eq!(group.join().bytes.instance(), first);
+    }
+}
+
 /// What is charged is not asked for, and so the change is not seen before.
 #[test]
 fn who_pays_learns_of_a_higher_rate() {
@@ -165,4 +355,108 @@ fn who_pays_learns_of_a_higher_rate() {
     shared.set(spec(1000, 5000), now);
     assert_eq!(pot.charge(20, Demand::flows(1), later), later);
     assert_eq!(pot.ready(Demand::flows(1), later), Ok(()));
+}
+
+/// Who changes it read the clock, then waited for the owner of a queue; others went on meanwhile.
+#[test]
+fn a_change_at_a_time_that_has_passed_makes_no_debt() {
+    let (before, then) = (Time(SECOND), Time(SECOND + 5_000_000));
+    let shared = SharedRate::new(spec(1_250_000_000, 1_000_000), &Members::new(1));
+    let mut pot = shared.pot(0);
+    assert_eq!(pot.reserve(1514, 1, then), Ok(()));
+    pot.spend(1514);
+    shared.set(spec(1_250_000, 1_000_000), before);
+    let left = shared.tokens(then) + pot.credit();
+    assert_eq!(left, 1_000_000 - 1514);
+}
+
+#[test]
+fn one_large_frame_is_a_minute_of_debt_at_most() {
+    let shared = SharedRate::new(spec(125, 2000), &Members::new(1));
+    let (mut pot, now) = (shared.pot(0), Time(SECOND));
+    assert_eq!(pot.charge(65_536, Demand::flows(1), now), Time(61 * SECOND));
+    assert_eq!(pot.ready(Demand::flows(1), Time(61 * SECOND)), Ok(()));
+}
+
+/// The pots were filled while there was no limit.
+#[test]
+fn a_limit_that_is_added_holds_for_what_is_in_the_pots() {
+    let bytes = |rate| RateSpec {
+        rate,
+        burst: 15_180,
+        unit: 1518,
+    };
+    let packets = |rate| RateSpec {
+        rate,
+        burst: 10,
+        unit: 1,
+    };
+    let none = GroupSpec {
+        bytes: Some(bytes(1 << 40)),
+        packets: None,
+    };
+    let by_packets = GroupSpec {
+        packets: Some(packets(1000)),
+        ..none
+    };
+    let group = RateGroup::new(none);
+    let mut limits = [0, 1].map(|_| group.join());
+    let now = Time(SECOND);
+    for limit in &mut limits {
+        limit.allowed(|| 1, now).unwrap();
+        limit.charge(60, 1, || 1, now);
+    }
+    group.set(by_packets, now);
+    let mut passed = 0;
+    for limit in &mut limits {
+        while let Ok(most) = limit.allowed(|| 1, now)
+            && passed < 10_000
+        {
+            let count = most.min(64);
+            limit.charge(count, count, || 1, now);
+            passed += count;
+        }
+    }
+    assert!(passed <= 10 + 2 * (64 + 64), "{passed}");
+}
+
+/// A thread read the clock and was held up for longer than a debt lasts.
+#[test]
+fn who_comes_with_a_time_long_ago_forgives_no_debt() {
+    let shared = SharedRate::new(spec(100_000_000_000, 0), &Members::new(2));
+    let (long_ago, now) = (Time(10 * SECOND), Time(100 * SECOND));
+    let [mut a, mut b] = [0, 1].map(|i| shared.pot(i));
+    for _ in 0..4 {
+        a.charge(1 << 40, Demand::flows(1), now);
+    }
+    b.charge(1500, Demand::flows(1), long_ago);
+    assert_eq!(shared.tokens(now), -(4 << 40) - 1500);
+}
+
+/// Nobody drew for more than a minute before, so nothing says how long but the change itself.
+#[test]
+fn a_change_after_a_long_time_makes_no_tokens() {
+    let shared = SharedRate::new(spec(1, 2000), &Members::new(1));
+    let (begin, change) = (Time(SECOND), Time(1000 * SECOND));
+    let mut pot = shared.pot(0);
+    assert_eq!(pot.reserve(1514, 1, begin), Ok(()));
+    shared.set(spec(u64::MAX, 1 << 40), change);
+    assert_eq!(shared.tokens(change), 2000 - 515);
+}
+
+/// The change before the last had the same number in the word.
+#[test]
+fn who_waits_learns_of_a_rate_that_has_changed_1024_times() {
+    let shared = SharedRate::new(spec(1, 0), &Members::new(1));
+    let now = Time(SECOND);
+    let mut pot = shared.pot(0);
+    assert_eq!(pot.reserve(30, 1, now), Err(Time(31 * SECOND)));
+    for rate in (1..=1024).rev() {
+        shared.set(spec(1000 * rate, 0), now);
+    }
+    assert_eq!(shared.spec().rate, 1000);
+    assert_eq!(
+        pot.reserve(30, 1, now),
+        Err(now.plus_nanos(SECOND * 3 / 100))
+    );
 }

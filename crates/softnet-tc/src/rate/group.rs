@@ -22,11 +22,15 @@ pub struct GroupSpec {
 /// all the same.
 const OTHERS: usize = MEMBERS - 1;
 
-/// As much as there can be: not a limit.
-const UNLIMITED: RateSpec = RateSpec {
+/// As much as there can be: not a limit. A quantum is that of any rate, for when there is one.
+const ANY_BYTES: RateSpec = RateSpec {
     rate: 1_000_000_000_000,
     burst: 1 << 40,
-    unit: 1 << 20,
+    unit: 1518,
+};
+const ANY_PACKETS: RateSpec = RateSpec {
+    unit: 1,
+    ..ANY_BYTES
 };
 
 /// One rate in bytes and one in packets that several queues share.
@@ -42,18 +46,17 @@ impl RateGroup {
     /// Full buckets.
     pub fn new(spec: GroupSpec) -> Arc<RateGroup> {
         let members = Members::new(MEMBERS);
-        let rate = |spec: Option<RateSpec>| SharedRate::new(spec.unwrap_or(UNLIMITED), &members);
         Arc::new(RateGroup {
-            bytes: rate(spec.bytes),
-            packets: rate(spec.packets),
+            bytes: SharedRate::new(spec.bytes.unwrap_or(ANY_BYTES), &members),
+            packets: SharedRate::new(spec.packets.unwrap_or(ANY_PACKETS), &members),
             free: Mutex::new((0..OTHERS).rev().collect()),
         })
     }
 
     /// Other rates, for all queues at once; see [`SharedRate::set`].
     pub fn set(&self, spec: GroupSpec, now: Time) {
-        self.bytes.set(spec.bytes.unwrap_or(UNLIMITED), now);
-        self.packets.set(spec.packets.unwrap_or(UNLIMITED), now);
+        self.bytes.set(spec.bytes.unwrap_or(ANY_BYTES), now);
+        self.packets.set(spec.packets.unwrap_or(ANY_PACKETS), now);
     }
 
     /// The limit for one queue more. For the control path.
@@ -74,7 +77,7 @@ impl RateGroup {
 /// What one queue has of a group's rates. It pays for what it has sent; see [`Pot::charge`].
 #[derive(Debug)]
 pub struct Limit {
-    bytes: Pot,
+    pub(super) bytes: Pot,
     packets: Pot,
     group: Arc<RateGroup>,
 }

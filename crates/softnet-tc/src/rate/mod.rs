@@ -38,37 +38,43 @@
 //!   drawn in the window and has come due is at most what was earned, `r·T`, plus what the word
 //!   held, `b`, which is counted in whole units (the 1). What is spent and was not drawn in the
 //!   window was in a pot at its start, at most Q each.
+//!   Where a packet needs two rates, what is reserved of one waits in its pot for the other: Q and
+//!   `unit` each.
 //! - Where instances [pay](Pot::charge) after they have sent, `N` packets more: what each was
 //!   allowed to send and had not paid for at the end of the window.
 //! - **Work conservation.** What is in the pots of instances that send nothing is lacking once, at
 //!   most N·Q, not again and again. Nobody waits for others while the bucket holds more than half
 //!   of the burst. So if `b/2 >= N·Q + r·δ`, and each instance with a backlog runs every δ, of
-//!   which a wait for others is up to 1 ms, nothing else is lost.
+//!   which a wait for others is up to 1 ms, nothing else is lost. A wait for a higher priority may
+//!   be longer: a quarter of the time that was waited before, but no longer than until a packet or
+//!   a quarter of the burst has come, and 10 ms.
 //! - **Fairness.** While the rate limits, instances with a backlog draw in proportion to their
 //!   weights, to within two quanta each (three where it is [lent](Pot::lend)) and as far as they
 //!   run; see `turns`.
 //! - **Changes** (INV-RATE-3). [`SharedRate::set`] takes effect for all instances at one moment.
 //!   Credit that was drawn stays: across a change at most `∫ r dt + max b + N·max Q` passes.
 //!
+//! - **Debts.** What instances owe that pay afterwards comes due within a minute; what is more is
+//!   forgiven, as in the kernel's htb. So the bound holds for them where a frame passes within a
+//!   minute; else each sends one a minute.
+//!
 //! Numbers are whole and exact: `earned = rate·(now − begin)` in 128 bits, rounded down once, not
-//! summed. The word counts modulo 2^62: a bucket that nobody touched for 53 days at 1 Tbyte/s may
-//! seem to be in debt for at most a minute.
+//! summed.
 
-mod epoch;
 mod group;
 mod pot;
 mod turns;
+mod word;
 
 use std::sync::Arc;
 
-use softnet::sync::primitive::Mutex;
 use softnet::time::Time;
 
-use epoch::Epoch;
 pub use group::{GroupSpec, Limit, RateGroup};
 pub use pot::Pot;
 use turns::Turns;
 pub use turns::{Demand, Members};
+use word::Word;
 
 /// Parameters of a shared rate. A unit is a byte, or a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,17 +108,16 @@ impl RateSpec {
 /// path has of it.
 #[derive(Debug)]
 pub struct SharedRate {
-    /// Never locked by an instance.
-    epoch: Mutex<Arc<Epoch>>,
-    turns: Arc<Turns>,
+    word: Word,
+    turns: Turns,
 }
 
 impl SharedRate {
     /// A full bucket, for the instances that `members` counts.
     pub fn new(spec: RateSpec, members: &Arc<Members>) -> Arc<SharedRate> {
         Arc::new(SharedRate {
-            epoch: Mutex::new(Arc::new(Epoch::full(spec.clamped()))),
-            turns: Arc::new(Turns::new(members.clone())),
+            word: Word::full(spec.clamped()),
+            turns: Turns::new(members.clone()),
         })
     }
 
@@ -120,40 +125,25 @@ impl SharedRate {
     ///
     /// # Panics
     /// If there are not so many members.
-    pub fn pot(&self, instance: usize) -> Pot {
-        Pot::new(self.epoch(), self.turns.clone(), instance)
+    pub fn pot(self: &Arc<Self>, instance: usize) -> Pot {
+        Pot::new(self.clone(), instance)
     }
 
     /// Other parameters, for all instances at once; tokens stay, as far as the bucket holds them.
-    /// For the control path: takes a lock that only these functions take. Nothing happens if
-    /// they are the same.
+    /// They hold from `now` on, or from the latest draw on if that is later. For the control path:
+    /// waits for other changes. Nothing happens if they are the same.
     pub fn set(&self, spec: RateSpec, now: Time) {
-        let mut epoch = self.lock();
-        let spec = spec.clamped();
-        if *epoch.spec() != spec {
-            *epoch = epoch.succeed(spec, now);
-        }
+        self.word.change(spec.clamped(), now);
     }
 
     /// What it lets pass.
     pub fn spec(&self) -> RateSpec {
-        *self.lock().spec()
+        self.word.view().spec
     }
 
-    /// Tokens in the bucket at this time, without those in pots; negative for a debt. For the
-    /// control path.
+    /// Tokens in the bucket at this time, without those in pots; negative for a debt.
     pub fn tokens(&self, now: Time) -> i64 {
-        self.lock().tokens(now)
-    }
-
-    fn epoch(&self) -> Arc<Epoch> {
-        self.lock().clone()
-    }
-
-    fn lock(&self) -> impl std::ops::DerefMut<Target = Arc<Epoch>> + '_ {
-        self.epoch
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.word.look(now).1
     }
 }
 

@@ -1,8 +1,9 @@
 //! loom models of the word and of its change, with the shipped types. What is asserted is what has
-//! been drawn: none twice, none lost, and all threads agree on what a new epoch begins with.
+//! been drawn: none twice, none lost, and all threads agree on the parameters.
 
 use loom::thread;
 
+use super::word::{Draw, Lack};
 use super::*;
 
 /// A second's worth of tokens comes due after the model: nothing is earned meanwhile.
@@ -66,6 +67,7 @@ fn one_draws_one_reserves_one_pours_back() {
 }
 
 /// While the parameters change each draw is from the old bucket or from the new one.
+/// INV-RATE-2.
 #[test]
 fn a_change_loses_nothing() {
     loom::model(|| {
@@ -88,6 +90,50 @@ fn a_change_loses_nothing() {
     });
 }
 
+/// Who reads while two changes rewrite both slots finds parameters that belong together. The
+/// changes are made by the thread that runs first: of those that touch a word loom remembers the
+/// last alone, and a change loads the word itself before it swaps it, so it would not see that it
+/// matters when the reader loads it.
+/// INV-RATE-3.
+#[test]
+fn parameters_are_read_whole() {
+    loom::model(|| {
+        let of = |n: u64| RateSpec {
+            rate: n,
+            burst: n,
+            unit: n,
+        };
+        let shared = SharedRate::new(of(10), &Members::new(1));
+        let x = shared.clone();
+        let reader = thread::spawn(move || x.word.view());
+        shared.set(of(20), NOW);
+        shared.set(of(30), NOW);
+        let view = reader.join().unwrap();
+        assert_eq!(view.spec, of(10 * (view.number + 1)));
+        assert_eq!(shared.word.view().number, 2);
+    });
+}
+
+/// A change comes with a time before that of a draw: the draw is no debt at the lower rate.
+#[test]
+fn a_late_change_makes_no_debt() {
+    loom::model(|| {
+        let spec = |rate| RateSpec {
+            rate,
+            burst: 100,
+            unit: 10,
+        };
+        let shared = SharedRate::new(spec(1_000_000), &Members::new(1));
+        let (x, mut a) = (shared.clone(), shared.pot(0));
+        let change = thread::spawn(move || x.set(spec(1), NOW));
+        let later = NOW.plus_nanos(1_000_000_000);
+        let drawn = a.reserve(30, 1, later);
+        change.join().unwrap();
+        assert_eq!(drawn, Ok(()));
+        assert_eq!(shared.tokens(later) + a.credit(), 100);
+    });
+}
+
 /// Two changes while an instance draws: it goes through both, and pours back into the last.
 #[test]
 fn changes_follow_each_other() {
@@ -103,5 +149,69 @@ fn changes_follow_each_other() {
         drop(a);
         change.join().unwrap();
         assert_eq!(shared.tokens(NOW), 100);
+    });
+}
+
+/// Of two changes at once each is whole, and one is the last.
+#[test]
+fn changes_at_once_follow_each_other() {
+    loom::model(|| {
+        let of = |n: u64| RateSpec {
+            rate: n,
+            burst: n,
+            unit: n,
+        };
+        let shared = SharedRate::new(of(10), &Members::new(1));
+        let x = shared.clone();
+        let change = thread::spawn(move || x.set(of(20), NOW));
+        shared.set(of(30), NOW);
+        change.join().unwrap();
+        let view = shared.word.view();
+        assert_eq!(view.number, 2);
+        assert!([of(20), of(30)].contains(&view.spec), "{view:?}");
+    });
+}
+
+/// Two draw at different times, then comes a change with a time before both.
+#[test]
+fn the_latest_of_two_draws_is_known() {
+    loom::model(|| {
+        let spec = |rate| RateSpec {
+            rate,
+            burst: 100,
+            unit: 10,
+        };
+        let shared = SharedRate::new(spec(1_000_000), &Members::new(1));
+        let x = shared.clone();
+        let [first, last] = [1, 2].map(|s| NOW.plus_nanos(s * 1_000_000_000));
+        let other = thread::spawn(move || x.word.draw(10, 10, Lack::Nothing, last));
+        let draws = [
+            shared.word.draw(10, 10, Lack::Nothing, first),
+            other.join().unwrap(),
+        ];
+        assert_eq!(draws, [Draw::Granted(10); 2]);
+        shared.set(spec(1), NOW);
+        assert!(shared.tokens(last) >= 80, "{}", shared.tokens(last));
+    });
+}
+
+/// Nobody drew until the count has wrapped, to where it looks like one of an empty bucket.
+#[test]
+fn who_draws_first_after_a_long_time_makes_no_debt() {
+    loom::model(|| {
+        let spec = RateSpec {
+            rate: 1_000_000_000_000,
+            burst: 1000,
+            unit: 10,
+        };
+        let shared = SharedRate::new(spec, &Members::new(1));
+        // 984 units before 2^54.
+        let now = Time(18_014_398_509_481);
+        let x = shared.clone();
+        let other = thread::spawn(move || x.word.draw(10, 10, Lack::Nothing, now));
+        let first = shared.word.draw(10, 10, Lack::Nothing, now);
+        let draws = [first, other.join().unwrap()];
+        assert_eq!(draws, [Draw::Granted(10); 2]);
+        assert_eq!(shared.tokens(now), 980);
     });
 }

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use softnet::time::Time;
 
-use super::epoch::{Draw, Epoch};
-use super::turns::{Demand, Members, Turn, Turns};
+use super::SharedRate;
+use super::turns::{Demand, Members, Turn};
+use super::word::{Draw, Lack, View};
 
 /// Nanoseconds after which a draw is tried again that others were faster than many times.
 const AGAIN: u64 = 1000;
@@ -46,7 +47,9 @@ struct Credit {
     look: Time,
     /// Units in the bucket, as last seen.
     bucket: i64,
-    epoch: Arc<Epoch>,
+    /// The parameters as last seen.
+    view: View,
+    rate: Arc<SharedRate>,
 }
 
 /// Whose turn it is, as far as an instance knows.
@@ -61,12 +64,12 @@ struct Race {
     counted: i64,
     /// The quantum of what counts.
     grain: u64,
-    turns: Arc<Turns>,
+    rate: Arc<SharedRate>,
 }
 
 impl Pot {
-    pub(super) fn new(epoch: Arc<Epoch>, turns: Arc<Turns>, instance: usize) -> Pot {
-        assert!(instance < turns.members().count());
+    pub(super) fn new(rate: Arc<SharedRate>, instance: usize) -> Pot {
+        assert!(instance < rate.turns.members().count());
         Pot {
             credit: Credit {
                 units: 0,
@@ -74,7 +77,8 @@ impl Pot {
                 must_look: false,
                 look: Time::ZERO,
                 bucket: 0,
-                epoch,
+                view: rate.word.view(),
+                rate: rate.clone(),
             },
             race: Race {
                 turn: Turn::new(instance),
@@ -82,14 +86,14 @@ impl Pot {
                 lent: 0,
                 counted: 0,
                 grain: 0,
-                turns,
+                rate,
             },
         }
     }
 
     /// The instances that share the rate.
     pub fn members(&self) -> &Members {
-        self.race.turns.members()
+        self.race.rate.turns.members()
     }
 
     /// Which of them has this pot.
@@ -99,7 +103,7 @@ impl Pot {
 
     /// Units of the longest packet, as the rate has it.
     pub fn unit(&self) -> u64 {
-        self.credit.epoch.spec().unit
+        self.credit.view.spec.unit
     }
 
     /// Units that are drawn and not used; negative if some are to be paid for.
@@ -232,7 +236,7 @@ impl Pot {
     /// Whether there is credit to be had, and what is lacking is the turn.
     pub fn waits_for_turn(&self, now: Time) -> bool {
         let credit = &self.credit;
-        let unit = credit.epoch.spec().unit as i64;
+        let unit = credit.view.spec.unit as i64;
         credit.must_look && (credit.ready..credit.look).contains(&now) && credit.bucket >= unit
     }
 
@@ -253,7 +257,7 @@ impl Pot {
 
     /// The part of what all instances have that is to be this one's, with this demand, in 1/65536.
     pub fn part(&self, demand: Demand, now: Time) -> u64 {
-        self.race.turn.part(&self.race.turns, demand, now)
+        self.race.turn.part(&self.race.rate.turns, demand, now)
     }
 
     /// Counts what was used, in the virtual time: what was used before the instance joined the
@@ -268,7 +272,7 @@ impl Pot {
         let lent = std::mem::take(&mut race.lent);
         let counts = if race.lends { lent } else { used.max(0) as u64 };
         if counts > 0 {
-            race.turn.advance(&race.turns, counts);
+            race.turn.advance(&race.rate.turns, counts);
         }
     }
 
@@ -278,7 +282,7 @@ impl Pot {
         if self.race.turn.races() {
             // Who leaves after each packet has used it all the same.
             self.count();
-            self.race.turn.leave(&self.race.turns);
+            self.race.turn.leave(&self.race.rate.turns);
         }
     }
 }
@@ -331,14 +335,12 @@ impl Credit {
 
     /// Whether the credit may be used. With other parameters the time for that is another.
     fn wait_for_credit(&mut self, now: Time) -> Result<(), Time> {
-        if now < self.ready && self.epoch.look(now).is_none() {
-            let clear = loop {
-                match self.epoch.clear(now) {
-                    Some(time) => break time,
-                    None => self.follow(),
-                }
-            };
-            self.ready = self.ready.min(clear);
+        if now < self.ready {
+            let (view, clear) = self.rate.word.clear(now);
+            if view.number != self.view.number {
+                self.ready = self.ready.min(clear);
+            }
+            self.view = view;
         }
         match now < self.ready {
             true => Err(self.ready),
@@ -356,7 +358,7 @@ impl Credit {
         now: Time,
     ) -> Result<(), Time> {
         match self.share(race, own, units, demand, now) {
-            Some(share) => self.draw(race, own, units, share, true, now),
+            Some(share) => self.draw(race, own, units, share, Lack::Turn, now),
             None => return Err(self.next()),
         }
         match now < self.ready {
@@ -369,7 +371,7 @@ impl Credit {
     fn fill(&mut self, race: &mut Race, units: u64, demand: Demand, now: Time) -> bool {
         // Not its turn: whoever asks for it in earnest is told when.
         if let Some(share) = self.share(race, true, units, demand, now) {
-            self.draw(race, true, units, share, false, now);
+            self.draw(race, true, units, share, Lack::Nothing, now);
         }
         self.covers(units, now)
     }
@@ -377,7 +379,7 @@ impl Credit {
     #[cold]
     fn settle(&mut self, race: &mut Race, own: bool, demand: Demand, now: Time) {
         let share = self.share(race, own, 0, demand, now).unwrap_or(Share(0));
-        self.draw(race, own, 0, share, true, now);
+        self.draw(race, own, 0, share, Lack::Debt, now);
     }
 
     /// How much may be drawn. While there is plenty nothing is shared out. `None`: others come
@@ -390,8 +392,8 @@ impl Credit {
         demand: Demand,
         now: Time,
     ) -> Option<Share> {
-        let tokens = self.tokens(now);
-        let spec = self.epoch.spec();
+        let tokens = self.look(now);
+        let spec = self.view.spec;
         (self.bucket, self.look) = (tokens, Time::ZERO);
         let missing = units as i64 - self.units;
         // What never fits waits for a full bucket, not for others that leave it full.
@@ -401,10 +403,14 @@ impl Credit {
             if own && !race.turn.races() {
                 race.forgo(self.units);
             }
+            race.turn.waits_no_more();
             self.must_look = !plenty;
             return Some(Share(spec.quantum()));
         }
-        match race.turn.check(&race.turns, spec, race.grain, demand, now) {
+        match race
+            .turn
+            .check(&race.rate.turns, &spec, race.grain, demand, now)
+        {
             Ok(units) => {
                 self.must_look = false;
                 Some(Share(units))
@@ -416,39 +422,39 @@ impl Credit {
         }
     }
 
-    /// Draws what is missing to have so much, and up to a share if there is more.
+    /// Draws what is missing to have so much, and up to a share if there is more: it fills the pot
+    /// up to a quantum or to what is needed.
     fn draw(
         &mut self,
         race: &mut Race,
         own: bool,
         units: u64,
         share: Share,
-        reserve: bool,
+        lack: Lack,
         now: Time,
     ) {
         let Ok(need @ 1..) = u64::try_from(units as i64 - self.units) else {
             return;
         };
         let before = self.units;
-        let draw = loop {
-            match self.epoch.draw(need, share.0, reserve, now) {
-                Some(draw) => break draw,
-                None => self.follow(),
-            }
-        };
-        let drawn = match draw {
+        let want = share.0.saturating_sub(u64::try_from(before).unwrap_or(0));
+        let mut paid = 0;
+        let drawn = match self.rate.word.draw(need, want, lack, now) {
             Draw::Granted(drawn) => {
                 // All that was drawn before has come due; with other parameters, earlier.
                 self.ready = self.ready.min(now);
+                paid = drawn;
                 drawn
             }
-            Draw::Reserved(time) => {
+            Draw::Reserved(drawn, time) => {
+                // A debt beyond a minute is forgiven.
                 self.ready = time;
-                need
+                paid = need;
+                drawn
             }
-            Draw::Refused(_) if !reserve => 0,
+            Draw::Refused(_) if lack == Lack::Nothing => 0,
             Draw::Refused(time) => {
-                // A debt beyond a minute is forgiven, a turn is not reserved.
+                // So is this one; a turn is not reserved.
                 self.ready = time;
                 self.units = self.units.max(0);
                 0
@@ -458,28 +464,23 @@ impl Credit {
                 0
             }
         };
-        self.units += drawn as i64;
+        self.units += paid as i64;
         self.bucket -= drawn as i64;
         if own {
             race.counted += self.units - before;
-            race.grain = self.epoch.spec().quantum();
+            race.grain = self.view.spec.quantum();
         }
     }
 
-    fn tokens(&mut self, now: Time) -> i64 {
-        loop {
-            match self.epoch.look(now) {
-                Some(tokens) => return tokens,
-                None => self.follow(),
-            }
+    /// Tokens in the bucket.
+    fn look(&mut self, now: Time) -> i64 {
+        let (view, tokens) = self.rate.word.look(now);
+        if view.number != self.view.number {
+            // What waits may wait less.
+            let _ = self.wait_for_credit(now);
+            self.view = view;
         }
-    }
-
-    /// Goes over to the epoch after this one, if there is one.
-    fn follow(&mut self) {
-        if let Some(next) = self.epoch.follow().cloned() {
-            self.epoch = next;
-        }
+        tokens
     }
 }
 
@@ -489,9 +490,7 @@ impl Drop for Pot {
         self.leave();
         let credit = &mut self.credit;
         if let Ok(left @ 1..) = u64::try_from(credit.units) {
-            while !credit.epoch.pour_back(left) {
-                credit.follow();
-            }
+            credit.rate.word.pour_back(left);
         }
     }
 }

@@ -248,6 +248,7 @@ fn an_instance_alone_has_all_of_it() {
     }
 }
 
+/// INV-RATE-4.
 #[test]
 fn what_a_stalled_instance_does_not_send_the_others_do() {
     let rate = 125_000_000;
@@ -326,18 +327,21 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     /// Random instances, and parameters that change meanwhile.
+    /// INV-RATE-1.
     #[test]
     fn no_window_lets_more_pass(
         seed in any::<u64>(),
         rates in prop::collection::vec(100_000u64..2_000_000_000, 1..4),
         bursts in prop::collection::vec(0u64..1_000_000, 4),
         loads in prop::collection::vec((0u16..100, 0u64..200_000, 0u64..20, any::<bool>()), 1..6),
+        longest in prop_oneof![Just(1514u64), 1514u64..200_000],
     ) {
         let loads: Vec<_> = loads.into_iter().map(|(weight, delay, stalls, pays_after)| Load {
             weight, delay, stalls, pays_after,
         }).collect();
         let specs: Vec<_> = rates.iter().zip(bursts).map(|(&r, b)| spec(r, b)).collect();
         let mut world = World::new(specs[0], &loads, seed);
+        world.longest = longest;
         let step = 20_000_000;
         let mut end = SECOND;
         for spec in &specs {
@@ -349,9 +353,35 @@ proptest! {
         let most = |f: fn(&RateSpec) -> u64| specs.iter().map(f).max().unwrap_or(0);
         let rate = most(|spec| spec.rate);
         let after = loads.iter().filter(|load| load.pays_after).count() as u64;
-        let bound = most(|spec| spec.burst) + instances * most(RateSpec::quantum) + 1
-            + after * 1514;
+        // A frame that leaves in one piece may be longer than a quantum.
+        let pot = most(RateSpec::quantum).max(longest);
+        let bound = most(|spec| spec.burst) + instances * pot + 1 + after * longest;
         prop_assert!(world.worst_window(rate) <= bound, "{} > {bound}", world.worst_window(rate));
+    }
+
+    /// Instances that always have a backlog use all of a rate with a burst that is large enough.
+    #[test]
+    fn no_time_is_lost(
+        seed in any::<u64>(),
+        rate in 1_000_000u64..2_000_000_000,
+        loads in prop::collection::vec((1u16..100, 0u64..200_000, any::<bool>()), 1..6),
+        longest in prop_oneof![Just(1514u64), 1514u64..200_000],
+    ) {
+        let loads: Vec<_> = loads.into_iter().map(|(weight, delay, pays_after)| Load {
+            weight, delay, stalls: 0, pays_after,
+        }).collect();
+        let instances = loads.len() as u64;
+        let pot = spec(rate, 0).quantum().max(longest);
+        // Late by 200 µs, after a wait of 1 ms for others.
+        let burst = 2 * (instances * pot + rate * 1200 / 1_000_000);
+        let mut world = World::new(spec(rate, burst), &loads, seed);
+        world.longest = longest;
+        let time = 50_000_000;
+        world.run_until(SECOND + time);
+        let sent: u64 = world.sent.iter().map(|sent| sent.2).sum();
+        // The bucket was full; what is in it in the end, and in pots, is not sent.
+        let due = (rate / 1000 * time / 1_000_000).saturating_sub(instances * (pot + longest));
+        prop_assert!(sent >= due, "{sent} of {due}");
     }
 
     /// What is drawn, in pots and left is what there was, whatever the parameters.

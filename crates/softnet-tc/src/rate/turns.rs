@@ -31,10 +31,13 @@ use super::RateSpec;
 const LATE: u64 = 10_000_000;
 /// Draws by which an instance that was late may be behind.
 const CATCH_UP: i64 = 16;
-/// Nanoseconds between two looks, at least and at most.
-const LOOK: (u64, u64) = (20_000, 1_000_000);
-/// Nanoseconds to the next look of one that waits for a higher priority.
+/// Nanoseconds between two looks, at least.
+const LOOK: u64 = 20_000;
+/// As [`LOOK`], of one that waits for a higher priority.
 const LOOK_ABOVE: u64 = 200_000;
+/// Nanoseconds between two looks, at most: where the rate says less, and where it says more. Each
+/// look reads what all instances say, and there may be a thousand classes that wait.
+const MOST: (u64, u64) = (1_000_000, LATE);
 
 /// The instances that share rates: one for each queue of a device, say. Rates that the same
 /// instances share have it in common.
@@ -147,10 +150,12 @@ pub(super) struct Turn {
     instance: u32,
     /// As published. None: it has no backlog.
     mark: Mark,
-    /// Of the priority that it had before, and how far it was ahead of the last one then.
-    left: (u8, i64),
+    /// By priority, how far it was ahead of the last one when it left.
+    left: [i64; 8],
     /// Virtual time, in 2^-32 units for a weight of 16, modulo 2^64.
     start: u64,
+    /// Since when others come first, whenever it looked.
+    waits: Option<Time>,
 }
 
 /// Those that race with an instance.
@@ -195,8 +200,9 @@ impl Turn {
         Turn {
             instance: instance as u32,
             mark: Mark::NONE,
-            left: (0, 0),
+            left: [0; 8],
             start: 0,
+            waits: None,
         }
     }
 
@@ -225,8 +231,9 @@ impl Turn {
 
     #[cold]
     fn quit(&mut self, turns: &Turns) {
-        self.left = (self.prio(), self.field(turns, None).ahead.unwrap_or(0));
+        self.left[usize::from(self.prio())] = self.field(turns, None).ahead.unwrap_or(0);
         self.mark = Mark::NONE;
+        self.waits_no_more();
         turns.publish(self);
     }
 
@@ -288,12 +295,45 @@ impl Turn {
         demand: Demand,
         now: Time,
     ) -> Result<u64, Time> {
+        let look = self.compare(turns, spec, grain, demand, now);
+        if look.is_ok() {
+            self.waits = None;
+        }
+        look.map_err(|(estimate, units)| self.next_look(estimate, units, spec.rate, now))
+    }
+
+    /// Nobody comes first.
+    pub(super) fn waits_no_more(&mut self) {
+        self.waits = None;
+    }
+
+    /// When to look again: after this estimate, or a quarter of the time that it has waited, but
+    /// before more than so many units have come, if that is not too often.
+    fn next_look(&mut self, estimate: u64, units: u64, rate: u64, now: Time) -> Time {
+        let since = *self.waits.get_or_insert(now);
+        let waited = now.nanos().saturating_sub(since.nanos());
+        let most = u128::from(units) * 1_000_000_000 / u128::from(rate);
+        let most = u64::try_from(most).unwrap_or(u64::MAX);
+        let after = estimate.max(waited / 4).max(LOOK);
+        now.plus_nanos(after.min(most.clamp(MOST.0, MOST.1)))
+    }
+
+    /// As [`check`](Turn::check), but for how long others come first, by an estimate, and how many
+    /// units may come before it looks again.
+    fn compare(
+        &mut self,
+        turns: &Turns,
+        spec: &RateSpec,
+        grain: u64,
+        demand: Demand,
+        now: Time,
+    ) -> Result<u64, (u64, u64)> {
         let (quantum, mark) = (spec.quantum(), demand.mark());
+        // A quarter of the burst has space while nobody draws: half of it is plenty.
+        let above = (LOOK_ABOVE, spec.unit.max(spec.burst / 4));
         let joins = (self.mark.is_none() || self.prio() != mark.prio()).then(|| {
-            let came_back = self.left.0 == mark.prio();
-            let lag = if came_back { self.left.1 } else { 0 };
             self.leave(turns);
-            lag
+            self.left[usize::from(mark.prio())]
         });
         let was = std::mem::replace(&mut self.mark, mark);
         let field = self.field(turns, Some(now));
@@ -303,7 +343,7 @@ impl Turn {
                 turns.publish(self);
             }
             return match field.above {
-                true => Err(now.plus_nanos(LOOK_ABOVE)),
+                true => Err(above),
                 false => Ok(quantum),
             };
         };
@@ -332,16 +372,14 @@ impl Turn {
             turns.publish(self);
         }
         if field.above {
-            return Err(now.plus_nanos(LOOK_ABOVE));
+            return Err(above);
         }
         if allowed <= one {
             return Ok(draw);
         }
         let units = (u128::from((allowed - one) as u64) * u128::from(field.weights)) >> 20;
         let nanos = units * 1_000_000_000 / u128::from(spec.rate);
-        let nanos = u64::try_from(nanos)
-            .unwrap_or(u64::MAX)
-            .clamp(LOOK.0, LOOK.1);
-        Err(now.plus_nanos(nanos))
+        // No longer: a class of htb does not borrow what it waits for.
+        Err((u64::try_from(nanos).unwrap_or(u64::MAX), 0))
     }
 }

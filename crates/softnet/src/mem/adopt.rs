@@ -1,22 +1,8 @@
 //! Adoption lists of packets: [`BatchList`] with owned values at its ends.
 
-use std::ptr::NonNull;
-
-use super::list::Chain;
+use super::adoption_queue::{give_back, newest_first};
 use super::{Header, Packet, PacketList};
-use crate::sync::{BatchList, Linked, Taken};
-
-// SAFETY: both functions use `Header::next`, which only the list that holds the packet touches.
-unsafe impl Linked for Header {
-    unsafe fn next(node: NonNull<Self>) -> Option<NonNull<Self>> {
-        // SAFETY: valid and owned by the caller's promise.
-        unsafe { (*node.as_ptr()).next }
-    }
-    unsafe fn set_next(node: NonNull<Self>, next: Option<NonNull<Self>>) {
-        // SAFETY: valid and owned by the caller's promise.
-        unsafe { (*node.as_ptr()).next = next }
-    }
-}
+use crate::sync::BatchList;
 
 /// Many threads push lists of packets, one takes them all, in order of the pushes. Nobody waits.
 #[derive(Debug)]
@@ -104,38 +90,4 @@ impl Drop for PacketAdoption {
     fn drop(&mut self) {
         drop(self.take());
     }
-}
-
-/// Takes the packets out of a list, as a chain that runs from the newest to the oldest.
-#[inline]
-pub(super) fn newest_first(packets: &mut PacketList) -> Option<Chain> {
-    if packets.len() > 1 {
-        packets.reverse();
-    }
-    packets.take_chain()
-}
-
-/// Undoes [`newest_first`].
-///
-/// # Safety
-/// The caller owns the chain, and gives it up. (The link behind the oldest may be anything.)
-#[inline]
-pub(super) unsafe fn give_back(chain: Chain, packets: &mut PacketList) {
-    // SAFETY: by the caller's promise.
-    unsafe {
-        Header::set_next(chain.tail, None);
-        packets.append_chain(chain);
-    }
-    if chain.len > 1 {
-        packets.reverse();
-    }
-}
-
-/// As a list of packets.
-#[inline]
-pub(super) fn oldest_first(taken: Taken<'_, Header>) -> PacketList {
-    let mut packets = PacketList::new();
-    // SAFETY: `taken` owns the nodes.
-    taken.visit(|node| packets.push_front(unsafe { Packet::from_raw(node) }));
-    packets
 }

@@ -1,9 +1,23 @@
 //! An [`OwnedList`] of packets, with lists of packets at its ends: what a transmit queue is built
 //! on.
 
-use super::adopt::{give_back, newest_first, oldest_first};
-use super::{Header, PacketList};
-use crate::sync::{ListOwner, OwnedList, Pushed};
+use std::ptr::NonNull;
+
+use super::list::Chain;
+use super::{Header, Packet, PacketList};
+use crate::sync::{Linked, ListOwner, OwnedList, Pushed, Taken};
+
+// SAFETY: both functions use `Header::next`, which only the list that holds the packet touches.
+unsafe impl Linked for Header {
+    unsafe fn next(node: NonNull<Self>) -> Option<NonNull<Self>> {
+        // SAFETY: valid and owned by the caller's promise.
+        unsafe { (*node.as_ptr()).next }
+    }
+    unsafe fn set_next(node: NonNull<Self>, next: Option<NonNull<Self>>) {
+        // SAFETY: valid and owned by the caller's promise.
+        unsafe { (*node.as_ptr()).next = next }
+    }
+}
 
 /// Packets that wait for the queue's owner, and what only the owner may touch: an [`OwnedList`] of
 /// packets.
@@ -31,6 +45,12 @@ impl<T> AdoptionQueue<T> {
         AdoptionQueue {
             list: OwnedList::new(value, expected),
         }
+    }
+
+    /// As [`OwnedList::when_abandoned`].
+    pub fn when_abandoned(mut self, abandoned: fn(&mut T)) -> Self {
+        self.list.when_abandoned(abandoned);
+        self
     }
 
     /// Becomes the owner if there is none, else pushes `packets`, in one atomic operation, to the
@@ -86,6 +106,19 @@ impl<T> AdoptionQueue<T> {
     pub fn begin_or_miss(&self) -> Option<(QueueOwner<'_, T>, PacketList)> {
         let (guard, left) = self.list.begin_or_miss()?;
         Some((QueueOwner { guard }, oldest_first(left)))
+    }
+
+    /// Becomes the owner with all that waits, at least `overdue` packets, in the place of a claimer
+    /// that stands still; see [`OwnedList::begin_overdue`].
+    pub fn begin_overdue(&self, overdue: usize) -> Option<(QueueOwner<'_, T>, PacketList)> {
+        let (guard, left) = self.list.begin_overdue(overdue)?;
+        Some((QueueOwner { guard }, oldest_first(left)))
+    }
+
+    /// Claims the queue, as a thread of the control path that stands still then.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn claim(&self) {
+        self.list.claim();
     }
 
     /// Becomes the owner, and leaves what waits where it is; see [`OwnedList::begin_slow`]. For
@@ -192,4 +225,38 @@ impl<T> std::ops::DerefMut for QueueOwner<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
         &mut self.guard
     }
+}
+
+/// Takes the packets out of a list, as a chain that runs from the newest to the oldest.
+#[inline]
+pub(super) fn newest_first(packets: &mut PacketList) -> Option<Chain> {
+    if packets.len() > 1 {
+        packets.reverse();
+    }
+    packets.take_chain()
+}
+
+/// Undoes [`newest_first`].
+///
+/// # Safety
+/// The caller owns the chain, and gives it up. (The link behind the oldest may be anything.)
+#[inline]
+pub(super) unsafe fn give_back(chain: Chain, packets: &mut PacketList) {
+    // SAFETY: by the caller's promise.
+    unsafe {
+        Header::set_next(chain.tail, None);
+        packets.append_chain(chain);
+    }
+    if chain.len > 1 {
+        packets.reverse();
+    }
+}
+
+/// As a list of packets.
+#[inline]
+fn oldest_first(taken: Taken<'_, Header>) -> PacketList {
+    let mut packets = PacketList::new();
+    // SAFETY: `taken` owns the nodes.
+    taken.visit(|node| packets.push_front(unsafe { Packet::from_raw(node) }));
+    packets
 }

@@ -7,7 +7,8 @@ impl Pool {
     /// An empty packet with [`HEADROOM`](super::HEADROOM) free bytes in front.
     ///
     /// # Errors
-    /// [`Exhausted`] if no buffer is free anywhere in the pool but in caches that are in use now.
+    /// [`Exhausted`] if no buffer is free anywhere in the pool but in caches that are in use now;
+    /// and up to 1,024 times in turn where the caches of other threads had little to give before.
     #[inline]
     pub fn alloc(&self) -> Result<Packet, Exhausted> {
         // SAFETY: used here only; nothing in a cache allocates.

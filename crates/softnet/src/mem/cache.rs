@@ -15,11 +15,11 @@ use std::mem::MaybeUninit;
 use std::ptr::{NonNull, null};
 use std::sync::atomic::{AtomicU16, AtomicU64, AtomicUsize, Ordering};
 
-use super::Header;
 use super::arena::Slab;
 use super::list::Chain;
 use super::magazine::{MAGAZINE, Magazine};
 use super::thread_cache::Remote;
+use super::{Header, short, size};
 use crate::sync::prefetch_for_write;
 
 /// Buffers a cache holds at most.
@@ -110,7 +110,7 @@ impl Outgoing {
 
     #[inline(always)]
     pub(super) fn set_len(&self, len: usize) {
-        self.len.store(len as u16, Ordering::Relaxed);
+        self.len.store(short(len), Ordering::Relaxed);
     }
 
     /// Takes the magazine out, unless it is empty.
@@ -159,7 +159,7 @@ impl Cache {
     #[inline(always)]
     pub(super) fn len(&self) -> usize {
         let end = self.end.load(Ordering::Relaxed);
-        end.wrapping_sub(self.taken.load(Ordering::Relaxed)) as usize
+        size(end.wrapping_sub(self.taken.load(Ordering::Relaxed)))
     }
 
     /// Buffers allocated from here so far. Any thread may ask.
@@ -220,7 +220,7 @@ impl Cache {
     #[inline(always)]
     pub(super) fn pop(&self) -> Option<NonNull<Header>> {
         let taken = self.taken();
-        let len = (self.end.load(Ordering::Relaxed) - taken) as usize;
+        let len = size(self.end.load(Ordering::Relaxed) - taken);
         let last = len.checked_sub(1)?;
         // SAFETY: below `len`.
         let header = unsafe {
@@ -237,7 +237,7 @@ impl Cache {
     #[inline]
     pub(super) fn take(&self, n: usize, owner: u16) -> Option<Chain> {
         let taken = self.taken();
-        let len = (self.end.load(Ordering::Relaxed) - taken) as usize;
+        let len = size(self.end.load(Ordering::Relaxed) - taken);
         let n = n.min(len);
         if n == 0 {
             return None;
@@ -274,7 +274,7 @@ impl Cache {
     #[inline(always)]
     pub(super) fn push(&self, header: NonNull<Header>) -> bool {
         let (end, taken) = (self.end.load(Ordering::Relaxed), self.taken());
-        let len = (end - taken) as usize;
+        let len = size(end - taken);
         if len >= self.capacity() {
             return false;
         }
@@ -364,7 +364,7 @@ impl Cache {
         if to != NOBODY {
             outgoing.set_len(waiting);
         }
-        self.move_end((len - before) as isize);
+        self.move_end((len - before).cast_signed());
         (len - before + deferred, next)
     }
 
@@ -376,7 +376,7 @@ impl Cache {
         }
         // SAFETY: `len + n <= CACHE`.
         unsafe { magazine.unpack(self.slots().add(len)) };
-        self.move_end(n as isize);
+        self.move_end(n.cast_signed());
         Ok(())
     }
 
@@ -390,6 +390,6 @@ impl Cache {
         }
         // SAFETY: within the filled slots.
         unsafe { std::ptr::copy(self.slots().add(n), self.slots(), len - n) };
-        self.move_end(-(n as isize));
+        self.move_end(-n.cast_signed());
     }
 }

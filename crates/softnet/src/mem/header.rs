@@ -103,7 +103,7 @@ impl Header {
         owner: u16,
         next: Option<NonNull<Header>>,
     ) {
-        const EMPTY: u16 = (super::SHARED_INFO + super::HEADROOM) as u16;
+        const EMPTY: u16 = super::short(super::SHARED_INFO + super::HEADROOM);
         // `off`, `seg_len`, `owner`, `queue`.
         let [off, owner] = [EMPTY.to_ne_bytes(), owner.to_ne_bytes()];
         let place = u64::from_ne_bytes([off[0], off[1], 0, 0, owner[0], owner[1], 0, 0]);

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::ptr::NonNull;
 
-use super::{Header, Packet};
+use super::{Header, Packet, size};
 
 /// An owned list of packets with its packet and byte counts. Dropping it frees the packets in
 /// bulk.
@@ -134,7 +134,7 @@ impl PacketList {
     /// Moves packets from the front to the end of `to` until they stand for `n` wire packets or
     /// more, or all. Returns for how many they stand.
     pub fn split_wire_packets(&mut self, n: usize, to: &mut PacketList) -> usize {
-        self.split(n as u64, to, Packet::wire_packets) as usize
+        size(self.split(n as u64, to, Packet::wire_packets))
     }
 
     /// Moves packets from the front to the end of `to` until they cost `budget` or more, or all.

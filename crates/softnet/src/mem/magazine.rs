@@ -9,8 +9,8 @@
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
 
-use super::Header;
 use super::arena::Arena;
+use super::{Header, word};
 use crate::sync::IndexStack;
 
 /// Buffers that move between a cache and the depot, or to their owner, at once. The kernel's NAPI
@@ -35,7 +35,7 @@ impl Magazine {
         // SAFETY: by the caller's promise; a buffer has at least 512 bytes and is aligned to 64.
         unsafe {
             let head = *items;
-            (*head.as_ptr()).total_len = n as u32;
+            (*head.as_ptr()).total_len = word(n);
             let others = (*head.as_ptr()).buf.as_ptr().cast::<NonNull<Header>>();
             std::ptr::copy_nonoverlapping(items.add(1), others, n - 1);
             Magazine(head)
@@ -98,8 +98,8 @@ impl Depot {
     /// Stores a magazine of buffers of `arena`.
     pub(super) fn push(&self, arena: &Arena, magazine: Magazine) {
         let n = magazine.len();
-        self.full.push(arena.index(magazine.0) as u32);
-        self.count.fetch_add(n as isize, Ordering::Relaxed);
+        self.full.push(word(arena.index(magazine.0)));
+        self.count.fetch_add(n.cast_signed(), Ordering::Relaxed);
     }
 
     pub(super) fn pop(&self, arena: &Arena) -> Option<Magazine> {
@@ -108,7 +108,7 @@ impl Depot {
         // us.
         let magazine = Magazine(unsafe { arena.header(index as usize) });
         self.count
-            .fetch_sub(magazine.len() as isize, Ordering::Relaxed);
+            .fetch_sub(magazine.len().cast_signed(), Ordering::Relaxed);
         Some(magazine)
     }
 
@@ -136,7 +136,7 @@ impl Depot {
     pub(super) fn count(&self, arena: &Arena) -> (usize, usize) {
         let full = self.count.load(Ordering::Relaxed).max(0);
         (
-            full as usize,
+            full.cast_unsigned(),
             arena.len() - self.unused.load(Ordering::Relaxed),
         )
     }

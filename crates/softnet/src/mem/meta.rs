@@ -161,8 +161,8 @@ impl Packet {
         // Relaxed: only the packet's owner writes and reads it.
         let both = self.own_info().accounted.load(Ordering::Relaxed);
         Some(AccountedLen {
-            each: (both >> 32) as u32,
-            last: both as u32,
+            each: (both >> 32 & 0xffff_ffff) as u32,
+            last: (both & 0xffff_ffff) as u32,
         })
     }
 

@@ -53,6 +53,11 @@
     unsafe_code,
     reason = "this module owns the header lines and buffers of packets"
 )]
+#![cfg_attr(
+    not(test),
+    warn(clippy::cast_possible_truncation, clippy::cast_sign_loss)
+)]
+#![cfg_attr(not(test), warn(clippy::cast_possible_wrap))]
 
 mod adopt;
 mod adoption_queue;
@@ -62,7 +67,6 @@ mod cache;
 mod close;
 mod free;
 mod header;
-mod headers;
 mod list;
 mod magazine;
 mod meta;
@@ -107,3 +111,28 @@ mod share_tests;
 mod testing;
 #[cfg(any(test, feature = "testing"))]
 pub use testing::ThreadStats;
+
+/// A length or place in one buffer, or a number of a thread or in a magazine.
+#[inline(always)]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "pools are made so that these fit"
+)]
+const fn short(n: usize) -> u16 {
+    debug_assert!(n <= 0xffff);
+    n as u16
+}
+
+/// A length of a frame, or a number of a buffer.
+#[inline(always)]
+#[expect(clippy::cast_possible_truncation, reason = "as above")]
+const fn word(n: usize) -> u32 {
+    debug_assert!(n <= 0xffff_ffff);
+    n as u32
+}
+
+/// A number of things in memory.
+#[inline(always)]
+fn size(n: u64) -> usize {
+    usize::try_from(n).unwrap_or(usize::MAX)
+}

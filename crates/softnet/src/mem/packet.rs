@@ -16,7 +16,9 @@ use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::{Flags, Header, Pool, SharedInfo, buffer_size, free_one, own_buffer};
+use super::{Flags, Header, Pool, SharedInfo, buffer_size, free_one, own_buffer, short, word};
+use crate::stats::DropReason;
+use crate::wire::{self, EthernetAddress, Headers, Offload, VnetHeader};
 
 /// Bytes at the start of each buffer that belong to the packet machinery, not to data.
 pub const SHARED_INFO: usize = 64;
@@ -218,8 +220,8 @@ impl Packet {
         let end = h.off as usize + h.seg_len as usize;
         assert!(n <= capacity - end, "extend beyond the buffer");
         // The end is at most `capacity`, so the sums fit.
-        h.seg_len += n as u16;
-        h.total_len += n as u32;
+        h.seg_len += short(n);
+        h.total_len += word(n);
     }
 
     /// Appends a copy of `bytes` to the first segment. False, and nothing changed, if the
@@ -241,9 +243,9 @@ impl Packet {
             return None;
         }
         let h = self.header_mut();
-        h.off -= n as u16;
-        h.seg_len += n as u16;
-        h.total_len += n as u32;
+        h.off -= short(n);
+        h.seg_len += short(n);
+        h.total_len += word(n);
         Some(&mut self.data_mut()[..n])
     }
 
@@ -254,9 +256,9 @@ impl Packet {
     pub fn pull_front(&mut self, n: usize) {
         let h = self.header_mut();
         assert!(n <= h.seg_len as usize, "pull beyond the segment");
-        h.off += n as u16;
-        h.seg_len -= n as u16;
-        h.total_len -= n as u32;
+        h.off += short(n);
+        h.seg_len -= short(n);
+        h.total_len -= word(n);
     }
 
     /// Moves the start of an empty packet's data, to have `headroom` free bytes in front of it.
@@ -269,7 +271,7 @@ impl Packet {
             self.is_empty() && headroom <= capacity - SHARED_INFO,
             "reserve on a used packet or beyond the buffer"
         );
-        self.header_mut().off = (SHARED_INFO + headroom) as u16;
+        self.header_mut().off = short(SHARED_INFO + headroom);
     }
 
     /// Bytes of the buffers besides its own that a chained or shared packet uses.
@@ -339,6 +341,60 @@ impl Packet {
             first: Some(self),
             next,
         }
+    }
+}
+
+/// What [`wire`] reads on bytes, on packets: their headers and virtio-net header.
+impl Packet {
+    /// Reads the headers, which must lie in the first segment.
+    ///
+    /// # Errors
+    /// Those of [`wire::parse`].
+    #[inline]
+    pub fn parse(&self) -> Result<Headers, DropReason> {
+        Ok(wire::parse(self.data(), self.len())?)
+    }
+
+    /// Destination and source MAC address.
+    ///
+    /// # Errors
+    /// [`DropReason::Runt`] if the first segment is shorter than an Ethernet header.
+    #[inline]
+    pub fn ethernet(&self) -> Result<(EthernetAddress, EthernetAddress), DropReason> {
+        Ok(wire::ethernet(self.data())?)
+    }
+
+    /// The virtio-net header for a driver that leaves checksum and segmentation to its other side.
+    #[inline]
+    pub fn vnet_header(&self) -> VnetHeader {
+        VnetHeader::new(&Offload {
+            checksum: self.checksum(),
+            checksum_verified: self.checksum_verified(),
+            gso: self.gso(),
+        })
+    }
+
+    /// Notes what `header` says about the packet, a frame just received with it. What is
+    /// accepted, [`segment`](crate::offload::segment()) and
+    /// [`fill_checksum`](crate::offload::fill_checksum) can finish in software.
+    ///
+    /// # Errors
+    /// Those of [`VnetHeader::offload`]; the packet is unchanged then.
+    #[inline]
+    pub fn apply(&mut self, header: &VnetHeader) -> Result<(), DropReason> {
+        if header.is_plain() {
+            return Ok(());
+        }
+        self.apply_offload(header)
+    }
+
+    fn apply_offload(&mut self, header: &VnetHeader) -> Result<(), DropReason> {
+        let len = self.len();
+        let offload = header.offload(self.data_mut(), len)?;
+        self.set_checksum(offload.checksum);
+        self.set_checksum_verified(offload.checksum_verified);
+        self.set_gso(offload.gso);
+        Ok(())
     }
 }
 

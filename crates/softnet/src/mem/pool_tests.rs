@@ -13,6 +13,7 @@ use std::sync::mpsc;
 
 use super::testing::small;
 use super::*;
+use crate::sync::membarrier::CALLS;
 
 #[test]
 fn sizes_are_checked() {
@@ -142,4 +143,40 @@ fn many_caches_hold_half_of_the_pool_together() {
     let cached = cached.into_inner();
     let half = buffers as u64 / 2;
     assert!(cached <= half, "{cached} of {buffers} lie in caches");
+}
+
+/// Where a pool stays exhausted, few of the allocations that fail raid the caches of other threads;
+/// what is free there is found all the same.
+#[test]
+fn an_exhausted_pool_is_raided_now_and_then() {
+    let (buffers, failures) = if cfg!(miri) { (16, 10) } else { (256, 50_000) };
+    let pool = small(buffers);
+    let mut all = PacketList::new();
+    pool.alloc_bulk(buffers, &mut all);
+    let freed = all.pop_front();
+    let barrier = std::sync::Barrier::new(2);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            drop(freed);
+            // SAFETY: not inside, and left before anything else is done.
+            let inside = unsafe { thread::enter(pool.id) }.expect("registered by the free");
+            barrier.wait();
+            barrier.wait();
+            drop(inside);
+            // Its exit would give everything back.
+            barrier.wait();
+            barrier.wait();
+        });
+        barrier.wait();
+        let before = CALLS.get();
+        let failed = (0..failures).filter(|_| pool.alloc().is_err()).count();
+        let raids = CALLS.get() - before;
+        barrier.wait();
+        barrier.wait();
+        let found = (0..=1024).find_map(|_| pool.alloc().ok());
+        barrier.wait();
+        assert_eq!(failed, failures, "the other thread is in its cache");
+        assert!((1..=16 + failures / 1024).contains(&raids), "{raids} raids");
+        assert!(found.is_some(), "a buffer is free");
+    });
 }

@@ -193,9 +193,11 @@ fn soak_with_many_threads_and_random_exits() {
                 while Instant::now() < end && !(cfg!(miri) && lives == 2) {
                     seed = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x55;
                     lives += 1;
-                    // A real thread, whose exit is waited for.
+                    // A real thread, whose exit is waited for: the scope alone would wait for its
+                    // closure, and its cache is given back after that.
                     thread::scope(|inner| {
-                        drop(inner.spawn(|| life(pool, mail, seed, end, passed)))
+                        let life = inner.spawn(|| life(pool, mail, seed, end, passed));
+                        life.join().unwrap();
                     });
                 }
                 lives_ref.fetch_add(lives, Ordering::Relaxed);

@@ -1,6 +1,7 @@
 //! Reading a frame across its segments, and copying from one into another.
 
 use super::{Exhausted, HEADROOM, Packet, Pool, Segments};
+use crate::stats::DropReason;
 use crate::wire::PartialSum;
 
 /// Reads the bytes of a frame from a position on.
@@ -92,6 +93,31 @@ impl Packet {
         if let Some(last) = further {
             self.append_segment(last);
         }
+        Ok(())
+    }
+
+    /// Copies a chain into one buffer of `pool`, with as much headroom as that leaves. Does
+    /// nothing to a frame of one segment.
+    ///
+    /// # Errors
+    /// [`DropReason::NoBuffer`] if the pool has none left, [`DropReason::TooLong`] if the frame is
+    /// longer than a buffer. The frame is unchanged then.
+    pub fn linearize(&mut self, pool: &Pool) -> Result<(), DropReason> {
+        if !self.is_chained() {
+            return Ok(());
+        }
+        let mut copy = pool.alloc().map_err(|_| DropReason::NoBuffer)?;
+        copy.reserve(0);
+        let tailroom = copy.tailroom_mut().len();
+        let spare = tailroom.checked_sub(self.len());
+        copy.reserve(spare.ok_or(DropReason::TooLong)?.min(HEADROOM));
+        for segment in self.segments() {
+            let fits = copy.append(segment);
+            debug_assert!(fits, "the buffer is as long as the frame");
+        }
+        copy.copy_metadata(self);
+        copy.set_accounted(self.accounted());
+        *self = copy;
         Ok(())
     }
 

@@ -6,11 +6,11 @@ use std::sync::atomic::Ordering;
 
 use super::cache::Outgoing;
 use super::magazine::Magazine;
-use super::slow::{self, SlowPath};
+use super::slow::{self, OwedWake, SlowPath};
 use super::stats::Event;
 use super::thread_cache::ThreadCache;
 use super::{Inner, Pool, thread};
-use crate::sync::prefetch_for_write;
+use crate::sync::{Sleeping, prefetch_for_write};
 
 impl Pool {
     /// Buffers that a thread's remote-free list holds at most (`skb_defer_max`); more go to the
@@ -54,9 +54,9 @@ impl Pool {
     }
 
     /// Sets what is called when this thread sleeps ([`prepare_sleep`](Pool::prepare_sleep)) and
-    /// its remote-free list is half full: at most once per sleep, on the thread that freed the
-    /// packet. It should make this thread call [`poll_remote_free`](Pool::poll_remote_free).
-    /// Forgotten when the thread exits.
+    /// its remote-free list is half full: once per sleep, or by several threads at the same
+    /// moment, on the thread that freed the packet. It should make this thread call
+    /// [`poll_remote_free`](Pool::poll_remote_free). Forgotten when the thread exits.
     pub fn set_waker(&self, wake: impl Fn() + Send + Sync + 'static) {
         if let Some(thread) = thread::register(self.inner()) {
             thread.set_waker(Some(Arc::new(wake)));
@@ -96,11 +96,23 @@ impl SlowPath<'_> {
             return self.store(magazine);
         };
         self.count(Event::RemoteFreed, n);
-        // `Notify` lets one of us wake it, once per sleep.
-        let remote = &thread.remote;
-        if remote.list.len() >= self.pool.wake_at() && remote.notify.notify() {
+        if thread.remote.list.len() >= self.pool.wake_at()
+            && let Some(sleeping) = thread.remote.notify.sleeping()
+        {
+            self.wake_later(thread, sleeping);
+        }
+    }
+
+    /// Has the owner of a thread cache woken when this thread has left the pool.
+    #[cold]
+    fn wake_later(&self, thread: &Arc<ThreadCache>, sleeping: Sleeping) {
+        let mut wakers = self.wakers.borrow_mut();
+        if !wakers.iter().any(|owed| owed.owner.index == thread.index) {
             self.count(Event::Kick, 1);
-            self.wakers.borrow_mut().extend(thread.waker());
+            wakers.push(OwedWake {
+                owner: thread.clone(),
+                sleeping,
+            });
         }
     }
 

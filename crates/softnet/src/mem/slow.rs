@@ -4,14 +4,16 @@
 
 use std::cell::RefCell;
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::cache::Cache;
 use super::list::Chain;
 use super::magazine::Magazine;
 use super::stats::Event;
-use super::thread_cache::{ThreadCache, UNOWNED, Waker, raid};
+use super::thread_cache::{ThreadCache, UNOWNED, raid};
 use super::{Inner, close, thread};
+use crate::sync::Sleeping;
 
 /// See the [module](self).
 pub(super) struct SlowPath<'a> {
@@ -20,7 +22,23 @@ pub(super) struct SlowPath<'a> {
     pub(super) thread: Option<&'a ThreadCache>,
     pub(super) cache: &'a Cache,
     /// To be called after leaving: they may use the pool themselves.
-    pub(super) wakers: RefCell<Vec<Waker>>,
+    pub(super) wakers: RefCell<Vec<OwedWake>>,
+}
+
+/// A wake-up that is owed to the owner of a thread cache.
+pub(super) struct OwedWake {
+    pub(super) owner: Arc<ThreadCache>,
+    pub(super) sleeping: Sleeping,
+}
+
+impl OwedWake {
+    /// Sends it, and then notes that: a thread that stands still here takes no wake-up with it.
+    fn send(self) {
+        if let Some(wake) = self.owner.waker() {
+            wake();
+        }
+        self.owner.remote.notify.told(self.sleeping);
+    }
 }
 
 /// Runs `f` on the slow path of `pool`.
@@ -63,7 +81,7 @@ pub(super) unsafe fn enter<R>(pool: NonNull<Inner>, f: impl FnOnce(&SlowPath<'_>
     if closed {
         close::sweep();
     }
-    wakers.into_iter().for_each(|wake| wake());
+    wakers.into_iter().for_each(OwedWake::send);
     result
 }
 
@@ -163,7 +181,7 @@ impl<'a> SlowPath<'a> {
 
     /// Nothing is stranded: takes from remote-free lists first, which is free, and then from the
     /// caches of threads that are not in the pool at this moment (asleep, preempted elsewhere, or
-    /// simply slower).
+    /// simply slower): not each time where that finds [little](super::thread_cache::Raids).
     fn steal(&self) -> bool {
         let pool = self.pool;
         for thread in pool.threads.iter() {
@@ -172,6 +190,12 @@ impl<'a> SlowPath<'a> {
                 return true;
             }
         }
+        let raids = self
+            .thread
+            .map_or(&pool.unregistered.raids, |thread| &thread.raids);
+        if !raids.may() {
+            return false;
+        }
         let others = pool.threads.iter();
         let others = others.filter(|t| t.index != self.index() && t.cached() != (0, 0));
         let steal = |victim: &Cache| {
@@ -179,7 +203,9 @@ impl<'a> SlowPath<'a> {
             victim.spill(victim.len(), pool.batch, |magazine| self.accept(magazine));
             self.take_outgoing(victim);
         };
-        raid(others, |victim| steal(&victim), || self.cache.len() > 0);
+        if raid(others, |victim| steal(&victim), || self.cache.len() > 0) {
+            raids.note(self.cache.len() < pool.batch);
+        }
         if self.cache.len() == 0 {
             // Another thread that did the same may have put back what it did not need.
             self.unload_depot();

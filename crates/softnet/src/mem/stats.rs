@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use super::thread_cache::Raids;
 use super::{Inner, Pool};
 
 /// Statistics of a pool. `buffers`, `free`, `allocated` and the other sums of events are exact at
@@ -87,6 +88,7 @@ pub(super) fn bump(counter: &AtomicU64, by: u64) {
 pub(super) struct Unregistered {
     /// And [`CLOSED`](super::close::CLOSED).
     pub(super) inside: AtomicUsize,
+    pub(super) raids: Raids,
     pub(super) counters: Counters,
 }
 

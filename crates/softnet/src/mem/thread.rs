@@ -15,11 +15,11 @@ use std::sync::Arc;
 use super::cache::Cache;
 use super::slow::SlowPath;
 use super::thread_cache::ThreadCache;
-use super::{Inner, close};
+use super::{Inner, close, size};
 use crate::sync::OwnerGuard;
 
-/// Entries of the fast table for all pools but the first; a pool uses the one of its number modulo
-/// this.
+/// Entries of the fast table for all pools but the first. A pool gets a free one; if there is none,
+/// that of its number modulo this.
 const FOUND: usize = 4;
 
 struct Entry {
@@ -51,8 +51,17 @@ pub(super) unsafe fn find<'a>(id: u64) -> Option<&'a ThreadCache> {
         // `MINE` keeps.
         let cache =
             |entry: &Entry| (entry.id.get() == id).then(|| unsafe { entry.cache.get().as_ref() });
-        cache(&table[0]).or_else(|| cache(&table[1 + id as usize % FOUND]))
+        cache(&table[0]).or_else(|| others(&table[1..], cache))
     })
+}
+
+/// [`find`] for all pools but the thread's first. Not inlined: its loop costs the first registers.
+#[inline(never)]
+fn others<'a>(
+    entries: &[Entry],
+    cache: impl Fn(&Entry) -> Option<&'a ThreadCache>,
+) -> Option<&'a ThreadCache> {
+    entries.iter().find_map(cache)
 }
 
 /// As [`find`], entered.
@@ -88,12 +97,8 @@ pub(super) fn register<'a>(pool: &Inner) -> Option<&'a ThreadCache> {
             }
         };
         TABLE.with(|table| {
-            let is_first = table[0].id.get() == 0;
-            let entry = &table[if is_first {
-                0
-            } else {
-                1 + pool.id as usize % FOUND
-            }];
+            let free = table.iter().find(|entry| entry.id.get() == 0);
+            let entry = free.unwrap_or_else(|| &table[1 + size(pool.id) % FOUND]);
             entry.cache.set(NonNull::from(&*cache));
             entry.id.set(pool.id);
         });
@@ -140,5 +145,29 @@ impl Drop for Mine {
             thread.leave();
         }
         close::sweep();
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::super::testing::small;
+    use super::*;
+
+    /// Pools take an entry from each other only where there are more of them than entries.
+    #[test]
+    fn pools_of_one_thread_do_not_evict_each_other() {
+        let pools: Vec<_> = (0..=FOUND + 1).map(|_| small(8)).collect();
+        let id = |n: usize| pools[n].inner().id;
+        // Of so many after the first two have one number modulo the entries.
+        let pairs = (1..pools.len()).flat_map(|a| (1..a).map(move |b| (a, b)));
+        let same = |&(a, b): &(usize, usize)| id(a) % FOUND as u64 == id(b) % FOUND as u64;
+        let (a, b) = pairs.into_iter().find(same).expect("more than entries");
+        for n in [0, a, b] {
+            drop(pools[n].alloc());
+        }
+        for n in [0, a, b] {
+            // SAFETY: looked at here only.
+            assert!(unsafe { find(id(n)) }.is_some(), "{n}");
+        }
     }
 }

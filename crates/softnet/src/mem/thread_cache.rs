@@ -11,14 +11,14 @@
 //! nobody enters any more.
 
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crossbeam_utils::CachePadded;
 
 use super::cache::{CACHE, Cache};
 use super::stats::Counters;
-use super::{Header, Inner};
+use super::{Header, Inner, short};
 use crate::sync::{AdoptionList, Biased, Notify, ThiefGuard, membarrier};
 
 /// Thread caches of a pool at most. Further threads use the depot.
@@ -46,6 +46,7 @@ pub(super) struct ThreadCache {
     pub(super) counters: Counters,
     /// Whether `notify` was told that the owner sleeps. Written by the owner.
     pub(super) asleep: AtomicBool,
+    pub(super) raids: Raids,
     waker: Mutex<Option<Waker>>,
 }
 
@@ -78,6 +79,7 @@ impl ThreadCache {
             id,
             counters: Counters::default(),
             asleep: AtomicBool::new(false),
+            raids: Raids::default(),
             waker: Mutex::new(None),
         }
     }
@@ -87,7 +89,7 @@ impl ThreadCache {
         // SAFETY: these counts are atomics made for this, and nothing ever makes a `&mut Cache`.
         let cache = unsafe { self.lock.peek() };
         // Its two counts are not read at once.
-        let len = (cache.len() as isize).max(0) as usize;
+        let len = cache.len().cast_signed().max(0).cast_unsigned();
         (len.min(CACHE), cache.outgoing_len())
     }
 
@@ -120,6 +122,43 @@ impl ThreadCache {
         self.set_waker(None);
         self.awake();
         self.remote.vacant.store(true, Ordering::Release);
+    }
+}
+
+/// How often a thread raids the caches of others. A raid costs a barrier, 22 µs and an interrupt
+/// on every CPU; where a pool stays exhausted, each buffer that is freed shows in some cache, and
+/// all threads would go for it. So after raids that found little a thread fails some allocations
+/// without one. It has no clock: failures are counted. (Plain memory, but for unregistered
+/// threads, which share one: they lose counts.)
+#[derive(Default)]
+pub(super) struct Raids {
+    /// Raids that found little, since the last that found more.
+    poor: AtomicU32,
+    /// Allocations to fail before the next one.
+    skip: AtomicU32,
+}
+
+impl Raids {
+    /// Fewer poor raids than these have no consequences: the end of a burst, not exhaustion.
+    const FREE: u32 = 4;
+    /// At most 1,024 failures between two raids: of some 100 ns each, so that raids take at most a
+    /// fifth of a thread's time.
+    const MOST: u32 = Self::FREE + 10;
+
+    /// Whether to go on a raid.
+    pub(super) fn may(&self) -> bool {
+        let skip = self.skip.load(Ordering::Relaxed);
+        self.skip.store(skip.saturating_sub(1), Ordering::Relaxed);
+        skip == 0
+    }
+
+    /// There was one, which found `few`.
+    pub(super) fn note(&self, few: bool) {
+        let poor = self.poor.load(Ordering::Relaxed);
+        let poor = if few { Self::MOST.min(poor + 1) } else { 0 };
+        self.poor.store(poor, Ordering::Relaxed);
+        self.skip
+            .store((1 << poor) >> Self::FREE, Ordering::Relaxed);
     }
 }
 
@@ -172,7 +211,7 @@ impl ThreadCaches {
             return Some(cache.clone());
         }
         let len = self.len();
-        let cache = Arc::new(ThreadCache::new(pool, id, len as u16, capacity));
+        let cache = Arc::new(ThreadCache::new(pool, id, short(len), capacity));
         self.table.get(len)?.set(cache.clone()).ok()?;
         self.len.store(len + 1, Ordering::Relaxed);
         Some(cache)
@@ -185,24 +224,29 @@ impl ThreadCaches {
 }
 
 /// Enters `caches` as a thief, but for those whose owner is in, until `done`. The caches of a
-/// group share one barrier.
+/// group share one barrier. Returns whether there was one.
 pub(super) fn raid<'a>(
     mut caches: impl Iterator<Item = &'a Arc<ThreadCache>>,
     mut visit: impl FnMut(ThiefGuard<'a, Cache>),
     done: impl Fn() -> bool,
-) {
+) -> bool {
+    let mut any = false;
     loop {
         let claims: [_; CLAIMS] =
             std::array::from_fn(|_| caches.find_map(|cache| cache.lock.claim()));
-        if claims[0].is_none() || !membarrier::heavy() {
-            return;
+        if claims[0].is_none() {
+            return any;
+        }
+        any = true;
+        if !membarrier::heavy() {
+            return any;
         }
         for claim in claims.into_iter().flatten() {
             // SAFETY: the barrier succeeded after all the claims.
             unsafe { claim.enter() }.map(&mut visit);
         }
         if done() {
-            return;
+            return any;
         }
     }
 }

@@ -34,11 +34,11 @@ const PSH: u8 = 0x08;
 const ACK: u8 = 0x10;
 const ECE: u8 = 0x40;
 
-/// Replaces packets of one flow by large frames that a device with `features` segments. Each
-/// flow's packets stay in order.
+/// Replaces packets of one flow by large frames, chains among them, that a device with `features`
+/// segments. Each flow's packets stay in order.
 pub fn merge(packets: &mut PacketList, features: &Features) {
     let large = features.tso4 || features.tso6 || features.uso;
-    if packets.len() < 2 || !features.checksum || !large {
+    if packets.len() < 2 || !features.checksum || !features.scatter_gather || !large {
         return;
     }
     let mut merged = PacketList::new();

@@ -11,7 +11,9 @@ const ALL: Features = Features {
     checksum: true,
     tso4: true,
     tso6: true,
+    ecn: true,
     uso: true,
+    scatter_gather: true,
     mtu: 1500,
 };
 
@@ -253,6 +255,10 @@ fn kinds_that_the_driver_does_not_take_stay_alone() {
         checksum: false,
         ..ALL
     };
+    let no_chains = Features {
+        scatter_gather: false,
+        ..ALL
+    };
     for frames in [segments(&[100; 3]), sized(&[20; 3])] {
         let mut list: PacketList = frames
             .iter()
@@ -262,7 +268,7 @@ fn kinds_that_the_driver_does_not_take_stay_alone() {
                 p
             })
             .collect();
-        for features in [tcp6_only, no_checksum] {
+        for features in [tcp6_only, no_checksum, no_chains] {
             merge(&mut list, &features);
             assert_eq!(list.len(), 3);
         }

@@ -20,21 +20,28 @@ pub struct Features {
     pub tso4: bool,
     /// Takes large TCP frames over IPv6.
     pub tso6: bool,
+    /// Takes large TCP frames of which the first wire packet alone is to have the CWR flag.
+    pub ecn: bool,
     /// Takes large UDP frames.
     pub uso: bool,
+    /// Takes chains ([`Packet::is_chained`]). A driver that does not gets each frame in one
+    /// segment, and may send [`Packet::data`] alone.
+    pub scatter_gather: bool,
     /// Longest IP packet on the wire in bytes (the payload of an Ethernet frame, VLAN tags not
     /// counted).
     pub mtu: u32,
 }
 
 impl Default for Features {
-    /// No offload, MTU 1500.
+    /// No offload, no chains, MTU 1500.
     fn default() -> Self {
         Features {
             checksum: false,
             tso4: false,
             tso6: false,
+            ecn: false,
             uso: false,
+            scatter_gather: false,
             mtu: 1500,
         }
     }
@@ -45,14 +52,20 @@ impl Features {
     /// [`takes`](Features::takes).
     #[inline]
     pub(crate) fn takes_plain(&self, packet: &Packet) -> bool {
-        packet.is_plain() && packet.len() as u32 <= self.mtu.saturating_add(LINK_HEADER)
+        let simple = packet.is_plain() && !packet.is_chained();
+        simple && packet.len() as u32 <= self.mtu.saturating_add(LINK_HEADER)
     }
 
     /// Whether the device takes this packet as it is.
     fn takes(&self, packet: &Packet) -> bool {
         (packet.checksum().is_none() || self.checksum)
             && !self.must_segment(packet)
+            && self.takes_segments_of(packet)
             && self.fits(packet)
+    }
+
+    fn takes_segments_of(&self, packet: &Packet) -> bool {
+        self.scatter_gather || !packet.is_chained()
     }
 
     /// Whether the device takes large frames of this kind.
@@ -66,9 +79,12 @@ impl Features {
 
     /// Whether this is a large frame that the device does not segment itself.
     pub(crate) fn must_segment(&self, packet: &Packet) -> bool {
-        packet
-            .gso()
-            .is_some_and(|gso| packet.is_partial() || !self.segments(gso.kind))
+        packet.gso().is_some_and(|gso| {
+            packet.is_partial()
+                || !self.segments(gso.kind)
+                || gso.ecn && !self.ecn
+                || !self.takes_segments_of(packet)
+        })
     }
 
     /// Whether each wire packet is within the MTU. (A large frame has a full one, if it is not
@@ -137,5 +153,21 @@ pub fn validate(
             }
         }
     }
+    if !features.scatter_gather {
+        linearize(&mut ready, pool, dropped);
+    }
     std::mem::replace(packets, ready)
+}
+
+/// Copies each chain into one buffer of `pool`.
+fn linearize(packets: &mut PacketList, pool: &Pool, dropped: &mut Dropped) {
+    if !packets.iter().any(Packet::is_chained) {
+        return;
+    }
+    for mut packet in packets.take() {
+        match packet.linearize(pool) {
+            Ok(()) => packets.push_back(packet),
+            Err(reason) => dropped.push(packet, reason),
+        }
+    }
 }

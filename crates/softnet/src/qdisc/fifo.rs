@@ -246,3 +246,19 @@ impl<const BYTES: bool> Qdisc for LimitedFifo<BYTES> {
         &self.stats
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{frame, pool};
+
+    /// BUG-TX-28: in 32 bits this limit would be one byte.
+    #[test]
+    fn bug_tx_28_a_limit_above_4_gib_is_one() {
+        let pool = pool(2);
+        let mut queue = Bfifo::new((1 << 32) + 1);
+        assert!(queue.push(frame(&pool, 1, 2, 60, 0)).is_ok());
+        let mut none = Bfifo::new(1);
+        assert!(none.push(frame(&pool, 1, 2, 60, 0)).is_err());
+    }
+}

@@ -95,7 +95,7 @@ pub use cx::Cx;
 pub use fifo::{Bfifo, Fifo, Pfifo};
 pub use noqueue::Noqueue;
 pub use pfifo_fast::{PRIO_TO_BAND, PfifoFast};
-pub use stats::QdiscStats;
+pub use stats::{QdiscStat, QdiscStats};
 pub use wire_size::{WireSize, WireSum};
 
 use crate::mem::PacketList;
@@ -140,6 +140,9 @@ pub enum Verdict {
 }
 
 /// A qdisc. See the [module](self) for one of one's own.
+///
+/// A call that panics, where the program unwinds, takes the queue out of use, as that of a
+/// [driver](crate::tx::TxRing).
 pub trait Qdisc: Send + fmt::Debug {
     /// Takes all packets of `packets`, in order; what it refuses goes to [`Cx::dropped`]. Returns
     /// the worst verdict among them (INV-TX-9).

@@ -11,23 +11,34 @@ macro_rules! qdisc_stats {
 
         impl QdiscStats {
             /// How many numbers there are.
-            pub(crate) const WORDS: usize = [$(stringify!($field)),+].len();
+            pub const WORDS: usize = [$(stringify!($field)),+].len();
+
+            /// Their names.
+            pub const NAMES: [&str; Self::WORDS] = [$(stringify!($field)),+];
 
             /// All numbers, in their order here.
             #[inline]
-            pub(crate) fn words(&self) -> [u64; Self::WORDS] {
+            pub fn words(&self) -> [u64; Self::WORDS] {
                 [$(self.$field),+]
             }
 
             /// From all numbers.
-            pub(crate) fn from_words([$($field),+]: [u64; Self::WORDS]) -> QdiscStats {
+            #[inline]
+            pub fn from_words([$($field),+]: [u64; Self::WORDS]) -> QdiscStats {
                 QdiscStats { $($field),+ }
             }
         }
+
+        /// The position of a number among all.
+        #[derive(Clone, Copy, Debug)]
+        #[allow(non_camel_case_types, missing_docs, reason = "as in QdiscStats")]
+        pub enum QdiscStat { $($field),+ }
     };
 }
 
 qdisc_stats! {
+    /// Frames that the driver gave back.
+    requeues,
     /// Wire bytes that left.
     bytes,
     /// Wire packets that left.
@@ -36,8 +47,6 @@ qdisc_stats! {
     drops,
     /// Times that a packet had to wait for its rate.
     overlimits,
-    /// Frames that the driver gave back.
-    requeues,
     /// Frames queued.
     qlen,
     /// Wire bytes queued.
@@ -50,6 +59,11 @@ qdisc_stats! {
 }
 
 impl QdiscStats {
+    /// All numbers with their names.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        QdiscStats::NAMES.into_iter().zip(self.words())
+    }
+
     /// Counts packets that leave without having been queued.
     #[inline]
     pub fn count_sent(&mut self, sum: WireSum) {

@@ -38,7 +38,8 @@ drop_reasons! {
     GsoSize = "gso_size",
     /// The frame's virtio-net checksum fields point outside the frame.
     BadChecksumOffload = "bad_csum_offload",
-    /// Longer than a driver's buffers or than the protocol allows.
+    /// Longer than a driver's buffers, than the protocol allows, or than the MTU of a virtual
+    /// machine's port.
     TooLong = "too_long",
     /// No buffer was left in the pool.
     NoBuffer = "no_buffer",

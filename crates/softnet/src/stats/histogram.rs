@@ -2,17 +2,13 @@
 //! bpftrace's `hist()`.
 //!
 //! [`Counts`] is a plain value: merged, asked for percentiles, printed. [`Histogram`] is recorded
-//! into by one thread at a time (the one that runs a queue), [`SharedHistogram`] by any number;
-//! both are read at any time and stop nobody. A measurement that would cost more than what it
-//! measures is taken of one event in [`SAMPLE`]: [`Sampler`], [`sampled`].
+//! into by one thread at a time (the one that runs a queue), and read at any time. A measurement
+//! that would cost more than what it measures is taken of one event in [`SAMPLE`]: [`Sampler`].
 //!
-//! Ordering: everything is Relaxed, as in [`PerCpu`]: a count carries no other data.
+//! Ordering: everything is Relaxed: a count carries no other data.
 
-use std::cell::Cell;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-
-use crate::sync::PerCpu;
 
 /// Of so many events one is measured, on average. Two readings of a clock for each would cost a
 /// quarter of a transmit call; one in 128 costs less than 2 % of its instructions.
@@ -22,9 +18,6 @@ pub const SAMPLE: u32 = 128;
 const fn buckets(fine: u32) -> usize {
     ((64 - fine as usize) << fine) + (1 << fine)
 }
-
-/// Buckets where each is a power of two: one for 0, one for each bit length.
-const POWERS: usize = buckets(0);
 
 /// The bucket of a value: exact below `2^fine`, then `2^fine` buckets for each power of two.
 fn bucket(value: u64, fine: u32) -> usize {
@@ -210,22 +203,6 @@ impl<const FINE: u32> Histogram<FINE> {
     }
 }
 
-/// A distribution that any thread writes, each in its own shard; buckets are powers of two.
-#[derive(Debug, Default)]
-pub struct SharedHistogram(PerCpu<POWERS>);
-
-impl SharedHistogram {
-    /// Counts one value. Any thread; never waits.
-    pub fn record(&self, value: u64) {
-        self.0.add(bucket(value, 0), 1);
-    }
-
-    /// What was counted so far: exact at rest.
-    pub fn counts(&self) -> Counts {
-        Counts((0..POWERS).map(|i| self.0.sum(i)).collect())
-    }
-}
-
 /// Chooses one event in [`SAMPLE`], at irregular distances, so that what occurs regularly is
 /// neither always nor never measured. Costs a decrement and a branch for each event.
 #[derive(Clone, Copy, Debug)]
@@ -237,18 +214,18 @@ pub struct Sampler {
 
 impl Default for Sampler {
     fn default() -> Self {
-        Sampler::new(0)
+        Sampler {
+            left: 1,
+            random: 0x2545_F491,
+        }
     }
 }
 
 impl Sampler {
-    /// A sampler whose choices `seed` decides.
-    pub const fn new(seed: u32) -> Sampler {
-        let mixed = seed.wrapping_mul(0x9E37_79B9) ^ 0x2545_F491;
-        Sampler {
-            left: 1,
-            random: if mixed == 0 { 1 } else { mixed },
-        }
+    /// Whether the next event is to be measured.
+    #[inline]
+    pub fn is_next(&self) -> bool {
+        self.left == 1
     }
 
     /// Whether to measure this event. The first one is measured, then one in [`SAMPLE`] on
@@ -272,31 +249,6 @@ impl Sampler {
         let span = u64::from(2 * SAMPLE - 1);
         self.left = 1 + ((u64::from(self.random) * span) >> 32) as u32;
     }
-}
-
-thread_local! {
-    /// [`Sampler::left`] of this thread, apart from the rest: all that most events touch.
-    static LEFT: Cell<u32> = const { Cell::new(1) };
-    static SAMPLER: Cell<Sampler> = const { Cell::new(Sampler::new(0)) };
-}
-
-/// Whether this thread is to measure this event: one in [`SAMPLE`] of all for which it asks.
-#[inline]
-pub fn sampled() -> bool {
-    let left = LEFT.get() - 1;
-    LEFT.set(left);
-    left == 0 && {
-        again();
-        true
-    }
-}
-
-#[cold]
-fn again() {
-    let mut sampler = SAMPLER.get();
-    sampler.draw();
-    LEFT.set(sampler.left);
-    SAMPLER.set(sampler);
 }
 
 #[cfg(all(test, not(miri)))]
@@ -327,7 +279,7 @@ mod tests {
                 .into_iter()
                 .for_each(|f| lies_in_its_bucket(value, f));
         }
-        assert_eq!(bucket(u64::MAX, 0), POWERS - 1);
+        assert_eq!(bucket(u64::MAX, 0), buckets(0) - 1);
         assert_eq!(bucket(u64::MAX, 4), buckets(4) - 1);
     }
 
@@ -414,20 +366,6 @@ mod tests {
         assert_eq!(Counts::<0>::default().max(), None);
     }
 
-    #[test]
-    fn writers_of_both_kinds_are_counted() {
-        let (one, many) = (Histogram::<0>::default(), SharedHistogram::default());
-        let threads = if cfg!(miri) { 2 } else { 8 };
-        std::thread::scope(|scope| {
-            for _ in 0..threads {
-                scope.spawn(|| (0..100).for_each(|v| many.record(v)));
-            }
-        });
-        (0..threads).for_each(|_| (0..100).for_each(|v| one.record(v)));
-        assert_eq!(one.counts(), many.counts());
-        assert_eq!(one.counts().total(), threads * 100);
-    }
-
     /// One in [`SAMPLE`], and regular events are caught as often as others.
     #[test]
     fn sampling_is_even_and_does_not_beat() {
@@ -441,7 +379,5 @@ mod tests {
         if !cfg!(miri) {
             assert!(taken.iter().all(|n| (100..320).contains(n)), "{taken:?}");
         }
-        let taken = (0..events).filter(|_| sampled()).count() as u32;
-        assert!(taken.abs_diff(expected) < expected / 5, "{taken}");
     }
 }

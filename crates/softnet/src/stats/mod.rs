@@ -14,4 +14,4 @@ mod histogram;
 pub use drop::{DropCounters, DropReason};
 pub use dropped::Dropped;
 pub use gauge::Published;
-pub use histogram::{Counts, Histogram, SAMPLE, Sampler, SharedHistogram, sampled};
+pub use histogram::{Counts, Histogram, SAMPLE, Sampler};

@@ -23,7 +23,7 @@
 //! An owner that sleeps: after [`Notify::prepare`](super::Notify::prepare) it looks whether the
 //! list [is empty](AdoptionList::is_empty). A sender looks at the sleeper's state after the push,
 //! which is a SeqCst read-modify-write
-//! ([`notify_published`](super::Notify::notify_published)): one of them sees the other.
+//! ([`wake`](super::Notify::wake)): one of them sees the other.
 
 use std::fmt;
 use std::ops::Deref;

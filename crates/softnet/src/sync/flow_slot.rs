@@ -42,18 +42,18 @@ impl Default for FlowSlot {
 
 impl FlowSlot {
     /// Chooses a queue, `wanted` if it may be: if the slot names none, or names that one, or
-    /// names one that does not exist (any more), or one that `is_empty` says holds nothing. Else
-    /// the one it names. The choice holds until the pin is dropped: push in between.
+    /// names one that the flow `may` not take (any more), or one that `is_empty` says holds
+    /// nothing. Else the one it names. The choice holds until the pin is dropped: push in between.
     ///
     /// `is_empty` must be exact for packets whose push happens before the call. Lock-free: goes
     /// round again only if another thread's step succeeded meanwhile.
     pub fn pin(
         &self,
         wanted: u16,
-        exists: impl Fn(u16) -> bool,
+        may: impl Fn(u16) -> bool,
         is_empty: impl Fn(u16) -> bool,
     ) -> FlowPin<'_> {
-        self.pin_by(wanted, exists, is_empty, PIN | VERSION)
+        self.pin_by(wanted, may, is_empty, PIN | VERSION)
     }
 
     /// [`pin`](FlowSlot::pin), with what a pin adds to the word; the models leave parts of it out
@@ -62,7 +62,7 @@ impl FlowSlot {
     pub(super) fn pin_by(
         &self,
         wanted: u16,
-        exists: impl Fn(u16) -> bool,
+        may: impl Fn(u16) -> bool,
         is_empty: impl Fn(u16) -> bool,
         step: u64,
     ) -> FlowPin<'_> {
@@ -70,7 +70,7 @@ impl FlowSlot {
         let mut word = self.0.load(Ordering::Acquire);
         loop {
             let queue = (word & QUEUE) as u16;
-            let free = queue == NONE || !exists(queue) || (word & PINS == 0 && is_empty(queue));
+            let free = queue == NONE || !may(queue) || (word & PINS == 0 && is_empty(queue));
             let take = if queue == wanted || free {
                 wanted
             } else {
@@ -92,13 +92,6 @@ impl FlowSlot {
                 Err(now) => word = now,
             }
         }
-    }
-
-    /// Forgets the queue, so that the next sender chooses afresh, order or not. For the control
-    /// path, when the map changes.
-    pub fn forget(&self) {
-        // Pins and version stay: a sender in between unpins what it pinned.
-        self.0.fetch_or(u64::from(NONE), Ordering::AcqRel);
     }
 }
 
@@ -150,19 +143,9 @@ mod tests {
         };
         assert_eq!(slot.pin(5, ALL, empty).queue(), 5);
         assert_eq!(asked.get(), Some(3), "the old queue is looked at");
-        assert_eq!(slot.pin(1, |q| q < 4, |_| false).queue(), 1, "5 is gone");
-        slot.forget();
-        assert_eq!(slot.pin(2, ALL, |_| false).queue(), 2);
-    }
-
-    /// Forgetting while a sender pushes leaves the number of pins right.
-    #[test]
-    fn forgetting_keeps_the_pins() {
-        let slot = FlowSlot::default();
-        let pin = slot.pin(1, ALL, ALL);
-        slot.forget();
-        let other = slot.pin(2, ALL, |_| false);
-        assert_eq!(other.queue(), 2);
+        let pin = slot.pin(5, ALL, ALL);
+        let other = slot.pin(1, |q| q < 4, |_| false);
+        assert_eq!(other.queue(), 1, "5 is gone");
         drop((pin, other));
         assert_eq!(slot.0.load(Ordering::Relaxed) & PINS, 0);
     }

@@ -27,8 +27,16 @@ pub(crate) fn light() {
 /// established.
 #[must_use = "if false, nothing is ordered"]
 pub(crate) fn heavy() -> bool {
+    #[cfg(test)]
+    CALLS.set(CALLS.get() + 1);
     fence(Ordering::SeqCst);
     imp::heavy()
+}
+
+#[cfg(test)]
+thread_local! {
+    /// Calls of [`heavy`] by this thread.
+    pub(crate) static CALLS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
 /// Whether [`light`] suffices for the frequent side. The same for the life of the process.

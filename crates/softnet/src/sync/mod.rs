@@ -25,6 +25,7 @@ mod prefetch_index;
 #[doc(hidden)]
 pub mod primitive;
 mod run_state;
+mod worker;
 
 pub use batch_list::BatchList;
 pub(crate) use biased::{Biased, OwnerGuard, ThiefGuard};
@@ -33,10 +34,12 @@ pub use flow_slot::{FlowPin, FlowSlot};
 pub(crate) use index_stack::IndexStack;
 pub use llist::{AdoptionList, Linked, Pushed};
 pub use notify::Notify;
+pub(crate) use notify::Sleeping;
 pub use owned_list::{ListOwner, OwnedList, Taken};
 pub use per_cpu::PerCpu;
 pub(crate) use prefetch::{prefetch, prefetch_for_write};
 pub use run_state::{RunGuard, RunState};
+pub(crate) use worker::{Down, Tell, WorkerTimer};
 
 #[cfg(test)]
 mod bounds_tests;
@@ -54,5 +57,7 @@ mod models_notifier;
 mod models_owned_list;
 #[cfg(all(test, loom))]
 mod models_pool;
+#[cfg(all(test, loom))]
+mod models_worker;
 #[cfg(all(test, not(loom)))]
 mod tests;

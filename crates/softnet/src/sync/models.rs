@@ -1,5 +1,5 @@
-//! loom models of the protocols in this module: every interleaving of a few steps of two or three
-//! threads. Run by `.ci/loom.sh`.
+//! loom models of the protocols in this module: a few steps of two or three threads, in every
+//! interleaving with at most `LOOM_MAX_PREEMPTIONS` preemptions. Run by `.ci/loom.sh`, with 3.
 
 use std::ptr::NonNull;
 
@@ -124,9 +124,9 @@ fn the_limit_is_exact() {
     });
 }
 
-/// A sleeper that looks after `prepare` sees the event or is woken; it is woken once.
+/// A sleeper that looks after `prepare` sees the event or is woken.
 #[test]
-fn no_wake_up_is_lost_and_none_is_doubled() {
+fn no_wake_up_is_lost() {
     loom::model(|| {
         let notify = Arc::new(Notify::new());
         let event = Arc::new(AtomicUsize::new(0));
@@ -135,10 +135,10 @@ fn no_wake_up_is_lost_and_none_is_doubled() {
             .map(|_| {
                 let (notify, event, wakes) = (notify.clone(), event.clone(), wakes.clone());
                 thread::spawn(move || {
-                    event.fetch_add(1, Ordering::Relaxed);
-                    if notify.notify() {
+                    event.fetch_add(1, Ordering::SeqCst);
+                    notify.wake(|| {
                         wakes.fetch_add(1, Ordering::Relaxed);
-                    }
+                    });
                 })
             })
             .collect();
@@ -146,9 +146,9 @@ fn no_wake_up_is_lost_and_none_is_doubled() {
         let seen = event.load(Ordering::Relaxed);
         threads.into_iter().for_each(|t| t.join().unwrap());
         let wakes = wakes.load(Ordering::Relaxed);
-        assert!(seen == 2 || wakes == 1, "seen {seen}, woken {wakes} times");
-        assert!(wakes <= 1);
+        assert!(seen == 2 || wakes != 0, "seen {seen}, not woken");
         notify.awake();
-        assert!(!notify.notify(), "an awake thread is not woken");
+        let woken = notify.wake(|| panic!("an awake thread is not woken"));
+        assert!(!woken);
     });
 }

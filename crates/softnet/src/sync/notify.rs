@@ -1,23 +1,34 @@
-//! A coalesced wake-up: at most one is outstanding for a sleeper, and none is sent to a thread
-//! that is awake.
+//! A coalesced wake-up: usually one is sent for a sleep, and none to a thread that is awake.
 //!
-//! Invariant: an event published *before* [`notify`](Notify::notify) is seen by the sleeper's
-//! look that comes after [`prepare`](Notify::prepare), or `notify` returns true and the caller
-//! must wake it. Ordering: publish-then-swap on one side, store-then-look on the other: a
-//! store-load race (Dekker), so swap and store are SeqCst and the sleeper's look at the event
-//! must be a SeqCst load or come after a SeqCst fence, which `prepare` ends with.
+//! Invariant: an event published *before* [`wake`](Notify::wake) is seen by the sleeper's look that
+//! comes after [`prepare`](Notify::prepare), or the caller wakes the sleeper, or another one has
+//! called [`told`](Notify::told) for this sleep. That one has sent its wake-up before: no caller
+//! goes by one that a preempted thread has still to send. The price: callers that come between
+//! another's wake-up and its note send one each.
+//!
+//! Ordering: publish-then-swap on one side, store-then-look on the other: a store-load race
+//! (Dekker), so swap and store are SeqCst and the sleeper's look at the event must be a SeqCst
+//! load or come after a SeqCst fence, which `prepare` ends with.
+//!
+//! Sleeps are numbered: a note that comes late, after the sleep that it is about, changes nothing.
+//! Else it would stand for a wake-up of a later sleep that nobody has sent.
 
-use super::primitive::{AtomicU8, Ordering, fence, store_load_barrier};
+use super::primitive::{AtomicU64, Ordering, fence, store_load_barrier};
 
-const AWAKE: u8 = 0;
-const SLEEPING: u8 = 1;
-const NOTIFIED: u8 = 2;
+/// The lowest bits of the state; above is the number of the sleep.
+const STATE: u64 = 3;
+const AWAKE: u64 = 0;
+const SLEEPING: u64 = 1;
+const NOTIFIED: u64 = 2;
 
-/// A coalesced wake-up: at most one is outstanding for a sleeper, and none is sent to a thread
-/// that is awake.
+/// One sleep of a thread.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sleeping(u64);
+
+/// A coalesced wake-up: usually one is sent for a sleep, and none to a thread that is awake.
 #[derive(Debug, Default)]
 pub struct Notify {
-    state: AtomicU8,
+    state: AtomicU64,
 }
 
 impl Notify {
@@ -29,45 +40,52 @@ impl Notify {
     /// The sleeper is about to sleep: look at every source of events once more after this, then
     /// sleep or [`awake`](Notify::awake).
     pub fn prepare(&self) {
-        self.state.store(SLEEPING, Ordering::SeqCst);
+        // Only notes of others come between, and only where the sleeper calls this twice.
+        let number = (self.state.load(Ordering::Relaxed) | STATE).wrapping_add(1);
+        self.state.store(number | SLEEPING, Ordering::SeqCst);
         fence(Ordering::SeqCst);
     }
 
     /// The sleeper is up again.
     pub fn awake(&self) {
-        self.state.store(AWAKE, Ordering::SeqCst);
+        // A read-modify-write: what it finds is the last note of this sleep.
+        self.state.fetch_and(!STATE, Ordering::SeqCst);
     }
 
     /// Whether the sleeper sleeps, or has been woken and is not up yet. A hint: it may have
     /// changed by the time of the answer.
     pub fn is_asleep(&self) -> bool {
-        self.state.load(Ordering::Relaxed) != AWAKE
+        self.state.load(Ordering::Relaxed) & STATE != AWAKE
     }
 
-    /// As [`notify`](Notify::notify), where the event was published by a SeqCst
-    /// read-modify-write: that, the look here, and both steps of the sleeper are in one order,
-    /// with no fence between. (On x86-64 a fence costs as much as the publication.)
-    #[must_use = "if true, wake the sleeper"]
-    pub fn notify_published(&self) -> bool {
+    /// Calls `wake`, which wakes the sleeper, if it sleeps and has not been woken. The event was
+    /// published by a SeqCst read-modify-write: that, the look here, and both steps of the sleeper
+    /// are in one order, with no fence between. (On x86-64 a fence costs as much as the
+    /// publication.) Returns whether it was called.
+    #[inline]
+    pub fn wake(&self, wake: impl FnOnce()) -> bool {
+        let Some(sleeping) = self.sleeping() else {
+            return false;
+        };
+        wake();
+        self.told(sleeping);
+        true
+    }
+
+    /// First step of [`wake`](Notify::wake): the sleep that somebody must end.
+    #[inline]
+    pub(crate) fn sleeping(&self) -> Option<Sleeping> {
         store_load_barrier();
-        self.wake_one()
+        let state = self.state.load(Ordering::SeqCst);
+        (state & STATE == SLEEPING).then_some(Sleeping(state))
     }
 
-    /// To be called after publishing an event. True for exactly one caller per sleep: that one
-    /// wakes the sleeper.
-    #[must_use = "if true, wake the sleeper"]
-    pub fn notify(&self) -> bool {
-        // The fence orders the caller's publication (which may be a weaker store) before the look
-        // at the state.
-        fence(Ordering::SeqCst);
-        self.wake_one()
-    }
-
-    fn wake_one(&self) -> bool {
-        self.state.load(Ordering::SeqCst) == SLEEPING
-            && self
-                .state
-                .compare_exchange(SLEEPING, NOTIFIED, Ordering::SeqCst, Ordering::Relaxed)
-                .is_ok()
+    /// Last step of [`wake`](Notify::wake): a wake-up was sent for this sleep. Returns whether
+    /// nobody has said so before.
+    pub(crate) fn told(&self, Sleeping(state): Sleeping) -> bool {
+        let notified = state & !STATE | NOTIFIED;
+        self.state
+            .compare_exchange(state, notified, Ordering::SeqCst, Ordering::Relaxed)
+            .is_ok()
     }
 }

@@ -21,8 +21,10 @@
 //! missed events: it must tell the worker when it gives the list up.
 //!
 //! Invariant 3 (the control path does not starve): while CLAIMED is set no sender becomes the
-//! owner, and an owner cannot [`take`](ListOwner::take). So a claimer waits for one owner. The
-//! price: if the claimer is preempted, the list grows until it is back.
+//! owner, and an owner cannot [`take`](ListOwner::take). So a claimer waits for one owner. A
+//! claimer that has lost its CPU before it is the owner stops nobody for long: who finds too much
+//! waiting [takes its turn](OwnedList::begin_overdue), once, and leaves the claim. So a claimer
+//! that waits for another owner has been off its CPU while that much came.
 //!
 //! Ordering: one word, so no two locations race here. Every change is a SeqCst compare-and-swap:
 //! the one that takes nodes or becomes the owner reads, through a chain of such changes, from the
@@ -42,7 +44,7 @@ use crossbeam_utils::CachePadded;
 use super::llist::{AdoptionList, FLAGS, Linked, Pushed, count, nodes};
 use super::preempt;
 use super::prefetch_index::PrefetchIndex;
-use super::primitive::{AtomicU32, Ordering, UnsafeCell, store_load_barrier};
+use super::primitive::{AtomicU32, Ordering, UnsafeCell};
 
 /// One thread is the owner.
 const OWNED: usize = 1;
@@ -57,17 +59,25 @@ const PLAIN: u32 = if cfg!(loom) { 0 } else { 16 };
 /// is not preempted.
 const SPINS: u32 = if cfg!(loom) { 0 } else { 1000 };
 
-/// Lets some time pass.
-fn pause(yields: bool) {
+/// Yields of the control path before it sleeps: enough for an owner of the same priority, which
+/// has the CPU after a few. One of a lower scheduling class never has it while this thread yields.
+#[cfg(not(loom))]
+const YIELDS: u32 = 256;
+/// The sleep.
+#[cfg(not(loom))]
+const SLEEP: std::time::Duration = std::time::Duration::from_micros(50);
+
+/// Lets some time pass, for a thread of the control path that has yielded so often.
+pub(super) fn pause(yields: u32) {
     #[cfg(loom)]
     let _ = yields;
     #[cfg(loom)]
     loom::thread::yield_now();
     #[cfg(not(loom))]
-    if yields {
+    if yields < YIELDS {
         std::thread::yield_now();
     } else {
-        std::hint::spin_loop();
+        std::thread::sleep(SLEEP);
     }
 }
 
@@ -124,7 +134,14 @@ pub struct OwnedList<N: Linked, T> {
     /// Alone on its cache lines: senders write it while the owner is busy with the value.
     shared: CachePadded<Shared<N>>,
     /// Alone on its lines too: it is the owner's.
-    value: CachePadded<UnsafeCell<T>>,
+    owned: CachePadded<Owned<T>>,
+}
+
+/// What only the owner may touch.
+struct Owned<T> {
+    value: UnsafeCell<T>,
+    /// See [`OwnedList::when_abandoned`].
+    abandoned: fn(&mut T),
 }
 
 // SAFETY: the value is used by one thread at a time (invariant 1), which needs no more than
@@ -142,8 +159,17 @@ impl<N: Linked, T> OwnedList<N, T> {
                 list: AdoptionList::expecting(expected),
                 backlog: AtomicU32::new(0),
             }),
-            value: CachePadded::new(UnsafeCell::new(value)),
+            owned: CachePadded::new(Owned {
+                value: UnsafeCell::new(value),
+                abandoned: |_| (),
+            }),
         }
+    }
+
+    /// Has an owner that is dropped, by a panic, call `abandoned` before it gives the list up.
+    /// That must not panic.
+    pub fn when_abandoned(&mut self, abandoned: fn(&mut T)) {
+        self.owned.abandoned = abandoned;
     }
 
     /// Changes the word as `change` says. Returns what it was, or what it is if `change` returns
@@ -226,11 +252,30 @@ impl<N: Linked, T> OwnedList<N, T> {
         (!owned(word)).then(|| (self.owner(), self.taken(word)))
     }
 
+    /// Becomes the owner, with all that waits, if a thread of the control path has claimed the list
+    /// and does not come, and at least `overdue` nodes wait. The claim stays. (A missed event is
+    /// forgotten: the claimer tells the worker.) Never waits.
+    #[cold]
+    pub fn begin_overdue(&self, overdue: usize) -> Option<(ListOwner<'_, N, T>, Taken<'_, N>)> {
+        let claimed = |word| has(word, CLAIMED) && !has(word, OWNED);
+        let begin =
+            |word| (claimed(word) && count(word) >= overdue).then(|| flags(OWNED | CLAIMED));
+        let word = self.update(begin).ok()?;
+        Some((self.owner(), self.taken(word)))
+    }
+
+    /// Claims the list, as a thread of the control path that stands still then.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn claim(&self) {
+        let claimed = |word: *mut N| Some(word.map_addr(|a| a | CLAIMED));
+        assert!(self.update(claimed).is_ok());
+    }
+
     /// Becomes the owner, and leaves what waits on the list. Tries some times in the gaps that
     /// owners leave, yielding the CPU, and then claims the list: from then on senders push for
     /// this thread, which waits for the present owner (two claimers: also for what owns the list
-    /// between them). That is short, so the claimer spins before it yields. For the control path
-    /// only, and never by the list's owner.
+    /// between them). That is short, so the claimer spins before it yields, and sleeps where
+    /// yielding does not help. For the control path only, and never by the list's owner.
     pub fn begin_slow(&self) -> ListOwner<'_, N, T> {
         let mut tries = 0;
         loop {
@@ -241,9 +286,14 @@ impl<N: Linked, T> OwnedList<N, T> {
             };
             match self.update(step) {
                 Ok(word) if !has(word, OWNED) => return self.owner(),
-                _ => tries += 1,
+                _ => tries = tries.saturating_add(1),
             }
-            pause(tries <= PLAIN || tries > PLAIN + SPINS);
+            let spins = tries.saturating_sub(PLAIN);
+            if (1..=SPINS).contains(&spins) {
+                std::hint::spin_loop();
+            } else {
+                pause(tries.min(PLAIN) + spins.saturating_sub(SPINS));
+            }
         }
     }
 
@@ -292,7 +342,7 @@ impl<N: Linked, T> fmt::Debug for OwnedList<N, T> {
 }
 
 /// The ownership of an [`OwnedList`]: exclusive access to the value. Dropping it gives the list
-/// up and forgets a missed event; what waits stays.
+/// up, [abandoned](OwnedList::when_abandoned), and forgets a missed event; what waits stays.
 pub struct ListOwner<'a, N: Linked, T> {
     list: &'a OwnedList<N, T>,
     /// By itself neither `Send` nor `Sync`.
@@ -314,7 +364,6 @@ impl<'a, N: Linked, T> ListOwner<'a, N, T> {
         }
         let fits = |word| count(word) <= limit && !has(word, CLAIMED);
         let word = self.list.update(|word| fits(word).then(|| flags(OWNED)));
-        store_load_barrier();
         word.ok().map(|word| self.list.taken(word))
     }
 
@@ -373,6 +422,7 @@ impl<N: Linked, T> OwnedList<N, T> {
 
 impl<N: Linked, T> Drop for ListOwner<'_, N, T> {
     fn drop(&mut self) {
+        (self.list.owned.abandoned)(self);
         self.list.give_up();
     }
 }
@@ -383,7 +433,7 @@ impl<N: Linked, T> Deref for ListOwner<'_, N, T> {
     fn deref(&self) -> &T {
         // SAFETY: this is the only owner (invariant 1); borrowed shared, it gives shared
         // references.
-        self.list.value.with_mut(|value| unsafe { &*value })
+        self.list.owned.value.with_mut(|value| unsafe { &*value })
     }
 }
 
@@ -391,7 +441,10 @@ impl<N: Linked, T> DerefMut for ListOwner<'_, N, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: this is the only owner (invariant 1), and it is borrowed exclusively.
-        self.list.value.with_mut(|value| unsafe { &mut *value })
+        self.list
+            .owned
+            .value
+            .with_mut(|value| unsafe { &mut *value })
     }
 }
 

@@ -68,6 +68,7 @@ impl<const N: usize> PerCpu<N> {
 mod tests {
     use super::*;
 
+    /// INV-PF-4.
     #[test]
     fn sum_is_exact_over_more_threads_than_shards() {
         let counters = PerCpu::<2>::new();

@@ -19,13 +19,41 @@ pub use std::{
     thread,
 };
 
-/// loom's threads; no time passes in a model.
+/// loom's threads; no time passes in a model. loom forgets that a thread was unparked if that
+/// thread is about to take a mutex, so each parks with a notification of its own.
 #[cfg(loom)]
 pub mod thread {
-    pub use loom::thread::{Thread, current, yield_now};
+    use loom::sync::{Arc, Notify};
+    pub use loom::thread::yield_now;
+
+    loom::thread_local! {
+        static UNPARKED: Arc<Notify> = Arc::new(Notify::new());
+    }
+
+    pub struct Thread(loom::thread::Thread, Arc<Notify>);
+
+    impl Thread {
+        pub fn id(&self) -> loom::thread::ThreadId {
+            self.0.id()
+        }
+
+        pub fn unpark(&self) {
+            self.1.notify();
+        }
+    }
+
+    impl std::fmt::Debug for Thread {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            self.0.fmt(f)
+        }
+    }
+
+    pub fn current() -> Thread {
+        Thread(loom::thread::current(), UNPARKED.with(Arc::clone))
+    }
 
     pub fn park_timeout(_: std::time::Duration) {
-        loom::thread::park();
+        UNPARKED.with(|unparked| unparked.wait());
     }
 }
 

@@ -7,7 +7,7 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
 use super::llist::Linked;
-use super::owned_list::{ListOwner, OwnedList};
+use super::owned_list::{ListOwner, OwnedList, pause};
 
 /// What is on the list: nothing. No value of this type is made.
 #[repr(align(8))]
@@ -42,16 +42,16 @@ impl<T> RunState<T> {
         self.0.begin_or_miss().map(|(owner, _)| RunGuard(owner))
     }
 
-    /// Becomes the owner, yielding the CPU while another thread is. For the control path only.
+    /// Becomes the owner, yielding the CPU while another thread is, and sleeping where that does
+    /// not help. For the control path only.
     pub fn begin_slow(&self) -> RunGuard<'_, T> {
+        let mut yields: u32 = 0;
         loop {
             if let Some(guard) = self.try_begin() {
                 return guard;
             }
-            #[cfg(loom)]
-            loom::thread::yield_now();
-            #[cfg(not(loom))]
-            std::thread::yield_now();
+            pause(yields);
+            yields = yields.saturating_add(1);
         }
     }
 }

@@ -190,11 +190,10 @@ impl TxRing for ScriptedRing {
             }
             let packet = packets.pop_front().unwrap();
             if take_one(&script.refuse) {
-                refused(sent, &packet);
+                sent.drop(DropReason::DriverRefused, &packet);
                 continue;
             }
-            sent.packets += packet.wire_packets();
-            sent.bytes += packet.wire_len();
+            sent.count(&packet);
             script.sent().push((packet.mark(), packet.len()));
             let mut in_flight = script.in_flight.lock().unwrap();
             in_flight.push_back(packet.wire_len());
@@ -219,12 +218,6 @@ impl TxRing for ScriptedRing {
             self.script.set_capacity(usize::MAX);
         }
     }
-}
-
-/// Counts a packet as refused for good.
-fn refused(sent: &mut Sent, packet: &Packet) {
-    let before = sent.dropped.map_or(0, |d| d.1);
-    sent.dropped = Some((DropReason::DriverRefused, before + packet.wire_packets()));
 }
 
 /// The state of a [`FlakyRing`].
@@ -287,10 +280,9 @@ impl TxRing for FlakyRing {
             let packet = packets.pop_front().unwrap();
             if self.random.below(self.refuse_one_in) == 0 {
                 self.faults.refused.fetch_add(1, Ordering::Relaxed);
-                refused(sent, &packet);
+                sent.drop(DropReason::DriverRefused, &packet);
             } else {
-                sent.packets += packet.wire_packets();
-                sent.bytes += packet.wire_len();
+                sent.count(&packet);
                 (self.sink)(packet);
             }
             if self.random.below(self.stall_one_in) == 0 {

@@ -1,11 +1,11 @@
 //! What the control path changes of a device while packets flow: qdiscs, queue map, rings,
 //! features, quota, actions. One caller at a time.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard, PoisonError};
 
 use super::device::{Device, Ingress, Qdiscs, share, uses};
-use super::queue_map::{QueueMap, QueueMapError};
+use super::queue_map::{Maps, QueueMap, QueueMapError};
 use super::select::Held;
 use super::state::QueueState;
 use super::{Egress, TxQueue, TxRing};
@@ -14,7 +14,7 @@ use crate::offload::Features;
 use crate::qdisc::{Cx, Qdisc};
 #[cfg(doc)]
 use crate::stats::DropReason;
-use crate::time::{Clock, Time};
+use crate::time::Clock;
 
 impl<R: TxRing, Q: Qdisc> Device<R, Q> {
     pub(super) fn change_uses(&self, bit: u8, set: bool) {
@@ -29,11 +29,11 @@ impl<R: TxRing, Q: Qdisc> Device<R, Q> {
     /// order in which it would have left; what does not fit is dropped as
     /// [`DropReason::QdiscLimit`]. Where the number of qdiscs in use changes, what a thread sends
     /// just then, having looked before the change, may leave late or through the first ring.
-    /// Waits for owners: control path only, one caller at a time.
+    /// Waits for owners, and reads the clock after that: control path only, one caller at a time.
     ///
     /// # Panics
     /// If there is not one qdisc for each queue, or neither one nor all are in use.
-    pub fn set_qdiscs(&self, qdiscs: Qdiscs<Q>, now: Time) {
+    pub fn set_qdiscs(&self, qdiscs: Qdiscs<Q>, clock: &Clock) {
         qdiscs.check();
         let noqueue = qdiscs.is_noqueue();
         let Qdiscs {
@@ -42,17 +42,14 @@ impl<R: TxRing, Q: Qdisc> Device<R, Q> {
             map,
         } = qdiscs;
         assert_eq!(instances.len(), self.queues.len(), "a qdisc for each queue");
-        if let Some(map) = map {
-            self.selector.set(&map);
-            self.mqprio.store(true, Ordering::Relaxed);
-        } else if self.mqprio.swap(false, Ordering::Relaxed) {
-            self.selector.set(&QueueMap::default());
+        if self.maps().mqprio != map {
+            self.change_maps(|maps| maps.mqprio = map);
         }
         self.change_uses(uses::NOQUEUE, noqueue);
         let before = self.active();
         if active == before {
             for (queue, qdisc) in self.queues.iter().zip(instances) {
-                queue.install(qdisc, Vec::new(), PacketList::new(), now);
+                queue.install(qdisc, Vec::new(), PacketList::new(), clock);
             }
             return;
         }
@@ -86,14 +83,14 @@ impl<R: TxRing, Q: Qdisc> Device<R, Q> {
             shares[index % active].0.push(ring);
         }
         for ((queue, qdisc), (rings, waiting)) in self.queues.iter().zip(instances).zip(shares) {
-            queue.install(qdisc, rings, waiting, now);
+            queue.install(qdisc, rings, waiting, clock);
         }
     }
 
     /// Gives one transmit queue another qdisc; see [`set_qdiscs`](Device::set_qdiscs).
-    pub fn set_qdisc_at(&self, queue: usize, qdisc: Q, now: Time) {
+    pub fn set_qdisc_at(&self, queue: usize, qdisc: Q, clock: &Clock) {
         if let Some(queue) = self.queues.get(queue) {
-            queue.install(qdisc, Vec::new(), PacketList::new(), now);
+            queue.install(qdisc, Vec::new(), PacketList::new(), clock);
         }
     }
 
@@ -101,16 +98,16 @@ impl<R: TxRing, Q: Qdisc> Device<R, Q> {
     /// its parameters while packets flow. Afterwards what may leave now leaves. `None` if there is
     /// no such queue. Senders go on meanwhile, and their packets wait. `f` must not put another
     /// qdisc in the place of this one: that is what [`set_qdiscs`](Device::set_qdiscs) is for.
-    /// Waits for the owner: control path only.
+    /// Waits for the owner, and reads the clock after that: control path only.
     pub fn with_qdisc<T>(
         &self,
         queue: usize,
-        now: Time,
+        clock: &Clock,
         f: impl FnOnce(&mut Q, &mut Cx) -> T,
     ) -> Option<T> {
         let mut control = self.queues.get(queue)?.control();
         let QueueState { qdisc, cx, .. } = &mut *control;
-        Some(f(qdisc, cx.at(now)))
+        Some(f(qdisc, cx.at(clock.now())))
     }
 
     /// Sets how many bytes of buffers the device's queues may hold; what comes beyond that is
@@ -150,15 +147,32 @@ impl<R: TxRing, Q: Qdisc> Device<R, Q> {
         }
     }
 
-    /// Changes which queues senders choose, while packets flow. Flows may be reordered once, where
-    /// the new map gives them another queue. Control path only, one caller at a time.
+    /// Gives the device another map of its own, while packets flow. Flows may be reordered once,
+    /// where the new map takes their queue from them. As long as the qdiscs have a
+    /// [map](Qdiscs::map), its classes are in force, and not those of `map`. Control path only, one
+    /// caller at a time.
     ///
     /// # Errors
     /// If the map does not fit the device; nothing is changed then.
     pub fn set_queue_map(&self, map: &QueueMap) -> Result<(), QueueMapError> {
         map.check(self.queues.len())?;
-        self.selector.set(map);
+        self.change_maps(|maps| maps.own = map.clone());
         Ok(())
+    }
+
+    /// The device's own map.
+    pub fn queue_map(&self) -> QueueMap {
+        self.maps().own.clone()
+    }
+
+    fn maps(&self) -> MutexGuard<'_, Maps> {
+        self.maps.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change_maps(&self, change: impl FnOnce(&mut Maps)) {
+        let mut maps = self.maps();
+        change(&mut maps);
+        self.selector.set(maps.in_force());
     }
 
     /// Attaches egress actions, in the place of those that the device has; none detaches them.
@@ -174,10 +188,11 @@ impl<R: TxRing, Q: Qdisc> Device<R, Q> {
         let _ = self.ingress.set(ingress);
     }
 
-    /// Measures transmit calls by `clock`, one in [`SAMPLE`](crate::stats::SAMPLE), from now on.
-    /// Only the first clock counts.
+    /// Times transmit calls by `clock` from now on: those of senders that own a queue, one in
+    /// [`SAMPLE`](crate::stats::SAMPLE). Only the first clock counts.
     pub fn measure(&self, clock: Clock) {
-        let _ = self.clock.set(clock);
-        self.change_uses(uses::MEASURE, true);
+        for queue in &self.queues {
+            let _ = queue.cold.clock.set(clock.clone());
+        }
     }
 }

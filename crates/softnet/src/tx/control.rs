@@ -5,6 +5,7 @@
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::Ordering;
 
+use super::adopted::ADOPTIONS;
 use super::enter::stamp;
 use super::queue::TxQueue;
 use super::ring::TxRing;
@@ -12,7 +13,7 @@ use super::state::QueueState;
 use crate::mem::{PacketList, QueueOwner};
 use crate::qdisc::Qdisc;
 use crate::stats::DropReason;
-use crate::time::Time;
+use crate::time::{Clock, Time};
 
 /// A queue that the control path owns. What senders push stays on the adoption list. Ends, also
 /// by a panic, by publishing, freeing, and notifying the worker.
@@ -63,7 +64,7 @@ impl<R: TxRing, Q: Qdisc> Drop for Control<'_, R, Q> {
         owner.set_backlog(0);
         let _ = owner.leave();
         self.queue.waker.notify();
-        self.queue.cold.capacity.published();
+        self.queue.published();
     }
 }
 
@@ -79,6 +80,7 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
         let mut control = self.control();
         let mut waiting = control.take_dequeued();
         control.qdisc.drain(&mut waiting);
+        waiting.append(&mut control.adopted.take());
         waiting.append(&mut control.owner().take_all());
         (control.rings.take(), waiting)
     }
@@ -93,10 +95,12 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
             if control.rings.is_empty() {
                 control.qdisc.drain(&mut stranded);
                 stranded.append(&mut control.cx.reinject);
+                stranded.append(&mut control.adopted.take());
                 stranded.append(&mut backlog);
             } else {
                 let limit = self.quota.limit();
-                control.enqueue(&mut backlog, &mut PacketList::new(), limit, now);
+                let mut budget = self.budget(0, now);
+                control.enqueue(&mut backlog, &mut PacketList::new(), limit, &mut budget);
             }
         }
         stranded
@@ -104,15 +108,17 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
 
     /// Gives the queue a qdisc and rings (besides those it has). What the old qdisc holds moves
     /// to the new one, in the order in which it would have left, and `waiting` behind it; what
-    /// does not fit is dropped as [`DropReason::QdiscLimit`]. Waits for the owner: control path
-    /// only.
-    pub(super) fn install(&self, qdisc: Q, rings: Vec<R>, mut waiting: PacketList, now: Time) {
+    /// does not fit is dropped as [`DropReason::QdiscLimit`]. The queue's next owners do most of
+    /// that, so that senders are not kept out for long. Waits for the owner: control path only.
+    pub(super) fn install(&self, qdisc: Q, rings: Vec<R>, mut waiting: PacketList, clock: &Clock) {
         let mut control = self.control();
+        let now = clock.now();
         // Where something waits to come here the queue was evicted, and what it has now is
         // younger.
         let mut moved = PacketList::new();
         moved.append(&mut waiting);
         control.qdisc.drain(&mut moved);
+        moved.append(&mut control.adopted.take());
         moved.append(&mut control.owner().take_all());
         control.rings.extend(rings);
         let stamped = control.qdisc.wants_enqueue_time();
@@ -125,20 +131,20 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
         if state.qdisc.wants_enqueue_time() && !stamped {
             stamp(&mut moved, now);
         }
-        state.offer(&mut moved, now);
+        let none = &mut PacketList::new();
+        state.adopt(&mut moved, none, None, ADOPTIONS, now);
     }
 
     /// Takes the queue down (packets are dropped as [`DropReason::DeviceDown`], what is queued as
     /// [`DropReason::QdiscReset`]) or up again. Waits for the owner: control path only.
     pub fn set_active(&self, active: bool) {
-        // Before the qdisc is emptied: a sender that pushes packets for the worker looks after
-        // that.
-        self.down.store(!active, Ordering::SeqCst);
+        self.down.set(!active);
         let mut control = self.control();
         control.active = active;
         if !active {
             let mut gone = control.take_dequeued();
             control.qdisc.drain(&mut gone);
+            gone.append(&mut control.adopted.take());
             control.cx.dropped.append(gone, DropReason::QdiscReset);
         }
     }

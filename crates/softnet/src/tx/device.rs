@@ -1,13 +1,14 @@
 //! A network device: a name, transmit queues, and its counters.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 
 use super::notifier::Notifier;
 use super::policy::TxPolicy;
 use super::queue::{QueueConfig, TxQueue};
+use super::queue_map::Maps;
 use super::ring::TxRing;
 use super::select::Selector;
 use super::waker::RingWaker;
@@ -15,9 +16,8 @@ use super::{Egress, QueueMap};
 use crate::mem::{PacketList, Pool};
 use crate::offload::Features;
 use crate::qdisc::Qdisc;
-use crate::stats::{DropCounters, SharedHistogram};
+use crate::stats::DropCounters;
 use crate::sync::PerCpu;
-use crate::time::Clock;
 
 /// What a device is made of, besides its rings.
 #[derive(Clone, Debug)]
@@ -44,7 +44,7 @@ pub struct Qdiscs<Q> {
     pub instances: Vec<Q>,
     /// How many of them are used: all, or only the first, which then feeds all rings.
     pub active: usize,
-    /// Which queues the packets of a priority use (`mqprio`).
+    /// Which queues the packets of a priority use (`mqprio`): its classes.
     pub map: Option<QueueMap>,
 }
 
@@ -76,10 +76,8 @@ pub(super) mod uses {
     pub(in crate::tx) const EGRESS: u8 = 1;
     /// Nothing holds packets back, so recursion is counted.
     pub(in crate::tx) const NOQUEUE: u8 = 2;
-    /// Calls are measured.
-    pub(in crate::tx) const MEASURE: u8 = 4;
     /// The device is down.
-    pub(in crate::tx) const DOWN: u8 = 8;
+    pub(in crate::tx) const DOWN: u8 = 4;
 }
 
 /// A network device: a name, transmit queues, and its counters.
@@ -97,16 +95,14 @@ pub struct Device<R, Q> {
     pub(super) active: AtomicUsize,
     pub(super) uses: AtomicU8,
     pub(super) selector: Selector,
-    /// The queues' map is that of an `mqprio`.
-    pub(super) mqprio: AtomicBool,
+    /// What `selector` was set from. Control path only.
+    pub(super) maps: Mutex<Maps>,
     pub(super) egress: ArcSwapOption<Box<dyn Egress<R, Q>>>,
-    pub(super) clock: OnceLock<Clock>,
     pub(super) drops: Arc<DropCounters>,
     /// Wire packets and bytes that the driver received.
     pub(super) received: PerCpu<2>,
     /// Wire packets that actions copied, and that they had arrive here.
     pub(super) acted: PerCpu<2>,
-    pub(super) calls: SharedHistogram,
     /// See [`DeviceStats::tx_timeouts`](super::DeviceStats).
     pub(super) timeouts: AtomicU64,
     /// Where packets go that are to arrive here, if an engine has the device.
@@ -131,11 +127,13 @@ pub(super) fn share<R: TxRing>(
 }
 
 impl<R: TxRing, Q: Qdisc> Device<R, Q> {
-    /// A device with one transmit queue for each ring. `workers` names for each queue the worker
-    /// that serves it, and the event by which that worker knows the queue.
+    /// A device with a transmit queue for each qdisc, and a ring for each, or none: it must be
+    /// taken down then until it [has some](Device::replace_rings). `workers` names for each queue
+    /// the worker that serves it, and the event by which that worker knows the queue.
     ///
     /// # Panics
-    /// If there is not one qdisc and one worker for each ring, or neither one nor all are in use.
+    /// If there is not one ring (or none at all) and one worker for each qdisc, or neither one nor
+    /// all are in use.
     pub fn new(
         config: DeviceConfig,
         rings: Vec<R>,
@@ -143,9 +141,9 @@ impl<R: TxRing, Q: Qdisc> Device<R, Q> {
         pool: &Pool,
         workers: &[(Arc<Notifier>, usize)],
     ) -> Device<R, Q> {
-        let count = rings.len();
-        assert_eq!(qdiscs.instances.len(), count, "a qdisc for each ring");
-        assert_eq!(workers.len(), count, "a worker for each ring");
+        let count = qdiscs.instances.len();
+        assert!([0, count].contains(&rings.len()), "a ring for each qdisc");
+        assert_eq!(workers.len(), count, "a worker for each qdisc");
         qdiscs.check();
         let drops = Arc::new(DropCounters::new());
         let active = qdiscs.active;
@@ -154,7 +152,8 @@ impl<R: TxRing, Q: Qdisc> Device<R, Q> {
             .iter()
             .map(|(notifier, event)| RingWaker::new(notifier.clone(), *event))
             .collect();
-        let shares = share(rings, wakers.iter().cloned(), active);
+        let mut shares = share(rings, wakers.iter().cloned(), active);
+        shares.resize_with(count, Vec::new);
         let queues = shares.into_iter().zip(qdiscs.instances).zip(wakers);
         let queues = queues.map(|((rings, qdisc), waker)| {
             let config = QueueConfig {
@@ -167,9 +166,11 @@ impl<R: TxRing, Q: Qdisc> Device<R, Q> {
             TxQueue::new(rings, qdisc, config)
         });
         let selector = Selector::new(count);
-        if let Some(map) = &qdiscs.map {
-            selector.set(map);
-        }
+        let maps = Maps {
+            mqprio: qdiscs.map,
+            ..Maps::default()
+        };
+        selector.set(maps.in_force());
         Device {
             name: ArcSwap::from_pointee(config.name),
             queues: queues.collect(),
@@ -177,13 +178,11 @@ impl<R: TxRing, Q: Qdisc> Device<R, Q> {
             active: AtomicUsize::new(active),
             uses: AtomicU8::new(if noqueue { uses::NOQUEUE } else { 0 }),
             selector,
-            mqprio: AtomicBool::new(qdiscs.map.is_some()),
+            maps: Mutex::new(maps),
             egress: ArcSwapOption::empty(),
-            clock: OnceLock::new(),
             drops,
             received: PerCpu::new(),
             acted: PerCpu::new(),
-            calls: SharedHistogram::default(),
             timeouts: AtomicU64::new(0),
             ingress: OnceLock::new(),
             pool: pool.clone(),

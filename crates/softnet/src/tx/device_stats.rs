@@ -40,7 +40,8 @@ pub struct DeviceStats {
 /// How long things take and how many come at once, sampled. Empty where nothing was measured.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Distributions {
-    /// Nanoseconds that transmit calls took.
+    /// Nanoseconds for which transmit calls owned a queue. (Calls that push for another owner are
+    /// not measured, so there are none where the worker alone serves.)
     pub call_ns: Counts,
     /// Nanoseconds from a packet's timestamp to the moment when its owner hands it to the driver.
     /// The engine's workers set the timestamp at reception; a program that embeds a device sets
@@ -102,11 +103,9 @@ impl<R: TxRing, Q: Qdisc> Device<R, Q> {
     pub fn stats(&self) -> DeviceStats {
         let queues: Vec<QueueStats> = self.queues.iter().map(TxQueue::stats).collect();
         let egress = self.egress.load();
-        let mut distributions = Distributions {
-            call_ns: self.calls.counts(),
-            ..Distributions::default()
-        };
+        let mut distributions = Distributions::default();
         for queue in &self.queues {
+            distributions.call_ns.merge(&queue.status.calls());
             distributions.sojourn_ns.merge(&queue.status.sojourn());
             distributions.batch.merge(&queue.status.batch());
         }

@@ -9,6 +9,7 @@
 //! queue), `enter` (owner or not), `queue` (the owner's loop), `state` (the owner's work),
 //! `rings`, `ring` (the driver). Beside them `control` and `down` (the control path).
 
+mod adopted;
 mod budget;
 mod configure;
 mod control;
@@ -40,11 +41,11 @@ pub use enter::XmitResult;
 pub use notifier::{Event, Notifier, Wake};
 pub use policy::{QDISC_MAX_BURST, RUN_QUOTA, ServedBy, TxPolicy};
 pub use queue::TxQueue;
-pub use queue_map::{MAX_CLASSES, MAX_CPUS, MAX_QUEUES, QueueMap, QueueMapError, TcQueues};
+pub use queue_map::{MAX_CLASSES, MAX_QUEUES, QueueMap, QueueMapError, TcQueues};
 pub use recursion::XMIT_RECURSION_LIMIT;
 pub use ring::{Interest, RingFile, Sent, TxRing, Xmit};
 pub use rings::REQUEUE_LIMIT;
-pub use select::{select_queue, sender_cpu, set_sender_cpu};
+pub use select::{select_queue, set_worker};
 pub use standalone::{Standalone, StandaloneError};
 pub use status::QueueStats;
 pub use waker::RingWaker;

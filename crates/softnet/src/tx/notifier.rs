@@ -2,9 +2,9 @@
 //! wake-up.
 //!
 //! Invariant: after [`notify`](Notifier::notify) the bit is set until the worker takes it, and if
-//! the worker sleeps, exactly one of the callers since it lay down wakes it. Each caller sees to
-//! that itself, also one that finds the bit set: the thread that set it may have been preempted
-//! before it looked whether the worker sleeps.
+//! the worker sleeps, it has been woken since it lay down. Each caller sees to that itself: also one
+//! that finds the bit set, as the thread that set it may have been preempted before it looked
+//! whether the worker sleeps, or before its system call.
 //!
 //! Ordering: `notify` publishes the bit with a SeqCst read-modify-write before it looks at the
 //! sleeper's state; the worker [prepares](Notify::prepare) before it looks at the bits. See
@@ -63,12 +63,17 @@ impl Notifier {
         self.words.len() * 64
     }
 
-    /// Sets `event` and wakes the worker if it sleeps. Never waits; at most one system call per
-    /// sleep of the worker.
+    /// Sets `event` and wakes the worker if it sleeps. Never waits; at most one system call.
     pub fn notify(&self, event: usize) {
         self.set(event);
         preempt::point();
         self.wake();
+    }
+
+    /// What [`wake`](Notifier::wake) looks at, in its steps.
+    #[cfg(test)]
+    pub(crate) fn sleeper(&self) -> &Notify {
+        &self.notify
     }
 
     /// The first half of [`notify`](Notifier::notify).
@@ -78,14 +83,12 @@ impl Notifier {
 
     /// Wakes the worker if it sleeps, for something that it looks at before it sleeps and that
     /// was published before this call by a SeqCst read-modify-write. Returns whether a wake-up
-    /// was sent: at most one for each sleep.
+    /// was sent: one for each sleep, and one for each caller that comes before the first is noted.
     pub fn wake(&self) -> bool {
-        let sleeps = self.notify.notify_published();
-        if sleeps {
-            self.wakes.fetch_add(1, Ordering::Relaxed);
+        self.notify.wake(|| {
             self.wake.wake();
-        }
-        sleeps
+            self.wakes.fetch_add(1, Ordering::Relaxed);
+        })
     }
 
     /// Takes the set bits and calls `each` for every one. Returns whether there was any.
@@ -200,6 +203,33 @@ mod tests {
         notifier.take(|b| rung.push(b));
         assert_eq!(rung, [3, 3, 4, 69]);
         assert!(!notifier.take(|_| ()));
+    }
+
+    /// A thread that found the worker asleep and has not woken it yet holds up nobody.
+    #[test]
+    fn a_wake_up_that_a_preempted_thread_owes_is_sent_by_the_next() {
+        let count = Arc::new(Count(AtomicU64::new(0)));
+        let notifier = Notifier::new(1, count.clone());
+        let late = std::cell::Cell::new(None);
+        notifier.sleep_if(
+            || true,
+            || {
+                notifier.set(3);
+                late.set(notifier.sleeper().sleeping());
+                notifier.notify(3);
+            },
+        );
+        assert_eq!(count.0.load(Ordering::Relaxed), 1);
+        notifier.take(|_| ());
+        // Its note is about a sleep that is over.
+        notifier.sleep_if(
+            || true,
+            || {
+                assert!(!notifier.sleeper().told(late.take().expect("it slept")));
+                notifier.notify(3);
+            },
+        );
+        assert_eq!(count.0.load(Ordering::Relaxed), 2);
     }
 
     /// A thread that has set an event and not looked at the sleeper yet holds up nobody: the next

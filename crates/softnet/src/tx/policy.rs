@@ -24,6 +24,13 @@ pub const QDISC_MAX_BURST: usize = 8192;
 pub(super) const CROWDED: usize = 2 * RUN_QUOTA;
 
 /// Who runs a queue, and for how long.
+///
+/// Scheduling classes: while the queue's owner is off its CPU, nothing leaves, whoever sends. Among
+/// threads of one class that lasts a time slice at most. Where senders of different classes share
+/// a queue, it has no bound: a real-time sender (`SCHED_FIFO`, `SCHED_RR`) that never sleeps keeps
+/// an owner of a lower class off its CPU, its yields do not help, and its own packets are dropped
+/// once the adoption list is full. Such programs use [`ServedBy::Worker`], with a worker of the
+/// highest class among the senders.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TxPolicy {
     /// Packets that may wait for the queue's owner, 0 to 65,535 (above: as that). An empty list

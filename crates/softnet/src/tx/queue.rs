@@ -7,14 +7,15 @@
 //! leave now (the worker's timer goes on), when the driver is full (its [waker](super::RingWaker)
 //! goes on), or when all is sent.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 
+use super::adopted::ADOPTIONS;
 use super::budget::{Budget, RunOutcome};
-use super::policy::TxPolicy;
+use super::policy::{RUN_QUOTA, TxPolicy};
 use super::quota::Quota;
 use super::ring::TxRing;
 use super::state::QueueState;
@@ -23,9 +24,9 @@ use super::waker::RingWaker;
 use crate::mem::{AdoptionQueue, PacketList, Pool, QueueOwner};
 use crate::offload::Features;
 use crate::qdisc::{Qdisc, Verdict};
-use crate::stats::DropCounters;
-use crate::sync::{Capacity, preempt};
-use crate::time::Time;
+use crate::stats::{DropCounters, DropReason};
+use crate::sync::{Capacity, Down, Tell, WorkerTimer, preempt};
+use crate::time::{Clock, Time};
 
 /// One transmit queue: adoption list, owner, qdisc, requeue lists, driver rings.
 ///
@@ -45,7 +46,7 @@ pub struct TxQueue<R, Q> {
     pub(super) waker: RingWaker,
     pub(super) quota: Quota,
     /// The device is down: a sender drops what it pushed for the worker itself.
-    pub(super) down: AtomicBool,
+    pub(super) down: Down,
     /// The qdisc reads the time of the push; see [`Qdisc::wants_enqueue_time`].
     pub(super) stamps: AtomicBool,
 }
@@ -53,10 +54,10 @@ pub struct TxQueue<R, Q> {
 /// What is written now and then, by the owner and by senders that wait: on lines of its own.
 #[derive(Debug)]
 pub(super) struct Cold {
-    /// The time for which the worker has been asked to come back; `u64::MAX` if it has not.
-    /// Written by the owner only.
-    armed: AtomicU64,
+    timer: WorkerTimer,
     pub(super) capacity: Capacity,
+    /// Times calls; see [`Device::measure`](super::Device::measure).
+    pub(super) clock: OnceLock<Clock>,
 }
 
 /// What a queue is made of, besides qdisc and rings.
@@ -67,6 +68,32 @@ pub(super) struct QueueConfig {
     pub(super) drops: Arc<DropCounters>,
     pub(super) pool: Pool,
     pub(super) waker: RingWaker,
+}
+
+/// The packets of an owner's call. Dropped only by a panic of the driver or the qdisc, after the
+/// [state](QueueState::abandon) of the queue, which is out of use then.
+struct Call<'a, R: TxRing, Q: Qdisc> {
+    queue: &'a TxQueue<R, Q>,
+    backlog: PacketList,
+    own: &'a mut PacketList,
+}
+
+impl<R: TxRing, Q: Qdisc> Call<'_, R, Q> {
+    /// The call has come to its end.
+    #[inline(always)]
+    fn end(mut self) {
+        let backlog = self.backlog.take();
+        std::mem::forget(self);
+        drop(backlog);
+    }
+}
+
+impl<R: TxRing, Q: Qdisc> Drop for Call<'_, R, Q> {
+    // Inlined, so that nothing of it needs memory where nothing panics.
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.queue.reset(self.backlog.take(), self.own);
+    }
 }
 
 /// How an owner's round through the qdisc ended.
@@ -85,17 +112,18 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
         let stamps = qdisc.wants_enqueue_time();
         let state = QueueState::new(qdisc, rings, config.features, &config.pool);
         TxQueue {
-            list: AdoptionQueue::new(state, max_burst),
+            list: AdoptionQueue::new(state, max_burst).when_abandoned(QueueState::abandon),
             status: Status::default(),
             cold: CachePadded::new(Cold {
-                armed: AtomicU64::new(u64::MAX),
+                timer: WorkerTimer::new(),
                 capacity: Capacity::default(),
+                clock: OnceLock::new(),
             }),
             policy: config.policy,
             drops: config.drops,
             waker: config.waker,
             quota: Quota::default(),
-            down: AtomicBool::new(false),
+            down: Down::default(),
             stamps: AtomicBool::new(stamps),
         }
     }
@@ -104,20 +132,27 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
     /// others pushed, then `own`. Returns what became of `own`, and when the queue wants to be
     /// served again ([`Time::MAX`]: it does not).
     ///
-    /// The worker's timer is armed while the queue is owned, so that `armed` has one writer at a
-    /// time: this function if `arm` says that the owner is a sender (at that time), else the
-    /// worker.
+    /// The worker's [timer](WorkerTimer) is armed while the queue is owned; `arm` is the time of an
+    /// owner that is a sender.
     #[inline(always)]
     pub(super) fn serve(
         &self,
-        mut owner: QueueOwner<'_, QueueState<R, Q>>,
-        backlog: &mut PacketList,
+        owner: QueueOwner<'_, QueueState<R, Q>>,
+        backlog: PacketList,
         own: &mut PacketList,
         mut budget: Budget,
         arm: Option<Time>,
     ) -> (Verdict, Time) {
+        let call = Call {
+            queue: self,
+            backlog: PacketList::new(),
+            own: &mut *own,
+        };
+        // Dropped before the call.
+        let mut owner = owner;
         // The common case, without a call: no other thread is there, and nothing is queued.
-        let passed = backlog.is_empty() && owner.pass(&self.status, own, &mut budget);
+        let passed = backlog.is_empty() && owner.pass(&self.status, call.own, &mut budget);
+        call.end();
         if passed {
             match self.end(owner) {
                 Ok(()) => return (Verdict::Queued, Time::MAX),
@@ -131,6 +166,26 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
     #[inline(never)]
     fn serve_on(
         &self,
+        owner: QueueOwner<'_, QueueState<R, Q>>,
+        backlog: PacketList,
+        own: &mut PacketList,
+        budget: Budget,
+        arm: Option<Time>,
+        again: bool,
+    ) -> (Verdict, Time) {
+        let mut call = Call {
+            queue: self,
+            backlog,
+            own,
+        };
+        let served = self.serve_call(owner, &mut call.backlog, call.own, budget, arm, again);
+        call.end();
+        served
+    }
+
+    #[inline(always)]
+    fn serve_call(
+        &self,
         mut owner: QueueOwner<'_, QueueState<R, Q>>,
         backlog: &mut PacketList,
         own: &mut PacketList,
@@ -141,6 +196,8 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
         let mut verdict = Verdict::Queued;
         let mut missed = false;
         loop {
+            // Later rounds have nothing of the caller.
+            let mine = !again;
             if again {
                 match owner.take(budget.adoptions) {
                     Some(more) => (*backlog, missed) = more,
@@ -153,7 +210,6 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
                 budget.charge(u64::from(missed));
             }
             again = true;
-            budget.adopt(backlog.len());
             let mut pass = |list: &mut PacketList| {
                 list.is_empty() || owner.pass_backlog(&self.status, list, &mut budget)
             };
@@ -166,13 +222,29 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
                 }
             } else {
                 let limit = self.quota.limit();
-                verdict = verdict.max(owner.enqueue(backlog, own, limit, budget.start));
-                match self.serve_queued(owner, &mut budget, arm, missed, &mut verdict) {
+                let mut others = u64::MAX;
+                if mine && owner.rings.noqueue {
+                    others = self.serve_others_first(&mut owner, backlog, own, &mut budget);
+                }
+                verdict = verdict.max(owner.enqueue(backlog, own, limit, &mut budget));
+                match self.serve_queued(owner, &mut budget, arm, missed, (others, &mut verdict)) {
                     Round::Over(timer) => return (verdict, timer),
                     Round::Again(again) => owner = again,
                 }
             }
         }
+    }
+
+    /// A driver or a qdisc has panicked in a call that had these packets.
+    #[cold]
+    #[inline(never)]
+    fn reset(&self, mut backlog: PacketList, own: &mut PacketList) {
+        backlog.append(own);
+        let lost = backlog.wire_packets();
+        self.drops.add(DropReason::QdiscReset, lost);
+        // Calls neither driver nor qdisc: it counts what the state has dropped, and drops what
+        // others have pushed. (An owner that has come meanwhile does that.)
+        let _ = self.run_from_worker(RUN_QUOTA, Time::ZERO);
     }
 
     /// Gives up a queue of which everything has passed.
@@ -181,13 +253,9 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
         &self,
         owner: QueueOwner<'a, QueueState<R, Q>>,
     ) -> Result<(), QueueOwner<'a, QueueState<R, Q>>> {
-        // Whoever emptied the qdisc may have left a time behind for which the worker, if that is
-        // the owner, does not come back.
-        if self.cold.armed.load(Ordering::Relaxed) != u64::MAX {
-            self.cold.armed.store(u64::MAX, Ordering::Relaxed);
-        }
+        self.cold.timer.clear();
         owner.end()?;
-        self.cold.capacity.published();
+        self.published();
         Ok(())
     }
 
@@ -197,10 +265,38 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
         let _ = owner.leave();
         preempt::point();
         self.waker.notify();
-        self.cold.capacity.published();
+        self.published();
     }
 
-    /// One round of [`serve`](TxQueue::serve) through the qdisc.
+    /// Without a queue the driver's answer is the sender's, so what others pushed is sent alone.
+    /// Returns how many of the wire packets that were dropped are not the caller's ([`u64::MAX`]:
+    /// all, as its packets wait).
+    #[cold]
+    fn serve_others_first(
+        &self,
+        owner: &mut QueueOwner<'_, QueueState<R, Q>>,
+        backlog: &mut PacketList,
+        own: &PacketList,
+        budget: &mut Budget,
+    ) -> u64 {
+        if own.is_empty() {
+            // The driver has them, and what it dropped: the others' come after.
+            return 0;
+        }
+        if !backlog.is_empty() || !owner.adopted.is_empty() {
+            let limit = self.quota.limit();
+            owner.enqueue(backlog, &mut PacketList::new(), limit, budget);
+            owner.run(&self.status, budget);
+        }
+        if owner.adopted.is_empty() {
+            owner.cx.dropped.wire_packets()
+        } else {
+            u64::MAX
+        }
+    }
+
+    /// One round of [`serve`](TxQueue::serve) through the qdisc. `others`: see
+    /// [`serve_others_first`](TxQueue::serve_others_first).
     #[inline(never)]
     fn serve_queued<'a>(
         &self,
@@ -208,7 +304,7 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
         budget: &mut Budget,
         arm: Option<Time>,
         missed: bool,
-        verdict: &mut Verdict,
+        (others, verdict): (u64, &mut Verdict),
     ) -> Round<'a, R, Q> {
         preempt::point();
         if owner.rings.is_held_up() && self.waker.take() {
@@ -216,13 +312,15 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
         }
         let outcome = owner.run(&self.status, budget);
         preempt::point();
-        let due = if outcome == RunOutcome::More {
-            owner.qdisc.stats().qlen as u32
+        let adopted = owner.adopted.len();
+        let more = outcome == RunOutcome::More || adopted != 0;
+        let due = if more {
+            adopted as u32 + owner.qdisc.stats().qlen as u32
         } else {
             0
         };
-        if owner.rings.noqueue && owner.cx.dropped.wire_packets() != 0 {
-            // Nothing is kept there, so the driver's answer is the sender's.
+        if owner.rings.noqueue && owner.cx.dropped.wire_packets() > others {
+            // INV-TX-9: nothing is kept there, so the driver's answer is the sender's.
             *verdict = Verdict::Dropped;
         }
         owner.publish(&self.status);
@@ -232,16 +330,12 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
         } else {
             Time::MAX
         };
-        // A worker that was turned away meanwhile has forgotten its timer, which may have fired
-        // at a time that this sender has not seen yet. It comes back, and goes on by its own
-        // clock.
-        let timed_out = missed && arm.is_some() && timer != Time::MAX;
-        match arm {
-            Some(now) if timer != Time::MAX && !missed => self.arm(timer, now),
-            _ => self.cold.armed.store(timer.nanos(), Ordering::Relaxed),
+        let tell = self.cold.timer.leave(timer, arm, missed);
+        if tell == Tell::Now {
+            self.waker.notify();
         }
         owner.set_backlog(due);
-        let goes_on = timed_out || outcome == RunOutcome::More;
+        let goes_on = tell == Tell::After || more;
         if goes_on || budget.is_used_up() {
             if owner.leave() || goes_on {
                 preempt::point();
@@ -250,17 +344,8 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
         } else if let Err(again) = owner.end() {
             return Round::Again(again);
         }
-        self.cold.capacity.published();
+        self.published();
         Round::Over(timer)
-    }
-
-    /// Asks the worker to come back at `time`, unless it will do so anyway.
-    fn arm(&self, time: Time, now: Time) {
-        let armed = self.cold.armed.load(Ordering::Relaxed);
-        if armed > time.nanos() || armed <= now.nanos() {
-            self.cold.armed.store(time.nanos(), Ordering::Relaxed);
-            self.waker.notify();
-        }
     }
 
     /// Called by the queue's worker: serves the queue for at most `quota` packets, and returns
@@ -268,10 +353,17 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
     pub fn run_from_worker(&self, quota: usize, now: Time) -> Option<Time> {
         // If another thread is the owner, it goes round once more, and then arms or notifies as it
         // finds things.
-        let (owner, mut backlog) = self.list.begin_or_miss()?;
+        let (owner, backlog) = self.list.begin_or_miss().or_else(|| self.overdue())?;
         let budget = self.budget(quota, now);
-        let (_, timer) = self.serve(owner, &mut backlog, &mut PacketList::new(), budget, None);
+        let (_, timer) = self.serve(owner, backlog, &mut PacketList::new(), budget, None);
         (timer != Time::MAX).then_some(timer)
+    }
+
+    /// The ownership where half of the burst limit waits behind a claim of a thread that has lost
+    /// its CPU.
+    #[cold]
+    pub(super) fn overdue(&self) -> Option<(QueueOwner<'_, QueueState<R, Q>>, PacketList)> {
+        self.list.begin_overdue((self.policy.max_burst / 2).max(1))
     }
 
     /// The budget of an owner that sends at most `packets`.
@@ -279,7 +371,7 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
     pub(super) fn budget(&self, packets: usize, now: Time) -> Budget {
         Budget {
             packets,
-            adoptions: self.policy.max_burst,
+            adoptions: ADOPTIONS,
             start: now,
         }
     }
@@ -306,8 +398,15 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
     /// transmits, with a limit below the qdisc's, is slowed down instead of losing packets.
     /// Blocks; senders that do not call it are not affected.
     pub fn wait_for_capacity(&self, limit: usize, timeout: Duration) -> bool {
-        let has_capacity = || self.waiting() < limit;
-        self.cold.capacity.wait(timeout, has_capacity)
+        let waiting = || self.waiting();
+        self.cold.capacity.wait(timeout, limit, waiting)
+    }
+
+    /// To be called by an owner that has given the queue up: wakes a few of those that wait for
+    /// capacity, if there is some.
+    #[inline(always)]
+    pub(super) fn published(&self) {
+        self.cold.capacity.published(|| self.waiting());
     }
 
     /// Whether nothing waits, on the adoption list or in the qdisc. Exact when no sender is

@@ -1,11 +1,8 @@
-//! How a device's queues are shared out: traffic classes, and which threads and receive queues
-//! use which queues. In the words of `tc qdisc … mqprio` (tc-mqprio(8)) and of
-//! `/sys/class/net/DEV/queues/tx-N/` (the kernel's Documentation/networking/scaling.rst).
+//! How a device's queues are shared out among traffic classes, in the words of
+//! `tc qdisc … mqprio` (tc-mqprio(8)).
 
 /// Queues of a device at most (`MAX_TAP_QUEUES`).
 pub const MAX_QUEUES: usize = 256;
-/// Numbers that a CPU map may name: below this.
-pub const MAX_CPUS: usize = 1024;
 /// Traffic classes at most (`TC_MAX_QUEUE`).
 pub const MAX_CLASSES: usize = 16;
 
@@ -18,19 +15,29 @@ pub struct TcQueues {
     pub offset: u16,
 }
 
-/// How a device's queues are shared out. The default: no classes, no maps; queues are chosen by
-/// recorded receive queue or flow hash.
+/// How a device's queues are shared out. The default: no classes, any packet may take any queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QueueMap {
     /// Traffic class of each priority (its low 4 bits).
     pub prio_tc_map: [u8; 16],
     /// The queues of each traffic class; none: there are no classes.
     pub classes: Vec<TcQueues>,
-    /// For each queue, the threads that use it (`xps_cpus`): workers by number, other threads by
-    /// what they [say](super::set_sender_cpu). Empty: no map.
-    pub xps_cpus: Vec<Vec<usize>>,
-    /// For each queue, the receive queues whose packets use it (`xps_rxqs`). Empty: no map.
-    pub xps_rxqs: Vec<Vec<usize>>,
+}
+
+/// The maps of a device. They are kept apart, so that either changes, and goes, without the other.
+#[derive(Debug, Default)]
+pub(super) struct Maps {
+    /// The device's own.
+    pub(super) own: QueueMap,
+    /// Its classes are in force instead of the device's own, as long as there is one (INV-MQ-3).
+    pub(super) mqprio: Option<QueueMap>,
+}
+
+impl Maps {
+    /// What queues are chosen by.
+    pub(super) fn in_force(&self) -> &QueueMap {
+        self.mqprio.as_ref().unwrap_or(&self.own)
+    }
 }
 
 /// A map that does not fit the device.
@@ -65,26 +72,6 @@ pub enum QueueMapError {
     /// Queues of two classes.
     #[error("classes {0} and {1} share queues; their ranges must not overlap")]
     Overlap(usize, usize),
-    /// A map for more queues than there are.
-    #[error("{name} has {rows} entries, one for each queue; the device has {queues} queues")]
-    Rows {
-        /// `xps_cpus` or `xps_rxqs`.
-        name: &'static str,
-        /// Entries.
-        rows: usize,
-        /// Queues there are.
-        queues: usize,
-    },
-    /// A number that a map cannot name.
-    #[error("{name} names {number}; use 0 to {most}")]
-    Number {
-        /// `xps_cpus` or `xps_rxqs`.
-        name: &'static str,
-        /// The number.
-        number: usize,
-        /// The largest.
-        most: usize,
-    },
 }
 
 impl QueueMap {
@@ -128,31 +115,6 @@ impl QueueMap {
                 return Err(QueueMapError::Overlap(before, class));
             }
         }
-        check_rows("xps_cpus", &self.xps_cpus, queues, MAX_CPUS)?;
-        check_rows("xps_rxqs", &self.xps_rxqs, queues, MAX_QUEUES)
-    }
-}
-
-fn check_rows(
-    name: &'static str,
-    rows: &[Vec<usize>],
-    queues: usize,
-    limit: usize,
-) -> Result<(), QueueMapError> {
-    if rows.len() > queues.min(MAX_QUEUES) {
-        return Err(QueueMapError::Rows {
-            name,
-            rows: rows.len(),
-            queues,
-        });
-    }
-    let beyond = |&&n: &&usize| n >= limit;
-    match rows.iter().flatten().find(beyond) {
-        Some(&number) => Err(QueueMapError::Number {
-            name,
-            number,
-            most: limit - 1,
-        }),
-        None => Ok(()),
+        Ok(())
     }
 }

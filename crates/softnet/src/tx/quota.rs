@@ -14,7 +14,8 @@
 //! What waits for the owner is not counted but limited in frames: to as many as half of the quota
 //! holds of such as the sender has. So one port's queues hold at most one and a half times their
 //! quota, and all together three quarters of each pool. (Frames, not bytes: small packets that
-//! wait are in the way of a sender of long ones.)
+//! wait are in the way of a sender of long ones.) Not counted: the few buffers that a driver keeps
+//! ready for each of its receive queues, out of the last quarter.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

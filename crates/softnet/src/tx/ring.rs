@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 
 use super::waker::RingWaker;
-use crate::mem::PacketList;
+use crate::mem::{Packet, PacketList};
 use crate::stats::DropReason;
 use crate::time::Time;
 
@@ -15,21 +15,42 @@ pub enum Xmit {
     Complete,
     /// The ring is full: the rest is still in the list, in order. When it has capacity again the
     /// driver calls the [`RingWaker`] that it was [bound](TxRing::bind) to, or the worker sees it
-    /// at the ring's [file](TxRing::file).
+    /// at the ring's [file](TxRing::file). A driver that wants others to have their turn says so,
+    /// too, and calls its waker at once; without a queue (`noqueue`) it is offered the rest as long
+    /// as it takes any.
     Busy,
 }
 
 /// What a driver did with a batch. Counts are wire packets.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(align(16))]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[repr(C, align(16))]
 pub struct Sent {
     /// Handed to the device.
     pub packets: u64,
     /// Their bytes on the wire ([`Packet::wire_len`](crate::mem::Packet::wire_len)).
     pub bytes: u64,
-    /// Refused for good and freed, with the reason. A driver that has several reasons in one batch
-    /// reports the last.
-    pub dropped: Option<(DropReason, u64)>,
+    /// Refused for good and freed, by reason.
+    pub dropped: Vec<(DropReason, u64)>,
+}
+
+impl Sent {
+    /// Counts a packet that was handed to the device.
+    #[inline]
+    pub fn count(&mut self, packet: &Packet) {
+        let (bytes, packets) = packet.wire();
+        self.packets += packets;
+        self.bytes += bytes;
+    }
+
+    /// Counts a packet that is refused for good. The driver frees it.
+    #[cold]
+    pub fn drop(&mut self, reason: DropReason, packet: &Packet) {
+        let packets = packet.wire_packets();
+        match self.dropped.iter_mut().find(|(known, _)| *known == reason) {
+            Some((_, count)) => *count += packets,
+            None => self.dropped.push((reason, packets)),
+        }
+    }
 }
 
 /// A file that says when a ring has capacity again.
@@ -53,6 +74,10 @@ pub enum Interest {
 
 /// One transmit queue of a port. Used by one thread at a time: the owner of the
 /// [`TxQueue`](super::TxQueue).
+///
+/// A call that panics, where the program unwinds, takes the queue out of use, until it is taken
+/// down and up again. What is on the queue's lists, the batch among it, is dropped as
+/// [`DropReason::QdiscReset`]; what the driver has taken out of the list is its own to count.
 pub trait TxRing: Send {
     /// Sends packets from the front of `packets`, without blocking, and takes out of the list
     /// what it sent or dropped. The last packet of the list ends a batch: a driver that holds

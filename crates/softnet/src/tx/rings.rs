@@ -59,13 +59,20 @@ impl Counts {
         self.packets += more.packets;
         self.memory += more.memory;
     }
+
+    pub(super) fn subtract(&mut self, part: Counts) {
+        self.frames -= part.frames;
+        self.bytes -= part.bytes;
+        self.packets -= part.packets;
+        self.memory -= part.memory;
+    }
 }
 
 /// A ring and what it did not take.
 #[derive(Debug)]
 struct Slot<R> {
     ring: R,
-    /// Its part of a batch that is being shared out; empty otherwise.
+    /// What it is being offered; empty otherwise.
     fresh: PacketList,
     requeued: PacketList,
     counts: Counts,
@@ -87,17 +94,23 @@ impl<R: TxRing> Slot<R> {
         }
     }
 
-    /// Offers packets; the ring takes them out of the list as far as it has capacity.
-    fn offer(&mut self, packets: &mut PacketList, sent: &mut Sent, now: Time) {
+    /// Offers what is `fresh`; the ring takes it out of the list as far as it has capacity.
+    fn offer(&mut self, sent: &mut Sent, now: Time) {
         // Also where the answer is a number: a driver frees what is done with when it is asked.
         if self.ring.available(now) != Some(0) {
-            self.ring.xmit(packets, sent);
+            self.ring.xmit(&mut self.fresh, sent);
         }
     }
 
     fn block(&mut self, now: Time) {
         self.blocked = true;
         self.refused.get_or_insert(now);
+    }
+
+    /// Keeps what is left of what was `fresh`.
+    fn requeue_fresh(&mut self, now: Time) {
+        let mut fresh = self.fresh.take();
+        self.requeue(&mut fresh, now);
     }
 
     /// Keeps packets that the ring has to take after those that wait.
@@ -107,24 +120,27 @@ impl<R: TxRing> Slot<R> {
         self.block(now);
     }
 
-    /// Offers what waits, as far as the budget goes. Returns whether more may leave now.
+    /// Offers what waits, as far as the budget goes. Returns whether more may leave now, and how
+    /// many frames were refused again.
     fn retry(
         &mut self,
         budget: &mut Budget,
         noqueue: bool,
         sent: &mut Sent,
         dropped: &mut Dropped,
-    ) -> bool {
+    ) -> (bool, u64) {
         if self.requeued.is_empty() || self.blocked {
-            return false;
+            return (false, 0);
         }
         if budget.is_used_up() {
-            return true;
+            return (true, 0);
         }
-        let mut part = PacketList::new();
-        self.requeued.split_wire_packets(budget.packets, &mut part);
-        self.offer(&mut part, sent, budget.start);
-        let full = !part.is_empty();
+        self.requeued
+            .split_wire_packets(budget.packets, &mut self.fresh);
+        self.offer(sent, budget.start);
+        let mut part = self.fresh.take();
+        let refused = part.len() as u64;
+        let full = refused != 0;
         part.append(&mut self.requeued);
         if noqueue {
             dropped.append(part.take(), DropReason::DriverRefused);
@@ -139,7 +155,8 @@ impl<R: TxRing> Slot<R> {
         if full && !noqueue {
             self.block(budget.start);
         }
-        !full && !self.requeued.is_empty()
+        let more = !full && !self.requeued.is_empty();
+        (more, if noqueue { 0 } else { refused })
     }
 }
 
@@ -228,33 +245,41 @@ impl<R: TxRing> Rings<R> {
             return self.fan_out(batch, now, dropped);
         };
         let sent = only.ring.xmit(batch, &mut self.sent);
-        if sent == Xmit::Complete && self.sent.dropped.is_none() {
+        if !self.sent.dropped.is_empty() {
+            self.count_dropped(dropped);
+        }
+        if sent == Xmit::Complete {
             return Xmit::Complete;
         }
-        self.keep(batch, sent, now, dropped)
+        self.keep(batch, now, dropped)
     }
 
-    /// Counts what the only ring dropped, and keeps what it did not take.
+    /// Keeps what the only ring did not take.
     #[cold]
-    fn keep(
-        &mut self,
-        rest: &mut PacketList,
-        sent: Xmit,
-        now: Time,
-        dropped: &mut Dropped,
-    ) -> Xmit {
-        self.count_dropped(dropped);
-        if sent == Xmit::Complete || rest.is_empty() {
+    fn keep(&mut self, rest: &mut PacketList, now: Time, dropped: &mut Dropped) -> Xmit {
+        if rest.is_empty() {
             return Xmit::Complete;
         }
         if self.noqueue {
-            dropped.append(rest.take(), DropReason::DriverRefused);
+            self.send_or_drop(rest, dropped);
             return Xmit::Complete;
         }
         self.requeues += rest.len() as u64;
         self.slots[0].requeue(rest, now);
         self.stopped = true;
         Xmit::Busy
+    }
+
+    /// Nothing can wait for the only ring. It may be busy so that others have their turn, and is
+    /// offered the rest for as long as it takes any.
+    fn send_or_drop(&mut self, rest: &mut PacketList, dropped: &mut Dropped) {
+        let mut before = usize::MAX;
+        while !rest.is_empty() && rest.len() < before {
+            before = rest.len();
+            self.slots[0].ring.xmit(rest, &mut self.sent);
+            self.count_dropped(dropped);
+        }
+        dropped.append(rest.take(), DropReason::DriverRefused);
     }
 
     /// [`send`](Rings::send) to several rings: to each all that it gets of the batch at once,
@@ -277,14 +302,13 @@ impl<R: TxRing> Rings<R> {
         }
         while let Some(ring) = self.touched.pop() {
             let slot = &mut self.slots[ring];
-            let mut fresh = slot.fresh.take();
             if slot.requeued.is_empty() {
-                slot.offer(&mut fresh, &mut self.sent, now);
+                slot.offer(&mut self.sent, now);
                 // INV-TX-7: what is put behind these was not refused by anyone.
-                self.requeues += fresh.len() as u64;
+                self.requeues += slot.fresh.len() as u64;
             }
-            if !fresh.is_empty() {
-                slot.requeue(&mut fresh, now);
+            if !slot.fresh.is_empty() {
+                slot.requeue_fresh(now);
             }
             // Each ring says what it dropped, and why.
             self.count_dropped(dropped);
@@ -305,7 +329,10 @@ impl<R: TxRing> Rings<R> {
         }
         let mut more = false;
         for ring in 0..self.slots.len() {
-            more |= self.slots[ring].retry(budget, self.noqueue, &mut self.sent, dropped);
+            let slot = &mut self.slots[ring];
+            let (again, refused) = slot.retry(budget, self.noqueue, &mut self.sent, dropped);
+            more |= again;
+            self.requeues += refused;
             self.count_dropped(dropped);
         }
         self.stopped = !more && self.is_full();
@@ -326,8 +353,9 @@ impl<R: TxRing> Rings<R> {
         self.slots.iter().any(|slot| slot.counts.frames >= limit)
     }
 
+    #[cold]
     fn count_dropped(&mut self, dropped: &mut Dropped) {
-        if let Some((reason, packets)) = self.sent.dropped.take() {
+        for (reason, packets) in self.sent.dropped.drain(..) {
             dropped.note(reason, packets);
         }
     }
@@ -371,6 +399,18 @@ impl<R: TxRing> Rings<R> {
             slot.refused = None;
         }
         self.stopped = false;
+        all
+    }
+
+    /// As [`take_requeued`](Rings::take_requeued), after a panic of a driver: also what was being
+    /// offered.
+    pub(super) fn abandon(&mut self, dropped: &mut Dropped) -> PacketList {
+        self.count_dropped(dropped);
+        self.touched.clear();
+        let mut all = self.take_requeued();
+        for slot in &mut self.slots {
+            all.append(&mut slot.fresh);
+        }
         all
     }
 

@@ -1,24 +1,22 @@
-//! Which of a device's queues a packet takes (the kernel's `netdev_pick_tx`, `get_xps_queue` and
-//! `skb_tx_hash`).
+//! Which of a device's queues a packet takes (the kernel's `netdev_pick_tx` and `skb_tx_hash`).
 //!
-//! In this order: a device with one queue has nothing to choose; the receive-queue map, by the
-//! queue that the packet was received on; the CPU map, by the number of the sending thread; the
-//! recorded receive queue; the flow's hash. With traffic classes, all of these choose among the
-//! queues of the packet's class only (INV-MQ-2).
+//! Traffic classes, if there are any, say which queues a packet may take (INV-MQ-2). Among those a
+//! worker's packets take the worker's own queue, its number modulo theirs, so that workers do not
+//! meet at a queue. What other threads send takes the recorded receive queue, or that of the
+//! flow's hash.
 //!
-//! INV-TX-15: while the map is unchanged a flow keeps its queue as long as packets of it wait,
-//! whichever thread sends them (see [`FlowSlot`]), and the index is always below the number of
-//! queues. Without a CPU or receive-queue map the choice depends on the packet alone, and no slot
-//! is needed.
+//! INV-TX-15: a flow keeps its queue as long as packets of it wait there, whichever thread sends
+//! them (see [`FlowSlot`]), and the index is always below the number of queues. Where no worker
+//! sends, the choice depends on the packet alone, and no slot is needed.
 //!
-//! All of a map is atomic words that the control path stores and senders load: a sender that
+//! The classes are atomic words that the control path stores and senders load: a sender that
 //! reads half of a change chooses a queue of either map, and one that exists.
 
 use std::cell::Cell;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-use super::queue_map::{MAX_CPUS, MAX_QUEUES, QueueMap, TcQueues};
+use super::queue_map::{QueueMap, TcQueues};
 use crate::mem::Packet;
 use crate::sync::{FlowPin, FlowSlot};
 
@@ -26,31 +24,14 @@ use crate::sync::{FlowPin, FlowSlot};
 const FLOWS: usize = 1024;
 const CLASSES: usize = 16;
 
-const CLASSIFY: u8 = 1;
-const XPS_CPUS: u8 = 2;
-const XPS_RXQS: u8 = 4;
-
-static NEXT_SENDER: AtomicUsize = AtomicUsize::new(0);
-
 thread_local! {
-    static SENDER: Cell<usize> = const { Cell::new(usize::MAX) };
+    static WORKER: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
-/// The number by which the CPU map knows this thread (`skb->sender_cpu`): what [`set_sender_cpu`]
-/// said, else threads are numbered in the order in which they first ask.
-pub fn sender_cpu() -> usize {
-    SENDER.with(|sender| {
-        if sender.get() == usize::MAX {
-            sender.set(NEXT_SENDER.fetch_add(1, Ordering::Relaxed));
-        }
-        sender.get()
-    })
-}
-
-/// Says by which number the CPU map is to know this thread. The engine's workers have their own
-/// numbers, from 0.
-pub fn set_sender_cpu(cpu: usize) {
-    SENDER.with(|sender| sender.set(cpu));
+/// Says that this thread is a worker, of this number among those that send: it has transmit queues
+/// of its own.
+pub fn set_worker(number: usize) {
+    WORKER.set(Some(number));
 }
 
 /// `reciprocal_scale`: the product's upper half is below `n`.
@@ -81,66 +62,11 @@ pub fn select_queue(packet: &Packet, queues: usize) -> usize {
 }
 
 /// `skb_tx_hash`: one of the queues in `range`, which is not empty.
-fn tx_hash(packet: &Packet, range: std::ops::Range<usize>) -> usize {
+fn tx_hash(packet: &Packet, range: Range<usize>) -> usize {
     let (offset, count) = (range.start, range.len());
     match packet.queue().map(usize::from) {
         Some(recorded) => offset + recorded.checked_sub(offset).unwrap_or(recorded) % count,
         None => offset + scale(flow_hash(packet), count),
-    }
-}
-
-/// A set of queues, as bits.
-#[derive(Debug, Default)]
-struct QueueSet([AtomicU64; MAX_QUEUES / 64]);
-
-impl QueueSet {
-    fn store(&self, queues: impl Iterator<Item = usize>) {
-        let mut words = [0; MAX_QUEUES / 64];
-        queues.for_each(|q| words[q / 64] |= 1u64 << (q % 64));
-        for (slot, word) in self.0.iter().zip(words) {
-            slot.store(word, Ordering::Relaxed);
-        }
-    }
-
-    /// One of those in `range`, by `hash`, if there are any.
-    fn choose(&self, range: &std::ops::Range<usize>, hash: impl FnOnce() -> u32) -> Option<usize> {
-        let below = |n: usize, word: usize| match n.saturating_sub(word * 64) {
-            n if n >= 64 => u64::MAX,
-            n => (1 << n) - 1,
-        };
-        let words: [u64; MAX_QUEUES / 64] = std::array::from_fn(|i| {
-            let word = self.0[i].load(Ordering::Relaxed);
-            word & below(range.end, i) & !below(range.start, i)
-        });
-        let count: u32 = words.iter().map(|w| w.count_ones()).sum();
-        let mut skip = match count {
-            0 => return None,
-            1 => 0,
-            n => scale(hash(), n as usize) as u32,
-        };
-        words.iter().enumerate().find_map(|(i, &word)| {
-            let here = word.count_ones();
-            if skip >= here {
-                skip -= here;
-                return None;
-            }
-            let rest = (0..skip).fold(word, |w, _| w & (w - 1));
-            Some(i * 64 + rest.trailing_zeros() as usize)
-        })
-    }
-}
-
-/// Rows of queue sets, made when first needed.
-type Rows = OnceLock<Box<[QueueSet]>>;
-
-fn fill(rows: &Rows, len: usize, sets: &[Vec<usize>]) {
-    if sets.is_empty() && rows.get().is_none() {
-        return;
-    }
-    let rows = rows.get_or_init(|| (0..len).map(|_| QueueSet::default()).collect());
-    for (number, row) in rows.iter().enumerate() {
-        let uses = |q: &usize| sets[*q].contains(&number);
-        row.store((0..sets.len()).filter(uses));
     }
 }
 
@@ -149,30 +75,28 @@ fn fill(rows: &Rows, len: usize, sets: &[Vec<usize>]) {
 pub(super) struct Selector {
     /// Queues there are.
     queues: usize,
-    /// Which of the following mean anything.
-    uses: AtomicU8,
+    /// Workers have sent.
+    workers: AtomicBool,
     num_tc: AtomicU8,
     /// Four bits for each of the 16 priorities.
     prio_tc: AtomicU64,
     /// Offset and count of each class.
     classes: [AtomicU32; CLASSES],
-    cpus: Rows,
-    rxqs: Rows,
-    flows: OnceLock<Box<[FlowSlot]>>,
+    /// The queues of flows, by class and hash.
+    flows: Box<[FlowSlot]>,
 }
 
 impl Selector {
-    /// For a device with `queues` queues: no classes, no maps.
+    /// For a device with `queues` queues: no classes.
     pub(super) fn new(queues: usize) -> Selector {
+        let slots = if queues < 2 { 0 } else { CLASSES * FLOWS };
         Selector {
             queues,
-            uses: AtomicU8::new(0),
+            workers: AtomicBool::new(false),
             num_tc: AtomicU8::new(0),
             prio_tc: AtomicU64::new(0),
             classes: Default::default(),
-            cpus: Rows::new(),
-            rxqs: Rows::new(),
-            flows: OnceLock::new(),
+            flows: (0..slots).map(|_| FlowSlot::default()).collect(),
         }
     }
 
@@ -189,36 +113,20 @@ impl Selector {
             );
         }
         self.prio_tc.store(prio_tc, Ordering::Relaxed);
-        self.num_tc
-            .store(map.classes.len() as u8, Ordering::Relaxed);
-        fill(&self.cpus, MAX_CPUS, &map.xps_cpus);
-        fill(&self.rxqs, MAX_QUEUES, &map.xps_rxqs);
-        let mut uses = 0;
-        for (used, bit) in [
-            (!map.classes.is_empty(), CLASSIFY),
-            (!map.xps_cpus.is_empty(), XPS_CPUS),
-            (!map.xps_rxqs.is_empty(), XPS_RXQS),
-        ] {
-            uses |= if used { bit } else { 0 };
-        }
-        if uses & (XPS_CPUS | XPS_RXQS) != 0 {
-            let flows = self
-                .flows
-                .get_or_init(|| (0..CLASSES * FLOWS).map(|_| FlowSlot::default()).collect());
-            flows.iter().for_each(FlowSlot::forget);
-        }
         // Release: a sender that reads it sees the rest.
-        self.uses.store(uses, Ordering::Release);
+        self.num_tc
+            .store(map.classes.len() as u8, Ordering::Release);
     }
 
-    /// Whether the choice is that of [`select_queue`].
+    /// Whether there are no classes, or only one queue.
     pub(super) fn is_plain(&self) -> bool {
-        self.uses.load(Ordering::Relaxed) == 0 || self.queues < 2
+        self.num_tc.load(Ordering::Relaxed) == 0 || self.queues < 2
     }
 
     /// The class of a packet, and its queues: a range within the device's, and never empty.
-    fn class(&self, packet: &Packet) -> (usize, std::ops::Range<usize>) {
-        if self.num_tc.load(Ordering::Relaxed) == 0 {
+    fn class(&self, packet: &Packet) -> (usize, Range<usize>) {
+        // Acquire: pairs with `set`.
+        if self.num_tc.load(Ordering::Acquire) == 0 {
             return (0, 0..self.queues);
         }
         let shift = 4 * (packet.priority() & 15);
@@ -235,6 +143,14 @@ impl Selector {
         }
     }
 
+    /// Chooses the packet's ring, where all rings are fed by one queue: by the packet alone.
+    pub(super) fn ring(&self, packet: &Packet) -> usize {
+        if self.queues < 2 {
+            return 0;
+        }
+        tx_hash(packet, self.class(packet).1)
+    }
+
     /// Chooses the packet's queue. `is_empty` says whether nothing waits in a queue; see
     /// [`FlowSlot::pin`]. The choice holds until `held` is let go: push before that.
     pub(super) fn choose<'a>(
@@ -246,33 +162,27 @@ impl Selector {
         if self.queues < 2 {
             return 0;
         }
-        // Acquire: pairs with `set`.
-        let uses = self.uses.load(Ordering::Acquire);
         let (tc, range) = self.class(packet);
-        if uses & (XPS_CPUS | XPS_RXQS) == 0 {
-            return tx_hash(packet, range);
+        if range.len() == 1 {
+            return range.start;
+        }
+        let wanted = match WORKER.get() {
+            Some(worker) => range.start + worker % range.len(),
+            None => tx_hash(packet, range.clone()),
+        };
+        // Relaxed: between a worker's first packet and another thread's there is no order.
+        if !self.workers.load(Ordering::Relaxed) {
+            if WORKER.get().is_none() {
+                return wanted;
+            }
+            self.workers.store(true, Ordering::Relaxed);
         }
         let hash = flow_hash(packet);
         packet.set_flow_hash(hash);
-        let by_rxq = || {
-            let rows = self.rxqs.get().filter(|_| uses & XPS_RXQS != 0)?;
-            let row = rows.get(usize::from(packet.queue()?))?;
-            row.choose(&range, || hash)
-        };
-        let by_cpu = || {
-            let rows = self.cpus.get().filter(|_| uses & XPS_CPUS != 0)?;
-            rows.get(sender_cpu())?.choose(&range, || hash)
-        };
-        let wanted = by_rxq()
-            .or_else(by_cpu)
-            .unwrap_or_else(|| tx_hash(packet, range.clone()));
-        let Some(flows) = self.flows.get() else {
-            return wanted;
-        };
-        let slot = &flows[tc * FLOWS + hash as usize % FLOWS];
+        let slot = &self.flows[tc * FLOWS + hash as usize % FLOWS];
         held.queue(slot).unwrap_or_else(|| {
-            let exists = |queue: u16| usize::from(queue) < self.queues;
-            held.add(slot.pin(wanted as u16, exists, |queue| is_empty(usize::from(queue))))
+            let may = |queue: u16| range.contains(&usize::from(queue));
+            held.add(slot.pin(wanted as u16, may, |queue| is_empty(usize::from(queue))))
         })
     }
 }

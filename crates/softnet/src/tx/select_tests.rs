@@ -1,11 +1,11 @@
-//! Queue selection: the kernel's rules (`skb_tx_hash`, XPS, traffic classes) and INV-TX-15,
-//! INV-MQ-2, INV-MQ-3.
+//! Queue selection: the kernel's rules (`skb_tx_hash`, traffic classes), the queues of workers, and
+//! INV-TX-15, INV-MQ-2, INV-MQ-3.
 
 use std::sync::atomic::AtomicBool;
 
 use proptest::prelude::*;
 
-use super::queue_map::{MAX_CPUS, QueueMap, QueueMapError, TcQueues};
+use super::queue_map::{QueueMap, QueueMapError, TcQueues};
 use super::select::*;
 use crate::mem::{Packet, Pool};
 use crate::testing::{frame, pool};
@@ -30,7 +30,6 @@ fn classes(ranges: &[(u16, u16)], prio_tc_map: [u8; 16]) -> QueueMap {
             .iter()
             .map(|&(count, offset)| TcQueues { count, offset })
             .collect(),
-        ..QueueMap::default()
     }
 }
 
@@ -76,10 +75,8 @@ fn chooses_as_skb_tx_hash_does() {
 fn a_single_queue_leaves_nothing_to_choose() {
     let pool = pool(4);
     let selector = Selector::new(1);
-    selector.set(&QueueMap {
-        xps_cpus: vec![vec![0]],
-        ..classes(&[(1, 0)], [0; 16])
-    });
+    selector.set(&classes(&[(1, 0)], [0; 16]));
+    set_worker(1);
     assert!(selector.is_plain());
     assert_eq!(
         choose(&selector, &mut packet(&pool, 9, 3, Some(200)), true),
@@ -87,42 +84,36 @@ fn a_single_queue_leaves_nothing_to_choose() {
     );
 }
 
-/// XPS: the receive-queue map goes before the CPU map, a row with one queue gives it, one with
-/// several chooses by hash, an empty one falls to the hash over all.
+/// A worker's packets take its own queue, whatever was recorded: its number modulo the queues. Of
+/// a class with several queues, those are meant.
 #[test]
-fn maps_of_receive_queues_and_cpus() {
+fn a_workers_packets_take_its_own_queue() {
     let pool = pool(64);
     let selector = Selector::new(4);
-    selector.set(&QueueMap {
-        xps_cpus: vec![vec![3], vec![3, 5], vec![5], vec![]],
-        xps_rxqs: vec![vec![], vec![], vec![], vec![7]],
-        ..QueueMap::default()
-    });
-    let at = |cpu, hash, recorded| {
-        set_sender_cpu(cpu);
-        choose(&selector, &mut packet(&pool, hash, 0, recorded), true)
+    let at = |worker, hash, priority, recorded| {
+        set_worker(worker);
+        choose(
+            &selector,
+            &mut packet(&pool, hash, priority, recorded),
+            true,
+        )
     };
-    assert_eq!((at(3, 0, None), at(3, u32::MAX, None)), (0, 1));
-    assert_eq!((at(5, 0, None), at(5, u32::MAX, None)), (1, 2));
-    assert_eq!(at(3, 0, Some(7)), 3, "received on queue 7");
-    assert_eq!(at(3, 0, Some(6)), 0, "no row for queue 6");
-    assert_eq!(at(4, u32::MAX, None), 3, "no row for thread 4: by hash");
-    assert_eq!(at(4, u32::MAX, Some(2)), 2, "no row: as recorded");
-    assert_eq!(at(MAX_CPUS + 5, u32::MAX, None), 3, "beyond the map");
+    let hashes = [0, 1, u32::MAX];
+    assert_eq!(hashes.map(|h| at(1, h, 0, None)), [1; 3]);
+    assert_eq!(hashes.map(|h| at(6, h, 0, Some(3))), [2; 3]);
+    selector.set(&classes(&[(1, 0), (3, 1)], prio(&[0, 1])));
+    assert_eq!(hashes.map(|h| at(6, h, 0, None)), [0; 3]);
+    assert_eq!(hashes.map(|h| at(5, h, 1, Some(0))), [3; 3]);
 }
 
 /// INV-TX-15: whoever sends a flow's packets, it keeps its queue while one of them waits, and
-/// changes it after.
+/// changes it after; also where one of the senders is no worker.
 #[test]
 fn inv_tx_15_a_flow_stays_while_its_queue_holds_packets() {
     let pool = pool(64);
     let selector = Selector::new(4);
-    selector.set(&QueueMap {
-        xps_cpus: vec![vec![0], vec![1], vec![2], vec![]],
-        ..QueueMap::default()
-    });
-    let at = |cpu, hash, empty| {
-        set_sender_cpu(cpu);
+    let at = |worker, hash, empty| {
+        set_worker(worker);
         choose(&selector, &mut packet(&pool, hash, 0, None), empty)
     };
     assert_eq!(at(0, 77, false), 0);
@@ -130,9 +121,17 @@ fn inv_tx_15_a_flow_stays_while_its_queue_holds_packets() {
     assert_eq!(at(1, 78, false), 1, "another flow");
     assert_eq!(at(2, 77, true), 2, "now it may move");
     assert_eq!(at(0, 77, false), 2);
+    let outside = |empty| {
+        let mut packet = packet(&pool, 77, 0, Some(3));
+        std::thread::scope(|scope| {
+            let choice = scope.spawn(|| choose(&selector, &mut packet, empty));
+            choice.join().unwrap()
+        })
+    };
+    assert_eq!((outside(false), outside(true)), (2, 3));
     // While a list of one sender is on its way, another sender finds the flow held.
     let mut held = Held::default();
-    set_sender_cpu(2);
+    set_worker(2);
     for _ in 0..3 {
         assert_eq!(
             selector.choose(&mut packet(&pool, 77, 0, None), &mut held, |_| true),
@@ -144,37 +143,35 @@ fn inv_tx_15_a_flow_stays_while_its_queue_holds_packets() {
     assert_eq!(at(1, 77, true), 1);
 }
 
-/// INV-MQ-2 with every kind of map, and INV-MQ-3: without classes all is as before.
+/// INV-MQ-2, and INV-MQ-3: without classes all is as before.
 #[test]
 fn inv_mq_2_and_3_a_class_uses_its_own_queues_only() {
     let pool = pool(64);
     let selector = Selector::new(4);
-    let everywhere = vec![vec![0]; 4];
-    selector.set(&QueueMap {
-        xps_cpus: everywhere.clone(),
-        xps_rxqs: everywhere,
-        ..classes(&[(1, 0), (3, 1)], prio(&[0, 1, 1]))
-    });
-    set_sender_cpu(0);
-    for hash in (0..64).map(|n| n << 26) {
-        for recorded in [None, Some(0), Some(1), Some(9)] {
-            let at = |priority| {
-                choose(
-                    &selector,
-                    &mut packet(&pool, hash, priority, recorded),
-                    true,
-                )
-            };
-            assert_eq!(at(0), 0);
-            assert!((1..4).contains(&at(1)));
+    let map = classes(&[(1, 0), (3, 1)], prio(&[0, 1, 1]));
+    let in_class = |at: &dyn Fn(u32, u32, Option<u16>) -> usize| {
+        for hash in (0..64).map(|n| n << 26) {
+            for recorded in [None, Some(0), Some(1), Some(9)] {
+                assert_eq!(at(hash, 0, recorded), 0);
+                assert!((1..4).contains(&at(hash, 1, recorded)));
+            }
         }
-    }
+    };
+    // A flow that waits in queue 0 is in no class's way.
+    let at = |hash, priority, recorded| {
+        let mut packet = packet(&pool, hash, priority, recorded);
+        choose(&selector, &mut packet, false)
+    };
+    selector.set(&map);
+    in_class(&at);
+    in_class(&|hash, priority, recorded| selector.ring(&packet(&pool, hash, priority, recorded)));
     selector.set(&QueueMap::default());
     assert!(selector.is_plain());
-    assert_eq!(
-        choose(&selector, &mut packet(&pool, u32::MAX, 0, None), true),
-        3
-    );
+    assert_eq!(at(u32::MAX, 0, None), 3);
+    set_worker(0);
+    assert_eq!([0, 1 << 26, 2 << 26].map(|hash| at(hash, 0, None)), [0; 3]);
+    selector.set(&map);
+    in_class(&at);
 }
 
 #[test]
@@ -205,39 +202,15 @@ fn maps_that_do_not_fit_are_refused() {
         check(&classes(&[(2, 0), (1, 3), (2, 1)], [0; 16])),
         E::Overlap(0, 2)
     );
-    let rows = QueueMap {
-        xps_rxqs: vec![vec![]; 5],
-        ..QueueMap::default()
-    };
-    assert!(matches!(check(&rows), E::Rows { rows: 5, .. }));
-    let number = QueueMap {
-        xps_cpus: vec![vec![0, 1024]],
-        ..QueueMap::default()
-    };
-    assert!(matches!(
-        check(&number),
-        E::Number {
-            number: 1024,
-            most: 1023,
-            ..
-        }
-    ));
     assert_eq!(classes(&[(2, 0), (2, 2)], prio(&[0, 1])).check(4), Ok(()));
 }
 
 fn any_map() -> impl Strategy<Value = QueueMap> {
-    let sets = || proptest::collection::vec(proptest::collection::vec(0usize..6, 0..4), 0..=5);
     (
         proptest::array::uniform16(0u8..16),
         proptest::collection::vec((0u16..9, 0u16..9), 0..=16),
-        sets(),
-        sets(),
     )
-        .prop_map(|(prio_tc_map, ranges, xps_cpus, xps_rxqs)| QueueMap {
-            xps_cpus,
-            xps_rxqs,
-            ..classes(&ranges, prio_tc_map)
-        })
+        .prop_map(|(prio_tc_map, ranges)| classes(&ranges, prio_tc_map))
 }
 
 proptest! {
@@ -251,14 +224,16 @@ proptest! {
         hash: u32,
         priority: u32,
         recorded in proptest::option::of(0u16..300),
-        cpu in 0usize..8,
+        worker in proptest::option::of(0usize..8),
         empty: bool,
     ) {
         let pool = pool(4);
         let selector = Selector::new(5);
         selector.set(&map);
-        set_sender_cpu(cpu);
-        let first = choose(&selector, &mut packet(&pool, hash, priority, recorded), empty);
+        worker.into_iter().for_each(set_worker);
+        let mut first = packet(&pool, hash, priority, recorded);
+        prop_assert!(selector.ring(&first) < 5);
+        let first = choose(&selector, &mut first, empty);
         prop_assert!(first < 5);
         let mut again = packet(&pool, hash, priority, recorded);
         prop_assert_eq!(choose(&selector, &mut again, empty), first);
@@ -277,21 +252,14 @@ fn maps_change_under_the_senders() {
     let maps = [
         QueueMap::default(),
         classes(&[(1, 2), (2, 0)], prio(&[0, 1])),
-        QueueMap {
-            xps_cpus: vec![vec![0, 1], vec![1], vec![0]],
-            ..QueueMap::default()
-        },
-        QueueMap {
-            xps_rxqs: vec![vec![1], vec![0, 1], vec![]],
-            ..classes(&[(3, 0)], [0; 16])
-        },
+        classes(&[(3, 0)], [0; 16]),
     ];
     std::thread::scope(|scope| {
-        for cpu in 0..2 {
+        for worker in 0..2 {
             let (selector, stop) = (&selector, &stop);
             scope.spawn(move || {
                 let pool = pool(4);
-                set_sender_cpu(cpu);
+                set_worker(worker);
                 let mut n = 0u32;
                 while !stop.load(std::sync::atomic::Ordering::Relaxed) {
                     n = n.wrapping_add(0x1357_9BDF);

@@ -1,6 +1,7 @@
 //! What only the owner of a queue touches, and what the owner does: enqueue, dequeue, make packets
 //! fit the device, and hand them to the rings.
 
+use super::adopted::Adopted;
 use super::budget::{Budget, RunOutcome};
 use super::quota::{Limit, SMALL_BUFFER};
 use super::ring::{TxRing, Xmit};
@@ -21,19 +22,27 @@ pub(super) struct QueueState<R, Q> {
     /// False: the device is down; packets are dropped.
     pub(super) active: bool,
     pub(super) qdisc: Q,
+    /// Taken over, and not enqueued yet. It goes before anything that comes later.
+    pub(super) adopted: Adopted,
     pub(super) rings: Rings<R>,
     /// What the device can do. Packets that were requeued fit it.
     features: Features,
     /// Dequeued, but not yet known to fit the device: the rest of a frame that is being segmented,
     /// and what was requeued when the features changed. It leaves before anything dequeued later.
     unfit: PacketList,
+    /// What is being sent, what a dequeue for a ring with a byte limit has taken last, and what
+    /// the qdisc is being given; empty otherwise. They are here for the case that a call of the
+    /// driver or the qdisc panics.
+    batch: PacketList,
+    one: PacketList,
+    offered: PacketList,
     /// What left the qdisc, as published.
     left: WireSum,
     /// What the qdisc is given; also takes what is dropped elsewhere, and has the pool for
     /// segments.
     pub(super) cx: Cx,
     /// Which batches are measured.
-    sampler: Sampler,
+    pub(super) sampler: Sampler,
 }
 
 impl<R: TxRing, Q: Qdisc> QueueState<R, Q> {
@@ -44,7 +53,11 @@ impl<R: TxRing, Q: Qdisc> QueueState<R, Q> {
             rings: Rings::new(rings, qdisc.is_noqueue()),
             qdisc,
             features,
+            adopted: Adopted::default(),
             unfit: PacketList::new(),
+            batch: PacketList::new(),
+            one: PacketList::new(),
+            offered: PacketList::new(),
             left: WireSum::default(),
             cx: Cx::new(pool),
             sampler: Sampler::default(),
@@ -54,19 +67,28 @@ impl<R: TxRing, Q: Qdisc> QueueState<R, Q> {
     }
 
     fn is_steady(&self) -> bool {
-        self.active && self.rings.is_one_and_free() && self.unfit.is_empty()
+        self.active
+            && self.rings.is_one_and_free()
+            && self.unfit.is_empty()
+            && self.adopted.is_empty()
     }
 
-    /// Enqueues the backlog that the owner adopted and the caller's own packets, all of it before
-    /// anything is dequeued, so that the qdisc sees every packet. Returns what became of the
-    /// caller's own.
+    /// Enqueues the backlog that the owner adopted, as far as the budget goes, and the caller's own
+    /// packets, before anything is dequeued. Returns what became of the caller's own.
     pub(super) fn enqueue(
         &mut self,
         backlog: &mut PacketList,
         own: &mut PacketList,
         limit: Option<Limit>,
-        now: Time,
+        budget: &mut Budget,
     ) -> Verdict {
+        let now = budget.start;
+        let fits = backlog.len() <= budget.adoptions;
+        if self.active && (!fits || !self.adopted.is_empty()) {
+            let adoptions = std::mem::take(&mut budget.adoptions);
+            return self.adopt(backlog, own, limit, adoptions, now);
+        }
+        budget.adopt(backlog.len());
         if !self.active {
             let verdict = if own.is_empty() {
                 Verdict::Queued
@@ -83,7 +105,54 @@ impl<R: TxRing, Q: Qdisc> QueueState<R, Q> {
         self.enqueue_within(limit, own, now)
     }
 
-    /// Enqueues packets, and drops those beyond the queue's [quota](super::quota) of buffers.
+    /// [`enqueue`](QueueState::enqueue) where more waits than this owner may enqueue. Where some
+    /// has waited before, as much is enqueued as has come, so what waits does not grow.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn adopt(
+        &mut self,
+        backlog: &mut PacketList,
+        own: &mut PacketList,
+        limit: Option<Limit>,
+        mut adoptions: usize,
+        now: Time,
+    ) -> Verdict {
+        if !self.adopted.is_empty() {
+            adoptions = adoptions.max(backlog.len() + own.len());
+        }
+        self.cut(limit, backlog);
+        self.adopted.append(backlog);
+        self.adopted.split_front(adoptions, &mut self.offered);
+        self.qdisc.enqueue(&mut self.offered, self.cx.at(now));
+        self.reinject();
+        if self.adopted.is_empty() {
+            return self.enqueue_within(limit, own, now);
+        }
+        // INV-TX-3: the sender's earlier packets may be among those that wait.
+        let verdict = self.cut(limit, own);
+        self.adopted.append(own);
+        verdict
+    }
+
+    /// Drops packets beyond the queue's [quota](super::quota) of buffers.
+    #[inline]
+    fn cut(&mut self, limit: Option<Limit>, packets: &mut PacketList) -> Verdict {
+        let Some(limit) = limit else {
+            return Verdict::Queued;
+        };
+        let stats = self.qdisc.stats();
+        let queued = stats.memory.max(stats.qlen * SMALL_BUFFER);
+        let offered = packets.len();
+        let used = queued + self.beside().memory;
+        limit.cut(used, packets, &mut self.cx.dropped);
+        if packets.len() < offered {
+            Verdict::Dropped
+        } else {
+            Verdict::Queued
+        }
+    }
+
+    /// Enqueues packets, as far as the quota of buffers goes.
     #[inline]
     fn enqueue_within(
         &mut self,
@@ -94,22 +163,12 @@ impl<R: TxRing, Q: Qdisc> QueueState<R, Q> {
         if packets.is_empty() {
             return Verdict::Queued;
         }
-        let mut cut = Verdict::Queued;
-        if let Some(limit) = limit {
-            let stats = self.qdisc.stats();
-            let queued = stats.memory.max(stats.qlen * SMALL_BUFFER);
-            let offered = packets.len();
-            let used = queued + self.dequeued().memory;
-            limit.cut(used, packets, &mut self.cx.dropped);
-            if packets.len() < offered {
-                cut = Verdict::Dropped;
-            }
-        }
+        let cut = self.cut(limit, packets);
         self.offer(packets, now).max(cut)
     }
 
     /// Gives packets to the qdisc, and what it wants to have enqueued at the root.
-    pub(super) fn offer(&mut self, packets: &mut PacketList, now: Time) -> Verdict {
+    fn offer(&mut self, packets: &mut PacketList, now: Time) -> Verdict {
         let verdict = self.qdisc.enqueue(packets, self.cx.at(now));
         self.reinject();
         verdict
@@ -122,9 +181,9 @@ impl<R: TxRing, Q: Qdisc> QueueState<R, Q> {
         if self.cx.reinject.is_empty() {
             return 0;
         }
-        let mut packets = self.cx.reinject.take();
-        let count = packets.wire_packets();
-        self.qdisc.enqueue(&mut packets, &mut self.cx);
+        self.offered.append(&mut self.cx.reinject);
+        let count = self.offered.wire_packets();
+        self.qdisc.enqueue(&mut self.offered, &mut self.cx);
         let again = self.cx.reinject.take();
         self.cx.dropped.append(again, DropReason::RecursionLimit);
         count
@@ -181,7 +240,8 @@ impl<R: TxRing, Q: Qdisc> QueueState<R, Q> {
         let sent = if plain {
             self.rings.send(packets, now, &mut self.cx.dropped)
         } else {
-            self.fit_and_send(packets, usize::MAX, now)
+            self.batch.append(packets);
+            self.fit_and_send(usize::MAX, now)
         };
         let settled = self.cx.dropped.wire_packets() == 0 && self.cx.reinject.is_empty();
         if sent == Xmit::Busy || !settled {
@@ -240,15 +300,15 @@ impl<R: TxRing, Q: Qdisc> QueueState<R, Q> {
             if capacity == Some(0) {
                 return self.stop();
             }
-            let mut batch = PacketList::new();
             let mut next = Next::Ready;
             let mut again = 0;
             if self.unfit.is_empty() {
-                (next, again) = self.dequeue(budget.packets, capacity, now, &mut batch);
+                (next, again) = self.dequeue(budget.packets, capacity, now);
             } else {
-                self.unfit.split_wire_packets(budget.packets, &mut batch);
+                self.unfit
+                    .split_wire_packets(budget.packets, &mut self.batch);
             }
-            if !batch.is_empty() && self.finish(status, &mut batch, budget) == Xmit::Busy {
+            if !self.batch.is_empty() && self.finish(status, budget) == Xmit::Busy {
                 return RunOutcome::Stopped;
             }
             // INV-TX-12. A qdisc that only moves packets back to its root would never end.
@@ -268,8 +328,8 @@ impl<R: TxRing, Q: Qdisc> QueueState<R, Q> {
     #[cold]
     fn stop(&mut self) -> RunOutcome {
         if self.rings.noqueue {
-            let mut refused = PacketList::new();
-            self.qdisc.drain(&mut refused);
+            self.qdisc.drain(&mut self.batch);
+            let refused = self.batch.take();
             self.cx.dropped.append(refused, DropReason::DriverRefused);
         }
         RunOutcome::Stopped
@@ -278,36 +338,38 @@ impl<R: TxRing, Q: Qdisc> QueueState<R, Q> {
     /// Dequeues at most `quota` wire packets (and what the last frame has beyond that), and none
     /// after the one with which there are `capacity` bytes (the kernel's `qdisc_avail_bulklimit`).
     /// Returns also what to charge for packets that were enqueued at the root again.
-    fn dequeue(
-        &mut self,
-        quota: usize,
-        capacity: Option<u64>,
-        now: Time,
-        batch: &mut PacketList,
-    ) -> (Next, u64) {
+    #[inline]
+    fn dequeue(&mut self, quota: usize, capacity: Option<u64>, now: Time) -> (Next, u64) {
         let Some(capacity) = capacity else {
-            return self.dequeue_some(quota, now, batch);
+            let next = self.qdisc.dequeue(quota, &mut self.batch, self.cx.at(now));
+            return self.after_dequeue(next, self.batch.is_empty());
         };
+        self.dequeue_bytes(quota, capacity, now)
+    }
+
+    #[inline(never)]
+    fn dequeue_bytes(&mut self, quota: usize, capacity: u64, now: Time) -> (Next, u64) {
         let mut left = quota as u64;
         let mut sum = 0;
         loop {
-            let mut one = PacketList::new();
-            let (next, again) = self.dequeue_some(1, now, &mut one);
+            let next = self.qdisc.dequeue(1, &mut self.one, self.cx.at(now));
+            let (next, again) = self.after_dequeue(next, self.one.is_empty());
             sum += again;
-            left = left.saturating_sub(one.wire_packets().max(again));
-            batch.append(&mut one);
-            if next != Next::Ready || left == 0 || batch.bytes() >= capacity {
+            left = left.saturating_sub(self.one.wire_packets().max(again));
+            self.batch.append(&mut self.one);
+            if next != Next::Ready || left == 0 || self.batch.bytes() >= capacity {
                 return (next, sum);
             }
         }
     }
 
+    /// What is next after a dequeue that gave something or `nothing`, and what to charge for
+    /// packets that were enqueued at the root again.
     #[inline]
-    fn dequeue_some(&mut self, quota: usize, now: Time, out: &mut PacketList) -> (Next, u64) {
-        let next = self.qdisc.dequeue(quota, out, self.cx.at(now));
+    fn after_dequeue(&mut self, next: Next, nothing: bool) -> (Next, u64) {
         match (next, self.reinject()) {
             // It says that more is ready, and gives nothing: that is work, too.
-            (Next::Ready, 0) if out.is_empty() => (Next::Ready, 1),
+            (Next::Ready, 0) if nothing => (Next::Ready, 1),
             (next, 0) => (next, 0),
             (_, again) => (Next::Ready, again),
         }
@@ -316,7 +378,8 @@ impl<R: TxRing, Q: Qdisc> QueueState<R, Q> {
     /// Samples a batch, makes it fit the device, hands it to the rings, and charges the wire
     /// packets to the budget.
     #[inline]
-    fn finish(&mut self, status: &Status, batch: &mut PacketList, budget: &mut Budget) -> Xmit {
+    fn finish(&mut self, status: &Status, budget: &mut Budget) -> Xmit {
+        let batch = &mut self.batch;
         if self.sampler.take() {
             status.sample(batch, budget.start);
         }
@@ -326,7 +389,7 @@ impl<R: TxRing, Q: Qdisc> QueueState<R, Q> {
             return self.rings.send(batch, budget.start, &mut self.cx.dropped);
         }
         let packets = batch.wire_packets() + self.unfit.wire_packets();
-        let sent = self.fit_and_send(batch, budget.packets, budget.start);
+        let sent = self.fit_and_send(budget.packets, budget.start);
         budget.charge(packets - self.unfit.wire_packets());
         sent
     }
@@ -334,7 +397,8 @@ impl<R: TxRing, Q: Qdisc> QueueState<R, Q> {
     /// Makes a batch fit the device, by segmenting as far as it takes for `limit` wire packets,
     /// and hands it to the rings.
     #[inline(never)]
-    fn fit_and_send(&mut self, batch: &mut PacketList, limit: usize, now: Time) -> Xmit {
+    fn fit_and_send(&mut self, limit: usize, now: Time) -> Xmit {
+        let batch = &mut self.batch;
         let features = &self.features;
         let mut rest = validate(batch, limit, features, &self.cx.pool, &mut self.cx.dropped);
         rest.append(&mut self.unfit);
@@ -343,11 +407,14 @@ impl<R: TxRing, Q: Qdisc> QueueState<R, Q> {
         self.rings.send(batch, now, &mut self.cx.dropped)
     }
 
-    /// What was dequeued and waits.
-    fn dequeued(&self) -> Counts {
+    /// What waits before and behind the qdisc.
+    fn beside(&self) -> Counts {
         let mut sum = self.rings.requeued();
         if !self.unfit.is_empty() {
             sum.add(Counts::of(&self.unfit));
+        }
+        if !self.adopted.is_empty() {
+            sum.add(self.adopted.counts());
         }
         sum
     }
@@ -358,6 +425,26 @@ impl<R: TxRing, Q: Qdisc> QueueState<R, Q> {
         all.append(&mut self.unfit);
         all.append(&mut self.cx.reinject);
         all
+    }
+
+    /// A driver or a qdisc has panicked. What is on its way is dropped, to be counted by the next
+    /// owner, and the queue is out of use until it is taken [down](super::TxQueue::set_active) and
+    /// up again. The qdisc is left alone: what it holds stays queued until then.
+    pub(super) fn abandon(&mut self) {
+        self.active = false;
+        self.steady = false;
+        let mut gone = self.rings.abandon(&mut self.cx.dropped);
+        for list in [
+            &mut self.batch,
+            &mut self.one,
+            &mut self.unfit,
+            &mut self.offered,
+            &mut self.cx.reinject,
+            &mut self.adopted.take(),
+        ] {
+            gone.append(list);
+        }
+        self.cx.dropped.append(gone, DropReason::QdiscReset);
     }
 
     /// Changes the qdisc's place in the path: the new one counts from nothing.
@@ -387,13 +474,13 @@ impl<R: TxRing, Q: Qdisc> QueueState<R, Q> {
             packets: stats.packets,
             bytes: stats.bytes,
         };
-        // INV-TX-6: what was dequeued and waits is part of the length.
-        let dequeued = self.dequeued();
+        // INV-TX-6: what waits beside the qdisc is part of the length.
+        let beside = self.beside();
         stats.requeues += self.rings.requeues;
-        stats.qlen += dequeued.frames as u64;
-        stats.backlog = stats.backlog.wrapping_add(dequeued.bytes);
-        stats.queued = stats.queued.wrapping_add(dequeued.packets);
-        stats.memory += dequeued.memory;
+        stats.qlen += beside.frames as u64;
+        stats.backlog = stats.backlog.wrapping_add(beside.bytes);
+        stats.queued = stats.queued.wrapping_add(beside.packets);
+        stats.memory += beside.memory;
         status.publish(&stats, &self.rings.sent);
         self.steady = self.is_steady();
     }

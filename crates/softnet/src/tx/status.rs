@@ -9,7 +9,7 @@ use crossbeam_utils::CachePadded;
 
 use super::ring::Sent;
 use crate::mem::PacketList;
-use crate::qdisc::{QdiscStats, WireSum};
+use crate::qdisc::{QdiscStat, QdiscStats, WireSum};
 use crate::stats::{Counts, Histogram, Published};
 use crate::time::Time;
 
@@ -24,11 +24,6 @@ pub struct QueueStats {
     /// Their wire bytes.
     pub tx_bytes: u64,
 }
-
-/// Positions among the published numbers of the qdisc.
-const BYTES: usize = 0;
-const PACKETS: usize = 1;
-const QLEN: usize = 5;
 
 /// No ring is full.
 const RUNNING: u64 = u64::MAX;
@@ -56,6 +51,7 @@ struct Rare {
     stopped: AtomicU64,
     sojourn: Histogram,
     batch: Histogram,
+    calls: Histogram,
 }
 
 impl Default for Status {
@@ -66,6 +62,7 @@ impl Default for Status {
                 stopped: AtomicU64::new(RUNNING),
                 sojourn: Histogram::default(),
                 batch: Histogram::default(),
+                calls: Histogram::default(),
             }),
         }
     }
@@ -81,8 +78,12 @@ impl Status {
     /// Publishes the only counters that change when packets pass an empty qdisc.
     #[inline]
     pub(super) fn publish_sent(&self, left: WireSum, sent: &Sent) {
-        self.counters.qdisc.put(BYTES, left.bytes);
-        self.counters.qdisc.put(PACKETS, left.packets);
+        self.counters
+            .qdisc
+            .put(QdiscStat::bytes as usize, left.bytes);
+        self.counters
+            .qdisc
+            .put(QdiscStat::packets as usize, left.packets);
         self.counters.sent.set([sent.packets, sent.bytes]);
     }
 
@@ -97,7 +98,7 @@ impl Status {
 
     /// Frames queued, requeued ones included.
     pub(super) fn qlen(&self) -> usize {
-        self.counters.qdisc.get_one(QLEN) as usize
+        self.counters.qdisc.get_one(QdiscStat::qlen as usize) as usize
     }
 
     /// Since when a ring has been full that has taken nothing since (BUG-TX-23: one that takes
@@ -136,5 +137,15 @@ impl Status {
 
     pub(super) fn batch(&self) -> Counts {
         self.rare.batch.counts()
+    }
+
+    /// Records how long a sender's call took. That sender owns the queue no more, so two may come
+    /// at once: one in many is lost then.
+    pub(super) fn sample_call(&self, nanos: u64) {
+        self.rare.calls.record(nanos);
+    }
+
+    pub(super) fn calls(&self) -> Counts {
+        self.rare.calls.counts()
     }
 }

@@ -10,8 +10,8 @@ use super::select::Held;
 use super::{TxQueue, TxRing, XmitResult};
 use crate::mem::PacketList;
 use crate::qdisc::Qdisc;
-use crate::stats::{DropReason, sampled};
-use crate::time::{Clock, Time};
+use crate::stats::DropReason;
+use crate::time::Time;
 
 impl<R: TxRing, Q: Qdisc> Device<R, Q> {
     /// Sends `packets` out of this device. Takes ownership always; never blocks. All packets of
@@ -28,7 +28,6 @@ impl<R: TxRing, Q: Qdisc> Device<R, Q> {
         // way.
         match self.uses.load(Ordering::Relaxed) {
             0 => self.push(packets, now),
-            uses::MEASURE if !sampled() => self.push(packets, now),
             other => self.pass(other, packets, now),
         }
     }
@@ -36,18 +35,6 @@ impl<R: TxRing, Q: Qdisc> Device<R, Q> {
     /// [`transmit`](Device::transmit) where there is more to do than to push.
     #[cold]
     fn pass(&self, uses: u8, packets: &mut PacketList, now: Time) -> XmitResult {
-        let measured = uses == uses::MEASURE || uses & uses::MEASURE != 0 && sampled();
-        let clock = self.clock.get().filter(|_| measured);
-        let start = clock.map(Clock::now);
-        let result = self.act(uses, packets, now);
-        if let (Some(clock), Some(start)) = (clock, start) {
-            let nanos = clock.now().nanos().saturating_sub(start.nanos());
-            self.calls.record(nanos);
-        }
-        result
-    }
-
-    fn act(&self, uses: u8, packets: &mut PacketList, now: Time) -> XmitResult {
         if uses & uses::DOWN != 0 {
             return self.refuse(DropReason::DeviceDown, packets);
         }
@@ -83,22 +70,34 @@ impl<R: TxRing, Q: Qdisc> Device<R, Q> {
     }
 
     /// Chooses queues and pushes.
-    #[inline]
+    #[inline(always)]
     fn push(&self, packets: &mut PacketList, now: Time) -> XmitResult {
         // Relaxed: a sender that reads the old number uses a queue that hands the packets on.
         match &self.queues[..self.active()] {
             [] => self.refuse(DropReason::DeviceDown, packets),
-            [only] if self.selector.is_plain() => only.transmit_list(packets, now),
+            [only] => {
+                if !self.selector.is_plain() {
+                    self.choose_rings(packets);
+                }
+                only.transmit_list(packets, now)
+            }
             queues => self.spread(queues, packets, now),
         }
     }
 
+    /// With one qdisc for all rings, the choice is of a ring.
+    #[cold]
+    #[inline(never)]
+    fn choose_rings(&self, packets: &mut PacketList) {
+        packets.for_each_mut(|packet| {
+            let ring = self.selector.ring(packet);
+            packet.set_queue(Some(ring as u16));
+        });
+    }
+
     /// Splits the list by queue; packets for one queue stay together and in order.
     fn spread(&self, queues: &[TxQueue<R, Q>], packets: &mut PacketList, now: Time) -> XmitResult {
-        let plain = self.selector.is_plain();
-        // With one qdisc for all rings, the choice is of a ring.
-        let queue_of = |choice: usize| choice % queues.len();
-        let is_empty = |choice: usize| queues[queue_of(choice)].is_empty();
+        let is_empty = |queue: usize| queues[queue].is_empty();
         let mut result = XmitResult::Success;
         let mut run = PacketList::new();
         let mut held = Held::default();
@@ -108,11 +107,8 @@ impl<R: TxRing, Q: Qdisc> Device<R, Q> {
                 result = result.max(queues[current].transmit_list(&mut run, now));
                 held.release();
             }
-            let choice = self.selector.choose(&mut packet, &mut held, is_empty);
-            if !plain {
-                packet.set_queue(Some(choice as u16));
-            }
-            let queue = queue_of(choice);
+            let queue = self.selector.choose(&mut packet, &mut held, is_empty);
+            packet.set_queue(Some(queue as u16));
             if queue != current && !run.is_empty() {
                 result = result.max(queues[current].transmit_list(&mut run, now));
             }

@@ -81,6 +81,25 @@ fn noqueue_drops_what_the_driver_does_not_take() {
     assert_eq!(bench.device.stats().drops, [(DropReason::DriverRefused, 1)]);
 }
 
+/// A ring that takes two packets at a time, so that others have their turn.
+struct Polite(Arc<Script>, ScriptedRing);
+
+impl TxRing for Polite {
+    fn xmit(&mut self, packets: &mut PacketList, sent: &mut Sent) -> Xmit {
+        self.0.set_capacity(2);
+        self.1.xmit(packets, sent)
+    }
+}
+
+#[test]
+fn noqueue_offers_again_what_a_driver_would_take_later() {
+    let (ring, script) = ScriptedRing::new();
+    let bench = with_rings(QdiscSpec::Noqueue, vec![Polite(script.clone(), ring)]);
+    bench.send_to(|_| 0, 0..7, Time::ZERO);
+    assert_eq!(script.marks(), [0, 1, 2, 3, 4, 5, 6]);
+    assert_eq!(bench.device.stats().dropped(), 0);
+}
+
 /// A throttled queue arms the worker once, and goes on by its timer.
 #[test]
 fn a_throttled_queue_goes_on_by_timer() {
@@ -163,9 +182,10 @@ fn a_timer_that_fires_during_a_run_is_not_lost() {
         interrupt: interrupt.clone(),
     };
     let held = AnyQdisc::Custom(Box::new(held));
-    bench
-        .device
-        .set_qdiscs(Qdiscs::per_queue(vec![held]), Time::ZERO);
+    bench.device.set_qdiscs(
+        Qdiscs::per_queue(vec![held]),
+        &Clock::virtual_at(Time::ZERO),
+    );
     bench.send([1]);
     assert_eq!(bench.work(Time::ZERO).timer, Some(until));
     let worker = bench.clone();
@@ -277,7 +297,7 @@ fn frames_longer_than_the_mtu_are_dropped() {
 /// accounted for, nothing is stuck, each sender's packets leave in its order.
 #[test]
 fn senders_keep_their_order_and_lose_nothing() {
-    let each = if cfg!(miri) { 20 } else { 5_000 };
+    let each = if cfg!(miri) { 8 } else { 5_000 };
     let bench = scripted(QdiscSpec::Pfifo { limit: 1000 }, 1);
     let packets = |sender: u32, n: u32| {
         let burst = n..(n + 1 + n % 5).min(each);

@@ -46,13 +46,9 @@ impl Qdisc for Breeding {
 /// A full driver charges nothing to the quota. A call that adopted what others left meanwhile,
 /// again and again, never came back.
 #[test]
-fn a_call_adopts_at_most_the_burst_limit() {
-    const MOST: usize = 100;
+fn a_call_adopts_at_most_256_packets() {
+    const MOST: usize = 256;
     for active in [true, false] {
-        let policy = TxPolicy {
-            max_burst: MOST,
-            ..TxPolicy::default()
-        };
         let device = Arc::new(Mutex::new(Weak::new()));
         let others = device.clone();
         let spec = CustomSpec::new("breeding", move |_| {
@@ -61,7 +57,7 @@ fn a_call_adopts_at_most_the_burst_limit() {
                 device: others.clone(),
             })
         });
-        let bench = shared(QdiscSpec::Custom(spec), policy);
+        let bench = shared(QdiscSpec::Custom(spec), TxPolicy::default());
         bench.set_capacity(0);
         bench.device.queues()[0].set_active(active);
         *device.lock().unwrap() = Arc::downgrade(&bench);
@@ -251,4 +247,137 @@ fn a_worker_that_is_turned_away_does_not_keep_a_sender() {
     *device.lock().unwrap() = Weak::new();
     assert_eq!(rounds.load(Ordering::Relaxed), 2);
     bench.check(1);
+}
+
+/// A call enqueues no more than a few of the packets that others have left; the rest is queued,
+/// counted, and goes first.
+#[test]
+#[cfg_attr(miri, ignore = "thousands of packets are too many for an interpreter")]
+fn a_call_enqueues_a_slice_of_what_others_left() {
+    const LEFT: u32 = 2000;
+    const SLICE: usize = 256;
+    let enqueued = Arc::new(AtomicUsize::new(0));
+    let counted = enqueued.clone();
+    let spec = CustomSpec::new("counting", move |_| {
+        Box::new(Counting {
+            queue: Pfifo::new(100_000),
+            enqueued: counted.clone(),
+        })
+    });
+    let bench = shared(QdiscSpec::Custom(spec), TxPolicy::default());
+    bench.set_capacity(0);
+    let sender = bench.clone();
+    bench.scripts[0].on_next_call(move || {
+        for mark in 1..=LEFT {
+            sender.send([mark]);
+        }
+    });
+    bench.send([0]);
+    let mut sum = enqueued.swap(0, Ordering::Relaxed);
+    let mut offered = LEFT + 1;
+    while sum < offered as usize {
+        assert_eq!(bench.send([offered]), XmitResult::Success);
+        offered += 1;
+        let round = enqueued.swap(0, Ordering::Relaxed);
+        assert!((1..=SLICE + 1).contains(&round), "{round}");
+        sum += round;
+        bench.check(offered.into());
+    }
+    bench.finish(offered.into());
+    assert!(bench.marks(0).into_iter().eq(0..offered));
+}
+
+/// Counts what it is given.
+#[derive(Debug)]
+struct Counting {
+    queue: Pfifo,
+    enqueued: Arc<AtomicUsize>,
+}
+
+impl Qdisc for Counting {
+    fn enqueue(&mut self, packets: &mut PacketList, cx: &mut Cx) -> Verdict {
+        self.enqueued.fetch_add(packets.len(), Ordering::Relaxed);
+        self.queue.enqueue(packets, cx)
+    }
+    fn dequeue(&mut self, n: usize, out: &mut PacketList, cx: &mut Cx) -> Next {
+        self.queue.dequeue(n, out, cx)
+    }
+    fn drain(&mut self, out: &mut PacketList) {
+        self.queue.drain(out);
+    }
+    fn stats(&self) -> &QdiscStats {
+        self.queue.stats()
+    }
+}
+
+/// What moves to another qdisc does so in slices, too: senders are not kept out meanwhile. What it
+/// does not take is dropped with a reason.
+#[test]
+#[cfg_attr(miri, ignore = "thousands of packets are too many for an interpreter")]
+fn an_old_qdiscs_packets_move_in_slices() {
+    let bench = shared(QdiscSpec::Pfifo { limit: 3000 }, TxPolicy::default());
+    bench.set_capacity(0);
+    for mark in 0..2000 {
+        bench.send([mark]);
+    }
+    let enqueued = Arc::new(AtomicUsize::new(0));
+    let counted = enqueued.clone();
+    let spec = CustomSpec::new("counting", move |_| {
+        Box::new(Counting {
+            queue: Pfifo::new(1000),
+            enqueued: counted.clone(),
+        })
+    });
+    bench.set(&QdiscSpec::Custom(spec));
+    let moved = enqueued.load(Ordering::Relaxed);
+    assert!(moved <= 256, "{moved}");
+    bench.check(2000);
+    bench.work(Time::ZERO);
+    assert_eq!(
+        enqueued.load(Ordering::Relaxed),
+        1999,
+        "one is the driver's"
+    );
+    assert_eq!(bench.device.stats().drops, [(DropReason::QdiscLimit, 999)]);
+    bench.finish(2000);
+    assert!(bench.marks(0).into_iter().eq(0..1001));
+}
+
+/// INV-TX-9: without a queue the driver's answer is the sender's, and not to packets that it
+/// adopts.
+#[test]
+fn inv_tx_9_noqueue_tells_of_the_callers_own() {
+    // The other's packet is refused.
+    let bench = shared(QdiscSpec::Noqueue, TxPolicy::default());
+    let (sender, script) = (bench.clone(), bench.scripts[0].clone());
+    let mut call = 0;
+    bench.scripts[0].on_call(move || {
+        call += 1;
+        match call {
+            1 => std::thread::scope(|scope| {
+                scope.spawn(|| sender.send([2]));
+            }),
+            2 => script.refuse(1),
+            _ => {}
+        }
+    });
+    assert_eq!(bench.send([1]), XmitResult::Success);
+    assert_eq!(bench.marks(0), [1]);
+    assert_eq!(bench.device.stats().drops, [(DropReason::DriverRefused, 1)]);
+    bench.check(2);
+    // The call holds the bench, which holds the call.
+    bench.scripts[0].on_call(|| {});
+
+    // The caller's is, behind the other's, whether that was refused or not.
+    for refused in [1, 2] {
+        let bench = shared(QdiscSpec::Noqueue, TxPolicy::default());
+        let (sender, script) = (bench.clone(), bench.scripts[0].clone());
+        bench.scripts[0].on_next_call(move || {
+            sender.send([2]);
+            script.refuse(refused);
+        });
+        let expected = XmitResult::Drop;
+        assert_eq!(bench.send([1]), expected, "{refused}");
+        bench.check(2);
+    }
 }

@@ -248,7 +248,9 @@ fn bug_tx_22_what_a_child_dropped_is_dropped_once() {
     let bench = scripted(QdiscSpec::default(), 1);
     let env = QdiscEnv::new(&bench.pool);
     let (tree, roots) = DeviceTree::new(tree, 1, &env).unwrap();
-    bench.device.set_qdiscs(roots, Time::ZERO);
+    bench
+        .device
+        .set_qdiscs(roots, &Clock::virtual_at(Time::ZERO));
     let shared = bench.packet(0, 100).share(&bench.pool).unwrap();
     let mut list: PacketList = (0..20).map(|m| bench.packet(0, m)).collect();
     list.push_back(shared);

@@ -1,9 +1,11 @@
 //! Trees that are changed while packets flow through them.
 
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use super::*;
-use softnet_tc::{DeviceTree, Handle, PrioSpec, QdiscEnv, TreeSpec};
+use softnet_tc::{DeviceTree, Handle, PrioSpec, QdiscEnv, Queues, TreeSpec};
 
 fn handle(text: &str) -> Handle {
     text.parse().unwrap()
@@ -50,11 +52,14 @@ fn a_tree_is_changed_while_packets_flow() {
     let bench = scripted(QdiscSpec::default(), 1);
     let env = QdiscEnv::new(&bench.pool);
     let (tree, roots) = DeviceTree::new(tree(), 1, &env).unwrap();
-    bench.device.set_qdiscs(roots, Time::ZERO);
+    bench
+        .device
+        .set_qdiscs(roots, &Clock::virtual_at(Time::ZERO));
     let tree = Mutex::new(tree);
+    let clock = Clock::virtual_at(Time::ZERO);
     let change = |step: usize| {
         let mut tree = tree.lock().unwrap();
-        let mut tree = tree.on((&*bench.device, Time::ZERO));
+        let mut tree = tree.on((&*bench.device, &clock));
         // What cannot be done, because an earlier step did it, changes nothing.
         let _ = match step % 9 {
             0 => tree
@@ -117,4 +122,34 @@ fn a_tree_is_changed_while_packets_flow() {
     let offered = bench.storm(4, each, packets, serve, meanwhile);
     bench.finish(offered);
     bench.assert_order();
+}
+
+/// The control path waits for the owner, and time passes meanwhile.
+#[test]
+fn a_change_has_the_time_when_it_has_the_queue() {
+    let bench = scripted(QdiscSpec::default(), 1);
+    let clock = Clock::virtual_at(Time::ZERO);
+    let waits = AtomicBool::new(false);
+    let with = |f: &mut dyn FnMut(&mut Cx)| {
+        let mut queues = (&*bench.device, &clock);
+        queues.with(0, &mut |_, cx| f(cx));
+    };
+    std::thread::scope(|scope| {
+        let mut other = None;
+        with(&mut |_| {
+            other = Some(scope.spawn(|| {
+                let mut then = Time::ZERO;
+                waits.store(true, Ordering::Relaxed);
+                with(&mut |cx| then = cx.now);
+                then
+            }));
+            while !waits.load(Ordering::Relaxed) {
+                std::thread::yield_now();
+            }
+            // It is likely to wait by now; if it does not, it comes later.
+            std::thread::sleep(Duration::from_millis(10));
+            clock.advance(Duration::from_nanos(7));
+        });
+        assert_eq!(other.unwrap().join().unwrap(), Time(7));
+    });
 }

@@ -220,3 +220,47 @@ fn inv_tx_18_drops_are_freed_after_the_driver_was_served() {
     assert_eq!(drops, [(DropReason::QdiscLimit, 20), (DropReason::Mtu, 2)]);
     assert_eq!(bench.pool.stats().free, BUFFERS, "and all afterwards");
 }
+
+/// What a driver gets that sends `packet.data()`.
+struct FirstSegments(Arc<Mutex<Vec<Vec<u8>>>>);
+
+impl TxRing for FirstSegments {
+    fn xmit(&mut self, packets: &mut PacketList, sent: &mut Sent) -> Xmit {
+        for packet in packets.take() {
+            sent.count(&packet);
+            self.0.lock().unwrap().push(packet.data().to_vec());
+        }
+        Xmit::Complete
+    }
+}
+
+/// A ring that says nothing of chains gets none: a frame in two buffers arrives whole, past the
+/// qdisc and through it.
+#[test]
+fn a_chain_arrives_whole_at_a_driver_of_one_segment() {
+    let frames = Arc::new(Mutex::new(Vec::new()));
+    let bench = with_rings(QdiscSpec::default(), vec![FirstSegments(frames.clone())]);
+    for packets in [1, 3] {
+        let chain = |mark| {
+            let mut packet = frame(&bench.pool, 1, 2, 60, mark);
+            packet.append_segment(frame(&bench.pool, 3, 4, 500, 0));
+            packet
+        };
+        let list: PacketList = (0..packets).map(chain).collect();
+        let whole: Vec<u8> = list
+            .front()
+            .unwrap()
+            .segments()
+            .flatten()
+            .copied()
+            .collect();
+        bench.device.transmit(list, Time::ZERO);
+        let sent = std::mem::take(&mut *frames.lock().unwrap());
+        assert_eq!(sent, vec![whole; packets as usize]);
+    }
+    let stats = bench.device.stats();
+    assert_eq!(
+        (stats.tx_packets, stats.tx_bytes, stats.dropped()),
+        (4, 4 * 560, 0)
+    );
+}

@@ -153,6 +153,7 @@ fn no_buffer_in_the_middle_of_a_frame() {
 /// A device whose driver takes large TCP frames.
 fn tso(qdisc: QdiscSpec) -> Bench {
     let tso = features(Features {
+        scatter_gather: true,
         tso4: true,
         checksum: true,
         ..Features::default()

@@ -11,10 +11,38 @@ struct Down;
 
 impl TxRing for Down {
     fn xmit(&mut self, packets: &mut PacketList, sent: &mut Sent) -> Xmit {
-        let dropped = packets.take().wire_packets();
-        sent.dropped = Some((DropReason::DeviceDown, dropped));
+        let taken = packets.take();
+        taken
+            .iter()
+            .for_each(|packet| sent.drop(DropReason::DeviceDown, packet));
         Xmit::Complete
     }
+}
+
+/// A ring that refuses packets for two reasons.
+struct Picky;
+
+impl TxRing for Picky {
+    fn xmit(&mut self, packets: &mut PacketList, sent: &mut Sent) -> Xmit {
+        for packet in &packets.take() {
+            match packet.mark() % 3 {
+                0 => sent.count(packet),
+                1 => sent.drop(DropReason::TooLong, packet),
+                _ => sent.drop(DropReason::DriverRefused, packet),
+            }
+        }
+        Xmit::Complete
+    }
+}
+
+#[test]
+fn each_drop_of_a_batch_is_counted_for_its_reason() {
+    let bench = with_rings(QdiscSpec::Pfifo { limit: 100 }, vec![Picky]);
+    bench.send_to(|_| 0, 0..10, Time::ZERO);
+    let stats = bench.device.stats();
+    assert_eq!(stats.tx_packets, 4);
+    let drops = [(DropReason::TooLong, 3), (DropReason::DriverRefused, 3)];
+    assert_eq!(stats.drops, drops);
 }
 
 /// What one ring drops is counted before the next ring is given anything.
@@ -95,7 +123,9 @@ fn inv_tx_10_nothing_is_left_to_enqueue_again() {
         let packet = bench.packet(0, 1);
         bench
             .device
-            .with_qdisc(0, Time::ZERO, |_, cx| cx.reinject.push_back(packet));
+            .with_qdisc(0, &Clock::virtual_at(Time::ZERO), |_, cx| {
+                cx.reinject.push_back(packet)
+            });
         if down {
             bench.device.deactivate();
         } else {

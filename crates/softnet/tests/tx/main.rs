@@ -18,6 +18,8 @@ mod lost;
 #[cfg(not(miri))]
 mod mq;
 #[cfg(not(miri))]
+mod panic;
+#[cfg(not(miri))]
 mod parallel;
 #[cfg(not(miri))]
 mod quota;
@@ -32,7 +34,7 @@ mod transmit;
 
 use softnet::mem::{Packet, PacketList, Pool};
 use softnet::qdisc::Cx;
-use softnet::testing::{ScriptedRing, config, frame, pool};
+use softnet::testing::{Script, ScriptedRing, config, frame, pool};
 use softnet::time::{Clock, Time};
 use softnet::tx::*;
 use softnet::wire::{Gso, GsoKind};
@@ -85,13 +87,16 @@ trait SetQdisc {
 
 impl<R: TxRing> SetQdisc for Device<R, AnyQdisc> {
     fn set_qdisc(&self, spec: &QdiscSpec, now: Time) -> Result<(), SpecError> {
-        self.set_qdiscs(spec.instances(self.queues().len(), self.pool())?, now);
+        self.set_qdiscs(
+            spec.instances(self.queues().len(), self.pool())?,
+            &Clock::virtual_at(now),
+        );
         Ok(())
     }
 
     fn change_qdisc(&self, queue: usize, spec: &QdiscSpec) -> Result<(), SpecError> {
         let change = |qdisc: &mut AnyQdisc, cx: &mut Cx| qdisc.change(spec, cx);
-        let result = self.with_qdisc(queue, Time::ZERO, change);
+        let result = self.with_qdisc(queue, &Clock::virtual_at(Time::ZERO), change);
         result.expect("a queue in use")
     }
 }

@@ -29,7 +29,6 @@ fn mqprio() -> QueueMap {
     QueueMap {
         prio_tc_map,
         classes: vec![class(1, 0), class(2, 1), class(1, 3)],
-        ..QueueMap::default()
     }
 }
 
@@ -105,6 +104,49 @@ fn inv_mq_3_the_map_goes_with_mqprio() {
     bench.device.set_qdisc(&QdiscSpec::Mq, Time::ZERO).unwrap();
     send(&bench, 0, 40);
     assert!(bench.sent().iter().all(|&n| n > 0), "{:?}", bench.sent());
+}
+
+/// Queues 0 and 1 for one class, 2 and 3 for another, whose only priority is 6.
+fn halves() -> QueueMap {
+    let class = |count, offset| TcQueues { count, offset };
+    QueueMap {
+        prio_tc_map: std::array::from_fn(|priority| u8::from(priority == 6)),
+        classes: vec![class(2, 0), class(2, 2)],
+    }
+}
+
+/// INV-MQ-2: a device's own map that is set, or changed, beside `mqprio` leaves its classes in
+/// force.
+#[test]
+fn inv_mq_2_a_map_beside_mqprio_leaves_its_classes_in_force() {
+    let bench = scripted(QdiscSpec::Mqprio(mqprio()), 4);
+    for (sent, own) in (1..).zip([QueueMap::default(), halves()]) {
+        bench.device.set_queue_map(&own).unwrap();
+        send(&bench, 0, 20);
+        assert_eq!(bench.sent(), [20 * sent, 0, 0, 0]);
+    }
+}
+
+/// A worker's own queue is one of the class of `mqprio`.
+#[test]
+fn a_worker_has_a_queue_within_the_class_of_mqprio() {
+    let bench = scripted(QdiscSpec::Mqprio(mqprio()), 4);
+    set_worker(3);
+    send(&bench, 6, 20);
+    assert_eq!(bench.sent(), [0, 0, 20, 0]);
+}
+
+/// INV-MQ-3: when `mqprio` goes, the device's own map is in force again.
+#[test]
+fn inv_mq_3_the_devices_own_map_comes_back_after_mqprio() {
+    let bench = scripted(QdiscSpec::default(), 4);
+    bench.device.set_queue_map(&halves()).unwrap();
+    bench.set(&QdiscSpec::Mqprio(mqprio()));
+    bench.set(&QdiscSpec::Mq);
+    send(&bench, 6, 40);
+    let sent = bench.sent();
+    assert_eq!((sent[0], sent[1], sent[2] + sent[3]), (0, 0, 40));
+    assert!(sent[2] > 0 && sent[3] > 0, "{sent:?}");
 }
 
 /// BUG-TX-26 (noqueue below a class), queues that are not there, and an `mq` below another:
@@ -206,15 +248,18 @@ fn a_queue_is_a_class_of_the_tree() {
     spec.add(Handle::ROOT, mq, QdiscSpec::Mq).unwrap();
     let env = QdiscEnv::new(&bench.pool);
     let (mut tree, roots) = DeviceTree::new(spec, 2, &env).unwrap();
-    bench.device.set_qdiscs(roots, Time::ZERO);
+    bench
+        .device
+        .set_qdiscs(roots, &Clock::virtual_at(Time::ZERO));
     bench.set_capacity(0);
     send(&bench, 0, 40);
     let queues = || {
         let queues = bench.device.queues().iter();
         queues.map(|queue| queue.stats().qdisc).collect::<Vec<_>>()
     };
+    let clock = Clock::virtual_at(Time::ZERO);
     let before = queues();
-    let mut live = tree.on((&*bench.device, Time::ZERO));
+    let mut live = tree.on((&*bench.device, &clock));
     let far = live.add(mq.class(3), Handle::NONE, QdiscSpec::Pfifo { limit: 1 });
     assert!(matches!(far, Err(SpecError::NoQueue { class: 3, .. })));
     let tbf = live.add(mq.class(2), Handle::NONE, shaped(1000, 500, 300));
@@ -223,7 +268,9 @@ fn a_queue_is_a_class_of_the_tree() {
         // Somebody owns the queue meanwhile.
         let classes = bench
             .device
-            .with_qdisc(1, Time::ZERO, |_, _| tree.classes(&queues()));
+            .with_qdisc(1, &Clock::virtual_at(Time::ZERO), |_, _| {
+                tree.classes(&queues())
+            });
         let classes = classes.unwrap().into_iter();
         classes
             .map(|c| (c.class, c.kind, c.stats.drops))
@@ -241,7 +288,7 @@ fn a_queue_is_a_class_of_the_tree() {
         ]
     );
     assert_eq!(queues()[0], before[0]);
-    let mut live = tree.on((&*bench.device, Time::ZERO));
+    let mut live = tree.on((&*bench.device, &clock));
     live.delete(tbf).unwrap();
     assert_eq!(dump(&tree).len(), 3);
     let stats = bench.device.stats();

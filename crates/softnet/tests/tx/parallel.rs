@@ -42,7 +42,9 @@ fn parallel(spec: TreeSpec) -> (Bench, DeviceTree) {
         ..QdiscEnv::new(&bench.pool)
     };
     let (tree, roots) = DeviceTree::new(spec, QUEUES, &env).unwrap();
-    bench.device.set_qdiscs(roots, Time::ZERO);
+    bench
+        .device
+        .set_qdiscs(roots, &Clock::virtual_at(Time::ZERO));
     (bench, tree)
 }
 
@@ -65,8 +67,9 @@ fn every_queue_is_in_use() {
     // One queue for all of it, and back; what waits moves, by its queue.
     bench.set_capacity(0);
     bench.send_to(|mark| (mark % 2) as u16, 10..20, Time::ZERO);
+    let clock = Clock::virtual_at(Time::ZERO);
     for parallel in [false, true] {
-        tree.on((&*bench.device, Time::ZERO)).set_parallel(parallel);
+        tree.on((&*bench.device, &clock)).set_parallel(parallel);
         let active = if parallel { QUEUES } else { 1 };
         assert_eq!(bench.device.active(), active);
         assert_eq!(bench.device.stats().queued, 10);
@@ -81,13 +84,8 @@ fn every_queue_is_in_use() {
 #[test]
 fn a_flow_that_waits_keeps_its_instance() {
     let (bench, _tree) = parallel(htb());
-    let map = QueueMap {
-        xps_cpus: vec![vec![0], vec![1]],
-        ..QueueMap::default()
-    };
-    bench.device.set_queue_map(&map).unwrap();
-    let send = |cpu, mark| {
-        set_sender_cpu(cpu);
+    let send = |worker, mark| {
+        set_worker(worker);
         let mut packet = frame(&bench.pool, 1, 2, 100, mark);
         packet.set_flow_hash(7);
         bench.device.transmit(packet.into(), Time::ZERO);
@@ -110,8 +108,9 @@ fn a_flow_that_waits_keeps_its_instance() {
 fn both_instances_are_changed_while_packets_flow() {
     let (bench, mut tree) = parallel(htb());
     let spec = tree.spec().clone();
+    let clock = Clock::virtual_at(Time::ZERO);
     let change = |tree: &mut DeviceTree, step: usize| {
-        let mut tree = tree.on((&*bench.device, Time::ZERO));
+        let mut tree = tree.on((&*bench.device, &clock));
         let other = handle("1:2");
         match step % 8 {
             0 => tree.add_class(handle("1:"), other, class(10_000_000_000)),

@@ -189,6 +189,22 @@ fn inv_tx_6_the_lists_are_part_of_the_queue() {
     assert_eq!(bench.marks(2).last(), Some(&162));
 }
 
+/// INV-TX-7: what a ring refuses again is counted again.
+#[test]
+fn inv_tx_7_a_refusal_on_retry_is_counted() {
+    let bench = scripted(QdiscSpec::Pfifo { limit: 1000 }, 1);
+    bench.scripts[0].set_capacity(0);
+    bench.device.transmit(flows(&bench.pool, 0..3), Time::ZERO);
+    let requeues = || bench.device.stats().qdisc().requeues;
+    let first = requeues();
+    for retries in 1..=2 {
+        bench.device.queues()[0].wake();
+        bench.work(Time::ZERO);
+        assert_eq!(requeues(), first + 3 * retries);
+    }
+    bench.check(3);
+}
+
 /// New rings are tried with what waits for those that they replace.
 #[test]
 fn what_waits_for_a_ring_goes_to_the_one_that_replaces_it() {

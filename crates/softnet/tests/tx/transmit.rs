@@ -19,7 +19,6 @@ fn inv_mq_2_classes_use_their_rings() {
         let map = QueueMap {
             prio_tc_map: std::array::from_fn(|p| u8::from(p == 6)),
             classes: vec![class(3, 0), class(1, 3)],
-            ..QueueMap::default()
         };
         bench.device.set_queue_map(&map).unwrap();
         let urgent = |n: &u32| n.is_multiple_of(3);
@@ -32,7 +31,7 @@ fn inv_mq_2_classes_use_their_rings() {
         assert!(sent.iter().all(|&n| n > 0));
         let wrong = QueueMap {
             classes: vec![class(5, 0)],
-            ..QueueMap::default()
+            ..map
         };
         assert!(bench.device.set_queue_map(&wrong).is_err());
         bench.finish(60);
@@ -55,11 +54,6 @@ fn inv_tx_15_a_flow_that_changes_threads_keeps_its_order() {
     };
     let (rings, faults): (Vec<_>, Vec<_>) = [1, 2].map(ring).into_iter().unzip();
     let bench = with_rings(QdiscSpec::default(), rings);
-    let map = QueueMap {
-        xps_cpus: vec![vec![0], vec![1]],
-        ..QueueMap::default()
-    };
-    bench.device.set_queue_map(&map).unwrap();
     let turn = AtomicUsize::new(0);
     let refused = AtomicUsize::new(0);
     let done = AtomicBool::new(false);
@@ -68,7 +62,7 @@ fn inv_tx_15_a_flow_that_changes_threads_keeps_its_order() {
             let (device, pool) = (&bench.device, &bench.pool);
             let (turn, refused) = (&turn, &refused);
             scope.spawn(move || {
-                set_sender_cpu(me);
+                set_worker(me);
                 for round in (0..rounds).filter(|r| *r as usize % 2 == me) {
                     while turn.load(Ordering::Acquire) != round as usize {
                         std::thread::yield_now();

@@ -43,6 +43,7 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
                     if self.queues.len() <= event {
                         self.queues.resize_with(event + 1, || None);
                         self.timers.resize(event + 1, Time::MAX);
+                        self.in_line.resize(event + 1, false);
                     }
                     self.queues[event] = queue;
                     self.timers[event] = Time::MAX;

@@ -1,18 +1,19 @@
 //! The worker: one thread's poll loop over its receive queues, its backlog, the transmit queues
 //! that bounded runs leave, and their timers.
 //!
-//! A round polls scheduled queues in turn, [`WEIGHT`](super::WEIGHT) packets each, until
-//! [`BUDGET`](super::BUDGET) packets were handled; a queue that had more goes to the end of the
-//! line (INV-RX-7: a flooding port does not starve another). The [backlog](super::Backlog) is one
-//! of the queues. Then the workers that packets were steered to are woken, and transmit queues
-//! served whose event is set or whose time has come. With nothing to do the worker busy-polls for
-//! a while, if that has paid off lately ([`HaltPoll`]), and then sleeps until a file is ready, an
-//! event is set, its backlog is pushed to or a timer is due.
+//! A round polls scheduled queues, [`WEIGHT`](super::WEIGHT) packets each, until
+//! [`BUDGET`](super::BUDGET) packets were handled. Next is always a queue of the port that has had
+//! the least of the worker's time ([`Line`]; INV-RX-7: neither a flooding port nor a slow one
+//! starves another). The [backlog](super::Backlog) is one of the queues. Then the workers that
+//! packets were steered to are woken, and transmit queues served whose event is set or whose time
+//! has come. With nothing to do the worker busy-polls for a while, if that has paid off lately
+//! ([`HaltPoll`]), and then sleeps until a file is ready, an event is set, its backlog is pushed
+//! to or a timer is due.
 
 mod control;
+mod line;
 mod poll;
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
@@ -23,6 +24,7 @@ use super::hand_off::HandOff;
 use super::stats::{Own, Shared};
 use super::{BacklogOwner, Napi, RxQueue, Sleep};
 use crate::link::Link;
+use line::{Flow, Line};
 use poll::{has_packets, next_poll};
 use softnet::mem::Pool;
 use softnet::time::{Clock, Time};
@@ -80,8 +82,9 @@ pub(crate) struct Worker<Q, R, S> {
     clock: Clock,
     view: Arc<View<Q, R>>,
     napis: Vec<Option<Slot<Q, R>>>,
-    /// Indices of scheduled queues, in the order of polling; [`BACKLOG`] for the backlog.
-    poll_list: VecDeque<usize>,
+    /// Scheduled queues by index, [`BACKLOG`] for the backlog, and [`RING`] added to the events of
+    /// transmit queues that have to wait for their turn.
+    line: Line,
     /// The backlog is on the poll list.
     backlog_scheduled: bool,
     /// Queues without a file to wait for.
@@ -92,6 +95,8 @@ pub(crate) struct Worker<Q, R, S> {
     queues: Vec<Option<TxPort<R>>>,
     /// When each transmit queue wants to be run again.
     timers: Vec<Time>,
+    /// Which of them are in line.
+    in_line: Vec<bool>,
     /// The earliest of `timers`, or earlier.
     due: Time,
     /// Events taken in this round.
@@ -127,12 +132,13 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
             clock: parts.clock,
             view: parts.view,
             napis: Vec::new(),
-            poll_list: VecDeque::new(),
+            line: Line::default(),
             backlog_scheduled: false,
             unwatched: Vec::new(),
             unarmed: Vec::new(),
             queues: Vec::new(),
             timers: Vec::new(),
+            in_line: Vec::new(),
             due: Time::MAX,
             taken: Vec::new(),
             halt_poll: HaltPoll::new(parts.busy_poll),
@@ -146,25 +152,24 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
     /// Works until told to stop.
     pub(crate) fn run(mut self) {
         let mut ready = Vec::new();
+        self.sleeper.start();
         self.use_view(self.view.clone());
         self.own.started = self.clock.now().nanos();
         loop {
             // So that no buffer waits for this worker to allocate.
             self.view.pools.iter().for_each(Pool::poll_remote_free);
-            let mut now = self.clock.now();
             self.own.rounds += 1;
-            let frames = self.poll_round(now);
-            if frames > 0 {
-                now = self.clock.now();
-            }
-            if !self.event_round(now) {
+            let mut now = self.poll_round(self.clock.now());
+            if !self.event_round(&mut now) {
                 return;
             }
-            self.timer_round(now);
+            self.timer_round(&mut now);
             self.publish();
             self.rested = false;
-            if self.poll_list.is_empty() && self.backlog.is_empty() {
+            if self.line.is_empty() && self.backlog.is_empty() {
                 self.idle(&mut ready);
+                // A queue may be due by now.
+                now = now.max(self.looked);
             } else if now.since(self.looked) >= ROUND {
                 self.looked = now;
                 self.sleeper.sleep(now, Some(Time::ZERO), &mut ready);
@@ -185,7 +190,7 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
             && !slot.scheduled
         {
             slot.scheduled = true;
-            self.poll_list.push_back(index);
+            self.line.push(index, Flow::port(slot.napi.port()));
         }
     }
 
@@ -210,7 +215,7 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
 
     /// Transmit queues whose event is set (the kernel's `net_tx_action`), and commands. False:
     /// stop.
-    fn event_round(&mut self, now: Time) -> bool {
+    fn event_round(&mut self, now: &mut Time) -> bool {
         let mut go_on = true;
         let mut taken = std::mem::take(&mut self.taken);
         self.shared.notifier.take(|event| taken.push(event));
@@ -218,15 +223,35 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
             if event == COMMANDS {
                 go_on &= self.obey();
             } else {
-                self.run_queue(event, now);
+                self.run_in_turn(event, now);
             }
         }
         self.taken = taken;
         go_on
     }
 
+    /// Runs a transmit queue, now or when those had their turn that its port is ahead of. `now`
+    /// becomes the time at the end.
+    fn run_in_turn(&mut self, event: usize, now: &mut Time) {
+        let Some(Some(TxPort { port, .. })) = self.queues.get(event) else {
+            return;
+        };
+        let flow = Flow::port(*port);
+        if self.line.must_wait(flow) {
+            // It is run whenever it is its turn, whatever the time.
+            self.timers[event] = Time::MAX;
+            if !std::mem::replace(&mut self.in_line[event], true) {
+                self.line.push(RING + event, flow);
+            }
+            return;
+        }
+        self.run_queue(event, *now);
+        let start = std::mem::replace(now, self.clock.now());
+        self.line.charge(flow, now.since(start));
+    }
+
     fn run_queue(&mut self, event: usize, now: Time) {
-        let Some(Some((device, queue))) = self.queues.get(event) else {
+        let Some(Some(TxPort { device, queue, .. })) = self.queues.get(event) else {
             return;
         };
         let again = device
@@ -238,20 +263,20 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
 
     /// The ring of a transmit queue may have capacity again.
     fn wake_queue(&self, event: usize) {
-        if let Some(Some((device, queue))) = self.queues.get(event) {
+        if let Some(Some(TxPort { device, queue, .. })) = self.queues.get(event) {
             device.queues()[*queue].wake();
         }
     }
 
     /// Transmit queues whose time has come.
-    fn timer_round(&mut self, now: Time) {
-        if self.due > now {
+    fn timer_round(&mut self, now: &mut Time) {
+        if self.due > *now {
             return;
         }
         self.due = Time::MAX;
         for event in 0..self.timers.len() {
-            if self.timers[event] <= now {
-                self.run_queue(event, now);
+            if self.timers[event] <= *now {
+                self.run_in_turn(event, now);
             }
             self.due = self.due.min(self.timers[event]);
         }
@@ -259,6 +284,7 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
 
     /// Busy-polls and sleeps, until there is something to do.
     fn idle(&mut self, ready: &mut Vec<usize>) {
+        self.line.rest();
         // Read again: running queues takes time, by which the worker would wake too late.
         let start = self.clock.now();
         let next = self.unwatched.iter().map(|&at| next_poll(&self.napis, at));

@@ -4,9 +4,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{BACKLOG, ROUND, Slot, Worker};
+use super::line::Flow;
+use super::{BACKLOG, RING, ROUND, Slot, Worker};
 use crate::rx::command::{COMMANDS, Event};
-use crate::rx::{BUDGET, RxQueue, Sleep, WEIGHT};
+use crate::rx::{BUDGET, NextPoll, RxQueue, Sleep, WEIGHT};
 use softnet::mem::PacketList;
 use softnet::time::Time;
 use softnet::tx::TxRing;
@@ -19,38 +20,48 @@ const YIELD: Duration = Duration::from_micros(20);
 
 impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
     /// NAPI: polls scheduled queues until none is left or the budget is used up, and wakes the
-    /// workers that packets were steered to. Returns the wire packets handled.
-    pub(super) fn poll_round(&mut self, start: Time) -> usize {
+    /// workers that packets were steered to. Returns the time at the end.
+    pub(super) fn poll_round(&mut self, start: Time) -> Time {
         let mut done = 0;
         let mut now = start;
         loop {
             if !self.backlog_scheduled && !self.backlog.is_empty() {
                 self.backlog_scheduled = true;
-                self.poll_list.push_back(BACKLOG);
+                self.line.push(BACKLOG, Flow::BACKLOG);
             }
-            let Some(index) = self.poll_list.pop_front() else {
+            let Some((token, flow)) = self.line.pop() else {
                 break;
             };
             let budget = WEIGHT.min(BUDGET - done);
-            let packets = if index == BACKLOG {
-                self.poll_backlog(budget, now)
-            } else {
-                self.poll_queue(index, budget, now)
+            let packets = match token {
+                BACKLOG => Some(self.poll_backlog(budget, now)),
+                RING.. => {
+                    let event = token - RING;
+                    self.in_line[event] = false;
+                    self.run_queue(event, now);
+                    Some(0)
+                }
+                _ => self.poll_queue(token, budget, now),
             };
-            // One frame may stand for more than is left.
-            done = (done + packets).min(BUDGET);
-            if packets >= WEIGHT / 2 {
+            let begun = std::mem::replace(&mut now, self.clock.now());
+            if let Some(packets) = packets {
+                self.line.charge(flow, now.since(begun));
+                // One frame may stand for more than is left.
+                done = (done + packets).min(BUDGET);
+            }
+            let many = packets.is_some_and(|packets| packets >= WEIGHT / 2);
+            if many {
                 // Workers that are to be woken must not wait for the threads that run now.
                 self.hand_off.kick();
-                if now.since(self.yielded) >= YIELD {
-                    self.yielded = now;
-                    self.sleeper.yield_cpu();
-                }
             }
-            if self.poll_list.is_empty() && self.backlog.is_empty() {
+            if packets.is_none() || many && now.since(self.yielded) >= YIELD {
+                self.yielded = now;
+                self.sleeper.yield_cpu();
+                now = self.clock.now();
+            }
+            if self.line.is_empty() && self.backlog.is_empty() {
                 break;
             }
-            now = self.clock.now();
             if done >= BUDGET || now.since(start) >= ROUND {
                 // INV-RX-7: only with work left.
                 self.own.time_squeeze += 1;
@@ -58,23 +69,22 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
             }
         }
         self.hand_off.kick();
-        done
+        now
     }
 
-    /// One poll of a receive queue; returns the wire packets.
-    fn poll_queue(&mut self, index: usize, budget: usize, now: Time) -> usize {
+    /// One poll of a receive queue; returns the wire packets. None: another worker is at it, which
+    /// is to have the CPU if it waits for that.
+    fn poll_queue(&mut self, index: usize, budget: usize, now: Time) -> Option<usize> {
         let Some(slot) = self.napis.get_mut(index).and_then(Option::as_mut) else {
-            return 0;
+            return Some(0);
         };
         slot.scheduled = false;
         let napi = slot.napi.clone();
         let Some(mut claim) = napi.claim() else {
             // Another worker polls it, once; it may leave packets, which nothing tells of again.
             self.schedule(index);
-            self.sleeper.yield_cpu();
-            return 0;
+            return None;
         };
-        claim.disarm();
         let mut packets = PacketList::new();
         let mut work = claim.poll(budget, now, &mut packets);
         if let Some(time) = work.held {
@@ -83,7 +93,7 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
             if again {
                 self.schedule(index);
             }
-            return 0;
+            return Some(0);
         }
         let mut frames = work.frames;
         if let Some(steering) = claim.steering() {
@@ -98,20 +108,14 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
             let forwarder = &self.view.forwarder;
             to = forwarder.forward(napi.device(), napi.port(), packets, now);
         }
-        let next = claim.next_poll();
-        let mut unarmed = false;
-        if !work.more {
-            match claim.peek() {
-                None => work.more = !claim.arm(),
-                Some(more) => {
-                    work.more = more;
-                    unarmed = !more;
-                }
-            }
-        }
+        let unarmed = work.next == NextPoll::Unarmed;
+        work.more |= unarmed && claim.peek();
         work.more |= claim.end();
         if let Some(Some(slot)) = self.napis.get_mut(index) {
-            slot.next = next;
+            slot.next = match work.next {
+                NextPoll::At(time) => time,
+                NextPoll::Armed | NextPoll::Unarmed => Time::ZERO,
+            };
             if slot.held {
                 self.release(index);
             }
@@ -134,7 +138,7 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
         {
             self.poll_reply(to, now);
         }
-        work.packets
+        Some(work.packets)
     }
 
     /// Schedules queues that have no file, if their time has come, and unarmed ones that have
@@ -267,7 +271,7 @@ pub(super) fn has_packets<Q: RxQueue, R: TxRing>(
     let slot = napis.get(index).and_then(Option::as_ref);
     let claim = slot.and_then(|slot| slot.napi.try_claim());
     claim.is_some_and(|mut claim| {
-        let more = claim.peek() == Some(true);
+        let more = claim.peek();
         claim.end() || more
     })
 }

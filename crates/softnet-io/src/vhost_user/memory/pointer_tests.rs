@@ -34,7 +34,7 @@ fn region(guest: u64, user: u64) -> Arc<Region> {
 fn memory() -> GuestMemory {
     let regions = [(0x1000, 0x9000), (0x2000, 0x5000), (0x8000, 0x7000)];
     let regions = regions.map(|(guest, user)| region(guest, user));
-    GuestMemory::new(regions.into()).expect("they are apart")
+    GuestMemory::new(regions.into(), 1 << 40).expect("they are apart")
 }
 
 #[test]

@@ -6,6 +6,9 @@ use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
 use super::*;
 
+/// Bytes that a guest may have.
+const LIMIT: u64 = 1 << 40;
+
 fn file(len: u64) -> OwnedFd {
     let file = memfd_create("guest", MemfdFlags::CLOEXEC).expect("a memory file");
     ftruncate(&file, len).expect("it can be as long");
@@ -29,9 +32,12 @@ fn memory() -> (OwnedFd, GuestMemory) {
         region(0x10_f000, 0x1000, 0x7100_0000, 0x1000),
         region(0x20_0000, 0x1000, 0x7200_0000, 0x2000),
     ];
-    let map = |spec| Arc::new(Region::map(spec, &file).expect("it is in the file"));
+    let map = |spec| Arc::new(Region::map(spec, &file, false).expect("it is in the file"));
     let regions = specs.into_iter().map(map).collect();
-    (file, GuestMemory::new(regions).expect("they are apart"))
+    (
+        file,
+        GuestMemory::new(regions, LIMIT).expect("they are apart"),
+    )
 }
 
 #[test]
@@ -94,8 +100,10 @@ fn rings_lie_in_one_region_and_are_aligned() {
 
 #[test]
 fn what_cannot_be_is_refused() {
-    let file = file(0x3000);
-    let refused = |spec| Region::map(spec, &file).err();
+    let file = memfd_create("guest", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING);
+    let file: OwnedFd = file.expect("a memory file");
+    ftruncate(&file, 0x3000).expect("it can be as long");
+    let refused = |spec| Region::map(spec, &file, false).err();
     let bad = |spec| matches!(refused(spec), Some(MemoryError::BadRegion(_)));
     assert!(bad(region(0, 0, 0, 0)));
     assert!(bad(region(u64::MAX - 10, 0x1000, 0, 0)));
@@ -117,12 +125,12 @@ fn what_cannot_be_is_refused() {
         rustix::pipe::pipe().unwrap().0,
     ] {
         assert!(matches!(
-            Region::map(region(0, 0x1000, 0, 0), &file),
+            Region::map(region(0, 0x1000, 0, 0), &file, false),
             Err(MemoryError::NotMemory)
         ));
     }
 
-    let map = |spec| Arc::new(Region::map(spec, &file).unwrap());
+    let map = |spec| Arc::new(Region::map(spec, &file, false).unwrap());
     let first = map(region(0x1000, 0x1000, 0x1000, 0));
     for other in [
         region(0x1fff, 0x1000, 0x8000, 0),
@@ -131,23 +139,46 @@ fn what_cannot_be_is_refused() {
     ] {
         let both = vec![first.clone(), map(other)];
         assert!(matches!(
-            GuestMemory::new(both),
+            GuestMemory::new(both, LIMIT),
             Err(MemoryError::Overlap(_))
         ));
     }
     let half = (MAX_LEN as u64 / 2) & !0xfff;
     let long = self::file(half);
-    let map_long = |spec| Arc::new(Region::map(spec, &long).unwrap());
+    let map_long = |spec| Arc::new(Region::map(spec, &long, false).unwrap());
     let [one, two] = [0, 1 << 45].map(|at| map_long(region(at, half, at, 0)));
     let both = vec![one.clone(), two.clone()];
-    assert!(GuestMemory::new(both).is_ok(), "1 TiB");
+    assert!(GuestMemory::new(both, LIMIT).is_ok(), "1 TiB");
     assert!(matches!(
-        GuestMemory::new(vec![one, two, map(region(1 << 46, 0x3000, 1 << 46, 0))]),
-        Err(MemoryError::TooLong(_))
+        GuestMemory::new(
+            vec![one, two, map(region(1 << 46, 0x3000, 1 << 46, 0))],
+            LIMIT
+        ),
+        Err(MemoryError::TooLong { .. })
     ));
-    let many = (0..33).map(|i| map(region(i << 20, 0x1000, i << 20, 0)));
+    let least = vec![first.clone(), map(region(0x8000, 0x1001, 0x8000, 0))];
+    assert!(GuestMemory::new(least.clone(), 0x2001).is_ok());
+    let text = GuestMemory::new(least, 0x2000)
+        .expect_err("it is longer")
+        .to_string();
+    assert!(
+        text.contains("of 8193 bytes; the port's key memory allows 8192"),
+        "{text}"
+    );
+    let most = (0..509).map(|i| map(region(i << 20, 0x1000, i << 20, 0)));
+    assert!(GuestMemory::new(most.collect(), LIMIT).is_ok());
     assert!(matches!(
-        GuestMemory::new(many.collect()),
+        Region::map(region(0, 0x1000, 0, 0), &file, true),
+        Err(MemoryError::NotHuge)
+    ));
+    rustix::fs::fcntl_add_seals(&file, rustix::fs::SealFlags::FUTURE_WRITE).expect("a seal");
+    assert!(matches!(
+        Region::map(region(0, 0x1000, 0, 0), &file, false),
+        Err(MemoryError::ReadOnly)
+    ));
+    let many = (0..510).map(|i| map_long(region(i << 20, 0x1000, i << 20, 0)));
+    assert!(matches!(
+        GuestMemory::new(many.collect(), LIMIT),
         Err(MemoryError::TooManyRegions)
     ));
 }

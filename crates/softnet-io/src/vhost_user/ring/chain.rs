@@ -100,6 +100,12 @@ impl<'m> Batch<'m> {
         (self.slots, self.len) = (0, 0);
     }
 
+    /// Spans of all chains.
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.spans.len()
+    }
+
     /// Whether it takes further chains.
     #[inline]
     pub(super) fn has_capacity(&self) -> bool {

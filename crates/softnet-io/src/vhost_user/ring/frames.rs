@@ -7,7 +7,7 @@ use softnet::mem::{HEADROOM, Packet, PacketList};
 use softnet::stats::DropReason;
 use softnet::tx::{Features, Sent, Xmit};
 use softnet::wire::{GsoKind, MAX_FRAME, VNET_HDR_LEN, VnetHeader};
-use softnet_engine::rx::CountDrop;
+use softnet_engine::rx::Receive;
 use zerocopy::byteorder::little_endian::U16;
 
 use super::chain::Batch;
@@ -20,8 +20,14 @@ const BATCH: usize = 32;
 /// Spans of a chain that cost as much as a frame: to find, read and check them takes about as long.
 /// A large frame has some more, and counts as many packets.
 const FREE_SPANS: usize = 8;
-/// `VIRTIO_NET_HDR_GSO_ECN`.
-const ECN: u8 = 0x80;
+/// Spans of a guest's buffers that a run of 64 packets looks at: as many as are
+/// free when they are received. Beyond, to find and check them takes longer than a
+/// run is to take.
+pub const WORK: usize = 64 * FREE_SPANS;
+/// Bytes that cost as much as a packet to copy.
+const FREE_BYTES: usize = 2048;
+/// `VIRTIO_NET_HDR_F_DATA_VALID`.
+const DATA_VALID: u8 = 2;
 /// An Ethernet header.
 const MIN_FRAME: usize = 14;
 
@@ -94,6 +100,8 @@ pub(super) struct Receiver<'a> {
     pub(super) queue: Option<u16>,
     /// Empty small buffers.
     pub(super) fresh: &'a mut PacketList,
+    /// The longest frame of one packet.
+    pub(super) longest: usize,
 }
 
 impl<'m> Receiver<'m> {
@@ -102,11 +110,9 @@ impl<'m> Receiver<'m> {
         &mut self,
         ring: &mut impl Ring,
         batch: &mut Batch<'m>,
-        budget: usize,
-        out: &mut PacketList,
-        drops: &mut dyn CountDrop,
+        rx: &mut Receive<'_>,
     ) -> Result<bool, RingError> {
-        let mut left = budget;
+        let mut left = rx.budget;
         while left > 0 {
             batch.clear();
             let taken = ring.take(self.memory, false, left.min(BATCH), batch);
@@ -123,15 +129,17 @@ impl<'m> Receiver<'m> {
                 let used = match self.frame(spans, chain.len as usize) {
                     Ok(packet) => {
                         let wire_packets = packet.wire_packets() as usize;
-                        out.push_back(packet);
+                        rx.push(packet);
                         wire_packets
                     }
                     Err(reason) => {
-                        drops.count_drop(reason, 1);
+                        rx.drop(reason);
                         1
                     }
                 };
-                left = left.saturating_sub(used + spans.len() / FREE_SPANS);
+                // A long frame is one packet if its header says so.
+                let copied = (chain.len as usize).min(MAX_FRAME) / FREE_BYTES;
+                left = left.saturating_sub(used.max(copied) + spans.len() / FREE_SPANS);
                 done += 1;
             }
             ring.complete(batch, done);
@@ -156,7 +164,12 @@ impl<'m> Receiver<'m> {
             return Err(DropReason::Runt);
         };
         let mut cursor = Cursor::new(spans);
-        let header = cursor.read_header();
+        let mut header = cursor.read_header();
+        if len > self.longest && header.gso_type == 0 {
+            return Err(DropReason::TooLong);
+        }
+        // It is the device's to say so (virtio 1.2, 5.1.6.2.1): nobody here has verified it.
+        header.flags &= !DATA_VALID;
         let mut packet = if len <= self.buffers.small.payload_size() {
             // A long frame may have taken those of the frames behind it.
             self.refill(1);
@@ -215,6 +228,8 @@ fn fill(packet: &mut Packet, cursor: &mut Cursor<'_, '_>, len: usize) -> usize {
 pub(super) struct Transmitter<'a> {
     pub(super) memory: &'a GuestMemory,
     pub(super) config: &'a RingConfig,
+    /// Spans that may be looked at.
+    pub(super) work: &'a mut usize,
 }
 
 /// Where a packet goes.
@@ -237,13 +252,14 @@ impl<'m> Transmitter<'m> {
         sent: &mut Sent,
     ) -> Result<Xmit, RingError> {
         let mut gone = PacketList::new();
+        let mut first = true;
         loop {
             batch.clear();
             let (mut used, mut done) = (0, 0);
             let mut result = Ok(Xmit::Complete);
             for packet in &*packets {
                 if !packet.is_plain() && !takes(&self.config.takes, packet) {
-                    drop_for(DropReason::DriverRefused, packet, sent);
+                    sent.drop(DropReason::DriverRefused, packet);
                     done += 1;
                     continue;
                 }
@@ -252,19 +268,20 @@ impl<'m> Transmitter<'m> {
                     Some(chain) if chain.len as usize >= len => Ok(Place::Chains(1)),
                     _ => {
                         let wanted = (packets.len() - done).min(BATCH);
-                        self.place(ring, batch, used, len, wanted)
+                        match *self.work {
+                            0 if !first => Ok(Place::Later),
+                            _ => self.place(ring, batch, used, len, wanted),
+                        }
                     }
                 };
                 match place {
                     Ok(Place::Chains(n)) => {
                         copy(self.config, batch, used..used + n, packet);
                         used += n;
-                        let (bytes, wire_packets) = packet.wire();
-                        sent.packets += wire_packets;
-                        sent.bytes += bytes;
+                        sent.count(packet);
                     }
                     Ok(Place::Never) => {
-                        drop_for(DropReason::TooLong, packet, sent);
+                        sent.drop(DropReason::TooLong, packet);
                     }
                     Ok(Place::Later) => {
                         result = Ok(Xmit::Busy);
@@ -276,11 +293,12 @@ impl<'m> Transmitter<'m> {
                     }
                 }
                 done += 1;
+                first = false;
             }
             ring.complete(batch, used);
             packets.split_front(done, &mut gone);
             // What was busy may be so because of the batch alone.
-            if result != Ok(Xmit::Busy) || used == 0 {
+            if result != Ok(Xmit::Busy) || used == 0 || *self.work == 0 {
                 return result;
             }
         }
@@ -289,7 +307,7 @@ impl<'m> Transmitter<'m> {
     /// Finds chains for `len` bytes behind the `used` ones of the batch, and takes up to `wanted`
     /// of them into it if it has too few.
     fn place(
-        &self,
+        &mut self,
         ring: &mut impl Ring,
         batch: &mut Batch<'m>,
         used: usize,
@@ -308,8 +326,9 @@ impl<'m> Transmitter<'m> {
                     return Ok(Place::Never);
                 }
             }
-            let before = batch.chains.len();
+            let (before, looked) = (batch.chains.len(), batch.len());
             let taken = ring.take(self.memory, true, wanted, batch);
+            *self.work = self.work.saturating_sub(batch.len() - looked);
             if batch.chains.len() == before {
                 taken?;
                 // With an empty batch before it, it has all that it ever gets.
@@ -321,18 +340,16 @@ impl<'m> Transmitter<'m> {
     }
 }
 
-fn drop_for(reason: DropReason, packet: &Packet, sent: &mut Sent) {
-    let before = sent.dropped.map_or(0, |(_, n)| n);
-    sent.dropped = Some((reason, before + packet.wire_packets()));
-}
-
 /// Whether a driver takes what is left to it. What it does not is finished before it comes here,
 /// but for a moment after the guest has changed its mind.
 fn takes(features: &Features, packet: &Packet) -> bool {
-    let segments = packet.gso().is_none_or(|gso| match gso.kind {
-        GsoKind::TcpV4 => features.tso4,
-        GsoKind::TcpV6 => features.tso6,
-        GsoKind::Udp => features.uso,
+    let segments = packet.gso().is_none_or(|gso| {
+        let kind = match gso.kind {
+            GsoKind::TcpV4 => features.tso4,
+            GsoKind::TcpV6 => features.tso6,
+            GsoKind::Udp => features.uso,
+        };
+        kind && (features.ecn || !gso.ecn)
     });
     segments && (features.checksum || packet.checksum().is_none())
 }
@@ -356,12 +373,9 @@ impl Header {
             };
         }
         let mut header = packet.vnet_header();
-        // virtio 1.2 5.1.6.4.1: no flags and no ECN where that was not negotiated.
+        // virtio 1.2 5.1.6.4.1: no flags where they were not negotiated.
         if !config.takes.checksum {
             header.flags = 0;
-        }
-        if !config.ecn {
-            header.gso_type &= !ECN;
         }
         header.num_buffers = U16::new(chains);
         let [a, b, c, d, e, f, g, h, rest @ ..] = header.to_bytes();

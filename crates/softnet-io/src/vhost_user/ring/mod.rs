@@ -40,17 +40,23 @@ mod notify_tests;
 mod packed;
 mod split;
 #[cfg(all(test, not(miri)))]
-mod tests;
+pub(super) mod tests;
 
 use softnet::mem::PacketList;
 use softnet::tx::{Features, Sent, Xmit};
-use softnet_engine::rx::CountDrop;
+use softnet::wire::MAX_FRAME;
+use softnet_engine::rx::Receive;
 
 use self::chain::{Batch, MAX_CHAIN};
 use self::packed::Packed;
 use self::split::Split;
 use super::memory::{GuestArea, GuestMemory, MemoryError, OutOfRange};
 use crate::Buffers;
+
+pub use self::frames::WORK;
+
+/// An Ethernet header with two VLAN tags.
+const LINK_HEADER: usize = 14 + 8;
 
 /// The most descriptors of a ring.
 pub const MAX_SIZE: u16 = 32_768;
@@ -76,8 +82,6 @@ pub struct RingConfig {
     pub mergeable: bool,
     /// What the guest's driver takes; the MTU is not looked at.
     pub takes: Features,
-    /// `VIRTIO_NET_F_GUEST_ECN`: it knows about ECN in large frames.
-    pub ecn: bool,
 }
 
 /// Why a queue cannot be set up.
@@ -86,7 +90,8 @@ pub enum SetupError {
     /// A ring cannot have that many descriptors.
     #[error("a ring of {0} descriptors is not possible")]
     BadSize(u16),
-    /// The descriptors of a packed ring are not of the order in which a driver writes them.
+    /// The descriptors of a packed ring are not of the order in which a driver writes them, but
+    /// for the moment in which it writes a chain: look again.
     #[error("the guest has left out descriptors of a packed ring")]
     LeftOut,
     /// A part of it is not in guest memory.
@@ -130,6 +135,8 @@ pub struct Virtqueue {
     batch: Batch<'static>,
     /// Empty small buffers for frames to come.
     fresh: PacketList,
+    /// The longest frame that is received, large ones aside.
+    longest: usize,
     /// Whether the guest was last told to notify.
     armed: bool,
     failed: Option<RingError>,
@@ -215,6 +222,12 @@ impl Virtqueue {
         Virtqueue::make(config, memory, None)
     }
 
+    /// Whether this is where the ring of this one is, so that it can be [renewed](Self::renew).
+    pub fn has_ring(&self, config: &RingConfig) -> bool {
+        let ring = |config: &RingConfig| (config.packed, config.size, config.descriptors);
+        ring(config) == ring(&self.config)
+    }
+
     /// A queue in the place of this one: in other memory, or with other features. It goes on where
     /// this one is, so that the driver may be writing meanwhile.
     ///
@@ -225,8 +238,7 @@ impl Virtqueue {
         config: RingConfig,
         memory: &GuestMemory,
     ) -> Result<Virtqueue, SetupError> {
-        let ring = |config: &RingConfig| (config.packed, config.size, config.descriptors);
-        let same = ring(&config) == ring(&self.config);
+        let same = self.has_ring(&config);
         Virtqueue::make(config, memory, same.then_some(&self.ring))
     }
 
@@ -257,6 +269,7 @@ impl Virtqueue {
             config,
             batch: Batch::default(),
             fresh: PacketList::new(),
+            longest: MAX_FRAME,
             armed: true,
             failed: None,
         };
@@ -274,21 +287,25 @@ impl Virtqueue {
         self.failed
     }
 
-    /// Receives: appends frames that the guest has sent to `out` until they stand for `budget`
-    /// wire packets or more. Their virtio-net headers are applied; `queue` is recorded in them.
-    /// What does not pass is counted in `drops`, freed, and uses budget, too. True: more may be
+    /// The longest IP packet of frames that are received, which may have two VLAN tags: a longer
+    /// frame is dropped as it lies there, unless it is said to be a large one. No limit at first.
+    pub fn set_mtu(&mut self, mtu: u32) {
+        self.longest = (mtu as usize).saturating_add(LINK_HEADER);
+    }
+
+    /// Receives frames that the guest has sent until they stand for `rx.budget` wire packets or
+    /// more. Their virtio-net headers are applied; `queue` is recorded in them.
+    /// What does not pass is dropped, and uses budget, too. True: more may be
     /// waiting.
     ///
     /// # Errors
-    /// If the guest broke the ring, now or before. `out` has what came before that.
+    /// If the guest broke the ring, now or before. `rx` has what came before that.
     pub fn receive(
         &mut self,
         memory: &GuestMemory,
         buffers: &Buffers,
         queue: Option<u16>,
-        budget: usize,
-        out: &mut PacketList,
-        drops: &mut dyn CountDrop,
+        rx: &mut Receive<'_>,
     ) -> Result<bool, RingError> {
         if let Some(error) = self.failed {
             return Err(error);
@@ -298,10 +315,10 @@ impl Virtqueue {
             buffers,
             queue,
             fresh: &mut self.fresh,
+            longest: self.longest,
         };
         let mut batch = std::mem::take(&mut self.batch).recycle();
-        let result =
-            with!(&mut self.ring, ring => receiver.receive(ring, &mut batch, budget, out, drops));
+        let result = with!(&mut self.ring, ring => receiver.receive(ring, &mut batch, rx));
         self.batch = batch.recycle();
         self.failed = result.err();
         result
@@ -309,8 +326,10 @@ impl Virtqueue {
 
     /// Transmits: copies packets from the front of `packets` into buffers of the guest, in order,
     /// each behind its virtio-net header, and frees them. [`Xmit::Busy`]: the guest has to offer
-    /// more buffers; the rest is still in the list. A packet that the guest's buffers can never
-    /// hold is dropped.
+    /// more buffers, or `work` is 0; the rest is still in the list. A packet that the guest's
+    /// buffers can never hold is dropped. `work`: how many spans of memory are looked at before
+    /// others have their turn ([`WORK`] for one run); the guest chooses how many a packet takes.
+    /// The first packet is looked at all the same.
     ///
     /// # Errors
     /// If the guest broke the ring, now or before. What was not sent is still in the list.
@@ -319,6 +338,7 @@ impl Virtqueue {
         memory: &GuestMemory,
         packets: &mut PacketList,
         sent: &mut Sent,
+        work: &mut usize,
     ) -> Result<Xmit, RingError> {
         if let Some(error) = self.failed {
             return Err(error);
@@ -326,6 +346,7 @@ impl Virtqueue {
         let mut transmitter = frames::Transmitter {
             memory,
             config: &self.config,
+            work,
         };
         let mut batch = std::mem::take(&mut self.batch).recycle();
         let result =

@@ -34,8 +34,6 @@ mod at {
 /// The sides' bits in a descriptor's flags.
 const AVAIL: u16 = 1 << 7;
 const USED: u16 = 1 << 15;
-/// How often a ring is looked at that the driver is just writing.
-const LOOKS: usize = 100;
 
 /// Event suppression: where (with the wrap counter in the highest bit), and flags.
 const EVENT_FLAGS: usize = 2;
@@ -111,12 +109,7 @@ impl<A: Area> Packed<A> {
     /// of the ring out, which it does for a moment when it writes a chain.
     pub(super) fn new(config: &RingConfig, areas: Areas<A>) -> Option<Packed<A>> {
         let mut ring = Packed::at(Position::START, config, areas);
-        let driver = (0..LOOKS).find_map(|look| {
-            if look > 0 {
-                std::thread::yield_now();
-            }
-            ring.find_driver()
-        })?;
+        let driver = ring.find_driver()?;
         ring.resume(driver);
         Some(ring)
     }

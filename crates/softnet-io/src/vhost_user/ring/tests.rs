@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use softnet::mem::{Packet, PacketList, Pool, PoolConfig};
-use softnet::stats::DropReason;
+use softnet::stats::DropCounters;
+use softnet::time::Time;
 use softnet::tx::{Sent, Xmit};
 use softnet::wire::{VNET_HDR_LEN, VnetHeader};
-use softnet_engine::rx::CountDrop;
+use softnet_engine::rx::Receive;
 
 use super::model::{Driver, Part, Used};
 use super::*;
@@ -19,12 +20,14 @@ use crate::vhost_user::memory::{Region, RegionSpec};
 pub(super) const DATA: u64 = 0x10_0000;
 pub(super) const DATA_LEN: u64 = 0x40_0000;
 /// Where the rings are, in the guest.
-pub(super) const RING: u64 = 0x1000_0000;
+pub(in crate::vhost_user) const RING: u64 = 0x1000_0000;
 const RING_LEN: u64 = 0x10_0000;
+/// Bytes that a guest may have.
+const LIMIT: u64 = 1 << 40;
 /// How far addresses of the front end are from those of the guest.
 const USER: u64 = 0x7f00_0000_0000;
 
-pub(super) fn memory() -> GuestMemory {
+pub(in crate::vhost_user) fn memory() -> GuestMemory {
     let file: OwnedFd = memfd_create("guest", MemfdFlags::CLOEXEC).unwrap();
     let half = DATA_LEN / 2;
     ftruncate(&file, DATA_LEN + RING_LEN).unwrap();
@@ -36,18 +39,18 @@ pub(super) fn memory() -> GuestMemory {
             user,
             offset,
         };
-        Arc::new(Region::map(spec, &file).unwrap())
+        Arc::new(Region::map(spec, &file, false).unwrap())
     };
     let regions = vec![
         map(DATA, half, half),
         map(DATA + half, half, 0),
         map(RING, RING_LEN, DATA_LEN),
     ];
-    GuestMemory::new(regions).unwrap()
+    GuestMemory::new(regions, LIMIT).unwrap()
 }
 
 /// A ring of that size and kind with all features.
-pub(super) fn config(packed: bool, size: u16) -> RingConfig {
+pub(in crate::vhost_user) fn config(packed: bool, size: u16) -> RingConfig {
     RingConfig {
         size,
         descriptors: USER + RING,
@@ -61,20 +64,11 @@ pub(super) fn config(packed: bool, size: u16) -> RingConfig {
             checksum: true,
             tso4: true,
             tso6: true,
+            ecn: true,
             uso: true,
+            scatter_gather: true,
             mtu: 0,
         },
-        ecn: true,
-    }
-}
-
-/// Counts drops.
-#[derive(Debug, Default)]
-pub(super) struct Drops(pub(super) Vec<DropReason>);
-
-impl CountDrop for Drops {
-    fn count_drop(&mut self, reason: DropReason, packets: u64) {
-        self.0.extend((0..packets).map(|_| reason));
     }
 }
 
@@ -84,7 +78,7 @@ pub(super) struct Setup {
     pub(super) driver: Driver<GuestArea>,
     pub(super) queue: Virtqueue,
     pub(super) buffers: Buffers,
-    pub(super) drops: Drops,
+    pub(super) drops: DropCounters,
 }
 
 impl Setup {
@@ -103,7 +97,7 @@ impl Setup {
                 small: Pool::new(pool).unwrap(),
                 large: None,
             },
-            drops: Drops::default(),
+            drops: DropCounters::new(),
         }
     }
 
@@ -114,7 +108,7 @@ impl Setup {
         let what = random.below(16);
         if what == 0 {
             let regions = self.memory.regions().to_vec();
-            self.memory = GuestMemory::new(regions).unwrap();
+            self.memory = GuestMemory::new(regions, LIMIT).unwrap();
         }
         if what < 2 {
             self.queue = Virtqueue::new(self.queue.config, &self.memory).unwrap();
@@ -128,9 +122,7 @@ impl Setup {
             &self.memory,
             &self.buffers,
             Some(3),
-            budget,
-            &mut out,
-            &mut self.drops,
+            &mut Receive::new(budget, Time::ZERO, &mut out, &self.drops),
         )?;
         Ok((out.into_iter().collect(), more))
     }
@@ -140,7 +132,9 @@ impl Setup {
         packets: &mut PacketList,
     ) -> Result<(Xmit, Sent), RingError> {
         let mut sent = Sent::default();
-        let xmit = self.queue.transmit(&self.memory, packets, &mut sent)?;
+        let xmit = self
+            .queue
+            .transmit(&self.memory, packets, &mut sent, &mut { WORK })?;
         Ok((xmit, sent))
     }
 
@@ -308,7 +302,7 @@ fn frames_of_the_guest_arrive_whole_and_in_order() {
             }
             assert_eq!(reaped, received);
         }
-        assert_eq!(setup.drops.0, []);
+        assert_eq!(setup.drops.nonzero(), []);
     }
 }
 
@@ -371,7 +365,7 @@ fn packets_reach_the_guest_whole_and_in_order() {
             let bytes_before = waiting.bytes();
             let (xmit, sent) = setup.transmit(&mut waiting).unwrap();
             assert_eq!(xmit == Xmit::Complete, waiting.is_empty());
-            assert_eq!(sent.dropped, None, "{config:?}");
+            assert_eq!(sent.dropped, [], "{config:?}");
             assert_eq!(sent.packets as usize, before - waiting.len());
             assert_eq!(sent.bytes, bytes_before - waiting.bytes());
             // Chains that were not needed were not taken.
@@ -449,7 +443,7 @@ fn a_packed_ring_goes_on_while_the_driver_writes() {
     let anew = Virtqueue::new(config, &setup.memory);
     assert!(matches!(anew, Err(SetupError::LeftOut)), "it is not known");
     let regions = setup.memory.regions().to_vec();
-    setup.memory = GuestMemory::new(regions).unwrap();
+    setup.memory = GuestMemory::new(regions, LIMIT).unwrap();
     let renewed = setup.queue.renew(config, &setup.memory).unwrap();
     assert_eq!(renewed.base(), setup.queue.base());
     setup.queue = renewed;

@@ -92,7 +92,9 @@ fn parse(attrs: &Attrs<'_>, kind: u16) -> Result<FilterAction, Error> {
     let name = action.str(TCA_ACT_KIND)?;
     let name = name.ok_or_else(|| Error::invalid("TC action kind must be specified"))?;
     if name != "gact" {
-        return Err(Error::new(Errno::ENOENT).text("Failed to load TC action module"));
+        let help = "This version has gact alone: pass, drop, continue, reclassify and goto chain";
+        let error = Error::new(Errno::ENOENT).text("Failed to load TC action module");
+        return Err(error.help(help));
     }
     if let Some(second) = list.get(2) {
         return Err(refusal("second action").at(&second));

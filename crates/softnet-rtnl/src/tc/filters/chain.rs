@@ -54,7 +54,8 @@ pub(super) fn request<D: Devices>(
             delete(control, all, asked, replies)?;
             replies.publish(RTNLGRP_TC, RTM_DELCHAIN, flags, &header, |out| {
                 out.put_u32(TCA_CHAIN, chain);
-            })
+            });
+            Ok(())
         }
         (_, true) => replies.message(RTM_NEWCHAIN, flags, &header, |out| {
             out.put_u32(TCA_CHAIN, chain);

@@ -29,7 +29,9 @@ pub(super) fn parse(
 ) -> Result<Parsed, Error> {
     let known = ["flower", "u32", "basic", "matchall", "fw"];
     if !known.contains(&kind) {
-        return Err(Error::new(Errno::ENOENT).text("TC classifier not found"));
+        let help = format!("This version has {}", known.join(", "));
+        let error = Error::new(Errno::ENOENT).text("TC classifier not found");
+        return Err(error.help(help));
     }
     let options = options.ok_or(Errno::EINVAL)?;
     let handle = which.key.handle;

@@ -22,7 +22,6 @@ use softnet_tc::{
     FilterError, FilterKey, FilterList, FilterOp, FilterSelector, FilterSpec, Handle, QdiscSpec,
 };
 
-use self::shown::{Part, Shown};
 use super::place::Place;
 use super::{
     Asked, RTM_DELCHAIN, RTM_DELTFILTER, RTM_GETCHAIN, RTM_GETTFILTER, RTM_NEWCHAIN,
@@ -31,6 +30,7 @@ use super::{
 use crate::nl::{Errno, Error, NLM_F_CREATE, NLM_F_EXCL, Replies};
 
 pub(super) use self::dump::dump;
+pub(in crate::tc) use self::shown::{Part, Shown};
 
 /// `TC_ACT_EXT_VAL_MASK`
 const MAX_CHAIN: u32 = (1 << 28) - 1;
@@ -175,7 +175,8 @@ fn put<D: Devices>(
         let found = found.map_err(|error| refusal::filter(&error))?;
         let (spec, stats) = place.tree.filter_sum(found);
         let shown = Shown::new(link, spec, Part::Filter(&stats));
-        tell(replies, RTM_NEWTFILTER, flags, &shown)
+        tell(replies, RTM_NEWTFILTER, flags, &shown);
+        Ok(())
     })?
 }
 
@@ -226,11 +227,12 @@ fn delete<D: Devices>(
         tree.delete_filters(which.parent, which.selector())
     });
     edited.map_err(refusal::control)?;
-    gone.iter().try_for_each(|(spec, stats)| {
+    for (spec, stats) in &gone {
         let part = stats.as_ref().map_or(Part::Priority, Part::Filter);
         let shown = Shown::new(link, spec, part);
-        tell(replies, RTM_DELTFILTER, flags, &shown)
-    })
+        tell(replies, RTM_DELTFILTER, flags, &shown);
+    }
+    Ok(())
 }
 
 /// Shows one filter (`tc_get_tfilter`).
@@ -258,8 +260,8 @@ fn get<D: Devices>(
 }
 
 /// With the flags of the request, as the kernel does it.
-fn tell(replies: &mut Replies, kind: u16, flags: u16, shown: &Shown<'_>) -> Result<(), Error> {
+pub(in crate::tc) fn tell(replies: &mut Replies, kind: u16, flags: u16, shown: &Shown<'_>) {
     replies.publish(RTNLGRP_TC, kind, flags, &shown.header(), |out| {
-        shown.put(out)
-    })
+        shown.put(out);
+    });
 }

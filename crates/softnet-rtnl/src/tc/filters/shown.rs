@@ -9,7 +9,7 @@ use crate::tc::{TCA_CHAIN, TCA_KIND};
 
 /// What of a filter's priority is shown.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Part<'a> {
+pub(in crate::tc) enum Part<'a> {
     /// The priority itself.
     Priority,
     /// The hash table of `u32`.
@@ -20,14 +20,14 @@ pub(super) enum Part<'a> {
 
 /// A part of a priority, as it was at a moment (`tcf_fill_node`).
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Shown<'a> {
+pub(in crate::tc) struct Shown<'a> {
     link: u32,
     spec: &'a FilterSpec,
     part: Part<'a>,
 }
 
 impl<'a> Shown<'a> {
-    pub(super) fn new(link: u32, spec: &'a FilterSpec, part: Part<'a>) -> Shown<'a> {
+    pub(in crate::tc) fn new(link: u32, spec: &'a FilterSpec, part: Part<'a>) -> Shown<'a> {
         Shown { link, spec, part }
     }
 

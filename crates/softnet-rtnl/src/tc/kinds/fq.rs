@@ -1,30 +1,20 @@
 //! `fq` (`TCA_FQ_*`).
 
-use std::time::Duration;
+use std::sync::LazyLock;
 
-use softnet_tc::{FqSpec, QdiscSpec};
+use softnet_tc::{QdiscSpec, Xstat};
 use zerocopy::{Immutable, IntoBytes};
 
 use super::prio::PrioOptions;
-use super::{QdiscContext, Values};
+use super::{QdiscContext, Values, regular};
 use crate::nl::{Attr, Attrs, Errno, Error, Message, Policy, Rule};
 use crate::tc::TCA_OPTIONS;
 
-const PLIMIT: u16 = 1;
-const FLOW_PLIMIT: u16 = 2;
-const QUANTUM: u16 = 3;
 const INITIAL_QUANTUM: u16 = 4;
 const RATE_ENABLE: u16 = 5;
 const FLOW_DEFAULT_RATE: u16 = 6;
-const FLOW_MAX_RATE: u16 = 7;
 const BUCKETS_LOG: u16 = 8;
-const FLOW_REFILL_DELAY: u16 = 9;
-const ORPHAN_MASK: u16 = 10;
-const LOW_RATE_THRESHOLD: u16 = 11;
-const CE_THRESHOLD: u16 = 12;
 const TIMER_SLACK: u16 = 13;
-const HORIZON: u16 = 14;
-const HORIZON_DROP: u16 = 15;
 const PRIOMAP: u16 = 16;
 const WEIGHTS: u16 = 17;
 const OFFLOAD_HORIZON: u16 = 18;
@@ -33,95 +23,23 @@ const OFFLOAD_HORIZON: u16 = 18;
 const BANDS: i32 = 3;
 /// `FQ_MIN_WEIGHT`.
 const MIN_WEIGHT: i32 = 16_384;
-/// Bytes of the weights.
-const WEIGHTS_SIZE: usize = 3 * size_of::<i32>();
-/// What a quantum is brought within.
-const QUANTA: std::ops::RangeInclusive<u32> = 256..=1 << 20;
-/// No `maxrate`, and no `ce_threshold`.
-const NONE: u32 = u32::MAX;
 
-const POLICY: Policy = Policy {
-    max: OFFLOAD_HORIZON,
-    strict_from: TIMER_SLACK,
-    rules: &[
-        (PLIMIT, Rule::U32),
-        (FLOW_PLIMIT, Rule::U32),
-        (QUANTUM, Rule::U32),
-        (INITIAL_QUANTUM, Rule::U32Range(0, *QUANTA.end())),
-        (RATE_ENABLE, Rule::U32),
+static POLICY: LazyLock<Policy> = LazyLock::new(|| {
+    let others = [
+        (INITIAL_QUANTUM, Rule::U32Range(0, 1 << 20)),
         (FLOW_DEFAULT_RATE, Rule::U32),
-        (FLOW_MAX_RATE, Rule::U32),
-        (BUCKETS_LOG, Rule::U32),
-        (FLOW_REFILL_DELAY, Rule::U32),
-        (ORPHAN_MASK, Rule::U32),
-        (LOW_RATE_THRESHOLD, Rule::U32),
-        (CE_THRESHOLD, Rule::U32),
-        (TIMER_SLACK, Rule::U32),
-        (HORIZON, Rule::U32),
-        (HORIZON_DROP, Rule::U8),
-        (PRIOMAP, Rule::Exact(size_of::<PrioOptions>())),
-        (WEIGHTS, Rule::Exact(WEIGHTS_SIZE)),
-        (OFFLOAD_HORIZON, Rule::U32),
-    ],
-};
+    ];
+    regular::policy("fq", TIMER_SLACK, &others)
+});
 
 /// `fq_init`, `fq_change`.
-pub(super) fn parse(
-    options: Option<Attr<'_>>,
-    before: Option<&QdiscSpec>,
-) -> Result<QdiscSpec, Error> {
-    let mut spec = match before {
-        Some(QdiscSpec::Fq(before)) => before.clone(),
-        _ => FqSpec::default(),
+pub(super) fn parse(spec: &mut QdiscSpec, options: Attr<'_>) -> Result<(), Error> {
+    let attrs = options.nested(&POLICY)?;
+    check(&attrs)?;
+    regular::parse(spec, &attrs)?;
+    let QdiscSpec::Fq(spec) = spec else {
+        return Ok(());
     };
-    if let Some(options) = options {
-        change(&mut spec, &options.nested(&POLICY)?)?;
-    }
-    Ok(QdiscSpec::Fq(spec))
-}
-
-fn change(spec: &mut FqSpec, attrs: &Attrs<'_>) -> Result<(), Error> {
-    let refuse = |attr: &Attr<'_>, help: &str| Err(Error::from(Errno::EINVAL).help(help).at(attr));
-    let micros = |kind| -> Result<Option<Duration>, Error> {
-        Ok(attrs.u32(kind)?.map(|us| Duration::from_micros(us.into())))
-    };
-    let bounded = |bytes: u32| bytes.clamp(*QUANTA.start(), *QUANTA.end());
-    spec.limit = attrs.u32(PLIMIT)?.unwrap_or(spec.limit);
-    spec.flow_limit = attrs.u32(FLOW_PLIMIT)?.unwrap_or(spec.flow_limit);
-    spec.quantum = attrs.u32(QUANTUM)?.map(bounded).or(spec.quantum);
-    spec.initial_quantum = attrs.u32(INITIAL_QUANTUM)?.or(spec.initial_quantum);
-    spec.orphan_mask = attrs.u32(ORPHAN_MASK)?.unwrap_or(spec.orphan_mask);
-    spec.refill_delay = micros(FLOW_REFILL_DELAY)?.unwrap_or(spec.refill_delay);
-    spec.horizon = micros(HORIZON)?.unwrap_or(spec.horizon);
-    if let Some(pacing) = attrs.get(RATE_ENABLE) {
-        spec.pacing = match pacing.u32()? {
-            0 => false,
-            1 => true,
-            _ => return refuse(&pacing, "rate_enable must be 0 or 1"),
-        };
-    }
-    if let Some(rate) = attrs.u32(FLOW_MAX_RATE)? {
-        spec.maxrate = Some(rate.into()).filter(|_| rate != NONE);
-    }
-    if let Some(buckets) = attrs.get(BUCKETS_LOG) {
-        spec.buckets_log = match buckets.u32()? {
-            log @ 1..=18 => log as u8,
-            _ => return refuse(&buckets, "buckets must be 2 to 262144"),
-        };
-    }
-    if let Some(rate) = attrs.u32(LOW_RATE_THRESHOLD)? {
-        spec.low_rate_threshold = rate.into();
-    }
-    if let Some(us) = attrs.u32(CE_THRESHOLD)? {
-        let threshold = Duration::from_micros(us.into());
-        spec.ce_threshold = Some(threshold).filter(|_| us != NONE);
-    }
-    if let Some(ns) = attrs.u32(TIMER_SLACK)? {
-        spec.timer_slack = Duration::from_nanos(ns.into());
-    }
-    if let Some(drop) = attrs.u8(HORIZON_DROP)? {
-        spec.horizon_drop = drop != 0;
-    }
     if let Some(map) = attrs.get(PRIOMAP) {
         let PrioOptions { bands, priomap } = map.fixed()?;
         if bands != BANDS {
@@ -145,6 +63,22 @@ fn change(spec: &mut FqSpec, attrs: &Attrs<'_>) -> Result<(), Error> {
         }
         spec.weights = weights.map(i32::cast_unsigned);
     }
+    Ok(())
+}
+
+/// What the kernel refuses of the numbers.
+fn check(attrs: &Attrs<'_>) -> Result<(), Error> {
+    let refuse = |attr: &Attr<'_>, help: &str| Err(Error::from(Errno::EINVAL).help(help).at(attr));
+    if let Some(pacing) = attrs
+        .get(RATE_ENABLE)
+        .filter(|attr| !matches!(attr.u32(), Ok(0 | 1)))
+    {
+        return refuse(&pacing, "rate_enable must be 0 or 1");
+    }
+    let is_wrong = |attr: &Attr<'_>| !attr.u32().is_ok_and(|log| (1..=18).contains(&log));
+    if let Some(buckets) = attrs.get(BUCKETS_LOG).filter(is_wrong) {
+        return refuse(&buckets, "buckets must be 2 to 262144");
+    }
     match attrs.get(OFFLOAD_HORIZON) {
         Some(horizon) if horizon.u32()? != 0 => {
             Err(Error::invalid("sch_fq: invalid offload_horizon").at(&horizon))
@@ -153,31 +87,19 @@ fn change(spec: &mut FqSpec, attrs: &Attrs<'_>) -> Result<(), Error> {
     }
 }
 
-pub(super) fn dump(spec: &FqSpec, context: &QdiscContext, out: &mut Message<'_>) {
-    let micros = |time: Duration| u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
-    let rate = |rate: u64| u32::try_from(rate).unwrap_or(u32::MAX);
-    let frames = |count: u32| context.frame().saturating_mul(count);
-    let slack = u32::try_from(spec.timer_slack.as_nanos()).unwrap_or(u32::MAX);
+pub(super) fn dump(spec: &QdiscSpec, context: &QdiscContext, out: &mut Message<'_>) {
+    let QdiscSpec::Fq(fq) = spec else {
+        return;
+    };
+    let own = |kind, out: &mut Message<'_>| match kind {
+        PRIOMAP => {
+            let (bands, priomap) = (BANDS, fq.priomap);
+            out.put(PRIOMAP, &PrioOptions { bands, priomap });
+        }
+        _ => out.put(WEIGHTS, &fq.weights),
+    };
     out.nest(TCA_OPTIONS, |out| {
-        out.put_u32(PLIMIT, spec.limit);
-        out.put_u32(FLOW_PLIMIT, spec.flow_limit);
-        out.put_u32(QUANTUM, spec.quantum.unwrap_or_else(|| frames(2)));
-        let initial = spec.initial_quantum.unwrap_or_else(|| frames(10));
-        out.put_u32(INITIAL_QUANTUM, initial);
-        out.put_u32(RATE_ENABLE, spec.pacing.into());
-        out.put_u32(FLOW_MAX_RATE, spec.maxrate.map_or(NONE, rate));
-        out.put_u32(FLOW_REFILL_DELAY, micros(spec.refill_delay));
-        out.put_u32(ORPHAN_MASK, spec.orphan_mask);
-        out.put_u32(LOW_RATE_THRESHOLD, rate(spec.low_rate_threshold));
-        out.put_u32(CE_THRESHOLD, spec.ce_threshold.map_or(NONE, micros));
-        out.put_u32(BUCKETS_LOG, spec.buckets_log.into());
-        out.put_u32(TIMER_SLACK, slack);
-        out.put_u32(HORIZON, micros(spec.horizon));
-        out.put_u32(OFFLOAD_HORIZON, 0);
-        out.put_u8(HORIZON_DROP, spec.horizon_drop.into());
-        let (bands, priomap) = (BANDS, spec.priomap);
-        out.put(PRIOMAP, &PrioOptions { bands, priomap });
-        out.put(WEIGHTS, &spec.weights);
+        regular::dump(regular::options(spec.kind()), spec, &context.link, out, own);
     });
 }
 
@@ -208,21 +130,27 @@ struct Stats {
 
 pub(super) fn xstats(values: &Values) -> Vec<u8> {
     let stats = Stats {
-        gc_flows: values.u64("gc"),
-        throttled: values.u64("throttled"),
-        flows_plimit: values.u64("flows_plimit"),
-        pkts_too_long: values.u64("pkts_too_long"),
-        allocation_errors: values.u64("alloc_errors"),
-        time_next_delayed_flow: values.u64("next_packet_delay").cast_signed(),
-        flows: values.u32("flows"),
-        inactive_flows: values.u32("inactive_flows"),
-        throttled_flows: values.u32("throttled_flows"),
-        unthrottle_latency_ns: values.u64("latency").try_into().unwrap_or(u32::MAX),
-        ce_mark: values.u64("ce_mark"),
-        horizon_drops: values.u64("horizon_drops"),
-        horizon_caps: values.u64("horizon_caps"),
-        band_drops: ["band0_drops", "band1_drops", "band2_drops"].map(|name| values.u64(name)),
-        band_pkt_count: ["band0_pkts", "band1_pkts", "band2_pkts"].map(|name| values.u32(name)),
+        gc_flows: values.u64(Xstat::Collected),
+        throttled: values.u64(Xstat::Throttled),
+        flows_plimit: values.u64(Xstat::FlowsLimit),
+        pkts_too_long: values.u64(Xstat::PacketsTooLong),
+        allocation_errors: values.u64(Xstat::AllocErrors),
+        time_next_delayed_flow: values.u64(Xstat::NextPacketDelay).cast_signed(),
+        flows: values.u32(Xstat::Flows),
+        inactive_flows: values.u32(Xstat::InactiveFlows),
+        throttled_flows: values.u32(Xstat::ThrottledFlows),
+        unthrottle_latency_ns: values.u64(Xstat::Latency).try_into().unwrap_or(u32::MAX),
+        ce_mark: values.u64(Xstat::CeMark),
+        horizon_drops: values.u64(Xstat::HorizonDrops),
+        horizon_caps: values.u64(Xstat::HorizonCaps),
+        band_drops: [Xstat::Band0Drops, Xstat::Band1Drops, Xstat::Band2Drops]
+            .map(|stat| values.u64(stat)),
+        band_pkt_count: [
+            Xstat::Band0Packets,
+            Xstat::Band1Packets,
+            Xstat::Band2Packets,
+        ]
+        .map(|stat| values.u32(stat)),
         ..Stats::default()
     };
     stats.as_bytes().to_vec()

@@ -1,6 +1,6 @@
 //! `htb` and its classes (`TCA_HTB_*`).
 
-use softnet_tc::{ClassSpec, Handle, HtbClassSpec, HtbSpec, QdiscSpec};
+use softnet_tc::{ClassSpec, Handle, HtbClassSpec, HtbSpec, QdiscSpec, Xstat};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::rate::{self, RateSpec};
@@ -96,10 +96,10 @@ pub(super) fn dump(spec: &HtbSpec, qdisc: &ShownQdisc<'_>, out: &mut Message<'_>
             rate2quantum: spec.r2q.max(1),
             defcls: spec.default.into(),
             debug: 0,
-            direct_pkts: values.u32("direct_packets_stat"),
+            direct_pkts: values.u32(Xstat::DirectPackets),
         };
         out.put(INIT, &init);
-        let direct_qlen = spec.direct_qlen.unwrap_or(qdisc.context.tx_queue_len);
+        let direct_qlen = spec.direct_qlen.unwrap_or(qdisc.context.link.tx_queue_len);
         out.put_u32(DIRECT_QLEN, direct_qlen);
     });
 }

@@ -13,6 +13,7 @@ mod prio;
 #[cfg(all(test, not(miri)))]
 mod property_tests;
 mod rate;
+mod regular;
 mod tbf;
 #[cfg(all(test, not(miri)))]
 mod tests;
@@ -20,29 +21,21 @@ mod tests;
 mod xstats_tests;
 
 use softnet::qdisc::{PRIO_TO_BAND, QdiscStats};
-use softnet_tc::{ClassSpec, ClassStats, Handle, QdiscSpec, Xstats};
+use softnet_tc::{
+    ClassSpec, ClassStats, Handle, LinkDefaults, QDISC_KINDS, QdiscKind, QdiscSpec, Xstat, Xstats,
+};
 
 use crate::nl::{Attr, Errno, Error, Message};
 
 /// What the options of a qdisc depend on besides themselves.
 #[derive(Clone, Copy, Debug)]
 pub struct QdiscContext {
-    /// Longest IP packet of the link in bytes.
-    pub mtu: u32,
-    /// Frames that a queue of the link holds where nothing else is said.
-    pub tx_queue_len: u32,
+    /// The link's settings.
+    pub link: LinkDefaults,
     /// Transmit queues of the link.
     pub queues: usize,
     /// Where the qdisc is attached.
     pub parent: Handle,
-}
-
-impl QdiscContext {
-    /// Bytes of the link's longest frame (`psched_mtu`).
-    fn frame(&self) -> u32 {
-        const ETHERNET_HEADER: u32 = 14;
-        self.mtu.saturating_add(ETHERNET_HEADER)
-    }
 }
 
 /// A qdisc that is shown.
@@ -71,17 +64,13 @@ pub struct ShownClass<'a> {
     pub level: u32,
 }
 
-/// Whether there are qdiscs of this kind (`qdisc_lookup_ops`).
-pub fn is_known(kind: &str) -> bool {
-    can_change(kind) || matches!(kind, "pfifo_fast" | "noqueue" | "mq" | "mqprio" | "htb")
-}
-
-/// Whether options of a qdisc can be changed (`Qdisc_ops` with `change`).
-fn can_change(kind: &str) -> bool {
-    matches!(
-        kind,
-        "pfifo" | "bfifo" | "pfifo_head_drop" | "tbf" | "prio" | "codel" | "fq_codel" | "fq"
-    )
+/// For a kind that there is not.
+pub fn unknown() -> Error {
+    let kinds: Vec<&str> = QDISC_KINDS.iter().map(|kind| kind.name).collect();
+    let help = format!("This version has {}", kinds.join(", "));
+    Error::new(Errno::ENOENT)
+        .text("Specified qdisc kind is unknown")
+        .help(help)
 }
 
 /// The parameters that a request gives a qdisc of a kind. `before` are those of the qdisc that is
@@ -95,32 +84,33 @@ pub fn parse(
     context: &QdiscContext,
     before: Option<&QdiscSpec>,
 ) -> Result<QdiscSpec, Error> {
+    let kind = QdiscKind::find(kind).ok_or_else(unknown)?;
     if let Some(before) = before {
         // `qdisc_change`.
         if options.is_none() {
             return Ok(before.clone());
         }
-        if !can_change(kind) {
+        if !kind.can_change {
             let text = "Change operation not supported by specified qdisc";
             return Err(Error::invalid(text).help("Delete it and add it again"));
         }
     }
-    match kind {
-        "pfifo" | "bfifo" | "pfifo_head_drop" => fifo::parse(kind, options, context),
-        "pfifo_fast" => Ok(QdiscSpec::PfifoFast {
-            limit: context.tx_queue_len,
-        }),
-        "noqueue" => Ok(QdiscSpec::Noqueue),
-        "mq" => Ok(QdiscSpec::Mq),
-        "mqprio" => mqprio::parse(options, context.queues),
-        "tbf" => tbf::parse(options),
-        "prio" => prio::parse(options),
-        "codel" => codel::parse(options, before),
-        "fq_codel" => codel::parse_fq(options, before),
-        "fq" => fq::parse(options, before),
-        "htb" => htb::parse(options),
-        _ => Err(Error::new(Errno::ENOENT).text("Specified qdisc kind is unknown")),
+    let is_new = before.is_none();
+    let mut spec = before
+        .cloned()
+        .unwrap_or_else(|| (kind.default)(&context.link));
+    match (&spec, options) {
+        (QdiscSpec::Mqprio(_), options) => return mqprio::parse(options, context.queues),
+        (QdiscSpec::Tbf(_), options) => return tbf::parse(options),
+        (QdiscSpec::Prio(_), options) => return prio::parse(options),
+        (QdiscSpec::Htb(_), options) => return htb::parse(options),
+        (_, None) => {}
+        (QdiscSpec::Codel(_), Some(options)) => codel::parse(&mut spec, options)?,
+        (QdiscSpec::FqCodel(_), Some(options)) => codel::parse_fq(&mut spec, options, is_new)?,
+        (QdiscSpec::Fq(_), Some(options)) => fq::parse(&mut spec, options)?,
+        (_, Some(options)) => fifo::parse(&mut spec, options)?,
     }
+    Ok(spec)
 }
 
 /// Puts `TCA_OPTIONS`, for kinds that have some.
@@ -133,9 +123,10 @@ pub fn dump(qdisc: &ShownQdisc<'_>, out: &mut Message<'_>) {
         QdiscSpec::Mqprio(map) => mqprio::dump(map, out),
         QdiscSpec::Tbf(spec) => tbf::dump(spec, out),
         QdiscSpec::Prio(spec) => prio::put(spec.bands, &spec.priomap, out),
-        QdiscSpec::Codel(spec) => codel::dump(spec, out),
-        QdiscSpec::FqCodel(spec) => codel::dump_fq(spec, &qdisc.context, out),
-        QdiscSpec::Fq(spec) => fq::dump(spec, &qdisc.context, out),
+        spec @ (QdiscSpec::Codel(_) | QdiscSpec::FqCodel(_)) => {
+            codel::dump(spec, &qdisc.context, out);
+        }
+        spec @ QdiscSpec::Fq(_) => fq::dump(spec, &qdisc.context, out),
         QdiscSpec::Htb(spec) => htb::dump(spec, qdisc, out),
         QdiscSpec::Default
         | QdiscSpec::Tree(_)
@@ -157,22 +148,26 @@ pub fn xstats(qdisc: &ShownQdisc<'_>) -> Option<Vec<u8>> {
     }
 }
 
-/// The statistics of a kind by their names; all 0 where there are none yet.
-struct Values(Vec<(&'static str, u64)>);
+/// The statistics of a kind; all 0 where there are none yet.
+struct Values(Vec<(Xstat, u64)>);
 
 impl Values {
     fn new(xstats: Option<&Xstats>) -> Values {
-        Values(xstats.map_or_else(Vec::new, |xstats| xstats.iter().collect()))
+        Values(xstats.map_or_else(Vec::new, |xstats| xstats.values().collect()))
     }
 
-    fn u64(&self, name: &str) -> u64 {
-        let found = self.0.iter().find(|(of, _)| *of == name);
+    fn u64(&self, stat: Xstat) -> u64 {
+        let found = self.0.iter().find(|(of, _)| *of == stat);
+        debug_assert!(
+            found.is_some() || self.0.is_empty(),
+            "{stat:?} of another kind"
+        );
         found.map_or(0, |&(_, value)| value)
     }
 
     /// Its last 32 bits: counters of the kernel come round.
-    fn u32(&self, name: &str) -> u32 {
-        self.u64(name) as u32
+    fn u32(&self, stat: Xstat) -> u32 {
+        self.u64(stat) as u32
     }
 }
 

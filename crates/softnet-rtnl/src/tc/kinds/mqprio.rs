@@ -59,7 +59,6 @@ pub(super) fn parse(options: Option<Attr<'_>>, queues: usize) -> Result<QdiscSpe
     Ok(QdiscSpec::Mqprio(QueueMap {
         prio_tc_map: qopt.prio_tc_map,
         classes,
-        ..QueueMap::default()
     }))
 }
 

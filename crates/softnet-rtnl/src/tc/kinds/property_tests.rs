@@ -14,22 +14,6 @@ use softnet_tc::{
 use super::tests::{AROUND, Classes, shown, shown_class, with_options};
 use super::*;
 
-const KINDS: [&str; 13] = [
-    "pfifo",
-    "bfifo",
-    "pfifo_head_drop",
-    "pfifo_fast",
-    "noqueue",
-    "mq",
-    "mqprio",
-    "tbf",
-    "prio",
-    "codel",
-    "fq_codel",
-    "fq",
-    "htb",
-];
-
 /// Reads options as those of a new qdisc, of a change and of a class; shows what it reads.
 pub(super) fn answer(kind: &str, options: &[u8]) {
     let htb = QdiscSpec::Htb(HtbSpec::default());
@@ -51,6 +35,10 @@ pub(super) fn answer(kind: &str, options: &[u8]) {
         classes.0.insert(name, (Handle::new(1, 0), class));
         classes.with(&htb, name, shown_class);
     }
+}
+
+fn kind() -> impl Strategy<Value = &'static str> {
+    prop::sample::select(QDISC_KINDS).prop_map(|kind| kind.name)
 }
 
 fn micros() -> impl Strategy<Value = Duration> {
@@ -131,6 +119,7 @@ fn fq() -> impl Strategy<Value = QdiscSpec> {
                 low_rate_threshold: rates.1.into(),
                 timer_slack: Duration::from_nanos(times.1.into()),
                 horizon: times.2,
+                offload_horizon: Duration::ZERO,
                 horizon_drop: times.3,
                 ce_threshold: times.4,
                 priomap: bands.0,
@@ -163,7 +152,6 @@ fn mqprio() -> impl Strategy<Value = QdiscSpec> {
             classes: (0..classes)
                 .map(|offset| TcQueues { count: 1, offset })
                 .collect(),
-            ..QueueMap::default()
         })
     })
 }
@@ -296,14 +284,14 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_do_harm(kind in prop::sample::select(&KINDS), options: Vec<u8>) {
+    fn no_bytes_do_harm(kind in kind(), options: Vec<u8>) {
         answer(kind, &options);
     }
 
     /// Attributes of the right form with any values.
     #[test]
     fn no_attributes_do_harm(
-        kind in prop::sample::select(&KINDS),
+        kind in kind(),
         attrs in vec((0..20_u16, vec(any::<u8>(), 0..90)), 0..6),
     ) {
         let mut options = Vec::new();

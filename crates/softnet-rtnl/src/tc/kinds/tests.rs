@@ -10,8 +10,10 @@ use crate::nl::{Head, Messages, Policy, Request, Validation};
 use crate::tc::TCA_OPTIONS;
 
 pub(super) const AROUND: QdiscContext = QdiscContext {
-    mtu: 1500,
-    tx_queue_len: 1000,
+    link: LinkDefaults {
+        mtu: 1500,
+        tx_queue_len: 1000,
+    },
     queues: 4,
     parent: Handle::ROOT,
 };

@@ -142,6 +142,49 @@ fn the_kernels_warnings() {
     assert_eq!(world.warning, None);
 }
 
+/// Behind what the kernel says, if it says something; as often as it is asked for.
+#[test]
+fn a_class_with_a_small_burst_is_warned_of() {
+    let mut world = World::new();
+    let options = PortOptions {
+        parallel: true,
+        ..PortOptions::default()
+    };
+    world
+        .control
+        .lock()
+        .unwrap()
+        .set_options(2, &options)
+        .unwrap();
+    world.qdisc(ADD, 2, ("root", "1:"), "htb", &htb).unwrap();
+    let small = "is too little for 4 queues that share the rate";
+    for (flags, name) in [(ADD, "1:1"), (CHANGE, "1:1"), (REPLACE, "1:2")] {
+        world.class(flags, 2, "1:", name, &rate(1_600_000)).unwrap();
+        let warning = world.warning.take().unwrap();
+        let (first, second) = warning.split_once("; 1:").unwrap();
+        let is = [first, second].map(|text| text.contains(small));
+        assert_eq!(is, [true, true], "{warning}");
+        assert!(
+            first.starts_with(&format!("{name}: burst of 1600 bytes")),
+            "{warning}"
+        );
+    }
+    world.class(ADD, 2, "1:", "1:3", &rate(12_500)).unwrap();
+    assert_eq!(world.warning, None, "slow");
+    let mut control = world.control.lock().unwrap();
+    let mtu = Settings {
+        mtu: 9000,
+        ..control.link(2).unwrap().settings.clone()
+    };
+    control.change(2, &mtu).unwrap();
+    control.take_changes();
+    drop(control);
+    world.class(CHANGE, 2, "1:", "1:3", &rate(125)).unwrap();
+    let warning = world.warning.take().unwrap();
+    let kernels = "sch_htb: quantum of class 10003 is small. Consider r2q change.; 1:3: burst ";
+    assert!(warning.starts_with(kernels), "{warning}");
+}
+
 /// Nesting is bounded as in the kernel, and so is the depth of qdiscs.
 #[test]
 fn trees_are_not_deeper_than_the_kernels() {

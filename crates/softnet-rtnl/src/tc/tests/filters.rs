@@ -1,6 +1,7 @@
 //! Requests about filters and chains.
 
 use proptest::prelude::*;
+use zerocopy::IntoBytes;
 
 use super::*;
 
@@ -124,7 +125,7 @@ fn flags_say_what_becomes_of_a_filter() {
         text,
         "(EINVAL)",
     );
-    let text = "TC classifier not found";
+    let text = "TC classifier not found. This version has flower, u32, basic, matchall, fw";
     refused(
         world.filter(ADD, named("1:", 6, 3, 0), &of_kind("bpf", 1)),
         text,
@@ -282,7 +283,8 @@ fn what_softnet_does_not_have_is_refused() {
         });
     };
     let answer = world.filter(ADD, named("1:", 1, ETH_P_IP, 0), &mirred);
-    let expected = "Failed to load TC action module (ENOENT)";
+    let expected = "Failed to load TC action module. This version has gact alone: pass, drop, \
+                    continue, reclassify and goto chain (ENOENT)";
     assert_eq!(answer.unwrap_err(), expected);
     // Actions by themselves.
     for kind in 48..=50 {
@@ -331,4 +333,43 @@ proptest! {
             world.dump(RTM_GETCHAIN, at(1, "", ""), &none);
         }
     }
+}
+
+/// Its options fit a request, and with its counters no message.
+#[test]
+fn a_filter_too_long_to_be_shown_is_added_and_left_out() {
+    let mut world = World::with_prio();
+    let long = |out: &mut Message<'_>| {
+        const COUNT: u16 = 2729;
+        out.put_str(TCA_KIND, "basic");
+        out.nest(TCA_OPTIONS, |out| {
+            out.put_u32(1, 0x1_0001);
+            out.nest(2, |out| {
+                out.put(1, &[COUNT, 0]);
+                out.nest(2, |out| {
+                    for n in 1..=COUNT {
+                        let relation = u16::from(n < COUNT);
+                        // `cmp(u8 at 0 layer 0 mask 0 eq 0)`
+                        let (head, cmp) = ([0, 1, relation, 0], [0, 0, 0, 0, 0, 1_u16]);
+                        out.put_bytes(n, [head.as_bytes(), cmp.as_bytes()].concat().as_slice());
+                    }
+                });
+            });
+        });
+    };
+    world.filter(ADD, named("1:", 1, 3, 1), &long).unwrap();
+    assert_eq!(world.told, [""; 0]);
+    assert!(world.overrun, "members are told that something is missing");
+    let fw = of_kind("fw", 0x1_0001);
+    world.filter(ADD, named("1:", 2, 3, 9), &fw).unwrap();
+    let shown = world.filters(at(1, "1:", ""), &none);
+    let others = ["basic chain 0 -", "fw chain 0 -", "fw chain 0 9"];
+    assert_eq!(shown.len(), others.len());
+    for (line, other) in shown.iter().zip(others) {
+        assert!(line.ends_with(other), "{line}");
+    }
+    let header = named("1:", 1, 3, 1);
+    world.ask(RTM_DELTFILTER, 0, header, &none).unwrap();
+    let gone = world.ask(RTM_DELTFILTER, 0, header, &none);
+    assert!(gone.unwrap_err().ends_with("(ENOENT)"));
 }

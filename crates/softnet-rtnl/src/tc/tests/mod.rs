@@ -5,8 +5,9 @@ mod classes;
 mod filters;
 mod hostile;
 mod qdiscs;
+mod reloads;
 
-use softnet_engine::control::Settings;
+use softnet_engine::control::{PortOptions, Settings};
 use softnet_engine::testing::FedDevices;
 use softnet_tc::Handle;
 
@@ -27,6 +28,8 @@ struct World {
     /// What members of the group were told by the last request.
     told: Vec<String>,
     warning: Option<String>,
+    /// Whether they were told that something is missing.
+    overrun: bool,
 }
 
 /// What a request puts behind its header.
@@ -45,6 +48,7 @@ impl World {
             control,
             told: Vec::new(),
             warning: None,
+            overrun: false,
         }
     }
 
@@ -73,6 +77,7 @@ impl World {
             self.told.extend(lines(event.message.as_bytes()));
         }
         self.warning.clone_from(&replies.warning);
+        self.overrun = replies.overrun;
         match answer {
             Ok(()) => Ok(lines(replies.messages().as_bytes())),
             Err(error) => Err(error.to_string()),
@@ -277,7 +282,9 @@ fn htb(out: &mut Message<'_>) {
 fn rate(rate: u32) -> impl Fn(&mut Message<'_>) {
     let [a, b, c, d] = rate.to_ne_bytes();
     let spec = [0, 1, 0, 0, 0, 0, 0, 0, a, b, c, d];
-    let ticks = 200_000_u32.to_ne_bytes();
+    // Of 64 ns, for bursts of 1600 bytes.
+    let ticks = (25_000_000_000 / u64::from(rate)) as u32;
+    let ticks = ticks.to_ne_bytes();
     let mut parms = [spec, spec].concat();
     parms.extend([ticks, ticks, [0; 4], [0; 4], [0; 4]].as_flattened());
     move |out| out.nest(TCA_OPTIONS, |out| out.put_bytes(1, &parms))

@@ -59,7 +59,9 @@ fn requests_mean_what_they_mean_to_the_kernel() {
     const NAME: &str = "Invalid qdisc name: must match existing qdisc (EINVAL)";
     const MOVE: &str = "Cannot move an existing qdisc to a different parent (EINVAL)";
     const NOT_FOUND: &str = "Specified qdisc not found (ENOENT)";
-    const UNKNOWN: &str = "Specified qdisc kind is unknown (ENOENT)";
+    const UNKNOWN: &str = "Specified qdisc kind is unknown. This version has noqueue, pfifo, \
+                           bfifo, pfifo_head_drop, pfifo_fast, prio, tbf, htb, codel, fq_codel, \
+                           fq, mq, mqprio (ENOENT)";
     const NO_CLASS: &str = "Specified class not found (ENOENT)";
     const OK: &str = "";
     let mut world = World::new();
@@ -564,4 +566,19 @@ fn traffic_classes_have_no_qdisc() {
             "mqprio 1:ffe1 root",
         ]
     );
+}
+
+/// `tc qdisc show dev m0`: the header's link filters (`tc_dump_qdisc`).
+#[test]
+fn a_dump_of_one_link_has_no_other() {
+    let mut world = World::new();
+    for link in 1..=3 {
+        world
+            .qdisc(ADD, link, ("root", "1:"), "pfifo", &limit(5))
+            .unwrap();
+    }
+    let mut of = |link| world.dump(RTM_GETQDISC, at(link, "", ""), &none);
+    assert_eq!(of(2), ["2 pfifo 1: root refcnt 5"]);
+    assert_eq!(of(0).len(), 3);
+    assert_eq!(of(7), [""; 0]);
 }

@@ -1,0 +1,21 @@
+//! The running state that no key of the configuration expresses, as the commands that make it:
+//! comments of `softnet dump-config`.
+
+use softnet_io::DeviceSpec;
+
+use crate::setup::Control;
+
+/// Comments, a line each.
+pub(crate) fn comments(control: &Control) -> String {
+    let renamed = control.links().values().filter_map(|link| {
+        let name = &link.settings.name;
+        match link.device()? {
+            DeviceSpec::Tap { interface, .. } if interface != name => Some(format!(
+                "# left out: {}\n",
+                format!("ip link set dev {interface} name {name}").escape_debug()
+            )),
+            _ => None,
+        }
+    });
+    renamed.collect()
+}

@@ -1,0 +1,347 @@
+//! Writes to the guest's event descriptors (`call`), which the front end may make block.
+//!
+//! The file is the front end's as much as ours: it can fill the counter and then clear
+//! `O_NONBLOCK`, after which a write waits for ever, and the worker's other ports with it. So a
+//! thread watches those that write: one that is in the same write for two of its ticks gets a
+//! signal, upon which the write fails with `EINTR`. A write to an event descriptor that does not
+//! have to wait never does, so this happens to nobody else. Nor has a write to be short that does
+//! not wait: the kernel tells all who watch the file, and the front end may have half a million
+//! copies of it in epoll instances. One that has used the CPU meanwhile is [`Late::Slow`].
+//!
+//! **Who is idle costs nothing.** The watching thread rests while nobody writes. A writer says that
+//! it writes *and then* asks whether the thread rests; the thread says that it rests *and then*
+//! asks who writes. Each is a store and a later load of another location with a full fence between,
+//! so one of the two sees the other, and no write is unwatched ([`Rest`]).
+
+#![allow(unsafe_code, reason = "sends a signal to a thread, and handles it")]
+
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
+use std::thread::Thread;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use softnet::sync::primitive::{AtomicBool, AtomicU64, Ordering, fence};
+
+/// How often the writers are looked at while there are any.
+const TICK: Duration = Duration::from_millis(5);
+/// Ignored where nobody handles it, so one too many does no harm.
+const SIGNAL: libc::c_int = libc::SIGURG;
+
+/// A write that took long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Late {
+    /// It had to wait: the front end made the descriptor block.
+    Blocked,
+    /// It was work all the time between two ticks. That is so as well if the CPU had to handle
+    /// interrupts for so long, which is rare.
+    Slow,
+}
+
+/// A thread that writes.
+#[derive(Debug)]
+struct Writer {
+    /// Odd: it is in a write.
+    writes: AtomicU64,
+    /// The last write that used the CPU from one tick to the next.
+    slow: AtomicU64,
+    thread: libc::pid_t,
+    /// Of the time for which it has run.
+    clock: libc::clockid_t,
+}
+
+/// Whether the watching thread rests; see the module.
+#[derive(Debug)]
+struct Rest(AtomicBool);
+
+impl Rest {
+    fn new() -> Rest {
+        Rest(AtomicBool::new(false))
+    }
+
+    /// For a writer that has said that it writes. True: it must wake the watching thread.
+    fn is_to_end(&self) -> bool {
+        fence(Ordering::SeqCst);
+        let rests = self.0.load(Ordering::Relaxed);
+        if rests {
+            self.end();
+        }
+        rests
+    }
+
+    /// For the watching thread. `quiet`: whether nobody writes. False: it is not to rest.
+    fn begin(&self, quiet: impl FnOnce() -> bool) -> bool {
+        self.0.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        let quiet = quiet();
+        if !quiet {
+            self.end();
+        }
+        quiet
+    }
+
+    fn is_on(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn end(&self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+}
+
+/// The thread that watches them.
+struct Watch {
+    writers: Mutex<Vec<Arc<Writer>>>,
+    rest: Rest,
+    thread: OnceLock<Thread>,
+}
+
+static WATCH: LazyLock<Watch> = LazyLock::new(|| Watch {
+    writers: Mutex::new(Vec::new()),
+    rest: Rest::new(),
+    thread: OnceLock::new(),
+});
+
+thread_local! {
+    static WRITER: Registered = Registered(WATCH.register());
+}
+
+/// This thread, until it ends.
+struct Registered(Arc<Writer>);
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        let mut writers = WATCH.writers.lock().unwrap_or_else(PoisonError::into_inner);
+        writers.retain(|writer| !Arc::ptr_eq(writer, &self.0));
+    }
+}
+
+/// Tells the guest. Waits for two [ticks](TICK) at most.
+pub(super) fn call(event: &OwnedFd) -> Result<(), Late> {
+    watched(|| rustix::io::write(event, &1_u64.to_ne_bytes()))
+}
+
+fn watched(write: impl FnOnce() -> Result<usize, Errno>) -> Result<(), Late> {
+    WRITER.with(|Registered(writer)| {
+        // Written by this thread alone.
+        let writes = writer.writes.load(Ordering::Relaxed);
+        writer.writes.store(writes + 1, Ordering::Relaxed);
+        if WATCH.rest.is_to_end() {
+            WATCH.wake();
+        }
+        // It fails otherwise if the counter is at its end, in which case the guest has been told.
+        let result = write();
+        writer.writes.store(writes + 2, Ordering::Release);
+        match result {
+            Err(Errno::INTR) => Err(Late::Blocked),
+            _ if writer.slow.load(Ordering::Relaxed) == writes + 1 => Err(Late::Slow),
+            _ => Ok(()),
+        }
+    })
+}
+
+impl Watch {
+    /// The calling thread; the watching one is started if it is the first.
+    fn register(&'static self) -> Arc<Writer> {
+        let writer = Arc::new(Writer {
+            writes: AtomicU64::new(0),
+            slow: AtomicU64::new(0),
+            clock: cpu_clock(),
+            thread: rustix::thread::gettid().as_raw_nonzero().get(),
+        });
+        take_signals();
+        let mut writers = self.writers.lock().unwrap_or_else(PoisonError::into_inner);
+        writers.push(writer.clone());
+        drop(writers);
+        self.thread.get_or_init(|| {
+            let thread = std::thread::Builder::new().name("vhost-call".into());
+            let thread = thread.spawn(|| self.run());
+            // As for other threads: without it the engine is not to work.
+            let thread = thread.expect("the system has threads left");
+            thread.thread().clone()
+        });
+        writer
+    }
+
+    #[cold]
+    fn wake(&self) {
+        if let Some(thread) = self.thread.get() {
+            thread.unpark();
+        }
+    }
+
+    fn run(&self) {
+        let mut before: Vec<Seen> = Vec::new();
+        loop {
+            std::thread::sleep(TICK);
+            let now = self.look();
+            for seen in now.iter().filter(|seen| seen.is_in_write()) {
+                let same = |then: &&Seen| then.is_same(seen);
+                if let Some(then) = before.iter().find(same) {
+                    seen.writer.interrupt();
+                    if seen.run_time.saturating_sub(then.run_time) >= TICK / 2 {
+                        seen.writer.slow.store(seen.writes, Ordering::Relaxed);
+                    }
+                }
+            }
+            let idle = is_same(&before, &now) && !now.iter().any(Seen::is_in_write);
+            before = now;
+            if idle {
+                self.rest(&before);
+            }
+        }
+    }
+
+    /// What each does.
+    fn look(&self) -> Vec<Seen> {
+        let writers = self.writers.lock().unwrap_or_else(PoisonError::into_inner);
+        writers.iter().map(Seen::new).collect()
+    }
+
+    /// Waits until somebody writes; see the module.
+    fn rest(&self, seen: &[Seen]) {
+        let rests = self.rest.begin(|| is_same(seen, &self.look()));
+        while rests && self.rest.is_on() {
+            std::thread::park();
+        }
+    }
+}
+
+/// What a writer did at one time.
+#[derive(Debug)]
+struct Seen {
+    writer: Arc<Writer>,
+    writes: u64,
+    /// For how long it had run. Zero if it was not in a write.
+    run_time: Duration,
+}
+
+impl Seen {
+    fn new(writer: &Arc<Writer>) -> Seen {
+        let mut seen = Seen {
+            writer: writer.clone(),
+            writes: writer.writes.load(Ordering::Acquire),
+            run_time: Duration::ZERO,
+        };
+        if seen.is_in_write() {
+            seen.run_time = run_time(writer.clock);
+        }
+        seen
+    }
+
+    fn is_in_write(&self) -> bool {
+        self.writes % 2 == 1
+    }
+
+    fn is_same(&self, other: &Seen) -> bool {
+        Arc::ptr_eq(&self.writer, &other.writer) && self.writes == other.writes
+    }
+}
+
+fn is_same(some: &[Seen], others: &[Seen]) -> bool {
+    some.len() == others.len() && some.iter().zip(others).all(|(a, b)| a.is_same(b))
+}
+
+/// The calling thread's clock.
+fn cpu_clock() -> libc::clockid_t {
+    let mut clock = libc::CLOCK_MONOTONIC;
+    // SAFETY: the thread runs, and the place is there. If it fails the place stays as it is: all
+    // time is then taken for the thread's.
+    unsafe { libc::pthread_getcpuclockid(libc::pthread_self(), &raw mut clock) };
+    clock
+}
+
+/// Zero if the thread has ended.
+fn run_time(clock: libc::clockid_t) -> Duration {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the place is there.
+    unsafe { libc::clock_gettime(clock, &raw mut time) };
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+impl Writer {
+    fn interrupt(&self) {
+        let process = rustix::process::getpid().as_raw_nonzero().get();
+        // SAFETY: sends a signal that has a handler. If the thread has just ended, and another has
+        // its number, that one's system call is interrupted.
+        unsafe { libc::syscall(libc::SYS_tgkill, process, self.thread, SIGNAL) };
+    }
+}
+
+/// Has a signal interrupt what the calling thread waits in.
+fn take_signals() {
+    extern "C" fn nothing(_: libc::c_int) {}
+    static INSTALLED: OnceLock<()> = OnceLock::new();
+    let handler: extern "C" fn(libc::c_int) = nothing;
+    INSTALLED.get_or_init(|| {
+        // SAFETY: zeroes are an action without flags (so that calls are not repeated) and with an
+        // empty mask.
+        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+        action.sa_sigaction = handler as libc::sighandler_t;
+        // SAFETY: the handler has the signature of one without SA_SIGINFO, and does nothing.
+        unsafe { libc::sigaction(SIGNAL, &raw const action, std::ptr::null_mut()) };
+    });
+    // SAFETY: the set is emptied before it is used; the mask is this thread's.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        libc::sigaddset(&raw mut set, SIGNAL);
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, std::ptr::null_mut());
+    }
+}
+
+#[cfg(all(test, not(loom), not(miri)))]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    /// A write that is work for two ticks is noticed. One that waits in the kernel is not work.
+    #[test]
+    fn a_write_that_uses_the_cpu_is_slow() {
+        let work = || {
+            let end = Instant::now() + Duration::from_secs(20);
+            let slow = || WRITER.with(|Registered(it)| it.slow.load(Ordering::Relaxed));
+            let before = slow();
+            while slow() == before && Instant::now() < end {}
+            Ok(8)
+        };
+        let wait = || {
+            std::thread::sleep(TICK * 10);
+            Ok(8)
+        };
+        for _ in 0..2 {
+            assert_eq!(watched(work), Err(Late::Slow));
+            assert_eq!(watched(wait), Ok(()));
+        }
+        assert_eq!(watched(|| Err(Errno::INTR)), Err(Late::Blocked));
+    }
+}
+
+#[cfg(all(test, loom))]
+mod models {
+    use super::*;
+
+    /// No write is unwatched: the thread that rests is woken by who writes, or has seen it.
+    #[test]
+    fn who_writes_is_seen_or_wakes() {
+        loom::model(|| {
+            let rest = Arc::new(Rest::new());
+            let writes = Arc::new(AtomicU64::new(0));
+            let writer = {
+                let (rest, writes) = (rest.clone(), writes.clone());
+                loom::thread::spawn(move || {
+                    writes.store(1, Ordering::Relaxed);
+                    rest.is_to_end()
+                })
+            };
+            let rests = rest.begin(|| writes.load(Ordering::Acquire) == 0);
+            let woken = writer.join().unwrap();
+            assert!(!rests || woken, "it rests while somebody writes");
+            assert!(!woken || !rest.is_on());
+        });
+    }
+}

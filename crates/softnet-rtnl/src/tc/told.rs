@@ -1,0 +1,125 @@
+//! Told of a tree that was changed as a whole, by a reload of the configuration: what differs, as if
+//! `tc` had changed it.
+
+use std::collections::BTreeMap;
+
+use softnet::qdisc::QdiscStats;
+use softnet_engine::control::{Control, Devices};
+use softnet_tc::{FilterKey, FilterSpec, FilterStats, Handle, Node, TreeSpec};
+
+use super::filters::{self, Part};
+use super::place::Place;
+use super::shown::{Class, Shown};
+use super::{RTM_DELQDISC, RTM_DELTCLASS, RTM_DELTFILTER};
+use super::{RTM_NEWQDISC, RTM_NEWTCLASS, RTM_NEWTFILTER};
+use super::{class, qdisc};
+use crate::nl::{NLM_F_REPLACE, Replies};
+
+/// Tells of what a link's tree has become.
+pub(crate) fn publish<D: Devices>(
+    control: &Control<D>,
+    link: u32,
+    before: &TreeSpec,
+    replies: &mut Replies,
+) {
+    // Nothing, if the link is gone by now.
+    let _ = Place::read(control, link, |place| tell(&place, before, replies));
+}
+
+fn tell(place: &Place<'_>, before: &TreeSpec, replies: &mut Replies) {
+    let now = place.tree.spec();
+    gone(place, before, replies);
+    for node in now.nodes() {
+        let known = before.node(node.handle);
+        let is_same = |known: &Node| known.qdisc == node.qdisc && known.stab == node.stab;
+        let is_kept = stays(before, now, node.handle);
+        if !is_kept || !known.is_some_and(is_same) {
+            let flags = if is_kept { 0 } else { NLM_F_REPLACE };
+            let shown = place.shown(node.into());
+            qdisc::tell(replies, RTM_NEWQDISC, flags, &shown);
+        }
+    }
+    for (name, node) in now.added_classes() {
+        let known = before.class_node(name);
+        let known = known.filter(|_| stays(before, now, name.qdisc()));
+        let is_same = known.is_some_and(|known| known.spec == node.spec);
+        if !is_same && let Some(class) = Class::new(place, name) {
+            class::tell(replies, RTM_NEWTCLASS, &class);
+        }
+    }
+    let known = filters_of(before);
+    for spec in now.filters() {
+        let known = known.get(&(spec.parent, spec.key()));
+        let known = known.filter(|_| stays(before, now, spec.parent.qdisc()));
+        let list = now.filters_of(spec.parent);
+        let found = list.ok().and_then(|list| list.get(spec.key()).ok());
+        if known != Some(&spec)
+            && let Some(found) = found
+        {
+            let (spec, stats) = place.tree.filter_sum(found);
+            let part = Part::Filter(&stats);
+            let shown = filters::Shown::new(place.index, spec, part);
+            filters::tell(replies, RTM_NEWTFILTER, 0, &shown);
+        }
+    }
+}
+
+/// Tells of what is not there any more, but not of what went with the qdisc that it was part of.
+fn gone(place: &Place<'_>, before: &TreeSpec, replies: &mut Replies) {
+    let now = place.tree.spec();
+    let has_stayed = |name: Handle| stays(before, now, name.qdisc());
+    for spec in before.filters().filter(|spec| has_stayed(spec.parent)) {
+        let list = now.filters_of(spec.parent);
+        if !list.is_ok_and(|list| list.get(spec.key()).is_ok()) {
+            let stats = FilterStats::default();
+            let part = Part::Filter(&stats);
+            let shown = filters::Shown::new(place.index, spec, part);
+            filters::tell(replies, RTM_DELTFILTER, 0, &shown);
+        }
+    }
+    for node in before.nodes().filter(|node| !has_stayed(node.handle)) {
+        if node.parent != Handle::ROOT && !has_stayed(node.parent) {
+            continue;
+        }
+        let shown = Shown {
+            index: place.index,
+            parent: node.parent,
+            handle: node.handle,
+            references: 1,
+            spec: node.qdisc.clone(),
+            stats: QdiscStats::default(),
+            xstats: None,
+            rate: None,
+            stab: node.stab.clone(),
+            context: place.context(node.parent),
+        };
+        qdisc::tell(replies, RTM_DELQDISC, 0, &shown);
+    }
+    for (name, _) in before.added_classes() {
+        if has_stayed(name)
+            && now.class_node(name).is_none()
+            && let Some(class) = Class::gone(place.index, before, name)
+        {
+            class::tell(replies, RTM_DELTCLASS, &class);
+        }
+    }
+}
+
+/// Whether a qdisc is where it was, of the kind that it was, and so are those above it.
+fn stays(before: &TreeSpec, now: &TreeSpec, handle: Handle) -> bool {
+    let (Some(before_node), Some(node)) = (before.node(handle), now.node(handle)) else {
+        return false;
+    };
+    let same_kind = before_node.qdisc.kind() == node.qdisc.kind();
+    let is_root = node.parent == Handle::ROOT;
+    same_kind
+        && before_node.parent == node.parent
+        && (is_root || stays(before, now, node.parent.qdisc()))
+}
+
+fn filters_of(tree: &TreeSpec) -> BTreeMap<(Handle, FilterKey), &FilterSpec> {
+    let filters = tree.filters();
+    filters
+        .map(|spec| ((spec.parent, spec.key()), spec))
+        .collect()
+}
