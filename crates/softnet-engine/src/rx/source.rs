@@ -46,8 +46,12 @@ pub struct Receive<'a> {
     port: u16,
     packets: &'a mut PacketList,
     drops: &'a DropCounters,
+    /// What was pushed.
     received: Count,
-    dropped: u64,
+    /// Frames dead on arrival.
+    dead: u64,
+    /// Wire packets that were pushed and dropped again.
+    refused: u64,
 }
 
 /// Wire packets and their bytes.
@@ -73,7 +77,8 @@ impl<'a> Receive<'a> {
             packets,
             drops,
             received: Count::default(),
-            dropped: 0,
+            dead: 0,
+            refused: 0,
         }
     }
 
@@ -100,7 +105,7 @@ impl<'a> Receive<'a> {
     #[cold]
     pub fn drop(&mut self, reason: DropReason) {
         self.drops.add(reason, 1);
-        self.dropped += 1;
+        self.dead += 1;
     }
 
     /// What was pushed.
@@ -108,24 +113,24 @@ impl<'a> Receive<'a> {
         self.packets
     }
 
-    /// Drops what was pushed and `keep` refuses.
+    /// Drops what was pushed and `keep` refuses. It stays counted as received, bytes included.
     #[cold]
     pub fn retain(&mut self, reason: DropReason, mut keep: impl FnMut(&Packet) -> bool) {
-        self.received = Count::default();
         for packet in self.packets.take() {
             if keep(&packet) {
-                self.push(packet);
+                self.packets.push_back(packet);
             } else {
                 self.drops.add(reason, packet.wire_packets());
-                self.dropped += packet.wire_packets();
+                self.refused += packet.wire_packets();
             }
         }
     }
 
-    /// Wire packets received and dropped, bytes received, and wire packets dropped.
+    /// Wire packets received, their bytes (those of frames dead on arrival excepted), and wire
+    /// packets dropped.
     pub(super) fn sums(&self) -> (u64, u64, u64) {
         let Count { packets, bytes } = self.received;
-        (packets + self.dropped, bytes, self.dropped)
+        (packets + self.dead, bytes, self.dead + self.refused)
     }
 }
 
@@ -181,4 +186,36 @@ pub trait RxQueue: Send {
 
     /// What becomes readable when the queue has packets; `None` for a queue that must be polled.
     fn fd(&self) -> Option<BorrowedFd<'_>>;
+}
+
+#[cfg(test)]
+mod tests {
+    use softnet::mem::{Pool, PoolConfig};
+
+    use super::*;
+
+    /// A frame dropped after it was pushed was received whole; one dead on arrival has no bytes.
+    #[test]
+    fn retained_and_refused_packets_count_as_received_with_their_bytes() {
+        let pool = Pool::new(PoolConfig {
+            buffers: 8,
+            buffer_size: 256,
+        })
+        .expect("memory");
+        let (mut out, drops) = (PacketList::new(), DropCounters::default());
+        let mut rx = Receive::new(64, Time::ZERO, &mut out, &drops);
+        for len in [60, 61, 62] {
+            let mut packet = pool.alloc().expect("a buffer");
+            assert!(packet.append(&[0; 62][..len]), "room");
+            rx.push(packet);
+        }
+        rx.drop(DropReason::TooLong);
+        rx.retain(DropReason::DeviceDown, |packet| packet.len() == 61);
+        assert_eq!(rx.sums(), (4, 60 + 61 + 62, 3));
+        assert_eq!(out.len(), 1);
+        assert_eq!(
+            drops.nonzero(),
+            [(DropReason::TooLong, 1), (DropReason::DeviceDown, 2)]
+        );
+    }
 }
