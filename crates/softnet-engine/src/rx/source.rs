@@ -199,7 +199,7 @@ mod tests {
     fn retained_and_refused_packets_count_as_received_with_their_bytes() {
         let pool = Pool::new(PoolConfig {
             buffers: 8,
-            buffer_size: 256,
+            buffer_size: 2048,
         })
         .expect("memory");
         let (mut out, drops) = (PacketList::new(), DropCounters::default());
