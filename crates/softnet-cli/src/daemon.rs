@@ -111,7 +111,9 @@ pub(crate) fn run(loaded: Loaded, json: bool, strict: bool) -> Result<(), Failur
             if from_terminal {
                 report::log("SIGHUP of a terminal: not reloaded; `softnet reload` does");
             } else if let Err(failure) = reload(&loaded, &control) {
-                report::log(format_args!("not reloaded: {failure}"));
+                for line in failure.to_string().lines() {
+                    report::log(format_args!("not reloaded: {line}"));
+                }
             }
         }
         let mut control = first.lock();

@@ -18,8 +18,9 @@ pub(crate) fn print(text: &str) -> io::Result<()> {
     }
 }
 
-/// One line to standard error, with the program's name. Nothing can be done if that fails.
+/// Lines to standard error, each with the program's name. Nothing can be done if that fails.
 pub(crate) fn note(text: impl std::fmt::Display) {
+    let text = text.to_string().replace('\n', "\nsoftnet: ");
     let _ = writeln!(io::stderr().lock(), "softnet: {text}");
 }
 

@@ -33,8 +33,9 @@ fn mistakes_in_the_file() {
     for (config, expected) in [
         (
             "[engine]\n  worker = 2\n".to_owned(),
-            "2:3: key `engine.worker`: is unknown; known here: workers, buffers, max_backlog, \
-             busy_poll, cpus, socket, socket_mode, socket_group, monitor_socket, monitor_group",
+            "2:3: key `engine.worker`: is unknown; did you mean `workers`? known here: \
+             workers, cpus, buffers, max_backlog, busy_poll, socket, socket_mode, socket_group, \
+             monitor_socket, monitor_group",
         ),
         (
             format!("{port}{port}"),
@@ -65,6 +66,23 @@ fn mistakes_in_the_file() {
                 "{verb} {config}"
             );
         }
+    }
+}
+
+#[test]
+fn all_mistakes_are_told_at_once() {
+    let scratch = Scratch::new("many-mistakes");
+    let file = scratch.file("x.toml", &"[[port]]\ncolour = 1\n".repeat(40_000));
+    for verb in ["check", "run"] {
+        let output = softnet().arg(verb).arg(&file).output().expect("softnet");
+        assert_eq!(output.status.code(), Some(2));
+        let said = text(&output.stderr);
+        let lines: Vec<&str> = said.lines().collect();
+        let start = format!("softnet: {}:", file.display());
+        assert!(lines.iter().all(|line| line.starts_with(&start)), "{said}");
+        // A name, a driver and an unknown key of each.
+        assert_eq!(lines.len(), 21, "{said}");
+        assert!(lines[20].ends_with(": and 119980 errors more"), "{said}");
     }
 }
 

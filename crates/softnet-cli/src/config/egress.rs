@@ -1,187 +1,193 @@
 //! A port's egress: how its queues are shared out (`num_tc`, `map`, `queues`: tc-mqprio(8)), and
 //! actions on what leaves it (`mirror`, `redirect`: tc-mirred(8)).
 
-use std::ops::Range;
-
 use softnet::tx::{MAX_CLASSES, QueueMap, QueueMapError, TcQueues};
-use softnet_engine::control::{ActionSpec, PortSpec};
+use softnet_engine::control::ActionSpec;
 use softnet_engine::forward::{MirredDir, MirredMode};
-use softnet_io::DeviceSpec;
-use toml::Spanned;
+use softnet_tc::Unset::{Required, Value};
 
-use super::error::Problem;
-use super::file::{MirredTable, PortTable, Queues};
-use super::range::{QUEUES_MAX, number};
+use super::form::{Word, int, ints};
+use super::key::{self, Key, keys, names};
+use super::mqprio;
+use super::table::{Item, Table};
+use super::write::Writer;
 
-/// How many queue pairs a port has, and how they are shared out.
-pub(super) fn queues(table: &PortTable) -> Result<(usize, QueueMap), Problem> {
-    let classes = classes(table)?;
-    let queues = match &table.queues {
-        None => 1,
-        Some(value) => match value.get_ref() {
-            Queues::Number(n) => {
-                let value = Spanned::new(value.span(), *n);
-                number("port.queues", &value, (1, QUEUES_MAX))?
-            }
-            Queues::Ranges(_) => classes
-                .iter()
-                .map(|c| usize::from(c.offset) + usize::from(c.count))
-                .max()
-                .unwrap_or(1),
-        },
+/// The kernel's own limit (`MAX_TAP_QUEUES`).
+const QUEUES_MAX: i64 = 256;
+
+pub(super) static MIRRED: &[Key<MirredDir>] = keys! { MirredDir =>
+    /// name of a port
+    "to": Required("it"), "\"x\"";
+    /// `"egress"` sends from that port, `"ingress"` acts as if that port had received it
+    "dir": Value, "\"up\""
+        => Word(
+            &[("egress", MirredDir::Egress), ("ingress", MirredDir::Ingress)],
+            |other| format!("{other:?} is no direction; use egress or ingress"),
+        ),
+        |dir| Some(dir);
+};
+
+/// How many queue pairs a port has, and how they are shared out; none if that is wrong.
+pub(super) fn queues(table: &Table<'_>) -> Option<(usize, QueueMap)> {
+    let before = table.source.errors();
+    let item = table.find("queues");
+    let (number, ranges) = match item.map(|item| (item, item.as_integer(), item.as_list())) {
+        None => (Some(1), None),
+        Some((item, _, Some(ranges))) => (None, Some((item, ranges))),
+        Some((item, Some(_), _)) => (item.number(1, QUEUES_MAX), None),
+        Some((item, ..)) => return item.wrong_type("a number, or a list of count@offset"),
     };
+    let classes = classes(table, ranges)?;
+    let prio_tc_map = prio_tc_map(table, classes.len());
+    if table.source.errors() > before {
+        return None;
+    }
+    let last = classes.iter().map(|class| class.offset + class.count);
+    let queues = number.unwrap_or_else(|| last.max().map_or(1, usize::from));
     let map = QueueMap {
-        prio_tc_map: prio_tc_map(table, classes.len())?,
+        prio_tc_map,
         classes,
     };
-    map.check(queues).map_err(|error| misfit(table, &error))?;
-    Ok((queues, map))
+    match map.check(queues) {
+        Ok(()) => Some((queues, map)),
+        Err(error) => {
+            let key = match error {
+                QueueMapError::Map { .. } => "map",
+                _ => "queues",
+            };
+            table.problem(key, error.to_string())
+        }
+    }
 }
 
-/// A problem of the map as a whole, at the key it comes from.
-fn misfit(table: &PortTable, error: &QueueMapError) -> Problem {
-    let span = |value: Option<Range<usize>>| value.unwrap_or_else(|| table.name.span());
-    let (key, span) = match error {
-        QueueMapError::Map { .. } => ("port.map", span(table.map.as_ref().map(Spanned::span))),
-        _ => (
-            "port.queues",
-            span(table.queues.as_ref().map(Spanned::span)),
-        ),
-    };
-    Problem::new(span, key, error.to_string())
-}
-
-fn classes(table: &PortTable) -> Result<Vec<TcQueues>, Problem> {
-    let ranges = match &table.queues {
-        Some(value) => match value.get_ref() {
-            Queues::Ranges(ranges) => Some((value.span(), ranges)),
-            Queues::Number(_) => None,
-        },
-        None => None,
-    };
-    let (num_tc, (span, ranges)) = match (&table.num_tc, ranges) {
-        (None, None) => return Ok(Vec::new()),
+fn classes(table: &Table<'_>, ranges: Option<(Item<'_>, Vec<Item<'_>>)>) -> Option<Vec<TcQueues>> {
+    let (num_tc, (list, ranges)) = match (table.find("num_tc"), ranges) {
+        (None, None) => return Some(Vec::new()),
         (Some(num_tc), None) => {
             let text = "the classes have no queues; add queues, as in queues = [\"1@0\", \"1@1\"]";
-            return Err(Problem::new(num_tc.span(), "port.num_tc", text));
+            return num_tc.problem(text);
         }
-        (None, Some((span, ranges))) => {
-            let text = format!(
-                "ranges are those of traffic classes; add num_tc = {}",
-                ranges.len()
-            );
-            return Err(Problem::new(span, "port.queues", text));
+        (None, Some((list, ranges))) => {
+            let n = ranges.len();
+            let text = format!("ranges are those of traffic classes; add num_tc = {n}");
+            return list.problem(text);
         }
         (Some(num_tc), Some(ranges)) => (num_tc, ranges),
     };
-    let classes: usize = number("port.num_tc", num_tc, (1, MAX_CLASSES as i64))?;
-    if ranges.len() != classes {
-        let text = format!(
-            "there are {} ranges for {classes} classes; give each one",
-            ranges.len()
-        );
-        return Err(Problem::new(span, "port.queues", text));
+    let classes = num_tc.number::<usize>(1, MAX_CLASSES as i64);
+    let n = ranges.len();
+    if let Some(classes) = classes.filter(|&classes| classes != n) {
+        let text = format!("there are {n} ranges for {classes} classes; give each one");
+        list.problem::<()>(text);
     }
-    ranges.iter().map(range).collect()
+    let ranges: Vec<Option<TcQueues>> = ranges.into_iter().map(range).collect();
+    ranges.into_iter().collect()
 }
 
 /// `count@offset`.
-fn range(value: &Spanned<String>) -> Result<TcQueues, Problem> {
-    let text = value.get_ref();
-    let digits = |s: &str| !s.is_empty() && s.bytes().all(|b| b.is_ascii_digit());
-    text.split_once('@')
-        .filter(|(count, offset)| digits(count) && digits(offset))
-        .and_then(|(count, offset)| {
-            let range = TcQueues {
-                count: count.parse().ok()?,
-                offset: offset.parse().ok()?,
-            };
-            let end = i64::from(range.count) + i64::from(range.offset);
-            (range.count > 0 && end <= QUEUES_MAX).then_some(range)
-        })
-        .ok_or_else(|| {
-            let text = format!(
-                "{text:?} is not a range of queues; write count@offset, as in \"2@1\" for queues \
-                 1 and 2 of at most {QUEUES_MAX}"
-            );
-            Problem::new(value.span(), "port.queues", text)
-        })
+fn range(item: Item<'_>) -> Option<TcQueues> {
+    let text = item.text()?;
+    let fits = |range: &TcQueues| {
+        let end = i64::from(range.count) + i64::from(range.offset);
+        range.count > 0 && end <= QUEUES_MAX
+    };
+    mqprio::range(text).filter(fits).or_else(|| {
+        item.problem(format!(
+            "{text:?} is not a range of queues; write count@offset, as in \"2@1\" for queues 1 \
+             and 2 of at most {QUEUES_MAX}"
+        ))
+    })
 }
 
 /// The class of each priority; those not given belong to class 0, as in tc.
-fn prio_tc_map(table: &PortTable, classes: usize) -> Result<[u8; 16], Problem> {
+fn prio_tc_map(table: &Table<'_>, classes: usize) -> [u8; 16] {
     let mut map = [0; 16];
-    let Some(value) = &table.map else {
-        return Ok(map);
+    let item = table.find("map");
+    let Some((item, given)) = item.and_then(|item| Some((item, item.list()?))) else {
+        return map;
     };
-    let given = value.get_ref();
     if classes == 0 {
-        let text = "there are no traffic classes; add num_tc and queues";
-        return Err(Problem::new(value.span(), "port.map", text));
+        item.problem::<()>("there are no traffic classes; add num_tc and queues");
+        return map;
     }
     if given.len() > map.len() {
-        let text = format!(
-            "there are {} entries; give one for each of 16 priorities",
-            given.len()
-        );
-        return Err(Problem::new(value.span(), "port.map", text));
+        let n = given.len();
+        let text = format!("there are {n} entries; give one for each of 16 priorities");
+        item.problem::<()>(text);
     }
     for (class, value) in map.iter_mut().zip(given) {
-        *class = number("port.map", value, (0, classes as i64 - 1))?;
+        *class = value.number(0, classes as i64 - 1).unwrap_or(0);
     }
-    Ok(map)
+    map
 }
 
-/// The actions of one port, mirrors first: nothing comes after a redirect. `ports` are all of the
-/// file.
-pub(super) fn actions(
-    table: &PortTable,
-    ports: &[PortSpec<DeviceSpec>],
-) -> Result<Vec<ActionSpec>, Problem> {
-    let mut actions = Vec::new();
-    let mirrors = table.mirror.iter().flat_map(|m| &m.0);
-    for mirror in mirrors {
-        actions.push(action("port.mirror", MirredMode::Mirror, mirror, ports)?);
+pub(super) fn write_queues(w: &mut Writer, queues: usize, map: &QueueMap) {
+    if map.classes.is_empty() {
+        if queues != 1 {
+            w.put("queues", int(queues));
+        }
+        return;
     }
-    if let Some(redirect) = &table.redirect {
-        actions.push(action(
-            "port.redirect",
-            MirredMode::Redirect,
-            redirect,
-            ports,
-        )?);
+    write_classes(w, map);
+    let classes = map.classes.iter();
+    let last = classes.map(|class| usize::from(class.offset + class.count));
+    if last.max() != Some(queues) {
+        w.remarks.push(format!(
+            "{queues} queues, of which the last belong to no class"
+        ));
     }
-    Ok(actions)
 }
 
-fn action(
-    key: &str,
-    mode: MirredMode,
-    table: &MirredTable,
-    ports: &[PortSpec<DeviceSpec>],
-) -> Result<ActionSpec, Problem> {
-    let dir = match &table.dir {
-        None => MirredDir::Egress,
-        Some(dir) => match dir.get_ref().as_str() {
-            "egress" => MirredDir::Egress,
-            "ingress" => MirredDir::Ingress,
-            other => {
-                let text = format!("{other:?} is no direction; use egress or ingress");
-                return Err(Problem::new(dir.span(), format!("{key}.dir"), text));
-            }
-        },
+/// `num_tc`, `map` and `queues`, as of a port or of `mqprio`.
+pub(super) fn write_classes(w: &mut Writer, map: &QueueMap) {
+    w.put("num_tc", int(map.classes.len()));
+    w.put("map", ints(&map.prio_tc_map));
+    let range = |class: &TcQueues| format!("{}@{}", class.count, class.offset);
+    w.put("queues", map.classes.iter().map(range).collect::<Vec<_>>());
+}
+
+/// The actions of one port, mirrors first: nothing comes after a redirect. `is_port` knows the
+/// names of all ports.
+pub(super) fn actions(table: &Table<'_>, is_port: &dyn Fn(&str) -> bool) -> Vec<ActionSpec> {
+    let mirrors = table.find("mirror");
+    let mirrors = mirrors.map(|item| item.one_or_more("a table or a list of tables"));
+    let redirect = table.find("redirect");
+    let redirect = redirect.and_then(|item| item.table("a table"));
+    let mirrors = mirrors.into_iter().flatten();
+    let tables = mirrors.map(|table| (MirredMode::Mirror, table));
+    let tables = tables.chain(redirect.map(|table| (MirredMode::Redirect, table)));
+    let action = |(mode, table): (MirredMode, Table<'_>)| {
+        table.known(&names(MIRRED).collect::<Vec<_>>(), |_| "");
+        let mut dir = MirredDir::Egress;
+        key::read(MIRRED, &table, &mut dir, None);
+        let to = table.find("to")?.port(is_port)?.to_owned();
+        Some(ActionSpec { mode, dir, to })
     };
-    let to = table.to.get_ref().clone();
-    if !ports.iter().any(|port| port.settings.name == to) {
-        let text = format!("there is no port {to:?}; add a [[port]] of that name or correct it");
-        return Err(Problem::new(table.to.span(), format!("{key}.to"), text));
+    tables.filter_map(action).collect()
+}
+
+pub(super) fn write_actions(w: &mut Writer, actions: &[ActionSpec]) {
+    let of = |mode| {
+        let actions = actions.iter().filter(move |action| action.mode == mode);
+        actions.map(|action| {
+            let to = ("to".to_owned(), action.to.as_str().into());
+            let dir = key::values(MIRRED, &action.dir, None);
+            toml::Value::Table(std::iter::once(to).chain(dir).collect())
+        })
+    };
+    let mirrors: Vec<toml::Value> = of(MirredMode::Mirror).collect();
+    if !mirrors.is_empty() {
+        w.put("mirror", mirrors);
     }
-    Ok(ActionSpec { mode, dir, to })
+    if let Some(redirect) = of(MirredMode::Redirect).next() {
+        w.put("redirect", redirect);
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use softnet_engine::control::PortOptions;
+    use softnet_io::DeviceSpec;
 
     use super::super::parse;
     use super::*;

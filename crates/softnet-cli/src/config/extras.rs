@@ -3,96 +3,66 @@
 use std::time::Duration;
 
 use softnet_tc::{EstimatorSpec, Handle, SizeOptions, SizeTable, TreeSpec};
-use toml::{Spanned, Value};
 
-use super::error::Problem;
-use super::file::OptionTable;
-use super::options::Options;
+use super::table::Table;
 use super::units;
 
 /// Gives a qdisc that is in the tree what its table says.
-pub(super) fn of_qdisc(
-    tree: &mut TreeSpec,
-    handle: Handle,
-    options: &Options<'_>,
-) -> Result<(), Problem> {
-    if let Some(table) = nested(options, "stab", size_table)? {
-        let set = tree.set_stab(handle, Some(table));
-        set.map_err(|error| problem(options, "stab", &error))?;
+pub(super) fn of_qdisc(tree: &mut TreeSpec, handle: Handle, table: &Table<'_>) {
+    if let Some(stab) = nested(table, "stab").and_then(|table| size_table(&table))
+        && let Err(error) = tree.set_stab(handle, Some(stab))
+    {
+        table.problem::<()>("stab", error.to_string());
     }
-    estimator(tree, handle, options)
+    estimator(tree, handle, table);
 }
 
 /// Lets the rate of a qdisc or class that is in the tree be estimated, if its table says so.
-pub(super) fn estimator(
-    tree: &mut TreeSpec,
-    name: Handle,
-    options: &Options<'_>,
-) -> Result<(), Problem> {
-    if let Some(spec) = nested(options, "estimator", estimator_spec)? {
-        let set = tree.set_estimator(name, spec);
-        set.map_err(|error| problem(options, "estimator", &error))?;
+pub(super) fn estimator(tree: &mut TreeSpec, name: Handle, table: &Table<'_>) {
+    if let Some(spec) = nested(table, "estimator").and_then(|table| estimator_spec(&table))
+        && let Err(error) = tree.set_estimator(name, spec)
+    {
+        table.problem::<()>("estimator", error.to_string());
     }
-    Ok(())
 }
 
-fn problem(options: &Options<'_>, key: &str, error: &impl ToString) -> Problem {
-    options.problem(key, options.span_of(key), error.to_string())
+/// The table at a key.
+fn nested<'t>(table: &'t Table<'_>, key: &'t str) -> Option<Table<'t>> {
+    let item = table.find(key)?;
+    let table = item.as_table();
+    table.or_else(|| item.problem(format!("is {}; give a table", item.is())))
 }
 
-/// Reads the table at a key.
-fn nested<T>(
-    options: &Options<'_>,
-    key: &str,
-    read: impl FnOnce(&Options<'_>) -> Result<T, Problem>,
-) -> Result<Option<T>, Problem> {
-    let Some((_, value)) = options.find(key) else {
-        return Ok(None);
-    };
-    let span = value.span();
-    let Value::Table(table) = value.get_ref() else {
-        let text = format!("is {}; give a table", value.get_ref().type_str());
-        return Err(options.problem(key, span, text));
-    };
-    let spanned = |(name, value): (&String, &Value)| {
-        let name = Spanned::new(span.clone(), name.clone());
-        (name, Spanned::new(span.clone(), value.clone()))
-    };
-    let table: OptionTable = table.iter().map(spanned).collect();
-    let path = format!("{}.{key}", options.path);
-    let nested = Options {
-        table: &table,
-        span,
-        path: &path,
-    };
-    read(&nested).map(Some)
-}
-
-fn size_table(options: &Options<'_>) -> Result<SizeTable, Problem> {
+fn size_table(table: &Table<'_>) -> Option<SizeTable> {
+    let before = table.source.errors();
     let keys = ["mtu", "tsize", "mpu", "overhead", "linklayer"];
-    options.only_besides(&[], "stab", &keys)?;
-    let number = |key| options.parsed(key, "a number from 0 to 4294967295", |t| t.parse().ok());
-    let overhead = options.parsed("overhead", "a number of bytes, perhaps negative", |text| {
+    table.only(&[], "stab", &keys);
+    let number = |key| table.parsed(key, "a number from 0 to 4294967295", |t| t.parse().ok());
+    let overhead = table.parsed("overhead", "a number of bytes, perhaps negative", |text| {
         text.parse().ok()
-    })?;
-    let size_options = SizeOptions {
-        mtu: number("mtu")?.unwrap_or_default(),
-        tsize: number("tsize")?.unwrap_or_default(),
-        mpu: number("mpu")?.unwrap_or_default(),
+    });
+    let options = SizeOptions {
+        mtu: number("mtu").unwrap_or_default(),
+        tsize: number("tsize").unwrap_or_default(),
+        mpu: number("mpu").unwrap_or_default(),
         overhead: overhead.unwrap_or_default(),
-        linklayer: options.linklayer()?,
+        linklayer: table.linklayer(),
     };
-    SizeTable::new(&size_options).map_err(|error| problem(options, "tsize", &error))
+    if table.source.errors() > before {
+        return None;
+    }
+    let made = SizeTable::new(&options);
+    made.map_or_else(|error| table.problem("tsize", error.to_string()), Some)
 }
 
-fn estimator_spec(options: &Options<'_>) -> Result<EstimatorSpec, Problem> {
-    options.only_besides(&[], "estimator", &["interval", "average"])?;
-    let time = |key, what| options.required(key, units::time, what);
-    let interval = time("interval", "the time between samples, like \"1s\"")?;
-    let average = time("average", "the average's time constant, like \"8s\"")?;
-    let [interval, average] = [interval, average].map(Duration::from_nanos);
-    EstimatorSpec::from_times(interval, average)
-        .map_err(|error| problem(options, "average", &error))
+fn estimator_spec(table: &Table<'_>) -> Option<EstimatorSpec> {
+    table.only(&[], "estimator", &["interval", "average"]);
+    let time = |key, what| table.required(key, units::time, what);
+    let interval = time("interval", "the time between samples, like \"1s\"");
+    let average = time("average", "the average's time constant, like \"8s\"");
+    let [interval, average] = [interval?, average?].map(Duration::from_nanos);
+    let made = EstimatorSpec::from_times(interval, average);
+    made.map_or_else(|error| table.problem("average", error.to_string()), Some)
 }
 
 #[cfg(test)]
@@ -167,7 +137,7 @@ kind = "pfifo"
             (
                 "mpu = 64",
                 "mpus = 64",
-                "key `qdisc.stab.mpus`: is not an option of stab; its",
+                "key `qdisc.stab.mpus`: is not an option of stab; did you mean `mpu`? its",
             ),
             (
                 "kind = \"pfifo\"",
@@ -177,7 +147,7 @@ kind = "pfifo"
             (
                 "\"250ms\"",
                 "\"9s\"",
-                "5:13: key `qdisc.estimator.average`: an estimator's interval",
+                "5:42: key `qdisc.estimator.average`: an estimator's interval",
             ),
             (
                 ", average = \"8s\"",

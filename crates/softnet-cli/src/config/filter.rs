@@ -1,13 +1,11 @@
 //! `[[filter]]`: a filter of a qdisc, in the words of `tc filter add`.
 
 use softnet_tc::{
-    ETH_P_ALL, FilterAction, FilterError, FilterKind, FilterOp, FilterSpec, Handle, Key, TreeSpec,
-    U32,
+    ETH_P_ALL, FilterAction, FilterError, FilterKind, FilterOp, FilterSpec, Handle, Key, U32,
 };
-use toml::Value;
 
-use super::error::Problem;
-use super::options::Options;
+use super::table::{Item, Table};
+use super::tree::Building;
 use super::words::{hex, key, number};
 use super::{ematch, flower};
 
@@ -16,64 +14,17 @@ pub(super) const EVERYWHERE: &[&str] = &[
     "kind", "parent", "chain", "prio", "protocol", "handle", "flowid", "classid", "action",
 ];
 /// Adds a table's filter to a tree.
-pub(super) fn add(tree: &mut TreeSpec, options: &Options<'_>) -> Result<(), Problem> {
-    let known = |text: &str| {
-        let kinds = ["flower", "u32", "basic", "matchall", "fw"];
-        kinds.into_iter().find(|kind| *kind == text)
+pub(super) fn add(building: &mut Building, table: &Table<'_>) {
+    let before = table.source.errors();
+    let Some((class_key, filter)) = read(table) else {
+        return;
     };
-    let what = "a kind of filter; use flower, u32, basic, matchall or fw";
-    let kind = options.parsed("kind", what, known)?.unwrap_or("flower");
-    let allowed = match kind {
-        "flower" => flower::KEYS,
-        "u32" => &["match", "mark"],
-        "basic" => &["match"],
-        "fw" => &["handle"],
-        _ => &[],
-    };
-    options.only_besides(EVERYWHERE, kind, allowed)?;
-    let action = action(options)?;
-    let class_key = match (options.find("classid"), options.find("flowid")) {
-        (Some((_, value)), Some(_)) => {
-            let text = "is the same as flowid; remove one of them";
-            return Err(options.problem("classid", value.span(), text));
-        }
-        (Some(_), None) => "classid",
-        (None, _) => "flowid",
-    };
-    let class = options.handle(class_key)?;
-    let parent = options.handle("parent")?;
-    // A filter that does not say so is one of the qdisc that the class belongs to.
-    let parent = match (parent, class) {
-        (_, None) if action == FilterAction::Pass => {
-            let text = "is missing; add the class that the packets are for, like \"1:2\"";
-            return Err(options.problem("flowid", options.span.clone(), text));
-        }
-        (Some(parent), _) => parent,
-        (None, Some(class)) => class.qdisc(),
-        (None, None) => {
-            let text = "is missing; add the qdisc whose filter it is, like \"1:\"";
-            return Err(options.problem("parent", options.span.clone(), text));
-        }
-    };
-    let (of_kind, mask) = name(options, kind)?;
-    let what = "a priority from 1 to 65535";
-    let prio = options.parsed("prio", what, |text| {
-        text.parse().ok().filter(|&prio| prio > 0)
-    })?;
-    let protocol = flower::protocol(options, "protocol")?.unwrap_or(ETH_P_ALL);
-    let what = "a chain from 0 to 268435455";
-    let filter = FilterSpec {
-        chain: options.parsed("chain", what, number)?.unwrap_or_default(),
-        // One is chosen.
-        prio: prio.unwrap_or_default(),
-        protocol,
-        handle: of_kind.unwrap_or_default(),
-        action,
-        parent,
-        class,
-        ..FilterSpec::new(matches(options, kind, mask, protocol)?, Handle::NONE)
-    };
-    tree.put_filter(FilterOp::Add, filter).map_err(|error| {
+    if table.source.errors() > before {
+        return;
+    }
+    let (parent, class) = (filter.parent, filter.class);
+    let names = [parent, class.unwrap_or(parent)];
+    if let Err(error) = building.tree.put_filter(FilterOp::Add, filter) {
         let key = match error {
             FilterError::Chain(_) => "chain",
             FilterError::Handle { .. } | FilterError::Table(_) => "handle",
@@ -82,26 +33,86 @@ pub(super) fn add(tree: &mut TreeSpec, options: &Options<'_>) -> Result<(), Prob
             | FilterError::NotClassful(_)
             | FilterError::NoBlocks(_)
             | FilterError::NoClass(_)
-            | FilterError::NotOfClasses(_) => match options.find("parent") {
-                Some(_) => "parent",
-                None => class_key,
+            | FilterError::NotOfClasses(_) => match table.has("parent") {
+                true => "parent",
+                false => class_key,
             },
             _ => "prio",
         };
-        options.problem(key, options.span_of(key), error.to_string())
-    })?;
+        return building.problem(table, key, &names, error.to_string());
+    }
     // The kernel takes it, and never finds the class.
-    match class {
-        Some(class) if class.qdisc() != parent.qdisc() || class == Handle::ROOT => {
-            let text = format!("{class} is not a class of {}", parent.qdisc());
-            Err(options.problem(class_key, options.span_of(class_key), text))
-        }
-        _ => Ok(()),
+    if let Some(class) = class
+        && (class.qdisc() != parent.qdisc() || class == Handle::ROOT)
+    {
+        let text = format!("{class} is not a class of {}", parent.qdisc());
+        table.problem::<()>(class_key, text);
     }
 }
 
+/// The filter, and the key that names its class.
+fn read(table: &Table<'_>) -> Option<(&'static str, FilterSpec)> {
+    let known = |text: &str| {
+        let kinds = ["flower", "u32", "basic", "matchall", "fw"];
+        kinds.into_iter().find(|kind| *kind == text)
+    };
+    let what = "a kind of filter; use flower, u32, basic, matchall or fw";
+    let kind = match table.has("kind") {
+        true => table.parsed("kind", what, known)?,
+        false => "flower",
+    };
+    let allowed = match kind {
+        "flower" => flower::KEYS,
+        "u32" => &["match", "mark"],
+        "basic" => &["match"],
+        "fw" => &["handle"],
+        _ => &[],
+    };
+    table.only(EVERYWHERE, kind, allowed);
+    let action = action(table);
+    let class_key = match (table.has("classid"), table.has("flowid")) {
+        (true, false) => "classid",
+        (true, true) => table
+            .problem("classid", "is the same as flowid; remove one of them")
+            .unwrap_or("flowid"),
+        (false, _) => "flowid",
+    };
+    let class = table.handle(class_key);
+    let mut parent = table.handle("parent");
+    let has_class = table.has(class_key);
+    if !has_class && action == FilterAction::Pass {
+        table.missing::<()>("flowid", "the class that the packets are for, like \"1:2\"");
+    } else if !has_class && !table.has("parent") {
+        table.missing::<()>("parent", "the qdisc whose filter it is, like \"1:\"");
+    } else if !table.has("parent") {
+        // A filter that does not say so is one of the qdisc that the class belongs to.
+        parent = class.map(Handle::qdisc);
+    }
+    let (of_kind, mask) = name(table, kind);
+    let what = "a priority from 1 to 65535";
+    let prio = table.parsed("prio", what, |text| {
+        text.parse().ok().filter(|&prio| prio > 0)
+    });
+    let protocol = flower::protocol(table, "protocol").unwrap_or(ETH_P_ALL);
+    let what = "a chain from 0 to 268435455";
+    let chain = table.parsed("chain", what, number).unwrap_or_default();
+    let kind = matches(table, kind, mask, protocol)?;
+    let filter = FilterSpec {
+        chain,
+        // One is chosen.
+        prio: prio.unwrap_or_default(),
+        protocol,
+        handle: of_kind.unwrap_or_default(),
+        action,
+        parent: parent?,
+        class,
+        ..FilterSpec::new(kind, Handle::NONE)
+    };
+    Some((class_key, filter))
+}
+
 /// The handle, in the form that its kind has, and the mask of `fw`.
-fn name(options: &Options<'_>, kind: &str) -> Result<(Option<u32>, u32), Problem> {
+fn name(table: &Table<'_>, kind: &str) -> (Option<u32>, u32) {
     let what = format!(
         "a handle of {kind}; write one like {}",
         match kind {
@@ -123,19 +134,18 @@ fn name(options: &Options<'_>, kind: &str) -> Result<(Option<u32>, u32), Problem
         "fw" => flower::masked(text, u32::MAX),
         _ => Some((number(text)?, 0)),
     };
-    match options.parsed("handle", &what, read)? {
-        Some((handle, mask)) => Ok((Some(handle), mask)),
-        None if kind == "fw" => {
-            let text = "is missing; add the mark that the packets have";
-            Err(options.problem("handle", options.span.clone(), text))
-        }
-        None => Ok((None, 0)),
+    if kind == "fw" && !table.has("handle") {
+        table.missing::<()>("handle", "the mark that the packets have");
+    }
+    match table.parsed("handle", &what, read) {
+        Some((handle, mask)) => (Some(handle), mask),
+        None => (None, 0),
     }
 }
 
-fn action(options: &Options<'_>) -> Result<FilterAction, Problem> {
+fn action(table: &Table<'_>) -> FilterAction {
     let what = "an action; use pass, drop, continue, reclassify or \"goto chain 1\"";
-    let action = options.parsed("action", what, |text| match text {
+    let action = table.parsed("action", what, |text| match text {
         "pass" | "ok" => Some(FilterAction::Pass),
         "drop" | "shot" => Some(FilterAction::Drop),
         "continue" => Some(FilterAction::Continue),
@@ -143,51 +153,45 @@ fn action(options: &Options<'_>) -> Result<FilterAction, Problem> {
         goto => Some(FilterAction::Goto(number(
             goto.strip_prefix("goto chain ")?,
         )?)),
-    })?;
-    Ok(action.unwrap_or_default())
-}
-
-fn matches(
-    options: &Options<'_>,
-    kind: &str,
-    mask: u32,
-    protocol: u16,
-) -> Result<FilterKind, Problem> {
-    Ok(match kind {
-        "matchall" => FilterKind::Matchall,
-        "fw" => FilterKind::Fw { mask },
-        "u32" => FilterKind::U32(U32 {
-            keys: keys(options)?,
-            mark: flower::mark(options)?,
-        }),
-        "basic" => FilterKind::Basic(
-            options
-                .parsed("match", ematch::FORM, ematch::read)?
-                .unwrap_or_default(),
-        ),
-        _ => FilterKind::Flower(flower::read(options, protocol)?),
+    });
+    // Of a wrong one, one that needs nothing beside it.
+    action.unwrap_or_else(|| match table.has("action") {
+        true => FilterAction::Drop,
+        false => FilterAction::default(),
     })
 }
 
-/// The keys of `u32`: a list of texts, or one.
-fn keys(options: &Options<'_>) -> Result<Vec<Key>, Problem> {
+fn matches(table: &Table<'_>, kind: &str, mask: u32, protocol: u16) -> Option<FilterKind> {
+    Some(match kind {
+        "matchall" => FilterKind::Matchall,
+        "fw" => FilterKind::Fw { mask },
+        "u32" => FilterKind::U32(U32 {
+            keys: keys(table),
+            mark: flower::mark(table),
+        }),
+        "basic" => FilterKind::Basic(
+            table
+                .parsed("match", ematch::FORM, ematch::read)
+                .unwrap_or_default(),
+        ),
+        _ => FilterKind::Flower(flower::read(table, protocol)?),
+    })
+}
+
+fn keys(table: &Table<'_>) -> Vec<Key> {
     const FORM: &str = "a key like \"u32 0x0a000000 0xff000000 at 12\"";
-    let Some((_, value)) = options.find("match") else {
-        return Ok(Vec::new());
+    let Some(item) = table.find("match") else {
+        return Vec::new();
     };
-    let texts: &[Value] = match value.get_ref() {
-        Value::Array(texts) => texts,
-        one => std::slice::from_ref(one),
+    let read = |item: Item<'_>| {
+        let Some(text) = item.as_text() else {
+            return item.problem(format!("is {}; give {FORM}", item.is()));
+        };
+        let words: Vec<&str> = text.split_whitespace().collect();
+        key(&words, hex).or_else(|| item.problem(format!("{text:?} is not {FORM}")))
     };
-    let problem = |text: String| options.problem("match", value.span(), text);
-    let read = |text: &Value| match text {
-        Value::String(text) => {
-            let words: Vec<&str> = text.split_whitespace().collect();
-            key(&words, hex).ok_or_else(|| problem(format!("{text:?} is not {FORM}")))
-        }
-        other => Err(problem(format!("is {}; give {FORM}", other.type_str()))),
-    };
-    texts.iter().map(read).collect()
+    let items = item.as_list().unwrap_or_else(|| vec![item]);
+    items.into_iter().filter_map(read).collect()
 }
 
 #[cfg(test)]

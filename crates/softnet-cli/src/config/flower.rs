@@ -6,8 +6,7 @@ use std::ops::RangeInclusive;
 
 use softnet_tc::{ETH_P_ALL, ETH_P_IP, ETH_P_IPV6, Flower, Prefix};
 
-use super::error::Problem;
-use super::options::Options;
+use super::table::Table;
 use super::words::number;
 
 pub(super) const KEYS: &[&str] = &[
@@ -25,53 +24,55 @@ pub(super) const KEYS: &[&str] = &[
 ];
 
 /// What a filter's table says of the headers of frames of a protocol.
-pub(super) fn read(options: &Options<'_>, outer: u16) -> Result<Flower, Problem> {
+pub(super) fn read(table: &Table<'_>, outer: u16) -> Option<Flower> {
+    let before = table.source.errors();
     let what = "an address or range like \"10.0.0.0/8\" or \"fd00::1\"";
-    let address = |key| options.parsed(key, what, prefix);
-    let port = |key| options.parsed(key, "a port or range like \"53\" or \"5000-5999\"", ports);
+    let address = |key| table.parsed(key, what, prefix);
+    let port = |key| table.parsed(key, "a port or range like \"53\" or \"5000-5999\"", ports);
     let what = "an IP protocol; use tcp, udp, icmp, icmpv6 or a number";
-    let ip_proto = options.parsed("ip_proto", what, |text| match text {
+    let ip_proto = table.parsed("ip_proto", what, |text| match text {
         "tcp" => Some(6),
         "udp" => Some(17),
         "icmp" => Some(1),
         "icmpv6" => Some(58),
         number => number.parse().ok(),
-    })?;
+    });
     let up_to = |most| move |text: &str| number(text).filter(|&n| n <= most);
     let what = "a code point from 0 to 63";
-    let dscp = options.parsed("dscp", what, up_to(63))?;
+    let dscp = table.parsed("dscp", what, up_to(63));
     let what = "a byte, or byte and mask, like \"0xb8/0xfc\"";
-    let ip_tos = options.parsed("ip_tos", what, |text| {
+    let ip_tos = table.parsed("ip_tos", what, |text| {
         let (value, mask) = masked(text, 0xff)?;
         Some((value.try_into().ok()?, mask.try_into().ok()?))
-    })?;
+    });
     if let (Some(_), Some(_)) = (dscp, ip_tos) {
-        let text = "is the same field as ip_tos; remove one of them";
-        return Err(options.problem("dscp", options.span_of("dscp"), text));
+        table.problem::<()>("dscp", "is the same field as ip_tos; remove one of them");
     }
-    let vlan_id = options.parsed("vlan_id", "a VLAN from 0 to 4095", up_to(4095))?;
-    let vlan_prio = options.parsed("vlan_prio", "a priority from 0 to 7", up_to(7))?;
+    let vlan_id = table.parsed("vlan_id", "a VLAN from 0 to 4095", up_to(4095));
+    let vlan_prio = table.parsed("vlan_prio", "a priority from 0 to 7", up_to(7));
     let flower = Flower {
         vlan_id: vlan_id.map(|id| id as u16),
         vlan_prio: vlan_prio.map(|prio| prio as u8),
-        vlan_ethtype: protocol(options, "vlan_ethtype")?,
-        src_ip: address("src_ip")?,
-        dst_ip: address("dst_ip")?,
+        vlan_ethtype: protocol(table, "vlan_ethtype"),
+        src_ip: address("src_ip"),
+        dst_ip: address("dst_ip"),
         ip_proto,
         ip_tos: dscp.map_or(ip_tos, |dscp| Some(((dscp as u8) << 2, 0xfc))),
-        src_port: port("src_port")?,
-        dst_port: port("dst_port")?,
-        mark: mark(options)?,
+        src_port: port("src_port"),
+        dst_port: port("dst_port"),
+        mark: mark(table),
     };
-    check(options, outer, &flower)?;
-    Ok(flower)
+    if table.source.errors() > before {
+        return None;
+    }
+    check(table, outer, &flower).map(|()| flower)
 }
 
 /// Refuses what no frame has together, as tc does.
-fn check(options: &Options<'_>, outer: u16, flower: &Flower) -> Result<(), Problem> {
-    let wrong = |key: &str, text: &str| Err(options.problem(key, options.span_of(key), text));
+fn check(table: &Table<'_>, outer: u16, flower: &Flower) -> Option<()> {
+    let wrong = |key: &str, text: &str| table.problem(key, text);
     let given = |keys: &[&'static str]| {
-        let mut given = keys.iter().filter(|key| options.find(key).is_some());
+        let mut given = keys.iter().filter(|key| table.has(key));
         given.next().copied()
     };
     if flower.vlan_ethtype == Some(ETH_P_ALL) {
@@ -107,7 +108,7 @@ fn check(options: &Options<'_>, outer: u16, flower: &Flower) -> Result<(), Probl
     {
         return wrong(key, "is of TCP and UDP; make ip_proto tcp or udp");
     }
-    Ok(())
+    Some(())
 }
 
 pub(super) fn prefix(text: &str) -> Option<Prefix> {
@@ -135,16 +136,16 @@ pub(super) fn masked(text: &str, ones: u32) -> Option<(u32, u32)> {
 }
 
 /// A mark, and the bits of it that count.
-pub(super) fn mark(options: &Options<'_>) -> Result<Option<(u32, u32)>, Problem> {
-    options.parsed("mark", "a mark like \"7\" or \"0x10/0xf0\"", |text| {
+pub(super) fn mark(table: &Table<'_>) -> Option<(u32, u32)> {
+    table.parsed("mark", "a mark like \"7\" or \"0x10/0xf0\"", |text| {
         masked(text, u32::MAX)
     })
 }
 
 /// An EtherType. TOML's integers have lost whether they were hexadecimal.
-pub(super) fn protocol(options: &Options<'_>, key: &str) -> Result<Option<u16>, Problem> {
+pub(super) fn protocol(table: &Table<'_>, key: &str) -> Option<u16> {
     let what = "a protocol; use ip, ipv6, arp, 802.1q, 802.1ad, all or an EtherType like 0x88f7";
-    options.parsed(key, what, |text| match text.to_ascii_lowercase().as_str() {
+    table.parsed(key, what, |text| match text.to_ascii_lowercase().as_str() {
         "all" => Some(ETH_P_ALL),
         "ip" | "ipv4" => Some(ETH_P_IP),
         "ipv6" => Some(ETH_P_IPV6),

@@ -1,62 +1,71 @@
 //! tc-htb(8): the default class, and the options of a class, which is a table of its own for each
 //! `tc class add`.
 
-use softnet_tc::{ClassSpec, Handle, HtbClassSpec, SpecError, TreeSpec};
-use toml::Value;
+use softnet_tc::TreeError::{Loop, NoClass, TooDeep};
+use softnet_tc::{ClassSpec, HtbClassSpec, SpecError};
 
-use super::error::Problem;
 use super::extras;
-use super::options::Options;
+use super::table::Table;
+use super::tree::Building;
 use super::units;
 use super::words::hex;
 
 /// The default class, in hexadecimal as in tc. A number of TOML looks the same and is another one,
 /// so it is refused.
-pub(super) fn minor(options: &Options<'_>) -> Result<Option<u16>, Problem> {
-    if let Some((_, value)) = options.find("default")
-        && let &Value::Integer(number) = value.get_ref()
+pub(super) fn minor(table: &Table<'_>) -> Option<u16> {
+    if let Some(item) = table.find("default")
+        && let Some(number) = item.as_integer()
     {
         let other = match number {
             10.. => format!(", or \"{number:x}\" if {number:#x} is meant"),
             _ => String::new(),
         };
-        let text = format!(
+        return item.problem(format!(
             "{number} is a number, and classes are named in hexadecimal; write default = \
              \"{number}\" for class 1:{number}, as tc reads it{other}"
-        );
-        return Err(options.problem("default", value.span(), text));
+        ));
     }
     let what = "the number of a class, like \"10\" for \"1:10\"";
-    options.parsed("default", what, |text| hex(text)?.try_into().ok())
+    table.parsed("default", what, |text| hex(text)?.try_into().ok())
 }
 
+const KEYS: &[&str] = &[
+    "classid",
+    "parent",
+    "rate",
+    "ceil",
+    "burst",
+    "cburst",
+    "prio",
+    "quantum",
+    "overhead",
+    "mpu",
+    "linklayer",
+    "estimator",
+];
+
 /// Adds a table's class to a tree.
-pub(super) fn add_class(tree: &mut TreeSpec, options: &Options<'_>) -> Result<(), Problem> {
-    let keys = [
-        "classid",
-        "parent",
-        "rate",
-        "ceil",
-        "burst",
-        "cburst",
-        "prio",
-        "quantum",
-        "overhead",
-        "mpu",
-        "linklayer",
-        "estimator",
-    ];
-    options.only_besides(&[], "class", &keys)?;
-    let name = options.handle("classid")?;
-    let name =
-        name.ok_or_else(|| options.missing("classid", "the class's name, like \"1:10\""))?;
-    let parent = options.handle("parent")?.unwrap_or_else(|| name.qdisc());
-    let rate = options.required("rate", units::rate, "the class's own rate, like \"10mbit\"")?;
-    let ceil = options.quantity("ceil", units::rate)?.unwrap_or(rate);
-    let burst = options.quantity("burst", units::size)?;
-    let cburst = options.quantity("cburst", units::size)?;
-    let prio = options.parsed("prio", "a number from 0 on", |text| text.parse().ok())?;
-    let quantum = options.small("quantum", units::size)?;
+pub(super) fn add_class(building: &mut Building, table: &Table<'_>) {
+    let before = table.source.errors();
+    table.only(&[], "class", KEYS);
+    let name = table.handle("classid");
+    if !table.has("classid") {
+        table.missing::<()>("classid", "the class's name, like \"1:10\"");
+    }
+    let parent = table.handle("parent");
+    let rate = table.required("rate", units::rate, "the class's own rate, like \"10mbit\"");
+    let ceil = table.quantity("ceil", units::rate).or(rate);
+    let burst = table.quantity("burst", units::size);
+    let cburst = table.quantity("cburst", units::size);
+    let prio = table.parsed("prio", "a number from 0 on", |text| text.parse().ok());
+    let quantum = table.small("quantum", units::size);
+    let link = table.link_cost();
+    let (Some(name), Some(rate), Some(ceil)) = (name, rate, ceil) else {
+        return building.lose(name);
+    };
+    if table.source.errors() > before {
+        return building.lose(Some(name));
+    }
     let class = HtbClassSpec {
         rate,
         ceil,
@@ -66,40 +75,31 @@ pub(super) fn add_class(tree: &mut TreeSpec, options: &Options<'_>) -> Result<()
         // The kernel's lowest.
         prio: prio.map_or(0, |prio: u32| prio.min(7) as u8),
         quantum,
-        link: options.link_cost()?,
+        link,
     };
-    put(tree, options, parent, name, class)?;
-    extras::estimator(tree, name, options)
-}
-
-fn put(
-    tree: &mut TreeSpec,
-    options: &Options<'_>,
-    parent: Handle,
-    name: Handle,
-    class: HtbClassSpec,
-) -> Result<(), Problem> {
-    use softnet_tc::TreeError::{Loop, NoClass, TooDeep};
-    tree.add_class(parent, name, ClassSpec::Htb(class))
-        .map_err(|error| {
+    let parent = parent.unwrap_or_else(|| name.qdisc());
+    let added = building.tree.add_class(parent, name, ClassSpec::Htb(class));
+    match added {
+        Ok(_) => extras::estimator(&mut building.tree, name, table),
+        Err(error) => {
             let key = match &error {
                 SpecError::Parameter { parameter, .. } => parameter,
-                SpecError::Tree(Loop(_) | NoClass(_) | TooDeep(_))
-                    if options.find("parent").is_some() =>
-                {
+                SpecError::Tree(Loop(_) | NoClass(_) | TooDeep(_)) if table.has("parent") => {
                     "parent"
                 }
                 _ => "classid",
             };
-            options.problem(key, options.span_of(key), error.to_string())
-        })
+            building.problem(table, key, &[parent, name.qdisc()], error.to_string());
+            building.lose(Some(name));
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::parse_tree;
     use super::*;
-    use softnet_tc::{HtbSpec, QdiscSpec};
+    use softnet_tc::{HtbSpec, QdiscSpec, TreeSpec};
 
     const TREE: &str = r#"
 [[qdisc]]

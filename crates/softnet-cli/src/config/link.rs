@@ -1,42 +1,97 @@
-//! What `ip link set` changes of a port or bridge: `txqueuelen`, `alias`, `group` and `up`.
+//! Keys that ports and bridges have in common: names, and what `ip link set` changes.
+
+use std::collections::HashMap;
 
 use softnet_engine::control::{ALIAS_MAX, Settings};
 use softnet_tc::QdiscSpec;
-use toml::Spanned;
+use softnet_tc::Unset::Value;
 
-use super::error::Problem;
-use super::range::number;
+use super::form::{Flag, Number, Text};
+use super::key::{self, Key, keys};
+use super::table::{Item, Table};
 
-const NUMBERS: (i64, i64) = (0, u32::MAX as i64);
+/// Longest interface name (`IFNAMSIZ` less the terminating zero).
+const NAME_MAX: usize = 15;
 
-/// The keys of a table, which is a `kind`.
-pub(super) fn settings(
-    kind: &str,
-    mut link: Settings,
-    txqueuelen: Option<&Spanned<i64>>,
-    alias: Option<&Spanned<String>>,
-    group: Option<&Spanned<i64>>,
-    up: Option<&Spanned<bool>>,
-) -> Result<Settings, Problem> {
-    if let Some(value) = txqueuelen {
-        let key = format!("{kind}.txqueuelen");
-        link.tx_queue_len = number(&key, value, NUMBERS)?;
-        // The default qdisc is to hold so many.
-        let limit = link.tx_queue_len;
-        let check = QdiscSpec::PfifoFast { limit }.check();
-        check.map_err(|error| Problem::new(value.span(), key, error.to_string()))?;
+pub(super) static LINK: &[Key<Settings>] = keys! { Settings =>
+    /// longest IP packet in bytes, 68 (RFC 791) to 65521
+    "mtu": Value, "67"
+        => Number(68, 65_521), |s| Some(&mut s.mtu);
+    /// packets that a queue holds where its qdisc says nothing else
+    "txqueuelen": Value, "-1"
+        => Number(0, u32::MAX as i64), |s| Some(&mut s.tx_queue_len);
+    /// a text for people, at most 255 bytes
+    "alias": Value, "\"a\\u0000\""
+        => Text(alias, |text| Some(text.clone())), |s| Some(&mut s.alias);
+    /// number of the group of links that it belongs to
+    "group": Value, "-1"
+        => Number(0, u32::MAX as i64), |s| Some(&mut s.group);
+    /// whether it is taken up; the TAP device of a port that is down has no carrier
+    "up": Value, "1"
+        => Flag, |s| Some(&mut s.up);
+};
+
+fn alias(text: &str) -> Result<String, String> {
+    if text.len() > ALIAS_MAX || text.contains('\0') {
+        return Err(format!("is no alias; use at most {ALIAS_MAX} bytes"));
     }
-    if let Some(value) = alias {
-        let text = value.get_ref();
-        if text.len() > ALIAS_MAX || text.contains('\0') {
-            let text = format!("is no alias; use at most {ALIAS_MAX} bytes");
-            return Err(Problem::new(value.span(), format!("{kind}.alias"), text));
+    Ok(text.to_owned())
+}
+
+/// Reads the keys, and the name.
+pub(super) fn read<'a>(
+    table: &'a Table<'_>,
+    kind: &'static str,
+    names: &mut Names<'a>,
+    settings: &mut Settings,
+) {
+    key::read(LINK, table, settings, None);
+    // The default qdisc is to hold so many.
+    let limit = settings.tx_queue_len;
+    if let Err(error) = (QdiscSpec::PfifoFast { limit }).check() {
+        table.problem::<()>("txqueuelen", error.to_string());
+    }
+    if let Some(item) = table.find("name")
+        && let Some(name) = item.text()
+    {
+        settings.name = name.to_owned();
+        names.add(kind, item, name);
+    }
+}
+
+/// Ports by name.
+pub(super) type Named<'a> = HashMap<&'a str, usize>;
+
+/// Names in use. Ports and bridges share one space of names, as interfaces do in Linux.
+#[derive(Default)]
+pub(super) struct Names<'a>(HashMap<&'a str, (&'static str, Item<'a>)>);
+
+impl<'a> Names<'a> {
+    fn add(&mut self, kind: &'static str, item: Item<'a>, name: &'a str) {
+        let why = if name.is_empty() {
+            Some("is empty")
+        } else if name.len() > NAME_MAX {
+            Some("is longer than 15 bytes")
+        } else if name == "." || name == ".." {
+            Some("is reserved")
+        } else if name.contains(['/', ':', '%', '\0']) || name.contains(char::is_whitespace) {
+            Some("contains a character that Linux does not allow there (/, :, %, white space)")
+        } else {
+            None
+        };
+        if let Some(why) = why {
+            let text = format!("{name:?} {why}; choose a valid interface name");
+            item.problem::<()>(text);
         }
-        link.alias = text.clone();
+        match self.0.get(name) {
+            Some((first, at)) => {
+                let line = at.line();
+                let text = format!(
+                    "{name:?} is the name of the {first} in line {line} already; choose another"
+                );
+                item.problem::<()>(text);
+            }
+            None => drop(self.0.insert(name, (kind, item))),
+        }
     }
-    if let Some(value) = group {
-        link.group = number(&format!("{kind}.group"), value, NUMBERS)?;
-    }
-    link.up = up.is_none_or(|up| *up.get_ref());
-    Ok(link)
 }

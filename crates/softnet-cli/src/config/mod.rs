@@ -1,30 +1,33 @@
 //! The configuration file: TOML to a checked [`Config`]. Touches nothing but the file: names are
 //! not looked up, devices not opened.
 //!
-//! Every error is one line with the file, line, column and key. [`file`] is the shape, [`check`]
-//! what it means, [`model`] the result, [`units`] tc's units.
+//! Every error of a file is found, and each is one line with the file, line, column and key.
+//! [`table`] takes keys out of tables by name; [`key`] describes each key once, in the [`form`]
+//! that its value has; [`check`] reads all tables, [`model`] is the result, [`units`] tc's units.
 
+mod address;
+mod bridge;
 mod check;
 mod control;
 mod egress;
 mod ematch;
+mod engine;
 mod error;
 mod extras;
-mod file;
+mod fdb;
 mod filter;
 mod flower;
+mod form;
 mod htb;
+mod key;
 mod link;
 mod model;
 mod mqprio;
-mod options;
-mod policy;
+mod port;
 mod qdisc;
-mod range;
 mod rate_group;
-mod receive;
-mod security;
 mod source;
+mod table;
 mod tree;
 pub(crate) mod units;
 mod vlans;
@@ -76,12 +79,14 @@ pub(crate) fn checked(
     text: &str,
     workers: Option<usize>,
 ) -> Result<(Config, Vec<Warning>), ConfigError> {
-    let source = Source { file, text };
-    let tables: file::File = toml::from_str(text).map_err(|error| source.toml_error(&error))?;
-    let config =
-        check::check(&source, &tables, workers).map_err(|problem| source.error(problem))?;
-    let warnings = warning::of_file(&source, &tables, &config);
-    Ok((config, warnings))
+    Source::read(file, text, |root| {
+        let config = check::config(root, workers);
+        let warnings = match root.source.errors() {
+            0 => warning::of_file(root, &config),
+            _ => Vec::new(),
+        };
+        (config, warnings)
+    })
 }
 
 /// Checks the text of a file with a tree.
@@ -89,19 +94,21 @@ pub(crate) fn checked_tree(
     file: &str,
     text: &str,
 ) -> Result<(QdiscSpec, Vec<Warning>), ConfigError> {
-    let source = Source { file, text };
-    let tables: file::TreeFile =
-        toml::from_str(text).map_err(|error| source.toml_error(&error))?;
-    let spec = tree::spec(
-        "",
-        &tables.qdisc,
-        &tables.class,
-        &tables.filter,
-        softnet_tc::LinkDefaults::default(),
-    )
-    .map_err(|problem| source.error(problem))?;
-    let warnings = warning::of_tree(&source, &tables, &spec);
-    Ok((spec, warnings))
+    Source::read(file, text, |root| {
+        root.known(&["qdisc", "class", "filter"], |key| match key {
+            "engine" | "port" | "bridge" => {
+                " (this is to be a tree of qdiscs; a configuration with ports is for `softnet run`)"
+            }
+            _ => "",
+        });
+        let spec = tree::spec(root, softnet_tc::LinkDefaults::default());
+        let spec = spec.unwrap_or_default();
+        let warnings = match root.source.errors() {
+            0 => warning::of_tree(root, &spec),
+            _ => Vec::new(),
+        };
+        (spec, warnings)
+    })
 }
 
 #[cfg(test)]
@@ -115,7 +122,11 @@ fn parse_tree(file: &str, text: &str) -> Result<QdiscSpec, ConfigError> {
 }
 
 #[cfg(test)]
+mod all_errors_tests;
+#[cfg(test)]
 mod fuzz_tests;
+#[cfg(test)]
+mod port_tests;
 #[cfg(test)]
 mod reference_tests;
 #[cfg(test)]

@@ -29,6 +29,27 @@ pub(crate) struct Config {
     pub places: Vec<Place>,
 }
 
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            file: String::new(),
+            workers: 1,
+            cpus: Vec::new(),
+            buffers: 65_536,
+            settings: EngineConfig::default(),
+            control: ControlConfig {
+                socket: None,
+                mode: 0o600,
+                group: None,
+                monitor: None,
+                monitor_group: None,
+            },
+            links: Spec::default(),
+            places: Vec::new(),
+        }
+    }
+}
+
 impl Config {
     /// `2 ports, 1 bridge, 4 workers, 65536 buffers`.
     pub(crate) fn summary(&self) -> String {

@@ -5,12 +5,10 @@ use softnet_tc::{
     AqmSpec, CodelSpec, Field, Form, FqCodelSpec, LinkDefaults, PrioSpec, QDISC_KINDS, QdiscKind,
     QdiscOption, QdiscSpec, SpecError, TbfSpec, Unset,
 };
-use toml::Value;
 
-use super::error::Problem;
 use super::htb;
 use super::mqprio;
-use super::options::Options;
+use super::table::{Item, Table};
 use super::units;
 
 /// The kinds, for messages.
@@ -20,31 +18,34 @@ fn kinds() -> String {
     format!("{} or {last}", names.join(", "))
 }
 
-/// Reads a qdisc of a device.
-pub(super) fn spec(options: &Options<'_>, link: LinkDefaults) -> Result<QdiscSpec, Problem> {
-    let Some((_, kind)) = options.find("kind") else {
-        let text = format!("is missing; add the qdisc's kind: {}", kinds());
-        return Err(options.problem("kind", options.span.clone(), text));
+/// Keys of every kind of qdisc.
+pub(super) const EVERYWHERE: &[&str] = &["kind", "parent", "handle", "stab", "estimator"];
+
+/// Reads a qdisc of a device; none if it is wrong.
+pub(super) fn spec(table: &Table<'_>, link: LinkDefaults) -> Option<QdiscSpec> {
+    let before = table.source.errors();
+    let Some(item) = table.find("kind") else {
+        return table.missing("kind", &format!("the qdisc's kind: {}", kinds()));
     };
-    let Some(name) = kind.get_ref().as_str() else {
-        let text = format!(
-            "is {}, not a text; write it like \"tbf\"",
-            kind.get_ref().type_str()
-        );
-        return Err(options.problem("kind", kind.span(), text));
+    let Some(name) = item.as_text() else {
+        let text = "not a text; write it like \"tbf\"";
+        return item.problem(format!("is {}, {text}", item.is()));
     };
     let Some(kind) = QdiscKind::find(name) else {
-        let text = format!("{name:?} is not a qdisc of this version; use {}", kinds());
-        return Err(options.problem("kind", kind.span(), text));
+        let text = "is not a qdisc of this version; use";
+        return item.problem(format!("{name:?} {text} {}", kinds()));
     };
     let names: Vec<&str> = kind.options.iter().map(|option| option.name).collect();
-    options.only(name, &names)?;
+    table.only(EVERYWHERE, name, &names);
     let mut spec = (kind.default)(&link);
     for option in kind.options {
-        read(options, option, &mut spec)?;
+        read(table, option, &mut spec);
     }
-    by_hand(options, &mut spec)?;
-    spec.check().map_err(|error| {
+    by_hand(table, &mut spec);
+    if table.source.errors() > before {
+        return None;
+    }
+    if let Err(error) = spec.check() {
         let key = match error {
             SpecError::Parameter { parameter, .. } => parameter,
             SpecError::Change(_)
@@ -54,109 +55,105 @@ pub(super) fn spec(options: &Options<'_>, link: LinkDefaults) -> Result<QdiscSpe
             | SpecError::NoQueue { .. }
             | SpecError::Queues(_) => "kind",
         };
-        options.problem(key, options.span_of(key), error.to_string())
-    })?;
-    Ok(spec)
+        return table.problem(key, error.to_string());
+    }
+    Some(spec)
 }
 
 /// Reads an option as its form says.
-fn read(options: &Options<'_>, option: &QdiscOption, spec: &mut QdiscSpec) -> Result<(), Problem> {
+fn read(table: &Table<'_>, option: &QdiscOption, spec: &mut QdiscSpec) {
     let name = option.name;
     let Some(field) = (option.field)(spec) else {
-        return Ok(());
+        return;
     };
-    if let (Unset::Required(what), None) = (option.unset, options.find(name)) {
-        return Err(options.missing(name, what));
+    if let (Unset::Required(what), false) = (option.unset, table.has(name)) {
+        table.missing::<()>(name, what);
     }
     let ranged = |what, least, most, is_good: fn(&u64) -> bool| {
-        options.parsed(name, what, |text| {
+        table.parsed(name, what, |text| {
             let number = text.parse().ok()?;
             ((least..=most).contains(&number) && is_good(&number)).then_some(number)
         })
     };
     let number = match option.form {
-        Form::Size => options.quantity(name, units::size)?,
-        Form::Rate => options.quantity(name, units::rate)?,
-        Form::Time => options.quantity(name, units::time)?,
-        Form::Flag => options.flag(name)?.map(u64::from),
-        Form::Number(what, least, most) => ranged(what, least, most, |_| true)?,
-        Form::PowerOf2(what, least, most) => ranged(what, least, most, |n| n.is_power_of_two())?,
-        Form::Mask(what) => options.parsed(name, what, |text| match text.strip_prefix("0x") {
+        Form::Size => table.quantity(name, units::size),
+        Form::Rate => table.quantity(name, units::rate),
+        Form::Time => table.quantity(name, units::time),
+        Form::Flag => table.find(name).and_then(|item| item.flag()).map(u64::from),
+        Form::Number(what, least, most) => ranged(what, least, most, |_| true),
+        Form::PowerOf2(what, least, most) => ranged(what, least, most, |n| n.is_power_of_two()),
+        Form::Mask(what) => table.parsed(name, what, |text| match text.strip_prefix("0x") {
             Some(digits) => u32::from_str_radix(digits, 16).ok().map(u64::from),
             None => text.parse::<u32>().ok().map(u64::from),
-        })?,
-        Form::List(what) => return list(options, name, what, field),
+        }),
+        Form::List(what) => return list(table, name, what, field),
         Form::Own => None,
     };
-    number.map_or(Ok(()), |number| {
-        field.set(number).map_err(|most| {
-            let text = format!("{number} is too large; at most {most}");
-            options.problem(name, options.span_of(name), text)
-        })
-    })
+    if let Some(number) = number
+        && let Err(most) = field.set(number)
+    {
+        table.problem::<()>(name, format!("{number} is too large; at most {most}"));
+    }
 }
 
 /// A list of numbers, or a text with them.
-fn list(options: &Options<'_>, key: &str, what: &str, field: Field<'_>) -> Result<(), Problem> {
-    let Some((_, list)) = options.find(key) else {
-        return Ok(());
-    };
-    let numbers: Option<Vec<u32>> = match list.get_ref() {
-        Value::String(text) => text.split_whitespace().map(|n| n.parse().ok()).collect(),
-        Value::Array(list) => {
-            let number = |value: &Value| value.as_integer().and_then(|n| n.try_into().ok());
+fn list(table: &Table<'_>, key: &str, what: &str, field: Field<'_>) {
+    let Some(item) = table.find(key) else { return };
+    let text = item.as_text();
+    let numbers: Option<Vec<u32>> = match (text, item.as_list()) {
+        (Some(text), _) => text.split_whitespace().map(|n| n.parse().ok()).collect(),
+        (_, Some(list)) => {
+            let number = |item: &Item<'_>| u32::try_from(item.as_integer()?).ok();
             list.iter().map(number).collect()
         }
         _ => None,
     };
-    if numbers.is_some_and(|numbers| field.set_list(&numbers)) {
-        return Ok(());
+    if !numbers.is_some_and(|numbers| field.set_list(&numbers)) {
+        item.problem::<()>(format!("is not a list of {what}"));
     }
-    Err(options.problem(key, list.span(), format!("is not a list of {what}")))
 }
 
 /// What no form says, and how options of one kind depend on each other.
-fn by_hand(options: &Options<'_>, spec: &mut QdiscSpec) -> Result<(), Problem> {
+fn by_hand(table: &Table<'_>, spec: &mut QdiscSpec) {
     match spec {
         QdiscSpec::Prio(prio) => {
             let default = PrioSpec::default().bands;
-            if prio.bands < default && options.find("priomap").is_none() {
+            if prio.bands < default && !table.has("priomap") {
                 let text = format!(
                     "is missing; the default map has bands 0 to {}, and this qdisc has 0 to {}",
                     default - 1,
-                    prio.bands - 1
+                    prio.bands.saturating_sub(1)
                 );
-                return Err(options.problem("priomap", options.span_of("bands"), text));
+                table.problem_at::<()>(table.span_of("bands"), "priomap", text);
             }
         }
-        QdiscSpec::Tbf(spec) => tbf(options, spec)?,
+        QdiscSpec::Tbf(spec) => tbf(table, spec),
         QdiscSpec::Codel(CodelSpec { aqm, .. }) | QdiscSpec::FqCodel(FqCodelSpec { aqm, .. }) => {
-            selector(options, aqm)?;
+            selector(table, aqm);
         }
-        QdiscSpec::Htb(htb) => htb.default = htb::minor(options)?.unwrap_or(htb.default),
-        QdiscSpec::Mqprio(map) => *map = mqprio::map(options)?,
+        QdiscSpec::Htb(htb) => htb.default = htb::minor(table).unwrap_or(htb.default),
+        QdiscSpec::Mqprio(map) => *map = mqprio::map(table).unwrap_or_default(),
         _ => {}
     }
-    Ok(())
 }
 
 /// `limit` or `latency`, `peakrate` with `mtu`, and what a packet costs on the link.
-fn tbf(options: &Options<'_>, spec: &mut TbfSpec) -> Result<(), Problem> {
-    let mtu = options.small("mtu", units::size)?;
-    if spec.peakrate.is_some() && mtu.is_none() {
+fn tbf(table: &Table<'_>, spec: &mut TbfSpec) {
+    let mtu = table.small("mtu", units::size);
+    if table.has("peakrate") && !table.has("mtu") {
         let text = "is missing; peakrate needs it (the size of its bucket, at least one packet, \
                     like \"1540\")";
-        return Err(options.problem("mtu", options.span_of("peakrate"), text));
+        table.problem_at::<()>(table.span_of("peakrate"), "mtu", text);
     }
-    if spec.peakrate.is_none() && mtu.is_some() {
+    if !table.has("peakrate") && table.has("mtu") {
         let text = "has no effect without peakrate; remove it or add peakrate";
-        return Err(options.problem("mtu", options.span_of("mtu"), text));
+        table.problem::<()>("mtu", text);
     }
     spec.mtu = mtu.unwrap_or_default();
-    let has_limit = options.find("limit").is_some();
-    match (has_limit, options.quantity("latency", units::time)?) {
+    match (table.has("limit"), table.find("latency")) {
         (true, None) => {}
         (false, Some(latency)) => {
+            let latency = latency.quantity(units::time).unwrap_or(0);
             // As tc computes it: what the bucket lets through in that time, and the bucket; the
             // smaller of both buckets.
             let waiting = |rate: u64, bucket: u64| {
@@ -167,36 +164,34 @@ fn tbf(options: &Options<'_>, spec: &mut TbfSpec) -> Result<(), Problem> {
                 at_rate.min(waiting(peak, u64::from(spec.mtu)))
             });
         }
-        (true, Some(_)) => {
+        (true, Some(latency)) => {
             let text = "limit and latency say the same thing; keep one of them";
-            return Err(options.problem("latency", options.span_of("latency"), text));
+            latency.problem::<()>(text);
         }
         (false, None) => {
             let what = "latency (how long a packet may wait, like \"50ms\") or limit (in bytes)";
-            return Err(options.missing("latency", what));
+            table.missing::<()>("latency", what);
         }
     }
-    spec.link = options.link_cost()?;
-    Ok(())
+    spec.link = table.link_cost();
 }
 
-fn selector(options: &Options<'_>, aqm: &mut AqmSpec) -> Result<(), Problem> {
+fn selector(table: &Table<'_>, aqm: &mut AqmSpec) {
     let key = "ce_threshold_selector";
     let what = "a traffic class and a mask, like \"0x01/0x03\"";
-    let selector = options.parsed(key, what, |text| {
+    let selector = table.parsed(key, what, |text| {
         let byte = |text: &str| match text.strip_prefix("0x") {
             Some(digits) => u8::from_str_radix(digits, 16).ok(),
             None => text.parse().ok(),
         };
         let (value, mask) = text.split_once('/')?;
         Some((byte(value)?, byte(mask)?))
-    })?;
-    if selector.is_some() && aqm.ce_threshold.is_none() {
+    });
+    if table.has(key) && !table.has("ce_threshold") {
         let text = "has no effect without ce_threshold; remove it or add ce_threshold";
-        return Err(options.problem(key, options.span_of(key), text));
+        table.problem::<()>(key, text);
     }
     (aqm.ce_threshold_selector, aqm.ce_threshold_mask) = selector.unwrap_or_default();
-    Ok(())
 }
 
 #[cfg(test)]
@@ -205,20 +200,12 @@ mod tests {
 
     use softnet_tc::{FqSpec, LinkCost, LinkLayer};
 
+    use super::super::error::{ConfigError, Problem};
+    use super::super::parse_tree;
     use super::*;
 
-    fn read(text: &str) -> Result<QdiscSpec, Problem> {
-        #[derive(serde::Deserialize)]
-        struct Outer {
-            q: toml::Spanned<super::super::file::OptionTable>,
-        }
-        let outer: Outer = toml::from_str(&format!("q = {{ {text} }}")).expect("valid TOML");
-        let options = Options {
-            table: outer.q.get_ref(),
-            span: outer.q.span(),
-            path: "port.qdisc",
-        };
-        spec(&options, LinkDefaults::default())
+    fn read(text: &str) -> Result<QdiscSpec, ConfigError> {
+        parse_tree("x.toml", &format!("qdisc = {{ {text} }}"))
     }
 
     fn tbf(text: &str) -> TbfSpec {
@@ -386,14 +373,14 @@ mod tests {
         for (text, key, part) in [
             (r#"rate = "1mbit""#, "kind", "is missing"),
             (r#"kind = "cake""#, "kind", "not a qdisc"),
-            (r#"kind = 7"#, "kind", "integer"),
+            (r#"kind = 7"#, "kind", "the number 7"),
             (
                 r#"kind = "pfifo", limit = "10p""#,
                 "limit",
                 "unit of a size",
             ),
             (r#"kind = "pfifo", limit = -1"#, "limit", "not a number"),
-            (r#"kind = "pfifo", limit = [1]"#, "limit", "array"),
+            (r#"kind = "pfifo", limit = [1]"#, "limit", "a list"),
             (r#"kind = "pfifo", limit = "99g""#, "limit", "too large"),
             (r#"kind = "pfifo_fast", bands = 3"#, "bands", "no options"),
             (
@@ -480,14 +467,13 @@ mod tests {
                 "its options are rate, burst",
             ),
         ] {
-            let problem = read(text).expect_err(text);
-            assert_eq!(
-                problem.key,
-                format!("port.qdisc.{key}"),
-                "{text}: {}",
-                problem.text
+            let ConfigError { problems, .. } = read(text).expect_err(text);
+            let key = Some(format!("qdisc.{key}"));
+            let is_it = |problem: &&Problem| problem.key == key && problem.text.contains(part);
+            assert!(
+                problems.iter().any(|problem| is_it(&problem)),
+                "{text}: {problems:?}"
             );
-            assert!(problem.text.contains(part), "{text}: {}", problem.text);
         }
     }
 }

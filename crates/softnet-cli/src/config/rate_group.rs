@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use softnet_tc::Unset::{Required, Words};
 use softnet_tc::rate::{GroupSpec, RateSpec};
-use toml::Spanned;
 
-use super::error::Problem;
-use super::file::{PortTable, RateGroupTable};
-use super::range::number;
+use super::form::{Form, Size, int};
+use super::key::{self, Key, keys, names};
+use super::table::Table;
 use super::units;
+use super::write::Writer;
 
 /// Bytes of the longest packet of a port as it comes, with a VLAN tag.
 const FRAME: u64 = 1518;
@@ -18,107 +19,99 @@ const DEFAULT_BURST: u64 = 100;
 /// Rates and buckets, of bytes or packets.
 const MOST: i64 = 1_000_000_000_000;
 
+pub(super) static RATE_GROUP: &[Key<GroupSpec>] = keys! { GroupSpec =>
+    /// its name
+    "name": Required("it"), "\"\"";
+    /// a rate in wire bytes, Ethernet headers included
+    "rate": Words("any"), "\"50%\"";
+    /// a size; what may pass at once
+    "burst": Words("what `rate` lets pass in 10 ms, at least 10 packets of 1518 bytes"), "\"1k\"";
+    /// wire packets a second
+    "pps": Words("any number"), "0";
+    /// packets that may pass at once
+    "pps_burst": Words("what `pps` lets pass in 10 ms, at least 10"), "0";
+};
+
 /// The groups of a file.
-pub(super) fn rate_groups(
-    tables: &[RateGroupTable],
-) -> Result<BTreeMap<String, GroupSpec>, Problem> {
+pub(super) fn read(tables: &[Table<'_>]) -> BTreeMap<String, GroupSpec> {
     let mut groups = BTreeMap::new();
     for table in tables {
-        let name = table.name.get_ref();
-        if name.is_empty() || groups.contains_key(name) {
-            let text = "a group needs a name that no other has";
-            return Err(Problem::new(table.name.span(), "rate_group.name", text));
-        }
-        let group = GroupSpec {
-            bytes: bytes(table)?,
-            packets: packets(table)?,
+        table.known(&names(RATE_GROUP).collect::<Vec<_>>(), |_| "");
+        let mut group = GroupSpec {
+            bytes: bytes(table),
+            packets: packets(table),
         };
-        groups.insert(name.clone(), group);
-        if table.rate.is_none() && table.pps.is_none() {
+        key::read(RATE_GROUP, table, &mut group, None);
+        if !table.has("rate") && !table.has("pps") {
             let text = "limits nothing; give it a rate, or pps";
-            return Err(Problem::new(table.name.span(), "rate_group", text));
+            table.problem::<()>("name", text);
+        }
+        let name = table.find("name");
+        let Some((item, name)) = name.and_then(|item| Some((item, item.text()?))) else {
+            continue;
+        };
+        if name.is_empty() || groups.insert(name.to_owned(), group).is_some() {
+            item.problem::<()>("a group needs a name that no other has");
         }
     }
-    Ok(groups)
+    groups
 }
 
-/// Which group a port is in.
-pub(super) fn of_port(
-    table: &PortTable,
-    groups: &BTreeMap<String, GroupSpec>,
-) -> Result<Option<String>, Problem> {
-    let Some(name) = &table.rate_group else {
-        return Ok(None);
+fn bytes(table: &Table<'_>) -> Option<RateSpec> {
+    let Some(item) = table.find("rate") else {
+        return alone(table, "burst", "rate");
     };
-    if !groups.contains_key(name.get_ref()) {
-        let text = format!("there is no [[rate_group]] named {:?}", name.get_ref());
-        return Err(Problem::new(name.span(), "port.rate_group", text));
+    let per_second = units::rate(item.text()?);
+    let per_second = per_second.or_else(|error| item.problem(error.to_string()).ok_or(()));
+    let rate = per_second.ok()?;
+    if !(1..=MOST as u64).contains(&rate) {
+        return item.problem("is out of range; use 8bit to 8tbit");
     }
-    Ok(Some(name.get_ref().clone()))
-}
-
-fn bytes(table: &RateGroupTable) -> Result<Option<RateSpec>, Problem> {
-    let Some(rate) = &table.rate else {
-        return alone("burst", &table.burst, "rate");
+    const BURST: Size = Size(FRAME, 1 << 40, "1518 bytes, one packet, to 1 TiB");
+    let burst = match table.find("burst") {
+        None => (rate / DEFAULT_BURST).max(10 * FRAME),
+        Some(burst) => BURST.read(burst)?,
     };
-    let key = "rate_group.rate";
-    let bad = |error: units::UnitError| Problem::new(rate.span(), key, error.to_string());
-    let per_second = units::rate(rate.get_ref()).map_err(bad)?;
-    if !(1..=MOST as u64).contains(&per_second) {
-        let text = "is out of range; use 8bit to 8tbit";
-        return Err(Problem::new(rate.span(), key, text));
-    }
-    let burst = match &table.burst {
-        None => (per_second / DEFAULT_BURST).max(10 * FRAME),
-        Some(burst) => {
-            let key = "rate_group.burst";
-            let bad = |error: units::UnitError| Problem::new(burst.span(), key, error.to_string());
-            let bytes = units::size(burst.get_ref()).map_err(bad)?;
-            if !(FRAME..=1 << 40).contains(&bytes) {
-                let text = format!("is out of range; use {FRAME} bytes, one packet, to 1 TiB");
-                return Err(Problem::new(burst.span(), key, text));
-            }
-            bytes
-        }
-    };
-    Ok(Some(RateSpec {
-        rate: per_second,
-        burst,
-        unit: FRAME,
-    }))
-}
-
-fn packets(table: &RateGroupTable) -> Result<Option<RateSpec>, Problem> {
-    let Some(rate) = &table.pps else {
-        return alone("pps_burst", &table.pps_burst, "pps");
-    };
-    let rate: u64 = number("rate_group.pps", rate, (1, MOST))?;
-    let burst = match &table.pps_burst {
-        None => (rate / DEFAULT_BURST).max(10),
-        Some(burst) => number("rate_group.pps_burst", burst, (1, MOST))?,
-    };
-    Ok(Some(RateSpec {
+    Some(RateSpec {
         rate,
         burst,
+        unit: FRAME,
+    })
+}
+
+fn packets(table: &Table<'_>) -> Option<RateSpec> {
+    let Some(item) = table.find("pps") else {
+        return alone(table, "pps_burst", "pps");
+    };
+    let rate: Option<u64> = item.number(1, MOST);
+    let burst = match table.find("pps_burst") {
+        None => rate.map(|rate| (rate / DEFAULT_BURST).max(10)),
+        Some(burst) => burst.number(1, MOST),
+    };
+    Some(RateSpec {
+        rate: rate?,
+        burst: burst?,
         unit: 1,
-    }))
+    })
 }
 
 /// A bucket without a rate.
-fn alone<T>(
-    key: &str,
-    value: &Option<Spanned<T>>,
-    rate: &str,
-) -> Result<Option<RateSpec>, Problem> {
-    match value {
-        None => Ok(None),
-        Some(value) => {
-            let text = format!("has no effect without {rate}; remove it or add {rate}");
-            Err(Problem::new(
-                value.span(),
-                format!("rate_group.{key}"),
-                text,
-            ))
-        }
+fn alone<T>(table: &Table<'_>, key: &str, rate: &str) -> Option<T> {
+    let item = table.find(key)?;
+    item.problem(format!(
+        "has no effect without {rate}; remove it or add {rate}"
+    ))
+}
+
+pub(super) fn write(w: &mut Writer, name: &str, group: &GroupSpec) {
+    w.table("[[rate_group]]");
+    w.put("name", name);
+    if let Some(bytes) = &group.bytes {
+        w.put("rate", format!("{}bit", bytes.rate.saturating_mul(8)));
+        w.put("burst", format!("{}b", bytes.burst));
+    }
+    if let Some(packets) = &group.packets {
+        w.put("pps", int(packets.rate));
+        w.put("pps_burst", int(packets.burst));
     }
 }

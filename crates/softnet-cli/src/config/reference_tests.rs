@@ -3,10 +3,15 @@
 
 use std::collections::BTreeSet;
 
+use softnet_engine::forward::MirredDir;
 use softnet_tc::{Form, LinkDefaults, QDISC_KINDS, QdiscKind, QdiscOption, Unset};
 
+use super::error::ConfigError;
+use super::key::Key;
 use super::{Config, parse};
-use super::{filter, options, write_tree};
+use super::{
+    bridge, egress, engine, fdb, filter, link, port, qdisc, rate_group, vlans, write_tree,
+};
 
 /// One entry: `` - `key`: meaning. **Default** `1`. **Error** `0`: what is said ``.
 struct Entry {
@@ -197,7 +202,10 @@ fn file_with(table: &str, key: &str, value: Option<&str>) -> String {
 }
 
 fn read(text: &str) -> Result<Config, String> {
-    parse("x.toml", text).map_err(|error| error.problem)
+    parse("x.toml", text).map_err(|ConfigError { problems, .. }| match &problems[..] {
+        [one] => one.text.clone(),
+        _ => panic!("one error, not {problems:?}, in\n{text}"),
+    })
 }
 
 /// A file for each key that may be left out: with its default where that can be written down.
@@ -248,7 +256,7 @@ fn every_key_of_the_parser_is_there() {
         let written: BTreeSet<&str> = entries.iter().map(|entry| entry.key.as_str()).collect();
         assert_eq!(written.len(), entries.len(), "{table} has a key twice");
         let everywhere = match table.as_str() {
-            "qdisc" => options::EVERYWHERE,
+            "qdisc" => qdisc::EVERYWHERE,
             "filter" => filter::EVERYWHERE,
             _ => &[],
         };
@@ -285,37 +293,28 @@ fn every_key_of_the_parser_is_there() {
     }
 }
 
-/// An option's entry, in lines of at most 100 columns.
-fn generated(kind: &QdiscKind, option: &QdiscOption) -> String {
-    let unset = match option.unset {
-        Unset::Value => {
-            let mut spec = (kind.default)(&LinkDefaults::default());
-            let field = (option.field)(&mut spec).expect(option.name);
-            let value = write_tree::value(option.form, &field).expect(option.name);
-            format!("**Default** `{value}`")
-        }
+/// An entry in lines of at most 100 columns. `table` is that of the heading.
+fn entry_lines(
+    table: &str,
+    name: &str,
+    about: &str,
+    unset: Unset,
+    wrong: &str,
+    default: impl FnOnce() -> toml::Value,
+) -> String {
+    let unset = match unset {
+        Unset::Value => format!("**Default** `{}`", default()),
         Unset::Words(text) if text.starts_with('`') => format!("**Default** {text}"),
         Unset::Words(text) => format!("**Default**: {text}"),
         Unset::Required(_) => "**Required**".to_owned(),
     };
-    let wrong = match (option.wrong, option.form) {
-        ("", Form::Size) => "\"10p\"",
-        ("", Form::Rate) => "\"50%\"",
-        ("", Form::Time | Form::Mask(_)) => "\"x\"",
-        ("", Form::Flag) => "1",
-        ("", _) => "-1",
-        (wrong, _) => wrong,
-    };
-    let said = read(&file_with(kind.name, option.name, Some(wrong))).expect_err(option.name);
-    let about = option.about.trim();
-    let entry = format!(
-        "- `{}`: {about}. {unset}. **Error** `{wrong}`: {said}",
-        option.name
-    );
+    let said = read(&file_with(table, name, Some(wrong))).expect_err(name);
+    let about = about.trim();
+    let entry = format!("- `{name}`: {about}. {unset}. **Error** `{wrong}`: {said}");
     let mut lines = vec![String::new()];
-    for word in entry.split(' ') {
+    for word in entry.split_whitespace() {
         let line = lines.last_mut().expect("a line");
-        if line.len() + word.len() >= 100 {
+        if line.chars().count() + word.chars().count() >= 100 {
             lines.push(format!("  {word}"));
         } else {
             *line += if line.is_empty() { "" } else { " " };
@@ -325,17 +324,92 @@ fn generated(kind: &QdiscKind, option: &QdiscOption) -> String {
     lines.join("\n") + "\n"
 }
 
+/// The entries of a table's keys. A key of a driver alone has its default in one of `defaults`.
+fn keys<T>(table: &str, keys: &[Key<T>], defaults: &[T]) -> String {
+    let lines = |key: &Key<T>| {
+        let default = || {
+            let field = key.field.expect(key.name);
+            let value = defaults.iter().find_map(|default| field.write(default));
+            value.expect(key.name)
+        };
+        entry_lines(table, key.name, key.about, key.unset, key.wrong, default)
+    };
+    keys.iter().map(lines).collect()
+}
+
+/// The entries of a kind's options.
+fn options(kind: &QdiscKind) -> String {
+    let lines = |option: &QdiscOption| {
+        let default = || {
+            let mut spec = (kind.default)(&LinkDefaults::default());
+            let field = (option.field)(&mut spec).expect(option.name);
+            write_tree::value(option.form, &field).expect(option.name)
+        };
+        let wrong = match (option.wrong, option.form) {
+            ("", Form::Size) => "\"10p\"",
+            ("", Form::Rate) => "\"50%\"",
+            ("", Form::Time | Form::Mask(_)) => "\"x\"",
+            ("", Form::Flag) => "1",
+            ("", _) => "-1",
+            (wrong, _) => wrong,
+        };
+        let QdiscOption {
+            name, about, unset, ..
+        } = *option;
+        entry_lines(kind.name, name, about, unset, wrong, default)
+    };
+    kind.options.iter().map(lines).collect()
+}
+
+/// All generated parts, by what their first line calls them.
+fn generated() -> Vec<(String, String)> {
+    let drivers = ["null", "tap", "vhost_user"].map(|name| port::blank(name).expect(name));
+    let link = |table| keys(table, link::LINK, &[Default::default()]);
+    let vlans = |table| keys(table, vlans::VLANS, &[]);
+    let mirred = |table| keys(table, egress::MIRRED, &[MirredDir::Egress]);
+    let of_port = [
+        keys("[[port]]", port::PORT, &drivers),
+        link("[[port]]"),
+        keys("[[port]]", port::MEMBER, &[Default::default()]),
+        vlans("[[port]]"),
+    ];
+    let of_bridge = [
+        keys("[[bridge]]", bridge::BRIDGE, &[Default::default()]),
+        link("[[bridge]]"),
+        vlans("[[bridge]]"),
+    ];
+    let tables = [
+        (
+            "[engine]",
+            keys("[engine]", engine::ENGINE, &[Config::default()]),
+        ),
+        ("[[port]]", of_port.concat()),
+        ("storm", keys("storm", port::STORM, &[])),
+        ("mirror", mirred("mirror")),
+        ("redirect", mirred("redirect")),
+        (
+            "[[rate_group]]",
+            keys("[[rate_group]]", rate_group::RATE_GROUP, &[]),
+        ),
+        ("[[bridge]]", of_bridge.concat()),
+        ("[[fdb]]", keys("[[fdb]]", fdb::FDB, &[fdb::BLANK])),
+    ];
+    let tables = tables.map(|(table, text)| (format!("keys of {table}"), text));
+    let kinds = QDISC_KINDS.iter().filter(|kind| !kind.options.is_empty());
+    let kinds = kinds.map(|kind| (format!("options of {}", kind.name), options(kind)));
+    tables.into_iter().chain(kinds).collect()
+}
+
 /// With `SOFTNET_WRITE_REFERENCE` in the environment it writes them.
 #[test]
-fn options_of_qdiscs_are_generated() {
+fn keys_and_options_are_generated() {
     let before = std::fs::read_to_string(PATH).expect("configuration.md");
     let mut text = before.clone();
-    for kind in QDISC_KINDS.iter().filter(|kind| !kind.options.is_empty()) {
-        let head = format!("<!-- generated: options of {} -->\n", kind.name);
+    for (what, entries) in generated() {
+        let head = format!("<!-- generated: {what} -->\n");
         let start = text.find(&head).expect(&head) + head.len();
         let len = text[start..].find("<!-- end -->").expect("an end");
-        let entries = kind.options.iter().map(|option| generated(kind, option));
-        text.replace_range(start..start + len, &entries.collect::<String>());
+        text.replace_range(start..start + len, &entries);
     }
     if text != before && std::env::var_os("SOFTNET_WRITE_REFERENCE").is_some() {
         std::fs::write(PATH, &text).expect("configuration.md");

@@ -1,140 +1,155 @@
-//! The text of a file, and where in it an error is.
+//! The text of a file, and the errors found in it so far.
+
+use std::cell::RefCell;
+use std::ops::Range;
+
+use toml::de::{DeTable, DeValue, Error};
 
 use super::error::{ConfigError, Place, Problem};
+use super::table::Table;
 
-/// The text, to find places in.
+/// Errors that are kept, and printed; of the others there is the number.
+const SHOWN: usize = 20;
+
+/// A file. Whoever reads it reports errors here and goes on.
+#[derive(Debug)]
 pub(super) struct Source<'a> {
     pub(super) file: &'a str,
-    pub(super) text: &'a str,
+    text: &'a str,
+    /// Where each line starts.
+    lines: Vec<usize>,
+    found: RefCell<Found>,
 }
 
-impl Source<'_> {
-    pub(super) fn place(&self, offset: usize) -> Place {
-        Place::at(self.text, offset)
-    }
+#[derive(Debug, Default)]
+struct Found {
+    /// By place: offset, key, text.
+    first: Vec<(usize, Option<String>, String)>,
+    count: usize,
+}
 
-    pub(super) fn error(&self, problem: Problem) -> ConfigError {
-        ConfigError {
-            file: self.file.to_owned(),
-            place: Some(self.place(problem.span.start)),
-            key: Some(problem.key),
-            problem: problem.text,
-        }
-    }
-
-    /// An error of the TOML parser or of serde, in our words.
-    pub(super) fn toml_error(&self, error: &toml::de::Error) -> ConfigError {
-        let start = error.span().map(|span| span.start);
-        let message = error.message();
-        let path = start.and_then(|start| key_path(self.text, start));
-        let within = |key: &str| match &path {
-            Some(path) => format!("{path}.{key}"),
-            None => key.to_owned(),
+impl<'a> Source<'a> {
+    /// Reads the text of a file called `file` with `read`, which gets its table.
+    pub(super) fn read<T>(
+        file: &'a str,
+        text: &'a str,
+        read: impl FnOnce(&Table<'_>) -> T,
+    ) -> Result<T, ConfigError> {
+        let ends = text.match_indices('\n').map(|(end, _)| end + 1);
+        let source = Source {
+            file,
+            text,
+            lines: std::iter::once(0).chain(ends).collect(),
+            found: RefCell::default(),
         };
-        let quoted = || message.split('`').nth(1).unwrap_or_default();
-        let (key, problem) = if message.starts_with("unknown field") {
-            let known: Vec<&str> = message.split('`').skip(3).step_by(2).collect();
-            let key = path.clone().unwrap_or_else(|| quoted().to_owned());
-            let known = known.join(", ");
-            let elsewhere = elsewhere(&key, &known);
-            (
-                Some(key),
-                format!("is unknown; known here: {known}{elsewhere}"),
-            )
-        } else if message.starts_with("missing field") {
-            (Some(within(quoted())), "is missing; add it".to_owned())
-        } else if path.is_some() {
-            (path.clone(), wrong_type(message))
-        } else {
-            (None, format!("not valid TOML: {message}"))
-        };
-        let place = start.map(|start| self.place(start));
-        ConfigError {
-            file: self.file.to_owned(),
-            place,
-            key,
-            problem,
-        }
+        let (document, errors) = DeTable::parse_recoverable(text);
+        source.syntax(document.get_ref(), &errors);
+        let is_toml = errors.is_empty();
+        let value = is_toml.then(|| read(&Table::root(&source, &document)));
+        source.finish(value)
     }
-}
 
-/// Where a key of the other kind of file belongs, and what takes the place of one that is gone.
-fn elsewhere(key: &str, known: &str) -> &'static str {
-    match (key, known) {
-        ("qdisc" | "class" | "filter", "engine, port, rate_group, bridge, fdb") => {
-            " (qdiscs, classes and filters belong to a port: [[port.qdisc]], [[port.class]], \
-             [[port.filter]]; by themselves they are a tree for `softnet sim`)"
-        }
-        ("engine" | "port" | "bridge", "qdisc, class, filter") => {
-            " (this is to be a tree of qdiscs; a configuration with ports is for `softnet run`)"
-        }
-        ("port.xps" | "port.xps_rxqs", _) => {
-            " (each worker sends through its own queue, and a flow keeps its queue while packets \
-             of it wait; delete the key)"
-        }
-        _ => "",
-    }
-}
-
-/// serde's `invalid type: string "two", expected i64` in words of TOML.
-fn wrong_type(message: &str) -> String {
-    let parts = message.strip_prefix("invalid type: ");
-    let Some((found, expected)) = parts.and_then(|m| m.split_once(", expected ")) else {
-        return format!("{message}; correct the value");
-    };
-    let found = found.replace('`', "");
-    let found = match found.split_once(' ') {
-        Some(("string", text)) => format!("the string {text}"),
-        Some(("integer", number)) => format!("the number {number}"),
-        Some(("floating", rest)) => {
-            let number = rest.strip_prefix("point ").unwrap_or(rest);
-            format!("the number {number}")
-        }
-        Some(("boolean", value)) => value.to_owned(),
-        _ if found == "sequence" => "a list".to_owned(),
-        _ if found == "map" => "a table".to_owned(),
-        _ => found,
-    };
-    let expected = match expected {
-        "i64" => "a whole number",
-        "a string" => "a string in quotes",
-        "a sequence" => "a list: [...]",
-        other if other.starts_with("struct ") => "a table",
-        other => other,
-    };
-    format!("is {found}; use {expected}")
-}
-
-/// The dotted path of the innermost key whose name or value contains byte `offset`, if the text is
-/// TOML at all.
-fn key_path(text: &str, offset: usize) -> Option<String> {
-    use toml::de::{DeTable, DeValue};
-
-    fn in_table(table: &DeTable<'_>, offset: usize, path: &mut Vec<String>) -> bool {
-        for (key, value) in table {
-            path.push(key.get_ref().to_string());
-            if in_value(value.get_ref(), offset, path)
-                || key.span().contains(&offset)
-                || value.span().contains(&offset)
-            {
-                return true;
+    /// Reports the parser's errors but those that follow from the one before: of its line, or in a
+    /// list or table that was not closed.
+    fn syntax(&self, document: &DeTable<'_>, errors: &[Error]) {
+        let at = |error: &Error| error.span().map_or(self.text.len(), |span| span.start);
+        let mut errors: Vec<(usize, &Error)> = errors.iter().map(|e| (at(e), e)).collect();
+        errors.sort_by_key(|&(at, _)| at);
+        let mut done = None;
+        for (at, error) in errors {
+            if done.is_none_or(|done| at > done) {
+                let text = format!("not valid TOML: {}", error.message());
+                self.report(at, None, text);
+                let line = self.text.get(at..).and_then(|rest| rest.find('\n'));
+                let line = line.map_or(self.text.len(), |len| at + len);
+                let around = match self.errors() {
+                    ..=SHOWN => end_around(document, at),
+                    _ => 0,
+                };
+                done = Some(line.max(around));
             }
-            path.pop();
-        }
-        false
-    }
-
-    fn in_value(value: &DeValue<'_>, offset: usize, path: &mut Vec<String>) -> bool {
-        match value {
-            DeValue::Table(table) => in_table(table, offset, path),
-            DeValue::Array(items) => items
-                .iter()
-                .any(|item| in_value(item.get_ref(), offset, path)),
-            _ => false,
         }
     }
 
-    let table = DeTable::parse(text).ok()?;
-    let mut path = Vec::new();
-    in_table(table.get_ref(), offset, &mut path).then(|| path.join("."))
+    /// The place of a byte; one past the end is the end.
+    pub(super) fn place(&self, offset: usize) -> Place {
+        let mut end = offset.min(self.text.len());
+        while !self.text.is_char_boundary(end) {
+            end -= 1;
+        }
+        let line = self.lines.partition_point(|&start| start <= end);
+        let start = self.lines[line - 1];
+        Place {
+            line,
+            column: self.text[start..end].chars().count() + 1,
+        }
+    }
+
+    /// The text of a value.
+    pub(super) fn written(&self, span: Range<usize>) -> &'a str {
+        self.text.get(span).unwrap_or_default()
+    }
+
+    /// Reports an error at an offset.
+    pub(super) fn report(&self, at: usize, key: Option<String>, text: String) {
+        let mut found = self.found.borrow_mut();
+        // One error of a value is enough.
+        if found
+            .first
+            .iter()
+            .any(|(place, of, _)| (*place, of) == (at, &key))
+        {
+            return;
+        }
+        found.count += 1;
+        let place = found.first.partition_point(|&(first, ..)| first <= at);
+        if place < SHOWN {
+            found.first.insert(place, (at, key, text));
+            found.first.truncate(SHOWN);
+        }
+    }
+
+    /// Whether an error is known at a value.
+    pub(super) fn is_wrong(&self, span: &Range<usize>) -> bool {
+        let found = self.found.borrow();
+        found.first.iter().any(|(at, ..)| span.contains(at))
+    }
+
+    /// The number of errors so far.
+    pub(super) fn errors(&self) -> usize {
+        self.found.borrow().count
+    }
+
+    /// What was read, if there was no error.
+    fn finish<T>(&self, value: Option<T>) -> Result<T, ConfigError> {
+        let Found { first, count } = self.found.take();
+        if let (0, Some(value)) = (count, value) {
+            return Ok(value);
+        }
+        let more = count - first.len();
+        let problem = |(at, key, text)| Problem {
+            place: Some(self.place(at)),
+            key,
+            text,
+        };
+        Err(ConfigError {
+            file: self.file.to_owned(),
+            problems: first.into_iter().map(problem).collect(),
+            more,
+        })
+    }
+}
+
+/// The end of the outermost list or inline table that has a place in it; 0 without one.
+fn end_around(table: &DeTable<'_>, at: usize) -> usize {
+    let value = |value: &toml::Spanned<DeValue<'_>>| match value.get_ref() {
+        _ if value.span().contains(&at) => value.span().end,
+        DeValue::Table(table) => end_around(table, at),
+        DeValue::Array(list) => {
+            let tables = list.iter().filter_map(|item| item.get_ref().as_table());
+            tables.map(|table| end_around(table, at)).max().unwrap_or(0)
+        }
+        _ => 0,
+    };
+    table.values().map(value).max().unwrap_or(0)
 }

@@ -114,20 +114,19 @@ fn unknown_missing_and_mistyped_keys() {
     let known = "is unknown; known here: ";
     assert_eq!(
         error("[engine]\nworker = 2\n"),
-        format!(
-            "x.toml:2:1: key `engine.worker`: {known}workers, buffers, max_backlog, busy_poll, \
-             cpus, socket, socket_mode, socket_group, monitor_socket, monitor_group"
-        )
+        "x.toml:2:1: key `engine.worker`: is unknown; did you mean `workers`? known here: workers, \
+         cpus, buffers, max_backlog, busy_poll, socket, socket_mode, socket_group, \
+         monitor_socket, monitor_group"
     );
     assert_eq!(
         error("[[port]]\nname = \"a\"\ndriver = \"null\"\n  colour = \"red\"\n"),
         format!(
-            "x.toml:4:3: key `port.colour`: {known}name, driver, netns, socket, server, \
-             socket_mode, socket_group, memory, memory_kind, guest_offloads, address, queues, \
-             num_tc, map, rps, rfs, mirror, redirect, mtu, mac, txqueuelen, \
-             alias, group, up, isolated, locked, learning, flood, mcast_flood, bcast_flood, \
-             hairpin, pvid, vlans, untagged, allowed_macs, allowed_ips, max_macs, storm, \
-             parallel, rate_group, qdisc, served_by, burst, class, filter"
+            "x.toml:4:3: key `port.colour`: {known}name, driver, socket, server, \
+             socket_mode, socket_group, memory, memory_kind, guest_offloads, netns, address, mac, \
+             queues, num_tc, map, parallel, rps, rfs, served_by, burst, qdisc, class, filter, \
+             allowed_macs, allowed_ips, max_macs, storm, rate_group, mirror, redirect, mtu, \
+             txqueuelen, alias, group, up, isolated, locked, learning, flood, mcast_flood, \
+             bcast_flood, hairpin, pvid, vlans, untagged"
         )
     );
     for key in ["xps", "xps_rxqs"] {
@@ -144,7 +143,9 @@ fn unknown_missing_and_mistyped_keys() {
     }
     assert_eq!(
         error("[egine]\n"),
-        format!("x.toml:1:2: key `egine`: {known}engine, port, rate_group, bridge, fdb")
+        format!(
+            "x.toml:1:2: key `egine`: is unknown; did you mean `engine`? known here: engine, port, rate_group, bridge, fdb"
+        )
     );
     assert_eq!(
         error("\n[[port]]\nname = \"a\"\n"),
@@ -339,7 +340,7 @@ fn values_out_of_range() {
             "not a unit of a rate",
         ),
         (
-            with("qdisc = { kind = \"tbf\", brust = 9 }"),
+            with("qdisc = { kind = \"tbf\", brust = 9, rate = 8000, limit = 9 }"),
             "x.toml:4:25: key `port.qdisc.brust`",
             "not an option",
         ),

@@ -1,102 +1,126 @@
 //! `[[qdisc]]`, `[[class]]` and `[[filter]]`: a tree of qdiscs, one table for each `tc qdisc add`,
 //! `tc class add` and `tc filter add`, in the same words and order.
 
-use softnet_tc::{Handle, LinkDefaults, QdiscSpec, SpecError, TreeError, TreeSpec};
-use toml::Spanned;
+use std::collections::BTreeSet;
 
-use super::error::Problem;
+use softnet_tc::{Handle, LinkDefaults, QdiscSpec, SpecError, TreeError, TreeSpec};
+
 use super::extras;
-use super::file::{OptionTable, Qdiscs};
 use super::filter;
 use super::htb;
-use super::options::Options;
 use super::qdisc;
+use super::table::Table;
 
-/// What a port (or a file with a tree) asks for. `prefix` is the path of the keys, for messages.
-pub(super) fn spec(
-    prefix: &str,
-    qdiscs: &Spanned<Qdiscs>,
-    classes: &[Spanned<OptionTable>],
-    filters: &[Spanned<OptionTable>],
-    device: LinkDefaults,
-) -> Result<QdiscSpec, Problem> {
-    let path = format!("{prefix}qdisc");
-    let tables = tables(qdiscs, &path);
-    let of_tree = ["handle", "parent", "stab", "estimator"];
-    if let (Qdiscs::One(_), [options]) = (qdiscs.get_ref(), &tables[..])
-        && filters.is_empty()
-        && classes.is_empty()
-        && of_tree.iter().all(|key| options.find(key).is_none())
-    {
-        return qdisc::spec(options, device);
-    }
-    let mut tree = TreeSpec::new();
-    let class_path = format!("{prefix}class");
-    let mut classes = classes.iter().peekable();
-    // In the order of the file: a class is there for the qdiscs and classes after it.
-    for options in &tables {
-        while let Some(class) = classes.next_if(|c| c.span().start < options.span.start) {
-            htb::add_class(&mut tree, &Options::of(class, &class_path))?;
-        }
-        add_qdisc(&mut tree, options, device)?;
-    }
-    for class in classes {
-        htb::add_class(&mut tree, &Options::of(class, &class_path))?;
-    }
-    let path = format!("{prefix}filter");
-    for table in filters {
-        filter::add(&mut tree, &Options::of(table, &path))?;
-    }
-    Ok(QdiscSpec::Tree(tree))
+/// A tree as far as it is read, and what is missing in it as its table is wrong. What refers to
+/// such a thing is wrong for that reason, which is not reported again.
+#[derive(Debug, Default)]
+pub(super) struct Building {
+    pub(super) tree: TreeSpec,
+    lost: BTreeSet<Handle>,
+    /// Something without a name is missing, so that anything may refer to it.
+    has_lost_unnamed: bool,
 }
 
-/// The options of each qdisc.
-pub(super) fn tables<'a>(qdiscs: &'a Spanned<Qdiscs>, path: &'a str) -> Vec<Options<'a>> {
-    match qdiscs.get_ref() {
-        Qdiscs::One(table) => vec![Options {
-            table,
-            span: qdiscs.span(),
-            path,
-        }],
-        Qdiscs::Many(tables) => tables.iter().map(|t| Options::of(t, path)).collect(),
+impl Building {
+    /// Notes that the qdisc or class with this name is missing.
+    pub(super) fn lose(&mut self, name: Option<Handle>) {
+        match name {
+            Some(name) => drop(self.lost.insert(name)),
+            None => self.has_lost_unnamed = true,
+        }
+    }
+
+    /// Reports an error of a table that refers to `names`.
+    pub(super) fn problem(&self, table: &Table<'_>, key: &str, names: &[Handle], text: String) {
+        let is_lost =
+            |name: &Handle| self.lost.contains(name) || self.lost.contains(&name.qdisc());
+        if !self.has_lost_unnamed && !names.iter().any(is_lost) {
+            table.problem::<()>(key, text);
+        }
+    }
+}
+
+/// What a port, or a file with a tree, asks for; none if that is wrong.
+pub(super) fn spec(table: &Table<'_>, device: LinkDefaults) -> Option<QdiscSpec> {
+    let before = table.source.errors();
+    let qdiscs = qdiscs(table);
+    let (classes, filters) = (table.tables("class"), table.tables("filter"));
+    let of_tree = ["handle", "parent", "stab", "estimator"];
+    if let [one] = &qdiscs[..]
+        && table
+            .find("qdisc")
+            .is_some_and(|item| item.as_table().is_some())
+        && filters.is_empty()
+        && classes.is_empty()
+        && of_tree.iter().all(|key| !one.has(key))
+    {
+        return qdisc::spec(one, device);
+    }
+    let mut building = Building::default();
+    let mut classes = classes.iter().peekable();
+    // In the order of the file: a class is there for the qdiscs and classes after it.
+    for (index, qdisc) in qdiscs.iter().enumerate() {
+        while let Some(class) = classes.next_if(|c| c.span.start < qdisc.span.start) {
+            htb::add_class(&mut building, class);
+        }
+        // As the first table's, the root goes without saying.
+        let root = (index == 0).then_some(Handle::ROOT);
+        add_qdisc(&mut building, qdisc, root, device);
+    }
+    classes.for_each(|class| htb::add_class(&mut building, class));
+    for table in &filters {
+        filter::add(&mut building, table);
+    }
+    let is_sound = table.source.errors() == before;
+    is_sound.then_some(QdiscSpec::Tree(building.tree))
+}
+
+/// The table of each qdisc.
+pub(super) fn qdiscs<'t>(table: &'t Table<'_>) -> Vec<Table<'t>> {
+    let expected = "a table like { kind = \"pfifo\" }, or a list of them";
+    match table.find("qdisc") {
+        Some(item) => item.one_or_more(expected),
+        // A file of another kind, or with a slip, has its error.
+        None if table.source.errors() > 0 => Vec::new(),
+        None => table.missing("qdisc", "it").into_iter().collect(),
     }
 }
 
 fn add_qdisc(
-    tree: &mut TreeSpec,
-    options: &Options<'_>,
+    building: &mut Building,
+    table: &Table<'_>,
+    root: Option<Handle>,
     device: LinkDefaults,
-) -> Result<(), Problem> {
-    let parent = match options.handle("parent")? {
-        Some(parent) => parent,
-        // As the first table's, it goes without saying.
-        None if tree.is_empty() => Handle::ROOT,
-        None => {
-            let text = "is missing; add the class that the qdisc is for, like \"1:2\"";
-            return Err(options.problem("parent", options.span.clone(), text));
-        }
+) {
+    let before = table.source.errors();
+    let mut parent = table.handle("parent");
+    if !table.has("parent") {
+        let what = "the class that the qdisc is for, like \"1:2\"";
+        parent = root.or_else(|| table.missing("parent", what));
+    }
+    let name = table.handle("handle");
+    let spec = qdisc::spec(table, device);
+    let (Some(parent), Some(spec)) = (parent, spec) else {
+        return building.lose(name);
     };
-    put(tree, parent, options, device)
-}
-
-/// Puts a table's qdisc into a tree.
-pub(super) fn put(
-    tree: &mut TreeSpec,
-    parent: Handle,
-    options: &Options<'_>,
-    device: LinkDefaults,
-) -> Result<(), Problem> {
-    let spec = qdisc::spec(options, device)?;
-    let name = options.handle("handle")?.unwrap_or(Handle::NONE);
-    let handle = tree.add(parent, name, spec).map_err(|error| {
-        let key = match error {
-            SpecError::Tree(TreeError::Handle(_) | TreeError::InUse(_)) => "handle",
-            SpecError::Tree(TreeError::RootOnly(_)) => "kind",
-            _ => "parent",
-        };
-        options.problem(key, options.span_of(key), error.to_string())
-    })?;
-    extras::of_qdisc(tree, handle, options)
+    if table.source.errors() > before {
+        return building.lose(name);
+    }
+    match building
+        .tree
+        .add(parent, name.unwrap_or(Handle::NONE), spec)
+    {
+        Ok(handle) => extras::of_qdisc(&mut building.tree, handle, table),
+        Err(error) => {
+            let key = match error {
+                SpecError::Tree(TreeError::Handle(_) | TreeError::InUse(_)) => "handle",
+                SpecError::Tree(TreeError::RootOnly(_)) => "kind",
+                _ => "parent",
+            };
+            building.problem(table, key, &[parent], error.to_string());
+            building.lose(name);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -281,7 +305,7 @@ classid = "10:2"
             (
                 "dscp = \"0x2e\"",
                 "dscp = [1]",
-                "31:8: key `filter.dscp`: is array; give a code point",
+                "31:8: key `filter.dscp`: is a list; give a code point",
             ),
             (
                 "bands = 3",

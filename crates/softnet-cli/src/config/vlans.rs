@@ -1,159 +1,104 @@
-//! VLANs of a bridge or of a port of one (`pvid`, `vlans`, `untagged`), and stations behind ports
-//! (`[[fdb]]`), as `bridge vlan` and `bridge fdb` set them.
+//! VLANs of a bridge or of a port of one (`pvid`, `vlans`, `untagged`), as `bridge vlan` sets them.
 
-use std::collections::HashSet;
+use softnet_engine::forward::{PortVlans, VLAN_IDS, VlanFlags};
+use softnet_tc::Unset::Words;
+use toml::Value;
 
-use softnet_engine::FdbSpec;
-use softnet_engine::control::{BridgeSpec, PortSpec};
-use softnet_engine::forward::{FdbState, PortVlans, VLAN_IDS, VlanFlags};
-use softnet_io::DeviceSpec;
-use toml::{Spanned, Value};
+use super::form::{Form, Number, int};
+use super::key::{Key, keys};
+use super::table::{Item, Table};
+use super::write::Writer;
 
-use super::check;
-use super::error::Problem;
-use super::file::FdbTable;
-use super::range::number;
+pub(super) static VLANS: &[Key<PortVlans>] = keys! { PortVlans =>
+    /// the VLAN of frames that arrive without a tag, 1 to 4094 (bridge(8), `bridge vlan`)
+    "pvid": Words("the bridge's `vlan_default_pvid`, untagged, if neither this nor `vlans` nor
+        `untagged` is given; else none"), "0";
+    /// list of VLANs that pass, besides `pvid` and `untagged`: numbers, and ranges like `"30-40"`
+    "vlans": Words("none"), "[\"x\"]";
+    /// list of VLANs whose frames leave without a tag
+    "untagged": Words("the `pvid`"), "[4095]";
+};
 
-/// VLANs as a file lists them: numbers, and texts like `"30-40"`.
-pub(super) type List = Spanned<Vec<Spanned<Value>>>;
+/// A VLAN.
+pub(super) const VLAN: Number = Number(*VLAN_IDS.start() as i64, *VLAN_IDS.end() as i64);
 
-const NUMBERS: (i64, i64) = (*VLAN_IDS.start() as i64, *VLAN_IDS.end() as i64);
-
-/// The VLANs of a table, which is a `kind`; none if it says nothing about them. By default the pvid
-/// is the one VLAN whose frames leave without a tag.
-pub(super) fn vlans(
-    kind: &str,
-    pvid: Option<&Spanned<i64>>,
-    vlans: Option<&List>,
-    untagged: Option<&List>,
-) -> Result<Option<PortVlans>, Problem> {
-    if pvid.is_none() && vlans.is_none() && untagged.is_none() {
-        return Ok(None);
+/// The VLANs of a table; none if it says nothing about them. By default the pvid is the one VLAN
+/// whose frames leave without a tag.
+pub(super) fn read(table: &Table<'_>) -> Option<PortVlans> {
+    if !VLANS.iter().any(|key| table.has(key.name)) {
+        return None;
     }
-    let pvid = pvid.map(|value| number(&format!("{kind}.pvid"), value, NUMBERS));
-    let pvid: Option<u16> = pvid.transpose()?;
-    let untagged = match untagged {
-        Some(untagged) => list(&format!("{kind}.untagged"), untagged)?,
+    let pvid = table.find("pvid").and_then(|item| VLAN.read(item));
+    let untagged = match table.find("untagged") {
+        Some(untagged) => list(untagged),
         None => pvid.into_iter().collect(),
     };
-    let vlans = vlans.map(|vlans| list(&format!("{kind}.vlans"), vlans));
+    let vlans = table.find("vlans").map(list).unwrap_or_default();
     let mut set = PortVlans::default();
-    let all = vlans.transpose()?.unwrap_or_default();
-    for vlan in all.into_iter().chain(untagged.clone()).chain(pvid) {
+    for vlan in vlans.into_iter().chain(untagged.clone()).chain(pvid) {
         let flags = VlanFlags {
             pvid: pvid == Some(vlan),
             untagged: untagged.contains(&vlan),
         };
         set.add(vlan, flags);
     }
-    Ok(Some(set))
+    Some(set)
 }
 
-fn list(key: &str, list: &List) -> Result<Vec<u16>, Problem> {
+fn list(list: Item<'_>) -> Vec<u16> {
     let vlan = |text: &str| {
         let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
         let vlan = digits.then(|| text.parse().ok()).flatten();
         vlan.filter(|vlan| VLAN_IDS.contains(vlan))
     };
-    let mut vlans = Vec::new();
-    for value in list.get_ref() {
-        let range = match value.get_ref() {
-            Value::Integer(number) => vlan(&number.to_string()).map(|vlan| vlan..=vlan),
-            Value::String(text) => {
-                let (first, last) = text.split_once('-').unwrap_or((text, text));
-                let ends = vlan(first).zip(vlan(last));
-                ends.map(|(first, last)| first..=last)
-            }
-            _ => None,
-        };
+    let mut vlans = [false; *VLAN_IDS.end() as usize + 1];
+    for item in list.list().into_iter().flatten() {
+        let number = item.as_integer().map(|number| number.to_string());
+        let range = number.as_deref().or(item.as_text()).and_then(|text| {
+            let ends = text.split_once('-').filter(|_| number.is_none());
+            let (first, last) = ends.unwrap_or((text, text));
+            vlan(first).zip(vlan(last))
+        });
         match range {
-            Some(range) if !range.is_empty() => vlans.extend(range),
-            _ => {
-                let text = format!(
-                    "{} is no VLAN; use numbers from 1 to 4094, and ranges like \"30-40\"",
-                    value.get_ref()
-                );
-                return Err(Problem::new(value.span(), key, text));
+            Some((first, last)) if first <= last => {
+                vlans[usize::from(first)..=usize::from(last)].fill(true);
             }
+            _ => drop(item.problem::<()>(format!(
+                "{} is no VLAN; use numbers from 1 to 4094, and ranges like \"30-40\"",
+                item.written()
+            ))),
         }
     }
-    Ok(vlans)
+    VLAN_IDS.filter(|&vlan| vlans[usize::from(vlan)]).collect()
 }
 
-/// Adds the stations to the ports that they are behind.
-pub(super) fn stations(
-    tables: &[FdbTable],
-    ports: &mut [PortSpec<DeviceSpec>],
-    bridges: &[BridgeSpec],
-) -> Result<(), Problem> {
-    let mut seen = HashSet::new();
-    for table in tables {
-        let (span, name) = (table.port.span(), table.port.get_ref());
-        let problem = |text| Problem::new(span.clone(), "fdb.port", text);
-        let port = ports.iter_mut().find(|port| port.settings.name == *name);
-        let port = port.ok_or_else(|| {
-            problem(format!(
-                "there is no port {name:?}; add a [[port]] of that name or correct it"
-            ))
-        })?;
-        let bridge = bridges.iter();
-        let mut bridge =
-            bridge.filter(|bridge| Some(&bridge.settings.name) == port.master.as_ref());
-        let bridge = bridge.next().ok_or_else(|| {
-            problem(format!(
-                "port {name:?} is in no bridge; list it in one, or remove this"
-            ))
-        })?;
-        let station = station(table)?;
-        if let (Some(vlan), Some(value)) = (station.vlan, &table.vlan) {
-            let has = match &port.member.vlans {
-                Some(vlans) => vlans.contains(vlan),
-                None => bridge.options.default_pvid == Some(vlan),
-            };
-            if !has {
-                let text = format!("port {name:?} is not in VLAN {vlan}; add it to its vlans");
-                return Err(Problem::new(value.span(), "fdb.vlan", text));
-            }
-        }
-        if !seen.insert((&bridge.settings.name, station.address, station.vlan)) {
-            let text = "is there already; a station is at one port of a bridge";
-            return Err(Problem::new(table.address.span(), "fdb.address", text));
-        }
-        port.member.stations.push(station);
-    }
-    for port in ports {
-        let stations = &mut port.member.stations;
-        stations.sort_unstable_by_key(|station| (station.vlan, station.address));
-    }
-    Ok(())
-}
-
-fn station(table: &FdbTable) -> Result<FdbSpec, Problem> {
-    let vlan = table.vlan.as_ref();
-    let vlan = vlan.map(|value| number("fdb.vlan", value, NUMBERS));
-    let state = match table
-        .state
-        .as_ref()
-        .map(|state| (state.get_ref().as_str(), state))
-    {
-        None | Some(("static", _)) => FdbState::Static,
-        Some(("permanent", _)) => FdbState::Permanent,
-        Some((other, state)) => {
-            let text = format!("there is no state {other:?}; use static or permanent");
-            return Err(Problem::new(state.span(), "fdb.state", text));
-        }
+pub(super) fn write(w: &mut Writer, vlans: Option<&PortVlans>) {
+    let Some(vlans) = vlans else {
+        return;
     };
-    let sticky = table.sticky.as_ref().filter(|sticky| *sticky.get_ref());
-    if let (FdbState::Permanent, Some(sticky)) = (state, sticky) {
-        let text = "a permanent entry cannot be sticky; remove one of both";
-        return Err(Problem::new(sticky.span(), "fdb.sticky", text));
+    let pvid = vlans.pvid();
+    if let Some(pvid) = pvid {
+        w.put("pvid", int(pvid));
     }
-    Ok(FdbSpec {
-        address: check::mac("fdb.address", &table.address)?,
-        vlan: vlan.transpose()?,
-        state,
-        sticky: sticky.is_some(),
-    })
+    let numbers = |of: &dyn Fn(u16) -> bool| {
+        let mut ranges: Vec<(u16, u16)> = Vec::new();
+        for (vlan, _) in vlans.iter().filter(|&(vlan, _)| of(vlan)) {
+            match ranges.last_mut() {
+                Some((_, last)) if *last + 1 == vlan => *last = vlan,
+                _ => ranges.push((vlan, vlan)),
+            }
+        }
+        let value = |&(first, last): &(u16, u16)| match first == last {
+            true => int(first),
+            false => format!("{first}-{last}").into(),
+        };
+        Value::Array(ranges.iter().map(value).collect())
+    };
+    w.put("vlans", numbers(&|vlan| Some(vlan) != pvid));
+    let is_default = |(vlan, flags): (u16, VlanFlags)| flags.untagged == (pvid == Some(vlan));
+    if !vlans.iter().all(is_default) {
+        w.put("untagged", numbers(&|vlan| vlans.is_untagged(vlan)));
+    }
 }
 
 #[cfg(test)]

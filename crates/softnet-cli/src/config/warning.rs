@@ -1,18 +1,17 @@
 //! What a valid file hardly means: one line each, with the place.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::ops::Range;
 
-use softnet_engine::control::{PortSpec, Settings};
-use softnet_io::DeviceSpec;
+use softnet_engine::control::Settings;
 use softnet_tc::{Handle, QdiscSpec, TreeSpec, warnings};
-use toml::{Spanned, Value};
 
 use super::error::{Place, one_line};
-use super::file::{BridgeTable, File, OptionTable, RateGroupTable, TreeFile};
 use super::model::Config;
-use super::options::Options;
+use super::port::Port;
 use super::source::Source;
+use super::table::Table;
 use super::{tree, units};
 
 /// Prints as `FILE:LINE:COL: warning: where: what is likely wrong; what to do`.
@@ -32,17 +31,18 @@ impl fmt::Display for Warning {
 }
 
 /// Those of a configuration, in the order of its file.
-pub(super) fn of_file(source: &Source<'_>, file: &File, config: &Config) -> Vec<Warning> {
+pub(super) fn of_file(root: &Table<'_>, config: &Config) -> Vec<Warning> {
     let mut found = Found::default();
-    for group in &file.rate_group {
+    for group in &root.tables("rate_group") {
         found.rate_group(group);
     }
-    for (table, port) in file.port.iter().zip(&config.links.ports) {
-        if let Some(qdiscs) = &table.qdisc {
+    let ports = root.tables("port");
+    for (table, port) in ports.iter().zip(&config.links.ports) {
+        if table.has("qdisc") {
             let tree = Tree {
                 owner: format!("port {:?}: ", port.settings.name),
-                qdiscs: tree::tables(qdiscs, ""),
-                classes: &table.class,
+                qdiscs: tree::qdiscs(table),
+                classes: table.tables("class"),
                 queues: port.options.queues,
                 parallel: port.options.parallel,
                 mtu: port.settings.mtu,
@@ -50,33 +50,37 @@ pub(super) fn of_file(source: &Source<'_>, file: &File, config: &Config) -> Vec<
             found.tree(&tree, &port.qdisc);
         }
     }
-    for table in &file.bridge {
-        found.bridge(table, &config.links.ports);
+    let ports = config.links.ports.iter();
+    let ports = ports
+        .map(|port| (port.settings.name.as_str(), port))
+        .collect();
+    for table in &root.tables("bridge") {
+        found.bridge(table, &ports);
     }
-    found.finish(source)
+    found.finish(root.source)
 }
 
 /// Those of a file with a tree of qdiscs and nothing else.
-pub(super) fn of_tree(source: &Source<'_>, file: &TreeFile, spec: &QdiscSpec) -> Vec<Warning> {
+pub(super) fn of_tree(root: &Table<'_>, spec: &QdiscSpec) -> Vec<Warning> {
     let mut found = Found::default();
     let tree = Tree {
         owner: String::new(),
-        qdiscs: tree::tables(&file.qdisc, ""),
-        classes: &file.class,
+        qdiscs: tree::qdiscs(root),
+        classes: root.tables("class"),
         queues: 1,
         parallel: false,
         mtu: Settings::default().mtu,
     };
     found.tree(&tree, spec);
-    found.finish(source)
+    found.finish(root.source)
 }
 
 /// A tree as the file has it.
 struct Tree<'a> {
     /// Whose it is, for messages.
     owner: String,
-    qdiscs: Vec<Options<'a>>,
-    classes: &'a [Spanned<OptionTable>],
+    qdiscs: Vec<Table<'a>>,
+    classes: Vec<Table<'a>>,
     queues: usize,
     parallel: bool,
     mtu: u32,
@@ -97,21 +101,19 @@ impl Found {
         self.0.into_iter().map(warning).collect()
     }
 
-    fn rate_group(&mut self, table: &RateGroupTable) {
-        if let Some(rate) = &table.rate
-            && let Some(text) = rate_in_bytes(rate.get_ref())
+    fn rate_group(&mut self, table: &Table<'_>) {
+        if let Some(item) = table.find("rate")
+            && let Some(text) = item.as_text().and_then(rate_in_bytes)
+            && let Some(name) = table.find("name").and_then(|name| name.as_text())
         {
-            let name = table.name.get_ref();
             let text = format!("rate_group {name:?}: rate: {text}");
-            self.0.push((rate.span(), text));
+            self.0.push((item.span(), text));
         }
     }
 
     fn tree(&mut self, tree: &Tree<'_>, spec: &QdiscSpec) {
-        let classes = tree.classes.iter().map(|class| Options::of(class, ""));
-        let classes: Vec<Options<'_>> = classes.collect();
-        for options in tree.qdiscs.iter().chain(&classes) {
-            self.units(&tree.owner, options);
+        for table in tree.qdiscs.iter().chain(&tree.classes) {
+            self.units(&tree.owner, table);
         }
         let single;
         let nodes = match spec {
@@ -128,30 +130,30 @@ impl Found {
         };
         for warning in warnings(nodes, tree.queues, tree.parallel, tree.mtu) {
             let at = warning.at;
-            let (options, name) = match nodes.node(at) {
+            let (table, name) = match nodes.node(at) {
                 // No other qdisc has its parent.
                 Some(node) => {
-                    let is_it = |options: &&Options<'_>| {
-                        let parent = options.handle("parent").ok().flatten();
+                    let is_it = |table: &&Table<'_>| {
+                        let parent = table.handle("parent");
                         parent.unwrap_or(Handle::ROOT) == node.parent
                     };
-                    let options = tree.qdiscs.iter().find(is_it);
-                    let name = match options.and_then(|options| options.find("handle")) {
-                        Some(_) => format!("qdisc {at}"),
-                        None => format!("{}:", node.qdisc.kind()),
+                    let table = tree.qdiscs.iter().find(is_it);
+                    let name = match table.is_some_and(|table| table.has("handle")) {
+                        true => format!("qdisc {at}"),
+                        false => format!("{}:", node.qdisc.kind()),
                     };
-                    (options, name)
+                    (table, name)
                 }
                 None => {
-                    let is_it = |options: &&Options<'_>| matches!(options.handle("classid"), Ok(Some(name)) if name == at);
-                    (classes.iter().find(is_it), format!("class {at}:"))
+                    let is_it = |table: &&Table<'_>| table.handle("classid") == Some(at);
+                    (tree.classes.iter().find(is_it), format!("class {at}:"))
                 }
             };
-            let Some(options) = options.or_else(|| tree.qdiscs.first()) else {
+            let Some(table) = table.or_else(|| tree.qdiscs.first()) else {
                 continue;
             };
             let parameter = warning.parameter;
-            let bare = bare_number(options, parameter).filter(|_| parameter != "default");
+            let bare = bare_number(table, parameter).filter(|_| parameter != "default");
             let hint = bare.map(|n| format!("; {n} without a unit is bytes, \"{n}k\" is KiB"));
             let text = format!(
                 "{}{name} {parameter} {}{}",
@@ -159,35 +161,33 @@ impl Found {
                 warning.text,
                 hint.unwrap_or_default()
             );
-            self.0.push((options.span_of(parameter), text));
+            self.0.push((table.span_of(parameter), text));
         }
     }
 
     /// Quantities of one table whose units are others than they look like.
-    fn units(&mut self, owner: &str, options: &Options<'_>) {
-        for (key, value) in options.table {
-            if let Value::String(text) = value.get_ref()
-                && let Some(text) = rate_in_bytes(text)
-            {
-                let text = format!("{owner}{}: {text}", key.get_ref());
-                self.0.push((value.span(), text));
+    fn units(&mut self, owner: &str, table: &Table<'_>) {
+        for item in table.items() {
+            if let Some(text) = item.as_text().and_then(rate_in_bytes) {
+                let text = format!("{owner}{}: {text}", item.key);
+                self.0.push((item.span(), text));
             }
         }
         // Nobody wants packets to wait so shortly at a shaper.
-        if let Some(n) = bare_number(options, "latency").filter(|&n| n < 1000) {
+        if let Some(n) = bare_number(table, "latency").filter(|&n| n < 1000) {
             let text = format!(
                 "{owner}latency: {n} without a unit is {n} µs; write \"{n}ms\" if milliseconds are \
                  meant, else \"{n}us\""
             );
-            self.0.push((options.span_of("latency"), text));
+            self.0.push((table.span_of("latency"), text));
         }
     }
 
-    fn bridge(&mut self, table: &BridgeTable, ports: &[PortSpec<DeviceSpec>]) {
-        let members = table.ports.iter().filter_map(|name| {
-            let mut ports = ports.iter().map(|port| &port.settings);
-            let port = ports.find(|port| port.name == *name.get_ref())?;
-            Some((name.span(), port))
+    fn bridge(&mut self, table: &Table<'_>, ports: &HashMap<&str, &Port>) {
+        let members = table.find("ports").and_then(|item| item.as_list());
+        let members = members.iter().flatten().filter_map(|name| {
+            let port = ports.get(name.as_text()?)?;
+            Some((name.span(), &port.settings))
         });
         let mut members = members.peekable();
         let Some(&(_, first)) = members.peek() else {
@@ -198,7 +198,10 @@ impl Found {
             let text = format!(
                 "bridge {:?}: port {:?} has MTU {}, and port {:?} MTU {}: what is longer than the \
                  smaller one is dropped there; give all ports of a bridge the same",
-                table.name.get_ref(),
+                table
+                    .find("name")
+                    .and_then(|name| name.as_text())
+                    .unwrap_or_default(),
                 first.name,
                 first.mtu,
                 other.name,
@@ -217,11 +220,11 @@ fn rate_in_bytes(text: &str) -> Option<String> {
 }
 
 /// A whole number without a unit.
-fn bare_number(options: &Options<'_>, key: &str) -> Option<u64> {
-    match options.find(key)?.1.get_ref() {
-        Value::Integer(number) => (*number).try_into().ok(),
-        Value::String(text) => text.trim().parse().ok(),
-        _ => None,
+fn bare_number(table: &Table<'_>, key: &str) -> Option<u64> {
+    let item = table.find(key)?;
+    match item.as_text() {
+        Some(text) => text.trim().parse().ok(),
+        None => item.as_integer()?.try_into().ok(),
     }
 }
 

@@ -8,7 +8,8 @@ use softnet_tc::{
 };
 use toml::Value;
 
-use super::write::{Writer, int};
+use super::form::int;
+use super::write::Writer;
 
 /// All filters of a tree, in an order in which they are tried again as they are.
 pub(super) fn filters(w: &mut Writer, prefix: &str, tree: &TreeSpec) {

@@ -11,7 +11,9 @@ use softnet_tc::{
 };
 use toml::Value;
 
-use super::write::{Writer, int, ints, traffic_classes};
+use super::egress::write_classes;
+use super::form::{int, ints, time};
+use super::write::Writer;
 use super::write_filter;
 
 /// What a port asks for. `prefix` is the path of the keys.
@@ -80,7 +82,7 @@ fn options(w: &mut Writer, qdisc: &QdiscSpec) {
     }
     // What no form says.
     match qdisc {
-        QdiscSpec::Mqprio(map) => traffic_classes(w, map),
+        QdiscSpec::Mqprio(map) => write_classes(w, map),
         QdiscSpec::Tbf(spec) => {
             put(w, "mtu", spec.peakrate.map(|_| int(spec.mtu)));
             link_cost(w, &spec.link);
@@ -128,17 +130,6 @@ fn put(w: &mut Writer, key: &str, value: Option<Value>) {
 /// Bits a second.
 fn rate(bytes: u64) -> Value {
     int(bytes.saturating_mul(8))
-}
-
-/// In the longest unit in which it is a whole number.
-fn time(time: Duration) -> Value {
-    let nanos = time.as_nanos();
-    let units = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1000)];
-    let whole = units
-        .into_iter()
-        .find(|(_, unit)| nanos.is_multiple_of(*unit));
-    let (unit, length) = whole.unwrap_or(("ns", 1));
-    format!("{}{unit}", nanos / length).into()
 }
 
 fn htb_class(w: &mut Writer, spec: &HtbClassSpec) {

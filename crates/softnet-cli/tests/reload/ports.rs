@@ -22,8 +22,10 @@ fn what_ports_may_send_is_reloaded() {
     let daemon = Daemon::start(&scratch, &guarded);
     let first = daemon.say("dump-config");
     for part in [
-        "isolated = true\nlocked = true\nallowed_macs = [\"02:00:00:00:00:01\"]\n",
-        "allowed_ips = [\"10.0.0.5/32\", \"fd00::/64\"]\nstorm = { broadcast = 7 }\n",
+        "isolated = true\nlocked = true\n",
+        "allowed_macs = [\"02:00:00:00:00:01\"]\n",
+        "allowed_ips = [\"10.0.0.5/32\", \"fd00::/64\"]\n",
+        "storm = { broadcast = 7 }\n",
     ] {
         assert!(first.contains(part), "{part:?} in\n{first}");
     }

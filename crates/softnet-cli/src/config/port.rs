@@ -1,0 +1,427 @@
+//! `[[port]]`: a port's device, its queues, what it may send, and its place in a bridge.
+
+use std::collections::BTreeMap;
+
+use softnet::tx::ServedBy;
+use softnet_engine::control::{MemberSpec, PortOptions, PortSpec};
+use softnet_engine::forward::{BridgePortOptions, MAX_MACS, StormLimits};
+use softnet_engine::rx::Rfs;
+use softnet_io::DeviceSpec;
+use softnet_io::vhost_user::{GuestSpec, MAX_QUEUES, SocketSpec, VhostUserSpec};
+use softnet_tc::Unset::{Required, Value, Words};
+use softnet_tc::rate::GroupSpec;
+use softnet_tc::{LinkDefaults, QdiscSpec};
+
+use super::address::{INTERFACE, MAC, NETNS, PREFIX};
+use super::control::{GROUP, MODE, PATH, default_mode};
+use super::form::{Flag, List, Maybe, NotEmpty, Number, Size, Text, Word, ints};
+use super::key::{self, Key, keys, names};
+use super::link::{self, LINK, Names};
+use super::table::Table;
+use super::vlans::{self, VLANS};
+use super::write::Writer;
+use super::{egress, tree, write_tree};
+
+pub(super) type Port = PortSpec<DeviceSpec>;
+
+/// Drivers that the format names and this version does not have.
+const LATER_DRIVERS: &[&str] = &["af_packet", "af_xdp", "pcap"];
+const DRIVERS: &str = "tap, vhost_user or null";
+const MEMORY_MIN: u64 = 1 << 20;
+const MEMORY_MAX: u64 = 1 << 50;
+
+pub(super) static PORT: &[Key<Port>] = keys! { Port =>
+    /// name of the port, and of the network device that it makes; 1 to 15 bytes, unique among ports
+    /// and bridges
+    "name": Required("it"), "\"a/b\"";
+    /// `"tap"` makes a kernel TAP device; `"vhost_user"` is the network device of a virtual machine
+    /// ([how, and its limits](../crates/softnet-io/src/vhost_user/README.md)); `"null"` discards
+    /// what is sent and receives nothing
+    "driver": Required("it"), "\"tun\"";
+    /// path of the socket where the virtual machine's front end is met (`vhost_user`; required
+    /// there)
+    "socket": Words("none"), "\"\"", needs "socket"
+        => PATH, |p| guest(p).map(|guest| &mut guest.socket.path);
+    /// whether Softnet makes the socket and the front end connects to it; `false`: the other way
+    /// round, and Softnet tries again until the front end is there (`vhost_user`)
+    "server": Value, "\"no\"", needs "socket"
+        => Flag, |p| guest(p).map(|guest| &mut guest.socket.server);
+    /// who may connect to the socket that Softnet makes (`vhost_user`)
+    "socket_mode": Words("`\"0600\"`; `\"0660\"` with a group"), "\"rw\"", needs "socket"
+        => MODE, |p| guest(p).map(|guest| &mut guest.socket.mode);
+    /// group of that socket, by name or number (`vhost_user`)
+    "socket_group": Words("that of the process"), "\"\"", needs "socket"
+        => Maybe(GROUP), |p| guest(p).map(|guest| &mut guest.socket.group);
+    /// the most memory that the virtual machine may share, with unit, 1 MiB to 1 PiB
+    /// (`vhost_user`). Give it what the machine has: memory that its front end has not touched is
+    /// charged to Softnet when a packet touches it, so let the front end touch all of it first
+    /// (`prealloc=on` of QEMU's memory backend), or use huge pages
+    "memory": Value, "\"1k\"", needs "socket"
+        => Size(MEMORY_MIN, MEMORY_MAX, "1 MiB to 1 PiB"),
+           |p| guest(p).map(|guest| &mut guest.guest.memory.bytes);
+    /// `"hugetlb"` takes memory in huge pages alone (`memory-backend-memfd,hugetlb=on`): it is the
+    /// front end's from the start, and no access to it waits for a swap device. For front ends that
+    /// are not trusted. `"any"`: that, or any memory file (`vhost_user`)
+    "memory_kind": Value, "\"disk\"", needs "socket"
+        => Word(&[("any", false), ("hugetlb", true)], |other| {
+            format!("there is no kind of memory {other:?}; use any or hugetlb")
+        }),
+        |p| guest(p).map(|guest| &mut guest.guest.memory.hugetlb);
+    /// whether large frames and frames with missing checksums are offered to the virtual machine to
+    /// receive. `false` for one that switches them off later, of which Softnet never hears: an XDP
+    /// program, or Windows without RSC (`vhost_user`)
+    "guest_offloads": Value, "1", needs "socket"
+        => Flag, |p| guest(p).map(|guest| &mut guest.guest.offloads);
+    /// name of the network namespace that the device is put into (`tap`)
+    "netns": Words("the one that Softnet runs in"), "\"a/b\"", needs "network device"
+        => Maybe(NETNS), |p| match &mut p.options.device {
+            DeviceSpec::Tap { netns, .. } => Some(netns),
+            _ => None,
+        };
+    /// list of IP addresses of the device, with prefix length (`tap`)
+    "address": Words("`[]`"), "[\"10.0.0.1\"]", needs "network device"
+        => List(INTERFACE), |p| match &mut p.options.device {
+            DeviceSpec::Tap { addresses, .. } => Some(addresses),
+            _ => None,
+        };
+    /// Ethernet address of the device (`tap`)
+    "mac": Words("random"), "\"01:00:5e:00:00:01\"", needs "network device"
+        => Maybe(MAC), |p| {
+            let is_tap = matches!(p.options.device, DeviceSpec::Tap { .. });
+            is_tap.then_some(&mut p.settings.address)
+        };
+    /// number of queue pairs, 1 to 256 (`vhost_user`: 128); or with `num_tc` the queues of each
+    /// traffic class as `"COUNT@OFFSET"`
+    "queues": Words("`1`"), "257";
+    /// number of traffic classes, 1 to 16 (tc-mqprio)
+    "num_tc": Words("no classes"), "2";
+    /// list with the traffic class of each priority 0 to 15; those left out belong to class 0
+    "map": Words("class 0 for all"), "[1]";
+    /// whether the tree of qdiscs runs at all transmit queues at once
+    /// ([One tree at all queues](#one-tree-at-all-queues))
+    "parallel": Value, "1"
+        => Flag, |p| Some(&mut p.options.parallel);
+    /// list of workers that process what the port receives, chosen by flow
+    "rps": Words("`[]`: the worker that polls the port"), "[7]";
+    /// `"follow"` moves a flow to the worker that reads its other direction at a port with
+    /// `"record"`
+    "rfs": Value, "\"on\""
+        => Word(
+            &[("off", Rfs::Off), ("follow", Rfs::Follow), ("record", Rfs::Record)],
+            |other| format!(
+                "{other:?} is not a way to steer flows; use \"follow\" (to the worker that reads \
+                 the other direction), \"record\" (this port's workers read it) or \"off\""
+            ),
+        ),
+        |p| Some(&mut p.options.steering.rfs);
+    /// who runs the transmit queues: `"senders"`, the one that finds a queue idle, or `"worker"`,
+    /// the queue's worker alone
+    "served_by": Value, "\"nobody\""
+        => Word(
+            &[("senders", ServedBy::Senders), ("worker", ServedBy::Worker)],
+            |other| format!(
+                "{other:?} cannot run a transmit queue; use \"senders\" (the one that finds it \
+                 idle) or \"worker\" (its worker alone)"
+            ),
+        ),
+        |p| Some(&mut p.options.policy.served_by);
+    /// packets that may wait for a queue's owner before the qdisc sees them, 1 to 65535
+    /// (`net.core.qdisc_max_burst`)
+    "burst": Value, "0"
+        => Number(1, u16::MAX as i64), |p| Some(&mut p.options.policy.max_burst);
+    /// the qdisc that packets leave through, as a table; or a list of tables (`[[port.qdisc]]`),
+    /// which is a tree
+    "qdisc": Words("pfifo_fast at each queue"), "\"tbf\"";
+    /// list of tables (`[[port.class]]`): classes of an `htb` in the tree
+    "class": Words("`[]`"), "[{ classid = \"1:1\", rate = \"1mbit\" }]";
+    /// list of tables (`[[port.filter]]`) that put packets into the tree's classes
+    "filter": Words("`[]`"), "[{ flowid = \"1:1\" }]";
+    /// list of the Ethernet addresses that it may send with
+    /// ([tenants](#tenants-who-do-not-trust-each-other))
+    "allowed_macs": Words("any"), "[]"
+        => NotEmpty(MAC), |p| Some(&mut p.options.security.allowed_macs);
+    /// list of the IP addresses and networks that it may send with
+    /// ([tenants](#tenants-who-do-not-trust-each-other))
+    "allowed_ips": Words("any"), "[\"10.0.0.5/24\"]"
+        => NotEmpty(PREFIX), |p| Some(&mut p.options.security.allowed_ips);
+    /// source addresses that it may have at a time, 1 to 256. An address counts until it was not
+    /// seen for 300 seconds, or the link goes down
+    "max_macs": Words("any number"), "0"
+        => Maybe(Number(1, MAX_MACS as i64)), |p| Some(&mut p.options.security.max_macs);
+    /// a table ([`storm`](#storm))
+    "storm": Words("`{}`"), "1000";
+    /// the name of the [group](#rate_group) whose rates it shares
+    "rate_group": Words("none"), "\"x\""
+        => Maybe(Text(|text| Ok(text.to_owned()), |name| Some(name.clone()))),
+           |p| Some(&mut p.options.rate_group);
+    /// a table, or a list of tables ([`mirror`](#mirror))
+    "mirror": Words("`[]`"), "{ to = \"x\" }";
+    /// a table ([`redirect`](#redirect))
+    "redirect": Words("nowhere"), "{ to = \"x\" }";
+};
+
+pub(super) static MEMBER: &[Key<BridgePortOptions>] = keys! { BridgePortOptions =>
+    /// no frame passes between this port and another isolated one of its bridge (bridge(8))
+    "isolated": Value, "true" => Flag, |m| Some(&mut m.isolated);
+    /// frames are taken only from stations that its bridge knows at this port, as from
+    /// [`[[fdb]]`](#fdb) or `bridge fdb add ADDRESS dev PORT master static` (bridge(8))
+    "locked": Value, "true" => Flag, |m| Some(&mut m.locked);
+    /// whether the bridge learns source addresses at the port (bridge(8), as the following four)
+    "learning": Value, "false" => Flag, |m| Some(&mut m.learning);
+    /// whether frames to stations that the bridge does not know leave here
+    "flood": Value, "false" => Flag, |m| Some(&mut m.flood);
+    /// whether frames to groups leave here
+    "mcast_flood": Value, "false" => Flag, |m| Some(&mut m.mcast_flood);
+    /// whether broadcasts leave here
+    "bcast_flood": Value, "false" => Flag, |m| Some(&mut m.bcast_flood);
+    /// whether frames may leave where they came from
+    "hairpin": Value, "true" => Flag, |m| Some(&mut m.hairpin);
+};
+
+pub(super) static STORM: &[Key<StormLimits>] = keys! { StormLimits =>
+    /// to all stations
+    "broadcast": Words("any number"), "-1" => LIMIT, |s| Some(&mut s.broadcast);
+    /// to groups, those of IPv6 neighbour discovery among them
+    "multicast": Words("any number"), "-1" => LIMIT, |s| Some(&mut s.multicast);
+    /// to stations that the bridge does not know
+    "unknown_unicast": Words("any number"), "-1" => LIMIT, |s| Some(&mut s.unknown_unicast);
+};
+
+const LIMIT: Maybe<Number> = Maybe(Number(0, u32::MAX as i64));
+
+fn guest(port: &mut Port) -> Option<&mut VhostUserSpec> {
+    match &mut port.options.device {
+        DeviceSpec::VhostUser(spec) => Some(spec),
+        _ => None,
+    }
+}
+
+/// All keys of the table.
+pub(super) fn key_names() -> Vec<&'static str> {
+    let of_member = names(MEMBER).chain(names(VLANS));
+    names(PORT).chain(names(LINK)).chain(of_member).collect()
+}
+
+/// A port whose table has its driver alone.
+pub(super) fn blank(driver: &str) -> Option<Port> {
+    let device = match driver {
+        "tap" => DeviceSpec::Tap {
+            interface: String::new(),
+            netns: None,
+            addresses: Vec::new(),
+        },
+        "vhost_user" => DeviceSpec::VhostUser(VhostUserSpec {
+            socket: SocketSpec {
+                path: "".into(),
+                server: true,
+                mode: default_mode(None),
+                group: None,
+            },
+            guest: GuestSpec::default(),
+        }),
+        "null" => DeviceSpec::Null,
+        _ => return None,
+    };
+    Some(PortSpec {
+        options: PortOptions {
+            device,
+            ..PortOptions::default()
+        },
+        ..PortSpec::default()
+    })
+}
+
+/// Key of a thing that has no effect of its own here.
+fn hint(key: &str) -> &'static str {
+    match key {
+        "xps" | "xps_rxqs" => {
+            " (each worker sends through its own queue, and a flow keeps its queue while packets \
+             of it wait; delete the key)"
+        }
+        _ => "",
+    }
+}
+
+/// Reads a port by itself, in an engine of `workers` workers, if that is known. Its bridge, its
+/// stations and actions are added.
+pub(super) fn read<'a>(
+    table: &'a Table<'_>,
+    workers: Option<usize>,
+    rate_groups: &BTreeMap<String, GroupSpec>,
+    names: &mut Names<'a>,
+) -> Port {
+    let before = table.source.errors();
+    table.known(&key_names(), hint);
+    let driver = driver(table);
+    let mut port = driver.and_then(blank).unwrap_or_default();
+    key::read(PORT, table, &mut port, driver);
+    link::read(table, "port", names, &mut port.settings);
+    key::read(MEMBER, table, &mut port.member.options, None);
+    port.member.vlans = vlans::read(table);
+    device(table, &mut port);
+    if let Some((queues, map)) = egress::queues(table) {
+        (port.options.queues, port.options.map) = (queues, map);
+        if queues > MAX_QUEUES && driver == Some("vhost_user") {
+            let text = format!("driver \"vhost_user\" has 1 to {MAX_QUEUES} queues");
+            table.problem::<()>("queues", text);
+        }
+    }
+    rps(table, workers, &mut port);
+    let security = &mut port.options.security;
+    if table.has("max_macs") && table.has("allowed_macs") {
+        let text = "says nothing beside allowed_macs; remove one of both";
+        table.problem::<()>("max_macs", text);
+    }
+    if let Some(storm) = table.find("storm").and_then(|item| item.table("a table")) {
+        storm.known(&key::names(STORM).collect::<Vec<_>>(), |_| "");
+        key::read(STORM, &storm, &mut security.storm, None);
+    }
+    if let Some(name) = &port.options.rate_group
+        && !rate_groups.contains_key(name)
+    {
+        let text = format!("there is no [[rate_group]] named {name:?}");
+        table.problem::<()>("rate_group", text);
+    }
+    port.qdisc = qdisc(table, &port, before);
+    port
+}
+
+/// The name of the driver, if there is such a one.
+fn driver<'t>(table: &'t Table<'_>) -> Option<&'t str> {
+    let item = table.find("driver")?;
+    let name = item.text()?;
+    if blank(name).is_some() {
+        return Some(name);
+    }
+    item.problem(match LATER_DRIVERS.contains(&name) {
+        true => format!("driver {name:?} is not available in this version; use {DRIVERS}"),
+        false => format!("there is no driver {name:?}; use {DRIVERS}"),
+    })
+}
+
+/// Completes the device.
+fn device(table: &Table<'_>, port: &mut Port) {
+    match &mut port.options.device {
+        DeviceSpec::Tap { interface, .. } => interface.clone_from(&port.settings.name),
+        DeviceSpec::VhostUser(VhostUserSpec { socket, .. }) => {
+            if !table.has("socket") {
+                let text = "driver \"vhost_user\" needs the path of a socket; add one";
+                table.problem_at::<()>(table.span_of("driver"), "socket", text);
+            }
+            if !table.has("socket_mode") {
+                socket.mode = default_mode(socket.group.as_ref());
+            }
+        }
+        DeviceSpec::Null => {}
+    }
+}
+
+fn rps(table: &Table<'_>, workers: Option<usize>, port: &mut Port) {
+    let items = table.find("rps").and_then(|item| item.list());
+    for item in items.into_iter().flatten() {
+        let Some(number) = item.integer() else {
+            continue;
+        };
+        let worker = usize::try_from(number).ok();
+        match worker.filter(|&worker| workers.is_none_or(|all| worker < all)) {
+            Some(worker) => port.options.steering.rps.push(worker),
+            None => {
+                let known = match workers {
+                    Some(1) => "the only one is 0".to_owned(),
+                    Some(all) => format!("they are numbered 0 to {}", all - 1),
+                    None => "they are numbered from 0".to_owned(),
+                };
+                item.problem::<()>(format!("there is no worker {}; {known}", item.written()));
+            }
+        }
+    }
+}
+
+/// The port's qdisc. Whether it fits the port is not asked where the port has had errors since
+/// there were `before`.
+fn qdisc(table: &Table<'_>, port: &Port, before: usize) -> QdiscSpec {
+    let device = LinkDefaults {
+        mtu: port.settings.mtu,
+        tx_queue_len: port.settings.tx_queue_len,
+    };
+    if !table.has("qdisc") {
+        for key in ["class", "filter"] {
+            if let Some(first) = table.tables(key).first() {
+                let text = "there is no qdisc that it could belong to; add one";
+                table.problem_at::<()>(first.span.clone(), key, text);
+            }
+        }
+        return QdiscSpec::default();
+    }
+    let spec = tree::spec(table, device);
+    if let Some(spec) = &spec
+        && table.source.errors() == before
+        && let Err(error) = spec.check_for(port.options.queues)
+    {
+        table.problem::<()>("qdisc", error.to_string());
+    }
+    spec.unwrap_or_default()
+}
+
+/// Reports keys that say something of a member of a bridge alone.
+pub(super) fn check_alone(table: &Table<'_>, port: &Port) {
+    let default = BridgePortOptions::default();
+    let options = &port.member.options;
+    let changed = MEMBER.iter().filter(|key| {
+        let value = |of| key.field.and_then(|field| field.write(of));
+        value(options) != value(&default)
+    });
+    for key in changed.map(|key| key.name).chain(names(VLANS)) {
+        if table.has(key) && !table.source.is_wrong(&table.span_of(key)) {
+            let text = "the port is in no bridge; list it in one, or remove this";
+            table.problem::<()>(key, text);
+        }
+    }
+}
+
+pub(super) fn write(w: &mut Writer, port: &Port) {
+    let PortSpec {
+        settings,
+        options,
+        qdisc,
+        // The bridge names it.
+        master: _,
+        // Stations have tables.
+        member:
+            MemberSpec {
+                options: member,
+                vlans,
+                stations: _,
+            },
+        actions,
+    } = port;
+    w.table("[[port]]");
+    w.put("name", settings.name.as_str());
+    let driver = match &options.device {
+        DeviceSpec::Null => "null",
+        DeviceSpec::VhostUser(spec) => {
+            w.check_path(Some(&spec.socket.path));
+            "vhost_user"
+        }
+        DeviceSpec::Tap { .. } => "tap",
+    };
+    w.put("driver", driver);
+    let mut default = blank(driver).unwrap_or_default();
+    if let (Some(default), DeviceSpec::VhostUser(spec)) = (guest(&mut default), &options.device) {
+        default.socket.mode = default_mode(spec.socket.group.as_ref());
+    }
+    key::write(w, PORT, port, Some(&default));
+    key::write(w, LINK, settings, Some(&default.settings));
+    egress::write_queues(w, options.queues, &options.map);
+    if !options.steering.rps.is_empty() {
+        w.put("rps", ints(&options.steering.rps));
+    }
+    key::write(w, MEMBER, member, Some(&default.member.options));
+    vlans::write(w, vlans.as_ref());
+    let storm: toml::Table = key::values(STORM, &options.security.storm, None).collect();
+    if !storm.is_empty() {
+        w.put("storm", storm);
+    }
+    egress::write_actions(w, actions);
+    write_tree::qdisc(w, "port.", qdisc);
+}
