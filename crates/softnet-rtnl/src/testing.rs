@@ -99,3 +99,10 @@ pub(crate) fn dump(
         }
     }
 }
+
+/// Asserts that a hostile request is refused as the kernel would refuse it: with one of `errnos`,
+/// and with a text that is not empty where there is one.
+pub(crate) fn assert_refusal(error: &Error, errnos: &[crate::nl::Errno]) {
+    assert!(errnos.contains(&error.errno), "{error:?}");
+    assert_ne!(error.text.as_deref(), Some(""), "{error:?}");
+}

@@ -285,7 +285,7 @@ fn dumps_are_filtered_as_by_the_kernel() {
 
 /// An attribute that is not read is refused and named in the error: no client takes it for set.
 #[test]
-fn what_softnet_has_not_is_not_taken_for_set() {
+fn unsupported_attributes_are_refused_by_name() {
     let (mut rtnl, control) = rtnl();
     add(&mut rtnl, "br0", "bridge").unwrap();
     add(&mut rtnl, "d0", "dummy").unwrap();
