@@ -11,7 +11,7 @@ done | LC_ALL=C xargs awk -f .ci/language.awk)
 [ "${1-}" != -v ] || printf '%s\n' "$found"
 failed=0
 while read -r kind most; do
-  now=$(grep -c ": $kind" <<<"$found" || true)
+  now=$(grep -cE "^[^:]+:[0-9]+: $kind" <<<"$found" || true)
   if [ "$now" -gt "$most" ]; then
     echo "$kind: $now, more than the $most of .ci/language.max (.ci/language.sh -v lists them)" >&2
     failed=1

@@ -71,21 +71,21 @@ fn tcp(offload: [bool; 2], v6: bool) {
 }
 
 #[test]
-fn tcp_v4_arrives_whatever_the_ports_leave_to_whom() {
+fn tcp_v4_arrives_with_every_offload_setting() {
     for offload in COMBINATIONS {
         tcp(offload, false);
     }
 }
 
 #[test]
-fn tcp_v6_arrives_whatever_the_ports_leave_to_whom() {
+fn tcp_v6_arrives_with_every_offload_setting() {
     for offload in COMBINATIONS {
         tcp(offload, true);
     }
 }
 
 #[test]
-fn udp_arrives_whatever_the_ports_leave_to_whom() {
+fn udp_arrives_with_every_offload_setting() {
     for offload in COMBINATIONS {
         let Some(lan) = Lan::pair(offload, 1500) else {
             return;

@@ -214,7 +214,7 @@ impl Machines {
 }
 
 #[test]
-fn what_is_sent_to_a_group_of_machines_waits_in_its_qdiscs() {
+fn packets_to_a_group_of_machines_wait_in_its_qdiscs() {
     for packed in [false, true] {
         let Some(mut machines) = Machines::build("to-group", packed) else {
             return;
@@ -248,7 +248,7 @@ fn what_is_sent_to_a_group_of_machines_waits_in_its_qdiscs() {
 }
 
 #[test]
-fn what_comes_from_a_group_of_machines_waits_in_their_rings() {
+fn packets_from_a_group_of_machines_wait_in_their_rings() {
     for packed in [false, true] {
         let Some(mut machines) = Machines::waiting("from-group", packed) else {
             return;

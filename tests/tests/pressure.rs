@@ -80,7 +80,7 @@ fn a_full_queue_drops_and_drains() {
 /// Packets that wait when the engine stops are given time to leave, and are counted as dropped if
 /// that does not suffice.
 #[test]
-fn what_is_queued_at_the_end_is_counted() {
+fn packets_queued_at_the_end_are_counted() {
     let Some(lan) = Lan::pair([true, true], 1500) else {
         return;
     };

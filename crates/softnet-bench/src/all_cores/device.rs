@@ -37,7 +37,7 @@ pub(super) fn qdiscs(
     Ok(qdiscs)
 }
 
-/// What the driver has counted.
+/// The driver's counters.
 #[derive(Debug)]
 pub(super) struct Meter {
     /// By queue; written by the queue's owner.

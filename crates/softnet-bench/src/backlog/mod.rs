@@ -41,10 +41,10 @@ pub(crate) const VARIANTS: &[&str] = &[
 /// Fields that Softnet is compared by.
 pub(crate) const COMPARE: &[&str] =
     &["mpps", "wakes_per_ktrans", "sleeps_per_ktrans", "cpu_share"];
-/// Of `--seconds`, what one figure gets.
+/// Share of `--seconds` that one figure gets.
 const SHARE: f64 = 0.25;
 const FLOWS: &[usize] = &[1, 16, 200];
-/// What a stack spends on a packet, about.
+/// Time that a stack spends on a packet, about, ns.
 const SERVICES: &[u64] = &[0, 1000];
 const SENDERS: usize = 8;
 const BULKS: &[usize] = &[1, 32];

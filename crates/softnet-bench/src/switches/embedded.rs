@@ -27,7 +27,7 @@ const LARGE: PoolConfig = PoolConfig {
     buffers: 2048,
     buffer_size: 65_536,
 };
-/// How long queued packets may still leave at the end.
+/// Time in which queued packets may still leave at the end.
 pub(super) const DRAIN: Duration = Duration::from_millis(100);
 
 /// The engine at work. Ends with the value.
@@ -42,7 +42,7 @@ impl std::fmt::Debug for Embedded {
     }
 }
 
-/// Of both pools.
+/// Counters of both pools.
 pub(super) fn pool_counters(sum: impl Fn(fn(&PoolStats) -> u64) -> u64) -> Counters {
     Counters {
         allocated: sum(|p| p.allocated),
@@ -95,9 +95,9 @@ fn check(stats: &EngineStats) -> Result<(), BenchError> {
 #[derive(Debug)]
 pub(crate) struct EmbeddedSoftnet {
     name: &'static str,
-    /// Whether buffers go home to the thread that allocated them.
+    /// True if buffers return to the thread that allocated them.
     defer: bool,
-    /// Whether flows are shared out over all workers, whichever of them reads a port.
+    /// True if flows are shared out over all workers, whichever of them reads a port.
     steer: bool,
 }
 

@@ -30,7 +30,7 @@ const THREADS: &str = "softnet/port";
 /// Addresses that the switch remembers.
 const ADDRESSES: usize = 1024;
 
-/// How threads share a port's queue.
+/// The way in which threads share a port's queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PortThreads {
     Lockless,
@@ -43,7 +43,7 @@ enum Out {
     Locked(Box<Mutex<Stage<TapTx>>>),
 }
 
-/// What all threads share.
+/// State that all threads share.
 struct Shared {
     bridge: Bridge,
     ports: Vec<Out>,
@@ -96,7 +96,7 @@ impl Shared {
         }
     }
 
-    /// What the thread of a port does.
+    /// The loop of a port's thread.
     fn serve(&self, port: usize, mut rx: TapRx, mut poller: Poller) {
         while !self.stop.load(Ordering::Acquire) {
             let (mut packets, now) = (PacketList::new(), self.clock.now());

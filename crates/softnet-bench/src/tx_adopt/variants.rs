@@ -19,7 +19,7 @@ use crate::baselines::rings::Rings;
 use crate::baselines::spin_adopt::SpinAdopt;
 use crate::error::BenchError;
 
-/// How senders get at the qdisc.
+/// The path of senders to the qdisc.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Local {
     /// Softnet's transmit queue.
@@ -32,10 +32,10 @@ pub(crate) enum Local {
     Rings,
 }
 
-/// What all of them have in common.
+/// The setup that all of them have in common.
 #[derive(Debug)]
 pub(crate) struct Setup<'a> {
-    /// Of each queue.
+    /// The qdisc of each queue.
     pub(crate) qdisc: QdiscSpec,
     /// Queues below `mq`; `None`: the qdisc is the root of a device with one queue.
     pub(crate) mq: Option<usize>,

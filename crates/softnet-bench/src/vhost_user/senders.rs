@@ -28,7 +28,7 @@ use crate::options::Options;
 use crate::report::{Collector, Field, OURS, Param};
 use crate::switches::failed;
 
-/// What `--only case=` calls these rows.
+/// Name of these rows for `--only case=`.
 const CASE: &str = "senders";
 const RING: &str = "split";
 const THREADS: [usize; 2] = [1, 64];
@@ -39,7 +39,7 @@ const POOL: PoolConfig = PoolConfig {
 };
 /// Packets in the guest's pool.
 const PACKETS: usize = 8192;
-/// How often the thread that watches the ring looks whether it is to end.
+/// Interval at which the thread that watches the ring looks whether it is to end.
 const LOOK: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 20_000_000,

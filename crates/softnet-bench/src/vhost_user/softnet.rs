@@ -21,7 +21,7 @@ use crate::buffers::pinned;
 use crate::error::BenchError;
 use crate::switches::{buffers, failed};
 
-/// How long queued packets may still leave at the end.
+/// Time in which queued packets may still leave at the end.
 const DRAIN: Duration = Duration::from_millis(100);
 /// Longest IP packet.
 const MTU: u32 = 1500;
@@ -96,7 +96,8 @@ impl Drop for Reflector {
     }
 }
 
-/// What it cannot send yet it tries again, before it receives more.
+/// Sends back what it receives; packets that it cannot send yet it tries again, before it receives
+/// more.
 fn reflect(mut rx: VhostUserRx, mut tx: VhostUserTx, stop: &AtomicBool) {
     let clock = Clock::monotonic();
     // Drops are no part of what is measured here.
@@ -116,18 +117,18 @@ fn reflect(mut rx: VhostUserRx, mut tx: VhostUserTx, stop: &AtomicBool) {
     }
 }
 
-/// How a [`Switch`] is set up.
+/// The settings of a [`Switch`].
 #[derive(Debug, Clone)]
 pub(super) struct Setup {
-    /// Of each port.
+    /// Queues of each port.
     pub(super) queues: usize,
     /// The CPU of each worker, if it is tied to one.
     pub(super) cpus: Vec<Option<usize>>,
-    /// Whether buffers return to the worker that allocated them.
+    /// True if buffers return to the worker that allocated them.
     pub(super) defer: bool,
-    /// Whether the flows of each port are shared out over all workers (RPS).
+    /// True if the flows of each port are shared out over all workers (RPS).
     pub(super) steer: bool,
-    /// Whether the sockets are the guests'.
+    /// True if the sockets are the guests'.
     pub(super) connect: bool,
 }
 
@@ -184,7 +185,7 @@ impl Switch {
         Ok(Switch { engine })
     }
 
-    /// What it has counted.
+    /// The switch's statistics.
     pub(super) fn stats(&self) -> EngineStats {
         self.engine.stats()
     }

@@ -120,7 +120,7 @@ fn requests_are_answered_as_by_netlink() {
 }
 
 #[test]
-fn errors_say_what_and_where() {
+fn errors_carry_text_and_offset() {
     let (mut clients, mut service) = (clients(1..2), Links::new(1));
     let mut ask = |datagram: &[u8]| {
         let [answer] = ask(&mut clients, &mut service, datagram)

@@ -175,7 +175,7 @@ fn options_are_set_from_another_connection_of_the_user() {
 }
 
 #[test]
-fn whoever_may_not_change_can_read() {
+fn unprivileged_client_can_read() {
     let mut clients = Clients::new(8);
     let port = clients
         .connect(Peer {
