@@ -7,13 +7,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use softnet::mem::{POISON, Packet, PacketList, Pool, PoolConfig};
-use softnet::qdisc::{Cx, Next, Peek, Qdisc, QdiscStats, Verdict};
+use softnet::qdisc::{Cx, Next, Peek, Pfifo, Qdisc, QdiscStats, Verdict};
 use softnet::stats::{DropCounters, DropReason};
-use softnet::time::Time;
-use softnet::tx::{Sent, TxRing, Xmit};
+use softnet::time::{Clock, Time};
+use softnet::tx::{DeviceConfig, Features, Qdiscs, Sent, Standalone, TxPolicy, TxRing, Xmit};
 use softnet_engine::rx::{Polled, Receive, RxQueue};
 use softnet_io::Null;
-use softnet_io::middleware::Checked;
+use softnet_io::middleware::{Checked, FaultInjector};
 use softnet_tc::{AnyQdisc, QdiscEnv, QdiscSpec, TbfSpec};
 
 fn pool() -> Pool {
@@ -548,6 +548,38 @@ fn null_driver_keeps_the_contract() {
         ring.xmit(&mut frames(&pool, 20), &mut sent);
     }
     assert_eq!(sent.packets, 200);
+}
+
+/// A device of a checked driver and a checked qdisc works as without: a full ring, drops, and
+/// queued packets that leave later.
+#[test]
+fn device_of_checked_parts_sends_and_counts() {
+    let (pool, clock) = (pool(), Clock::monotonic());
+    let null = Null::open(1, 1500).unwrap().tx.remove(0);
+    let (mut ring, faults) = FaultInjector::new(null, 5);
+    (ring.refuse_one_in, ring.stall_one_in) = (10, 20);
+    let ring = Checked::driver("faulty", ring).slots(0);
+    let qdisc = Checked::qdisc("pfifo", Pfifo::new(100));
+    let config = DeviceConfig {
+        name: "checked".into(),
+        features: Features::default(),
+        policy: TxPolicy::default(),
+    };
+    let qdiscs = Qdiscs::per_queue(vec![qdisc]);
+    let out = Standalone::start(config, vec![ring], qdiscs, &pool, clock.clone()).unwrap();
+    for _ in 0..40 {
+        out.device().transmit(frames(&pool, 5), clock.now());
+    }
+    while out.device().queues()[0].waiting() != 0 {
+        faults.resume();
+        std::thread::yield_now();
+    }
+    let device = out.device().clone();
+    out.stop(Duration::from_secs(60));
+    let stats = device.stats();
+    assert_eq!(stats.tx_packets + stats.dropped(), 200);
+    assert!(faults.refused() > 0);
+    assert_eq!(pool.stats().free, 256);
 }
 
 /// A driver whose own thread frees the packets: what it still holds when the ring goes is no

@@ -33,6 +33,9 @@ const OTHER: u32 = 3;
 const ALONE: u32 = 4;
 const STATION: [u8; 6] = [2, 0, 0, 0, 0, 1];
 
+/// Links as they are shown, entries, and VLANs of each link.
+type State = (Vec<Vec<u8>>, Vec<(i32, u16, u16)>, Vec<Vec<(u16, u16)>>);
+
 struct Bench {
     rtnl: Rtnl<FedDevices>,
     control: Shared,
@@ -123,8 +126,7 @@ impl Bench {
         entries
     }
 
-    /// Links as they are shown, entries, and VLANs.
-    fn state(&mut self) -> (Vec<Vec<u8>>, Vec<(i32, u16, u16)>, Vec<Vec<(u16, u16)>>) {
+    fn state(&mut self) -> State {
         let (links, _) = self
             .dump(RTM_GETLINK, &IfInfoMsg::default(), |_| {})
             .unwrap();

@@ -36,7 +36,7 @@ impl Holder {
     pub fn new(name: impl Into<String>) -> Holder {
         let mut holders = holders();
         holders.push((name.into(), 0));
-        Holder((holders.len() as u32) << 3)
+        Holder(super::super::word(holders.len()) << 3)
     }
 
     /// Packets that are charged to it and not freed, chained segments included.
