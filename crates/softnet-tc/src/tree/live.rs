@@ -35,18 +35,25 @@ pub trait Queues {
     fn with(&mut self, queue: usize, f: &mut dyn FnMut(&mut AnyQdisc, &mut Cx));
 }
 
+/// Trees are changed by threads of the control path.
+const OUTSIDE: &str = "not called by a driver or a qdisc, for a queue that there is";
+
 /// A device. The clock is read when a queue has been taken from its owner, which may take long.
+///
+/// # Panics
+/// Where a driver or a qdisc of a device changes a tree: it might wait for itself.
 impl<R: TxRing> Queues for (&Device<R, AnyQdisc>, &Clock) {
     fn install(&mut self, qdiscs: Qdiscs<AnyQdisc>) {
-        self.0.set_qdiscs(qdiscs, self.1);
+        self.0.set_qdiscs(qdiscs, self.1).expect(OUTSIDE);
     }
 
     fn install_at(&mut self, queue: usize, qdisc: AnyQdisc) {
-        self.0.set_qdisc_at(queue, qdisc, self.1);
+        let done = self.0.set_qdisc_at(queue, qdisc, self.1);
+        done.expect(OUTSIDE);
     }
 
     fn with(&mut self, queue: usize, f: &mut dyn FnMut(&mut AnyQdisc, &mut Cx)) {
-        self.0.with_qdisc(queue, self.1, f);
+        self.0.with_qdisc(queue, self.1, f).expect(OUTSIDE);
     }
 }
 
