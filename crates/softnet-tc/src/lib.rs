@@ -54,8 +54,8 @@ mod tree;
 mod testing;
 
 pub use account::{
-    ClassCounters, EstimatorError, EstimatorSpec, LinkCost, LinkLayer, Rate, SizeOptions,
-    SizeSpec, SizeTable, SizeTableError, Xstat, Xstats,
+    ClassCounters, EstimatorError, EstimatorSpec, HtbClassStats, LinkCost, LinkLayer, Rate,
+    SizeOptions, SizeSpec, SizeTable, SizeTableError, Xstat, Xstats,
 };
 pub use filter::{
     Compare, ETH_P_ALL, ETH_P_IP, ETH_P_IPV6, Ematch, FilterAction, FilterError, FilterKey,
@@ -65,9 +65,9 @@ pub use filter::{
 pub use handle::{BadHandle, Handle};
 pub use qdisc::{
     Absent, AnyQdisc, AqmSpec, Attribute, ClassSpec, Codel, CodelSpec, CustomSpec, Field, Form,
-    Fq, FqCodel, FqCodelSpec, FqSpec, Htb, HtbClassSpec, HtbClassStats, HtbSpec, LinkDefaults,
-    MAX_BANDS, PfifoHeadDrop, Prio, PrioSpec, QDISC_KINDS, QdiscEnv, QdiscKind, QdiscOption,
-    QdiscSpec, SpecError, Tbf, TbfSpec, Unset, Wire,
+    Fq, FqCodel, FqCodelSpec, FqSpec, Htb, HtbClassSpec, HtbSpec, LinkDefaults, MAX_BANDS,
+    PfifoHeadDrop, Prio, PrioSpec, QDISC_KINDS, QdiscEnv, QdiscKind, QdiscOption, QdiscSpec,
+    SpecError, Tbf, TbfSpec, Unset, Wire,
 };
 pub use rate::shared_rates::{Instance, SharedRates};
 pub use tree::{

@@ -3,7 +3,7 @@
 use softnet::qdisc::{QdiscStat, QdiscStats, WireSum};
 use softnet::stats::Published;
 
-use crate::qdisc::HtbCounters;
+use super::htb_counters::HtbCounters;
 
 /// All statistics but `requeues`, the first, which only a queue has.
 const WORDS: usize = QdiscStats::WORDS - 1;

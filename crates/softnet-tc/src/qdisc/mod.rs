@@ -26,8 +26,7 @@ pub use codel::{Codel, CodelSpec};
 pub use fq::{Fq, FqSpec};
 pub use fq_codel::{FqCodel, FqCodelSpec};
 pub use head_drop::PfifoHeadDrop;
-pub(crate) use htb::HtbCounters;
-pub use htb::{Htb, HtbClassSpec, HtbClassStats, HtbSpec};
+pub use htb::{Htb, HtbClassSpec, HtbSpec};
 #[cfg(test)]
 pub(crate) use kind::Kind;
 pub use kind::{AnyQdisc, LinkDefaults, QDISC_KINDS, QdiscKind, QdiscSpec};

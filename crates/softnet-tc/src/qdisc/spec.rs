@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use softnet::mem::Pool;
 use softnet::qdisc::{PfifoFast, Qdisc};
-use softnet::tx::{Qdiscs, QueueMapError};
+use softnet::tx::QueueMapError;
 
-use super::kind::{AnyQdisc, Kind, QdiscSpec, of_kind};
+use super::kind::{Kind, QdiscSpec, of_kind};
 use crate::filter::FilterError;
 use crate::rate::{Instance, RateGroup};
-use crate::tree::{DeviceTree, TreeError};
+use crate::tree::TreeError;
 
 /// How to make a qdisc from outside this crate.
 #[derive(Clone)]
@@ -231,26 +231,5 @@ impl QdiscSpec {
             QdiscSpec::Tree(tree) => tree.check_for(queues),
             _ => self.check(),
         }
-    }
-
-    /// Builds the qdiscs of a device with `queues` transmit queues that is not changed later; see
-    /// [`DeviceTree`].
-    ///
-    /// # Errors
-    /// As [`DeviceTree::new`].
-    pub fn instances(&self, queues: usize, pool: &Pool) -> Result<Qdiscs<AnyQdisc>, SpecError> {
-        Ok(DeviceTree::new(self.clone(), queues, &QdiscEnv::new(pool))?.1)
-    }
-
-    /// Builds an empty qdisc, for a device with one transmit queue.
-    ///
-    /// # Errors
-    /// As [`DeviceTree::new`].
-    pub fn build(&self, env: &QdiscEnv) -> Result<AnyQdisc, SpecError> {
-        let (_, mut roots) = DeviceTree::new(self.clone(), 1, env)?;
-        roots
-            .instances
-            .pop()
-            .ok_or_else(|| SpecError::OneQueue(self.kind()))
     }
 }

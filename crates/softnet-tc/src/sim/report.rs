@@ -4,9 +4,8 @@ use softnet::qdisc::QdiscStats;
 use softnet::stats::DropReason;
 
 use super::classes::{ClassTrace, ClassTraces};
-use crate::account::Xstats;
+use crate::account::{HtbClassStats, Xstats};
 use crate::handle::Handle;
-use crate::qdisc::HtbClassStats;
 use crate::tree::{ClassStats, Tree};
 
 /// How long frames stayed, in nanoseconds. Percentiles are frames' own times (nearest rank), not

@@ -6,7 +6,6 @@ use std::convert::Infallible;
 use etherparse::{NetSlice, SlicedPacket, TransportSlice};
 
 use softnet::mem::Pool;
-use softnet::qdisc::*;
 use softnet::stats::DropReason;
 use softnet::testing::{frame, pool};
 

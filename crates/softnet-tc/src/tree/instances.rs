@@ -1,73 +1,27 @@
 //! The tree of a device: the control path's own object, and how the instances that its queues run
 //! are made of it. Statistics are read where the owners of the queues write them, so a dump takes
-//! no queue from its owner. What a tree with several instances needs besides is in `parallel`.
+//! no queue from its owner.
+//!
+//! A tree has one instance for all queues, or one at each transmit queue. Each has counters and
+//! filters of its own, which its queue's owner writes. The control path changes all instances in
+//! the same way, so the lists of filters stay equal but for what they have counted.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
+use softnet::mem::Pool;
 use softnet::qdisc::{Cx, QdiscStats};
 use softnet::tx::Qdiscs;
 
-use super::spec::{Node, TreeSpec};
+use super::spec::{Node, TreeError, TreeSpec};
 use crate::account::{Accounted, Child, Children, ClassCounters, Estimators, Xstats};
-use crate::filter::{FilterList, FilterSpec, FilterStats};
+use crate::filter::{
+    FilterError, FilterKey, FilterList, FilterOp, FilterSelector, FilterSpec, Filters,
+};
 use crate::handle::Handle;
-use crate::qdisc::{AnyQdisc, HtbClassStats, QdiscEnv, QdiscSpec, SpecError};
-use crate::rate::SharedRates;
-
-/// The statistics of a class, which are those of the qdisc on it.
-#[derive(Clone, Debug)]
-pub struct ClassStats {
-    /// The class, or [`Handle::ROOT`].
-    pub class: Handle,
-    /// The class above it, or its qdisc; [`Handle::NONE`] for the root.
-    pub parent: Handle,
-    /// The qdisc that is attached: its handle, or [`Handle::NONE`] if the class came with it.
-    pub qdisc: Handle,
-    /// Its kind; `none` for a class with classes below it.
-    pub kind: &'static str,
-    /// Its statistics.
-    pub stats: QdiscStats,
-    /// Those of a class of `htb`.
-    pub htb: Option<HtbClassStats>,
-    /// Those that the qdisc has because of its kind.
-    pub xstats: Option<Xstats>,
-}
-
-impl TreeSpec {
-    /// Checks that a device with so many transmit queues can have it.
-    pub(crate) fn check_for(&self, queues: usize) -> Result<(), SpecError> {
-        self.nodes().try_for_each(|node| {
-            node.qdisc.check()?;
-            node.qdisc.check_for(queues)?;
-            self.check_class(node.parent, queues)
-        })
-    }
-
-    /// Checks that a class, if it is a queue, is one that the device has.
-    pub(crate) fn check_class(&self, class: Handle, queues: usize) -> Result<(), SpecError> {
-        let minor = usize::from(class.minor());
-        match self.node(class.qdisc()) {
-            Some(node) if class != Handle::ROOT && node.qdisc.is_per_queue() && minor > queues => {
-                Err(SpecError::NoQueue {
-                    kind: node.qdisc.kind(),
-                    class: minor,
-                    queues,
-                })
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// A qdisc and those below it.
-    pub(crate) fn subtree(&self, handle: Handle, all: &mut Vec<Handle>) {
-        all.push(handle);
-        for node in self.children_of(handle, 1) {
-            self.subtree(node.handle, all);
-        }
-    }
-}
+use crate::qdisc::{AnyQdisc, QdiscEnv, QdiscSpec, SpecError};
+use crate::rate::{Instance, SharedRates};
 
 /// Where the statistics of a class are.
 #[derive(Debug, Default)]
@@ -126,11 +80,6 @@ impl DeviceTree {
         self.env.mtu = mtu;
     }
 
-    /// What stands at the root if nothing is attached there.
-    pub fn default_kind(&self) -> &'static str {
-        self.default_at(Handle::ROOT).unwrap_or_default().kind()
-    }
-
     /// What its qdiscs are made for.
     pub fn env(&self) -> &QdiscEnv {
         &self.env
@@ -139,88 +88,6 @@ impl DeviceTree {
     /// What the tree is made of.
     pub fn spec(&self) -> &TreeSpec {
         &self.spec
-    }
-
-    /// The root and all classes, each before those below it. `queues` are the statistics of the
-    /// transmit queues: what passes an empty qdisc, or waits for the driver, only they count. No
-    /// queue is taken from its owner.
-    pub fn classes(&self, queues: &[QdiscStats]) -> Vec<ClassStats> {
-        let mut all = Vec::new();
-        self.each_class(queues, &mut |class| all.push(class));
-        all
-    }
-
-    /// The statistics that a qdisc has because of its kind, if that has some.
-    pub fn xstats(&self, qdisc: Handle) -> Option<&Xstats> {
-        self.xstats.get(&qdisc)
-    }
-
-    /// As [`classes`](DeviceTree::classes).
-    pub(crate) fn each_class(&self, queues: &[QdiscStats], f: &mut impl FnMut(ClassStats)) {
-        let root = self.spec.root();
-        let default = self.default_at(Handle::ROOT).unwrap_or_default();
-        let per_queue = root.map_or(&default, |root| &root.qdisc).is_per_queue();
-        f(ClassStats {
-            class: Handle::ROOT,
-            parent: Handle::NONE,
-            qdisc: root.map_or(Handle::NONE, |root| root.handle),
-            kind: root.map_or(&default, |root| &root.qdisc).kind(),
-            stats: queues.iter().copied().sum(),
-            htb: None,
-            xstats: root.and_then(|root| self.xstats(root.handle)).cloned(),
-        });
-        if !per_queue {
-            root.into_iter().for_each(|root| self.below(root, f));
-            return;
-        }
-        let name = root.map_or(Handle::NONE, |root| root.handle);
-        for (minor, &stats) in (1..).zip(queues) {
-            self.class(name.class(minor), "pfifo_fast", stats, f);
-        }
-    }
-
-    fn class(
-        &self,
-        class: Handle,
-        default: &'static str,
-        stats: QdiscStats,
-        f: &mut impl FnMut(ClassStats),
-    ) {
-        let child = self.spec.child_of(class);
-        let parent = self.spec.class_node(class);
-        f(ClassStats {
-            class,
-            parent: parent.map_or_else(|| class.qdisc(), |node| node.parent),
-            qdisc: child.map_or(Handle::NONE, |child| child.handle),
-            kind: child.map_or(default, |child| child.qdisc.kind()),
-            stats,
-            htb: self.htb_stats(class),
-            xstats: child.and_then(|child| self.xstats(child.handle)).cloned(),
-        });
-        child.into_iter().for_each(|child| self.below(child, f));
-    }
-
-    fn below(&self, node: &Node, f: &mut impl FnMut(ClassStats)) {
-        let default = node.qdisc.default_child(&self.env).kind();
-        self.classes_below(node.handle, default, f);
-    }
-
-    /// The classes below a qdisc or class, each before those below it.
-    fn classes_below(&self, above: Handle, default: &'static str, f: &mut impl FnMut(ClassStats)) {
-        for class in self.spec.classes_below(above) {
-            if let Some(stats) = self.class_stats(class) {
-                let inner = self.spec.is_inner(class);
-                self.class(class, if inner { "none" } else { default }, stats, f);
-                self.classes_below(class, default, f);
-            }
-        }
-    }
-
-    /// The filters and what they have counted, of each qdisc and then of its classes, in the order
-    /// in which `tc filter show` has them. No queue is taken from its owner.
-    pub fn filters(&self) -> impl Iterator<Item = (&FilterSpec, FilterStats)> {
-        let shown = self.spec.filter_lists().flat_map(FilterList::shown);
-        shown.map(|filter| self.filter_sum(filter))
     }
 
     /// Makes the instances for all queues.
@@ -410,9 +277,123 @@ impl DeviceTree {
         }
         Ok((0..self.instances(), path))
     }
+
+    /// Instances of what is at the root, or of each qdisc that is at one queue.
+    pub fn instances(&self) -> usize {
+        let root = self.spec.root();
+        let is_one = root.is_some_and(|root| !root.qdisc.is_root_only());
+        if self.env.parallel && is_one {
+            self.queues.max(1)
+        } else {
+            1
+        }
+    }
+
+    /// What the qdiscs of an instance are made for.
+    pub(crate) fn env_of(&self, index: usize) -> QdiscEnv {
+        let instance = (self.instances() > 1).then(|| Instance {
+            index,
+            rates: self.rates.clone(),
+        });
+        QdiscEnv {
+            instance,
+            ..self.env.clone()
+        }
+    }
+
+    /// The queues that a class comes with, by instance.
+    pub(crate) fn class_queues(&self, qdisc: Handle) -> Result<Vec<AnyQdisc>, TreeError> {
+        let node = self.spec.existing(qdisc)?;
+        let queue = |index| class_queue(node, &self.env_of(index));
+        Ok((0..self.instances()).map(queue).collect())
+    }
+
+    /// Adds or changes a filter of all instances; see
+    /// [`TreeSpec::put_filter`](crate::TreeSpec::put_filter).
+    pub(crate) fn put_filter(
+        &mut self,
+        op: FilterOp,
+        filter: FilterSpec,
+    ) -> Result<FilterKey, FilterError> {
+        let parent = filter.parent;
+        let copies: Vec<_> = self.filters.iter().map(|_| filter.clone()).collect();
+        let key = self.spec.put_filter(op, filter)?;
+        for (lists, filter) in self.filters.iter_mut().zip(copies) {
+            // It is the same list but for what it has counted, and says the same. What an empty one
+            // has chosen once does not matter to it.
+            lists.entry(parent).or_default().put(op, filter)?;
+        }
+        Ok(key)
+    }
+
+    /// Removes filters of all instances; see
+    /// [`TreeSpec::delete_filters`](crate::TreeSpec::delete_filters).
+    pub(crate) fn delete_filters(
+        &mut self,
+        parent: Handle,
+        which: FilterSelector<'_>,
+    ) -> Result<(), FilterError> {
+        self.spec.delete_filters(parent, which)?;
+        for lists in &mut self.filters {
+            if let Some(list) = lists.get_mut(&parent) {
+                list.delete(which)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What each instance is to run of the filters of a qdisc or class.
+    pub(crate) fn filters_to_run(&self, parent: Handle) -> Vec<Filters> {
+        let first = self.spec.filters_of(parent).ok();
+        let others = self.filters.iter().map(|lists| lists.get(&parent));
+        let lists = std::iter::once(first).chain(others);
+        lists
+            .map(|list| list.map(FilterList::filters).unwrap_or_default())
+            .collect()
+    }
+
+    /// Gives the root of a queue what the device's group says, if it is in one.
+    pub(crate) fn limit(&self, root: &mut AnyQdisc) {
+        if let Some(group) = &self.env.group {
+            root.set_limit(&mut Some(Accounted::limited(group.join())));
+        }
+    }
+
+    /// Starts the estimators of a new qdisc and its classes.
+    pub(crate) fn start_estimators(&mut self, handle: Handle) {
+        // One with this name may have been replaced.
+        self.estimators.stop(handle);
+        let names = handle..=handle.class(u16::MAX);
+        for (&name, &spec) in self.spec.estimators.range(names) {
+            self.estimators.start(name, spec);
+        }
+    }
 }
 
 /// The queue that a class comes with.
 pub(crate) fn class_queue(node: &Node, env: &QdiscEnv) -> AnyQdisc {
     node.qdisc.default_child(env).make(Handle::NONE, env)
+}
+
+impl QdiscSpec {
+    /// Builds the qdiscs of a device with `queues` transmit queues that is not changed later; see
+    /// [`DeviceTree`].
+    ///
+    /// # Errors
+    /// As [`DeviceTree::new`].
+    pub fn instances(&self, queues: usize, pool: &Pool) -> Result<Qdiscs<AnyQdisc>, SpecError> {
+        Ok(DeviceTree::new(self.clone(), queues, &QdiscEnv::new(pool))?.1)
+    }
+
+    /// Builds an empty qdisc, for a device with one transmit queue.
+    ///
+    /// # Errors
+    /// As [`DeviceTree::new`].
+    pub fn build(&self, env: &QdiscEnv) -> Result<AnyQdisc, SpecError> {
+        let (_, mut roots) = DeviceTree::new(self.clone(), 1, env)?;
+        roots
+            .instances
+            .pop()
+            .ok_or_else(|| SpecError::OneQueue(self.kind()))
+    }
 }

@@ -3,33 +3,36 @@
 //! from its owner.
 
 use softnet::qdisc::QdiscStats;
+use softnet::time::Time;
 
-use super::instances::{ClassStats, DeviceTree};
-use super::spec::{Node, TreeSpec};
-use crate::account::zip;
+use super::instances::DeviceTree;
+use super::spec::Node;
+use crate::account::{HtbClassStats, Rate, Sample, Xstats, zip};
+use crate::filter::{FilterList, FilterSpec, FilterStats};
 use crate::handle::Handle;
-use crate::qdisc::QdiscSpec;
+use crate::qdisc::{ClassSpec, QdiscSpec};
+
+/// The statistics of a class, which are those of the qdisc on it.
+#[derive(Clone, Debug)]
+pub struct ClassStats {
+    /// The class, or [`Handle::ROOT`].
+    pub class: Handle,
+    /// The class above it, or its qdisc; [`Handle::NONE`] for the root.
+    pub parent: Handle,
+    /// The qdisc that is attached: its handle, or [`Handle::NONE`] if the class came with it.
+    pub qdisc: Handle,
+    /// Its kind; `none` for a class with classes below it.
+    pub kind: &'static str,
+    /// Its statistics.
+    pub stats: QdiscStats,
+    /// Those of a class of `htb`.
+    pub htb: Option<HtbClassStats>,
+    /// Those that the qdisc has because of its kind.
+    pub xstats: Option<Xstats>,
+}
 
 /// The minor number of the first traffic class of `mqprio` (`TC_H_MIN_PRIORITY`).
 const FIRST_TRAFFIC_CLASS: u16 = 0xffe0;
-
-impl TreeSpec {
-    /// The qdiscs from a handle on, by their handles.
-    pub fn nodes_from(&self, from: Handle) -> impl Iterator<Item = &Node> {
-        self.nodes.range(from..).map(|(_, node)| node)
-    }
-
-    /// The level of a class of `htb` in the kernel's terms: 0 for a leaf, and for others 7 less the
-    /// classes above it.
-    pub fn level(&self, class: Handle) -> u32 {
-        if !self.is_inner(class) {
-            return 0;
-        }
-        let above = |class: &Handle| Some(self.class_node(*class)?.parent);
-        let above = std::iter::successors(above(&class), above);
-        7_u32.saturating_sub(above.filter(|parent| parent.minor() != 0).count() as u32)
-    }
-}
 
 impl DeviceTree {
     /// Transmit queues of the device.
@@ -164,11 +167,187 @@ impl DeviceTree {
             xstats: child.and_then(|child| self.xstats(child.handle)).cloned(),
         })
     }
+
+    /// What stands at the root if nothing is attached there.
+    pub fn default_kind(&self) -> &'static str {
+        self.default_at(Handle::ROOT).unwrap_or_default().kind()
+    }
+
+    /// The root and all classes, each before those below it. `queues` are the statistics of the
+    /// transmit queues: what passes an empty qdisc, or waits for the driver, only they count. No
+    /// queue is taken from its owner.
+    pub fn classes(&self, queues: &[QdiscStats]) -> Vec<ClassStats> {
+        let mut all = Vec::new();
+        self.each_class(queues, &mut |class| all.push(class));
+        all
+    }
+
+    /// The statistics that a qdisc has because of its kind, if that has some.
+    pub fn xstats(&self, qdisc: Handle) -> Option<&Xstats> {
+        self.xstats.get(&qdisc)
+    }
+
+    /// As [`classes`](DeviceTree::classes).
+    pub(crate) fn each_class(&self, queues: &[QdiscStats], f: &mut impl FnMut(ClassStats)) {
+        let root = self.spec.root();
+        let default = self.default_at(Handle::ROOT).unwrap_or_default();
+        let per_queue = root.map_or(&default, |root| &root.qdisc).is_per_queue();
+        f(ClassStats {
+            class: Handle::ROOT,
+            parent: Handle::NONE,
+            qdisc: root.map_or(Handle::NONE, |root| root.handle),
+            kind: root.map_or(&default, |root| &root.qdisc).kind(),
+            stats: queues.iter().copied().sum(),
+            htb: None,
+            xstats: root.and_then(|root| self.xstats(root.handle)).cloned(),
+        });
+        if !per_queue {
+            root.into_iter().for_each(|root| self.below(root, f));
+            return;
+        }
+        let name = root.map_or(Handle::NONE, |root| root.handle);
+        for (minor, &stats) in (1..).zip(queues) {
+            self.class(name.class(minor), "pfifo_fast", stats, f);
+        }
+    }
+
+    fn class(
+        &self,
+        class: Handle,
+        default: &'static str,
+        stats: QdiscStats,
+        f: &mut impl FnMut(ClassStats),
+    ) {
+        let child = self.spec.child_of(class);
+        let parent = self.spec.class_node(class);
+        f(ClassStats {
+            class,
+            parent: parent.map_or_else(|| class.qdisc(), |node| node.parent),
+            qdisc: child.map_or(Handle::NONE, |child| child.handle),
+            kind: child.map_or(default, |child| child.qdisc.kind()),
+            stats,
+            htb: self.htb_stats(class),
+            xstats: child.and_then(|child| self.xstats(child.handle)).cloned(),
+        });
+        child.into_iter().for_each(|child| self.below(child, f));
+    }
+
+    fn below(&self, node: &Node, f: &mut impl FnMut(ClassStats)) {
+        let default = node.qdisc.default_child(&self.env).kind();
+        self.classes_below(node.handle, default, f);
+    }
+
+    /// The classes below a qdisc or class, each before those below it.
+    fn classes_below(&self, above: Handle, default: &'static str, f: &mut impl FnMut(ClassStats)) {
+        for class in self.spec.classes_below(above) {
+            if let Some(stats) = self.class_stats(class) {
+                let inner = self.spec.is_inner(class);
+                self.class(class, if inner { "none" } else { default }, stats, f);
+                self.classes_below(class, default, f);
+            }
+        }
+    }
+
+    /// The filters and what they have counted, of each qdisc and then of its classes, in the order
+    /// in which `tc filter show` has them. No queue is taken from its owner.
+    pub fn filters(&self) -> impl Iterator<Item = (&FilterSpec, FilterStats)> {
+        let shown = self.spec.filter_lists().flat_map(FilterList::shown);
+        shown.map(|filter| self.filter_sum(filter))
+    }
+
+    /// The statistics of a class that is not a transmit queue.
+    pub(crate) fn class_stats(&self, class: Handle) -> Option<QdiscStats> {
+        let counters = &self.counters.get(&class)?.instances;
+        Some(counters.iter().map(|counters| counters.get()).sum())
+    }
+
+    /// Those that an instance of a class has, if the class counts on when it gets another qdisc.
+    pub(crate) fn kept_stats(&self, class: Handle, index: usize) -> Option<QdiscStats> {
+        let above = self.spec.node(class.qdisc())?;
+        let counters = self.counters.get(&class)?.instances.get(index);
+        let stats = counters.filter(|_| above.qdisc.adds_classes())?.get();
+        Some(QdiscStats {
+            qlen: 0,
+            backlog: 0,
+            queued: 0,
+            memory: 0,
+            ..stats
+        })
+    }
+
+    /// Those of a class of `htb`.
+    pub(crate) fn htb_stats(&self, class: Handle) -> Option<HtbClassStats> {
+        let class_spec = self.spec.class_node(class).map(|node| &node.spec);
+        match (class_spec, self.counters.get(&class)) {
+            (Some(ClassSpec::Htb(spec)), Some(counters)) => {
+                let stats = counters
+                    .instances
+                    .iter()
+                    .map(|counters| counters.htb.get(spec.rate, spec.ceil));
+                stats.reduce(HtbClassStats::join)
+            }
+            _ => None,
+        }
+    }
+
+    /// A filter with what it has counted in all instances, from what its list in
+    /// [`spec`](DeviceTree::spec) says of it: those counts are the first instance's.
+    pub fn filter_sum<'a>(
+        &self,
+        (filter, mut sum): (&'a FilterSpec, FilterStats),
+    ) -> (&'a FilterSpec, FilterStats) {
+        for lists in &self.filters {
+            let list = lists.get(&filter.parent);
+            if let Some(Ok((_, stats))) = list.map(|list| list.get(filter.key())) {
+                sum.add(&stats);
+            }
+        }
+        (filter, sum)
+    }
+
+    /// When to call [`sample_rates`](DeviceTree::sample_rates) next; `None`: nothing is estimated.
+    pub fn rates_due(&self) -> Option<Time> {
+        self.estimators.due()
+    }
+
+    /// Samples the counters of what is estimated and due. `queues` as for
+    /// [`classes`](DeviceTree::classes). A rate counts from the first call after its estimator was
+    /// added.
+    pub fn sample_rates(&mut self, now: Time, queues: &[QdiscStats]) {
+        let mut estimators = std::mem::take(&mut self.estimators);
+        estimators.sample(now, |name| self.sent(name, queues));
+        self.estimators = estimators;
+    }
+
+    /// The estimated rate of a qdisc or class, if it is estimated.
+    pub fn rate(&self, name: Handle) -> Option<Rate> {
+        self.estimators.rate(name)
+    }
+
+    /// What a qdisc or class has sent.
+    fn sent(&self, name: Handle, queues: &[QdiscStats]) -> Option<Sample> {
+        let class = match name.minor() {
+            0 => self.spec.node(name)?.parent,
+            _ => name,
+        };
+        let stats = if class == Handle::ROOT {
+            queues.iter().copied().sum()
+        } else if let Some(stats) = self.class_stats(class) {
+            stats
+        } else {
+            *queues.get(usize::from(class.minor()).checked_sub(1)?)?
+        };
+        Some(Sample {
+            bytes: stats.bytes,
+            packets: stats.packets,
+        })
+    }
 }
 
 #[cfg(all(test, not(miri)))]
 mod tests {
     use super::*;
+    use crate::TreeSpec;
     use crate::qdisc::{ClassSpec, HtbClassSpec, HtbSpec, PrioSpec, QdiscEnv, TbfSpec};
     use softnet::testing::pool;
     use softnet::tx::{QueueMap, TcQueues};

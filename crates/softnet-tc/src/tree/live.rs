@@ -9,19 +9,19 @@
 //! afterwards, in the order in which it would have left; what does not fit is dropped and counted
 //! as `qdisc_limit`.
 
-use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 
-use softnet::mem::PacketList;
-use softnet::qdisc::{Cx, Qdisc, QdiscStats};
+use softnet::qdisc::{Cx, QdiscStats};
 use softnet::time::Clock;
 use softnet::tx::{Device, Qdiscs, TxRing};
 
-use super::instances::{ClassStats, DeviceTree};
+use super::instances::{Counted, DeviceTree};
 use super::spec::{Node, TreeError, TreeSpec};
-use crate::account::Xstats;
+use crate::account::{Accounted, Child, EstimatorSpec, SizeTable};
 use crate::filter::{FilterKey, FilterOp, FilterSelector, FilterSpec, FilterStats};
 use crate::handle::Handle;
-use crate::qdisc::{AnyQdisc, QdiscEnv, QdiscSpec, SpecError};
+use crate::qdisc::{AnyQdisc, ClassSpec, Left, QdiscSpec, SpecError};
+use crate::rate::RateGroup;
 
 /// Where the instances of a tree are. Each call ends when the change is in effect.
 pub trait Queues {
@@ -54,26 +54,6 @@ impl<R: TxRing> Queues for (&Device<R, AnyQdisc>, &Clock) {
 
     fn with(&mut self, queue: usize, f: &mut dyn FnMut(&mut AnyQdisc, &mut Cx)) {
         self.0.with_qdisc(queue, self.1, f).expect(OUTSIDE);
-    }
-}
-
-/// One queue without a device.
-impl Queues for (&mut AnyQdisc, &mut Cx) {
-    fn install(&mut self, qdiscs: Qdiscs<AnyQdisc>) {
-        if let Some(qdisc) = qdiscs.instances.into_iter().next() {
-            self.install_at(0, qdisc);
-        }
-    }
-
-    fn install_at(&mut self, _: usize, qdisc: AnyQdisc) {
-        let mut moved = PacketList::new();
-        self.0.drain(&mut moved);
-        *self.0 = qdisc;
-        self.0.enqueue(&mut moved, self.1);
-    }
-
-    fn with(&mut self, _: usize, f: &mut dyn FnMut(&mut AnyQdisc, &mut Cx)) {
-        f(self.0, self.1);
     }
 }
 
@@ -351,74 +331,154 @@ impl<Q: Queues> Live<'_, Q> {
         self.tree.rates.assert_taken();
         Ok(())
     }
-}
 
-/// A [`Tree`] that is being changed.
-pub type LiveTree<'a> = Live<'a, (&'a mut AnyQdisc, &'a mut Cx)>;
-
-/// A tree with its only instance, for programs without a device: a simulator, a test. What it
-/// dereferences to is the qdisc at its root.
-#[derive(Debug)]
-pub struct Tree {
-    pub(crate) tree: DeviceTree,
-    root: AnyQdisc,
-}
-
-impl Tree {
-    /// The tree, empty of packets.
+    /// Adds a class below a qdisc or one of its classes; see
+    /// [`TreeSpec::add_class`](crate::TreeSpec::add_class). What waits in a class that is no leaf
+    /// any more is enqueued again, or dropped and counted, as its kind does it.
     ///
     /// # Errors
-    /// As [`DeviceTree::new`].
-    pub fn build(spec: impl Into<TreeSpec>, env: &QdiscEnv) -> Result<Tree, SpecError> {
-        let (tree, mut roots) = DeviceTree::new(spec, 1, env)?;
-        let root = roots.instances.pop().ok_or(SpecError::OneQueue("mq"))?;
-        Ok(Tree { tree, root })
+    /// As [`TreeSpec::add_class`](crate::TreeSpec::add_class).
+    pub fn add_class(
+        &mut self,
+        parent: Handle,
+        class: Handle,
+        spec: ClassSpec,
+    ) -> Result<(), SpecError> {
+        // What is attached to a qdisc itself is nothing.
+        let gone = self.tree.attached(parent);
+        self.tree.spec.add_class(parent, class, spec.clone())?;
+        self.tree.forget(&gone);
+        let qdisc = class.qdisc();
+        let queues = self.tree.class_queues(qdisc)?;
+        let children: Vec<_> = queues.into_iter().map(Child::new).collect();
+        let counters = children.iter().map(|child| child.counters().clone());
+        let counted = Counted {
+            instances: counters.collect(),
+            before: QdiscStats::default(),
+        };
+        self.tree.counters.insert(class, counted);
+        let mut children = children.into_iter();
+        self.at_qdisc(qdisc, |_, _, own, cx| {
+            own.add_class(class.minor(), parent.minor(), &spec, children.next()?, cx)
+        })
     }
 
-    /// To change the tree.
-    pub fn edit<'a>(&'a mut self, cx: &'a mut Cx) -> LiveTree<'a> {
-        self.tree.on((&mut self.root, cx))
+    /// Gives a class other parameters; see
+    /// [`TreeSpec::change_class`](crate::TreeSpec::change_class).
+    ///
+    /// # Errors
+    /// As [`TreeSpec::change_class`](crate::TreeSpec::change_class).
+    pub fn change_class(&mut self, class: Handle, spec: &ClassSpec) -> Result<(), SpecError> {
+        self.tree.spec.change_class(class, spec.clone())?;
+        self.at_qdisc(class.qdisc(), |_, _, own, cx| {
+            own.change_class(class.minor(), spec, cx);
+            None
+        })
     }
 
-    /// What the tree is made of.
-    pub fn spec(&self) -> &TreeSpec {
-        &self.tree.spec
+    /// Deletes a class with what is attached to it; see
+    /// [`TreeSpec::delete_class`](crate::TreeSpec::delete_class). What waits there is enqueued
+    /// again, or dropped and counted, as its kind does it.
+    ///
+    /// # Errors
+    /// As [`TreeSpec::delete_class`](crate::TreeSpec::delete_class).
+    pub fn delete_class(&mut self, class: Handle) -> Result<(), SpecError> {
+        let gone = self.tree.attached(class);
+        let deleted = self.tree.spec.delete_class(class)?;
+        let parent = deleted.parent;
+        if !deleted.filters.is_empty() {
+            // A leaf's are not run, so they go beforehand.
+            for lists in &mut self.tree.filters {
+                lists.remove(&class);
+            }
+            self.refilter(class)?;
+        }
+        self.tree.forget(&gone);
+        self.tree.counters.remove(&class);
+        self.tree.estimators.stop(class);
+        let is_leaf = parent.minor() != 0 && !self.tree.spec.is_inner(parent);
+        let qdisc = class.qdisc();
+        let queues = if is_leaf {
+            self.tree.class_queues(qdisc)?
+        } else {
+            Vec::new()
+        };
+        let mut queues = queues.into_iter();
+        let mut before = QdiscStats::default();
+        self.at_qdisc(qdisc, |tree, index, own, cx| {
+            let queue = queues.next().map(|queue| (parent.minor(), queue));
+            let left = own.delete_class(class.minor(), queue, cx);
+            // A leaf's queue counts anew.
+            let kept = tree.kept_stats(parent, index).unwrap_or_default();
+            before = [before, kept].into_iter().sum();
+            left
+        })?;
+        if is_leaf && let Some(counted) = self.tree.counters.get_mut(&parent) {
+            counted.before = before;
+        }
+        Ok(())
     }
 
-    /// The filters and what they have counted; see [`DeviceTree::filters`].
-    pub fn filters(&self) -> impl Iterator<Item = (&FilterSpec, FilterStats)> {
-        self.tree.filters()
+    /// Does something with each instance of a qdisc, and frees what that leaves over when the queue
+    /// has been given up.
+    fn at_qdisc(
+        &mut self,
+        qdisc: Handle,
+        mut f: impl FnMut(&DeviceTree, usize, &mut AnyQdisc, &mut Cx) -> Option<Left>,
+    ) -> Result<(), SpecError> {
+        let mut left = Vec::with_capacity(self.tree.instances());
+        self.each_at(qdisc, |tree, index, own, cx| {
+            left.push(f(tree, index, own, cx));
+            Ok(())
+        })
     }
 
-    pub(crate) fn env(&self) -> &QdiscEnv {
-        &self.tree.env
+    /// What all queues of the device send has a limit that others share from now on, or none.
+    /// What is queued stays.
+    pub fn set_group(&mut self, group: Option<Arc<RateGroup>>) {
+        self.tree.env.group = group;
+        for queue in 0..self.tree.queues {
+            let group = self.tree.env.group.as_ref();
+            let mut fresh = group.map(|group| Accounted::limited(group.join()));
+            // Freed when the queue has been given up.
+            let mut old = None;
+            self.queues
+                .with(queue, &mut |root, _| old = root.set_limit(&mut fresh));
+            drop((old, fresh));
+        }
     }
 
-    /// The root and all classes; see [`DeviceTree::classes`].
-    pub fn classes(&self) -> Vec<ClassStats> {
-        self.tree.classes(&[*self.root.stats()])
+    /// Gives a qdisc a size table, or takes it away; see [`TreeSpec::set_stab`]. What is queued
+    /// counts as before until it has left.
+    ///
+    /// # Errors
+    /// As [`TreeSpec::set_stab`].
+    pub fn set_stab(&mut self, handle: Handle, table: Option<SizeTable>) -> Result<(), SpecError> {
+        self.tree.spec.set_stab(handle, table.clone())?;
+        let node = self.tree.spec.existing(handle)?;
+        let is_passed = node.qdisc != QdiscSpec::Noqueue && !node.qdisc.is_per_queue();
+        let (queues, path) = self.tree.locate(node.parent)?;
+        if is_passed && path.is_empty() {
+            let fresh = |_| table.clone().map(Accounted::new);
+            let fresh: Vec<_> = queues.clone().map(fresh).collect();
+            for (queue, mut fresh) in queues.zip(fresh) {
+                // Freed when the queue has been given up.
+                let mut old = None;
+                self.queues
+                    .with(queue, &mut |root, _| old = root.set_table(&mut fresh));
+            }
+        }
+        Ok(())
     }
 
-    /// As [`DeviceTree::xstats`].
-    pub fn xstats(&self, qdisc: Handle) -> Option<&Xstats> {
-        self.tree.xstats(qdisc)
-    }
-
-    /// As [`classes`](Tree::classes).
-    pub(crate) fn each_class(&self, mut f: impl FnMut(ClassStats)) {
-        self.tree.each_class(&[*self.root.stats()], &mut f);
-    }
-}
-
-impl Deref for Tree {
-    type Target = AnyQdisc;
-    fn deref(&self) -> &AnyQdisc {
-        &self.root
-    }
-}
-
-impl DerefMut for Tree {
-    fn deref_mut(&mut self) -> &mut AnyQdisc {
-        &mut self.root
+    /// Lets a rate be estimated; see [`TreeSpec::set_estimator`]. One that is estimated goes on
+    /// from what it was.
+    ///
+    /// # Errors
+    /// As [`TreeSpec::set_estimator`].
+    pub fn set_estimator(&mut self, name: Handle, spec: EstimatorSpec) -> Result<(), SpecError> {
+        self.tree.spec.set_estimator(name, spec)?;
+        self.tree.estimators.start(name, spec);
+        Ok(())
     }
 }

@@ -1,20 +1,19 @@
 //! The tree of qdiscs of a device: as configuration, with its instances, and changes in use.
 
-mod class_live;
-mod class_plan;
-mod extras;
+mod apply;
+mod edit;
 mod instances;
 mod list;
 mod live;
-mod live_apply;
-mod parallel;
+mod single;
 mod spec;
 mod warnings;
 
-pub use class_plan::ClassNode;
-pub use instances::{ClassStats, DeviceTree};
-pub use live::{Live, LiveTree, Queues, Tree};
-pub use spec::{Node, TreeError, TreeSpec};
+pub use instances::DeviceTree;
+pub use list::ClassStats;
+pub use live::{Live, Queues};
+pub use single::{LiveTree, Tree};
+pub use spec::{ClassNode, Node, TreeError, TreeSpec};
 pub use warnings::{Warning, warnings};
 
 #[cfg(all(test, not(miri)))]

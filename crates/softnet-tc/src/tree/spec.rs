@@ -7,11 +7,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::class_plan::ClassNode;
 use crate::account::{EstimatorSpec, SizeTable};
-use crate::filter::{FilterError, FilterKey, FilterList, FilterOp, FilterSelector, FilterSpec};
+use crate::filter::{FilterError, FilterList, FilterSpec};
 use crate::handle::Handle;
-use crate::qdisc::{QdiscSpec, SpecError};
+use crate::qdisc::{ClassSpec, QdiscSpec, SpecError};
 
 /// Nested qdiscs at most, and classes of one qdisc above one another, as in Linux.
 pub(crate) const MAX_DEPTH: usize = 8;
@@ -84,6 +83,17 @@ pub struct Node {
     pub filters: FilterList,
 }
 
+/// A class that was added.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClassNode {
+    /// The class above it, or the qdisc.
+    pub parent: Handle,
+    /// Its parameters.
+    pub spec: ClassSpec,
+    /// Its own filters, for packets that get to it while it is no leaf.
+    pub filters: FilterList,
+}
+
 /// A tree of qdiscs and the filters that lead to its classes. Trees are equal if the same is
 /// attached at the same places, whatever handles are chosen next.
 #[derive(Clone, Debug, Default)]
@@ -100,7 +110,7 @@ pub struct TreeSpec {
     /// The classes with filters of their own.
     pub(crate) filtered: BTreeSet<Handle>,
     /// The last handle that was chosen.
-    chosen: u16,
+    pub(super) chosen: u16,
 }
 
 impl PartialEq for TreeSpec {
@@ -236,114 +246,12 @@ impl TreeSpec {
         }
     }
 
-    /// Attaches a qdisc to the free class `parent`, or the root. A handle that is [`Handle::NONE`]
-    /// is chosen. Returns the handle.
-    ///
-    /// # Errors
-    /// If the parameters are wrong, the handle is in use, or there is no such free class.
-    pub fn add(
-        &mut self,
-        parent: Handle,
-        handle: Handle,
-        qdisc: QdiscSpec,
-    ) -> Result<Handle, SpecError> {
-        let parent = self.class(parent);
-        if self.attached.contains_key(&parent) {
-            return Err(TreeError::Exists(parent).into());
-        }
-        self.place(parent, handle, qdisc)
-    }
-
-    /// As [`add`](TreeSpec::add), on a class that may have a qdisc: that is removed with all that
-    /// is below it.
-    ///
-    /// # Errors
-    /// As [`add`](TreeSpec::add); nothing is changed then.
-    pub fn replace(
-        &mut self,
-        parent: Handle,
-        handle: Handle,
-        qdisc: QdiscSpec,
-    ) -> Result<Handle, SpecError> {
-        let parent = self.class(parent);
-        if self
-            .path(parent)?
-            .iter()
-            .any(|above| above.qdisc() == handle)
-        {
-            return Err(TreeError::Loop(handle).into());
-        }
-        self.place(parent, handle, qdisc)
-    }
-
-    /// Gives a qdisc other parameters of its kind. What is attached to classes that are no more is
-    /// removed.
-    ///
-    /// # Errors
-    /// If there is no such qdisc, or the parameters are wrong or of another kind.
-    pub fn change(&mut self, handle: Handle, qdisc: QdiscSpec) -> Result<(), SpecError> {
-        qdisc.check()?;
-        let node = self.existing(handle)?;
-        if !qdisc.can_change(&node.qdisc) {
-            return Err(SpecError::Change(qdisc.kind()));
-        }
-        let gone = self.children_beyond(handle, &qdisc);
-        self.existing_mut(handle)?.qdisc = qdisc;
-        gone.into_iter().for_each(|child| self.cut(child));
-        Ok(())
-    }
-
-    /// Removes a qdisc and all that is below it.
-    ///
-    /// # Errors
-    /// If there is no such qdisc.
-    pub fn delete(&mut self, handle: Handle) -> Result<Node, SpecError> {
-        let node = self.existing(handle)?.clone();
-        self.cut(handle);
-        Ok(node)
-    }
-
-    /// Adds or changes a filter; see [`FilterList::put`]. Its class need not exist (yet); see
-    /// [`FilterSpec::class`]. Returns what it is called by.
-    ///
-    /// # Errors
-    /// If its qdisc or class does not exist or has no filters, or as [`FilterList::put`].
-    pub fn put_filter(
-        &mut self,
-        op: FilterOp,
-        filter: FilterSpec,
-    ) -> Result<FilterKey, FilterError> {
-        let parent = filter.parent;
-        let key = self.filters_mut(parent)?.put(op, filter)?;
-        if parent.minor() != 0 {
-            self.filtered.insert(parent);
-        }
-        Ok(key)
-    }
-
     /// The class that a name stands for: the only one of a `tbf` has all of them.
     pub fn class(&self, name: Handle) -> Handle {
         match self.node(name.qdisc()) {
             Some(node) if name != Handle::ROOT && node.qdisc.has_one_class() => name.class(1),
             _ => name,
         }
-    }
-
-    /// Removes filters of a qdisc or class; see [`FilterList::delete`].
-    ///
-    /// # Errors
-    /// If there is no such qdisc or class, or as [`FilterList::delete`].
-    pub fn delete_filters<'a>(
-        &mut self,
-        parent: Handle,
-        which: impl Into<FilterSelector<'a>>,
-    ) -> Result<(), FilterError> {
-        let list = self.filters_mut(parent)?;
-        list.delete(which)?;
-        if list.is_empty() {
-            self.filtered.remove(&parent);
-        }
-        Ok(())
     }
 
     /// The path to what is attached to `parent`: the classes from the root on.
@@ -362,86 +270,120 @@ impl TreeSpec {
         Ok(path)
     }
 
-    /// Puts a qdisc in the place of what is attached to `parent`.
-    fn place(
-        &mut self,
-        parent: Handle,
-        handle: Handle,
-        qdisc: QdiscSpec,
-    ) -> Result<Handle, SpecError> {
-        qdisc.check()?;
-        if matches!(qdisc, QdiscSpec::Tree(_)) || qdisc.is_root_only() && parent != Handle::ROOT {
-            return Err(TreeError::RootOnly(qdisc.kind()).into());
-        }
-        let path = self.path(parent)?;
-        if self.is_inner(parent) {
-            return Err(TreeError::Inner(parent).into());
-        }
-        if path.len() >= MAX_DEPTH {
-            return Err(TreeError::TooDeep(parent).into());
-        }
-        let handle = match handle {
-            unnamed if unnamed == Handle::NONE => self.choose()?,
-            handle if !handle.is_qdisc() => return Err(TreeError::Handle(handle).into()),
-            handle if self.is_kept(handle, parent) => return Err(TreeError::InUse(handle).into()),
-            handle => handle,
-        };
-        if let Some(old) = self.attached.get(&parent) {
-            self.cut(*old);
-        }
-        self.attached.insert(parent, handle);
-        let node = Node {
-            parent,
-            handle,
-            qdisc,
-            stab: None,
-            filters: FilterList::default(),
-        };
-        self.nodes.insert(handle, node);
-        Ok(handle)
+    /// The class of this name, if it was added.
+    pub fn class_node(&self, class: Handle) -> Option<&ClassNode> {
+        self.classes.get(&class)
     }
 
-    /// Whether there is such a qdisc, and not at `parent` or below.
-    fn is_kept(&self, handle: Handle, parent: Handle) -> bool {
-        let mut node = self.node(handle);
-        if node.is_none() {
-            return false;
+    /// The classes that were added, by their names.
+    pub fn added_classes(&self) -> impl Iterator<Item = (Handle, &ClassNode)> {
+        self.classes.iter().map(|(&class, node)| (class, node))
+    }
+
+    /// The classes directly below a qdisc or class.
+    pub(crate) fn classes_below(&self, parent: Handle) -> impl Iterator<Item = Handle> {
+        let node = self.node(parent);
+        let fixed = node.map_or(0, |node| node.qdisc.classes());
+        let added = (parent, Handle::NONE)..=(parent, Handle::ROOT);
+        let added = self.below.range(added).map(|&(_, class)| class);
+        (1..=fixed)
+            .map(move |minor| parent.class(minor))
+            .chain(added)
+    }
+
+    /// Whether a class has classes below it, and no qdisc.
+    pub(crate) fn is_inner(&self, class: Handle) -> bool {
+        class.minor() != 0 && self.classes_below(class).next().is_some()
+    }
+
+    /// Whether a qdisc has this class.
+    pub(crate) fn has_class(&self, node: &Node, class: Handle) -> bool {
+        (1..=node.qdisc.classes()).contains(&class.minor()) || self.classes.contains_key(&class)
+    }
+
+    /// The qdiscs from a handle on, by their handles.
+    pub fn nodes_from(&self, from: Handle) -> impl Iterator<Item = &Node> {
+        self.nodes.range(from..).map(|(_, node)| node)
+    }
+
+    /// The level of a class of `htb` in the kernel's terms: 0 for a leaf, and for others 7 less the
+    /// classes above it.
+    pub fn level(&self, class: Handle) -> u32 {
+        if !self.is_inner(class) {
+            return 0;
         }
-        while let Some(at) = node {
-            if at.parent == parent {
-                return false;
+        let above = |class: &Handle| Some(self.class_node(*class)?.parent);
+        let above = std::iter::successors(above(&class), above);
+        7_u32.saturating_sub(above.filter(|parent| parent.minor() != 0).count() as u32)
+    }
+
+    /// Checks that what is attached to `parent` may have a size table. A qdisc with a child at each
+    /// queue may have one that is not used: packets do not pass it.
+    ///
+    /// # Errors
+    /// If it is neither at the root nor at a transmit queue.
+    pub fn check_stab(&self, parent: Handle) -> Result<(), SpecError> {
+        let above = self.node(parent.qdisc()).map(|node| &node.qdisc);
+        if parent == Handle::ROOT || above.is_some_and(QdiscSpec::is_per_queue) {
+            return Ok(());
+        }
+        Err(TreeError::StabBelow.into())
+    }
+
+    /// How the rate of a qdisc or class is estimated, if it is.
+    pub fn estimator(&self, name: Handle) -> Option<EstimatorSpec> {
+        self.estimators.get(&name).copied()
+    }
+
+    /// Checks that a device with so many transmit queues can have it.
+    pub(crate) fn check_for(&self, queues: usize) -> Result<(), SpecError> {
+        self.nodes().try_for_each(|node| {
+            node.qdisc.check()?;
+            node.qdisc.check_for(queues)?;
+            self.check_class(node.parent, queues)
+        })
+    }
+
+    /// Checks that a class, if it is a queue, is one that the device has.
+    pub(crate) fn check_class(&self, class: Handle, queues: usize) -> Result<(), SpecError> {
+        let minor = usize::from(class.minor());
+        match self.node(class.qdisc()) {
+            Some(node) if class != Handle::ROOT && node.qdisc.is_per_queue() && minor > queues => {
+                Err(SpecError::NoQueue {
+                    kind: node.qdisc.kind(),
+                    class: minor,
+                    queues,
+                })
             }
-            let below_a_class = at.parent != Handle::ROOT;
-            node = self.node(at.parent.qdisc()).filter(|_| below_a_class);
+            _ => Ok(()),
         }
-        true
     }
 
-    /// As the kernel: the numbers from 8001 on, each once before one comes again.
-    fn choose(&mut self) -> Result<Handle, TreeError> {
-        const NONE: u16 = 0x8000;
-        for _ in NONE + 1..u16::MAX {
-            self.chosen = match self.chosen {
-                last @ NONE..0xFFFE => last + 1,
-                _ => NONE + 1,
-            };
-            let handle = Handle::new(self.chosen, 0);
-            if !self.nodes.contains_key(&handle) {
-                return Ok(handle);
-            }
+    /// A qdisc and those below it.
+    pub(crate) fn subtree(&self, handle: Handle, all: &mut Vec<Handle>) {
+        all.push(handle);
+        for node in self.children_of(handle, 1) {
+            self.subtree(node.handle, all);
         }
-        Err(TreeError::NoHandle)
     }
 
-    /// Removes a qdisc and what is below it.
-    pub(crate) fn cut(&mut self, handle: Handle) {
-        let below: Vec<Handle> = self.children_of(handle, 1).map(|n| n.handle).collect();
-        below.into_iter().for_each(|child| self.cut(child));
-        self.forget_classes(handle);
-        self.estimators.remove(&handle);
-        if let Some(node) = self.nodes.remove(&handle) {
-            self.attached.remove(&node.parent);
-        }
+    /// Whether the same qdiscs and classes are at the same places, with parameters that can be
+    /// changed in use where they differ.
+    pub(super) fn can_become(&self, other: &TreeSpec) -> bool {
+        let nodes = self.nodes().len() == other.nodes().len()
+            && self.nodes().zip(other.nodes()).all(|(own, other)| {
+                (own.handle, own.parent) == (other.handle, other.parent)
+                    && (own.qdisc == other.qdisc || other.qdisc.can_change(&own.qdisc))
+            });
+        let classes = self.classes.len() == other.classes.len()
+            && self
+                .classes
+                .iter()
+                .zip(&other.classes)
+                .all(|(own, other)| (own.0, own.1.parent) == (other.0, other.1.parent));
+        // An estimator goes with what it belongs to.
+        let mut estimators = self.estimators.keys();
+        nodes && classes && estimators.all(|name| other.estimators.contains_key(name))
     }
 }
 

@@ -47,7 +47,6 @@
 //! - A class that is a leaf again has the tokens that are left, not full buckets.
 
 mod class;
-mod counters;
 mod kind;
 mod pots;
 mod row;
@@ -56,8 +55,6 @@ mod sharing;
 mod spec;
 mod turn;
 
-pub use counters::HtbClassStats;
-pub(crate) use counters::HtbCounters;
 pub use spec::{HtbClassSpec, HtbSpec};
 
 use softnet::mem::{Packet, PacketList};

@@ -2,8 +2,9 @@
 
 use softnet::time::Time;
 
+use super::HtbClassSpec;
 use super::test_world::{MS, SECOND, World, spec};
-use super::{HtbClassSpec, HtbClassStats};
+use crate::account::HtbClassStats;
 
 /// G4, measured with the running kernel: 3000 bytes leave out of a burst of 2000; later five
 /// packets have left with the leaf's own tokens, and three with those of the class above.

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use softnet::qdisc::WireSize;
 use softnet::time::Time;
 
+use super::HtbClassSpec;
 use super::class::{LEVELS, Mode, NONE};
 use super::scheduler::Scheduler;
 use super::turn::Taken;
-use super::{HtbClassSpec, HtbClassStats};
-use crate::account::{ClassCounters, Sent};
+use crate::account::{ClassCounters, HtbClassStats, Sent};
 
 pub(super) const MS: u64 = 1_000_000;
 pub(super) const SECOND: u64 = 1_000 * MS;
@@ -99,7 +99,8 @@ impl World {
     }
 
     pub(super) fn stats(&self, minor: u16) -> HtbClassStats {
-        self.counters[&minor].htb.get(&self.specs[&minor])
+        let spec = &self.specs[&minor];
+        self.counters[&minor].htb.get(spec.rate, spec.ceil)
     }
 
     pub(super) fn lent(&self) -> Vec<(u16, u64)> {

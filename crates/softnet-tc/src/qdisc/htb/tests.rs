@@ -6,6 +6,7 @@ use softnet::testing::{frame, pool};
 use softnet::time::Time;
 
 use super::*;
+use crate::account::HtbClassStats;
 use crate::filter::{FilterKind, FilterOp, FilterSpec, Flower};
 use crate::qdisc::class::ClassSpec;
 use crate::qdisc::kind::QdiscSpec;

@@ -70,24 +70,3 @@ impl<Q: Queues> Live<'_, Q> {
         self.refilter(parent)
     }
 }
-
-impl TreeSpec {
-    /// Whether the same qdiscs and classes are at the same places, with parameters that can be
-    /// changed in use where they differ.
-    fn can_become(&self, other: &TreeSpec) -> bool {
-        let nodes = self.nodes().len() == other.nodes().len()
-            && self.nodes().zip(other.nodes()).all(|(own, other)| {
-                (own.handle, own.parent) == (other.handle, other.parent)
-                    && (own.qdisc == other.qdisc || other.qdisc.can_change(&own.qdisc))
-            });
-        let classes = self.classes.len() == other.classes.len()
-            && self
-                .classes
-                .iter()
-                .zip(&other.classes)
-                .all(|(own, other)| (own.0, own.1.parent) == (other.0, other.1.parent));
-        // An estimator goes with what it belongs to.
-        let mut estimators = self.estimators.keys();
-        nodes && classes && estimators.all(|name| other.estimators.contains_key(name))
-    }
-}

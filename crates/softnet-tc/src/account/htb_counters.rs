@@ -2,8 +2,6 @@
 
 use softnet::stats::Published;
 
-use super::HtbClassSpec;
-
 /// Nanoseconds of the ticks in which tc shows tokens.
 const TICK: i128 = 64;
 
@@ -49,9 +47,9 @@ const TOKENS: usize = 3;
 const CEIL_TOKENS: usize = 4;
 
 impl HtbCounters {
-    /// The statistics now, of a class with these parameters. Each is whole, but they need not be
+    /// The statistics now, of a class with these rates in bytes a second. Each is whole, but they need not be
     /// from the same moment.
-    pub(crate) fn get(&self, spec: &HtbClassSpec) -> HtbClassStats {
+    pub(crate) fn get(&self, rate: u64, ceil_rate: u64) -> HtbClassStats {
         let [lended, borrowed, overlimits, tokens, ceil] = self.0.get();
         let ticks = |tokens: u64, rate: u64| {
             let nanos = i128::from(tokens.cast_signed()) / i128::from(rate.max(1));
@@ -62,13 +60,13 @@ impl HtbCounters {
             lended,
             borrowed,
             overlimits,
-            tokens: ticks(tokens, spec.rate),
-            ctokens: ticks(ceil, spec.ceil),
+            tokens: ticks(tokens, rate),
+            ctokens: ticks(ceil, ceil_rate),
         }
     }
 
     #[inline]
-    pub(super) fn count_sent(&self, lends: bool, borrows: bool, frames: u64) {
+    pub(crate) fn count_sent(&self, lends: bool, borrows: bool, frames: u64) {
         if lends {
             self.0.add(LENDED, frames);
         } else if borrows {
@@ -76,12 +74,12 @@ impl HtbCounters {
         }
     }
 
-    pub(super) fn count_overlimit(&self) {
+    pub(crate) fn count_overlimit(&self) {
         self.0.add(OVERLIMITS, 1);
     }
 
     #[inline]
-    pub(super) fn set_tokens(&self, (tokens, ceil): (i64, i64)) {
+    pub(crate) fn set_tokens(&self, (tokens, ceil): (i64, i64)) {
         self.0.put(TOKENS, tokens.cast_unsigned());
         self.0.put(CEIL_TOKENS, ceil.cast_unsigned());
     }
