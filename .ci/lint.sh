@@ -3,7 +3,7 @@
 # feature.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-.ci/language.sh
+bash .ci/language.sh
 cargo fmt --all -- --check
 cargo clippy --workspace --all-targets --locked -- -D warnings
 cargo clippy --workspace --all-targets --all-features --locked -- -D warnings

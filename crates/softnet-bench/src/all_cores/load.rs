@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use softnet::mem::{Packet, PacketList, Pool, PoolConfig};
 use softnet::time::Clock;
-use softnet::tx::Standalone;
+use softnet::tx::Sender;
 use softnet::wire::{Gso, GsoKind};
 use softnet_tc::AnyQdisc;
 
@@ -157,7 +157,7 @@ impl Load {
     /// [`BenchError::Measure`] if packets are stuck, lost or dropped.
     pub(super) fn measure(
         &self,
-        device: &Standalone<Counter, AnyQdisc>,
+        device: &Sender<Counter, AnyQdisc>,
         meter: &Arc<Meter>,
         pool: &Pool,
         clock: &Clock,
@@ -219,7 +219,7 @@ impl Load {
     #[allow(clippy::too_many_arguments, reason = "a thread's whole state")]
     fn send(
         &self,
-        device: &Standalone<Counter, AnyQdisc>,
+        device: &Sender<Counter, AnyQdisc>,
         meter: &Meter,
         pool: &Pool,
         clock: &Clock,

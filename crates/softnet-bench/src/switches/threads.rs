@@ -10,8 +10,8 @@ use parking_lot::Mutex;
 use softnet::mem::{PacketList, Pool, PoolStats};
 use softnet::stats::{DropCounters, DropReason};
 use softnet::time::{Clock, Time};
+use softnet::tx::Sender;
 use softnet::tx::Wake;
-use softnet::tx::{DeviceConfig, Standalone, TxPolicy};
 use softnet_engine::forward::{AGEING, Bridge, Verdict};
 use softnet_engine::rx::{Receive, RxQueue, Sleep, WEIGHT};
 use softnet_io::{Buffers, Poller, Tap, TapRx, TapTx};
@@ -39,7 +39,7 @@ pub(crate) enum PortThreads {
 
 /// The sending side of a port.
 enum Out {
-    Lockless(Standalone<TapTx, AnyQdisc>),
+    Lockless(Sender<TapTx, AnyQdisc>),
     Locked(Box<Mutex<Stage<TapTx>>>),
 }
 
@@ -157,15 +157,11 @@ impl Switch for PortThreads {
             let qdisc = QdiscSpec::default();
             ports.push(match self {
                 PortThreads::Lockless => {
-                    let config = DeviceConfig {
-                        name: tap.name,
-                        features: tap.features,
-                        policy: TxPolicy::default(),
-                    };
                     let pool = &buffers.small;
                     let qdiscs = qdisc.instances(1, pool).map_err(embedded::failed)?;
-                    let device = Standalone::start(config, vec![tx], qdiscs, pool, clock.clone());
-                    Out::Lockless(device.map_err(embedded::failed)?)
+                    let sender = Sender::builder().name(tap.name).features(tap.features);
+                    let sender = sender.qdiscs(qdiscs).pool(pool).clock(clock.clone());
+                    Out::Lockless(sender.start(tx).map_err(embedded::failed)?)
                 }
                 PortThreads::Locked => {
                     let pool = buffers.small.clone();

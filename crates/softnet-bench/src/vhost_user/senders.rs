@@ -11,9 +11,7 @@ use rustix::event::{Timespec, epoll};
 use serde_json::json;
 use softnet::mem::{PacketList, Pool, PoolConfig};
 use softnet::time::{Clock, Time};
-use softnet::tx::{
-    DeviceConfig, Features, RingFile, RingWaker, Sent, Standalone, TxPolicy, TxRing, Xmit,
-};
+use softnet::tx::{RingFile, RingWaker, Sender, Sent, TxRing, Xmit};
 use softnet_engine::Device;
 use softnet_io::{Buffers, VhostUserTx};
 use softnet_tc::QdiscSpec;
@@ -154,14 +152,9 @@ fn measure(threads: usize, cpus: Cpus, time: Duration) -> Result<Vec<Field>, Ben
             waker: waker.clone(),
         };
         let qdiscs = QdiscSpec::default().instances(1, &pool).map_err(failed)?;
-        let config = DeviceConfig {
-            name: "vm".to_owned(),
-            features: Features::default(),
-            policy: TxPolicy::default(),
-        };
         let clock = Clock::monotonic();
-        let out =
-            Standalone::start(config, vec![ring], qdiscs, &pool, clock.clone()).map_err(failed)?;
+        let sender = Sender::builder().qdiscs(qdiscs).pool(&pool);
+        let out = sender.clock(clock.clone()).start(ring).map_err(failed)?;
         let device = out.device();
         let stop = AtomicBool::new(false);
         let (rates, dropped, sent) = std::thread::scope(|scope| {

@@ -172,13 +172,13 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         known.up = up;
         let device = known.device.clone();
         if up && known.open {
-            device.activate();
+            device.activate().expect(super::state::OUTSIDE);
         }
         if up {
             self.publish_soon(state);
         } else {
             self.publish_and_sync(state);
-            device.deactivate();
+            device.deactivate().expect(super::state::OUTSIDE);
             state.forget_learnt(port.index);
         }
         Ok(())

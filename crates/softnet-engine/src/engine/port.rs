@@ -228,11 +228,11 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         // ports would wait until the kernel has unregistered the interface.
         state.close(old);
         if down {
-            device.deactivate();
+            device.deactivate().expect(super::state::OUTSIDE);
         }
-        device.replace_rings(tx);
+        device.replace_rings(tx).expect(super::state::OUTSIDE);
         if !down && up {
-            device.activate();
+            device.activate().expect(super::state::OUTSIDE);
         }
         state.forget_learnt(port.index);
         Ok(())
@@ -332,7 +332,7 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
             return Err(EngineError::NoSuchPort);
         };
         if !port.up {
-            device.deactivate();
+            device.deactivate().expect(super::state::OUTSIDE);
         }
         port.device = device;
         port.open = true;
@@ -503,8 +503,10 @@ impl<Q: RxQueue, R: TxRing> State<Q, R> {
         }
         self.sync();
         self.free_events(events);
-        device.deactivate();
-        device.replace_rings(Vec::new());
+        device.deactivate().expect(super::state::OUTSIDE);
+        device
+            .replace_rings(Vec::new())
+            .expect(super::state::OUTSIDE);
         // Whoever sends there by an action is in the middle of a round.
         let died = |w: &super::state::WorkerHandle<Q, R>| {
             w.thread.as_ref().is_none_or(|thread| thread.is_finished())

@@ -18,6 +18,8 @@ use softnet::tx::{DeviceStats, Features, TxPolicy, TxRing};
 use softnet_tc::rate::RateGroup;
 use softnet_tc::{ClassStats, DeviceTree, FilterSpec, FilterStats};
 
+/// Why a device takes what the engine tells it ([`softnet::tx::ControlError`]).
+pub(super) const OUTSIDE: &str = "no driver, qdisc or action calls the engine";
 /// Events of a worker: one for commands, the others for transmit queues.
 pub(super) const EVENTS: usize = 1024;
 /// Ports of an engine at most: their numbers, plus 1, are 15 bits wide in the forwarding database.
@@ -88,7 +90,7 @@ impl<Q, R: TxRing> Port<Q, R> {
     /// Other features, for what is sent and for the qdiscs that are made from now on.
     pub(super) fn set_features(&mut self, features: Features) {
         self.features = features;
-        self.device.set_features(features);
+        self.device.set_features(features).expect(OUTSIDE);
         self.tree.set_mtu(features.mtu);
         self.losses.set_mtu(features.mtu);
     }

@@ -33,6 +33,28 @@ impl Pool {
         Ok(packet)
     }
 
+    /// A packet with these bytes, in as many segments as they need.
+    ///
+    /// # Errors
+    /// [`Exhausted`] if the pool has not enough buffers.
+    ///
+    /// # Panics
+    /// If there are 4 GiB of bytes or more.
+    pub fn packet(&self, bytes: &[u8]) -> Result<Packet, Exhausted> {
+        let filled = |bytes: &[u8]| {
+            let mut packet = self.alloc()?;
+            packet.tailroom_mut()[..bytes.len()].copy_from_slice(bytes);
+            packet.extend(bytes.len());
+            Ok(packet)
+        };
+        let (first, rest) = bytes.split_at(bytes.len().min(self.payload_size()));
+        let mut packet = filled(first)?;
+        for segment in rest.chunks(self.payload_size()) {
+            packet.append_segment(filled(segment)?);
+        }
+        Ok(packet)
+    }
+
     /// Appends up to `n` empty packets to `list`; returns how many. Fewer than `n` means that the
     /// pool is exhausted.
     #[inline]

@@ -60,7 +60,6 @@
 #![cfg_attr(not(test), warn(clippy::cast_possible_wrap))]
 
 mod adopt;
-mod adoption_queue;
 mod alloc;
 mod arena;
 mod cache;
@@ -80,7 +79,6 @@ mod thread;
 mod thread_cache;
 
 pub use adopt::PacketAdoption;
-pub use adoption_queue::{AdoptionQueue, Entry, QueueOwner};
 pub use arena::Memory;
 use free::{buffer_size, free_list, free_one, own_buffer};
 use header::{Flags, Header, SharedInfo};

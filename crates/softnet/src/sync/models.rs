@@ -1,38 +1,20 @@
 //! loom models of the protocols in this module: a few steps of two or three threads, in every
 //! interleaving with at most `LOOM_MAX_PREEMPTIONS` preemptions. Run by `.ci/loom.sh`, with 3.
 
-use std::ptr::NonNull;
-
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use loom::thread;
 
+use super::testing::{Node, free, leaked};
 use super::*;
 
-pub(super) struct Node {
-    pub(super) next: Option<NonNull<Node>>,
-    pub(super) value: usize,
-}
-
-// SAFETY: both functions use `next`, which the models touch in no other way.
-unsafe impl Linked for Node {
-    unsafe fn next(node: NonNull<Self>) -> Option<NonNull<Self>> {
-        // SAFETY: owned by the caller's promise.
-        unsafe { (*node.as_ptr()).next }
-    }
-    unsafe fn set_next(node: NonNull<Self>, next: Option<NonNull<Self>>) {
-        // SAFETY: owned by the caller's promise.
-        unsafe { (*node.as_ptr()).next = next }
-    }
-}
-
 pub(super) fn push(list: &AdoptionList<Node>, value: usize, limit: usize) -> bool {
-    let node = NonNull::from(Box::leak(Box::new(Node { next: None, value })));
+    let node = leaked(value, None);
     // SAFETY: just made, a chain of one.
     let pushed = unsafe { list.push(node, node, 1, limit) }.is_some();
     if !pushed {
         // SAFETY: refused, so still ours.
-        drop(unsafe { Box::from_raw(node.as_ptr()) });
+        unsafe { free(node) };
     }
     pushed
 }
@@ -42,7 +24,7 @@ pub(super) fn take(list: &AdoptionList<Node>) -> Vec<usize> {
     let mut values = Vec::new();
     list.take(|node| {
         // SAFETY: given to us by `take`, made by `push` from a box.
-        values.insert(0, unsafe { Box::from_raw(node.as_ptr()) }.value);
+        values.insert(0, unsafe { free(node) });
     });
     values
 }

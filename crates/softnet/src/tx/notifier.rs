@@ -28,8 +28,13 @@ pub trait Wake: Send + Sync {
     fn wake(&self);
 }
 
-/// How anyone tells a worker that it has something to do: a bit for each event, and one coalesced
-/// wake-up.
+impl Wake for std::task::Waker {
+    fn wake(&self) {
+        self.wake_by_ref();
+    }
+}
+
+/// A bit for each event that a worker is to be told of, and one coalesced wake-up.
 pub struct Notifier {
     words: Box<[AtomicU64]>,
     notify: CachePadded<Notify>,
@@ -119,10 +124,20 @@ impl Notifier {
     /// from now on, before [`wake`](Notifier::wake) or by [`notify`](Notifier::notify), ends the
     /// sleep. `idle` must look with SeqCst loads.
     pub fn sleep_if(&self, idle: impl FnOnce() -> bool, sleep: impl FnOnce()) {
-        self.notify.prepare();
-        if self.is_quiet() && idle() {
+        if self.prepare() && idle() {
             sleep();
         }
+        self.awake();
+    }
+
+    /// From now on the worker counts as asleep. Returns whether no event is set.
+    pub(super) fn prepare(&self) -> bool {
+        self.notify.prepare();
+        self.is_quiet()
+    }
+
+    /// The worker is up again.
+    pub(super) fn awake(&self) {
         self.notify.awake();
     }
 

@@ -185,7 +185,7 @@ fn a_timer_that_fires_during_a_run_is_not_lost() {
     bench.device.set_qdiscs(
         Qdiscs::per_queue(vec![held]),
         &Clock::virtual_at(Time::ZERO),
-    );
+    ).unwrap();
     bench.send([1]);
     assert_eq!(bench.work(Time::ZERO).timer, Some(until));
     let worker = bench.clone();

@@ -182,7 +182,7 @@ fn other_features_make_what_waits_fit_again() {
     bench.device.set_features(Features {
         mtu: 1200,
         ..Features::default()
-    });
+    }).unwrap();
     assert_eq!(
         bench.device.stats().queued,
         7,

@@ -27,7 +27,7 @@ mod quota;
 mod reinject;
 #[cfg(not(miri))]
 mod requeue;
-mod standalone;
+mod sender;
 mod stress;
 #[cfg(not(miri))]
 mod transmit;
@@ -42,7 +42,7 @@ use softnet_io::middleware::FaultInjector;
 use softnet_tc::{AnyQdisc, QdiscSpec, SpecError, TbfSpec};
 
 type Bench<R = ScriptedRing> = softnet::testing::Bench<AnyQdisc, R>;
-type Standalone<R> = softnet::tx::Standalone<R, AnyQdisc>;
+type Sender<R> = softnet::tx::Sender<R, AnyQdisc>;
 
 /// Packets of a bench's pool.
 const BUFFERS: usize = 4096;
@@ -110,7 +110,7 @@ impl<R: TxRing> SetQdisc for Device<R, AnyQdisc> {
         self.set_qdiscs(
             spec.instances(self.queues().len(), self.pool())?,
             &Clock::virtual_at(now),
-        );
+        ).unwrap();
         Ok(())
     }
 
@@ -132,16 +132,19 @@ impl<R: TxRing> Set for Bench<R> {
     }
 }
 
-/// A standalone device.
+/// A device without an engine.
 fn start<R: TxRing + 'static>(
     config: DeviceConfig,
     qdisc: QdiscSpec,
     rings: Vec<R>,
     pool: &Pool,
     clock: Clock,
-) -> Standalone<R> {
+) -> Sender<R> {
     let qdiscs = qdisc.instances(rings.len(), pool).expect("a qdisc");
-    Standalone::start(config, rings, qdiscs, pool, clock).expect("a thread")
+    let sender = softnet::tx::Sender::builder().name(config.name);
+    let sender = sender.features(config.features).policy(config.policy);
+    let sender = sender.qdiscs(qdiscs).pool(pool).clock(clock);
+    sender.start_all(rings).expect("a thread")
 }
 
 /// A token bucket.

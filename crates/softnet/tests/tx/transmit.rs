@@ -263,7 +263,7 @@ fn bug_tx_23_the_watchdog_restarts_a_stuck_driver_and_no_other() {
     assert_eq!(device.watchdog(at(60_000)), 0);
     bench.set_capacity(0);
     bench.send_to(|_| 0, [2], at(60_000));
-    device.deactivate();
+    device.deactivate().unwrap();
     assert_eq!(device.watchdog(at(100_000)), 0, "a device that is down");
 }
 
@@ -297,7 +297,7 @@ fn inv_tx_10_nothing_is_sent_or_kept_while_down() {
             bench.set_capacity(if round % 2 == 0 { 5 } else { usize::MAX });
             bench.wake(Time::ZERO);
             std::thread::yield_now();
-            device.deactivate();
+            device.deactivate().unwrap();
             assert!(!device.is_active());
             let before = bench.sent();
             bench.set_capacity(usize::MAX);
@@ -306,11 +306,11 @@ fn inv_tx_10_nothing_is_sent_or_kept_while_down() {
                 std::thread::yield_now();
             }
             assert_eq!(before, bench.sent(), "sent while down");
-            device.activate();
+            device.activate().unwrap();
         }
         stop.store(true, Ordering::Relaxed);
     });
-    device.deactivate();
+    device.deactivate().unwrap();
     bench.check(offered.into_inner());
     let stats = device.stats();
     assert_eq!(stats.queued, 0);
