@@ -19,10 +19,10 @@ use softnet_tc::QdiscSpec;
 
 use crate::{counters, skip, wait_for};
 
-/// How long queued packets may still leave at the end.
+/// Time in which queued packets may still leave at the end.
 const DRAIN: Duration = Duration::from_secs(5);
 
-/// What to build.
+/// The network to build.
 #[derive(Clone, Debug)]
 pub struct LanConfig {
     /// The hosts; the first is number 0.
@@ -53,13 +53,13 @@ impl Default for LanConfig {
 /// One host and its port.
 #[derive(Clone, Debug)]
 pub struct HostConfig {
-    /// Whether large frames and frames with a missing checksum may cross.
+    /// True if large frames and frames with a missing checksum may cross.
     pub offload: bool,
     /// Longest IP packet in bytes.
     pub mtu: u32,
     /// Queues each way.
     pub queues: usize,
-    /// What queues packets to the host.
+    /// The qdisc that queues packets to the host.
     pub qdisc: QdiscSpec,
 }
 
@@ -78,15 +78,15 @@ impl Default for HostConfig {
 /// A host on the switch.
 #[derive(Debug)]
 pub struct Host {
-    /// Its namespace.
+    /// The host's namespace.
     pub netns: Netns,
-    /// Its IPv4 address, in a /24 with all others.
+    /// The host's IPv4 address, in a /24 with all others.
     pub v4: Ipv4Addr,
-    /// Its IPv6 address, in a /64 with all others.
+    /// The host's IPv6 address, in a /64 with all others.
     pub v6: Ipv6Addr,
-    /// Its Ethernet address.
+    /// The host's Ethernet address.
     pub mac: [u8; 6],
-    /// Its port.
+    /// The host's port.
     pub port: PortId,
     config: TapConfig,
 }
@@ -97,12 +97,12 @@ impl Host {
         self.netns.run(f).expect("entering our namespace")
     }
 
-    /// Its address of one family.
+    /// The host's address of one family.
     pub fn ip(&self, v6: bool) -> IpAddr {
         if v6 { self.v6.into() } else { self.v4.into() }
     }
 
-    /// Its interface's index.
+    /// The index of the host's interface.
     pub fn index(&self) -> u32 {
         self.links(|links| links.index("eth0").expect("the interface"))
     }
@@ -120,7 +120,7 @@ impl Host {
         });
     }
 
-    /// What `ip link` does in the host.
+    /// Calls of `f` in the host's namespace, for changes that `ip link` makes.
     pub fn links<T: Send>(&self, f: impl FnOnce(&mut Links) -> T + Send) -> T {
         self.run(|| f(&mut Links::open().expect("a netlink socket")))
     }
@@ -129,7 +129,7 @@ impl Host {
 /// A running switch with its hosts.
 #[derive(Debug)]
 pub struct Lan {
-    /// What is tested.
+    /// The engine under test.
     pub engine: Engine<PortRx, PortTx>,
     /// By number.
     pub hosts: Vec<Host>,
@@ -227,7 +227,7 @@ impl Lan {
         self.engine.stats().ports[host].device.clone()
     }
 
-    /// What a port dropped for one reason.
+    /// Drops of a port for one reason.
     pub fn dropped(&self, host: usize, reason: DropReason) -> u64 {
         let drops = self.port(host).drops;
         drops.iter().find(|d| d.0 == reason).map_or(0, |&(_, n)| n)

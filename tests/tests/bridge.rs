@@ -164,7 +164,7 @@ impl Kernel {
         name.as_str()?.strip_prefix('t')?.parse().ok()
     }
 
-    /// What is known of stations; not the addresses of the ports themselves.
+    /// Entries of stations, without the addresses of the ports themselves.
     fn entries(&self) -> Entries {
         let entry = |value: &Value| {
             let mac = value["mac"].as_str()?;

@@ -134,8 +134,8 @@ fn jumbo_and_odd_sizes_arrive() {
     }
 }
 
-/// What reaches a port without offload is whole: no large frame, no checksum left to be filled in,
-/// so that it is the receiving kernel that verifies it.
+/// Frames reach a port without offload whole: no large frame, and no checksum left to be filled in,
+/// so that the receiving kernel verifies it.
 #[test]
 fn a_port_without_offload_gets_complete_packets() {
     let Some(lan) = Lan::pair([true, false], 1500) else {

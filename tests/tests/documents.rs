@@ -1,4 +1,4 @@
-//! What the documents promise about the source.
+//! Promises of the documents about the source.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -119,7 +119,7 @@ fn documents() -> Vec<PathBuf> {
         .collect()
 }
 
-/// What the links of a document point to, but for addresses elsewhere.
+/// Targets of a document's links, but for addresses elsewhere.
 fn links(text: &str) -> Vec<&str> {
     let targets = text.split("](").skip(1);
     let targets = targets.filter_map(|rest| rest.split_once(')').map(|(target, _)| target));

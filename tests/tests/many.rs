@@ -34,7 +34,7 @@ fn numbered(flow: u64, number: u64) -> Vec<u8> {
     datagram
 }
 
-/// What has arrived of a flow.
+/// The part of a flow that has arrived.
 #[derive(Debug, Default)]
 struct Received {
     /// Higher than any number that arrived.

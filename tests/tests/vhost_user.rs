@@ -39,18 +39,18 @@ impl Drop for Machine {
     }
 }
 
-/// What is negotiated, and what the program sends.
+/// Features to negotiate, and the program's packets.
 #[derive(Clone, Copy)]
 struct Case {
     name: &'static str,
     /// Properties of its devices.
     device: &'static str,
     queues: usize,
-    /// Whether the sockets are Softnet's.
+    /// True if the sockets are Softnet's.
     server: bool,
     /// Segments of what it sends.
     segments: &'static [u64],
-    /// Of one of its buffers.
+    /// Bytes of one of its buffers.
     buffer: usize,
 }
 
@@ -130,7 +130,7 @@ fn start(place: &Place, folder: &Path, case: Case) -> Child {
     child.expect("the program is there")
 }
 
-/// What was negotiated last, by the program's log.
+/// Features negotiated last, by the program's log.
 fn features(log: &str) -> u64 {
     let (_, features) = log
         .rsplit_once("features after negotiate = ")
@@ -139,7 +139,7 @@ fn features(log: &str) -> u64 {
     u64::from_str_radix(features, 16).expect("a number")
 }
 
-/// What it counted at a port: received and sent.
+/// Packets that it counted at a port: received and sent.
 fn counted(output: &str, port: usize) -> (u64, u64) {
     let head = format!("Forward statistics for port {port} ");
     let (_, rest) = output.rsplit_once(&head).expect("final statistics");

@@ -634,7 +634,7 @@ fn ports_that_leave_are_told_of() {
     assert_eq!(gone.count(), 3);
 }
 
-/// What a host has and Softnet does not.
+/// Addresses and routes, which a host has and Softnet does not.
 #[test]
 fn there_are_no_addresses_routes_and_neighbours() {
     let mut bench = Bench::new();

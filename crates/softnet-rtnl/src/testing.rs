@@ -1,4 +1,4 @@
-//! What the tests of requests share: a daemon's part that answers them, on an engine with devices
+//! Kit of the tests of requests: the part of a daemon that answers them, on an engine with devices
 //! in memory, and requests.
 
 use std::sync::{Arc, Mutex};

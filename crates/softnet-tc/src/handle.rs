@@ -53,7 +53,7 @@ impl Handle {
     /// No name: one is to be chosen (`TC_H_UNSPEC`).
     pub const NONE: Handle = Handle(0);
     /// The first name chosen for a qdisc that was given none, as in Linux (`8001:`).
-    pub(super) const FIRST_CHOSEN: u16 = 0x8001;
+    pub(crate) const FIRST_CHOSEN: u16 = 0x8001;
 
     /// `major:minor`.
     pub const fn new(major: u16, minor: u16) -> Handle {

@@ -93,7 +93,7 @@ impl Scene {
         stats.expect("a port")
     }
 
-    /// Whether the port has reported the attack, after `before`.
+    /// True if the port has reported the attack, after `before`.
     pub fn has_seen(&self, attack: &Attack, before: &PortStats) -> bool {
         let now = self.attacked();
         match attack.seen {

@@ -12,7 +12,7 @@ use softnet_tests::oracle::KernelQdisc;
 
 use super::*;
 
-/// What a TAP device is to its qdisc: frames that find no room are dropped, and the qdisc is not
+/// A TAP device as its qdisc sees it: frames beyond its capacity are dropped, and the qdisc is not
 /// told.
 #[derive(Debug)]
 struct Ring {

@@ -117,7 +117,7 @@ fn eight_levels() {
     );
 }
 
-/// What a packet costs, with every framing.
+/// Cost of a packet, with every framing.
 #[test]
 fn htb_charges_as_the_kernel_does() {
     let Some(mut kernel) = kernel() else { return };

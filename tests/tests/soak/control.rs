@@ -1,4 +1,4 @@
-//! What an administrator does to ports while packets flow.
+//! Changes that an administrator makes to ports while packets flow.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;

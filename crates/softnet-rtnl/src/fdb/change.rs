@@ -14,7 +14,7 @@ use crate::nl::{Attrs, Errno, Error, NLM_F_CREATE, NLM_F_EXCL, Request, Validati
 const NO_HOST: &str = "a link of Softnet has no addresses of its own; name the bridge's with \
                        `master`";
 
-/// What a request says of an entry.
+/// An entry as a request describes it.
 struct Wanted<'a> {
     header: NdMsg,
     attrs: Attrs<'a>,
@@ -52,7 +52,7 @@ impl<'a> Wanted<'a> {
     }
 }
 
-/// What the engine refuses an entry for, with the kernel's errno.
+/// The engine's reason for refusing an entry, with the kernel's errno.
 fn fdb_refusal(error: ControlError) -> Error {
     let errno = match &error {
         ControlError::Engine(EngineError::FdbEntryExists(_)) => Errno::EEXIST,

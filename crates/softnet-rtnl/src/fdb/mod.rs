@@ -63,7 +63,7 @@ fn vlan(attrs: &Attrs<'_>) -> Result<Option<u16>, Error> {
     }
 }
 
-/// Whether the entry is one of the bridge that the link is a port of, and not one of the link.
+/// True if the entry is one of the bridge that the link is a port of, and not one of the link.
 fn by_master(flags: u8) -> bool {
     flags == 0 || flags & ntf::MASTER != 0
 }

@@ -127,7 +127,7 @@ pub(super) fn get<D: Devices>(
     })
 }
 
-/// What a dump leaves out.
+/// The filter of a dump: entries that it leaves out.
 #[derive(Clone, Copy, Debug, Default)]
 struct Filter {
     bridge: Option<u32>,

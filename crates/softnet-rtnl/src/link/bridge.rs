@@ -19,8 +19,8 @@ const FDB_FLUSH: u16 = 21;
 const VLAN_DEFAULT_PVID: u16 = 39;
 const MULTI_BOOLOPT: u16 = 46;
 
-/// What is the kernel's default and nothing else: there is no spanning tree, no snooping of
-/// multicast and no netfilter.
+/// Options fixed to the kernel's default: there is no spanning tree, no snooping of multicast and
+/// no netfilter.
 static FIXED: &[Fixed] = &[
     (1, Value::U32(1500)),                            // FORWARD_DELAY
     (2, Value::U32(200)),                             // HELLO_TIME
@@ -54,7 +54,7 @@ static FIXED: &[Fixed] = &[
     (45, Value::U8(0)),                               // VLAN_STATS_PER_PORT
 ];
 
-/// What the spanning tree would say; the kernel lets nobody set it.
+/// State of the spanning tree, which the kernel lets nobody set.
 static READ_ONLY: &[Fixed] = &[
     (12, Value::U16(0)), // ROOT_PORT
     (13, Value::U32(0)), // ROOT_PATH_COST

@@ -185,7 +185,7 @@ pub(super) fn change<D: Devices>(
     Ok(())
 }
 
-/// What `IFLA_PROTINFO` says: attributes, or of old a state.
+/// Changes that `IFLA_PROTINFO` asks for: in attributes or, in the old form, as a state.
 fn wanted<D: Devices>(
     control: &Control<D>,
     index: u32,

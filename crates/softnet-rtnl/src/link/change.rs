@@ -22,7 +22,7 @@ const QUEUES_MAX: u32 = 4096;
 /// Links there are at most when one is added by a client that is not the owner: each costs memory.
 const LINKS: usize = 512;
 
-/// What is read of a request; `EXT_MASK` says what an answer shows.
+/// Attributes that are read in a request; `EXT_MASK` says what an answer shows.
 const READ: [u16; 13] = [
     ifla::ADDRESS,
     ifla::BROADCAST,
@@ -39,7 +39,7 @@ const READ: [u16; 13] = [
     ifla::ALT_IFNAME,
 ];
 
-/// What a request to add or change a link says.
+/// The content of a request to add or change a link.
 struct Wanted<'a> {
     header: IfInfoMsg,
     attrs: Attrs<'a>,
@@ -180,7 +180,7 @@ impl<'a> Wanted<'a> {
     }
 }
 
-/// What a control call is refused with.
+/// The answer to a control call that is refused.
 pub(crate) fn refusal(error: ControlError) -> Error {
     let errno = match &error {
         ControlError::NoLink(_) | ControlError::NoLinkNamed(_) => Errno::ENODEV,

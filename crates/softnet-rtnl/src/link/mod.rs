@@ -96,7 +96,7 @@ fn get<D: Devices>(
 /// `IFLA_MASTER` of a dump of links that have none (`link_master_filtered`); 0 filters nothing.
 const NO_MASTER: u32 = u32::MAX;
 
-/// What a dump leaves out.
+/// The filter of a dump: links that it leaves out.
 #[derive(Default)]
 struct Filter {
     /// A master, or none.
@@ -158,7 +158,7 @@ impl Filter {
     }
 }
 
-/// Whether links can be of this kind. Dumps are not filtered by others (`rtnl_link_ops_get`).
+/// True if links can be of this kind. Dumps are not filtered by others (`rtnl_link_ops_get`).
 fn is_known<D: Devices>(control: &Control<D>, kind: &str) -> bool {
     let spec = control.devices().of_kind(kind, "");
     kind == "bridge" || spec.and_then(|spec| control.devices().kind(&spec)) == Some(kind)

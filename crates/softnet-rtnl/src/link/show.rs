@@ -118,13 +118,13 @@ pub(super) struct Shown<'a, D: Devices> {
     stats: PortStats,
     /// Kind of its root qdisc.
     qdisc: &'static str,
-    /// Whether it delivers frames, if it is up.
+    /// True if it delivers frames when it is up.
     carrier: bool,
     /// If it is a bridge, what it is told to do.
     bridge: Option<BridgeInfo>,
     /// If it is part of a bridge, what happens there.
     pub(super) member: Option<Member>,
-    /// Its VLANs there.
+    /// The VLANs of the port in that bridge.
     member_vlans: Option<Arc<PortVlans>>,
 }
 

@@ -137,7 +137,7 @@ fn links_come_change_and_go() {
     assert_eq!(names, ["br0", "dummy0"]);
 }
 
-/// What is refused changes nothing, whatever else the request says.
+/// A refused request changes nothing, whatever else the request says.
 #[test]
 fn a_refused_change_changes_nothing() {
     let (mut rtnl, control) = rtnl();
@@ -283,7 +283,7 @@ fn dumps_are_filtered_as_by_the_kernel() {
     assert_eq!(names(&kind("vxlan")), ["br0", "d0", "d1"]);
 }
 
-/// What is not read is refused, with the attribute that it is: nobody takes it for set.
+/// An attribute that is not read is refused and named in the error: no client takes it for set.
 #[test]
 fn what_softnet_has_not_is_not_taken_for_set() {
     let (mut rtnl, control) = rtnl();

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use softnet::mem::Packet;
+use softnet::stats::DropReason;
+
 use super::FilterAction;
 use super::frame::Frame;
 use super::priority::Priority;
-use crate::Handle;
-use softnet::mem::Packet;
-use softnet::stats::DropReason;
+use crate::handle::Handle;
 
 /// How often a packet may be sent back or to another chain (`max_reclassify_loop`).
 const MAX_RESTARTS: usize = 16;

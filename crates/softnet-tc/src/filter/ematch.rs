@@ -1,8 +1,9 @@
 //! `basic`: a match by expressions, all of which must hold (tc-basic(8), tc-ematch(8)).
 
+use softnet::wire::L4;
+
 use super::frame::{ETHERNET, Frame};
 use super::{FilterError, Key};
-use softnet::wire::L4;
 
 /// An expression.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use softnet::stats::Published;
+
 use super::frame::Frame;
 use super::{FilterKind, FilterSpec};
-use softnet::stats::Published;
 
 /// Where [`Filter::counts`] has which number.
 const TRIED: usize = 0;

@@ -1,6 +1,6 @@
 //! Why a filter is refused, with the kernel's text where it has one.
 
-use super::super::Handle;
+use crate::handle::Handle;
 
 /// Why a filter cannot be as it is asked to be. Where the kernel has a text for it, the message
 /// has that, too.

@@ -10,7 +10,7 @@ use super::entry::{Filter, FilterStats};
 use super::mask::Mask;
 use super::priority::Priority;
 use super::{FilterError, FilterKind, FilterSpec};
-use crate::Handle;
+use crate::handle::Handle;
 
 /// The lowest priority that is chosen.
 const FIRST_CHOSEN: u16 = 0x8000;

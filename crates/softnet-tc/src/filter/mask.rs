@@ -4,9 +4,10 @@
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
+use softnet::wire::{L4, Network};
+
 use super::frame::Frame;
 use super::{FilterKind, FilterSpec, Flower, Prefix};
-use softnet::wire::{L4, Network};
 
 /// The bits that filters look at. Those with the same are tried by one look-up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -53,7 +53,7 @@ pub use list::{FilterKey, FilterList, FilterOp, FilterSelector};
 pub use prefix::Prefix;
 pub use u32::{Key, U32};
 
-use super::Handle;
+use crate::handle::Handle;
 
 /// EtherType of IPv4, as the `protocol` of a filter.
 pub const ETH_P_IP: u16 = 0x0800;

@@ -61,8 +61,10 @@
 //! Numbers are whole and exact: `earned = rate·(now − begin)` in 128 bits, rounded down once, not
 //! summed.
 
+mod bucket;
 mod group;
 mod pot;
+pub(crate) mod shared_rates;
 mod turns;
 mod word;
 
@@ -70,8 +72,10 @@ use std::sync::Arc;
 
 use softnet::time::Time;
 
+pub(crate) use bucket::{Bucket, UNIT};
 pub use group::{GroupSpec, Limit, RateGroup};
 pub use pot::Pot;
+pub(crate) use shared_rates::{Instance, SharedRates};
 use turns::Turns;
 pub use turns::{Demand, Members};
 use word::Word;

@@ -13,11 +13,14 @@ mod report;
 pub use flow::{Arrivals, Flow, FlowError, Pattern};
 pub use report::{ClassReport, Report, Sojourn};
 
-use self::classes::ClassTraces;
-use crate::{Cx, LinkCost, Next, Qdisc, Tree, WireSize};
 use softnet::mem::{Packet, PacketList};
+use softnet::qdisc::{Cx, Next, Qdisc, WireSize};
 use softnet::stats::DropCounters;
 use softnet::time::Time;
+
+use self::classes::ClassTraces;
+use crate::account::LinkCost;
+use crate::tree::Tree;
 
 /// What is behind the tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,8 +1,12 @@
 //! What a simulation found, for each class and in all.
 
-use super::classes::{ClassTrace, ClassTraces};
-use crate::{ClassStats, Handle, HtbClassStats, QdiscStats, Tree, Xstats};
+use softnet::qdisc::QdiscStats;
 use softnet::stats::DropReason;
+
+use super::classes::{ClassTrace, ClassTraces};
+use crate::account::{HtbClassStats, Xstats};
+use crate::handle::Handle;
+use crate::tree::{ClassStats, Tree};
 
 /// How long frames stayed, in nanoseconds. Percentiles are frames' own times (nearest rank), not
 /// interpolated.

@@ -17,14 +17,20 @@ impl Pool {
         {
             drop(cache);
             // SAFETY: the cache gave this buffer out to us alone.
-            return Ok(unsafe {
+            let packet = unsafe {
                 Header::reset(header, thread.index, None);
                 Packet::from_raw(header)
-            });
+            };
+            #[cfg(feature = "check")]
+            super::check::allocated(&packet);
+            return Ok(packet);
         }
         let chain = self.alloc_slow(1).ok_or(Exhausted)?;
         // SAFETY: a chain of one packet, which is ours alone.
-        Ok(unsafe { Packet::from_raw(chain.head) })
+        let packet = unsafe { Packet::from_raw(chain.head) };
+        #[cfg(feature = "check")]
+        super::check::allocated(&packet);
+        Ok(packet)
     }
 
     /// A packet with these bytes, in as many segments as they need.
@@ -54,6 +60,8 @@ impl Pool {
     #[inline]
     pub fn alloc_bulk(&self, n: usize, list: &mut PacketList) -> usize {
         let mut got = 0;
+        #[cfg(feature = "check")]
+        let before = list.len();
         // SAFETY: as in `alloc`.
         if let Some((thread, cache)) = unsafe { thread::enter(self.id) }
             && let Some(chain) = cache.take(n, thread.index)
@@ -71,6 +79,8 @@ impl Pool {
             unsafe { list.append_chain(chain) };
             got += chain.len;
         }
+        #[cfg(feature = "check")]
+        list.iter().skip(before).for_each(super::check::allocated);
         got
     }
 

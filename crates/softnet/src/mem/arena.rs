@@ -47,6 +47,8 @@ pub(super) struct Arena {
     data: Box<dyn Memory>,
     buffers: usize,
     buffer_size: usize,
+    #[cfg(feature = "check")]
+    pub(super) ledger: Box<[std::sync::atomic::AtomicU32]>,
 }
 
 impl Arena {
@@ -85,6 +87,8 @@ impl Arena {
             data,
             buffers,
             buffer_size,
+            #[cfg(feature = "check")]
+            ledger: (0..buffers).map(|_| 0.into()).collect(),
         })
     }
 

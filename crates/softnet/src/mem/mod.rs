@@ -105,10 +105,14 @@ mod property_tests;
 mod range_tests;
 #[cfg(test)]
 mod share_tests;
-#[cfg(any(test, feature = "testing"))]
+#[cfg(any(test, feature = "testing", feature = "check"))]
 mod testing;
 #[cfg(any(test, feature = "testing"))]
 pub use testing::ThreadStats;
+#[cfg(feature = "check")]
+use testing::check;
+#[cfg(feature = "check")]
+pub use testing::check::{Holder, POISON};
 
 /// A length or place in one buffer, or a number of a thread or in a magazine.
 #[inline(always)]

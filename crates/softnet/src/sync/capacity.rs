@@ -223,3 +223,32 @@ impl Capacity {
         found
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// Above the limits of all sleepers an owner looks and goes on: no news, no lock, no wake-up,
+    /// however many sleep. The first length below the largest limit wakes.
+    #[test]
+    fn owners_without_capacity_wake_nobody() {
+        let capacity = Capacity::default();
+        let sleepers = [4, 8, 8].map(|limit| (limit, thread::current()));
+        let listed = capacity.sleepers.lock().map(|mut list| {
+            list.extend(sleepers);
+            capacity.set_wanted(&list);
+        });
+        assert!(listed.is_ok());
+        for len in [8, 9, 1000] {
+            capacity.published(|| len);
+            assert!(!capacity.news.load(Ordering::Relaxed), "length {len}");
+        }
+        let left = || capacity.sleepers.lock().map_or(0, |list| list.len());
+        assert_eq!(left(), 3);
+        capacity.published(|| 7);
+        assert_eq!(left(), 3 - WAKES.min(3));
+        assert_eq!(capacity.wanted.load(Ordering::Relaxed), 4);
+        capacity.published(|| 4);
+        assert_eq!(left(), 1, "there is no capacity for the one that is left");
+    }
+}

@@ -38,6 +38,7 @@ use softnet::testing::{Script, ScriptedRing, config, frame, pool};
 use softnet::time::{Clock, Time};
 use softnet::tx::*;
 use softnet::wire::{Gso, GsoKind};
+use softnet_io::middleware::FaultInjector;
 use softnet_tc::{AnyQdisc, QdiscSpec, SpecError, TbfSpec};
 
 type Bench<R = ScriptedRing> = softnet::testing::Bench<AnyQdisc, R>;
@@ -45,6 +46,25 @@ type Sender<R> = softnet::tx::Sender<R, AnyQdisc>;
 
 /// Packets of a bench's pool.
 const BUFFERS: usize = 4096;
+
+/// A driver that gives what it sends to a function.
+struct Sink<F>(F);
+
+impl<F> std::fmt::Debug for Sink<F> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Sink")
+    }
+}
+
+impl<F: FnMut(Packet) + Send> TxRing for Sink<F> {
+    fn xmit(&mut self, packets: &mut PacketList, sent: &mut Sent) -> Xmit {
+        while let Some(packet) = packets.pop_front() {
+            sent.count(&packet);
+            (self.0)(packet);
+        }
+        Xmit::Complete
+    }
+}
 
 /// A device with scripted rings.
 fn scripted(qdisc: QdiscSpec, queues: usize) -> Bench {

@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex};
 use super::*;
 use softnet::qdisc::{PfifoFast, Qdisc};
 use softnet::stats::DropReason;
-use softnet::testing::FlakyRing;
 
 /// INV-MQ-2 on a device: a class's packets leave through its rings, below a qdisc for each ring
 /// and below one for all.
@@ -46,10 +45,9 @@ fn inv_tx_15_a_flow_that_changes_threads_keeps_its_order() {
     let sent = Arc::new(Mutex::new(Vec::new()));
     let ring = |seed| {
         let sent = sent.clone();
-        let (mut ring, faults) = FlakyRing::new(seed, move |packet| {
-            sent.lock().unwrap().push(packet.mark());
-        });
-        (ring.stall_one_in, ring.refuse_one_in) = (16, u32::MAX);
+        let sink = Sink(move |packet: Packet| sent.lock().unwrap().push(packet.mark()));
+        let (mut ring, faults) = FaultInjector::new(sink, seed);
+        ring.stall_one_in = 16;
         (ring, faults)
     };
     let (rings, faults): (Vec<_>, Vec<_>) = [1, 2].map(ring).into_iter().unzip();
