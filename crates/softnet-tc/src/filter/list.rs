@@ -25,7 +25,7 @@ const FIRST_NODE: u32 = 0x800;
 const FIRST_TABLE: u32 = 0x800;
 const LAST_TABLE: u32 = 0xFFE;
 
-/// What a filter, or several, are called by.
+/// Name of a filter, or of several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FilterKey {
     /// The chain.
@@ -36,7 +36,7 @@ pub struct FilterKey {
     pub handle: u32,
 }
 
-/// What is to become of a filter: `tc filter add`, `replace` and `change`.
+/// Operation on a filter: `tc filter add`, `replace` and `change`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FilterOp {
     /// It is new.
@@ -50,7 +50,7 @@ pub enum FilterOp {
 /// Which filters are meant, and what they must be.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FilterSelector<'a> {
-    /// What they are called by.
+    /// Name that they are called by.
     pub key: FilterKey,
     /// The priority's protocol; 0: any.
     pub protocol: u16,
@@ -71,7 +71,7 @@ impl From<FilterKey> for FilterSelector<'_> {
 #[derive(Clone, Debug, Default)]
 pub struct FilterList {
     chains: BTreeMap<u32, ChainList>,
-    /// How many filters lead to each class.
+    /// Number of filters that lead to each class.
     classes: BTreeMap<Handle, usize>,
     /// Chains and filters that were made so far.
     made: u64,
@@ -104,7 +104,7 @@ impl PartialEq for FilterList {
 impl Eq for FilterList {}
 
 impl FilterList {
-    /// Whether there is no filter.
+    /// True if there is no filter.
     pub fn is_empty(&self) -> bool {
         self.chains.is_empty()
     }
@@ -122,7 +122,7 @@ impl FilterList {
         self.shown_from(None)
     }
 
-    /// Those from one on, or from the first of its chain or priority. If that is no more, its
+    /// Filters from one on, or from the first of its chain or priority. If that is no more, its
     /// priority, or all, are gone through from the start.
     pub fn shown_from(
         &self,
@@ -179,12 +179,12 @@ impl FilterList {
         Ok((&filter.spec, filter.stats()))
     }
 
-    /// How many filters lead to a class.
+    /// Number of filters that lead to a class.
     pub(crate) fn leading_to(&self, class: Handle) -> usize {
         self.classes.get(&class).copied().unwrap_or(0)
     }
 
-    /// What the packet path runs.
+    /// Filters as the packet path runs them.
     pub(crate) fn filters(&self) -> Filters {
         let chain = |(&number, list): (&u32, &ChainList)| Chain {
             number,
@@ -526,7 +526,7 @@ impl FilterSpec {
         }
     }
 
-    /// Whether a handle of 0 stands for one that is chosen.
+    /// True if a handle of 0 stands for one that is chosen.
     fn chooses_handle(&self) -> bool {
         self.handle == 0 || matches!(self.kind, FilterKind::U32(_))
     }

@@ -2,8 +2,8 @@
 //! it costs on the link; an optional second, small bucket bounds the peak rate. What waits is
 //! kept by the only class, `:1`: a `bfifo` of `limit` bytes, or whatever is grafted there.
 //!
-//! Both [buckets](crate::rate::bucket) are changed only when a packet leaves. INV-Q-3: over any window
-//! T at most `burst + rate * T` bytes leave.
+//! Both [buckets](crate::rate::bucket) are changed only when a packet leaves. INV-Q-3: over any
+//! window T at most `burst + rate * T` bytes leave.
 //!
 //! A large frame (GSO) that costs more than the bucket holds is segmented, as it leaves: until
 //! then it waits in one piece, so that it takes no more buffers than it came with. Anything else
@@ -26,7 +26,7 @@ use softnet::time::Time;
 use crate::account::{Child, Children, LinkCost};
 use crate::handle::Handle;
 use crate::qdisc::kind::{AnyQdisc, Kind, QdiscSpec};
-use crate::qdisc::option::{Field, Form, QdiscOption, Unset, options};
+use crate::qdisc::option::{Form, QdiscOption, Unset, options};
 use crate::qdisc::spec::{QdiscEnv, SpecError};
 use crate::rate::{Bucket, UNIT};
 use shared::SharedBuckets;
@@ -44,7 +44,7 @@ pub struct TbfSpec {
     pub peakrate: Option<u64>,
     /// Size of the peak bucket in bytes; used with `peakrate` only.
     pub mtu: u32,
-    /// What a packet costs beyond its length. Both buckets hold what one packet of their size
+    /// Cost of a packet beyond its length. Both buckets hold what one packet of their size
     /// costs.
     pub link: LinkCost,
 }
@@ -93,13 +93,13 @@ impl Shaper {
         }
     }
 
-    /// What a frame costs, in token units.
+    /// Cost of a frame, in token units.
     #[inline]
     fn price(&self, size: WireSize) -> u64 {
         self.link.cost(size).saturating_mul(UNIT)
     }
 
-    /// Whether a frame may be let in: in one piece it costs no more than the buckets hold.
+    /// True if a frame may be let in: in one piece it costs no more than the buckets hold.
     #[inline]
     fn admits(&self, size: WireSize) -> bool {
         size.bytes <= self.max_size && self.price(size) <= self.max_price
@@ -191,19 +191,17 @@ impl Kind for Tbf {
     const NAME: &'static str = "tbf";
     const OPTIONS: &'static [QdiscOption] = options! { QdiscSpec::Tbf(s) =>
         /// a rate
-        "rate": Form::Rate => Field::U64(&mut s.rate);
-            unset = Unset::Required("the rate to shape to, like \"100mbit\""),
+        "rate": Form::Rate => s.rate;
+            unset = Unset::Required("the rate to shape to, like \"100mbit\"", "\"1mbit\""),
         /// a size; the bucket. At least a frame
-        "burst": Form::Size => Field::U64(&mut s.burst);
-            unset = Unset::Required("the bucket's size, like \"32k\""); wrong = "\"x\"",
+        "burst": Form::Size => s.burst;
+            unset = Unset::Required("the bucket's size, like \"32k\"", "\"32k\""); wrong = "\"x\"",
         /// a size; bytes that may wait
-        "limit": Form::Size => Field::U64(&mut s.limit);
-            unset = Unset::Words("from `latency`"); wrong = "1000",
+        "limit": Form::Size => s.limit; unset = Unset::Words("from `latency`"); wrong = "1000",
         /// a time; how long a packet may wait. It sets `limit`; one of the two is required
-        "latency": Form::Own; unset = Unset::Required(""); wrong = "\"x\"",
+        "latency": Form::Own; unset = Unset::Required("", "\"50ms\""); wrong = "\"x\"",
         /// a rate above `rate`, the most at any moment
-        "peakrate": Form::Rate => Field::OptU64(&mut s.peakrate);
-            unset = Unset::Words("none"); wrong = "\"2mbit\"",
+        "peakrate": Form::Rate => s.peakrate; unset = Unset::Words("none"); wrong = "\"2mbit\"",
         /// a size; the bucket of `peakrate`
         "mtu": Form::Own; unset = Unset::Words("none"); wrong = "1540",
         /// bytes that each packet takes on the link besides its own, 0 to 65535
@@ -270,6 +268,10 @@ impl Kind for Tbf {
         QdiscSpec::Bfifo { limit: spec.limit }
     }
 
+    fn flows(&self) -> u64 {
+        self.class.flows()
+    }
+
     fn children(&self) -> Option<&Children> {
         Some(&self.class)
     }
@@ -323,7 +325,7 @@ impl Tbf {
         passes
     }
 
-    /// Whether a frame may be let in, in one piece or segmented. Of the segments the first is
+    /// True if a frame may be let in, in one piece or segmented. Of the segments the first is
     /// longest, and no longer than the frame.
     #[inline]
     fn admits(&self, size: WireSize) -> bool {
