@@ -125,7 +125,8 @@ pub struct QdiscEnv {
     pub parallel: bool,
     /// The limit that all of the device's queues share with others, whatever is attached to them.
     pub group: Option<Arc<RateGroup>>,
-    /// The instance that a qdisc is made for, where there are several; a [`DeviceTree`] says it.
+    /// The instance that a qdisc is made for, where there are several; a
+    /// [`DeviceTree`](crate::DeviceTree) says it.
     pub instance: Option<Instance>,
 }
 
@@ -218,7 +219,7 @@ impl QdiscSpec {
     /// Checks that a device with so many transmit queues can have it.
     ///
     /// # Errors
-    /// As [`DeviceTree::new`].
+    /// As [`DeviceTree::new`](crate::DeviceTree::new).
     pub fn check_for(&self, queues: usize) -> Result<(), SpecError> {
         match self {
             _ if self.is_per_queue() && queues < 2 => Err(SpecError::OneQueue(self.kind())),

@@ -210,7 +210,8 @@ impl<Q: Queues> Live<'_, Q> {
         results.into_iter().collect()
     }
 
-    /// Sets whether the device's default is `noqueue` from now on ([`QdiscEnv::no_queue`]).
+    /// Sets whether the device's default is `noqueue` from now on
+    /// ([`no_queue`](crate::QdiscEnv::no_queue)).
     pub fn set_no_queue(&mut self, no_queue: bool) {
         self.tree.env.no_queue = no_queue;
         if self.tree.spec.is_empty() {
@@ -220,8 +221,8 @@ impl<Q: Queues> Live<'_, Q> {
     }
 
     /// Sets whether the tree has an instance at each transmit queue from now on
-    /// ([`QdiscEnv::parallel`]). If their number changes, all are made anew: what is queued moves,
-    /// and they count from zero.
+    /// ([`parallel`](crate::QdiscEnv::parallel)). If their number changes, all are made anew: what
+    /// is queued moves, and they count from zero.
     pub fn set_parallel(&mut self, parallel: bool) {
         let before = self.tree.instances();
         self.tree.env.parallel = parallel;
