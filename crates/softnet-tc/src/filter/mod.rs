@@ -31,6 +31,7 @@ mod entry;
 mod error;
 mod flower;
 mod frame;
+mod handles;
 mod list;
 #[cfg(all(test, not(miri)))]
 mod list_tests;
