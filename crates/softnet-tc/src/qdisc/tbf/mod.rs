@@ -18,6 +18,8 @@ mod shaper;
 mod shared;
 #[cfg(all(test, not(miri)))]
 mod shared_tests;
+#[cfg(all(test, not(miri)))]
+mod tests;
 
 use softnet::mem::{Packet, PacketList};
 use softnet::offload::segment;
