@@ -141,6 +141,39 @@ fn links_in_the_documents_lead_somewhere() {
     }
 }
 
+/// A cell names files from the folder of crates on, or from the folder named last.
+#[test]
+fn files_to_touch_exist() {
+    let page = fs::read_to_string(root().join("ARCHITECTURE.md")).expect("ARCHITECTURE.md");
+    let (_, section) = page.split_once("## To add something").expect("the table");
+    let (section, _) = section.split_once("\n## ").expect("a section after it");
+    let mut rows = 0;
+    for row in section.lines().filter(|line| line.starts_with("| a")) {
+        let mut folder = PathBuf::new();
+        rows += 1;
+        for name in row.split('`').skip(1).step_by(2) {
+            if name.contains('/') {
+                let top = if name.starts_with("docs/") {
+                    ""
+                } else {
+                    "crates"
+                };
+                let path = root().join(top).join(name);
+                assert!(path.exists(), "there is no {name}");
+                let is_folder = name.ends_with('/');
+                folder = if is_folder {
+                    path
+                } else {
+                    path.with_file_name("")
+                };
+            } else if name.ends_with(".rs") {
+                assert!(folder.join(name).exists(), "there is no {name}: {row}");
+            }
+        }
+    }
+    assert!(rows >= 7, "{rows} rows");
+}
+
 /// Each has a row of three cells, in the order of the list.
 #[test]
 fn every_drop_reason_has_a_cause_and_a_remedy() {

@@ -65,10 +65,10 @@ pub use filter::{
 };
 pub use handle::{BadHandle, Handle};
 pub use qdisc::{
-    Absent, AnyQdisc, AqmSpec, Attribute, ClassSpec, Codel, CodelSpec, CustomSpec, Field, Form,
-    Fq, FqCodel, FqCodelSpec, FqSpec, Htb, HtbClassSpec, HtbSpec, LinkDefaults, MAX_BANDS,
-    PfifoHeadDrop, Prio, PrioSpec, QDISC_KINDS, QdiscEnv, QdiscKind, QdiscOption, QdiscSpec,
-    SpecError, Tbf, TbfSpec, Unset, Wire,
+    Absent, AnyQdisc, AqmSpec, Attribute, ClassOption, ClassSpec, Codel, CodelSpec, CustomSpec,
+    Field, Form, Fq, FqCodel, FqCodelSpec, FqSpec, Htb, HtbClassSpec, HtbSpec, LinkDefaults,
+    MAX_BANDS, PfifoHeadDrop, Prio, PrioSpec, QDISC_KINDS, QdiscEnv, QdiscKind, QdiscOption,
+    QdiscSpec, SpecError, SpecOption, Tbf, TbfSpec, Unset, Wire,
 };
 pub use rate::shared_rates::{Instance, SharedRates};
 pub use tree::{

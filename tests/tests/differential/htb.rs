@@ -223,7 +223,7 @@ fn random_trees() {
             let rate = SLOW * (1 + numbers.below(10));
             let ceil = SLOW * (1 + numbers.below(20));
             let spec = HtbClassSpec {
-                prio: numbers.below(4) as u8,
+                prio: numbers.below(4) as u32,
                 quantum: [None, Some(1 + numbers.below(6000) as u32)][numbers.below(2) as usize],
                 ..class(
                     rate,

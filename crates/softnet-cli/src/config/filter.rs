@@ -17,10 +17,7 @@ pub(super) const EVERYWHERE: &[&str] = &[
 ];
 /// Adds a table's filter to a tree.
 pub(super) fn add(tree: &mut TreeSpec, options: &Options<'_>) -> Result<(), Problem> {
-    let known = |text: &str| {
-        let kinds = ["flower", "u32", "basic", "matchall", "fw"];
-        kinds.into_iter().find(|kind| *kind == text)
-    };
+    let known = |text: &str| FilterKind::NAMES.into_iter().find(|kind| *kind == text);
     let what = "a kind of filter; use flower, u32, basic, matchall or fw";
     let kind = options.parsed("kind", what, known)?.unwrap_or("flower");
     let allowed = match kind {
@@ -135,14 +132,9 @@ fn name(options: &Options<'_>, kind: &str) -> Result<(Option<u32>, u32), Problem
 
 fn action(options: &Options<'_>) -> Result<FilterAction, Problem> {
     let what = "an action; use pass, drop, continue, reclassify or \"goto chain 1\"";
-    let action = options.parsed("action", what, |text| match text {
-        "pass" | "ok" => Some(FilterAction::Pass),
-        "drop" | "shot" => Some(FilterAction::Drop),
-        "continue" => Some(FilterAction::Continue),
-        "reclassify" => Some(FilterAction::Reclassify),
-        goto => Some(FilterAction::Goto(number(
-            goto.strip_prefix("goto chain ")?,
-        )?)),
+    let action = options.parsed("action", what, |text| {
+        let chain = || number(text.strip_prefix("goto chain ")?).map(FilterAction::Goto);
+        FilterAction::from_word(text).or_else(chain)
     })?;
     Ok(action.unwrap_or_default())
 }

@@ -7,7 +7,7 @@ use toml::Value;
 use super::error::Problem;
 use super::extras;
 use super::options::Options;
-use super::units;
+use super::qdisc;
 use super::words::hex;
 
 /// The default class, in hexadecimal as in tc. A number of TOML looks the same and is another one,
@@ -32,42 +32,32 @@ pub(super) fn minor(options: &Options<'_>) -> Result<Option<u16>, Problem> {
 
 /// Adds a table's class to a tree.
 pub(super) fn add_class(tree: &mut TreeSpec, options: &Options<'_>) -> Result<(), Problem> {
-    let keys = [
-        "classid",
-        "parent",
-        "rate",
-        "ceil",
-        "burst",
-        "cburst",
-        "prio",
-        "quantum",
-        "overhead",
-        "mpu",
-        "linklayer",
-        "estimator",
-    ];
+    let own = HtbClassSpec::OPTIONS.iter().map(|option| option.name);
+    let keys: Vec<&str> = ["classid", "parent"].into_iter().chain(own).collect();
+    let keys = [keys, vec!["estimator"]].concat();
     options.only_besides(&[], "class", &keys)?;
     let name = options.handle("classid")?;
     let name =
         name.ok_or_else(|| options.missing("classid", "the class's name, like \"1:10\""))?;
     let parent = options.handle("parent")?.unwrap_or_else(|| name.qdisc());
-    let rate = options.required("rate", units::rate, "the class's own rate, like \"10mbit\"")?;
-    let ceil = options.quantity("ceil", units::rate)?.unwrap_or(rate);
-    let burst = options.quantity("burst", units::size)?;
-    let cburst = options.quantity("cburst", units::size)?;
-    let prio = options.parsed("prio", "a number from 0 on", |text| text.parse().ok())?;
-    let quantum = options.small("quantum", units::size)?;
-    let class = HtbClassSpec {
-        rate,
-        ceil,
-        burst: burst.unwrap_or_else(|| HtbClassSpec::default_burst(rate)),
-        cburst: cburst.unwrap_or_else(|| HtbClassSpec::default_burst(ceil)),
-        ticks: None,
-        // The kernel's lowest.
-        prio: prio.map_or(0, |prio: u32| prio.min(7) as u8),
-        quantum,
-        link: options.link_cost()?,
-    };
+    let mut spec = ClassSpec::Htb(HtbClassSpec::new(0));
+    for option in HtbClassSpec::OPTIONS {
+        qdisc::read(options, option, &mut spec)?;
+    }
+    let ClassSpec::Htb(mut class) = spec;
+    let is_unset = |key| options.find(key).is_none();
+    if is_unset("ceil") {
+        class.ceil = class.rate;
+    }
+    if is_unset("burst") {
+        class.burst = HtbClassSpec::default_burst(class.rate);
+    }
+    if is_unset("cburst") {
+        class.cburst = HtbClassSpec::default_burst(class.ceil);
+    }
+    // The kernel's lowest.
+    class.prio = class.prio.min(7);
+    class.link = options.link_cost()?;
     put(tree, options, parent, name, class)?;
     extras::estimator(tree, name, options)
 }

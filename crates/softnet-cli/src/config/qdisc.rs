@@ -3,7 +3,7 @@
 
 use softnet_tc::{
     AqmSpec, CodelSpec, Field, Form, FqCodelSpec, LinkDefaults, PrioSpec, QDISC_KINDS, QdiscKind,
-    QdiscOption, QdiscSpec, SpecError, TbfSpec, Unset,
+    QdiscSpec, SpecError, SpecOption, TbfSpec, Unset,
 };
 use toml::Value;
 
@@ -60,12 +60,16 @@ pub(super) fn spec(options: &Options<'_>, link: LinkDefaults) -> Result<QdiscSpe
 }
 
 /// Reads an option as its form says.
-fn read(options: &Options<'_>, option: &QdiscOption, spec: &mut QdiscSpec) -> Result<(), Problem> {
+pub(super) fn read<S>(
+    options: &Options<'_>,
+    option: &SpecOption<S>,
+    spec: &mut S,
+) -> Result<(), Problem> {
     let name = option.name;
     let Some(field) = (option.field)(spec) else {
         return Ok(());
     };
-    if let (Unset::Required(what), None) = (option.unset, options.find(name)) {
+    if let (Unset::Required(what, _), None) = (option.unset, options.find(name)) {
         return Err(options.missing(name, what));
     }
     let ranged = |what, least, most, is_good: fn(&u64) -> bool| {

@@ -3,7 +3,9 @@
 
 use std::collections::BTreeSet;
 
-use softnet_tc::{Form, LinkDefaults, QDISC_KINDS, QdiscKind, QdiscOption, Unset};
+use softnet_tc::{
+    ClassSpec, Form, HtbClassSpec, LinkDefaults, QDISC_KINDS, QdiscKind, SpecOption, Unset,
+};
 
 use super::{Config, parse};
 use super::{filter, options, write_tree};
@@ -69,10 +71,24 @@ fn entry(item: &str) -> Entry {
     }
 }
 
+/// Values of the options that must be given.
+fn examples<S>(options: &[SpecOption<S>]) -> Vec<(&'static str, &'static str)> {
+    let required = options.iter().filter_map(|option| match option.unset {
+        Unset::Required(_, example) => Some((option.name, example)),
+        Unset::Value | Unset::Words(_) => None,
+    });
+    required.collect()
+}
+
 /// What is in the file besides the table, what the table has of its own, and what comes after it.
 fn file_around(table: &str) -> (String, Vec<(&'static str, &'static str)>, &'static str) {
     let port = "[engine]\nworkers = 2\n[[port]]\nname = \"p\"\ndriver = \"tap\"\n";
-    let qdisc = |kind| (port.to_owned() + "[port.qdisc]", vec![("kind", kind)], "");
+    if let Some(kind) = QdiscKind::find(table) {
+        let is_per_queue = (kind.default)(&LinkDefaults::default()).is_per_queue();
+        let queues = if is_per_queue { "queues = 2\n" } else { "" };
+        let before = format!("{port}{queues}[port.qdisc]\nkind = {table:?}");
+        return (before, examples(kind.options), "");
+    }
     let filter = |kind| {
         (
             port.to_owned() + "[[port.filter]]",
@@ -109,52 +125,26 @@ fn file_around(table: &str) -> (String, Vec<(&'static str, &'static str)>, &'sta
             vec![("name", "\"a\""), ("rate", "\"1gbit\""), ("pps", "1000000")],
             "",
         ),
-        "qdisc" => qdisc("\"pfifo\""),
+        "qdisc" => (
+            port.to_owned() + "[port.qdisc]",
+            vec![("kind", "\"pfifo\"")],
+            "",
+        ),
         "stab" | "estimator" => {
-            let (qdisc, _, after) = qdisc("\"pfifo\"");
             let own: &[_] = match table {
                 "stab" => &[("linklayer", "\"atm\""), ("mpu", "1")],
                 _ => &[("interval", "\"1s\""), ("average", "\"8s\"")],
             };
-            let before = format!("{qdisc}\nkind = \"pfifo\"\n[port.qdisc.{table}]");
-            (before, own.to_vec(), after)
+            let before = format!("{port}[port.qdisc]\nkind = \"pfifo\"\n[port.qdisc.{table}]");
+            (before, own.to_vec(), "")
         }
-        "noqueue" => qdisc("\"noqueue\""),
-        "pfifo_fast" => qdisc("\"pfifo_fast\""),
-        "pfifo" => qdisc("\"pfifo\""),
-        "pfifo_head_drop" => qdisc("\"pfifo_head_drop\""),
-        "bfifo" => qdisc("\"bfifo\""),
-        "prio" => qdisc("\"prio\""),
-        "codel" => qdisc("\"codel\""),
-        "fq_codel" => qdisc("\"fq_codel\""),
-        "fq" => qdisc("\"fq\""),
-        "tbf" => {
-            let (before, mut own, after) = qdisc("\"tbf\"");
-            own.extend([
-                ("rate", "\"1mbit\""),
-                ("burst", "\"32k\""),
-                ("latency", "\"50ms\""),
-            ]);
-            (before, own, after)
-        }
-        "htb" => qdisc("\"htb\""),
         "class" => (
             port.to_owned() + "[[port.qdisc]]\nkind = \"htb\"\nhandle = \"1:\"\n[[port.class]]",
-            vec![("classid", "\"1:10\""), ("rate", "\"1mbit\"")],
-            "",
-        ),
-        "mq" => (
-            port.to_owned() + "queues = 2\n[port.qdisc]",
-            vec![("kind", "\"mq\"")],
-            "",
-        ),
-        "mqprio" => (
-            port.to_owned() + "queues = 2\n[port.qdisc]",
-            vec![
-                ("kind", "\"mqprio\""),
-                ("num_tc", "2"),
-                ("queues", "[\"1@0\", \"1@1\"]"),
-            ],
+            [
+                vec![("classid", "\"1:10\"")],
+                examples(HtbClassSpec::OPTIONS),
+            ]
+            .concat(),
             "",
         ),
         "filter" | "flower" => filter("\"flower\""),
@@ -286,17 +276,16 @@ fn every_key_of_the_parser_is_there() {
 }
 
 /// An option's entry, in lines of at most 100 columns.
-fn generated(kind: &QdiscKind, option: &QdiscOption) -> String {
+fn generated<S>(table: &str, default: &mut S, option: &SpecOption<S>) -> String {
     let unset = match option.unset {
         Unset::Value => {
-            let mut spec = (kind.default)(&LinkDefaults::default());
-            let field = (option.field)(&mut spec).expect(option.name);
+            let field = (option.field)(default).expect(option.name);
             let value = write_tree::value(option.form, &field).expect(option.name);
             format!("**Default** `{value}`")
         }
         Unset::Words(text) if text.starts_with('`') => format!("**Default** {text}"),
         Unset::Words(text) => format!("**Default**: {text}"),
-        Unset::Required(_) => "**Required**".to_owned(),
+        Unset::Required(..) => "**Required**".to_owned(),
     };
     let wrong = match (option.wrong, option.form) {
         ("", Form::Size) => "\"10p\"",
@@ -306,7 +295,7 @@ fn generated(kind: &QdiscKind, option: &QdiscOption) -> String {
         ("", _) => "-1",
         (wrong, _) => wrong,
     };
-    let said = read(&file_with(kind.name, option.name, Some(wrong))).expect_err(option.name);
+    let said = read(&file_with(table, option.name, Some(wrong))).expect_err(option.name);
     let about = option.about.trim();
     let entry = format!(
         "- `{}`: {about}. {unset}. **Error** `{wrong}`: {said}",
@@ -330,13 +319,22 @@ fn generated(kind: &QdiscKind, option: &QdiscOption) -> String {
 fn options_of_qdiscs_are_generated() {
     let before = std::fs::read_to_string(PATH).expect("configuration.md");
     let mut text = before.clone();
-    for kind in QDISC_KINDS.iter().filter(|kind| !kind.options.is_empty()) {
-        let head = format!("<!-- generated: options of {} -->\n", kind.name);
+    let mut replace = |table: &str, entries: String| {
+        let head = format!("<!-- generated: options of {table} -->\n");
         let start = text.find(&head).expect(&head) + head.len();
         let len = text[start..].find("<!-- end -->").expect("an end");
-        let entries = kind.options.iter().map(|option| generated(kind, option));
-        text.replace_range(start..start + len, &entries.collect::<String>());
+        text.replace_range(start..start + len, &entries);
+    };
+    for kind in QDISC_KINDS.iter().filter(|kind| !kind.options.is_empty()) {
+        let mut spec = (kind.default)(&LinkDefaults::default());
+        let entries = kind.options.iter();
+        let entries = entries.map(|option| generated(kind.name, &mut spec, option));
+        replace(kind.name, entries.collect());
     }
+    let mut class = ClassSpec::Htb(HtbClassSpec::new(0));
+    let entries = HtbClassSpec::OPTIONS.iter();
+    let entries = entries.map(|option| generated("class", &mut class, option));
+    replace("class", entries.collect());
     if text != before && std::env::var_os("SOFTNET_WRITE_REFERENCE").is_some() {
         std::fs::write(PATH, &text).expect("configuration.md");
     } else {

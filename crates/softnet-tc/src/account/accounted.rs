@@ -83,7 +83,7 @@ impl AnyQdisc {
     }
 }
 
-/// What leaves counts as its length again.
+/// A packet that leaves counts as its length again.
 fn restore(out: &mut PacketList) {
     out.for_each_mut(|packet| packet.set_accounted(None));
 }
@@ -144,7 +144,7 @@ impl Qdisc for Accounted {
         verdict
     }
 
-    /// What waits with a limit may pass if there is the credit; a size table wants to see all.
+    /// A packet may pass a limit that has credit; a size table has to see every packet.
     fn try_pass(&mut self, packets: &PacketList, sum: WireSum, cx: &mut Cx) -> bool {
         let Accounted {
             table: None,

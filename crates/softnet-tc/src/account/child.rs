@@ -1,5 +1,5 @@
-//! A child of a qdisc: what is attached to a class, and a packet that was taken out of it to look at
-//! its length.
+//! A child of a qdisc: what is attached to a class, and a packet that was taken out of it to look
+//! at its length.
 
 use std::sync::Arc;
 
@@ -23,8 +23,8 @@ pub(crate) struct Child {
     /// A packet taken out to look at its length, of a qdisc that cannot [`peek`](Qdisc::peek): not
     /// of a `pfifo`. It counts as the child's until it leaves.
     pub(super) stash: Option<Packet>,
-    /// What the present call changed by putting a packet into the stash or taking it from there:
-    /// the qdisc counts it as sent, the child as queued.
+    /// Difference that the present call made by putting a packet into the stash or taking it from
+    /// there: the qdisc counts it as sent, the child as queued.
     pub(super) stashed: QdiscStats,
     /// The child is the one that its parent came with.
     pub(super) default: bool,
@@ -53,17 +53,17 @@ impl Child {
         &self.counters
     }
 
-    /// Whether it is the qdisc that the parent came with.
+    /// True if it is the qdisc that the parent came with.
     pub(crate) fn is_default(&self) -> bool {
         self.default
     }
 
-    /// Whether the class has no queue: it has classes below it.
+    /// True if the class has no queue: it has classes below it.
     pub(crate) fn is_inner(&self) -> bool {
         self.qdisc.is_noqueue()
     }
 
-    /// Whether nothing is queued.
+    /// True if nothing is queued.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.stash.is_none() && self.qdisc.stats().qlen == 0
@@ -97,8 +97,8 @@ impl Child {
         self.qdisc.dequeue(left, out, cx)
     }
 
-    /// What leaves next; never [`Peek::Unknown`]. The next [`dequeue`](Child::dequeue) at this
-    /// time returns it (INV-Q-9).
+    /// Packet that leaves next; never [`Peek::Unknown`]. The next [`dequeue`](Child::dequeue) at
+    /// this time returns it (INV-Q-9).
     pub(crate) fn peek(&mut self, cx: &mut Cx) -> Peek {
         match self.peek_only(cx.now) {
             known @ (Peek::Packet(_) | Peek::Idle) => return known,
@@ -121,7 +121,7 @@ impl Child {
         }
     }
 
-    /// What leaves next, if that can be told without taking it out.
+    /// Packet that leaves next, if that can be told without taking it out.
     pub(crate) fn peek_only(&self, now: Time) -> Peek {
         match &self.stash {
             Some(packet) => Peek::Packet(packet.into()),

@@ -36,11 +36,11 @@ pub(crate) struct Children {
     minors: Vec<u16>,
     /// Slots whose classes are gone. Their children have no queue.
     free: Vec<u16>,
-    /// Those of classes that have some, by slot.
+    /// Filters of the classes that have some, by slot.
     filters: BTreeMap<usize, Filters>,
-    /// How many children ask for the time of the push.
+    /// Number of children that ask for the time of the push.
     want_enqueue_time: usize,
-    /// A class counts on when it gets another qdisc, as those do that are added one by one.
+    /// Replacing a class's qdisc keeps its counters: so for classes that are added one by one.
     counts_on: bool,
     /// The parent's statistics: what is queued in the children, and what left them or was dropped
     /// there since the parent was made, by those that are gone, too. The parent adds its own.
@@ -60,7 +60,7 @@ impl Children {
         children
     }
 
-    /// Those of a parent whose classes are added.
+    /// The children of a parent whose classes are added one by one.
     pub(crate) fn none() -> Children {
         Children {
             slots: Vec::new(),
@@ -131,12 +131,12 @@ impl Children {
         self.want_enqueue_time -= usize::from(wanted);
     }
 
-    /// Whether a child asks for the time of the push.
+    /// True if a child asks for the time of the push.
     pub(crate) fn wants_enqueue_time(&self) -> bool {
         self.want_enqueue_time > 0
     }
 
-    /// How many classes there are.
+    /// Number of classes.
     pub(crate) fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }
@@ -172,6 +172,12 @@ impl Children {
     /// By their slots.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Child> {
         self.slots.iter().map(|child| &**child)
+    }
+
+    /// Flows with packets in all of them.
+    pub(crate) fn flows(&self) -> u64 {
+        let flows = self.slots.iter().map(|child| u64::from(child.flows()));
+        flows.sum()
     }
 
     /// Gives an empty child of a new parent another qdisc.

@@ -1,4 +1,4 @@
-//! What is published of a class, and sums and differences of statistics.
+//! Published statistics of a class; sums and differences of statistics.
 
 use softnet::qdisc::{QdiscStat, QdiscStats, WireSum};
 use softnet::stats::Published;
@@ -19,7 +19,7 @@ const fn at(stat: QdiscStat) -> usize {
 #[repr(C, align(64))]
 pub struct ClassCounters {
     stats: Published<WORDS>,
-    /// Of a class of `htb`.
+    /// Numbers that only a class of `htb` has.
     pub(crate) htb: HtbCounters,
 }
 

@@ -1,5 +1,5 @@
-//! Enqueue and dequeue of a child that is a `pfifo`, without the comparison of its statistics before
-//! and after: what changes is known beforehand. Most classes of `htb` have such a child.
+//! Enqueue and dequeue of a child that is a `pfifo`, without the comparison of its statistics
+//! before and after: what changes is known beforehand. Most classes of `htb` have such a child.
 
 use softnet::mem::{Packet, PacketList};
 use softnet::qdisc::{Qdisc, QdiscStats, WireSize};
@@ -7,11 +7,11 @@ use softnet::qdisc::{Qdisc, QdiscStats, WireSize};
 use super::children::Children;
 use crate::qdisc::AnyQdisc;
 
-/// What left a child.
+/// Packets that left a child.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sent {
     pub(crate) frames: u64,
-    /// Of all of them together.
+    /// Size of all of them together.
     pub(crate) size: WireSize,
     /// Nothing is queued any more.
     pub(crate) emptied: bool,

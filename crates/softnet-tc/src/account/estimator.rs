@@ -27,7 +27,7 @@ pub enum EstimatorError {
     Average,
 }
 
-/// How a rate is estimated (`struct tc_estimator`).
+/// Parameters of an estimator (`struct tc_estimator`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EstimatorSpec {
     interval: i8,

@@ -5,7 +5,7 @@ use softnet::stats::Published;
 /// Nanoseconds of the ticks in which tc shows tokens.
 const TICK: i128 = 64;
 
-/// What `tc -s class` shows of a class of `htb` beyond its packets.
+/// Statistics that only a class of `htb` has, as `tc -s class` shows them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HtbClassStats {
     /// Frames that were sent with tokens of this class: its own ones, and those of classes below.
@@ -22,7 +22,7 @@ pub struct HtbClassStats {
 }
 
 impl HtbClassStats {
-    /// Those of the same class in two instances of its tree. Tokens are those of the instance that
+    /// Sums of the same class in two instances of its tree. Tokens are those of the instance that
     /// has the fewest.
     pub(crate) fn join(self, other: HtbClassStats) -> HtbClassStats {
         HtbClassStats {
@@ -47,8 +47,8 @@ const TOKENS: usize = 3;
 const CEIL_TOKENS: usize = 4;
 
 impl HtbCounters {
-    /// The statistics now, of a class with these rates in bytes a second. Each is whole, but they need not be
-    /// from the same moment.
+    /// The statistics now, of a class with these rates in bytes a second. Each is whole, but they
+    /// need not be from the same moment.
     pub(crate) fn get(&self, rate: u64, ceil_rate: u64) -> HtbClassStats {
         let [lended, borrowed, overlimits, tokens, ceil] = self.0.get();
         let ticks = |tokens: u64, rate: u64| {

@@ -1,4 +1,4 @@
-//! What a packet costs on the link behind a shaper, which may not frame it as Ethernet does
+//! Cost of a packet on the link behind a shaper, which may not frame it as Ethernet does
 //! (`psched_l2t_ns`, tc-stab(8)).
 
 use softnet::qdisc::WireSize;
@@ -6,7 +6,7 @@ use softnet::qdisc::WireSize;
 /// Bytes of Ethernet header with a VLAN tag.
 pub(crate) const MAX_HEADER: u64 = 18;
 
-/// How the link divides packets.
+/// Link layer: how the link divides packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LinkLayer {
     /// As they are.
@@ -33,12 +33,12 @@ pub struct LinkCost {
     pub overhead: u16,
     /// The least that a packet costs, in bytes, `overhead` included (minimum packet unit).
     pub mpu: u16,
-    /// How the sum is divided.
+    /// Link layer that divides the sum.
     pub linklayer: LinkLayer,
 }
 
 impl LinkCost {
-    /// Whether a packet costs its length.
+    /// True if a packet costs its length.
     #[inline]
     pub(crate) fn is_plain(&self) -> bool {
         self.overhead == 0 && self.mpu == 0 && self.linklayer == LinkLayer::Ethernet

@@ -1,4 +1,4 @@
-//! What packets count as, and for whom: a qdisc's children and what is published of them, size
+//! Accounting: a qdisc's children and what is published of them, size
 //! tables, link layers, estimated rates.
 
 mod accounted;

@@ -44,7 +44,7 @@ pub enum SizeTableError {
     TooLarge,
 }
 
-/// What a size table is made of (`struct tc_sizespec`). Sizes are in bytes.
+/// Parameters of a size table (`struct tc_sizespec`). Sizes are in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SizeSpec {
     /// A slot is for this power of 2 of lengths.
@@ -76,7 +76,7 @@ pub struct SizeOptions {
     pub mpu: u32,
     /// Added to each length.
     pub overhead: i32,
-    /// How a packet is divided.
+    /// Link layer, which divides packets.
     pub linklayer: Option<LinkLayer>,
 }
 
@@ -166,12 +166,12 @@ impl SizeTable {
         SizeTable::from_parts(spec, Some(&slots))
     }
 
-    /// What it is made of.
+    /// Parameters that it was made of.
     pub fn spec(&self) -> &SizeSpec {
         &self.spec
     }
 
-    /// What a wire packet of `len` bytes counts as.
+    /// Bytes that a wire packet of `len` bytes counts as.
     pub fn size(&self, len: u64) -> u32 {
         let spec = &self.spec;
         // Lengths are far below 2^40.

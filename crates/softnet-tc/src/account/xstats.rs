@@ -8,7 +8,7 @@ use softnet::stats::Published;
 /// The most statistics that a kind has.
 const MAX: usize = 20;
 
-/// What is shown of several instances.
+/// Value that is shown for several instances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Join {
     Sum,
@@ -25,7 +25,7 @@ macro_rules! xstats {
         pub enum Xstat { $($stat),* }
 
         impl Xstat {
-            /// Its name, as in tc.
+            /// Name, as in tc.
             pub fn name(self) -> &'static str {
                 match self { $(Xstat::$stat => $name),* }
             }
@@ -81,7 +81,7 @@ xstats! {
 pub struct Xstats {
     stats: &'static [Xstat],
     values: Arc<Published<MAX>>,
-    /// Those of the same qdisc in other instances of its tree.
+    /// Statistics of the same qdisc in other instances of its tree.
     others: Vec<Arc<Published<MAX>>>,
 }
 
@@ -130,6 +130,12 @@ impl Xstats {
             }
         }
         self.stats.iter().copied().zip(values)
+    }
+
+    /// One statistic now, if the kind has it.
+    pub fn value(&self, stat: Xstat) -> Option<u64> {
+        let found = self.values().find(|(of, _)| *of == stat);
+        found.map(|(_, value)| value)
     }
 
     /// As [`values`](Xstats::values), with tc's names.

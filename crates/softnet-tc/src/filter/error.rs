@@ -32,7 +32,7 @@ pub enum FilterError {
     Kind {
         /// The priority.
         prio: u16,
-        /// What its filters are.
+        /// Kind and protocol of its filters.
         kind: &'static str,
     },
     /// All filters of a priority are for one protocol (`EINVAL`).
@@ -74,7 +74,7 @@ pub enum FilterError {
         handle: u32,
         /// The kind of filter.
         kind: &'static str,
-        /// Its priority.
+        /// Priority.
         prio: u16,
     },
     /// A `u32` handle names another table than that of its priority (`EINVAL`).

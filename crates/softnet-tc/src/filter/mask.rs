@@ -15,7 +15,7 @@ pub(super) struct Mask {
     vlan_id: bool,
     vlan_prio: bool,
     vlan_ethtype: bool,
-    /// Whether of IPv4, and how many bits.
+    /// IPv4 or not, and the number of bits.
     src_ip: Option<(bool, u8)>,
     dst_ip: Option<(bool, u8)>,
     ip_proto: bool,
@@ -25,7 +25,7 @@ pub(super) struct Mask {
     mark: Option<u32>,
 }
 
-/// How a filter looks at a port.
+/// Use of a port by a filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ports {
     One,

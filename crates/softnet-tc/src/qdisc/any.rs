@@ -1,4 +1,4 @@
-//! What is the same for all kinds: the way down to a qdisc, and the calls of the packet path.
+//! Any qdisc: the way down to one in a tree, and the calls of the packet path.
 
 use softnet::mem::PacketList;
 use softnet::qdisc::{Cx, Next, Peek, Qdisc, QdiscStats, Verdict, WireSum};
@@ -28,17 +28,11 @@ impl AnyQdisc {
     /// Flows with packets, as far as the qdisc tells them apart, and 1 for each queue of which it
     /// does not: the weight of a backlog in a [shared rate](crate::rate).
     pub(crate) fn flows(&self) -> u16 {
-        let flows = match self {
-            AnyQdisc::Accounted(root) => return root.qdisc().flows(),
-            AnyQdisc::Fq(fq) => fq.listed(),
-            AnyQdisc::FqCodel(fq) => fq.listed(),
-            AnyQdisc::Tbf(_) | AnyQdisc::Prio(_) => {
-                let children = self.children().into_iter().flat_map(Children::iter);
-                children.map(|child| u64::from(child.flows())).sum()
-            }
-            _ => 0,
-        };
-        // Of one that is not empty none may be listed: a packet that was taken out is in a stash.
+        if let AnyQdisc::Accounted(root) = self {
+            return root.qdisc().flows();
+        }
+        let flows = dispatch!(self, Kind::flows());
+        // A qdisc that is not empty may list none: the only packet is in a stash.
         let least = u16::from(self.stats().qlen > 0);
         u16::try_from(flows).unwrap_or(u16::MAX).max(least)
     }

@@ -16,6 +16,7 @@
 
 use std::time::Duration;
 
+use super::option::parameters;
 use super::spec::{QdiscEnv, SpecError};
 use softnet::mem::{Packet, PacketList, Pool};
 use softnet::qdisc::{Cx, QdiscStats, WireSum};
@@ -23,35 +24,23 @@ use softnet::stats::DropReason;
 use softnet::time::Time;
 use softnet::wire::{set_ce, traffic_class};
 
-/// CoDel's parameters, as in tc-codel(8).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AqmSpec {
-    /// The sojourn time that is accepted for good.
-    pub target: Duration,
-    /// The time in which a burst must have drained: about the longest round trip. At least 1 µs.
-    pub interval: Duration,
-    /// Marks ECN-capable packets where others are dropped.
-    pub ecn: bool,
-    /// Marks every ECN-capable packet that has waited longer (DCTCP, L4S).
-    pub ce_threshold: Option<Duration>,
-    /// [`ce_threshold`](AqmSpec::ce_threshold) is for packets whose traffic class has these bits
-    /// under `ce_threshold_mask`. A mask of 0 takes all.
-    pub ce_threshold_selector: u8,
-    /// See [`ce_threshold_selector`](AqmSpec::ce_threshold_selector).
-    pub ce_threshold_mask: u8,
-}
-
-impl Default for AqmSpec {
-    /// The values of RFC 8289, without ECN.
-    fn default() -> AqmSpec {
-        AqmSpec {
-            target: Duration::from_millis(5),
-            interval: Duration::from_millis(100),
-            ecn: false,
-            ce_threshold: None,
-            ce_threshold_selector: 0,
-            ce_threshold_mask: 0,
-        }
+parameters! {
+    /// CoDel's parameters, as in tc-codel(8). Defaults are the values of RFC 8289, without ECN.
+    pub struct AqmSpec {
+        /// The sojourn time that is accepted for good.
+        pub target: Duration = Duration::from_millis(5),
+        /// The time in which a burst must have drained: about the longest round trip. At least 1
+        /// µs.
+        pub interval: Duration = Duration::from_millis(100),
+        /// Marks ECN-capable packets where others are dropped.
+        pub ecn: bool = false,
+        /// Marks every ECN-capable packet that has waited longer (DCTCP, L4S).
+        pub ce_threshold: Option<Duration> = None,
+        /// [`ce_threshold`](AqmSpec::ce_threshold) is for packets whose traffic class has these
+        /// bits under `ce_threshold_mask`. A mask of 0 takes all.
+        pub ce_threshold_selector: u8 = 0,
+        /// See [`ce_threshold_selector`](AqmSpec::ce_threshold_selector).
+        pub ce_threshold_mask: u8 = 0,
     }
 }
 
@@ -130,13 +119,13 @@ impl Aqm {
         self.may_drop = DROPS_PER_PACKET;
     }
 
-    /// How long a packet has waited, in nanoseconds.
+    /// Sojourn time of a packet, in nanoseconds.
     #[inline]
     pub(crate) fn sojourn(&self, packet: &Packet) -> u64 {
         self.now.nanos().saturating_sub(packet.timestamp().nanos())
     }
 
-    /// Whether packets that come now, the oldest first, have already waited longer than
+    /// True if packets that come now, the oldest first, have already waited longer than
     /// `ce_threshold` for the queue's owner.
     #[inline]
     pub(crate) fn come_late(&self, packets: &PacketList, now: Time) -> bool {

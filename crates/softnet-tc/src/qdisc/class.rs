@@ -19,8 +19,8 @@ use crate::tree::TreeError;
 #[cfg(test)]
 use crate::testing::round_robin::{RoundRobin, Weight};
 
-/// A kind whose classes are added one by one. Its [`Children`](crate::account::children::Children) start
-/// as [`none`](crate::account::children::Children::none).
+/// A kind whose classes are added one by one. Its [`Children`](crate::account::children::Children)
+/// start as [`none`](crate::account::children::Children::none).
 pub(crate) trait ClassKind: Kind {
     /// Parameters of a class.
     type Class;
@@ -61,7 +61,7 @@ macro_rules! class_kinds {
         }
 
         impl QdiscSpec {
-            /// Whether its classes are added one by one.
+            /// True if its classes are added one by one.
             pub fn adds_classes(&self) -> bool {
                 match self {
                     $($(#[cfg($cfg)])? QdiscSpec::$name { .. } => true,)*
@@ -126,7 +126,7 @@ class_kinds! {
     RoundRobin(class: Weight), only test;
 }
 
-/// What an operation leaves over, to be freed when the queue has been given up.
+/// Remains of an operation, to be freed when the queue has been given up.
 pub(crate) type Left = (Option<Box<Child>>, Option<AnyQdisc>);
 
 impl AnyQdisc {

@@ -77,7 +77,7 @@ impl FlowList {
     }
 }
 
-/// What became of a flow that was found empty.
+/// Outcome for a flow that was found empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Emptied {
     /// It is to be served once more, as an old one: if it left, its next packet would make it new
@@ -100,7 +100,7 @@ impl RoundRobin {
         (self.new.len, self.old.len)
     }
 
-    /// Whether there is no flow.
+    /// True if there is no flow.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.new.len == 0 && self.old.len == 0

@@ -6,7 +6,7 @@ use softnet::stats::DropReason;
 use softnet::time::Time;
 
 use super::kind::{Kind, QdiscSpec};
-use super::option::{Field, Form, QdiscOption, options};
+use super::option::{Form, QdiscOption, options};
 use super::spec::QdiscEnv;
 use crate::handle::Handle;
 
@@ -34,14 +34,14 @@ impl Kind for PfifoHeadDrop {
     const NAME: &'static str = "pfifo_head_drop";
     const OPTIONS: &'static [QdiscOption] = options! { QdiscSpec::PfifoHeadDrop { limit } =>
         /// packets
-        "limit": Form::Size => Field::U32(limit); wrong = "-1",
+        "limit": Form::Size => *limit; wrong = "-1",
     };
 
     fn make(&limit: &u32, _: Handle, _: &QdiscEnv) -> PfifoHeadDrop {
         PfifoHeadDrop::new(limit)
     }
 
-    /// What is queued stays; from then on each packet that comes replaces the oldest.
+    /// Keeps what is queued; from then on each packet that comes replaces the oldest.
     fn change(&mut self, &limit: &u32, _: &mut Cx) {
         self.limit = limit;
     }

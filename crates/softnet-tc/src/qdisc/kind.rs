@@ -12,7 +12,8 @@ use super::codel::CodelSpec;
 use super::fq::FqSpec;
 use super::fq_codel::FqCodelSpec;
 use super::htb::HtbSpec;
-use super::option::{Field, Form, QdiscOption, Unset, options};
+use super::mq;
+use super::option::{Form, QdiscOption, options};
 use super::prio::PrioSpec;
 use super::spec::{CustomSpec, QdiscEnv, SpecError};
 use super::tbf::TbfSpec;
@@ -35,15 +36,15 @@ pub(super) use softnet::qdisc::{Bfifo, Noqueue, Pfifo, PfifoFast};
 
 /// A kind of qdisc.
 pub(crate) trait Kind: Sized {
-    /// Its parameters.
+    /// Parameters.
     type Spec;
-    /// Its name, as in tc.
+    /// Name, as in tc.
     const NAME: &'static str;
-    /// Whether parameters can be changed in use.
+    /// True if parameters can be changed in use.
     const CAN_CHANGE: bool = true;
-    /// Its options, in the order in which rtnetlink shows them.
+    /// Options, in the order in which rtnetlink shows them.
     const OPTIONS: &'static [QdiscOption] = &[];
-    /// Whether filters lead to its classes.
+    /// True if filters lead to its classes.
     const HAS_FILTERS: bool = false;
 
     /// Checks the parameters.
@@ -58,17 +59,17 @@ pub(crate) trait Kind: Sized {
     /// what can never leave any more.
     fn change(&mut self, _: &Self::Spec, _: &mut Cx) {}
 
-    /// How many classes it comes with: 1, 2 and so on. Others are not added to them.
+    /// Number of classes that it comes with: 1, 2 and so on. Others are not added to them.
     fn classes(_: &Self::Spec) -> u16 {
         0
     }
 
-    /// What a class has if nothing is attached to it.
+    /// Qdisc of a class to which none is attached.
     fn default_child(_: &Self::Spec, _: &QdiscEnv) -> QdiscSpec {
         QdiscSpec::Default
     }
 
-    /// Its children, if it has classes.
+    /// Children, if it has classes.
     fn children(&self) -> Option<&Children> {
         None
     }
@@ -78,14 +79,19 @@ pub(crate) trait Kind: Sized {
         None
     }
 
-    /// Its filters, if it has some.
+    /// Filters, if it has some.
     fn filters_mut(&mut self) -> Option<&mut Filters> {
         None
     }
 
-    /// Its own statistics, if it has some.
+    /// Own statistics, if it has some.
     fn xstats(&self) -> Option<&Xstats> {
         None
+    }
+
+    /// Flows with packets, as far as it tells them apart.
+    fn flows(&self) -> u64 {
+        0
     }
 
     /// A child's queue may have become empty, or may be so no more, other than by its own enqueue
@@ -96,17 +102,17 @@ pub(crate) trait Kind: Sized {
 /// A kind of qdisc as a request or a file names it.
 #[derive(Clone, Copy, Debug)]
 pub struct QdiscKind {
-    /// Its name, as in tc.
+    /// Name, as in tc.
     pub name: &'static str,
-    /// Whether a request can change parameters in use.
+    /// True if a request can change parameters in use.
     pub can_change: bool,
-    /// Its options.
+    /// Options.
     pub options: &'static [QdiscOption],
-    /// Its parameters where nothing is said.
+    /// Default parameters.
     pub default: fn(&LinkDefaults) -> QdiscSpec,
 }
 
-/// What defaults of qdiscs depend on.
+/// Properties of a link that defaults of qdiscs depend on.
 #[derive(Clone, Copy, Debug)]
 pub struct LinkDefaults {
     /// Longest IP packet in bytes.
@@ -148,15 +154,6 @@ impl QdiscKind {
     }
 }
 
-const MQPRIO: &[QdiscOption] = options! { _ =>
-    /// number of traffic classes, 1 to 16
-    "num_tc": Form::Own; unset = Unset::Required(""); wrong = "17",
-    /// list with the traffic class of each priority 0 to 15; those left out belong to class 0
-    "map": Form::Own; unset = Unset::Words("`[]`"); wrong = "[9]",
-    /// list with the queues of each class, `"COUNT@OFFSET"`
-    "queues": Form::Own; unset = Unset::Required(""); wrong = "[\"x\"]",
-};
-
 /// The kinds that have a name, in the order of messages.
 pub const QDISC_KINDS: &[QdiscKind] = &[
     QdiscKind::of::<Noqueue>(|_| QdiscSpec::Noqueue),
@@ -187,7 +184,7 @@ pub const QDISC_KINDS: &[QdiscKind] = &[
     QdiscKind {
         name: "mqprio",
         can_change: false,
-        options: MQPRIO,
+        options: mq::OPTIONS,
         default: |_| QdiscSpec::Mqprio(QueueMap::default()),
     },
 ];
@@ -203,7 +200,7 @@ macro_rules! kinds {
         /// A qdisc's kind and parameters.
         #[derive(Clone, Debug, Default, PartialEq, Eq)]
         pub enum QdiscSpec {
-            /// What a device gets in the kernel: `pfifo_fast` with a `txqueuelen` of 1000, one at
+            /// Default of a device in the kernel: `pfifo_fast` with a `txqueuelen` of 1000, one at
             /// each of its transmit queues.
             #[default]
             Default,
@@ -240,7 +237,9 @@ macro_rules! kinds {
             ($d self:expr, Kind::$d method:ident($d($d arg:expr),*)) => {
                 match $d self {
                     $($(#[cfg($cfg)])?
-                    AnyQdisc::$name(q) => <$crate::qdisc::kind::$name as Kind>::$d method(q $d(, $d arg)*),)*
+                    AnyQdisc::$name(q) => {
+                        <$crate::qdisc::kind::$name as Kind>::$d method(q $d(, $d arg)*)
+                    })*
                     // Nothing: see [`AnyQdisc::at`].
                     AnyQdisc::Accounted(_) => Default::default(),
                 }
@@ -254,14 +253,17 @@ macro_rules! kinds {
             ($d self:expr, $d method:ident($d($d arg:expr),*), $d else:expr) => {
                 match $d self {
                     $($(#[cfg($cfg)])? QdiscSpec::$name $({ $field })? $(($spec))? => {
-                        <$crate::qdisc::kind::$name as Kind>::$d method(&($($field)? $($spec)?) $d(, $d arg)*)
+                        let spec = &($($field)? $($spec)?);
+                        <$crate::qdisc::kind::$name as Kind>::$d method(spec $d(, $d arg)*)
                     })*
                     _ => $d else,
                 }
             };
             ($d self:expr, $d constant:ident, $d else:expr) => {
                 match $d self {
-                    $($(#[cfg($cfg)])? QdiscSpec::$name { .. } => <$crate::qdisc::kind::$name as Kind>::$d constant,)*
+                    $($(#[cfg($cfg)])? QdiscSpec::$name { .. } => {
+                        <$crate::qdisc::kind::$name as Kind>::$d constant
+                    })*
                     _ => $d else,
                 }
             };
@@ -275,7 +277,7 @@ macro_rules! kinds {
                 match self {
                     $($(#[cfg($cfg)])? QdiscSpec::$name $({ $field })? $(($spec))? => {
                         let spec = &($($field)? $($spec)?);
-                        AnyQdisc::$name(<$crate::qdisc::kind::$name as Kind>::make(spec, handle, env).into())
+                        AnyQdisc::$name(<$name as Kind>::make(spec, handle, env).into())
                     })*
                     // The others are not made, but stand for one for each queue.
                     _ => QdiscSpec::PfifoFast { limit: env.txqueuelen }.make(handle, env),
@@ -295,9 +297,9 @@ macro_rules! kinds {
                 match (self, spec) {
                     $($(#[cfg($cfg)])?
                     (AnyQdisc::$name(q), QdiscSpec::$name $({ $field })? $(($spec))?)
-                        if <$crate::qdisc::kind::$name as Kind>::CAN_CHANGE =>
+                        if <$name as Kind>::CAN_CHANGE =>
                     {
-                        <$crate::qdisc::kind::$name as Kind>::change(q, &($($field)? $($spec)?), cx);
+                        <$name as Kind>::change(q, &($($field)? $($spec)?), cx);
                         Ok(())
                     })*
                     (AnyQdisc::Accounted(root), spec) => root.qdisc_mut().change(spec, cx),
@@ -376,7 +378,7 @@ impl Kind for Pfifo {
     const NAME: &'static str = "pfifo";
     const OPTIONS: &'static [QdiscOption] = options! { QdiscSpec::Pfifo { limit } =>
         /// packets, 0 to 4294967295
-        "limit": Form::Size => Field::U32(limit),
+        "limit": Form::Size => *limit,
     };
 
     fn make(&limit: &u32, _: Handle, _: &QdiscEnv) -> Pfifo {
@@ -393,7 +395,7 @@ impl Kind for Bfifo {
     const NAME: &'static str = "bfifo";
     const OPTIONS: &'static [QdiscOption] = options! { QdiscSpec::Bfifo { limit } =>
         /// a size; the default is `txqueuelen` frames of the port's MTU
-        "limit": Form::Size => Field::U64(limit),
+        "limit": Form::Size => *limit,
     };
 
     fn make(&limit: &u64, _: Handle, _: &QdiscEnv) -> Bfifo {

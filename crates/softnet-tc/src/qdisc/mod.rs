@@ -12,6 +12,7 @@ mod fq_codel;
 mod head_drop;
 mod htb;
 mod kind;
+mod mq;
 mod option;
 mod prio;
 mod spec;
@@ -30,7 +31,10 @@ pub use htb::{Htb, HtbClassSpec, HtbSpec};
 #[cfg(test)]
 pub(crate) use kind::Kind;
 pub use kind::{AnyQdisc, LinkDefaults, QDISC_KINDS, QdiscKind, QdiscSpec};
-pub use option::{Absent, Attribute, Field, Form, QdiscOption, Unset, Wire};
+pub(crate) use mq::FIRST_TRAFFIC_CLASS;
+pub use option::{
+    Absent, Attribute, ClassOption, Field, Form, QdiscOption, SpecOption, Unset, Wire,
+};
 pub use prio::{MAX_BANDS, Prio, PrioSpec};
 pub use spec::{CustomSpec, QdiscEnv, SpecError};
 pub use tbf::{Tbf, TbfSpec};

@@ -9,30 +9,36 @@
 
 use std::time::Duration;
 
+use super::class::ClassSpec;
 use super::kind::QdiscSpec;
 
 /// An option of a kind of qdisc.
-#[derive(Clone, Copy, Debug)]
-pub struct QdiscOption {
-    /// Its name, as in tc.
+pub type QdiscOption = SpecOption<QdiscSpec>;
+/// An option of a class that is added.
+pub type ClassOption = SpecOption<ClassSpec>;
+
+/// An option of something with parameters `S`.
+#[derive(Debug)]
+pub struct SpecOption<S> {
+    /// Name, as in tc.
     pub name: &'static str,
     /// A sentence for the reference.
     pub about: &'static str,
-    /// How it is written.
+    /// Form of its text in configuration files.
     pub form: Form,
-    /// What holds if it is not given.
+    /// Default if it is not given.
     pub unset: Unset,
     /// A wrong value for the reference; where empty, the form's.
     pub wrong: &'static str,
-    /// Its attribute, if the kind has regular ones.
+    /// Attribute, if the kind has regular ones.
     pub attr: Option<Attribute>,
-    /// Its parameter. `None`: it is read by hand, or the parameters are those of another kind.
-    pub field: fn(&mut QdiscSpec) -> Option<Field<'_>>,
+    /// Parameter. `None`: it is read by hand, or the parameters are those of another kind.
+    pub field: fn(&mut S) -> Option<Field<'_>>,
 }
 
-impl QdiscOption {
-    /// What is not said of an option.
-    pub(crate) const DEFAULT: QdiscOption = QdiscOption {
+impl<S> SpecOption<S> {
+    /// Values of the fields that an option's line leaves out.
+    pub(crate) const DEFAULT: SpecOption<S> = SpecOption {
         name: "",
         about: "",
         form: Form::Own,
@@ -66,27 +72,27 @@ pub enum Form {
     Own,
 }
 
-/// What holds if an option is not given.
+/// Default of an option that is not given.
 #[derive(Clone, Copy, Debug)]
 pub enum Unset {
     /// The value in the kind's default parameters.
     Value,
     /// Something that is no value of its own: in words.
     Words(&'static str),
-    /// It must be given; what to add, for messages.
-    Required(&'static str),
+    /// It must be given: what to add, for messages, and a value, for the reference's test.
+    Required(&'static str, &'static str),
 }
 
 /// An attribute of rtnetlink with one number.
 #[derive(Clone, Copy, Debug)]
 pub struct Attribute {
-    /// Its type.
+    /// Type.
     pub kind: u16,
-    /// Its payload.
+    /// Payload.
     pub wire: Wire,
     /// A number that is given is brought within these.
     pub within: (u32, u32),
-    /// What is shown where the parameter has no value.
+    /// Number that is shown where the parameter has no value.
     pub absent: Absent,
 }
 
@@ -126,7 +132,7 @@ pub enum Wire {
     Own(usize),
 }
 
-/// What is shown of a parameter without a value.
+/// Number that is shown of a parameter without a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Absent {
     /// Nothing.
@@ -237,25 +243,69 @@ impl Field<'_> {
     }
 }
 
-/// A kind's options: for each its sentence, `"name": form => field`, and what else is to be said of
-/// it, as fields of [`QdiscOption`]. The parameters are bound by the pattern in front.
+macro_rules! fields {
+    ($($type:ty => $field:ident,)*) => {
+        $(impl<'a> From<&'a mut $type> for Field<'a> {
+            fn from(of: &'a mut $type) -> Field<'a> {
+                Field::$field(of)
+            }
+        })*
+    };
+}
+fields! {
+    u16 => U16,
+    u32 => U32,
+    u64 => U64,
+    Option<u32> => OptU32,
+    Option<u64> => OptU64,
+    Duration => Time,
+    Option<Duration> => OptTime,
+    bool => Flag,
+    u8 => Log2,
+    [u8; 16] => List8,
+    [u32; 3] => List32,
+}
+
+/// Parameters with their defaults: a struct and its `Default`.
+macro_rules! parameters {
+    ($(#[$meta:meta])* pub struct $name:ident {
+        $($(#[$doc:meta])* pub $field:ident: $type:ty = $value:expr,)*
+    }) => {
+        $(#[$meta])*
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub struct $name {
+            $($(#[$doc])* pub $field: $type,)*
+        }
+
+        impl Default for $name {
+            fn default() -> $name {
+                $name { $($field: $value,)* }
+            }
+        }
+    };
+}
+pub(crate) use parameters;
+
+/// A kind's options: for each its sentence, `"name": form => parameter`, and what else is to be
+/// said of it, as fields of [`SpecOption`]. The parameters are bound by the pattern in front.
 macro_rules! options {
-    ($pattern:pat => $(
+    ($spec:ident::$kind:ident $bound:tt => $(
         $(#[doc = $about:literal])+
         $name:literal: $form:expr $(=> $field:expr)? $(; $key:ident = $value:expr)*,
     )*) => {
         {
             #[allow(clippy::needless_update, reason = "some options say everything")]
-            const OPTIONS: &[QdiscOption] = &[$(QdiscOption {
+            const OPTIONS: &[$crate::qdisc::SpecOption<$spec>] = &[$($crate::qdisc::SpecOption {
                 name: $name,
                 about: concat!($($about),+),
                 form: $form,
                 $(field: |spec| match spec {
-                    $pattern => Some($field),
+                    $spec::$kind $bound => Some((&mut $field).into()),
+                    #[allow(unreachable_patterns, reason = "there may be one kind")]
                     _ => None,
                 },)?
                 $($key: $value,)*
-                ..QdiscOption::DEFAULT
+                ..$crate::qdisc::SpecOption::DEFAULT
             }),*];
             OPTIONS
         }

@@ -11,7 +11,7 @@ use softnet::stats::DropReason;
 use softnet::time::Time;
 
 use super::kind::{AnyQdisc, Kind, QdiscSpec};
-use super::option::{Field, Form, QdiscOption, options};
+use super::option::{Form, QdiscOption, options, parameters};
 use super::spec::{QdiscEnv, SpecError};
 use crate::account::{Child, Children};
 use crate::filter::{Classified, Filters};
@@ -25,22 +25,13 @@ pub const MAX_BANDS: u16 = 16;
 pub(crate) const PRIOMAP: &str = "16 bands, one for each priority; write it like \"1 2 2 2 1 2 0 0 \
                                   1 1 1 1 1 1 1 1\"";
 
-/// Parameters of `prio`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PrioSpec {
-    /// Bands, 2 to 16.
-    pub bands: u16,
-    /// Band of each of the 16 priorities (`TC_PRIO_*`).
-    pub priomap: [u8; 16],
-}
-
-impl Default for PrioSpec {
-    /// The three bands of `pfifo_fast`.
-    fn default() -> PrioSpec {
-        PrioSpec {
-            bands: 3,
-            priomap: PRIO_TO_BAND,
-        }
+parameters! {
+    /// Parameters of `prio`. Defaults are the three bands of `pfifo_fast`.
+    pub struct PrioSpec {
+        /// Bands, 2 to 16.
+        pub bands: u16 = 3,
+        /// Band of each of the 16 priorities (`TC_PRIO_*`).
+        pub priomap: [u8; 16] = PRIO_TO_BAND,
     }
 }
 
@@ -63,9 +54,9 @@ impl Kind for Prio {
     const OPTIONS: &'static [QdiscOption] = options! { QdiscSpec::Prio(s) =>
         /// number of bands, 2 to 16
         "bands": Form::Number("a number of bands from 2 to 16", 2, MAX_BANDS as u64)
-            => Field::U16(&mut s.bands); wrong = "17",
+            => s.bands; wrong = "17",
         /// list, or text, with the band of each priority 0 to 15
-        "priomap": Form::List(PRIOMAP) => Field::List8(&mut s.priomap); wrong = "[1, 2]",
+        "priomap": Form::List(PRIOMAP) => s.priomap; wrong = "[1, 2]",
     };
     const HAS_FILTERS: bool = true;
 
@@ -96,8 +87,8 @@ impl Kind for Prio {
         }
     }
 
-    /// What is in bands that are no more is classified again; what does not fit is dropped and
-    /// counted (the kernel drops all of it).
+    /// Packets in bands that are no more are classified again; those that do not fit are dropped
+    /// and counted (the kernel drops all of it).
     fn change(&mut self, spec: &PrioSpec, cx: &mut Cx) {
         self.priomap = spec.priomap;
         let mut homeless = PacketList::new();
@@ -124,6 +115,10 @@ impl Kind for Prio {
     fn default_child(_: &PrioSpec, env: &QdiscEnv) -> QdiscSpec {
         let limit = env.txqueuelen;
         QdiscSpec::Pfifo { limit }
+    }
+
+    fn flows(&self) -> u64 {
+        self.bands.flows()
     }
 
     fn children(&self) -> Option<&Children> {

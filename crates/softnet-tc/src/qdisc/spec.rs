@@ -14,7 +14,7 @@ use crate::filter::FilterError;
 use crate::rate::{Instance, RateGroup};
 use crate::tree::TreeError;
 
-/// How to make a qdisc from outside this crate.
+/// Recipe of a qdisc from outside this crate.
 #[derive(Clone)]
 pub struct CustomSpec {
     pub(crate) kind: &'static str,
@@ -61,7 +61,7 @@ pub enum SpecError {
         kind: &'static str,
         /// The parameter, as in tc.
         parameter: &'static str,
-        /// What it must be.
+        /// Condition that it does not meet.
         reason: Cow<'static, str>,
     },
     /// A qdisc in use is of another kind, or its kind has no parameters.
@@ -106,7 +106,7 @@ impl SpecError {
     }
 }
 
-/// What a qdisc is made for.
+/// Environment that a qdisc is made for.
 #[derive(Clone, Debug)]
 pub struct QdiscEnv {
     /// The device's pool.
@@ -115,17 +115,18 @@ pub struct QdiscEnv {
     pub mtu: u32,
     /// Frames that a queue of the device holds where nothing else is said.
     pub txqueuelen: u32,
-    /// Whether the device has no queue of its own (`IFF_NO_QUEUE`): its default is `noqueue`.
+    /// True if the device has no queue of its own (`IFF_NO_QUEUE`): its default is `noqueue`.
     pub no_queue: bool,
     /// A random number for what an outsider must not guess (flow hashes).
     pub seed: u64,
-    /// Whether a tree has an instance at each transmit queue, where it would have one for all of
+    /// True if a tree has an instance at each transmit queue, where it would have one for all of
     /// them. What is below `mq` and `mqprio` is for one queue, and is one instance in any case;
     /// `noqueue` and what comes by itself are at each queue in any case.
     pub parallel: bool,
     /// The limit that all of the device's queues share with others, whatever is attached to them.
     pub group: Option<Arc<RateGroup>>,
-    /// The instance that a qdisc is made for, where there are several; a [`DeviceTree`] says it.
+    /// The instance that a qdisc is made for, where there are several; a
+    /// [`DeviceTree`](crate::DeviceTree) says it.
     pub instance: Option<Instance>,
 }
 
@@ -166,37 +167,32 @@ impl QdiscSpec {
         )
     }
 
-    /// What a class has if nothing is attached to it.
+    /// Qdisc of a class to which none is attached.
     pub(crate) fn default_child(&self, env: &QdiscEnv) -> QdiscSpec {
         of_kind!(self, default_child(env), QdiscSpec::Default)
     }
 
-    /// Whether filters lead to its classes.
+    /// True if filters lead to its classes.
     pub(crate) fn has_filters(&self) -> bool {
         of_kind!(self, HAS_FILTERS, false)
     }
 
-    /// Whether it can be at a device's root only.
+    /// True if it can be at a device's root only.
     pub(crate) fn is_root_only(&self) -> bool {
         *self == QdiscSpec::Noqueue || self.is_per_queue()
     }
 
-    /// Whether its classes are the device's transmit queues.
-    pub fn is_per_queue(&self) -> bool {
-        matches!(self, QdiscSpec::Mq | QdiscSpec::Mqprio(_))
-    }
-
-    /// Whether it has classes, if only for filters to lead to.
+    /// True if it has classes, if only for filters to lead to.
     pub fn is_classful(&self) -> bool {
         self.classes() > 0 || self.adds_classes() || self.has_filters()
     }
 
-    /// Whether its only class has all minor numbers, and counts nothing of its own.
+    /// True if its only class has all minor numbers, and counts nothing of its own.
     pub fn has_one_class(&self) -> bool {
         matches!(self, QdiscSpec::Tbf(_))
     }
 
-    /// Whether parameters can be changed in use.
+    /// True if parameters can be changed in use.
     pub(crate) fn can_change(&self, before: &QdiscSpec) -> bool {
         let same = std::mem::discriminant(self) == std::mem::discriminant(before);
         let of_default = matches!(
@@ -223,7 +219,7 @@ impl QdiscSpec {
     /// Checks that a device with so many transmit queues can have it.
     ///
     /// # Errors
-    /// As [`DeviceTree::new`].
+    /// As [`DeviceTree::new`](crate::DeviceTree::new).
     pub fn check_for(&self, queues: usize) -> Result<(), SpecError> {
         match self {
             _ if self.is_per_queue() && queues < 2 => Err(SpecError::OneQueue(self.kind())),

@@ -92,7 +92,7 @@ pub struct RateSpec {
 }
 
 impl RateSpec {
-    /// What a pot is filled with at once: what passes in 200 µs, at most 64 of the longest
+    /// Units that a pot is filled with at once: what passes in 200 µs, at most 64 of the longest
     /// packets and at least one.
     pub fn quantum(&self) -> u64 {
         let spec = self.clamped();
@@ -140,7 +140,7 @@ impl SharedRate {
         self.word.change(spec.clamped(), now);
     }
 
-    /// What it lets pass.
+    /// Parameters now.
     pub fn spec(&self) -> RateSpec {
         self.word.view().spec
     }

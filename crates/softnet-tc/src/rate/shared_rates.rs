@@ -1,4 +1,4 @@
-//! How the instances of a tree come to share a rate.
+//! Rates that the instances of a tree share, as they are made.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -14,9 +14,9 @@ use crate::rate::Members;
 /// Which instance of its tree a qdisc is made for.
 #[derive(Clone, Debug)]
 pub struct Instance {
-    /// Its number among the [`members`](SharedRates::members).
+    /// Number among the [`members`](SharedRates::members).
     pub index: usize,
-    /// What the instances share.
+    /// Things that the instances share.
     pub rates: Arc<SharedRates>,
 }
 
@@ -33,7 +33,7 @@ impl Instance {
     }
 }
 
-/// What the instances of a tree share. Each part, a rate above all, is made by the instance that
+/// Things that the instances of a tree share. Each, a rate above all, is made by the instance that
 /// asks first and handed to each of the others once. From then on only the instances have it, and
 /// it goes with the last one: a class in the place of one of its name gets another. Only the
 /// control path locks it.
@@ -43,7 +43,7 @@ pub struct SharedRates {
     pending: Mutex<BTreeMap<(Handle, u8), Pending>>,
 }
 
-/// What not all instances have taken.
+/// Things that not all instances have taken.
 #[derive(Debug)]
 struct Pending {
     part: Arc<dyn Any + Send + Sync>,
@@ -69,9 +69,8 @@ impl SharedRates {
         debug_assert!(pending().is_empty(), "{:?}", pending());
     }
 
-    /// What the instances of a class or qdisc share under this number, one for each thing that they
-    /// share. Each instance asks once, when it is made or when parameters call for it, as all of
-    /// them do then.
+    /// The thing that the instances of a class or qdisc share under this number. Each instance asks
+    /// once, when it is made or when parameters call for it, as all of them do then.
     pub fn share<T: Any + Send + Sync>(
         &self,
         class: Handle,

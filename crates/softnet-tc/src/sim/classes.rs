@@ -1,4 +1,4 @@
-//! What happened to the packets of each class, told from how the class's numbers change.
+//! Fate of the packets of each class, told from how the class's numbers change.
 
 use std::collections::BTreeMap;
 

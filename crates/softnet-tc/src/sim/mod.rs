@@ -22,12 +22,12 @@ use self::classes::ClassTraces;
 use crate::account::LinkCost;
 use crate::tree::Tree;
 
-/// What is behind the tree.
+/// Link behind the tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SimLink {
     /// Bytes per second; `None` takes everything at once.
     pub rate: Option<u64>,
-    /// What a packet takes beyond its length.
+    /// Cost of a packet beyond its length.
     pub cost: LinkCost,
 }
 
@@ -82,7 +82,7 @@ impl Simulator {
     /// `depart` first, with the time at which the link begins to send it.
     ///
     /// # Errors
-    /// Those of `depart`; the simulation cannot go on then.
+    /// The errors of `depart`; the simulation cannot go on then.
     pub fn arrive<E>(
         &mut self,
         mut packet: Packet,

@@ -1,5 +1,6 @@
 //! What tests of several modules share.
 
+pub(crate) mod alone;
 pub(crate) mod bench;
 pub(crate) mod codel_model;
 pub(crate) mod round_robin;

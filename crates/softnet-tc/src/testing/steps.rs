@@ -206,7 +206,7 @@ pub(crate) fn specs() -> impl Strategy<Value = QdiscSpec> {
 pub(crate) fn class() -> impl Strategy<Value = Class> {
     let rates = (0..1_000_000_u64, 1_u64..1_000_000);
     let bursts = (0_u64..3_000, 0_u64..3_000);
-    let rest = (0..9_u8, prop::option::of(0..4_000_u32), 0..90_u16);
+    let rest = (0..9_u32, prop::option::of(0..4_000_u32), 0..90_u16);
     let fields = (0..3_usize, rates, bursts, rest);
     fields.prop_map(|(weight, (rate, ceil), (burst, cburst), rest)| {
         let (prio, quantum, overhead) = rest;

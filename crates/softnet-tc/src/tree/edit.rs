@@ -148,7 +148,7 @@ impl TreeSpec {
         Ok(handle)
     }
 
-    /// Whether there is such a qdisc, and not at `parent` or below.
+    /// True if there is such a qdisc, and not at `parent` or below.
     fn is_kept(&self, handle: Handle, parent: Handle) -> bool {
         let mut node = self.node(handle);
         if node.is_none() {
@@ -273,7 +273,7 @@ impl TreeSpec {
         Ok(deleted.ok_or(TreeError::NoClass(class))?)
     }
 
-    /// Whether filters of the qdisc or of its classes lead to a class.
+    /// True if filters of the qdisc or of its classes lead to a class.
     fn is_led_to(&self, node: &Node, class: Handle) -> bool {
         let classes = class.class(1)..=class.class(u16::MAX);
         let mut lists = self

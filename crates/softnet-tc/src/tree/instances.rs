@@ -28,7 +28,7 @@ use crate::rate::{Instance, SharedRates};
 pub(crate) struct Counted {
     /// By instance.
     pub(crate) instances: Vec<Arc<ClassCounters>>,
-    /// What left the class or was dropped there before it got the qdisc that it has now.
+    /// Statistics from before the class got the qdisc that it has now.
     pub(crate) before: QdiscStats,
 }
 
@@ -38,9 +38,9 @@ pub struct DeviceTree {
     pub(crate) spec: TreeSpec,
     pub(crate) env: QdiscEnv,
     pub(crate) queues: usize,
-    /// Of each class that is not a transmit queue.
+    /// Counters of each class that is not a transmit queue.
     pub(crate) counters: BTreeMap<Handle, Counted>,
-    /// Of each qdisc whose kind has some.
+    /// Statistics of each qdisc whose kind has some.
     pub(crate) xstats: BTreeMap<Handle, Xstats>,
     pub(crate) estimators: Estimators,
     /// The filters of each instance after the first, by what they belong to. The first one runs
@@ -80,12 +80,12 @@ impl DeviceTree {
         self.env.mtu = mtu;
     }
 
-    /// What its qdiscs are made for.
+    /// Environment that its qdiscs are made for.
     pub fn env(&self) -> &QdiscEnv {
         &self.env
     }
 
-    /// What the tree is made of.
+    /// Tree as configuration.
     pub fn spec(&self) -> &TreeSpec {
         &self.spec
     }
@@ -115,10 +115,8 @@ impl DeviceTree {
                 let noqueue = |_| QdiscSpec::Noqueue.make(handle, &self.env);
                 instances.extend((0..self.queues).map(noqueue));
             }
-            Some((handle, QdiscSpec::Mq | QdiscSpec::Mqprio(_))) => {
-                if let Some(QdiscSpec::Mqprio(of)) = self.spec.root().map(|root| &root.qdisc) {
-                    map = Some(of.clone());
-                }
+            Some((handle, qdisc)) if qdisc.is_per_queue() => {
+                map = qdisc.queue_map().cloned();
                 for (minor, _) in (1..).zip(0..self.queues) {
                     let child = self.spec.child_of(handle.class(minor)).map(|n| n.handle);
                     let qdisc = child.map(|child| self.instance(0, child));
@@ -254,7 +252,7 @@ impl DeviceTree {
         }
     }
 
-    /// What is attached to a class, and all below it.
+    /// Qdisc that is attached to a class, and all below it.
     pub(crate) fn attached(&self, class: Handle) -> Vec<Handle> {
         let mut all = Vec::new();
         if let Some(node) = self.spec.child_of(class) {
@@ -289,7 +287,7 @@ impl DeviceTree {
         }
     }
 
-    /// What the qdiscs of an instance are made for.
+    /// Environment that the qdiscs of an instance are made for.
     pub(crate) fn env_of(&self, index: usize) -> QdiscEnv {
         let instance = (self.instances() > 1).then(|| Instance {
             index,
@@ -342,7 +340,7 @@ impl DeviceTree {
         Ok(())
     }
 
-    /// What each instance is to run of the filters of a qdisc or class.
+    /// Filters of a qdisc or class for each instance to run.
     pub(crate) fn filters_to_run(&self, parent: Handle) -> Vec<Filters> {
         let first = self.spec.filters_of(parent).ok();
         let others = self.filters.iter().map(|lists| lists.get(&parent));

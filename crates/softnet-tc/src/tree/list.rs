@@ -1,4 +1,4 @@
-//! What a tree shows to those who list it in parts. Each qdisc and class is found by its name in
+//! Listing of a tree, at once or in parts. Each qdisc and class is found by its name in
 //! logarithmic time, so a listing in many parts costs no more than one in one go. No queue is taken
 //! from its owner.
 
@@ -10,7 +10,7 @@ use super::spec::Node;
 use crate::account::{HtbClassStats, Rate, Sample, Xstats, zip};
 use crate::filter::{FilterList, FilterSpec, FilterStats};
 use crate::handle::Handle;
-use crate::qdisc::{ClassSpec, QdiscSpec};
+use crate::qdisc::{ClassSpec, FIRST_TRAFFIC_CLASS, QdiscSpec};
 
 /// The statistics of a class, which are those of the qdisc on it.
 #[derive(Clone, Debug)]
@@ -21,18 +21,15 @@ pub struct ClassStats {
     pub parent: Handle,
     /// The qdisc that is attached: its handle, or [`Handle::NONE`] if the class came with it.
     pub qdisc: Handle,
-    /// Its kind; `none` for a class with classes below it.
+    /// Kind of that qdisc; `none` for a class with classes below it.
     pub kind: &'static str,
-    /// Its statistics.
+    /// Statistics.
     pub stats: QdiscStats,
-    /// Those of a class of `htb`.
+    /// Statistics that only a class of `htb` has.
     pub htb: Option<HtbClassStats>,
-    /// Those that the qdisc has because of its kind.
+    /// Statistics that the qdisc has because of its kind.
     pub xstats: Option<Xstats>,
 }
-
-/// The minor number of the first traffic class of `mqprio` (`TC_H_MIN_PRIORITY`).
-const FIRST_TRAFFIC_CLASS: u16 = 0xffe0;
 
 impl DeviceTree {
     /// Transmit queues of the device.
@@ -65,11 +62,11 @@ impl DeviceTree {
             return Some(class);
         }
         let first = node.handle.class(FIRST_TRAFFIC_CLASS);
-        let is_before = minor < FIRST_TRAFFIC_CLASS && matches!(node.qdisc, QdiscSpec::Mqprio(_));
+        let is_before = minor < FIRST_TRAFFIC_CLASS && node.qdisc.queue_map().is_some();
         (is_before && self.has_class(first)).then_some(first)
     }
 
-    /// Whether there is a class of this name.
+    /// True if there is a class of this name.
     pub fn has_class(&self, class: Handle) -> bool {
         let Some(node) = self
             .spec
@@ -79,15 +76,11 @@ impl DeviceTree {
             return false;
         };
         let minor = class.minor();
-        match &node.qdisc {
-            QdiscSpec::Mq => (1..=self.queues).contains(&minor.into()),
-            QdiscSpec::Mqprio(map) => {
-                let traffic_class = minor.checked_sub(FIRST_TRAFFIC_CLASS);
-                (1..=self.queues).contains(&minor.into())
-                    || traffic_class.is_some_and(|tc| usize::from(tc) < map.classes.len())
-            }
-            _ => self.spec.has_class(node, class),
+        if node.qdisc.is_per_queue() {
+            let is_queue = (1..=self.queues).contains(&minor.into());
+            return is_queue || node.qdisc.traffic_class(minor).is_some();
         }
+        self.spec.has_class(node, class)
     }
 
     /// The parameters of the qdisc that a class, or the root with [`Handle::ROOT`], has if none is
@@ -126,14 +119,13 @@ impl DeviceTree {
         if class == Handle::ROOT {
             return Some(queues.iter().copied().sum());
         }
-        match self.spec.node(class.qdisc()).map(|node| &node.qdisc) {
-            Some(QdiscSpec::Mqprio(map)) if class.minor() >= FIRST_TRAFFIC_CLASS => {
-                let tc = usize::from(class.minor() - FIRST_TRAFFIC_CLASS);
-                let of = map.classes.get(tc)?;
-                let first = usize::from(of.offset);
-                let of = queues.get(first..first + usize::from(of.count))?;
-                Some(of.iter().copied().sum())
-            }
+        let qdisc = self.spec.node(class.qdisc()).map(|node| &node.qdisc);
+        if let Some(of) = qdisc.and_then(|qdisc| qdisc.traffic_class(class.minor())) {
+            let first = usize::from(of.offset);
+            let of = queues.get(first..first + usize::from(of.count))?;
+            return Some(of.iter().copied().sum());
+        }
+        match qdisc {
             Some(qdisc) if qdisc.is_per_queue() => queue(class.minor()),
             None if class.major() == 0 => queue(class.minor()),
             _ => self.class_stats(class),
@@ -168,7 +160,7 @@ impl DeviceTree {
         })
     }
 
-    /// What stands at the root if nothing is attached there.
+    /// Kind of qdisc at the root if none is attached there.
     pub fn default_kind(&self) -> &'static str {
         self.default_at(Handle::ROOT).unwrap_or_default().kind()
     }
@@ -261,7 +253,7 @@ impl DeviceTree {
         Some(counters.iter().map(|counters| counters.get()).sum())
     }
 
-    /// Those that an instance of a class has, if the class counts on when it gets another qdisc.
+    /// Statistics of an instance of a class that keeps them when it gets another qdisc.
     pub(crate) fn kept_stats(&self, class: Handle, index: usize) -> Option<QdiscStats> {
         let above = self.spec.node(class.qdisc())?;
         let counters = self.counters.get(&class)?.instances.get(index);
@@ -275,7 +267,7 @@ impl DeviceTree {
         })
     }
 
-    /// Those of a class of `htb`.
+    /// Statistics that only a class of `htb` has.
     pub(crate) fn htb_stats(&self, class: Handle) -> Option<HtbClassStats> {
         let class_spec = self.spec.class_node(class).map(|node| &node.spec);
         match (class_spec, self.counters.get(&class)) {
@@ -324,7 +316,7 @@ impl DeviceTree {
         self.estimators.rate(name)
     }
 
-    /// What a qdisc or class has sent.
+    /// Bytes and packets that a qdisc or class has sent.
     fn sent(&self, name: Handle, queues: &[QdiscStats]) -> Option<Sample> {
         let class = match name.minor() {
             0 => self.spec.node(name)?.parent,

@@ -5,9 +5,9 @@
 //! queue has an instance of the tree they change one after the other, and all have changed when
 //! the call ends.
 //!
-//! What is queued in a qdisc that is replaced or deleted moves to what is attached there
-//! afterwards, in the order in which it would have left; what does not fit is dropped and counted
-//! as `qdisc_limit`.
+//! Packets in a qdisc that is replaced or deleted move to what is attached there afterwards, in the
+//! order in which they would have left; those that do not fit are dropped and counted as
+//! `qdisc_limit`.
 
 use std::sync::Arc;
 
@@ -74,7 +74,7 @@ pub struct Live<'a, Q> {
 }
 
 impl<Q: Queues> Live<'_, Q> {
-    /// What the tree is made of.
+    /// Tree as configuration.
     pub fn spec(&self) -> &TreeSpec {
         &self.tree.spec
     }
@@ -217,7 +217,8 @@ impl<Q: Queues> Live<'_, Q> {
         results.into_iter().collect()
     }
 
-    /// Whether the device's default is `noqueue` from now on ([`QdiscEnv::no_queue`]).
+    /// Sets whether the device's default is `noqueue` from now on
+    /// ([`no_queue`](crate::QdiscEnv::no_queue)).
     pub fn set_no_queue(&mut self, no_queue: bool) {
         self.tree.env.no_queue = no_queue;
         if self.tree.spec.is_empty() {
@@ -226,9 +227,9 @@ impl<Q: Queues> Live<'_, Q> {
         }
     }
 
-    /// Whether the tree has an instance at each transmit queue from now on
-    /// ([`QdiscEnv::parallel`]). If their number changes, all are made anew: what is queued moves,
-    /// and they count from zero.
+    /// Sets whether the tree has an instance at each transmit queue from now on
+    /// ([`parallel`](crate::QdiscEnv::parallel)). If their number changes, all are made anew: what
+    /// is queued moves, and they count from zero.
     pub fn set_parallel(&mut self, parallel: bool) {
         let before = self.tree.instances();
         self.tree.env.parallel = parallel;
@@ -433,7 +434,7 @@ impl<Q: Queues> Live<'_, Q> {
         })
     }
 
-    /// What all queues of the device send has a limit that others share from now on, or none.
+    /// Sets the limit that all queues of the device share with others, or none.
     /// What is queued stays.
     pub fn set_group(&mut self, group: Option<Arc<RateGroup>>) {
         self.tree.env.group = group;

@@ -62,7 +62,7 @@ impl Tree {
         self.tree.on((&mut self.root, cx))
     }
 
-    /// What the tree is made of.
+    /// Tree as configuration.
     pub fn spec(&self) -> &TreeSpec {
         &self.tree.spec
     }

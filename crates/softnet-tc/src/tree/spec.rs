@@ -73,13 +73,13 @@ pub enum TreeError {
 pub struct Node {
     /// The class it is attached to, or [`Handle::ROOT`].
     pub parent: Handle,
-    /// Its name.
+    /// Name.
     pub handle: Handle,
-    /// Its kind and parameters.
+    /// Kind and parameters.
     pub qdisc: QdiscSpec,
-    /// What packets count as for it and for what is below it.
+    /// Size table: what packets count as for the qdisc and all below it.
     pub stab: Option<SizeTable>,
-    /// Its filters.
+    /// Filters.
     pub filters: FilterList,
 }
 
@@ -88,9 +88,9 @@ pub struct Node {
 pub struct ClassNode {
     /// The class above it, or the qdisc.
     pub parent: Handle,
-    /// Its parameters.
+    /// Parameters.
     pub spec: ClassSpec,
-    /// Its own filters, for packets that get to it while it is no leaf.
+    /// Own filters, for packets that get to it while it is no leaf.
     pub filters: FilterList,
 }
 
@@ -105,7 +105,7 @@ pub struct TreeSpec {
     pub(crate) classes: BTreeMap<Handle, ClassNode>,
     /// The same behind what they are directly below: a qdisc or a class.
     pub(crate) below: BTreeSet<(Handle, Handle)>,
-    /// How rates are estimated, by the names of qdiscs and of classes that were added.
+    /// Estimators, by the names of qdiscs and of classes that were added.
     pub(crate) estimators: BTreeMap<Handle, EstimatorSpec>,
     /// The classes with filters of their own.
     pub(crate) filtered: BTreeSet<Handle>,
@@ -195,7 +195,7 @@ impl TreeSpec {
         self.root().map_or("pfifo_fast", |root| root.qdisc.kind())
     }
 
-    /// Whether it has no qdisc.
+    /// True if it has no qdisc.
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()
     }
@@ -220,12 +220,12 @@ impl TreeSpec {
         self.child_of(Handle::ROOT)
     }
 
-    /// What is attached to a class or to the root.
+    /// Qdisc that is attached to a class or to the root.
     pub fn child_of(&self, parent: Handle) -> Option<&Node> {
         self.node(*self.attached.get(&parent)?)
     }
 
-    /// What is attached to the classes of a qdisc from this minor number on.
+    /// Qdiscs that are attached to a qdisc's classes from this minor number on.
     pub(crate) fn children_of(&self, handle: Handle, from: u16) -> impl Iterator<Item = &Node> {
         let classes = handle.class(from)..=handle.class(u16::MAX);
         let attached = self.attached.range(classes);
@@ -234,7 +234,7 @@ impl TreeSpec {
             .filter_map(|(_, child)| self.node(*child))
     }
 
-    /// What is attached to classes that a qdisc comes with, and that it does not have any more with
+    /// Qdiscs on classes that a qdisc comes with, and that it does not have any more with
     /// other parameters.
     pub(crate) fn children_beyond(&self, handle: Handle, qdisc: &QdiscSpec) -> Vec<Handle> {
         match qdisc.classes().checked_add(1) {
@@ -291,12 +291,12 @@ impl TreeSpec {
             .chain(added)
     }
 
-    /// Whether a class has classes below it, and no qdisc.
+    /// True if a class has classes below it, and no qdisc.
     pub(crate) fn is_inner(&self, class: Handle) -> bool {
         class.minor() != 0 && self.classes_below(class).next().is_some()
     }
 
-    /// Whether a qdisc has this class.
+    /// True if a qdisc has this class.
     pub(crate) fn has_class(&self, node: &Node, class: Handle) -> bool {
         (1..=node.qdisc.classes()).contains(&class.minor()) || self.classes.contains_key(&class)
     }
@@ -330,7 +330,7 @@ impl TreeSpec {
         Err(TreeError::StabBelow.into())
     }
 
-    /// How the rate of a qdisc or class is estimated, if it is.
+    /// Estimator of a qdisc or class, if there is one.
     pub fn estimator(&self, name: Handle) -> Option<EstimatorSpec> {
         self.estimators.get(&name).copied()
     }
@@ -367,7 +367,7 @@ impl TreeSpec {
         }
     }
 
-    /// Whether the same qdiscs and classes are at the same places, with parameters that can be
+    /// True if the same qdiscs and classes are at the same places, with parameters that can be
     /// changed in use where they differ.
     pub(super) fn can_become(&self, other: &TreeSpec) -> bool {
         let nodes = self.nodes().len() == other.nodes().len()

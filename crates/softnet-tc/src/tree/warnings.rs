@@ -1,4 +1,4 @@
-//! What a tree can have and its author hardly means: parameters that are accepted, and then lose
+//! Warnings of what an author hardly means: parameters that are accepted, and then lose
 //! packets or rate.
 
 use std::fmt;
@@ -32,7 +32,7 @@ impl fmt::Display for Warning {
     }
 }
 
-/// What is to be warned of in a tree, for a device with `queues` transmit queues and an MTU of
+/// Warnings about a tree, for a device with `queues` transmit queues and an MTU of
 /// `mtu` bytes, Ethernet header not included. `parallel` is
 /// [`QdiscEnv::parallel`](crate::QdiscEnv::parallel).
 pub fn warnings(tree: &TreeSpec, queues: usize, parallel: bool, mtu: u32) -> Vec<Warning> {
@@ -79,7 +79,7 @@ struct Bucket {
 
 struct Check<'a> {
     tree: &'a TreeSpec,
-    /// Of each qdisc.
+    /// Parameters of each qdisc.
     instances: usize,
     mtu: u64,
 }

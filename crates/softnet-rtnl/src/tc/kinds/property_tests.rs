@@ -273,7 +273,7 @@ proptest! {
     fn classes_that_are_shown_can_be_asked_for(
         rates in (rate(), rate()),
         ticks in any::<(u32, u32)>(),
-        prio in 0..=7_u8,
+        prio in 0..=7_u32,
         quantum in 1..=u32::MAX,
         link in link(),
     ) {

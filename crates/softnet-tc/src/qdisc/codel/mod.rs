@@ -10,26 +10,17 @@ use crate::account::{Xstat, Xstats};
 use crate::handle::Handle;
 use crate::qdisc::aqm::{Aqm, AqmSpec, Codel as State, stamp};
 use crate::qdisc::kind::{Kind, QdiscSpec};
-use crate::qdisc::option::{Attribute, Field, Form, QdiscOption, Unset, Wire, options};
+use crate::qdisc::option::{Attribute, Form, QdiscOption, Unset, Wire, options, parameters};
 use crate::qdisc::spec::{QdiscEnv, SpecError};
 
-/// Parameters of `codel`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CodelSpec {
-    /// Frames that may wait. One that the parent has taken out to look at it (`tbf`, `htb`) is
-    /// the parent's.
-    pub limit: u32,
-    /// Target, interval and marking.
-    pub aqm: AqmSpec,
-}
-
-impl Default for CodelSpec {
-    /// As in the kernel.
-    fn default() -> CodelSpec {
-        CodelSpec {
-            limit: 1000,
-            aqm: AqmSpec::default(),
-        }
+parameters! {
+    /// Parameters of `codel`. Defaults are the kernel's.
+    pub struct CodelSpec {
+        /// Frames that may wait. One that the parent has taken out to look at it (`tbf`, `htb`) is
+        /// the parent's.
+        pub limit: u32 = 1000,
+        /// Target, interval and marking.
+        pub aqm: AqmSpec = AqmSpec::default(),
     }
 }
 
@@ -47,7 +38,7 @@ pub struct Codel {
     xstats: Xstats,
 }
 
-/// What `tc -s` shows of it. Times are in nanoseconds.
+/// Statistics of its own, as `tc -s` names them. Times are in nanoseconds.
 const XSTATS: [Xstat; 9] = [
     Xstat::Count,
     Xstat::LastCount,
@@ -65,18 +56,16 @@ impl Kind for Codel {
     const NAME: &'static str = "codel";
     const OPTIONS: &'static [QdiscOption] = options! { QdiscSpec::Codel(s) =>
         /// a time; the delay that may last
-        "target": Form::Time => Field::Time(&mut s.aqm.target);
-            attr = Some(Attribute::new(1, Wire::CodelMicros)),
+        "target": Form::Time => s.aqm.target; attr = Some(Attribute::new(1, Wire::CodelMicros)),
         /// packets
-        "limit": Form::Size => Field::U32(&mut s.limit); attr = Some(Attribute::new(2, Wire::U32)),
+        "limit": Form::Size => s.limit; attr = Some(Attribute::new(2, Wire::U32)),
         /// a time, about the longest round trip; at least 1us
-        "interval": Form::Time => Field::Time(&mut s.aqm.interval);
+        "interval": Form::Time => s.aqm.interval;
             attr = Some(Attribute::new(3, Wire::CodelMicros)),
         /// mark ECN-capable packets instead of dropping them
-        "ecn": Form::Flag => Field::Flag(&mut s.aqm.ecn);
-            attr = Some(Attribute::new(4, Wire::U32)),
+        "ecn": Form::Flag => s.aqm.ecn; attr = Some(Attribute::new(4, Wire::U32)),
         /// a time; ECN-capable packets that waited longer are marked
-        "ce_threshold": Form::Time => Field::OptTime(&mut s.aqm.ce_threshold);
+        "ce_threshold": Form::Time => s.aqm.ce_threshold;
             unset = Unset::Words("none"); attr = Some(Attribute::new(5, Wire::CodelMicros)),
         /// traffic class and mask, like `"0x01/0x03"`, of the packets that `ce_threshold` is for
         "ce_threshold_selector": Form::Own; unset = Unset::Words("all"); wrong = "\"1\"",
@@ -99,7 +88,7 @@ impl Kind for Codel {
         }
     }
 
-    /// What is over the new limit, the oldest, is dropped.
+    /// Drops the oldest packets beyond the new limit.
     fn change(&mut self, spec: &CodelSpec, cx: &mut Cx) {
         self.limit = spec.limit.into();
         self.aqm.change(&spec.aqm);

@@ -2,8 +2,8 @@
 //!
 //! **Flows.** A packet's flow is its flow hash under `orphan_mask`; its band is that of its
 //! priority. Bands take turns by weight, the flows of a band by [deficit round
-//! robin](crate::qdisc::drr), those that just got packets first. A flow is of the band of its latest
-//! packet, and goes there as its turn ends.
+//! robin](crate::qdisc::drr), those that just got packets first. A flow is of the band of its
+//! latest packet, and goes there as its turn ends.
 //!
 //! **Time.** A packet with a [departure time](Packet::departure_time), which a program that embeds
 //! the queue sets, does not leave before it. Packets of a flow always leave in the order in which
@@ -59,7 +59,7 @@ pub(crate) struct Band {
     drops: u64,
 }
 
-/// What is counted beside [`QdiscStats`].
+/// Counters beside [`QdiscStats`].
 #[derive(Debug, Default)]
 struct Counters {
     throttled: u64,
@@ -99,7 +99,7 @@ pub struct Fq {
     xstats: Xstats,
 }
 
-/// What `tc -s` shows of it. Times are in nanoseconds.
+/// Statistics of its own, as `tc -s` names them. Times are in nanoseconds.
 const XSTATS: [Xstat; 19] = [
     Xstat::Flows,
     Xstat::InactiveFlows,
@@ -153,7 +153,7 @@ impl Kind for Fq {
         fq
     }
 
-    /// What is over the new `limit` is dropped; the others hold for what comes. With another mask
+    /// Drops packets beyond the new `limit`; the others hold for what comes. With another mask
     /// all that waits finds its flow anew; what flows have sent before is forgotten, as it may
     /// have been several's.
     fn change(&mut self, spec: &FqSpec, cx: &mut Cx) {
@@ -175,6 +175,10 @@ impl Kind for Fq {
         }
         self.shrink(cx);
         self.publish();
+    }
+
+    fn flows(&self) -> u64 {
+        self.listed()
     }
 
     fn xstats(&self) -> Option<&Xstats> {

@@ -25,10 +25,10 @@ const FIRST: u32 = 64;
 /// A coarse time: 2^20 ns, about a millisecond. It comes round after 52 days, when a flow that was
 /// idle all the time may pass for one that was not.
 const TICK: u32 = 20;
-/// How long a flow without packets is kept.
+/// Time for which a flow without packets is kept.
 const KEEP: u32 = (3_000_000_000_u64 >> TICK) as u32;
 
-/// What is the matter with a flow.
+/// State of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     /// No flow: the slot is free.
@@ -153,7 +153,7 @@ impl FlowTable {
         }
     }
 
-    /// Those of all flows, and free ones.
+    /// Entries of all flows, and free ones.
     pub(super) fn slots(&self) -> Range<u32> {
         0..self.used
     }

@@ -4,8 +4,8 @@
 //! minor 1 to `flows`), else the one that the first matching filter names, else that of its keyed
 //! flow hash. (In the kernel a packet that no filter matches is dropped.) [Deficit round
 //! robin](crate::qdisc::drr) serves flows by bytes, those that just got packets first.
-//! [CoDel](crate::qdisc::aqm) looks after each; a flow is left alone while the whole qdisc holds no more
-//! than one packet, as in the kernel.
+//! [CoDel](crate::qdisc::aqm) looks after each; a flow is left alone while the whole qdisc holds no
+//! more than one packet, as in the kernel.
 //!
 //! At the limit, of packets or of memory, the flow with most bytes loses its oldest packets: up to
 //! half of its bytes or `drop_batch` packets at once, so that the search for it is paid rarely.
@@ -22,43 +22,32 @@ use crate::qdisc::aqm::{Aqm, AqmSpec, Codel, ETHERNET_LEN, stamp};
 use crate::qdisc::drr::{Emptied, Linked, QUANTUM, RoundRobin, UNLISTED};
 use crate::qdisc::flow_hash::{flow_hash, keyed};
 use crate::qdisc::kind::{Kind, QdiscSpec};
-use crate::qdisc::option::{Absent, Attribute, Field, Form, QdiscOption, Unset, Wire, options};
+use crate::qdisc::option::{
+    Absent, Attribute, Form, QdiscOption, Unset, Wire, options, parameters,
+};
 use crate::qdisc::spec::{QdiscEnv, SpecError};
 
 const MAX_FLOWS: u32 = 65_536;
 
-/// Parameters of `fq_codel`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FqCodelSpec {
-    /// Frames that may wait. One that the parent has taken out to look at it (`tbf`, `htb`) is
-    /// the parent's.
-    pub limit: u32,
-    /// Bytes of buffers that may wait.
-    pub memory_limit: u32,
-    /// Queues, 1 to 65,536. Flows that hash alike share one.
-    pub flows: u32,
-    /// Bytes that a flow sends in a round, at least 256; `None`: a packet of the device's MTU.
-    pub quantum: Option<u32>,
-    /// Packets that are dropped at once at the limit, at most; 0 counts as 1.
-    pub drop_batch: u32,
-    /// Target, interval and marking.
-    pub aqm: AqmSpec,
-}
-
-impl Default for FqCodelSpec {
-    /// As in the kernel.
-    fn default() -> FqCodelSpec {
-        FqCodelSpec {
-            limit: 10_240,
-            memory_limit: 32 << 20,
-            flows: 1024,
-            quantum: None,
-            drop_batch: 64,
-            aqm: AqmSpec {
-                ecn: true,
-                ..AqmSpec::default()
-            },
-        }
+parameters! {
+    /// Parameters of `fq_codel`. Defaults are the kernel's.
+    pub struct FqCodelSpec {
+        /// Frames that may wait. One that the parent has taken out to look at it (`tbf`, `htb`) is
+        /// the parent's.
+        pub limit: u32 = 10_240,
+        /// Bytes of buffers that may wait.
+        pub memory_limit: u32 = 32 << 20,
+        /// Queues, 1 to 65,536. Flows that hash alike share one.
+        pub flows: u32 = 1024,
+        /// Bytes that a flow sends in a round, at least 256; `None`: a packet of the device's MTU.
+        pub quantum: Option<u32> = None,
+        /// Packets that are dropped at once at the limit, at most; 0 counts as 1.
+        pub drop_batch: u32 = 64,
+        /// Target, interval and marking.
+        pub aqm: AqmSpec = AqmSpec {
+            ecn: true,
+            ..AqmSpec::default()
+        },
     }
 }
 
@@ -105,12 +94,12 @@ pub struct FqCodel {
     limit_drops: u64,
     memory_drops: u64,
     xstats: Xstats,
-    /// How often all flows were looked at.
+    /// Searches through all flows.
     #[cfg(test)]
     pub(crate) searches: u32,
 }
 
-/// What `tc -s` shows of it.
+/// Statistics of its own, as `tc -s` names them.
 const XSTATS: [Xstat; 9] = [
     Xstat::MaxPacket,
     Xstat::DropOverLimit,
@@ -128,31 +117,30 @@ impl Kind for FqCodel {
     const NAME: &'static str = "fq_codel";
     const OPTIONS: &'static [QdiscOption] = options! { QdiscSpec::FqCodel(s) =>
         /// a time; the delay that may last
-        "target": Form::Time => Field::Time(&mut s.aqm.target);
-            attr = Some(Attribute::new(1, Wire::CodelMicros)),
+        "target": Form::Time => s.aqm.target; attr = Some(Attribute::new(1, Wire::CodelMicros)),
         /// packets
-        "limit": Form::Size => Field::U32(&mut s.limit); attr = Some(Attribute::new(2, Wire::U32)),
+        "limit": Form::Size => s.limit; attr = Some(Attribute::new(2, Wire::U32)),
         /// a time, about the longest round trip; at least 1us
-        "interval": Form::Time => Field::Time(&mut s.aqm.interval);
+        "interval": Form::Time => s.aqm.interval;
             attr = Some(Attribute::new(3, Wire::CodelMicros)),
         /// mark ECN-capable packets instead of dropping them
-        "ecn": Form::Flag => Field::Flag(&mut s.aqm.ecn);
-            attr = Some(Attribute::new(4, Wire::U32)),
+        "ecn": Form::Flag => s.aqm.ecn; attr = Some(Attribute::new(4, Wire::U32)),
         /// a size; bytes that a flow sends in a round, at most 1048576. Less than 256 counts as 256
-        "quantum": Form::Size => Field::OptU32(&mut s.quantum);
+        "quantum": Form::Size => s.quantum;
             unset = Unset::Words("a frame of the port's MTU"); wrong = "\"2m\"";
-            attr = Some(Attribute::new(6, Wire::U32).within(256, 1 << 20).absent(Absent::Frames(1))),
+            attr = Some(
+                Attribute::new(6, Wire::U32).within(256, 1 << 20).absent(Absent::Frames(1)),
+            ),
         /// packets that are dropped at once at a limit
-        "drop_batch": Form::Size => Field::U32(&mut s.drop_batch); wrong = "-1";
+        "drop_batch": Form::Size => s.drop_batch; wrong = "-1";
             attr = Some(Attribute::new(8, Wire::U32).within(1, u32::MAX)),
         /// a size; bytes of buffers
-        "memory_limit": Form::Size => Field::U32(&mut s.memory_limit); wrong = "\"8g\"";
+        "memory_limit": Form::Size => s.memory_limit; wrong = "\"8g\"";
             attr = Some(Attribute::new(9, Wire::U32).within(0, 1 << 31)),
         /// queues, 1 to 65536; cannot be changed while in use
-        "flows": Form::Size => Field::U32(&mut s.flows); wrong = "0";
-            attr = Some(Attribute::new(5, Wire::U32)),
+        "flows": Form::Size => s.flows; wrong = "0"; attr = Some(Attribute::new(5, Wire::U32)),
         /// a time; ECN-capable packets that waited longer are marked
-        "ce_threshold": Form::Time => Field::OptTime(&mut s.aqm.ce_threshold);
+        "ce_threshold": Form::Time => s.aqm.ce_threshold;
             unset = Unset::Words("none"); attr = Some(Attribute::new(7, Wire::CodelMicros)),
         /// traffic class and mask, like `"0x01/0x03"`, of the packets that `ce_threshold` is for
         "ce_threshold_selector": Form::Own; unset = Unset::Words("all"); wrong = "\"1\"",
@@ -213,6 +201,10 @@ impl Kind for FqCodel {
 
     fn filters_mut(&mut self) -> Option<&mut Filters> {
         Some(&mut self.filters)
+    }
+
+    fn flows(&self) -> u64 {
+        self.listed()
     }
 
     fn xstats(&self) -> Option<&Xstats> {
@@ -297,7 +289,7 @@ impl FqCodel {
         self.stats.memory > self.memory_limit
     }
 
-    /// Whether there is more than the limits allow; never if nothing is queued.
+    /// True if there is more than the limits allow; never if nothing is queued.
     #[inline]
     fn is_over(&self) -> bool {
         self.stats.qlen > self.limit || self.is_over_memory()

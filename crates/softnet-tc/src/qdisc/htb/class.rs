@@ -1,8 +1,8 @@
 //! One class: its two token buckets and what they let it do.
 //!
 //! Tokens are billionths of a byte, so that nanoseconds times bytes per second is exact (see
-//! [`bucket`](crate::rate::bucket)); here they may be negative. A class may send as long as it has no
-//! debt, whatever the packet costs, and is then in debt for it. What a change of the rate
+//! [`bucket`](crate::rate::bucket)); here they may be negative. A class may send as long as it has
+//! no debt, whatever the packet costs, and is then in debt for it. What a change of the rate
 //! preserves is time, as in the kernel: a full bucket stays full, and a debt is paid at the same
 //! moment.
 
@@ -24,13 +24,13 @@ const MEMORY: i64 = 60_000_000_000;
 /// No debt is higher: 4.6 GB.
 const MAX_DEBT: i64 = 1 << 62;
 
-/// What so many bytes cost.
+/// Token units of so many bytes.
 #[inline]
 pub(super) fn units(bytes: u64) -> i64 {
     i64::try_from(bytes.saturating_mul(UNIT)).unwrap_or(i64::MAX)
 }
 
-/// What a class may do.
+/// Mode of a class: what it may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
     /// Send, and lend to the classes below.
@@ -68,7 +68,7 @@ impl Tokens {
         self.now.saturating_add(elapsed.saturating_mul(self.rate))
     }
 
-    /// What is left after so many nanoseconds and a cost. `None`: a debt, or numbers that are out
+    /// Tokens left after so many nanoseconds and a cost. `None`: a debt, or numbers that are out
     /// of range.
     #[inline]
     fn left(&self, elapsed: i64, cost: i64) -> Option<i64> {
@@ -125,7 +125,7 @@ pub(super) struct Class {
     pub(super) active: u8,
     /// A leaf's, from the next time on that it becomes active.
     pub(super) prio: u8,
-    /// Whether a packet costs its length.
+    /// True if a packet costs its length.
     pub(super) plain: bool,
     pub(super) quantum: i32,
     /// Bytes that a leaf may send before it is the turn of the next one, at each level from which
@@ -184,7 +184,7 @@ impl Class {
         elapsed.min(MEMORY as u64) as i64
     }
 
-    /// What it may do now, and in how many nanoseconds it may do more.
+    /// Mode now, and nanoseconds until it may do more.
     pub(super) fn mode_at(&self, now: Time) -> (Mode, u64) {
         self.mode_after(self.elapsed(now))
     }

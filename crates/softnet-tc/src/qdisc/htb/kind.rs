@@ -12,7 +12,7 @@ use crate::filter::Filters;
 use crate::handle::Handle;
 use crate::qdisc::class::ClassKind;
 use crate::qdisc::kind::{Kind, QdiscSpec};
-use crate::qdisc::option::{Field, Form, QdiscOption, Unset, options};
+use crate::qdisc::option::{Form, QdiscOption, Unset, options};
 use crate::qdisc::spec::{QdiscEnv, SpecError};
 
 impl Kind for Htb {
@@ -23,11 +23,10 @@ impl Kind for Htb {
         /// `"30"` is class 1:30; with `"0"` there is none
         "default": Form::Own; unset = Unset::Words("`\"0\"`"); wrong = "30",
         /// a class's quantum is its rate divided by this
-        "r2q": Form::Number("a number from 1 on", 1, u32::MAX as u64)
-            => Field::U32(&mut s.r2q); wrong = "0",
+        "r2q": Form::Number("a number from 1 on", 1, u32::MAX as u64) => s.r2q; wrong = "0",
         /// direct packets that may be queued
         "direct_qlen": Form::Number("a number of packets", 0, u32::MAX as u64)
-            => Field::OptU32(&mut s.direct_qlen); unset = Unset::Words("the port's `txqueuelen`"),
+            => s.direct_qlen; unset = Unset::Words("the port's `txqueuelen`"),
     };
     const CAN_CHANGE: bool = false;
     const HAS_FILTERS: bool = true;

@@ -27,7 +27,7 @@ enum Pace {
 #[derive(Clone, Debug)]
 struct Leaf {
     rate: u64,
-    prio: u8,
+    prio: u32,
     quantum: u32,
     /// Its qdisc holds packets back, at this rate.
     pace: Option<(Pace, u64)>,
@@ -39,7 +39,7 @@ fn leaf() -> impl Strategy<Value = Leaf> {
     let kind = prop_oneof![Just(Pace::Fq), Just(Pace::Tbf)];
     (
         1000..RATE / 8,
-        0..4_u8,
+        0..4_u32,
         500..4000_u32,
         prop::option::of((kind, 10_000..RATE)),
         prop::collection::vec((any::<Index>(), 1..60_usize), 1..4),

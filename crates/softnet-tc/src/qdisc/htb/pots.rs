@@ -1,4 +1,4 @@
-//! What a class shares with itself in other instances of its tree: its two rates, of which each
+//! Rates that a class shares with itself in other instances of its tree: two, of which each
 //! instance has a pot.
 //!
 //! A leaf's pots are shared out by the flows in its backlog. Those of an inner class are lent to
@@ -19,7 +19,7 @@ use crate::rate::{Demand, Instance, Pot, RateSpec, SharedRate, UNIT};
 /// Nanoseconds after which it is looked again how a leaf's flows are spread.
 const LOOK: u64 = 200_000;
 
-/// What the classes of one instance have in common.
+/// Sharing of one instance: what its classes have in common.
 #[derive(Clone, Debug)]
 pub(super) struct Sharing {
     pub(super) instance: Instance,
@@ -61,7 +61,7 @@ fn specs(spec: &HtbClassSpec, unit: u64) -> [RateSpec; 2] {
 }
 
 impl Pots {
-    /// Those of a leaf.
+    /// Pots of a leaf.
     pub(super) fn new(sharing: &Sharing, minor: u16, spec: &HtbClassSpec) -> Pots {
         let Instance { index, rates } = &sharing.instance;
         let class = sharing.handle.class(minor);
@@ -102,7 +102,7 @@ impl Pots {
         self.ceil.leave();
     }
 
-    /// What is asked of a class for these priorities. Without any, nothing.
+    /// Demand on a class at these priorities. Without any, none.
     fn demand(&self, inner: bool, active: u8) -> Demand {
         if !inner && active != 0 {
             return Demand::flows(self.flows);
@@ -115,7 +115,7 @@ impl Pots {
         }
     }
 
-    /// What the class may do now, and in how many nanoseconds it may do more.
+    /// Mode of the class now, and nanoseconds until it may do more.
     pub(super) fn mode_at(&mut self, inner: bool, active: u8, now: Time) -> (Mode, u64) {
         let demand = self.demand(inner, active);
         match self.ceil.ready(demand, now) {
@@ -184,7 +184,7 @@ impl Pots {
         self.mode_after(Some(rate), ceil, mode, now)
     }
 
-    /// What a class may do that may not send with what it has. If others come first that have the
+    /// Mode of a class that may not send with what it has. If others come first that have the
     /// same class, it waits for its turn, and does not borrow what they will not need to.
     fn lacking(&self, now: Time) -> Mode {
         match self.rate.waits_for_turn(now) {
@@ -206,18 +206,18 @@ impl Pots {
         (self.rate).charge_beside(&mut self.ceil, bytes, demand, now)
     }
 
-    /// What is asked for at a priority, in 1/16 bytes.
+    /// Demand at a priority, in 1/16 bytes.
     pub(super) fn weight(&self, prio: usize) -> u64 {
         self.shares.weights[prio]
     }
 
-    /// What is asked for at a priority changes.
+    /// Changes the demand at a priority.
     pub(super) fn set_weight(&mut self, prio: usize, from: u64, to: u64) {
         let weight = &mut self.shares.weights[prio];
         *weight = weight.wrapping_sub(from).wrapping_add(to);
     }
 
-    /// Whether a leaf's weight is due for a look.
+    /// True if a leaf's weight is due for a look.
     pub(super) fn is_due(&self, now: Time) -> bool {
         now >= self.shares.look
     }

@@ -53,13 +53,13 @@ pub(super) struct Scheduler {
     r2q: u32,
     /// There are other instances of the tree.
     pub(super) sharing: Option<Sharing>,
-    /// Of the class at the same place in `slots`; empty if nothing is shared.
+    /// Pots of the class at the same place in `slots`; empty if nothing is shared.
     pub(super) pots: Vec<Option<Pots>>,
     /// Inner classes that nothing here waits for any more, and when that is said to the others.
     pub(super) lingering: Vec<(usize, Option<Time>)>,
     pub(super) slots: Vec<Option<Slot>>,
-    /// Of the inner class at the same place in `slots`, from the first time on that a class below
-    /// borrows.
+    /// State of the inner class at the same place in `slots`, from the first time on that a class
+    /// below borrows.
     pub(super) feeds: Vec<Option<Box<Rows>>>,
     /// The slot of each minor number, or [`NONE`].
     by_minor: Vec<u16>,
@@ -442,7 +442,7 @@ impl Scheduler {
         self.events[level] = next.max(now.nanos().saturating_add(1));
     }
 
-    /// Whether no leaf may send before the next event.
+    /// True if no leaf may send before the next event.
     pub(super) fn is_blocked(&self) -> bool {
         self.levels.iter().all(|level| level.used == 0)
     }

@@ -29,7 +29,7 @@ fn specs(framed: bool) -> impl Strategy<Value = HtbClassSpec> {
                 linklayer: LinkLayer::Atm,
             };
             HtbClassSpec {
-                prio: prio.min(3),
+                prio: prio.min(3).into(),
                 quantum,
                 link: if framed { link } else { LinkCost::default() },
                 ..spec(rate, ceil, burst, cburst)

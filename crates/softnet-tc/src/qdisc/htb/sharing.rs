@@ -1,4 +1,4 @@
-//! What the scheduler does where the classes' rates are shared with other instances.
+//! Scheduling where the classes' rates are shared with other instances.
 //!
 //! INV-Q-12: for each priority, what is asked for of an inner class is the sum of what is asked for
 //! of those classes below it that wait for it: that are active and may borrow.
@@ -14,13 +14,13 @@ use super::scheduler::{Scheduler, bits};
 const LINGER: u64 = 1_000_000;
 
 impl Scheduler {
-    /// What a class shares. `None`: nothing is.
+    /// Pots of a class. `None`: nothing is shared.
     #[inline]
     pub(super) fn pots(&mut self, slot: usize) -> Option<&mut Pots> {
         self.pots.get_mut(slot)?.as_mut()
     }
 
-    /// What a class may do now, and in how many nanoseconds it may do more.
+    /// Mode of a class now, and nanoseconds until it may do more.
     pub(super) fn mode_at(&mut self, slot: usize, now: Time) -> (Mode, u64) {
         let class = self.class(slot);
         let (inner, active) = (class.level > 0, class.active);
@@ -30,7 +30,7 @@ impl Scheduler {
         }
     }
 
-    /// What a leaf that borrows sends before it is the turn of the next one.
+    /// Bytes that a leaf that borrows sends before it is the turn of the next one.
     pub(super) fn quantum(&mut self, leaf: usize) -> i32 {
         match self.pots(leaf) {
             Some(pots) => pots.quantum,

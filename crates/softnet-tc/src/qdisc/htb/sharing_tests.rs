@@ -43,7 +43,7 @@ fn quantum(rate: u64) -> u64 {
     spec.quantum()
 }
 
-fn with_prio(spec: HtbClassSpec, prio: u8) -> HtbClassSpec {
+fn with_prio(spec: HtbClassSpec, prio: u32) -> HtbClassSpec {
     HtbClassSpec { prio, ..spec }
 }
 
@@ -689,7 +689,7 @@ impl Case {
                 ceil: (RATE * ceil / 1000).max(rate),
                 burst: *burst,
                 cburst: *burst,
-                prio: *prio,
+                prio: (*prio).into(),
                 ..HtbClassSpec::new(rate)
             };
             cores.add(2 + at as u16, Some(parent), spec);

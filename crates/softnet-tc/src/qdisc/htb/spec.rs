@@ -1,27 +1,20 @@
 //! Parameters of `htb` and of its classes.
 
 use crate::account::LinkCost;
+use crate::qdisc::class::ClassSpec;
+use crate::qdisc::option::{ClassOption, Form, Unset, options, parameters};
 use crate::qdisc::spec::SpecError;
 
-/// Parameters of `htb` (tc-htb(8)).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HtbSpec {
-    /// The minor number of the class for packets that nothing else leads to a class. 0, and a
-    /// class that does not exist or has classes below it: such packets are sent directly.
-    pub default: u16,
-    /// A class's quantum is its rate divided by this, if it is given none.
-    pub r2q: u32,
-    /// Frames that may wait for being sent directly; the device's `txqueuelen` if not given.
-    pub direct_qlen: Option<u32>,
-}
-
-impl Default for HtbSpec {
-    fn default() -> HtbSpec {
-        HtbSpec {
-            default: 0,
-            r2q: 10,
-            direct_qlen: None,
-        }
+parameters! {
+    /// Parameters of `htb` (tc-htb(8)).
+    pub struct HtbSpec {
+        /// The minor number of the class for packets that nothing else leads to a class. 0, and a
+        /// class that does not exist or has classes below it: such packets are sent directly.
+        pub default: u16 = 0,
+        /// A class's quantum is its rate divided by this, if it is given none.
+        pub r2q: u32 = 10,
+        /// Frames that may wait for being sent directly; the device's `txqueuelen` if not given.
+        pub direct_qlen: Option<u32> = None,
     }
 }
 
@@ -40,15 +33,42 @@ pub struct HtbClassSpec {
     /// low rates a byte takes many. This is only shown.
     pub ticks: Option<[u32; 2]>,
     /// 0 is served first; above 7 is as 7. Used with leaves only.
-    pub prio: u8,
+    pub prio: u32,
     /// Bytes that a leaf sends before it is the turn of the next one; `rate / r2q`, but 1000 to
     /// 200,000, if not given.
     pub quantum: Option<u32>,
-    /// What a packet costs beyond its length.
+    /// Cost of a packet beyond its length.
     pub link: LinkCost,
 }
 
 impl HtbClassSpec {
+    /// The options of a class.
+    pub const OPTIONS: &'static [ClassOption] = options! { ClassSpec::Htb(s) =>
+        /// a rate that it may send with tokens of its own
+        "rate": Form::Rate => s.rate;
+            unset = Unset::Required("the class's own rate, like \"10mbit\"", "\"1mbit\""),
+        /// a rate; the most that it sends, with what it borrows
+        "ceil": Form::Rate => s.ceil; unset = Unset::Words("`\"1mbit\"`: `rate`"); wrong = "0",
+        /// a size; the bucket of `rate`, which it may send at once
+        "burst": Form::Size => s.burst; wrong = "\"5g\"";
+            unset = Unset::Words("`1600`, plus what `rate` sends in a nanosecond"),
+        /// a size; the bucket of `ceil`
+        "cburst": Form::Size => s.cburst; wrong = "\"5g\"";
+            unset = Unset::Words("`1600`, plus what `ceil` sends in a nanosecond"),
+        /// among leaves that send with tokens of the same level, the lowest is served first; above
+        /// 7 is as 7. An inner class's is not used
+        "prio": Form::Number("a number from 0 on", 0, u32::MAX as u64) => s.prio,
+        /// a size; bytes that a leaf sends before it is the next one's turn
+        "quantum": Form::Size => s.quantum; wrong = "\"x\"";
+            unset = Unset::Words("the `rate` divided by `r2q`, 1000 to 200000"),
+        /// as of `tbf`
+        "overhead": Form::Own; unset = Unset::Words("`0`"); wrong = "-1",
+        /// as of `tbf`
+        "mpu": Form::Own; unset = Unset::Words("`0`"); wrong = "-1",
+        /// as of `tbf`
+        "linklayer": Form::Own; unset = Unset::Words("`\"ethernet\"`"); wrong = "\"dsl\"",
+    };
+
     /// A class of this rate, with tc's defaults: it does not borrow, and the bursts are one
     /// packet of 1600 bytes and what is sent in a nanosecond.
     pub fn new(rate: u64) -> HtbClassSpec {
@@ -71,7 +91,7 @@ impl HtbClassSpec {
 
     /// The priority of a leaf.
     pub(super) fn prio(&self) -> u8 {
-        self.prio.min(7)
+        self.prio.min(7) as u8
     }
 
     /// The quantum of a leaf.

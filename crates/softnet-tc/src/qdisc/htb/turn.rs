@@ -23,7 +23,7 @@ pub(super) struct Turn {
     prio: usize,
 }
 
-/// What became of a leaf's turn.
+/// Outcome of a leaf's turn.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Taken {
     Sent(Sent),
@@ -107,7 +107,7 @@ impl Scheduler {
         false
     }
 
-    /// Whether a leaf is passed over in this round. Where the flows of a leaf are spread over
+    /// True if a leaf is passed over in this round. Where the flows of a leaf are spread over
     /// several instances, its quantum here may be much less than a packet.
     #[inline]
     fn owes(&mut self, turn: Turn) -> bool {
@@ -255,7 +255,7 @@ impl Scheduler {
         self.charge_path(leaf, level, sent.frames, sent.size, now);
     }
 
-    /// Whether a leaf may send so many packets now, one after the other, if nothing else is
+    /// True if a leaf may send so many packets now, one after the other, if nothing else is
     /// queued.
     pub(super) fn passes(&mut self, leaf: usize, frames: usize, sum: WireSum, now: Time) -> bool {
         self.run_events(0, now);

@@ -37,7 +37,7 @@ pub(crate) struct SharedBuckets {
 }
 
 impl SharedBuckets {
-    /// Those of the instance that a qdisc is made for, if there are several.
+    /// Buckets of the instance that a qdisc is made for, if there are several.
     pub(crate) fn new(spec: &TbfSpec, handle: Handle, env: &QdiscEnv) -> Option<SharedBuckets> {
         let instance = env.instance.clone()?;
         let mtu = u64::from(env.mtu) + MAX_HEADER;
@@ -66,14 +66,14 @@ impl SharedBuckets {
         };
     }
 
-    /// Whether the tokens are in the pots.
+    /// True if the tokens are in the pots.
     #[inline]
     pub(crate) fn covers(&self, price: u64, now: Time) -> bool {
         let peak = self.peak.as_ref();
         self.rate.pot.covers(price, now) && peak.is_none_or(|peak| peak.pot.covers(price, now))
     }
 
-    /// Whether there are the tokens now for what comes while nothing is queued. If there are too
+    /// True if there are the tokens now for what comes while nothing is queued. If there are too
     /// few, none are reserved.
     #[inline]
     pub(crate) fn has(&mut self, price: u64, now: Time) -> bool {
