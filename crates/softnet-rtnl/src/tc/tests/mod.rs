@@ -7,8 +7,8 @@ mod hostile;
 mod qdiscs;
 mod reloads;
 
+use softnet_engine::Settings;
 use softnet_engine::testing::FedDevices;
-use softnet_engine::{Settings};
 use softnet_tc::Handle;
 
 use super::*;
