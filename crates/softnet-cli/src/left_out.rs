@@ -1,7 +1,7 @@
 //! The running state that no key of the configuration expresses, as the commands that make it:
 //! comments of `softnet dump-config`.
 
-use softnet_io::DeviceSpec;
+use softnet_io::{DeviceSpec, TapSpec};
 
 use crate::setup::Engine;
 
@@ -11,7 +11,7 @@ pub(crate) fn comments(engine: &Engine) -> String {
     let renamed = links.values().filter_map(|link| {
         let name = &link.settings.name;
         match link.device()? {
-            DeviceSpec::Tap { interface, .. } if interface != name => Some(format!(
+            DeviceSpec::Tap(TapSpec { interface, .. }) if interface != name => Some(format!(
                 "# left out: {}\n",
                 format!("ip link set dev {interface} name {name}").escape_debug()
             )),

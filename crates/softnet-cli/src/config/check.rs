@@ -11,7 +11,7 @@ use softnet::wire::EthernetAddress;
 use softnet_engine::{BridgeOptions, BridgeSpec, PortOptions, PortSpec, Settings, Spec};
 use softnet_io::vhost_user::memory::MemoryLimits;
 use softnet_io::vhost_user::{GuestSpec, MAX_QUEUES, SocketSpec, VhostUserSpec};
-use softnet_io::{DeviceSpec, InterfaceAddress};
+use softnet_io::{DeviceSpec, InterfaceAddress, NullSpec, TapSpec};
 use softnet_tc::{LinkDefaults, QdiscSpec};
 use toml::Spanned;
 
@@ -186,11 +186,11 @@ fn device(table: &PortTable) -> Result<DeviceSpec, Problem> {
         "tap" => {
             refuse(table, SOCKET)?;
             let addresses = table.address.iter().map(interface_address);
-            Ok(DeviceSpec::Tap {
+            Ok(DeviceSpec::Tap(TapSpec {
                 interface: table.name.get_ref().clone(),
                 netns: table.netns.as_ref().map(netns).transpose()?,
                 addresses: addresses.collect::<Result<_, _>>()?,
-            })
+            }))
         }
         "vhost_user" => {
             refuse(table, KERNEL)?;
@@ -216,7 +216,7 @@ fn device(table: &PortTable) -> Result<DeviceSpec, Problem> {
         "null" => {
             refuse(table, KERNEL)?;
             refuse(table, SOCKET)?;
-            Ok(DeviceSpec::Null)
+            Ok(DeviceSpec::Null(NullSpec))
         }
         later if LATER_DRIVERS.contains(&later) => Err(Problem::new(
             table.driver.span(),

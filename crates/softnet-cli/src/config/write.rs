@@ -13,8 +13,8 @@ use softnet_engine::forward::{
 use softnet_engine::rx::Rfs;
 use softnet_engine::{ActionSpec, BridgeSpec, MemberSpec, PortOptions, PortSpec, Settings, Spec};
 use softnet_engine::{BridgeOptions, FdbSpec};
-use softnet_io::DeviceSpec;
 use softnet_io::vhost_user::{GuestSpec, VhostUserSpec};
+use softnet_io::{DeviceSpec, NullSpec, TapSpec};
 use softnet_tc::rate::GroupSpec;
 use toml::Value;
 
@@ -170,14 +170,14 @@ fn vhost_user(
 /// The driver's keys, and the address of its link.
 fn device(w: &mut Writer, device: &DeviceSpec, address: Option<EthernetAddress>) {
     match device {
-        DeviceSpec::Null => w.put("driver", "null"),
+        DeviceSpec::Null(NullSpec) => w.put("driver", "null"),
         DeviceSpec::VhostUser(spec) => vhost_user(w, spec),
-        DeviceSpec::Tap {
+        DeviceSpec::Tap(TapSpec {
             // The port's name.
             interface: _,
             netns,
             addresses,
-        } => {
+        }) => {
             w.put("driver", "tap");
             if let Some(netns) = netns {
                 w.put("netns", netns.as_str());

@@ -2,10 +2,10 @@
 
 use std::sync::{Arc, Weak};
 
-use super::Engine;
 use super::devices::Devices;
 use super::error::EngineError;
-use super::links::LinkKind;
+use super::info::LinkKind;
+use super::life::Engine;
 use super::spec::ActionSpec;
 use super::state::State;
 use crate::forward::{Actions, Mirred};

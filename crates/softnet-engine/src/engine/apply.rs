@@ -7,13 +7,14 @@
 
 use std::collections::HashSet;
 
-use super::Engine;
 use super::devices::{DeviceOf, Devices};
 use super::error::EngineError;
-use super::fdb::FdbSpec;
-use super::links::{LinkInfo, random_address};
-use super::spec::{ActionSpec, BridgeSpec, MemberSpec, PortSpec, Settings, Spec};
-use super::vlans::vlans_beside;
+use super::info::LinkInfo;
+use super::life::Engine;
+use super::links::random_address;
+use super::spec::{
+    ActionSpec, BridgeSpec, FdbSpec, MemberSpec, PortSpec, Settings, Spec, vlans_beside,
+};
 use softnet_tc::{QdiscSpec, TreeSpec};
 
 /// A specification was not applied.

@@ -2,66 +2,20 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
-use super::Engine;
+use super::change::Change;
 use super::devices::Devices;
 use super::error::EngineError;
-use super::events::Change;
-use super::fdb::FdbSpec;
-use super::links::LinkKind;
-use super::spec::{BridgeSpec, MemberSpec, Settings};
-use super::state::{BridgeState, State};
+use super::info::LinkKind;
+use super::info::{BridgeInfo, BridgePort};
+use super::life::Engine;
+use super::spec::{BridgeOptions, BridgeSpec, FdbSpec, MemberSpec, Settings};
+use super::state::{BridgeState, Publish, State};
 use super::vlans::check_vlan;
-use crate::forward::{AGEING, Bridge, BridgePortOptions, Member, PortVlans};
+use crate::forward::{Bridge, BridgePortOptions, Member, PortVlans};
 
 /// Addresses a bridge learns.
 const FDB_SIZE: usize = 8192;
-
-/// Options of a bridge (`ip link set … type bridge`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BridgeOptions {
-    /// How long an address that was learnt is known. It counts in seconds, rounded up. Zero:
-    /// nothing is learnt.
-    pub ageing_time: Duration,
-    /// Whether frames pass only between ports of their VLAN.
-    pub vlan_filtering: bool,
-    /// The VLAN that is added to a port that joins, as its pvid and untagged; also to the bridge.
-    pub default_pvid: Option<u16>,
-}
-
-impl Default for BridgeOptions {
-    fn default() -> Self {
-        BridgeOptions {
-            ageing_time: AGEING,
-            vlan_filtering: false,
-            default_pvid: Some(1),
-        }
-    }
-}
-
-/// A bridge as it is.
-#[derive(Clone, Debug)]
-pub struct BridgeInfo {
-    /// Options.
-    pub options: BridgeOptions,
-    /// Numbers of the links that are its ports, in the order in which they joined.
-    pub ports: Vec<u32>,
-    /// VLANs of its own. They say nothing about what passes between ports: behind a bridge of
-    /// Softnet there is no host.
-    pub vlans: PortVlans,
-}
-
-/// A port as a member of its bridge.
-#[derive(Clone, Debug)]
-pub struct BridgePort {
-    /// Number of the bridge's link.
-    pub bridge: u32,
-    /// Options of the port.
-    pub options: BridgePortOptions,
-    /// VLANs of the port.
-    pub vlans: Arc<PortVlans>,
-}
 
 impl<D: Devices> Engine<D> {
     /// Adds a learning switch without ports.
@@ -277,35 +231,6 @@ impl<D: Devices> Engine<D> {
         }
         Ok(())
     }
-
-    /// Changes a link: looks it up, has workers forward by what `f` changed, and tells watchers.
-    pub(super) fn update(
-        &self,
-        index: u32,
-        change: impl FnOnce(u32) -> Change,
-        f: impl FnOnce(&mut State<D>) -> Result<Publish, EngineError>,
-    ) -> Result<(), EngineError> {
-        let mut state = self.state();
-        state.link(index)?;
-        match f(&mut state)? {
-            Publish::Nothing => {}
-            Publish::Soon => state.publish_soon(),
-            Publish::Vlans(bridge) => state.publish_vlans(bridge),
-        }
-        state.changes.note(change(index));
-        Ok(())
-    }
-}
-
-/// What workers have to know of a change.
-pub(super) enum Publish {
-    /// They do not forward by it.
-    Nothing,
-    /// They forward by it.
-    Soon,
-    /// They forward by it, and then a bridge forgets what was learnt in VLANs that its ports no
-    /// longer have.
-    Vlans(u32),
 }
 
 impl<D: Devices> State<D> {

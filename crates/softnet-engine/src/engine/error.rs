@@ -4,10 +4,12 @@ use std::error::Error;
 use std::io;
 
 use super::spec::Settings;
-use super::state::MAX_PORTS;
 use softnet::tx::QueueMapError;
 use softnet::wire::EthernetAddress;
 use softnet_tc::SpecError;
+
+/// Ports of an engine at most: their numbers, plus 1, are 15 bits wide in the forwarding database.
+pub(super) const MAX_PORTS: usize = i16::MAX as usize;
 
 /// A control call was refused. Nothing was changed.
 #[derive(Debug, thiserror::Error)]

@@ -4,45 +4,15 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::time::Duration;
 
-use super::Engine;
+use super::change::Change;
 use super::devices::Devices;
 use super::error::EngineError;
-use super::events::Change;
+use super::info::FdbEntry;
+use super::life::Engine;
+use super::spec::FdbSpec;
 use super::state::State;
 use crate::forward::{FdbRow, FdbState, Fixed, SetError, Station};
 use softnet::wire::EthernetAddress;
-
-/// An entry of a bridge's forwarding database.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FdbEntry {
-    /// The station's address.
-    pub address: EthernetAddress,
-    /// Its VLAN, in a bridge that filters VLANs.
-    pub vlan: Option<u16>,
-    /// Number of the link of the port that it is behind.
-    pub port: u32,
-    /// How long the entry lasts.
-    pub state: FdbState,
-    /// Learning does not move it to another port.
-    pub sticky: bool,
-    /// How long ago a frame was last sent there, in whole seconds.
-    pub used: Duration,
-    /// How long ago it was made or last confirmed, in whole seconds.
-    pub updated: Duration,
-}
-
-/// An entry to make.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FdbSpec {
-    /// The station's address.
-    pub address: EthernetAddress,
-    /// Its VLAN. None: no VLAN, and each VLAN of the port.
-    pub vlan: Option<u16>,
-    /// How long the entry lasts.
-    pub state: FdbState,
-    /// Learning does not move it to another port.
-    pub sticky: bool,
-}
 
 /// Entries that are read at once.
 const PAGE: usize = 256;

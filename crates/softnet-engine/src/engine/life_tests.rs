@@ -4,8 +4,9 @@
 use std::fs::File;
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use super::state::check_number;
 use super::*;
@@ -16,6 +17,7 @@ use crate::testing::{CondSleeper, FedQueue, Net, setup, wait, with_qdisc};
 use softnet::qdisc::Pfifo;
 use softnet::stats::DropReason;
 use softnet::testing::{Script, ScriptedRing, frame};
+use softnet::time::Clock;
 use softnet::wire::EthernetAddress;
 use softnet_tc::{CustomSpec, QdiscSpec, TbfSpec};
 

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::events::KEPT;
+use super::change::KEPT;
 use super::links::random_address;
 use super::*;
 use crate::forward::{MirredDir, MirredMode};
@@ -11,6 +11,7 @@ use crate::testing::{CondSleeper, FedDevices, wait};
 use softnet::mem::Pool;
 use softnet::stats::DropReason;
 use softnet::testing::{frame, pool};
+use softnet::time::Clock;
 use softnet::tx::{QueueMap, TcQueues};
 use softnet::wire::EthernetAddress;
 use softnet_tc::{EstimatorSpec, Handle, PrioSpec, QdiscSpec, Rate};

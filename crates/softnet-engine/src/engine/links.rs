@@ -1,104 +1,20 @@
 //! Links: ports and bridges as `ip link` shows them, their settings, and their end.
 
-use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
-use super::Engine;
+use super::change::Change;
 use super::devices::Devices;
 use super::error::EngineError;
-use super::events::Change;
-use super::spec::{ActionSpec, PortOptions, Settings};
+use super::info::{LinkInfo, LinkKind, Links};
+use super::life::Engine;
+use super::spec::Settings;
 use super::state::State;
 use softnet::tx::{DeviceStats, Features};
 use softnet::wire::EthernetAddress;
 
 /// Smallest and largest MTU of the kernel's bridges.
 const BRIDGE_MTUS: (u32, u32) = (68, 65_535);
-
-/// A link as it is.
-#[derive(Clone, Debug)]
-pub struct LinkInfo<S> {
-    /// Number, from 1, never used again in its engine (`ifindex`).
-    pub index: u32,
-    /// What can be set of it. There is an address.
-    pub settings: Settings,
-    /// Its device is there. Always true of a bridge.
-    pub open: bool,
-    /// Port or bridge.
-    pub kind: LinkKind<S>,
-    /// Number of the bridge that it is part of.
-    pub master: Option<u32>,
-    /// Number as a port of that bridge, from 1; 0 without a bridge.
-    pub port_number: u16,
-    /// The default qdisc is there: from when the link is first taken up, and not after its
-    /// root was deleted while it was down, until it is taken up (`dev_activate`).
-    pub has_default: bool,
-    /// Number that packets carry, of a port.
-    pub(super) number: u16,
-}
-
-/// Port or bridge.
-#[derive(Clone, Debug)]
-pub enum LinkKind<S> {
-    /// A port.
-    Port {
-        /// Device and queues.
-        options: Box<PortOptions<S>>,
-        /// Actions on what leaves it, in order; the target is the number of its link.
-        actions: Vec<ActionSpec<u32>>,
-    },
-    /// A bridge.
-    Bridge,
-}
-
-/// Links by number: those of one moment.
-pub type Links<S> = Arc<BTreeMap<u32, Arc<LinkInfo<S>>>>;
-
-impl<S> LinkInfo<S> {
-    /// Device and queues, if it is a port.
-    pub fn options(&self) -> Option<&PortOptions<S>> {
-        match &self.kind {
-            LinkKind::Port { options, .. } => Some(options),
-            LinkKind::Bridge => None,
-        }
-    }
-
-    pub(super) fn options_mut(&mut self) -> Option<&mut PortOptions<S>> {
-        match &mut self.kind {
-            LinkKind::Port { options, .. } => Some(options),
-            LinkKind::Bridge => None,
-        }
-    }
-
-    /// Actions on what leaves it; a bridge has none.
-    pub fn actions(&self) -> &[ActionSpec<u32>] {
-        match &self.kind {
-            LinkKind::Port { actions, .. } => actions,
-            LinkKind::Bridge => &[],
-        }
-    }
-
-    /// The driver behind it, if it is a port.
-    pub fn device(&self) -> Option<&S> {
-        self.options().map(|options| &options.device)
-    }
-
-    /// Transmit queues; 1 of a bridge.
-    pub fn queues(&self) -> usize {
-        self.options().map_or(1, |options| options.queues)
-    }
-
-    /// Ethernet address.
-    pub fn address(&self) -> EthernetAddress {
-        self.settings.address.unwrap_or_default()
-    }
-
-    /// It is a bridge, not a port.
-    pub fn is_bridge(&self) -> bool {
-        matches!(self.kind, LinkKind::Bridge)
-    }
-}
 
 impl<D: Devices> Engine<D> {
     /// Number that differs after a link has come or gone, as the kernel's `dev_base_seq`: a dump of

@@ -10,8 +10,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::*;
 use crate::rx::{Polled, Receive, Rfs, RxQueue, SteeringSpec};
 use crate::testing::{CondSleeper, setup, wait};
-use softnet::mem::{PacketList, ThreadStats};
+use softnet::mem::{PacketList, Pool, ThreadStats};
 use softnet::testing::{ScriptedRing, pool};
+use softnet::time::Clock;
 
 /// Receives frames into a pool of its own, as many as it is told, when it is first polled. Its
 /// file never becomes readable.

@@ -1,27 +1,14 @@
 //! Groups of ports that share a rate each way.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use softnet_tc::rate::{GroupSpec, RateGroup};
 
-use super::Engine;
 use super::devices::Devices;
 use super::error::EngineError;
-use super::state::State;
+use super::life::Engine;
+use super::state::{RateLimits, State};
 use crate::rx::Command;
-
-/// The limits of a group of ports, one each way.
-#[derive(Clone, Debug)]
-pub(super) struct RateLimits {
-    /// What is sent to the ports.
-    pub(super) to: Arc<RateGroup>,
-    /// What is received from them.
-    pub(super) from: Arc<RateGroup>,
-}
-
-/// The groups, by name: what they let pass, and the limits that their ports have.
-pub(super) type RateGroups = BTreeMap<String, (GroupSpec, RateLimits)>;
 
 impl<D: Devices> Engine<D> {
     /// The groups, by name.

@@ -1,15 +1,21 @@
 //! The control path: devices that go and come back, ports that cannot be added, and calls that
 //! name what is not there.
 
+use std::io;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::time::Duration;
 
+use super::life::spawn;
+use super::state::EVENTS;
 use super::*;
 use crate::forward::{BridgePortOptions, MirredDir, MirredMode, VlanFlags};
 use crate::link::{DeviceDrops, Link};
 use crate::testing::{CondSleeper, FedQueue, setup, wait, with_qdisc};
 use softnet::stats::DropReason;
 use softnet::testing::{Script, ScriptedRing, frame, pool};
+use softnet::time::Clock;
 use softnet_tc::{QdiscSpec, TbfSpec};
 
 /// A device's count of what it dropped.

@@ -10,12 +10,9 @@ use std::sync::mpsc::channel;
 
 use super::devices::Devices;
 use super::error::EngineError;
-use super::state::{State, TxEvent};
+use super::state::{State, TxEvent, Watched};
 use crate::rx::Command;
-use softnet::tx::{RingFile, TxRing};
-
-/// A file, and the worker that watches it.
-pub(super) type Watched = (usize, Arc<RingFile>);
+use softnet::tx::TxRing;
 
 impl<D: Devices> State<D> {
     /// Has the workers of `events` watch the files of `rings`: all or none.

@@ -2,10 +2,11 @@
 //! true, and [`spec`](super::Engine::spec) reads back.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use super::bridges::BridgeOptions;
-use super::fdb::FdbSpec;
-use crate::forward::{BridgePortOptions, MirredDir, MirredMode, PortSecurity, PortVlans};
+use crate::forward::{
+    AGEING, BridgePortOptions, FdbState, MirredDir, MirredMode, PortSecurity, PortVlans,
+};
 use crate::rx::SteeringSpec;
 use softnet::tx::{QueueMap, TxPolicy};
 use softnet::wire::EthernetAddress;
@@ -177,4 +178,45 @@ pub struct ActionSpec<T = String> {
     pub dir: MirredDir,
     /// The target, a port.
     pub to: T,
+}
+
+/// Options of a bridge (`ip link set … type bridge`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BridgeOptions {
+    /// How long an address that was learnt is known. It counts in seconds, rounded up. Zero:
+    /// nothing is learnt.
+    pub ageing_time: Duration,
+    /// Whether frames pass only between ports of their VLAN.
+    pub vlan_filtering: bool,
+    /// The VLAN that is added to a port that joins, as its pvid and untagged; also to the bridge.
+    pub default_pvid: Option<u16>,
+}
+
+impl Default for BridgeOptions {
+    fn default() -> Self {
+        BridgeOptions {
+            ageing_time: AGEING,
+            vlan_filtering: false,
+            default_pvid: Some(1),
+        }
+    }
+}
+
+/// An entry to make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FdbSpec {
+    /// The station's address.
+    pub address: EthernetAddress,
+    /// Its VLAN. None: no VLAN, and each VLAN of the port.
+    pub vlan: Option<u16>,
+    /// How long the entry lasts.
+    pub state: FdbState,
+    /// Learning does not move it to another port.
+    pub sticky: bool,
+}
+
+/// The VLANs, if they are not those that a bridge with these options gives.
+pub(super) fn vlans_beside(options: &BridgeOptions, vlans: &PortVlans) -> Option<PortVlans> {
+    let default = PortVlans::with_default(options.default_pvid);
+    (*vlans != default).then(|| vlans.clone())
 }

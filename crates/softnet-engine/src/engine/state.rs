@@ -8,14 +8,12 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
-use super::bridges::BridgeOptions;
+use super::change::Changes;
 use super::devices::Devices;
-use super::error::EngineError;
-use super::events::Changes;
-use super::links::{LinkInfo, Links};
-use super::rate_groups::RateGroups;
-use super::ring_files::Watched;
-use super::stats::Losses;
+use super::error::{EngineError, MAX_PORTS};
+use super::info::{LinkInfo, Links};
+use super::losses::Losses;
+use super::spec::BridgeOptions;
 use crate::Device;
 use crate::forward::{Bridge, Entry, Forwarder, Guard, Member, Members, PortVlans};
 use crate::link::LinkCell;
@@ -25,16 +23,14 @@ use softnet::qdisc::QdiscStats;
 use softnet::stats::DropCounters;
 use softnet::sync::PerCpu;
 use softnet::time::Clock;
-use softnet::tx::{DeviceStats, Features, TxRing};
+use softnet::tx::{DeviceStats, Features, RingFile, TxRing};
+use softnet_tc::rate::{GroupSpec, RateGroup};
 use softnet_tc::{ClassStats, DeviceTree, FilterSpec, FilterStats};
 
 /// Why a device takes what the engine tells it ([`softnet::tx::ControlError`]).
 pub(super) const OUTSIDE: &str = "no driver, qdisc or action calls the engine";
 /// Events of a worker: one for commands, the others for transmit queues.
 pub(super) const EVENTS: usize = 1024;
-/// Ports of an engine at most: their numbers, plus 1, are 15 bits wide in the forwarding database.
-pub(super) const MAX_PORTS: usize = i16::MAX as usize;
-
 /// A worker as the control path knows it.
 pub(super) struct WorkerHandle<Q, R> {
     pub(super) shared: Arc<WorkerShared>,
@@ -124,6 +120,32 @@ pub(super) struct BridgeState {
     pub(super) vlans: PortVlans,
     /// There is, or was, a permanent entry.
     pub(super) local_addresses: bool,
+}
+
+/// The limits of a group of ports, one each way.
+#[derive(Clone, Debug)]
+pub(super) struct RateLimits {
+    /// What is sent to the ports.
+    pub(super) to: Arc<RateGroup>,
+    /// What is received from them.
+    pub(super) from: Arc<RateGroup>,
+}
+
+/// The groups, by name: what they let pass, and the limits that their ports have.
+pub(super) type RateGroups = BTreeMap<String, (GroupSpec, RateLimits)>;
+
+/// A file, and the worker that watches it.
+pub(super) type Watched = (usize, Arc<RingFile>);
+
+/// What workers have to know of a change.
+pub(super) enum Publish {
+    /// They do not forward by it.
+    Nothing,
+    /// They forward by it.
+    Soon,
+    /// They forward by it, and then a bridge forgets what was learnt in VLANs that its ports no
+    /// longer have.
+    Vlans(u32),
 }
 
 /// A port with the queues of these devices.

@@ -1,14 +1,10 @@
 //! What an engine has counted.
 
-use std::sync::Arc;
-
-use super::Engine;
-use super::devices::Devices;
-use super::error::EngineError;
+use super::losses::{sum, sum_drops};
 use super::state::Port;
-use crate::link::{DeviceDrops, Link, LinkState};
+use crate::link::{DeviceDrops, LinkState};
 use crate::rx::WorkerStats;
-use softnet::mem::{Pool, PoolStats};
+use softnet::mem::PoolStats;
 use softnet::stats::DropReason;
 use softnet::tx::{DeviceStats, TxRing};
 use softnet_tc::{ClassStats, FilterSpec, FilterStats};
@@ -47,67 +43,6 @@ impl PortStats {
             status: port.losses.status(),
             classes: Vec::new(),
             filters: Vec::new(),
-        }
-    }
-}
-
-/// Adds what one device counted to what another did. What tells its queues apart is not added.
-pub(super) fn sum(total: &mut DeviceStats, more: &DeviceStats) {
-    total.rx_packets += more.rx_packets;
-    total.rx_bytes += more.rx_bytes;
-    total.tx_packets += more.tx_packets;
-    total.tx_bytes += more.tx_bytes;
-    total.queued += more.queued;
-    total.copied += more.copied;
-    total.deferred += more.deferred;
-    total.tx_timeouts += more.tx_timeouts;
-    sum_drops(&mut total.drops, &more.drops);
-}
-
-/// Adds counts by reason.
-pub(super) fn sum_drops(total: &mut Vec<(DropReason, u64)>, more: &[(DropReason, u64)]) {
-    for &(reason, count) in more {
-        match total.iter_mut().find(|drops| drops.0 == reason) {
-            Some(drops) => drops.1 += count,
-            None => total.push((reason, count)),
-        }
-    }
-}
-
-/// Drops by the devices that a port has had.
-#[derive(Debug, Default)]
-pub(super) struct Losses {
-    /// Those that are gone.
-    before: DeviceDrops,
-    /// The one that it has.
-    link: Option<Arc<dyn Link>>,
-}
-
-impl Losses {
-    /// The port has another device now, or none.
-    pub(super) fn open(&mut self, link: Option<Arc<dyn Link>>) {
-        self.before = self.total();
-        self.link = link;
-    }
-
-    /// See [`Link::status`].
-    pub(super) fn status(&self) -> Option<String> {
-        self.link.as_ref().and_then(|link| link.status())
-    }
-
-    /// See [`Link::set_mtu`].
-    pub(super) fn set_mtu(&self, mtu: u32) {
-        if let Some(link) = &self.link {
-            link.set_mtu(mtu);
-        }
-    }
-
-    pub(super) fn total(&self) -> DeviceDrops {
-        let now = self.link.as_ref().map(|link| link.dropped());
-        let now = now.unwrap_or_default();
-        DeviceDrops {
-            rx: self.before.rx + now.rx,
-            tx: self.before.tx + now.tx,
         }
     }
 }
@@ -193,33 +128,5 @@ impl EngineStats {
         self.devices().for_each(|d| sum_drops(&mut drops, &d.drops));
         drops.sort_unstable();
         drops
-    }
-}
-
-impl<D: Devices> Engine<D> {
-    /// All counters. Stops no worker.
-    pub fn stats(&self) -> EngineStats {
-        let state = self.state();
-        let now = state.clock.now();
-        let ports: Vec<_> = state.ports.iter().flatten().map(PortStats::of).collect();
-        let mut removed = state.removed.clone();
-        sum_drops(&mut removed.drops, &state.orphans.nonzero());
-        let by_actions: u64 = ports.iter().map(|p| p.device.copied).sum();
-        EngineStats {
-            ports,
-            workers: state.workers.iter().map(|w| w.shared.stats(now)).collect(),
-            pool: state.pool.stats(),
-            port_pools: state.pools()[1..].iter().map(Pool::stats).collect(),
-            copied: state.copied.sum(0) + by_actions + removed.copied,
-            removed,
-        }
-    }
-
-    /// The counters of one port. Stops no worker.
-    ///
-    /// # Errors
-    /// If there is no such port.
-    pub fn port_stats(&self, index: u32) -> Result<PortStats, EngineError> {
-        Ok(PortStats::of(self.state().port(index)?))
     }
 }

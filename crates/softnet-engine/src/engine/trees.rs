@@ -8,9 +8,9 @@ use softnet_tc::{
     ClassStats, DeviceTree, FilterSpec, FilterStats, Handle, Live, QdiscSpec, SpecError, TreeSpec,
 };
 
-use super::Engine;
 use super::devices::Devices;
 use super::error::EngineError;
+use super::life::Engine;
 use crate::Device;
 
 impl<D: Devices> Engine<D> {

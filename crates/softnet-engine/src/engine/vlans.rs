@@ -4,12 +4,11 @@ use std::collections::HashMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use super::Engine;
-use super::bridges::{BridgeOptions, Publish};
+use super::change::Change;
 use super::devices::Devices;
 use super::error::EngineError;
-use super::events::Change;
-use super::state::State;
+use super::life::Engine;
+use super::state::{Publish, State};
 use crate::forward::{FdbRow, FdbState, PortVlans, VLAN_IDS, VlanFlags};
 
 /// A VLAN that can be.
@@ -19,12 +18,6 @@ pub(super) fn check_vlan(vlan: u16) -> Result<(), EngineError> {
     } else {
         Err(EngineError::BadVlan(vlan))
     }
-}
-
-/// The VLANs, if they are not those that a bridge with these options gives.
-pub(super) fn vlans_beside(options: &BridgeOptions, vlans: &PortVlans) -> Option<PortVlans> {
-    let default = PortVlans::with_default(options.default_pvid);
-    (*vlans != default).then(|| vlans.clone())
 }
 
 impl<D: Devices> Engine<D> {

@@ -11,6 +11,7 @@
 
 mod link;
 mod rx;
+mod spec;
 pub(crate) mod sys;
 mod tx;
 
@@ -19,16 +20,16 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use softnet::mem::Pool;
 use softnet::tx::Features;
 use softnet::wire::{EthernetAddress, MAX_FRAME, VNET_HDR_LEN};
 
 pub use link::TapLink;
 pub use rx::TapRx;
+pub use spec::{TapError, TapSpec};
 pub use tx::TapTx;
 
 use crate::userns::tun_hint;
-use crate::{InterfaceAddress, LinkError, Links, Netns, NetnsError};
+use crate::{Buffers, InterfaceAddress, LinkError, Links, Netns, NetnsError};
 
 /// The kernel's limit of queues per device.
 pub const MAX_QUEUES: usize = 256;
@@ -79,17 +80,6 @@ impl TapConfig {
             carrier: true,
         }
     }
-}
-
-/// Where received frames go.
-#[derive(Clone, Debug)]
-pub struct Buffers {
-    /// For frames that fit in one buffer, and for chains.
-    pub small: Pool,
-    /// For longer frames, each in one piece. Without it, or while it is exhausted, they become
-    /// chains of small buffers, at the price of a copy. Its buffers limit the longest frame: with
-    /// 65,536 bytes, 65,458; the kernel is told to cut larger ones.
-    pub large: Option<Pool>,
 }
 
 /// Why a TAP device could not be made. The device does not exist then.

@@ -17,7 +17,8 @@ use softnet::wire::{MAX_FRAME, VNET_HDR_LEN, VnetHeader};
 use softnet_engine::Link;
 use softnet_engine::rx::{Polled, Receive, RxQueue};
 
-use super::{Buffers, TapLink};
+use super::TapLink;
+use crate::Buffers;
 
 /// Small buffers taken from the pool at once. What is not used stays with the queue, as the
 /// buffers of a hardware ring do.

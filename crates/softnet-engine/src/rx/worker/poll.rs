@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::line::Flow;
-use super::{BACKLOG, RING, ROUND, Slot, Worker};
+use super::token::Token;
+use super::{ROUND, Slot, Worker};
 use crate::rx::command::{COMMANDS, Event};
 use crate::rx::{BUDGET, NextPoll, RxQueue, Sleep, WEIGHT};
 use softnet::mem::PacketList;
@@ -27,21 +28,24 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
         loop {
             if !self.backlog_scheduled && !self.backlog.is_empty() {
                 self.backlog_scheduled = true;
-                self.line.push(BACKLOG, Flow::BACKLOG);
+                self.line.push(Token::Backlog, Flow::BACKLOG);
             }
             let Some((token, flow)) = self.line.pop() else {
                 break;
             };
             let budget = WEIGHT.min(BUDGET - done);
             let packets = match token {
-                BACKLOG => Some(self.poll_backlog(budget, now)),
-                RING.. => {
-                    let event = token - RING;
+                Token::Backlog => Some(self.poll_backlog(budget, now)),
+                Token::Ring(event) => {
                     self.in_line[event] = false;
                     self.run_queue(event, now);
                     Some(0)
                 }
-                _ => self.poll_queue(token, budget, now),
+                Token::Queue(index) => self.poll_queue(index, budget, now),
+                Token::Link(index) => {
+                    self.look_at_link(index);
+                    Some(0)
+                }
             };
             let begun = std::mem::replace(&mut now, self.clock.now());
             if let Some(packets) = packets {

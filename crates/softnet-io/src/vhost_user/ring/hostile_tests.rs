@@ -6,7 +6,7 @@ use super::chain::{MAX_CHAIN, flag};
 use super::model::{Part, indirect_table};
 use super::tests::{DATA, DATA_LEN, RING, Setup, bytes, config};
 use super::*;
-use crate::tap::Buffers;
+use crate::Buffers;
 use softnet::mem::{Pool, PoolConfig};
 use softnet::stats::{DropCounters, DropReason};
 use softnet::time::Time;

@@ -7,8 +7,54 @@ use rustix::event::{EventfdFlags, eventfd};
 use softnet::mem::{Packet, PacketList};
 use softnet::tx::{Features, Sent, TxRing, Xmit};
 use softnet_engine::rx::{Polled, Receive, RxQueue};
+use softnet_engine::{Opened, Settings};
+
+use crate::Buffers;
+use crate::driver::{Driver, ETHERNET_MTUS};
 
 /// A port without a device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NullSpec;
+
+/// A port without a device cannot have its files.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot open a null port")]
+pub struct NullError(#[from] io::Error);
+
+impl Driver for NullSpec {
+    type Rx = NullRx;
+    type Tx = NullTx;
+    type Error = NullError;
+
+    const KIND: Option<&'static str> = Some("dummy");
+    const IS_OF_HOST: bool = false;
+    const NO_QUEUE: bool = true;
+    const MTUS: (u32, u32) = ETHERNET_MTUS;
+
+    fn open(
+        &self,
+        settings: &Settings,
+        queues: usize,
+        _: &Buffers,
+    ) -> Result<Opened<NullRx, NullTx>, NullError> {
+        let Null { rx, tx, features } = Null::open(queues, settings.mtu)?;
+        Ok(Opened { rx, tx, features })
+    }
+
+    fn change(&self, _: &Settings, _: &Settings) -> Result<(), NullError> {
+        Ok(())
+    }
+
+    fn conflicts(&self, _: &NullSpec) -> bool {
+        false
+    }
+
+    fn of_kind(kind: &str, _: &str) -> Option<NullSpec> {
+        (kind == "dummy").then_some(NullSpec)
+    }
+}
+
+/// Queues of a port without a device.
 #[derive(Debug)]
 pub struct Null {
     /// One per queue.
