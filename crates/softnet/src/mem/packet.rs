@@ -226,6 +226,7 @@ impl Packet {
 
     /// Appends a copy of `bytes` to the first segment. False, and nothing changed, if the
     /// tailroom is too short.
+    #[must_use = "if false, nothing was appended"]
     pub fn append(&mut self, bytes: &[u8]) -> bool {
         let tail = self.tailroom_mut();
         if tail.len() < bytes.len() {

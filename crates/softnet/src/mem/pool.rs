@@ -34,6 +34,7 @@ impl Default for PoolConfig {
 
 /// Why a pool could not be made.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum PoolError {
     /// `buffer_size` is out of range.
     #[error("buffer size {0} is not a multiple of 64 between 512 and 65536")]

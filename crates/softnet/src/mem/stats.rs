@@ -9,6 +9,7 @@ use super::{Inner, Pool};
 /// rest; where free buffers are (`cached`, `deferred`, `depot`, `unused`) is a recent value, exact
 /// when no thread uses, joins or leaves the pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct PoolStats {
     /// Buffers in all.
     pub buffers: usize,

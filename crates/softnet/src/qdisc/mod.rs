@@ -94,8 +94,12 @@ use std::fmt;
 pub use cx::Cx;
 pub use fifo::{Bfifo, Fifo, Pfifo};
 pub use noqueue::Noqueue;
-pub use pfifo_fast::{PRIO_TO_BAND, PfifoFast};
-pub use stats::{QdiscStat, QdiscStats};
+#[doc(hidden)]
+pub use pfifo_fast::PRIO_TO_BAND;
+pub use pfifo_fast::PfifoFast;
+#[doc(hidden)]
+pub use stats::QdiscStat;
+pub use stats::QdiscStats;
 pub use wire_size::{WireSize, WireSum};
 
 use crate::mem::PacketList;

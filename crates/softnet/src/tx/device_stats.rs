@@ -83,17 +83,20 @@ const COPIED: usize = 0;
 pub(super) const DEFERRED: usize = 1;
 
 impl<R: TxRing, Q: Qdisc> Device<R, Q> {
+    #[doc(hidden)]
     /// Counts packets that the driver received.
     pub fn count_received(&self, packets: u64, bytes: u64) {
         self.received.add(RX_PACKETS, packets);
         self.received.add(RX_BYTES, bytes);
     }
 
+    #[doc(hidden)]
     /// Counts packets that egress actions have added by copying.
     pub fn count_copied(&self, wire_packets: u64) {
         self.acted.add(COPIED, wire_packets);
     }
 
+    #[doc(hidden)]
     /// Wire packets that egress actions have added by copying.
     pub fn copied(&self) -> u64 {
         self.acted.sum(COPIED)

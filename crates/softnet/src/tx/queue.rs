@@ -74,7 +74,8 @@ pub(super) struct QueueConfig {
 
 /// What became of the caller's own packets in a transmit call (`NET_XMIT_*`, INV-TX-9). The
 /// packets are consumed in any case, and what the driver refuses later is in the device's
-/// counters only. Ordered: of several, the last is the worst.
+/// counters only. Ordered: of several, the last is the worst. (It may be ignored: every loss is
+/// counted, and a sender that waits for capacity has no use for it.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum XmitResult {
     /// Accepted: sent, queued, stolen by an action, or pushed for the queue's owner.

@@ -42,6 +42,7 @@ impl Maps {
 
 /// A map that does not fit the device.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum QueueMapError {
     /// More than 16 classes.
     #[error("num_tc is {0}; use at most {MAX_CLASSES}")]
