@@ -92,7 +92,7 @@ impl Packet {
         self.header().total_len as usize
     }
 
-    /// Whether the frame has no byte.
+    /// True if the frame has no byte.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -127,7 +127,7 @@ impl Packet {
         }
     }
 
-    /// Whether other packets use the same data. Once false, it stays so until the next
+    /// True if other packets use the same data. Once false, it stays so until the next
     /// [`share`](Packet::share).
     #[inline]
     pub fn is_shared(&self) -> bool {
@@ -297,7 +297,7 @@ impl Packet {
         bytes
     }
 
-    /// Whether the frame continues in further segments.
+    /// True if the frame continues in further segments.
     pub fn is_chained(&self) -> bool {
         self.header().flags.has(Flags::CHAINED)
     }

@@ -39,7 +39,7 @@ pub(crate) struct Capacity {
     line: Mutex<Line>,
 }
 
-/// Those that wait, by limit, the largest last; of those with the same one the oldest last.
+/// Sleepers by limit, the largest last; of those with the same one the oldest last.
 #[derive(Debug, Default)]
 struct Line {
     sleepers: Vec<Sleeper>,

@@ -1,4 +1,4 @@
-//! What the control path changes of a device while packets flow: qdiscs, queue map, rings,
+//! Changes of a device by the control path while packets flow: qdiscs, queue map, rings,
 //! features, quota, actions. One caller at a time.
 
 use std::sync::atomic::Ordering;

@@ -37,7 +37,7 @@ pub struct DeviceStats {
     pub distributions: Distributions,
 }
 
-/// How long things take and how many come at once, sampled. Empty where nothing was measured.
+/// Times of things and sizes of batches, sampled. Empty where nothing was measured.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Distributions {
     /// Nanoseconds for which transmit calls owned a queue. (Calls that push for another owner are

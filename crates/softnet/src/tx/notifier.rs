@@ -63,7 +63,7 @@ impl Notifier {
         }
     }
 
-    /// How many events there are.
+    /// Number of events.
     pub fn events(&self) -> usize {
         self.words.len() * 64
     }
@@ -113,7 +113,7 @@ impl Notifier {
         any
     }
 
-    /// Whether no event is set.
+    /// True if no event is set.
     pub fn is_quiet(&self) -> bool {
         self.words
             .iter()
@@ -141,7 +141,7 @@ impl Notifier {
         self.notify.awake();
     }
 
-    /// Whether the worker sleeps, or has been woken and is not up yet. A hint: it may have
+    /// True if the worker sleeps, or has been woken and is not up yet. A hint: it may have
     /// changed by the time of the answer.
     pub fn is_asleep(&self) -> bool {
         self.notify.is_asleep()
@@ -169,7 +169,7 @@ impl Event {
         notifier.notify(event);
     }
 
-    /// Whether it has happened since this was asked last.
+    /// True if it has happened since this was asked last.
     pub fn take(&self) -> bool {
         self.happened.load(Ordering::Relaxed) && self.happened.swap(false, Ordering::Acquire)
     }
