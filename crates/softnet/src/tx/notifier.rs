@@ -1,9 +1,8 @@
-//! How anyone tells a worker that it has something to do: a bit for each thing, and one coalesced
-//! wake-up.
+//! Notes to a worker that it has something to do: a bit for each thing, and one coalesced wake-up.
 //!
 //! Invariant: after [`notify`](Notifier::notify) the bit is set until the worker takes it, and if
-//! the worker sleeps, it has been woken since it lay down. Each caller sees to that itself: also one
-//! that finds the bit set, as the thread that set it may have been preempted before it looked
+//! the worker sleeps, it has been woken since it lay down. Each caller sees to that itself: also
+//! one that finds the bit set, as the thread that set it may have been preempted before it looked
 //! whether the worker sleeps, or before its system call.
 //!
 //! Ordering: `notify` publishes the bit with a SeqCst read-modify-write before it looks at the

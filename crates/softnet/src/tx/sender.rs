@@ -178,6 +178,10 @@ impl<Q: Qdisc + 'static> SenderBuilder<Q> {
     ///
     /// # Errors
     /// [`SenderError`], where no pool can be had, or the qdiscs do not fit the rings.
+    #[expect(
+        clippy::type_complexity,
+        reason = "a pair, each with the same parameters"
+    )]
     pub fn drive<R: TxRing>(
         self,
         rings: Vec<R>,
