@@ -397,7 +397,7 @@ impl Guest<'_> {
             let Ok(mut packet) = self.buffers.small.alloc() else {
                 break;
             };
-            packet.append(&vec![7; 14 + usize::from(input.byte() % 200)]);
+            assert!(packet.append(&vec![7; 14 + usize::from(input.byte() % 200)]));
             self.packets.push_back(packet);
         }
         let given = self.packets.wire_packets();

@@ -24,7 +24,7 @@ fn pool() -> Pool {
 fn frames(pool: &Pool, count: usize) -> PacketList {
     let frame = |n| {
         let mut packet = pool.alloc().unwrap();
-        packet.append(&vec![2; 60 + n % 100]);
+        assert!(packet.append(&vec![2; 60 + n % 100]));
         packet
     };
     (0..count).map(frame).collect()

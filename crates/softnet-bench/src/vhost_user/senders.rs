@@ -110,7 +110,7 @@ fn send(device: &Device<Watched>, pool: &Pool, clock: &Clock, stop: &AtomicBool)
             std::thread::yield_now();
             continue;
         };
-        packet.append(&frame);
+        let _ = packet.append(&frame);
         device.transmit(packet.into(), clock.now());
         sent += 1;
     }

@@ -172,8 +172,8 @@ fn packet(frame: &Frame, pool: &Pool) -> Option<Packet> {
         let zeros = missing.min(room - now.len()).min(ZEROS.len());
         missing -= zeros;
         // Both fit the room.
-        part.append(now);
-        part.append(&ZEROS[..zeros]);
+        let _ = part.append(now);
+        let _ = part.append(&ZEROS[..zeros]);
         data.is_empty() && missing == 0
     };
     let mut whole = fill(&mut packet);

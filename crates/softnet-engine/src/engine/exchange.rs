@@ -135,11 +135,11 @@ impl<D: Devices> Engine<D> {
         // ports would wait until the kernel has unregistered the interface.
         state.close(old);
         if down {
-            device.deactivate();
+            device.deactivate().expect(super::state::OUTSIDE);
         }
-        device.replace_rings(tx);
+        device.replace_rings(tx).expect(super::state::OUTSIDE);
         if !down && up {
-            device.activate();
+            device.activate().expect(super::state::OUTSIDE);
         }
         state.forget_learnt(number);
         Ok(())
@@ -258,7 +258,7 @@ impl<D: Devices> State<D> {
         let link = self.known_mut(index);
         link.open = true;
         if !link.settings.up {
-            device.deactivate();
+            device.deactivate().expect(super::state::OUTSIDE);
         }
         let port = self.slot_mut(number);
         port.device = device;
@@ -428,8 +428,10 @@ impl<D: Devices> State<D> {
         }
         self.sync();
         self.free_events(events);
-        device.deactivate();
-        device.replace_rings(Vec::new());
+        device.deactivate().expect(super::state::OUTSIDE);
+        device
+            .replace_rings(Vec::new())
+            .expect(super::state::OUTSIDE);
         // Whoever sends there by an action is in the middle of a round.
         let died = |w: &WorkerHandle<D::Rx, D::Tx>| {
             w.thread.as_ref().is_none_or(|thread| thread.is_finished())

@@ -284,7 +284,9 @@ impl<D: Devices> Engine<D> {
         while self.clock.now() < end && !ports.iter().all(|port| port.device.is_empty()) {
             std::thread::sleep(Duration::from_millis(1));
         }
-        ports.iter().for_each(|port| port.device.deactivate());
+        for port in &ports {
+            port.device.deactivate().expect(super::state::OUTSIDE);
+        }
         // What actions left in backlogs dies at a device that is down. Twice: it may go through
         // two.
         state.sync();

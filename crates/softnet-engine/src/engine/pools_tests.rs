@@ -42,7 +42,7 @@ impl RxQueue for OwnPool {
             let mut packet = self.pool.alloc().unwrap();
             let mut bytes = [0xFF; 60];
             bytes[6..12].copy_from_slice(&[2, 0, 0, 0, 0, self.frames as u8]);
-            packet.append(&bytes);
+            assert!(packet.append(&bytes));
             rx.push(packet);
             self.frames -= 1;
         }

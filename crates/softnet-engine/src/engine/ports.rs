@@ -272,7 +272,7 @@ impl<D: Devices> State<D> {
         let device = self.make_device(config, tx, qdiscs, &events, number);
         device.set_queue_map(&options.map)?;
         if !is_open || !settings.up {
-            device.deactivate();
+            device.deactivate().expect(super::state::OUTSIDE);
         }
         let place = usize::from(number);
         if place == self.ports.len() {

@@ -147,7 +147,7 @@ mod tests {
         let mut list: PacketList = packets
             .into_iter()
             .map(|mut packet| {
-                packet.append(&[0; 60]);
+                let _ = packet.append(&[0; 60]);
                 packet
             })
             .collect();

@@ -143,7 +143,7 @@ fn copy(read: &[u8], fresh: &mut PacketList, pool: &Pool) -> Option<Packet> {
     packet.reserve(HEADROOM - VNET_HDR_LEN);
     let first = packet.tailroom_mut().len().min(read.len());
     let (start, mut rest) = read.split_at(first);
-    packet.append(start);
+    let _ = packet.append(start);
     while !rest.is_empty() {
         if fresh.is_empty() {
             pool.alloc_bulk(rest.len().div_ceil(pool.payload_size() + HEADROOM), fresh);
@@ -151,7 +151,7 @@ fn copy(read: &[u8], fresh: &mut PacketList, pool: &Pool) -> Option<Packet> {
         let mut segment = fresh.pop_front()?;
         segment.reserve(0);
         let n = segment.tailroom_mut().len().min(rest.len());
-        segment.append(&rest[..n]);
+        let _ = segment.append(&rest[..n]);
         packet.append_segment(segment);
         rest = &rest[n..];
     }

@@ -45,7 +45,7 @@ pub(super) struct Cache {
     /// Others' buffers are kept rather than deferred while `len` is below this: 0, half the
     /// capacity, or no bound.
     keep_below: Cell<usize>,
-    /// What `taken` was when `keep_below` was last decided.
+    /// Value of `taken` when `keep_below` was last decided.
     decided: Cell<u64>,
     slots: [Slot; CACHE],
     outgoing: [Outgoing; OUTGOING],

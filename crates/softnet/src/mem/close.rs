@@ -94,7 +94,7 @@ pub(super) fn sweep_again() {
 }
 
 impl Closed {
-    /// Whether it can be freed.
+    /// True if it can be freed.
     fn is_complete(&mut self) -> bool {
         // SAFETY: a pool in the list is freed nowhere but after it was taken out, by us.
         let pool = unsafe { self.pool.as_ref() };

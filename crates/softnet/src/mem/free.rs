@@ -1,4 +1,4 @@
-//! How packets come back: into the thread's own cache, or a magazine in it, as long as there is
+//! Freeing of packets: into the thread's own cache, or a magazine in it, as long as there is
 //! space; the rest on the slow path.
 
 use std::ptr::NonNull;

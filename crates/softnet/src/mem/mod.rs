@@ -78,11 +78,13 @@ mod stats;
 mod thread;
 mod thread_cache;
 
+#[doc(hidden)]
 pub use adopt::PacketAdoption;
 pub use arena::Memory;
 use free::{buffer_size, free_list, free_one, own_buffer};
 use header::{Flags, Header, SharedInfo};
 pub use list::PacketList;
+#[doc(hidden)]
 pub use meta::AccountedLen;
 pub use packet::{HEADROOM, Packet, SHARED_INFO, Segments};
 use pool::Inner;

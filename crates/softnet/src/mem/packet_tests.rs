@@ -88,7 +88,7 @@ fn chains_read_copy_and_free_as_one() {
 fn a_fresh_packet_has_nothing_of_the_last_user() {
     let pool = pool(1, 512);
     let mut p = pool.alloc().unwrap();
-    p.append(b"x");
+    assert!(p.append(b"x"));
     p.set_mark(1);
     p.set_flow_hash(2);
     p.set_checksum(Some(Checksum {
@@ -133,7 +133,7 @@ fn numbered(pool: &Pool, numbers: impl IntoIterator<Item = u32>) -> PacketList {
         .into_iter()
         .map(|n| {
             let mut p = pool.alloc().unwrap();
-            p.append(&[0; 10]);
+            assert!(p.append(&[0; 10]));
             p.set_mark(n);
             p
         })

@@ -12,7 +12,7 @@ use super::thread_cache::ThreadCaches;
 use super::{HEADROOM, SHARED_INFO, close};
 use crate::sync::membarrier;
 
-/// What a pool is made of.
+/// Size of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolConfig {
     /// Number of buffers.
@@ -34,6 +34,7 @@ impl Default for PoolConfig {
 
 /// Why a pool could not be made.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum PoolError {
     /// `buffer_size` is out of range.
     #[error("buffer size {0} is not a multiple of 64 between 512 and 65536")]
@@ -123,7 +124,7 @@ impl Pool {
         unsafe { self.inner.0.as_ref() }
     }
 
-    /// Whether `other` is a handle to the same pool.
+    /// True if `other` is a handle to the same pool.
     pub fn is_same(&self, other: &Pool) -> bool {
         self.id == other.id
     }

@@ -45,7 +45,7 @@ fn bytes(list: &PacketList) -> Vec<Vec<u8>> {
     list.iter().map(bytes_of).collect()
 }
 
-/// What leaves when every large frame is cut again.
+/// Packets that leave when every large frame is cut again.
 fn cut_again(list: PacketList, pool: &Pool) -> Vec<Vec<u8>> {
     let mut out = PacketList::new();
     for packet in list {

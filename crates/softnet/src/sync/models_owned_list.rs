@@ -15,7 +15,7 @@ use crate::tx::{Event, Notifier};
 /// The queue, for its worker.
 const QUEUE: usize = 0;
 
-/// What the runner owns.
+/// State that the runner owns.
 #[derive(Default)]
 pub(super) struct State {
     sent: Vec<usize>,

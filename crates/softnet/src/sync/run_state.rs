@@ -9,7 +9,7 @@ use std::ptr::NonNull;
 use super::llist::{Chain, Linked, NodeList};
 use super::owned_list::{ListOwner, OwnedList, pause};
 
-/// What is on the list: nothing. No value of this type is made.
+/// Node of a list that has none. No value of this type is made.
 #[repr(align(8))]
 #[derive(Debug)]
 struct NoNode;

@@ -21,7 +21,7 @@ pub fn config(name: &str) -> DeviceConfig {
     }
 }
 
-/// What [`Bench::work`] did.
+/// Result of [`Bench::work`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Work {
     /// Runs of a queue.

@@ -1,4 +1,4 @@
-//! What the control path changes of a device while packets flow: qdiscs, queue map, rings,
+//! Changes of a device by the control path while packets flow: qdiscs, queue map, rings,
 //! features, quota, actions. One caller at a time.
 
 use std::sync::atomic::Ordering;
@@ -204,6 +204,7 @@ impl<R: TxRing, Q: Qdisc> Device<R, Q> {
         self.selector.set(maps.in_force());
     }
 
+    #[doc(hidden)]
     /// Attaches egress actions, in the place of those that the device has; none detaches them.
     /// Senders that are in the old ones finish there. Control path only.
     pub fn set_egress(&self, egress: Option<Box<dyn Egress<R, Q>>>) {
@@ -212,6 +213,7 @@ impl<R: TxRing, Q: Qdisc> Device<R, Q> {
         self.change_uses(uses::EGRESS, attached);
     }
 
+    #[doc(hidden)]
     /// Says where packets go that actions have arrive at this device. Once.
     pub fn set_ingress(&self, ingress: Box<dyn Ingress>) {
         let _ = self.ingress.set(ingress);

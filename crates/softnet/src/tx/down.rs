@@ -15,7 +15,7 @@ use crate::time::Time;
 /// How long a driver may take no packets, while some wait, before the watchdog restarts it (the
 /// kernel's `watchdog_timeo`).
 pub const WATCHDOG_TIMEO: Duration = Duration::from_secs(5);
-/// How often to look whether one is (see [`Device::watchdog`]).
+/// Period of the looks whether one is (see [`Device::watchdog`]).
 pub(super) const WATCHDOG_PERIOD: Duration = Duration::from_secs(1);
 
 impl<R: TxRing, Q: Qdisc> Device<R, Q> {
@@ -77,12 +77,12 @@ impl<R: TxRing, Q: Qdisc> Device<R, Q> {
         Ok(())
     }
 
-    /// Whether the device is up.
+    /// True if the device is up.
     pub fn is_active(&self) -> bool {
         self.uses.load(Ordering::Relaxed) & uses::DOWN == 0
     }
 
-    /// Whether nothing waits on the way out. Exact when no sender is active.
+    /// True if nothing waits on the way out. Exact when no sender is active.
     pub fn is_empty(&self) -> bool {
         self.queues.iter().all(TxQueue::is_empty)
     }

@@ -37,23 +37,31 @@ mod waker;
 
 pub use capacity::CapacityWaiter;
 pub use control::ControlError;
-pub use device::{Device, DeviceConfig, Ingress, Qdiscs};
+pub use device::{Device, DeviceConfig, Qdiscs};
 pub use device_stats::{DeviceStats, Distributions};
-pub use down::WATCHDOG_TIMEO;
-pub use egress::{ActionStats, Egress};
-pub use notifier::{Event, Notifier, Wake};
-pub use policy::{QDISC_MAX_BURST, RUN_QUOTA, ServedBy, TxPolicy};
+pub use policy::{ServedBy, TxPolicy};
 pub use queue::{TxQueue, XmitResult};
-pub use queue_map::{MAX_CLASSES, MAX_QUEUES, QueueMap, QueueMapError, TcQueues};
-pub use recursion::XMIT_RECURSION_LIMIT;
+pub use queue_map::{QueueMap, QueueMapError, TcQueues};
 pub use ring::{Interest, RingFile, Sent, TxRing, Xmit};
-pub use rings::REQUEUE_LIMIT;
 pub use runner::Runner;
-pub use select::{select_queue, set_worker};
 pub use sender::{Sender, SenderBuilder, SenderError};
 pub use status::QueueStats;
 pub use wake_file::WakeFile;
 pub use waker::RingWaker;
+
+// For an engine, its actions and workers, and limits that are told where they matter.
+#[doc(hidden)]
+pub use self::{
+    device::Ingress,
+    down::WATCHDOG_TIMEO,
+    egress::{ActionStats, Egress},
+    notifier::{Event, Notifier, Wake},
+    policy::{QDISC_MAX_BURST, RUN_QUOTA},
+    queue_map::{MAX_CLASSES, MAX_QUEUES},
+    recursion::XMIT_RECURSION_LIMIT,
+    rings::REQUEUE_LIMIT,
+    select::{select_queue, set_worker},
+};
 
 pub use crate::offload::Features;
 

@@ -1,9 +1,8 @@
-//! How anyone tells a worker that it has something to do: a bit for each thing, and one coalesced
-//! wake-up.
+//! Notes to a worker that it has something to do: a bit for each thing, and one coalesced wake-up.
 //!
 //! Invariant: after [`notify`](Notifier::notify) the bit is set until the worker takes it, and if
-//! the worker sleeps, it has been woken since it lay down. Each caller sees to that itself: also one
-//! that finds the bit set, as the thread that set it may have been preempted before it looked
+//! the worker sleeps, it has been woken since it lay down. Each caller sees to that itself: also
+//! one that finds the bit set, as the thread that set it may have been preempted before it looked
 //! whether the worker sleeps, or before its system call.
 //!
 //! Ordering: `notify` publishes the bit with a SeqCst read-modify-write before it looks at the
@@ -63,7 +62,7 @@ impl Notifier {
         }
     }
 
-    /// How many events there are.
+    /// Number of events.
     pub fn events(&self) -> usize {
         self.words.len() * 64
     }
@@ -113,7 +112,7 @@ impl Notifier {
         any
     }
 
-    /// Whether no event is set.
+    /// True if no event is set.
     pub fn is_quiet(&self) -> bool {
         self.words
             .iter()
@@ -141,7 +140,7 @@ impl Notifier {
         self.notify.awake();
     }
 
-    /// Whether the worker sleeps, or has been woken and is not up yet. A hint: it may have
+    /// True if the worker sleeps, or has been woken and is not up yet. A hint: it may have
     /// changed by the time of the answer.
     pub fn is_asleep(&self) -> bool {
         self.notify.is_asleep()
@@ -169,7 +168,7 @@ impl Event {
         notifier.notify(event);
     }
 
-    /// Whether it has happened since this was asked last.
+    /// True if it has happened since this was asked last.
     pub fn take(&self) -> bool {
         self.happened.load(Ordering::Relaxed) && self.happened.swap(false, Ordering::Acquire)
     }

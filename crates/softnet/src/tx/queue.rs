@@ -38,7 +38,7 @@ use crate::time::{Clock, Time};
 /// worker, whichever comes first.
 #[derive(Debug)]
 pub struct TxQueue<R, Q> {
-    /// What waits to be adopted, and what the owner alone touches.
+    /// Packets that wait to be adopted, and what the owner alone touches.
     pub(super) list: OwnedList<PacketList, QueueState<R, Q>>,
     pub(super) status: Status,
     pub(super) cold: CachePadded<Cold>,
@@ -53,7 +53,7 @@ pub struct TxQueue<R, Q> {
     pub(super) stamps: AtomicBool,
 }
 
-/// What is written now and then, by the owner and by senders that wait: on lines of its own.
+/// Fields written now and then, by the owner and by senders that wait: on lines of its own.
 #[derive(Debug)]
 pub(super) struct Cold {
     timer: WorkerTimer,
@@ -62,7 +62,7 @@ pub(super) struct Cold {
     pub(super) clock: OnceLock<Clock>,
 }
 
-/// What a queue is made of, besides qdisc and rings.
+/// Parts of a queue, besides qdisc and rings.
 #[derive(Clone, Debug)]
 pub(super) struct QueueConfig {
     pub(super) policy: TxPolicy,
@@ -72,9 +72,10 @@ pub(super) struct QueueConfig {
     pub(super) waker: RingWaker,
 }
 
-/// What became of the caller's own packets in a transmit call (`NET_XMIT_*`, INV-TX-9). The
+/// Fate of the caller's own packets in a transmit call (`NET_XMIT_*`, INV-TX-9). The
 /// packets are consumed in any case, and what the driver refuses later is in the device's
-/// counters only. Ordered: of several, the last is the worst.
+/// counters only. Ordered: of several, the last is the worst. (It may be ignored: every loss is
+/// counted, and a sender that waits for capacity has no use for it.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum XmitResult {
     /// Accepted: sent, queued, stolen by an action, or pushed for the queue's owner.
@@ -125,7 +126,7 @@ impl<R: TxRing, Q: Qdisc> Drop for Call<'_, R, Q> {
     }
 }
 
-/// How an owner's round through the qdisc ended.
+/// End of an owner's round through the qdisc.
 enum Round<'a, R, Q> {
     /// The queue is given up. It wants to be served again at this time; [`Time::MAX`]: it does
     /// not. (Not an `Option`: its copies stall the processor.)
@@ -581,7 +582,7 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
         self.cold.capacity.published(|| self.waiting());
     }
 
-    /// Whether nothing waits, on the adoption list or in the qdisc. Exact when no sender is
+    /// True if nothing waits, on the adoption list or in the qdisc. Exact when no sender is
     /// active.
     pub fn is_empty(&self) -> bool {
         self.list.is_idle() && self.status.qlen() == 0

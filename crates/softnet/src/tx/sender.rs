@@ -19,7 +19,7 @@ const TXQUEUELEN: u32 = 1000;
 
 /// A device without an engine: any number of threads send through one shared reference to it.
 ///
-/// What their bounded runs leave (a quota, a rate limit, a driver that was full) is served by a
+/// The rest that bounded runs leave (a quota, a rate limit, a driver that was full) is served by a
 /// helper thread, which also restarts a driver that has taken nothing for
 /// [`WATCHDOG_TIMEO`](super::WATCHDOG_TIMEO). It sleeps while there is nothing to do, but for a look
 /// at the driver every second. [`drive`](SenderBuilder::drive) leaves that to a loop of the program
@@ -178,6 +178,10 @@ impl<Q: Qdisc + 'static> SenderBuilder<Q> {
     ///
     /// # Errors
     /// [`SenderError`], where no pool can be had, or the qdiscs do not fit the rings.
+    #[expect(
+        clippy::type_complexity,
+        reason = "a pair, each with the same parameters"
+    )]
     pub fn drive<R: TxRing>(
         self,
         rings: Vec<R>,

@@ -98,7 +98,7 @@ fn features(features: Features) -> DeviceConfig {
     }
 }
 
-/// What a device is told in `tc`'s words.
+/// Changes of a device in `tc`'s words.
 trait SetQdisc {
     fn set_qdisc(&self, spec: &QdiscSpec, now: Time) -> Result<(), SpecError>;
     /// Changes the root of one queue.

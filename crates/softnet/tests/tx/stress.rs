@@ -16,7 +16,7 @@ const BUFFERS: usize = 16_384;
 /// Senders have fewer in use together, so that none is stopped by the pool.
 const KEPT_FREE: usize = 1024;
 
-/// What the driver sent.
+/// Packets that the driver sent.
 #[derive(Debug, Default)]
 struct Seen {
     /// The last number of each sender.
