@@ -61,20 +61,20 @@ pub const MAX_QUEUES: usize = 128;
 pub struct SocketSpec {
     /// The socket's path.
     pub path: PathBuf,
-    /// Whether the socket is ours, to which the front end connects; else it is the front end's.
+    /// True if the socket is ours, to which the front end connects; else it is the front end's.
     pub server: bool,
     /// Who may connect, if it is ours: its mode.
     pub mode: u32,
-    /// Its group, by name or number; none: the process's own.
+    /// The socket's group, by name or number; none: the process's own.
     pub group: Option<String>,
 }
 
-/// What a port lets its guest do.
+/// Limits that a port sets its guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GuestSpec {
-    /// Its memory.
+    /// Limits of its memory.
     pub memory: MemoryLimits,
-    /// Whether the guest is offered large frames and frames with a missing checksum. A guest that
+    /// True if the guest is offered large frames and frames with a missing checksum. A guest that
     /// has taken the offer and then switches it off cannot tell this side.
     pub offloads: bool,
 }
@@ -94,7 +94,7 @@ impl Default for GuestSpec {
 pub struct VhostUserSpec {
     /// Where its front end is.
     pub socket: SocketSpec,
-    /// What the guest may do.
+    /// The guest's limits.
     pub guest: GuestSpec,
 }
 
@@ -116,15 +116,15 @@ pub enum VhostUserError {
     /// The socket.
     #[error(transparent)]
     Listen(#[from] ListenError),
-    /// Its path.
+    /// The socket's path.
     #[error("{path}: not possible as the path of a socket")]
     BadPath {
         /// The path.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// Its files or its thread.
+    /// The port's files or its thread.
     #[error("cannot make a vhost-user port")]
     System(#[from] io::Error),
 }
@@ -136,7 +136,7 @@ pub struct VhostUser {
     pub rx: Vec<VhostUserRx>,
     /// One per queue pair.
     pub tx: Vec<VhostUserTx>,
-    /// What may be sent before it is known what the guest takes.
+    /// Offloads that may be sent before those of the guest are known.
     pub features: Features,
 }
 

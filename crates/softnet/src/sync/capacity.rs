@@ -1,9 +1,9 @@
 //! Back-pressure: a sender waits until a queue has capacity, instead of losing packets to a limit.
 //!
-//! Invariant: when an owner has published a length below the limit of a sleeper, a thread or a task,
-//! that one has seen it, or will look again, or one with at least its limit will. No owner waits for
-//! a waiter, and none does anything for waiters for which there is no capacity. (A sleeper that
-//! comes no more [leaves](Capacity::leave): else those behind it sleep on.)
+//! Invariant: when an owner has published a length below the limit of a sleeper, a thread or a
+//! task, that one has seen it, or will look again, or one with at least its limit will. No owner
+//! waits for a waiter, and none does anything for waiters for which there is no capacity. (A
+//! sleeper that comes no more [leaves](Capacity::leave): else those behind it sleep on.)
 //!
 //! Argument: in each round a waiter puts itself on the list of sleepers, which says what limit is
 //! [wanted](Capacity::wanted) at most (W), under the lock, then looks (L), then sleeps. The owner

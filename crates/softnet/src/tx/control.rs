@@ -19,8 +19,8 @@ use crate::time::{Clock, Time};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ControlError {
-    /// This thread owns a transmit queue: the call came from a driver, a qdisc or a closure given to
-    /// a queue, and might have waited for itself.
+    /// This thread owns a transmit queue: the call came from a driver, a qdisc or a closure given
+    /// to a queue, and might have waited for itself.
     #[error("called by the owner of a transmit queue, which would wait for itself")]
     CalledByOwner,
     /// The device has no queue of this number.

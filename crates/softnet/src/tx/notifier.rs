@@ -2,8 +2,8 @@
 //! wake-up.
 //!
 //! Invariant: after [`notify`](Notifier::notify) the bit is set until the worker takes it, and if
-//! the worker sleeps, it has been woken since it lay down. Each caller sees to that itself: also one
-//! that finds the bit set, as the thread that set it may have been preempted before it looked
+//! the worker sleeps, it has been woken since it lay down. Each caller sees to that itself: also
+//! one that finds the bit set, as the thread that set it may have been preempted before it looked
 //! whether the worker sleeps, or before its system call.
 //!
 //! Ordering: `notify` publishes the bit with a SeqCst read-modify-write before it looks at the
