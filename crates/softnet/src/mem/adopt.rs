@@ -50,7 +50,7 @@ impl PacketAdoption {
         })
     }
 
-    /// Whether the list is empty.
+    /// True if the list is empty.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }

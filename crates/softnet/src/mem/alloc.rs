@@ -1,4 +1,4 @@
-//! How packets are handed out: from the thread's own cache if it holds any, else on the slow path.
+//! Allocation of packets: from the thread's own cache if it holds any, else on the slow path.
 
 use super::list::Chain;
 use super::{Exhausted, Header, Packet, PacketList, Pool, slow, thread};

@@ -195,7 +195,7 @@ pub unsafe trait Memory: fmt::Debug + Send + Sync {
 /// first written.
 #[derive(Debug)]
 pub(super) struct Block {
-    /// What was allocated.
+    /// The allocation.
     allocation: NonNull<u8>,
     layout: Layout,
     /// The aligned part of it.

@@ -1,5 +1,5 @@
-//! How packets come back: into the thread's own cache, or a magazine in it, as long as there is
-//! space; the rest on the slow path.
+//! Return of packets: into the thread's own cache, or a magazine in it, as long as there is space;
+//! the rest on the slow path.
 
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;

@@ -39,7 +39,7 @@ impl PacketList {
         self.len
     }
 
-    /// Whether there is none.
+    /// True if there is none.
     pub fn is_empty(&self) -> bool {
         self.head.is_none()
     }

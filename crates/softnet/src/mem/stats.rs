@@ -1,4 +1,4 @@
-//! What a pool tells about itself.
+//! Statistics of a pool.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -14,13 +14,13 @@ pub struct PoolStats {
     pub buffers: usize,
     /// Buffers that are free, wherever they are.
     pub free: usize,
-    /// Of these, in the caches of threads: ready to be allocated, or collected for their owners.
+    /// Free buffers in the caches of threads: ready to be allocated, or collected for their owners.
     pub cached: usize,
-    /// Of these, in the remote-free lists of their owners.
+    /// Free buffers in the remote-free lists of their owners.
     pub deferred: usize,
-    /// Of these, in the depot.
+    /// Free buffers in the depot.
     pub depot: usize,
-    /// Of these, never used so far.
+    /// Free buffers never used so far.
     pub unused: usize,
     /// Buffers allocated so far.
     pub allocated: u64,
@@ -39,7 +39,7 @@ pub struct PoolStats {
     pub stolen: u64,
 }
 
-/// What happens off the fast path.
+/// An event off the fast path.
 #[derive(Clone, Copy)]
 pub(super) enum Event {
     /// A buffer allocated by an unregistered thread.
@@ -55,7 +55,7 @@ pub(super) enum Event {
     Stolen,
 }
 
-/// How often each [`Event`] happened.
+/// The count of each [`Event`].
 #[derive(Default)]
 pub(super) struct Counters([AtomicU64; Event::Stolen as usize + 1]);
 
@@ -118,7 +118,7 @@ impl Pool {
 }
 
 impl Inner {
-    /// How often an event happened in all.
+    /// The count of an event in all threads.
     fn count(&self, event: Event) -> u64 {
         let of_threads = self.threads.iter().map(|thread| thread.counters.get(event));
         self.unregistered.counters.get(event) + of_threads.sum::<u64>()

@@ -1,4 +1,4 @@
-//! What a qdisc is given besides packets.
+//! The context of a qdisc's calls: everything but the packets.
 
 use crate::mem::{PacketList, Pool};
 use crate::stats::Dropped;

@@ -43,9 +43,9 @@ pub(crate) struct BatchList<N: Linked> {
 
 /// Numbers of batches, written by the owner.
 struct Batches {
-    /// Of the one that was begun last.
+    /// Number of the batch that was begun last.
     begun: AtomicU64,
-    /// Of the one that has ended last.
+    /// Number of the batch that has ended last.
     ended: AtomicU64,
 }
 
@@ -97,7 +97,7 @@ impl<N: Linked> BatchList<N> {
         begun.wrapping_add(1)
     }
 
-    /// Whether everything in front of `mark` has been worked on.
+    /// True if everything in front of `mark` has been worked on.
     pub(crate) fn passed(&self, mark: u64) -> bool {
         let ended = self.batches.ended.load(Ordering::Acquire);
         ended.wrapping_sub(mark) as i64 >= 0

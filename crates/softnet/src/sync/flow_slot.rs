@@ -109,7 +109,7 @@ impl FlowPin<'_> {
         self.queue
     }
 
-    /// Whether it holds this slot.
+    /// True if it holds this slot.
     pub(crate) fn is_of(&self, slot: &FlowSlot) -> bool {
         std::ptr::eq(self.slot, slot)
     }

@@ -19,7 +19,7 @@ pub(super) fn push(list: &AdoptionList<Node>, value: usize, limit: usize) -> boo
     pushed
 }
 
-/// What the list held, oldest first.
+/// The nodes that the list held, oldest first.
 pub(super) fn take(list: &AdoptionList<Node>) -> Vec<usize> {
     let mut values = Vec::new();
     list.take(|node| {

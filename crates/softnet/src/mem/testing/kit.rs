@@ -1,4 +1,4 @@
-//! What the tests of this room share.
+//! Kit of the tests of this module.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
