@@ -1,4 +1,5 @@
-//! What `run` and `demo` build from: buffers, and an engine over the drivers of `softnet-io`.
+//! The parts that `run` and `demo` build from: buffers, and an engine over the drivers of
+//! `softnet-io`.
 
 use std::io;
 
@@ -10,7 +11,7 @@ use softnet_io::{Buffers, Poller, PortDevices, PortRx, PortTx};
 
 /// An engine over every driver.
 pub(crate) type Engine = softnet_engine::Engine<PortRx, PortTx>;
-/// Its control object.
+/// The engine's control object.
 pub(crate) type Control = softnet_engine::control::Control<PortDevices>;
 
 /// Bytes of a buffer: an Ethernet frame of 1,792 bytes fits in one.
@@ -39,7 +40,7 @@ pub(crate) enum SetupError {
         worker: usize,
         /// The CPU it was to run on.
         cpu: usize,
-        /// Those that the system lets this process have.
+        /// CPUs that the system lets this process have.
         allowed: String,
     },
     /// No workers.
@@ -86,7 +87,7 @@ pub(crate) fn start(
     ))
 }
 
-/// Whether the workers may run where they are to.
+/// Refuses CPUs on which the workers may not run.
 fn check_cpus(cpus: &[usize]) -> Result<(), SetupError> {
     // If the system does not tell, it will not tie the workers either.
     let Ok(set) = rustix::thread::sched_getaffinity(None) else {
