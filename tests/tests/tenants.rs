@@ -45,7 +45,9 @@ fn own(host: &Host) -> PortSecurity {
 }
 
 fn set_security(lan: &Lan, security: &PortSecurity) {
-    let set = lan.engine.set_security(lan.hosts[TENANT].port, security);
+    let set = lan.engine.set_options(lan.hosts[TENANT].port, |port| {
+        port.security = security.clone()
+    });
     set.expect("a port");
 }
 

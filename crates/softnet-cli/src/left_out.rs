@@ -3,11 +3,12 @@
 
 use softnet_io::DeviceSpec;
 
-use crate::setup::Control;
+use crate::setup::Engine;
 
 /// Comments, a line each.
-pub(crate) fn comments(control: &Control) -> String {
-    let renamed = control.links().values().filter_map(|link| {
+pub(crate) fn comments(engine: &Engine) -> String {
+    let links = engine.links();
+    let renamed = links.values().filter_map(|link| {
         let name = &link.settings.name;
         match link.device()? {
             DeviceSpec::Tap { interface, .. } if interface != name => Some(format!(

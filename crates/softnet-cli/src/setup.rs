@@ -1,5 +1,4 @@
-//! The parts that `run` and `demo` build from: buffers, and an engine over the drivers of
-//! `softnet-io`.
+//! The engine that `run` and `demo` build on: buffers, and the drivers of `softnet-io`.
 
 use std::io;
 
@@ -7,12 +6,10 @@ use rustix::thread::CpuSet;
 use softnet::mem::{Pool, PoolConfig, PoolError};
 use softnet::time::Clock;
 use softnet_engine::{EngineConfig, EngineError};
-use softnet_io::{Buffers, Poller, PortDevices, PortRx, PortTx};
+use softnet_io::{Buffers, Poller, PortDevices};
 
 /// An engine over every driver.
-pub(crate) type Engine = softnet_engine::Engine<PortRx, PortTx>;
-/// The engine's control object.
-pub(crate) type Control = softnet_engine::control::Control<PortDevices>;
+pub(crate) type Engine = softnet_engine::Engine<PortDevices>;
 
 /// Bytes of a buffer: an Ethernet frame of 1,792 bytes fits in one.
 const SMALL: usize = 2048;
@@ -55,7 +52,7 @@ pub(crate) fn start(
     cpus: &[usize],
     buffers: usize,
     settings: EngineConfig,
-) -> Result<(Engine, Buffers), SetupError> {
+) -> Result<Engine, SetupError> {
     let small = Pool::new(PoolConfig {
         buffers,
         buffer_size: SMALL,
@@ -77,14 +74,14 @@ pub(crate) fn start(
         .map(poller)
         .collect::<io::Result<_>>()
         .map_err(SetupError::Poller)?;
-    let engine = Engine::with_config(pollers, small.clone(), Clock::monotonic(), settings)?;
-    Ok((
-        engine,
-        Buffers {
-            small,
-            large: Some(large),
-        },
-    ))
+    let pool = small.clone();
+    let buffers = Buffers {
+        small,
+        large: Some(large),
+    };
+    let devices = PortDevices { buffers };
+    let engine = Engine::with_config(pollers, pool, Clock::monotonic(), settings, devices);
+    Ok(engine?)
 }
 
 /// Refuses CPUs on which the workers may not run.

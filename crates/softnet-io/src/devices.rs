@@ -1,9 +1,9 @@
-//! The drivers as the control object opens them.
+//! The drivers as an engine opens them.
 
 use std::io;
 
 use softnet::tx::Features;
-use softnet_engine::control::{Devices, Opened, Settings};
+use softnet_engine::{Devices, Opened, Settings};
 
 use crate::tap::OpenError;
 use crate::vhost_user::{VhostUserError, VhostUserSpec};

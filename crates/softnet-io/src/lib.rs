@@ -11,24 +11,19 @@
 //! ```no_run
 //! use softnet::mem::{Pool, PoolConfig};
 //! use softnet::time::Clock;
-//! use softnet::tx::TxPolicy;
-//! use softnet_engine::{Engine, PortSetup};
-//! use softnet_io::{Buffers, Poller, Tap, TapConfig};
-//! use softnet_tc::QdiscSpec;
+//! use softnet_engine::{Engine, PortSpec};
+//! use softnet_io::{Buffers, DeviceSpec, Poller, PortDevices};
 //!
 //! let pool = Pool::new(PoolConfig { buffers: 65_536, buffer_size: 2048 })?;
-//! let engine = Engine::start(vec![Poller::new()?], pool.clone(), Clock::monotonic())?;
-//! let mut config = TapConfig::new("tap0");
-//! config.addresses = vec!["10.9.0.1/24".parse()?];
-//! let tap = Tap::open(&config, &Buffers { small: pool, large: None })?;
-//! engine.add_port(PortSetup {
-//!     name: "tap0".into(),
-//!     rx: tap.rx,
-//!     tx: tap.tx,
-//!     features: tap.features,
-//!     qdisc: QdiscSpec::default(),
-//!     policy: TxPolicy::default(),
-//! })?;
+//! let devices = PortDevices { buffers: Buffers { small: pool.clone(), large: None } };
+//! let engine = Engine::start(vec![Poller::new()?], pool, Clock::monotonic(), devices)?;
+//! let mut port = PortSpec::new("tap0");
+//! port.options.device = DeviceSpec::Tap {
+//!     interface: "tap0".into(),
+//!     netns: None,
+//!     addresses: vec!["10.9.0.1/24".parse()?],
+//! };
+//! engine.add_port(port)?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!

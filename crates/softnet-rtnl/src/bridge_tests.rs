@@ -3,10 +3,9 @@
 
 use proptest::prelude::*;
 use softnet::wire::EthernetAddress;
-use softnet_engine::FdbSpec;
-use softnet_engine::control::Settings;
 use softnet_engine::forward::{BridgePortOptions, FdbState, VlanFlags};
 use softnet_engine::testing::FedDevices;
+use softnet_engine::{FdbSpec, Settings};
 use zerocopy::{Immutable, IntoBytes};
 
 use crate::Rtnl;
@@ -568,7 +567,7 @@ fn a_refused_move_keeps_options_vlans_and_entries() {
     const GUARD: u16 = 5;
     let mut bench = Bench::new();
     let other = {
-        let mut control = bench.control.lock().unwrap();
+        let control = bench.control.lock().unwrap();
         let isolated = BridgePortOptions {
             isolated: true,
             ..BridgePortOptions::default()
@@ -755,7 +754,7 @@ proptest! {
             }
         }
         let control = bench.control.lock().unwrap();
-        prop_assert!(control.engine().stats().conservation().holds());
+        prop_assert!(control.stats().conservation().holds());
     }
 }
 
@@ -783,7 +782,7 @@ fn a_batch_of_requests_is_published_once() {
         });
         batch.extend([vlan.into_bytes(), isolated.into_bytes()].concat());
     }
-    let published = |bench: &Bench| bench.control.lock().unwrap().engine().published();
+    let published = |bench: &Bench| bench.control.lock().unwrap().published();
     let before = published(&bench);
     clients.receive(key, &batch, &mut bench.rtnl);
     assert_eq!(published(&bench), before + 1);

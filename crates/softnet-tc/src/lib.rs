@@ -49,6 +49,7 @@ mod qdisc;
 pub mod rate;
 pub mod sim;
 mod tree;
+pub mod units;
 
 #[cfg(test)]
 mod testing;

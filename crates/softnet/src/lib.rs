@@ -11,39 +11,27 @@
 //! ```
 //! use std::time::Duration;
 //!
-//! use softnet::mem::{PacketList, Pool, PoolConfig};
+//! use softnet::mem::PacketList;
 //! use softnet::qdisc::PfifoFast;
-//! use softnet::time::Clock;
-//! use softnet::tx::{DeviceConfig, Features, Qdiscs, Sent, Standalone, TxPolicy, TxRing, Xmit};
+//! use softnet::tx::{Sender, Sent, TxRing, Xmit};
 //!
 //! /// A driver that takes everything, and frees it.
 //! struct Sink;
 //!
 //! impl TxRing for Sink {
 //!     fn xmit(&mut self, packets: &mut PacketList, sent: &mut Sent) -> Xmit {
-//!         sent.packets += packets.wire_packets();
-//!         sent.bytes += packets.bytes();
-//!         drop(packets.take());
+//!         packets.take().iter().for_each(|packet| sent.count(packet));
 //!         Xmit::Complete
 //!     }
 //! }
 //!
-//! let pool = Pool::new(PoolConfig { buffers: 1024, buffer_size: 2048 })?;
-//! let clock = Clock::monotonic();
-//! let config = DeviceConfig {
-//!     name: "sink0".into(),
-//!     features: Features::default(),
-//!     policy: TxPolicy::default(),
-//! };
-//! let qdiscs = Qdiscs::per_queue(vec![PfifoFast::new(1000)]);
-//! let out = Standalone::start(config, vec![Sink], qdiscs, &pool, clock.clone())?;
+//! let out = Sender::builder().qdisc(PfifoFast::new(1000)).start(Sink)?;
 //! std::thread::scope(|scope| {
 //!     for _ in 0..4 {
 //!         scope.spawn(|| {
 //!             for _ in 0..100 {
-//!                 let mut packet = pool.alloc().expect("1024 buffers, 400 packets");
-//!                 packet.append(&[0; 60]);
-//!                 out.device().transmit(packet.into(), clock.now());
+//!                 let packet = out.packet(&[0; 60]).expect("more than 400 buffers");
+//!                 out.transmit(packet);
 //!             }
 //!         });
 //!     }

@@ -105,7 +105,7 @@ fn run(folder: &Path, seed: u64, time: Duration) -> bool {
         return false;
     };
     let mut seeds = Random::new(seed);
-    let bridge = lan.engine.bridges()[0].id;
+    let bridge = lan.bridge;
     let socket = |name: &str, server| SocketSpec {
         path: folder.join(format!("{name}.sock")),
         server,

@@ -8,8 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use softnet::wire::EthernetAddress;
-use softnet_engine::BridgeOptions;
-use softnet_engine::control::{BridgeSpec, PortOptions, PortSpec, Settings, Spec};
+use softnet_engine::{BridgeOptions, BridgeSpec, PortOptions, PortSpec, Settings, Spec};
 use softnet_io::vhost_user::memory::MemoryLimits;
 use softnet_io::vhost_user::{GuestSpec, MAX_QUEUES, SocketSpec, VhostUserSpec};
 use softnet_io::{DeviceSpec, InterfaceAddress};

@@ -4,8 +4,8 @@
 use std::ops::Range;
 
 use softnet::tx::{MAX_CLASSES, QueueMap, QueueMapError, TcQueues};
-use softnet_engine::control::{ActionSpec, PortSpec};
 use softnet_engine::forward::{MirredDir, MirredMode};
+use softnet_engine::{ActionSpec, PortSpec};
 use softnet_io::DeviceSpec;
 use toml::Spanned;
 
@@ -181,7 +181,7 @@ fn action(
 
 #[cfg(test)]
 mod tests {
-    use softnet_engine::control::PortOptions;
+    use softnet_engine::PortOptions;
 
     use super::super::parse;
     use super::*;

@@ -1,6 +1,6 @@
 //! What `ip link set` changes of a port or bridge: `txqueuelen`, `alias`, `group` and `up`.
 
-use softnet_engine::control::{ALIAS_MAX, Settings};
+use softnet_engine::{ALIAS_MAX, Settings};
 use softnet_tc::QdiscSpec;
 use toml::Spanned;
 

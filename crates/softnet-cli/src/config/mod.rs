@@ -26,7 +26,7 @@ mod receive;
 mod security;
 mod source;
 mod tree;
-pub(crate) mod units;
+pub(crate) use softnet_tc::units;
 mod vlans;
 mod warning;
 mod words;

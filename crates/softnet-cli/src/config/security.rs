@@ -1,7 +1,7 @@
 //! What a port may send into its bridge: `allowed_macs`, `allowed_ips`, `max_macs` and `storm`; and
 //! what the bridge does at the port: `isolated`, `learning`, … (bridge(8)).
 
-use softnet_engine::control::MemberSpec;
+use softnet_engine::MemberSpec;
 use softnet_engine::forward::{BridgePortOptions, MAX_MACS, PortSecurity, StormLimits};
 use softnet_tc::Prefix;
 use toml::Spanned;

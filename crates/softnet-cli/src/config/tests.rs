@@ -1,6 +1,6 @@
 //! Whole files: what they become, and the exact line printed for what is wrong.
 
-use softnet_engine::control::{BridgeSpec, PortSpec, Settings};
+use softnet_engine::{BridgeSpec, PortSpec, Settings};
 use softnet_io::DeviceSpec;
 use softnet_tc::TbfSpec;
 

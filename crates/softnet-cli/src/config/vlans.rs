@@ -3,9 +3,8 @@
 
 use std::collections::HashSet;
 
-use softnet_engine::FdbSpec;
-use softnet_engine::control::{BridgeSpec, PortSpec};
 use softnet_engine::forward::{FdbState, PortVlans, VLAN_IDS, VlanFlags};
+use softnet_engine::{BridgeSpec, FdbSpec, PortSpec};
 use softnet_io::DeviceSpec;
 use toml::{Spanned, Value};
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 
-use softnet_engine::control::{PortSpec, Settings};
+use softnet_engine::{PortSpec, Settings};
 use softnet_io::DeviceSpec;
 use softnet_tc::{Handle, QdiscSpec, TreeSpec, warnings};
 use toml::{Spanned, Value};

@@ -7,13 +7,11 @@ use std::time::Duration;
 
 use softnet::tx::{QueueMap, ServedBy, TxPolicy};
 use softnet::wire::EthernetAddress;
-use softnet_engine::control::{
-    ActionSpec, BridgeSpec, MemberSpec, PortOptions, PortSpec, Settings, Spec,
-};
 use softnet_engine::forward::{
     BridgePortOptions, FdbState, MirredDir, MirredMode, PortSecurity, PortVlans, VlanFlags,
 };
 use softnet_engine::rx::Rfs;
+use softnet_engine::{ActionSpec, BridgeSpec, MemberSpec, PortOptions, PortSpec, Settings, Spec};
 use softnet_engine::{BridgeOptions, FdbSpec};
 use softnet_io::DeviceSpec;
 use softnet_io::vhost_user::{GuestSpec, VhostUserSpec};

@@ -2,10 +2,13 @@
 
 use std::sync::Arc;
 
+use super::Engine;
+use super::devices::Devices;
+use super::error::EngineError;
 use super::state::Port;
 use crate::link::{DeviceDrops, Link, LinkState};
 use crate::rx::WorkerStats;
-use softnet::mem::PoolStats;
+use softnet::mem::{Pool, PoolStats};
 use softnet::stats::DropReason;
 use softnet::tx::{DeviceStats, TxRing};
 use softnet_tc::{ClassStats, FilterSpec, FilterStats};
@@ -15,19 +18,19 @@ use softnet_tc::{ClassStats, FilterSpec, FilterStats};
 pub struct PortStats {
     /// The port's name.
     pub name: String,
-    /// What it counted, with other queues that it had before.
+    /// Counters, with those of other queues that it had before.
     pub device: DeviceStats,
-    /// What the device behind the driver dropped by itself. Not among the packets received or sent
+    /// Drops by the device behind the driver. Not among the packets received or sent
     /// here, so no part of the conservation either.
     pub device_drops: DeviceDrops,
     /// The state of its link.
     pub link: LinkState,
-    /// Who is at its other end, if its driver tells.
+    /// The peer at its other end, if its driver tells.
     pub status: Option<String>,
-    /// Its qdiscs and classes. Only in the final counters; else see
+    /// Qdiscs and classes. Only in the final counters; else see
     /// [`Engine::classes`](super::Engine::classes), which is slower than a reading of the others.
     pub classes: Vec<ClassStats>,
-    /// Its filters. Only in the final counters; else see
+    /// Filters. Only in the final counters; else see
     /// [`Engine::filters`](super::Engine::filters).
     pub filters: Vec<(FilterSpec, FilterStats)>,
 }
@@ -71,7 +74,7 @@ pub(super) fn sum_drops(total: &mut Vec<(DropReason, u64)>, more: &[(DropReason,
     }
 }
 
-/// What the devices that a port has had dropped by themselves.
+/// Drops by the devices that a port has had.
 #[derive(Debug, Default)]
 pub(super) struct Losses {
     /// Those that are gone.
@@ -190,5 +193,33 @@ impl EngineStats {
         self.devices().for_each(|d| sum_drops(&mut drops, &d.drops));
         drops.sort_unstable();
         drops
+    }
+}
+
+impl<D: Devices> Engine<D> {
+    /// All counters. Stops no worker.
+    pub fn stats(&self) -> EngineStats {
+        let state = self.state();
+        let now = state.clock.now();
+        let ports: Vec<_> = state.ports.iter().flatten().map(PortStats::of).collect();
+        let mut removed = state.removed.clone();
+        sum_drops(&mut removed.drops, &state.orphans.nonzero());
+        let by_actions: u64 = ports.iter().map(|p| p.device.copied).sum();
+        EngineStats {
+            ports,
+            workers: state.workers.iter().map(|w| w.shared.stats(now)).collect(),
+            pool: state.pool.stats(),
+            port_pools: state.pools()[1..].iter().map(Pool::stats).collect(),
+            copied: state.copied.sum(0) + by_actions + removed.copied,
+            removed,
+        }
+    }
+
+    /// The counters of one port. Stops no worker.
+    ///
+    /// # Errors
+    /// If there is no such port.
+    pub fn port_stats(&self, index: u32) -> Result<PortStats, EngineError> {
+        Ok(PortStats::of(self.state().port(index)?))
     }
 }

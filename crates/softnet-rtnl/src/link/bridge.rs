@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use softnet::wire::EthernetAddress;
-use softnet_engine::BridgeOptions;
-use softnet_engine::control::{Control, Devices};
 use softnet_engine::forward::FdbState;
+use softnet_engine::{BridgeOptions, Devices, Engine};
 
 use super::fixed::{self, Fixed, Value};
 use super::refusal;
@@ -116,7 +115,7 @@ pub(super) fn put(message: &mut Message<'_>, options: &BridgeOptions, address: E
 
 /// Changes a bridge's options, all or none.
 pub(super) fn change<D: Devices>(
-    control: &mut Control<D>,
+    control: &Engine<D>,
     index: u32,
     data: Option<Attr<'_>>,
 ) -> Result<(), Error> {

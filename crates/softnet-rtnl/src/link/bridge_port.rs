@@ -2,9 +2,8 @@
 //! `AF_BRIDGE` (`br_port_fill_attrs`, `br_setport`).
 
 use softnet::wire::EthernetAddress;
-use softnet_engine::FdbEntry;
-use softnet_engine::control::{Control, Devices};
 use softnet_engine::forward::{BridgePortOptions, FdbState};
+use softnet_engine::{Devices, Engine, FdbEntry};
 
 use super::bridge::identity;
 use super::fixed::{self, Fixed, Value};
@@ -177,12 +176,12 @@ pub(super) struct Wanted {
 impl Wanted {
     /// Reads attributes, and refuses those that say what cannot be.
     pub(super) fn read<D: Devices>(
-        control: &Control<D>,
+        control: &Engine<D>,
         index: u32,
         data: &Attr<'_>,
     ) -> Result<Wanted, Error> {
         let link = control.link(index).map_err(refusal)?;
-        let shown = Shown::new(control, link).map_err(refusal)?;
+        let shown = Shown::new(control, &link).map_err(refusal)?;
         Wanted::of(&shown, shown.member.as_ref(), data)
     }
 
@@ -221,23 +220,17 @@ impl Wanted {
     }
 
     /// Does it.
-    pub(super) fn apply<D: Devices>(
-        &self,
-        control: &mut Control<D>,
-        index: u32,
-    ) -> Result<(), Error> {
+    pub(super) fn apply<D: Devices>(&self, control: &Engine<D>, index: u32) -> Result<(), Error> {
         let known = control.bridge_port(index).map_err(refusal)?.options;
         if known != self.options {
             let set = control.set_bridge_port(index, self.options);
             set.map_err(refusal)?;
         }
         if self.flush
-            && let (Ok(port), Some(master)) = (
-                control.port(index),
-                control.link(index).map_err(refusal)?.master,
-            )
+            && let Some(master) = control.link(index).map_err(refusal)?.master
         {
-            let learnt = |entry: &FdbEntry| entry.state == FdbState::Dynamic && entry.port == port;
+            let learnt =
+                |entry: &FdbEntry| entry.state == FdbState::Dynamic && entry.port == index;
             control.flush_fdb(master, learnt).map_err(refusal)?;
         }
         Ok(())
@@ -263,7 +256,7 @@ fn options(attrs: &Attrs<'_>, mut options: BridgePortOptions) -> Result<BridgePo
 
 /// Changes a bridge's port by its `IFLA_INFO_SLAVE_DATA`.
 pub(super) fn change<D: Devices>(
-    control: &mut Control<D>,
+    control: &Engine<D>,
     index: u32,
     data: Option<Attr<'_>>,
 ) -> Result<(), Error> {

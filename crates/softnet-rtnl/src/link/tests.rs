@@ -3,7 +3,7 @@
 use netlink_packet_core::{NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
-use softnet_engine::control::Settings;
+use softnet_engine::Settings;
 use softnet_engine::testing::FedDevices;
 
 use super::attributes::{iff, ifla, info};

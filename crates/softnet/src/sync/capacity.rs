@@ -233,17 +233,15 @@ mod tests {
     #[test]
     fn owners_without_capacity_wake_nobody() {
         let capacity = Capacity::default();
-        let sleepers = [4, 8, 8].map(|limit| (limit, thread::current()));
-        let listed = capacity.sleepers.lock().map(|mut list| {
-            list.extend(sleepers);
-            capacity.set_wanted(&list);
-        });
-        assert!(listed.is_ok());
+        let mut waiters = [4, 8, 8].map(|limit| (limit, Waiter::default()));
+        for (limit, waiter) in &mut waiters {
+            capacity.join(waiter, *limit, Who::Thread(thread::current()));
+        }
         for len in [8, 9, 1000] {
             capacity.published(|| len);
             assert!(!capacity.news.load(Ordering::Relaxed), "length {len}");
         }
-        let left = || capacity.sleepers.lock().map_or(0, |list| list.len());
+        let left = || capacity.line.lock().map_or(0, |line| line.sleepers.len());
         assert_eq!(left(), 3);
         capacity.published(|| 7);
         assert_eq!(left(), 3 - WAKES.min(3));

@@ -183,23 +183,35 @@ impl<L: NodeList, T> OwnedList<L, T> {
     }
 
     /// The nodes of a word that this thread has taken, oldest first.
-    #[inline]
+    #[inline(always)]
     fn taken(&self, word: *mut L::Node) -> L {
         let mut list = L::default();
-        // Usual without contention: there is nothing to visit.
-        if let newest @ Some(_) = nodes(word) {
-            let index = &self.shared.list.index;
-            // SAFETY: the change of the word made the nodes ours.
-            unsafe { index.walk(newest, count(word), |node| list.put_front(node)) };
-        }
+        let index = &self.shared.list.index;
+        // SAFETY: the change of the word made the nodes ours.
+        unsafe { index.walk(nodes(word), count(word), |node| list.put_front(node)) };
         list
+    }
+
+    /// As [`taken`](OwnedList::taken), where usually there is none.
+    #[inline(always)]
+    fn left(&self, word: *mut L::Node) -> L {
+        if nodes(word).is_none() {
+            return L::default();
+        }
+        self.some_left(word)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn some_left(&self, word: *mut L::Node) -> L {
+        self.taken(word)
     }
 
     /// For the thread that has just set OWNED.
     #[inline(always)]
     fn owner(&self) -> ListOwner<'_, L, T> {
         if L::IS_OF_PACKETS {
-            OWNED_HERE.set(OWNED_HERE.get().wrapping_add(1));
+            OWNED_HERE.with(|lists| lists.set(lists.get().wrapping_add(1)));
         }
         ListOwner {
             list: self,
@@ -212,7 +224,7 @@ impl<L: NodeList, T> OwnedList<L, T> {
     pub(crate) fn try_begin(&self) -> Option<(ListOwner<'_, L, T>, L)> {
         let begin = |word| (!has(word, OWNED | CLAIMED)).then(|| flags(OWNED));
         let word = self.update(begin).ok()?;
-        Some((self.owner(), self.taken(word)))
+        Some((self.owner(), self.left(word)))
     }
 
     /// Becomes the owner if there is none, else pushes `nodes`, in one atomic operation, to the
@@ -277,7 +289,7 @@ impl<L: NodeList, T> OwnedList<L, T> {
             })
         };
         let (Ok(word) | Err(word)) = self.update(step);
-        (!owned(word)).then(|| (self.owner(), self.taken(word)))
+        (!owned(word)).then(|| (self.owner(), self.left(word)))
     }
 
     /// Becomes the owner, with all that waits, if a thread of the control path has claimed the list
@@ -289,7 +301,7 @@ impl<L: NodeList, T> OwnedList<L, T> {
         let begin =
             |word| (claimed(word) && count(word) >= overdue).then(|| flags(OWNED | CLAIMED));
         let word = self.update(begin).ok()?;
-        Some((self.owner(), self.taken(word)))
+        Some((self.owner(), self.left(word)))
     }
 
     /// Claims the list, as a thread of the control path that stands still then.
@@ -451,7 +463,7 @@ impl<'a, L: NodeList, T> ListOwner<'a, L, T> {
 #[inline(always)]
 fn no_owner_here<L: NodeList>() {
     if L::IS_OF_PACKETS {
-        OWNED_HERE.set(OWNED_HERE.get().wrapping_sub(1));
+        OWNED_HERE.with(|lists| lists.set(lists.get().wrapping_sub(1)));
     }
 }
 

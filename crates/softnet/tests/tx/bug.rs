@@ -250,7 +250,8 @@ fn bug_tx_22_what_a_child_dropped_is_dropped_once() {
     let (tree, roots) = DeviceTree::new(tree, 1, &env).unwrap();
     bench
         .device
-        .set_qdiscs(roots, &Clock::virtual_at(Time::ZERO)).unwrap();
+        .set_qdiscs(roots, &Clock::virtual_at(Time::ZERO))
+        .unwrap();
     let shared = bench.packet(0, 100).share(&bench.pool).unwrap();
     let mut list: PacketList = (0..20).map(|m| bench.packet(0, m)).collect();
     list.push_back(shared);

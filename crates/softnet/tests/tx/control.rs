@@ -1,7 +1,7 @@
 //! Trees that are changed while packets flow through them.
 
-use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::*;
@@ -54,7 +54,8 @@ fn a_tree_is_changed_while_packets_flow() {
     let (tree, roots) = DeviceTree::new(tree(), 1, &env).unwrap();
     bench
         .device
-        .set_qdiscs(roots, &Clock::virtual_at(Time::ZERO)).unwrap();
+        .set_qdiscs(roots, &Clock::virtual_at(Time::ZERO))
+        .unwrap();
     let tree = Mutex::new(tree);
     let clock = Clock::virtual_at(Time::ZERO);
     let change = |step: usize| {
@@ -192,7 +193,10 @@ fn a_driver_that_changes_its_device_is_told_not_to() {
     let bench = with_rings(QdiscSpec::default(), vec![ring]);
     *device.lock().unwrap() = Some(bench.device.clone());
     bench.send([0]);
-    assert_eq!(*answers.lock().unwrap(), [Err(ControlError::CalledByOwner); 7]);
+    assert_eq!(
+        *answers.lock().unwrap(),
+        [Err(ControlError::CalledByOwner); 7]
+    );
     bench.check(1);
     // The same thread may, when the call has ended; and so may it after a closure has had a queue.
     let clock = Clock::virtual_at(Time::ZERO);

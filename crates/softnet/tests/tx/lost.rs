@@ -125,7 +125,8 @@ fn inv_tx_10_nothing_is_left_to_enqueue_again() {
             .device
             .with_qdisc(0, &Clock::virtual_at(Time::ZERO), |_, cx| {
                 cx.reinject.push_back(packet)
-            }).unwrap();
+            })
+            .unwrap();
         if down {
             bench.device.deactivate().unwrap();
         } else {

@@ -110,7 +110,8 @@ impl<R: TxRing> SetQdisc for Device<R, AnyQdisc> {
         self.set_qdiscs(
             spec.instances(self.queues().len(), self.pool())?,
             &Clock::virtual_at(now),
-        ).unwrap();
+        )
+        .unwrap();
         Ok(())
     }
 

@@ -199,7 +199,10 @@ fn a_loop_of_the_program_does_the_helper_s_work() {
     let sender = sender.clock(clock.clone());
     let (out, mut runner) = sender.drive(vec![ring], wakes.clone().into()).unwrap();
     // A second from now it looks after the driver.
-    assert_eq!(runner.run(clock.now()), clock.now() + Duration::from_secs(1));
+    assert_eq!(
+        runner.run(clock.now()),
+        clock.now() + Duration::from_secs(1)
+    );
     assert_eq!(wakes.take(), 0);
     // The burst is one packet, so the second waits for a millisecond, and the loop is told.
     let packets: PacketList = (0..3).map(|n| frame(&pool, 1, 2, 100, n)).collect();
@@ -293,7 +296,8 @@ fn a_task_may_run_where_it_is_woken() {
             let waker = self.clone().into();
             let mut waiter = self.0.lock().unwrap().take().expect("listed");
             let ready = waiter.poll_capacity(1, &mut Context::from_waker(&waker));
-            self.1.fetch_add(usize::from(ready.is_ready()), Ordering::Relaxed);
+            self.1
+                .fetch_add(usize::from(ready.is_ready()), Ordering::Relaxed);
         }
     }
     let bench = scripted(QdiscSpec::default(), 1);

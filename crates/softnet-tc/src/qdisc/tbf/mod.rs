@@ -17,6 +17,8 @@ mod shared;
 #[cfg(all(test, not(miri)))]
 mod shared_tests;
 
+use std::time::Duration;
+
 use softnet::mem::{Packet, PacketList};
 use softnet::offload::segment;
 use softnet::qdisc::{Cx, Next, Peek, Qdisc, QdiscStats, Verdict, WireSize, WireSum};
@@ -29,6 +31,7 @@ use crate::qdisc::kind::{AnyQdisc, Kind, QdiscSpec};
 use crate::qdisc::option::{Field, Form, QdiscOption, Unset, options};
 use crate::qdisc::spec::{QdiscEnv, SpecError};
 use crate::rate::{Bucket, UNIT};
+use crate::units::{ByteSize, Rate};
 use shared::SharedBuckets;
 
 /// Parameters of a token bucket, in the units of the kernel's interface.
@@ -47,6 +50,21 @@ pub struct TbfSpec {
     /// What a packet costs beyond its length. Both buckets hold what one packet of their size
     /// costs.
     pub link: LinkCost,
+}
+
+impl TbfSpec {
+    /// A rate with bursts of `burst`, in which a packet waits for at most `latency`: as `tbf rate
+    /// burst latency` of tc.
+    pub fn with_latency(rate: Rate, burst: ByteSize, latency: Duration) -> TbfSpec {
+        let in_time = rate.bytes() as f64 * latency.as_secs_f64();
+        TbfSpec {
+            rate: rate.bytes(),
+            burst: burst.bytes(),
+            // As tc computes it. A float that is too large becomes the largest number.
+            limit: (in_time + burst.bytes() as f64) as u64,
+            ..TbfSpec::default()
+        }
+    }
 }
 
 /// Segments that one step makes at most: buffers that it takes from the pool.

@@ -3,12 +3,12 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::tests::{control, port};
+use super::link_tests::{engine, port};
 use super::*;
-use crate::engine::{BridgeOptions, FdbSpec};
 use crate::forward::{FdbState, MirredDir, MirredMode, PortVlans, VlanFlags};
 use crate::testing::FedDevices;
 use softnet::tx::TcQueues;
+use softnet::wire::EthernetAddress;
 use softnet_tc::rate::{GroupSpec, RateSpec};
 use softnet_tc::{PrioSpec, QdiscSpec, TreeSpec};
 
@@ -88,78 +88,78 @@ fn spec() -> Spec<&'static str> {
     }
 }
 
-fn applied(control: &mut Control<FedDevices>, spec: &Spec<&'static str>) {
-    assert!(control.apply(spec, true).unwrap().is_empty());
-    assert_eq!(control.spec().unwrap(), *spec);
+fn applied(engine: &Engine<FedDevices>, spec: &Spec<&'static str>) {
+    assert!(engine.apply(spec, true).unwrap().is_empty());
+    assert_eq!(engine.spec().unwrap(), *spec);
 }
 
 /// Bridges are numbered, and so listed, before new ports: what is read is what was applied.
 #[test]
 fn a_specification_is_read_back_and_changes_nothing_twice() {
-    let (mut control, devices, _) = control();
+    let (engine, devices, _) = engine();
     let all = spec();
-    applied(&mut control, &all);
+    applied(&engine, &all);
     let opened = devices.opened.lock().unwrap().len();
-    control.take_changes();
-    applied(&mut control, &all);
-    assert_eq!(control.take_changes(), (Vec::new(), false));
+    engine.take_changes();
+    applied(&engine, &all);
+    assert_eq!(engine.take_changes(), (Vec::new(), false));
     assert_eq!(devices.opened.lock().unwrap().len(), opened);
     // Everything becomes the default, and back.
     let mut plain = all.clone();
-    for port in &mut plain.ports {
-        let address = port.settings.address;
-        *port = super::tests::port(&port.settings.name, Some("br0"));
-        port.settings.address = address;
+    for spec in &mut plain.ports {
+        let address = spec.settings.address;
+        *spec = port(&spec.settings.name, Some("br0"));
+        spec.settings.address = address;
     }
     plain.ports[1].options.device = "socket";
     plain.rate_groups.clear();
     (plain.bridges[0].options, plain.bridges[0].vlans) = (BridgeOptions::default(), None);
-    applied(&mut control, &plain);
-    applied(&mut control, &all);
-    applied(&mut control, &Spec::default());
-    control.into_engine().stop(Duration::ZERO);
+    applied(&engine, &plain);
+    applied(&engine, &all);
+    applied(&engine, &Spec::default());
+    engine.stop(Duration::ZERO);
 }
 
 /// A station that two ports exchange, or that changes its state, is where it is said to be.
 #[test]
 fn stations_move_between_ports() {
-    let (mut control, ..) = control();
+    let (engine, ..) = engine();
     let mut spec = spec();
-    applied(&mut control, &spec);
+    applied(&engine, &spec);
     let of_b = std::mem::take(&mut spec.ports[1].member.stations);
     let of_a = std::mem::replace(&mut spec.ports[0].member.stations, of_b);
     spec.ports[1].member.stations = of_a[..1].to_vec();
-    applied(&mut control, &spec);
+    applied(&engine, &spec);
     spec.ports[0].member.stations[0].state = FdbState::Permanent;
-    applied(&mut control, &spec);
-    control.into_engine().stop(Duration::ZERO);
+    applied(&engine, &spec);
+    engine.stop(Duration::ZERO);
 }
 
 #[test]
 fn what_is_refused_leaves_all_as_it_was() {
-    let (mut control, devices, _) = control();
+    let (engine, devices, _) = engine();
     let before = spec();
-    applied(&mut control, &before);
+    applied(&engine, &before);
     let mut wrong = before.clone();
     wrong.ports[0].master = None;
     wrong.ports[0].member = MemberSpec::default();
     wrong.ports[1].settings.name = "renamed".into();
     wrong.ports[0].actions.clear();
     wrong.ports[1].options.rate_group = Some("nobody".into());
-    let error = control.apply(&wrong, true).unwrap_err();
+    let error = engine.apply(&wrong, true).unwrap_err();
     assert_eq!(error.to_string(), "port \"renamed\" cannot be changed");
     assert_eq!((error.port, error.lost.is_none()), (Some(1), true));
-    assert_eq!(control.spec().unwrap(), before);
+    assert_eq!(engine.spec().unwrap(), before);
     devices.refuses.store(true, Ordering::SeqCst);
     let mut more = before.clone();
     more.ports.push(port("c", Some("br0")));
-    let error = control.apply(&more, true).unwrap_err();
+    let error = engine.apply(&more, true).unwrap_err();
     assert_eq!(error.to_string(), "port \"c\" cannot be opened");
-    assert_eq!(control.spec().unwrap(), before);
+    assert_eq!(engine.spec().unwrap(), before);
     // A device may come later.
-    let missing = control.apply(&more, false).unwrap();
-    let c = control.link_named("c").unwrap();
+    let missing = engine.apply(&more, false).unwrap();
+    let c = engine.link_named("c").unwrap();
     assert_eq!(missing[0].0, c.index);
     assert!(!c.open);
-    control.into_engine().stop(Duration::ZERO);
+    engine.stop(Duration::ZERO);
 }

@@ -3,6 +3,8 @@
 //! tc reads differently from what one might expect is kept: a rate's `kbit` is 1000 bits, a size's
 //! `kbit` is 1024 bits, a rate's `kbps` is kilo*bytes*.
 
+use std::str::FromStr;
+
 /// Bits per unit of a rate.
 const RATES: &[(&str, f64)] = &[
     ("", 1.0),
@@ -63,9 +65,9 @@ const MIB: f64 = KIB * 1024.0;
 const GIB: f64 = MIB * 1024.0;
 const TIB: f64 = GIB * 1024.0;
 
-/// Why a text is not a quantity.
+/// Cause for which a text is not a quantity.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum UnitError {
+pub enum UnitError {
     /// No number in front.
     #[error("{0:?} is not a number with a unit; write it like {1}")]
     NotANumber(String, &'static str),
@@ -83,17 +85,75 @@ pub(crate) enum UnitError {
     TooLarge(String),
 }
 
+/// A rate, read as tc reads it.
+///
+/// ```
+/// use softnet_tc::units::Rate;
+///
+/// let rate: Rate = "100mbit".parse()?;
+/// assert_eq!(rate, Rate::bits_per_second(100_000_000));
+/// assert_eq!(rate.bytes(), 12_500_000);
+/// # Ok::<(), softnet_tc::units::UnitError>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Rate(u64);
+
+impl Rate {
+    /// A rate in bits per second, rounded down to whole bytes.
+    pub const fn bits_per_second(bits: u64) -> Rate {
+        Rate(bits / 8)
+    }
+
+    /// A rate in bytes per second, as the parameters of qdiscs have it.
+    pub const fn bytes_per_second(bytes: u64) -> Rate {
+        Rate(bytes)
+    }
+
+    /// Bytes per second.
+    pub const fn bytes(self) -> u64 {
+        self.0
+    }
+}
+
+impl FromStr for Rate {
+    type Err = UnitError;
+    fn from_str(text: &str) -> Result<Rate, UnitError> {
+        rate(text).map(Rate)
+    }
+}
+
+/// A number of bytes, read as tc reads sizes: `32k` is 32,768.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ByteSize(pub u64);
+
+impl ByteSize {
+    /// Bytes.
+    pub const fn bytes(self) -> u64 {
+        self.0
+    }
+}
+
+impl FromStr for ByteSize {
+    type Err = UnitError;
+    fn from_str(text: &str) -> Result<ByteSize, UnitError> {
+        size(text).map(ByteSize)
+    }
+}
+
 /// A rate in bytes per second: `100mbit`, `1gibit`, `12mbps` (bytes), or a bare number of bits per
 /// second.
-pub(crate) fn rate(text: &str) -> Result<u64, UnitError> {
+///
+/// # Errors
+/// [`UnitError`] for what tc would not read, and for a percentage.
+pub fn rate(text: &str) -> Result<u64, UnitError> {
     if text.trim_end().ends_with('%') {
         return Err(UnitError::Percent);
     }
     quantity(text, RATES, "a rate", "100mbit").and_then(|bits| whole(text, bits / 8.0))
 }
 
-/// Of a rate in bytes, such as `100Mbps`: as many bits, and the same rate in bits.
-pub(crate) fn rate_in_bytes(text: &str) -> Option<(String, String)> {
+/// Two readings of a rate in bytes, such as `100Mbps`: as many bits, and the same rate in bits.
+pub fn rate_in_bytes(text: &str) -> Option<(String, String)> {
     rate(text).ok()?;
     let text = text.trim();
     let (number, unit) = text.split_at(number_len(text));
@@ -104,12 +164,18 @@ pub(crate) fn rate_in_bytes(text: &str) -> Option<(String, String)> {
 }
 
 /// A size in bytes: `32k` (1024 each), `1mb`, `64kbit`, or a bare number of bytes.
-pub(crate) fn size(text: &str) -> Result<u64, UnitError> {
+///
+/// # Errors
+/// [`UnitError`] for what tc would not read.
+pub fn size(text: &str) -> Result<u64, UnitError> {
     quantity(text, SIZES, "a size", "32k").and_then(|bytes| whole(text, bytes))
 }
 
 /// A length of time in nanoseconds: `50ms`, `1s`, `20us`, or a bare number of microseconds.
-pub(crate) fn time(text: &str) -> Result<u64, UnitError> {
+///
+/// # Errors
+/// [`UnitError`] for what tc would not read.
+pub fn time(text: &str) -> Result<u64, UnitError> {
     quantity(text, TIMES, "a time", "50ms").and_then(|nanos| whole(text, nanos))
 }
 
@@ -188,6 +254,14 @@ mod tests {
             assert_eq!(rate(text), Ok(bits / 8), "{text}");
         }
         assert_eq!(rate("15"), Ok(1), "rounded down to whole bytes");
+    }
+
+    #[test]
+    fn rates_and_sizes_are_parsed_as_types() {
+        assert_eq!("1kbit".parse(), Ok(Rate::bits_per_second(1000)));
+        assert_eq!(Rate::bits_per_second(1015), Rate::bytes_per_second(126));
+        assert_eq!("32k".parse(), Ok(ByteSize(32 * 1024)));
+        assert!("".parse::<Rate>().is_err() && "1bps".parse::<ByteSize>().is_err());
     }
 
     #[test]

@@ -1,9 +1,10 @@
-//! Links as a configuration describes them: pure data, which [`apply`](super::Control::apply) makes
-//! true, and [`spec`](super::Control::spec) reads back.
+//! Links as a configuration describes them: pure data, which [`apply`](super::Engine::apply) makes
+//! true, and [`spec`](super::Engine::spec) reads back.
 
 use std::collections::BTreeMap;
 
-use crate::engine::{BridgeOptions, FdbSpec};
+use super::bridges::BridgeOptions;
+use super::fdb::FdbSpec;
 use crate::forward::{BridgePortOptions, MirredDir, MirredMode, PortSecurity, PortVlans};
 use crate::rx::SteeringSpec;
 use softnet::tx::{QueueMap, TxPolicy};
@@ -34,11 +35,11 @@ pub struct PortSpec<D> {
     pub settings: Settings,
     /// Device and queues.
     pub options: PortOptions<D>,
-    /// Its qdisc; the default one is that of its driver.
+    /// Qdisc; the default one is that of its driver.
     pub qdisc: QdiscSpec,
     /// The name of its bridge.
     pub master: Option<String>,
-    /// What the bridge knows of the port.
+    /// Part that it has in the bridge.
     pub member: MemberSpec,
     /// Actions on what leaves the port, in order.
     pub actions: Vec<ActionSpec>,
@@ -49,16 +50,16 @@ pub struct PortSpec<D> {
 pub struct BridgeSpec {
     /// Settings of its link.
     pub settings: Settings,
-    /// Its options.
+    /// Options.
     pub options: BridgeOptions,
-    /// Its own VLANs. None: the default pvid, if there is one.
+    /// VLANs of its own. None: the default pvid, if there is one.
     pub vlans: Option<PortVlans>,
 }
 
 /// A port as a member of its bridge.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemberSpec {
-    /// What the bridge does at the port.
+    /// Options of the bridge for the port.
     pub options: BridgePortOptions,
     /// The port's VLANs. None: the bridge's default pvid, if there is one.
     pub vlans: Option<PortVlans>,
@@ -67,12 +68,12 @@ pub struct MemberSpec {
     pub stations: Vec<FdbSpec>,
 }
 
-/// What `ip link set` changes of a link.
+/// Settings of a link, which `ip link set` changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Its name, unique in the engine.
+    /// Name, unique in the engine.
     pub name: String,
-    /// Its Ethernet address. None: the one that the link has, and a random one of a new link.
+    /// Ethernet address. None: the one that the link has, and a random one of a new link.
     pub address: Option<EthernetAddress>,
     /// Longest IP packet in bytes.
     pub mtu: u32,
@@ -82,7 +83,7 @@ pub struct Settings {
     pub group: u32,
     /// A text for people.
     pub alias: String,
-    /// Whether it is taken up by its administrator.
+    /// Taken up by its administrator.
     pub up: bool,
 }
 
@@ -100,6 +101,16 @@ impl Default for Settings {
     }
 }
 
+impl<D: Default> PortSpec<D> {
+    /// A port with default settings and a name.
+    pub fn new(name: impl Into<String>) -> PortSpec<D> {
+        PortSpec {
+            settings: Settings::new(name),
+            ..PortSpec::default()
+        }
+    }
+}
+
 impl Settings {
     /// The default settings with a name.
     pub fn new(name: impl Into<String>) -> Settings {
@@ -109,7 +120,7 @@ impl Settings {
         }
     }
 
-    /// Whether the kernel would take this name (`dev_valid_name`).
+    /// The kernel would take this name (`dev_valid_name`).
     pub fn has_valid_name(&self) -> bool {
         let name = self.name.as_bytes();
         let bad = |&c: &u8| c == b'/' || c == b':' || c.is_ascii_whitespace() || c == 0x0b;
@@ -119,25 +130,26 @@ impl Settings {
     }
 }
 
-/// Device and queues of a port, and what it does with packets beside its tree.
+/// Device and queues of a port, and the handling of packets beside its tree.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PortOptions<D> {
-    /// Its driver, with parameters.
+    /// Driver, with parameters.
     pub device: D,
     /// Queues each way.
     pub queues: usize,
-    /// Who runs its transmit queues, and what they take at once.
+    /// Policy of its transmit queues: who runs them, and what they take at once.
     pub policy: TxPolicy,
-    /// How its transmit queues are shared out. The classes of an `mqprio` are in force instead of
-    /// these as long as its tree has one.
+    /// Map by which its transmit queues are shared out among traffic classes, workers and receive
+    /// queues. The classes of an `mqprio` are in force instead of these as long as its tree has
+    /// one.
     pub map: QueueMap,
-    /// How what it receives is shared out.
+    /// Steering of received packets to workers.
     pub steering: SteeringSpec,
     /// The group whose rates it shares.
     pub rate_group: Option<String>,
-    /// What it may send into a bridge.
+    /// Limits of what it may send into a bridge.
     pub security: PortSecurity,
-    /// Whether its tree has an instance at each transmit queue.
+    /// Its tree has an instance at each transmit queue.
     pub parallel: bool,
 }
 
@@ -156,13 +168,13 @@ impl<D: Default> Default for PortOptions<D> {
     }
 }
 
-/// An action on what leaves a port.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ActionSpec {
+/// An action on what leaves a port, to a link's name, or to its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ActionSpec<T = String> {
     /// The packet itself, or a copy.
     pub mode: MirredMode,
     /// The side of the target.
     pub dir: MirredDir,
-    /// The name of the target, a port.
-    pub to: String,
+    /// The target, a port.
+    pub to: T,
 }

@@ -5,14 +5,18 @@
 //! the engine is changed, and what the specification does not have is removed last, so that
 //! whatever is refused before can be undone.
 
-use super::{
-    ActionSpec, BridgeSpec, Control, ControlError, DeviceOf, Devices, Link, LinkKind, MemberSpec,
-    PortSpec, Settings, Spec, random_address,
-};
-use crate::engine::FdbSpec;
+use std::collections::HashSet;
+
+use super::Engine;
+use super::devices::{DeviceOf, Devices};
+use super::error::EngineError;
+use super::fdb::FdbSpec;
+use super::links::{LinkInfo, random_address};
+use super::spec::{ActionSpec, BridgeSpec, MemberSpec, PortSpec, Settings, Spec};
+use super::vlans::vlans_beside;
 use softnet_tc::{QdiscSpec, TreeSpec};
 
-/// Why a specification was not applied.
+/// A specification was not applied.
 #[derive(Debug, thiserror::Error)]
 #[error("{what} cannot be {step}")]
 pub struct ApplyError {
@@ -22,14 +26,14 @@ pub struct ApplyError {
     pub what: String,
     /// The step that failed: `opened`.
     pub step: &'static str,
-    /// Why.
-    pub source: ControlError,
-    /// Why not all of what was before came back.
+    /// The reason.
+    pub source: EngineError,
+    /// The reason why not all of what was before came back.
     pub lost: Option<Box<ApplyError>>,
 }
 
 impl ApplyError {
-    fn new(what: String, step: &'static str) -> impl FnOnce(ControlError) -> ApplyError {
+    fn new(what: String, step: &'static str) -> impl FnOnce(EngineError) -> ApplyError {
         move |source| ApplyError {
             port: None,
             what,
@@ -42,8 +46,8 @@ impl ApplyError {
 
 /// A device that was opened for each port; none for one that has its own, or is missing.
 type Devs<D> = Vec<Option<DeviceOf<D>>>;
-/// Ports that were added without their devices, by number, and why.
-pub type Missing = Vec<(u32, ControlError)>;
+/// Ports that were added without their devices, by number, and the reasons.
+pub type Missing = Vec<(u32, EngineError)>;
 
 /// Which link becomes which port and bridge; the others are removed.
 struct Plan<S> {
@@ -54,34 +58,31 @@ struct Plan<S> {
     bridges: Vec<Option<u32>>,
 }
 
-impl<D: Devices> Control<D> {
+impl<D: Devices> Engine<D> {
     /// All links as they are, in the order in which they were added.
     ///
     /// # Errors
     /// If the engine does not know a link.
-    pub fn spec(&self) -> Result<Spec<D::Spec>, ControlError> {
-        let groups = self.rate_groups();
+    pub fn spec(&self) -> Result<Spec<D::Spec>, EngineError> {
         let mut spec = Spec {
-            rate_groups: groups.map(|(name, group)| (name.into(), *group)).collect(),
+            rate_groups: self.rate_groups(),
             ..Spec::default()
         };
-        let mut stations = self.stations()?;
-        for link in self.links.values() {
+        let mut stations = self.fixed_stations()?;
+        let links = self.links();
+        for link in links.values() {
             let settings = link.settings.clone();
-            let LinkKind::Port {
-                options, actions, ..
-            } = &link.kind
-            else {
+            let Some(options) = link.options() else {
                 let bridge = self.bridge(link.index)?;
                 spec.bridges.push(BridgeSpec {
                     settings,
                     options: bridge.options,
-                    vlans: Self::vlans_beside(&bridge.options, &bridge.vlans),
+                    vlans: vlans_beside(&bridge.options, &bridge.vlans),
                 });
                 continue;
             };
-            let name = |index: u32| Some(self.link(index).ok()?.settings.name.clone());
-            let actions = actions.iter().filter_map(|action| {
+            let name = |index: u32| Some(links.get(&index)?.settings.name.clone());
+            let actions = link.actions().iter().filter_map(|action| {
                 Some(ActionSpec {
                     mode: action.mode,
                     dir: action.dir,
@@ -94,13 +95,13 @@ impl<D: Devices> Control<D> {
                 let known = self.bridge_port(link.index)?;
                 member = MemberSpec {
                     options: known.options,
-                    vlans: Self::vlans_beside(&self.bridge(master)?.options, &known.vlans),
+                    vlans: vlans_beside(&self.bridge(master)?.options, &known.vlans),
                     stations: stations.remove(&link.index).unwrap_or_default(),
                 };
             }
             spec.ports.push(PortSpec {
                 settings,
-                options: (**options).clone(),
+                options: options.clone(),
                 qdisc: match tree.is_empty() {
                     true => QdiscSpec::Default,
                     false => QdiscSpec::Tree(tree),
@@ -120,7 +121,7 @@ impl<D: Devices> Control<D> {
     ///
     /// # Errors
     /// What could not be done first.
-    pub fn apply(&mut self, spec: &Spec<D::Spec>, strict: bool) -> Result<Missing, ApplyError> {
+    pub fn apply(&self, spec: &Spec<D::Spec>, strict: bool) -> Result<Missing, ApplyError> {
         let plan = Plan::of(spec, self);
         let read = ApplyError::new("the running state".into(), "read");
         let before = Plan::before(self).map_err(read)?;
@@ -128,7 +129,7 @@ impl<D: Devices> Control<D> {
         let skip = (!strict).then_some(&mut missing);
         let opened = plan.open(self, &mut closed, skip);
         let result =
-            opened.and_then(|devices| self.at_once(|control| plan.commit(control, devices)));
+            opened.and_then(|devices| self.at_once(|engine| plan.commit(engine, devices)));
         if let Err(mut error) = result {
             error.lost = before.restore(self, &closed).err().map(Box::new);
             return Err(error);
@@ -143,16 +144,17 @@ impl<D: Devices> Control<D> {
 
 impl<S: Clone + PartialEq> Plan<S> {
     /// A link becomes the port that has its device, else the one that has its name.
-    fn of<D: Devices<Spec = S>>(spec: &Spec<S>, control: &Control<D>) -> Plan<S> {
+    fn of<D: Devices<Spec = S>>(spec: &Spec<S>, engine: &Engine<D>) -> Plan<S> {
         let mut spec = spec.clone();
         let mut ports = vec![None; spec.ports.len()];
-        let mut links: Vec<_> = control.links.values().collect();
+        let known = engine.links();
+        let mut links: Vec<_> = known.values().collect();
         for by_name in [false, true] {
             let targets = spec.ports.iter_mut().zip(&mut ports);
             for (port, target) in targets.filter(|(_, target)| target.is_none()) {
                 let place = links.iter().position(|link| match link.device() {
                     Some(_) if by_name => link.settings.name == port.settings.name,
-                    Some(device) => control.devices.conflict(device, &port.options.device),
+                    Some(device) => engine.devices().conflict(device, &port.options.device),
                     None => false,
                 });
                 if let Some(link) = place.map(|place| links.remove(place)) {
@@ -165,8 +167,8 @@ impl<S: Clone + PartialEq> Plan<S> {
             port.settings.address.get_or_insert_with(random_address);
         }
         let bridges = spec.bridges.iter().map(|bridge| {
-            let link = control.link_named(&bridge.settings.name).ok()?;
-            link.bridge().map(|_| link.index)
+            let link = engine.link_named(&bridge.settings.name).ok()?;
+            link.is_bridge().then_some(link.index)
         });
         Plan {
             bridges: bridges.collect(),
@@ -176,14 +178,16 @@ impl<S: Clone + PartialEq> Plan<S> {
     }
 
     /// What there is: what a failure goes back to.
-    fn before<D: Devices<Spec = S>>(control: &Control<D>) -> Result<Plan<S>, ControlError> {
-        let links = control.links.values();
-        let (ports, bridges) = links.partition::<Vec<_>, _>(|link| link.bridge().is_none());
-        let numbers = |links: Vec<&Link<S>>| links.iter().map(|link| Some(link.index)).collect();
+    fn before<D: Devices<Spec = S>>(engine: &Engine<D>) -> Result<Plan<S>, EngineError> {
+        let links = engine.links();
+        let (bridges, ports) = links
+            .values()
+            .partition::<Vec<_>, _>(|link| link.is_bridge());
+        let number = |link: &std::sync::Arc<LinkInfo<S>>| Some(link.index);
         Ok(Plan {
-            spec: control.spec()?,
-            ports: numbers(ports),
-            bridges: numbers(bridges),
+            spec: engine.spec()?,
+            ports: ports.into_iter().map(number).collect(),
+            bridges: bridges.into_iter().map(number).collect(),
         })
     }
 
@@ -197,7 +201,7 @@ impl<S: Clone + PartialEq> Plan<S> {
         &self,
         place: usize,
         step: &'static str,
-    ) -> impl FnOnce(ControlError) -> ApplyError + use<S> {
+    ) -> impl FnOnce(EngineError) -> ApplyError + use<S> {
         let what = format!("port {:?}", self.spec.ports[place].settings.name);
         move |source| ApplyError {
             port: Some(place),
@@ -209,32 +213,33 @@ impl<S: Clone + PartialEq> Plan<S> {
     /// `missing` are new ports whose device cannot be opened, if that is no failure.
     fn open<D: Devices<Spec = S>>(
         &self,
-        control: &mut Control<D>,
+        engine: &Engine<D>,
         closed: &mut Vec<u32>,
-        mut missing: Option<&mut Vec<(usize, ControlError)>>,
+        mut missing: Option<&mut Vec<(usize, EngineError)>>,
     ) -> Result<Devs<D>, ApplyError> {
         let mut devices: Devs<D> = self.ports.iter().map(|_| None).collect();
         for in_the_way in [false, true] {
             for ((place, port, index), device) in self.ports().zip(&mut devices) {
                 let to = &port.options;
-                let link = index.and_then(|index| control.link(index).ok());
-                let options = link.and_then(Link::options);
+                let link = index.and_then(|index| engine.link(index).ok());
+                let options = link.as_ref().and_then(|link| link.options());
                 let has_device = options.is_some_and(|options| {
                     options.device == to.device
                         && options.queues == to.queues
                         && options.policy == to.policy
                 });
-                let open = link.filter(|link| link.open).and_then(Link::device);
-                let must_go = open.is_some_and(|open| control.devices.conflict(open, &to.device));
+                let open = link.as_ref().filter(|link| link.open);
+                let open = open.and_then(|link| link.device());
+                let must_go = open.is_some_and(|open| engine.devices().conflict(open, &to.device));
                 if has_device || device.is_some() || must_go != in_the_way {
                     continue;
                 }
                 if let Some(index) = index.filter(|_| in_the_way) {
                     closed.push(index);
-                    let gone = control.close_device(index);
+                    let gone = engine.close_device(index);
                     gone.map_err(self.failed(place, "closed"))?;
                 }
-                match (control.open(port), &mut missing, index) {
+                match (engine.open(port), &mut missing, index) {
                     (Ok(opened), ..) => *device = Some(opened),
                     (Err(error), Some(missing), None) => missing.push((place, error)),
                     (Err(error), ..) => return Err(self.failed(place, "opened")(error)),
@@ -247,7 +252,7 @@ impl<S: Clone + PartialEq> Plan<S> {
     /// Changes the engine. After a failure some of it may be done, and nothing is removed.
     fn commit<D: Devices<Spec = S>>(
         &self,
-        control: &mut Control<D>,
+        engine: &Engine<D>,
         devices: Devs<D>,
     ) -> Result<(), ApplyError> {
         let Spec {
@@ -255,17 +260,16 @@ impl<S: Clone + PartialEq> Plan<S> {
             bridges,
             rate_groups,
         } = &self.spec;
-        self.free_names(control)?;
+        self.free_names(engine)?;
         for (name, &group) in rate_groups {
-            let set = control.set_rate_group(name, group);
-            set.map_err(ApplyError::new(format!("rate group {name:?}"), "set"))?;
+            engine.set_rate_group(name, group);
         }
         for (bridge, &link) in bridges.iter().zip(&self.bridges) {
             let what = format!("bridge {:?}", bridge.settings.name);
-            let set = control.set_bridge_spec(bridge, link);
+            let set = engine.set_bridge_spec(bridge, link);
             set.map_err(ApplyError::new(what, "made"))?;
         }
-        let stations = control.stations();
+        let stations = engine.fixed_stations();
         let mut stations =
             stations.map_err(ApplyError::new("the running state".into(), "read"))?;
         let mut new = Vec::new();
@@ -278,53 +282,49 @@ impl<S: Clone + PartialEq> Plan<S> {
                 }
                 Some(index) => {
                     let known = stations.remove(&index).unwrap_or_default();
-                    let changed = control.change_port(index, port, device, &known);
+                    let changed = engine.change_port(index, port, device, &known);
                     changed.map_err(self.failed(place, "changed"))?;
                 }
             }
         }
-        let added = control.add_opened(new);
+        let added = engine.add_opened(new);
         added.map_err(|(place, error)| self.failed(places[place], "opened")(error))?;
         for (place, port, _) in self.ports() {
-            let link = control
+            let link = engine
                 .link_named(&port.settings.name)
                 .map(|link| link.index);
-            link.and_then(|index| control.set_action_specs(index, &port.actions))
+            link.and_then(|index| engine.set_action_specs(index, &port.actions))
                 .map_err(self.failed(place, "changed"))?;
         }
         let named = ports.iter().map(|port| &port.settings.name);
         let named = named.chain(bridges.iter().map(|bridge| &bridge.settings.name));
-        let named: std::collections::HashSet<&String> = named.collect();
-        let gone = control.links.values();
-        let gone = gone.filter(|link| !named.contains(&link.settings.name));
-        let gone: Vec<_> = gone.map(|l| (l.index, l.settings.name.clone())).collect();
-        for (index, name) in gone {
-            let what = format!("link {name:?}");
-            control
-                .delete(index)
-                .map_err(ApplyError::new(what, "removed"))?;
+        let named: HashSet<&String> = named.collect();
+        for link in engine.links().values() {
+            let name = &link.settings.name;
+            if !named.contains(name) {
+                let failed = ApplyError::new(format!("link {name:?}"), "removed");
+                engine.delete(link.index).map_err(failed)?;
+            }
         }
-        let known = control.rate_groups().map(|(name, _)| name.to_owned());
-        let gone: Vec<_> = known.filter(|n| !rate_groups.contains_key(n)).collect();
-        for name in gone {
-            let deleted = control.delete_rate_group(&name);
+        for name in engine.rate_groups().into_keys() {
+            if rate_groups.contains_key(&name) {
+                continue;
+            }
+            let deleted = engine.delete_rate_group(&name);
             deleted.map_err(ApplyError::new(format!("rate group {name:?}"), "removed"))?;
         }
         Ok(())
     }
 
     /// Gives links whose names others are to have, or that are to have others, names of nobody.
-    fn free_names<D: Devices<Spec = S>>(
-        &self,
-        control: &mut Control<D>,
-    ) -> Result<(), ApplyError> {
+    fn free_names<D: Devices<Spec = S>>(&self, engine: &Engine<D>) -> Result<(), ApplyError> {
         let ports = self
             .ports()
             .map(|(_, port, link)| (&port.settings.name, link));
         let bridges = self.spec.bridges.iter().zip(&self.bridges);
         let bridges = bridges.map(|(bridge, &link)| (&bridge.settings.name, link));
         for (name, link) in ports.chain(bridges) {
-            let Ok(known) = control.link_named(name) else {
+            let Ok(known) = engine.link_named(name) else {
                 continue;
             };
             if Some(known.index) == link {
@@ -332,12 +332,8 @@ impl<S: Clone + PartialEq> Plan<S> {
             }
             let index = known.index;
             let mut names = (0_u32..).map(|n| format!("softnet~{n}"));
-            let free = names.find(|name| control.link_named(name).is_err());
-            let settings = Settings {
-                name: free.unwrap_or_default(),
-                ..known.settings.clone()
-            };
-            let renamed = control.change(index, &settings);
+            let free = names.find(|name| engine.link_named(name).is_err());
+            let renamed = engine.change(index, |link| link.name = free.unwrap_or_default());
             renamed.map_err(ApplyError::new(format!("link {name:?}"), "renamed"))?;
         }
         Ok(())
@@ -346,31 +342,31 @@ impl<S: Clone + PartialEq> Plan<S> {
     /// Makes all what it was. `closed` are links whose device was closed.
     fn restore<D: Devices<Spec = S>>(
         &self,
-        control: &mut Control<D>,
+        engine: &Engine<D>,
         closed: &[u32],
     ) -> Result<(), ApplyError> {
-        let devices = self.open(control, &mut Vec::new(), None)?;
+        let devices = self.open(engine, &mut Vec::new(), None)?;
         for &index in closed {
-            let is_open = control.link(index).is_ok_and(|link| link.open);
+            let is_open = engine.link(index).is_ok_and(|link| link.open);
             let reopened = match is_open {
                 true => Ok(()),
-                false => control.reopen_device(index),
+                false => engine.reopen_device(index),
             };
             reopened.map_err(ApplyError::new(format!("link {index}"), "opened again"))?;
         }
-        self.commit(control, devices)
+        self.commit(engine, devices)
     }
 }
 
-impl<D: Devices> Control<D> {
+impl<D: Devices> Engine<D> {
     /// Changes a port that is there, but for its actions. What does not differ is not touched.
     fn change_port(
-        &mut self,
+        &self,
         index: u32,
         to: &PortSpec<D::Spec>,
         device: Option<DeviceOf<D>>,
         stations: &[FdbSpec],
-    ) -> Result<(), ControlError> {
+    ) -> Result<(), EngineError> {
         if let Some(device) = device {
             self.exchange_device(index, to, device)?;
         }
@@ -382,10 +378,14 @@ impl<D: Devices> Control<D> {
             member,
             actions: _,
         } = to;
-        self.change(index, settings)?;
-        self.set_options(index, options)?;
+        self.change(index, |known: &mut Settings| known.clone_from(settings))?;
+        self.set_options(index, |known| known.clone_from(options))?;
         self.set_tree(index, &TreeSpec::from(qdisc.clone()))?;
-        let master = self.named(master.as_deref())?;
+        let master = master
+            .as_ref()
+            .map(|name| self.link_named(name))
+            .transpose()?;
+        let master = master.map(|link| link.index);
         // A bridge that it leaves forgets what is behind it.
         let stays = self.link(index)?.master == master;
         self.set_master_as(index, master, member.options)?;
