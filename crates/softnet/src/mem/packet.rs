@@ -92,7 +92,7 @@ impl Packet {
         self.header().total_len as usize
     }
 
-    /// Whether the frame has no byte.
+    /// True if the frame has no byte.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -127,7 +127,7 @@ impl Packet {
         }
     }
 
-    /// Whether other packets use the same data. Once false, it stays so until the next
+    /// True if other packets use the same data. Once false, it stays so until the next
     /// [`share`](Packet::share).
     #[inline]
     pub fn is_shared(&self) -> bool {
@@ -296,7 +296,7 @@ impl Packet {
         bytes
     }
 
-    /// Whether the frame continues in further segments.
+    /// True if the frame continues in further segments.
     pub fn is_chained(&self) -> bool {
         self.header().flags.has(Flags::CHAINED)
     }
@@ -344,7 +344,7 @@ impl Packet {
     }
 }
 
-/// What [`wire`] reads on bytes, on packets: their headers and virtio-net header.
+/// Headers and virtio-net header of packets, which [`wire`] reads from bytes.
 impl Packet {
     /// Reads the headers, which must lie in the first segment.
     ///

@@ -162,9 +162,9 @@ pub trait Qdisc: Send + fmt::Debug {
     /// each.
     fn dequeue(&mut self, budget: usize, out: &mut PacketList, cx: &mut Cx) -> Next;
 
-    /// What [`dequeue`](Qdisc::dequeue) at this time would return first. Changes nothing, and so
-    /// can drop nothing (INV-Q-9). A qdisc that cannot tell, because it decides only as it takes a
-    /// packet out, leaves this as it is.
+    /// The packet that [`dequeue`](Qdisc::dequeue) at this time would return first. Changes
+    /// nothing, and so can drop nothing (INV-Q-9). A qdisc that cannot tell, because it decides
+    /// only as it takes a packet out, leaves this as it is.
     fn peek(&self, now: Time) -> Peek {
         let _ = now;
         Peek::Unknown
@@ -173,7 +173,7 @@ pub trait Qdisc: Send + fmt::Debug {
     /// Moves everything queued to `out`, at once, without shaping and without counting it as sent.
     fn drain(&mut self, out: &mut PacketList);
 
-    /// Whether [`Packet::timestamp`](crate::mem::Packet::timestamp) is to be the time at which the
+    /// True if [`Packet::timestamp`](crate::mem::Packet::timestamp) is to be the time at which the
     /// packet was sent to this queue, by a sender that may not be the owner, for sojourn times and
     /// AQM. Asked when the qdisc is installed or changed. What was sent before then has an earlier
     /// time, or none ([`Time::ZERO`]). A [departure time](crate::mem::Packet::departure_time)
@@ -182,7 +182,8 @@ pub trait Qdisc: Send + fmt::Debug {
         false
     }
 
-    /// Whether nothing is kept: what the driver does not take at once is dropped (`noqueue`).
+    /// True if nothing is kept: packets that the driver does not take at once are dropped
+    /// (`noqueue`).
     fn is_noqueue(&self) -> bool {
         false
     }

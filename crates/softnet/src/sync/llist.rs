@@ -73,7 +73,7 @@ pub(crate) unsafe trait NodeList: Default {
     /// A node.
     type Node: Linked;
 
-    /// Whether an owner of such a list calls drivers and qdiscs; then it is noted that this thread
+    /// True if an owner of such a list calls drivers and qdiscs; then it is noted that this thread
     /// is one.
     const IS_OF_PACKETS: bool = false;
 
@@ -100,7 +100,7 @@ pub(super) const FLAGS: usize = 7;
 /// explicit hint to `mmap`, also where the machine has five-level page tables).
 const SHIFT: u32 = 48;
 const ADDRESS: usize = ((1 << SHIFT) - 1) & !FLAGS;
-/// What the count can tell; a limit above it counts as that.
+/// The highest count that can be told; a limit above it counts as that.
 const MOST: usize = u16::MAX as usize;
 
 pub(super) fn count<N>(word: *mut N) -> usize {
@@ -111,7 +111,7 @@ pub(super) fn nodes<N>(word: *mut N) -> Option<NonNull<N>> {
     NonNull::new(word.map_addr(|a| a & ADDRESS))
 }
 
-/// What became of nodes that a thread wanted to push.
+/// The fate of nodes that a thread wanted to push.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pushed {
     /// They wait behind so many others (65,535: at least so many).
@@ -239,7 +239,7 @@ impl<N: Linked> AdoptionList<N> {
         }
     }
 
-    /// Whether the list is empty. SeqCst, for a caller that goes to sleep if so.
+    /// True if the list is empty. SeqCst, for a caller that goes to sleep if so.
     pub(crate) fn is_empty(&self) -> bool {
         nodes(self.word.load(Ordering::SeqCst)).is_none()
     }

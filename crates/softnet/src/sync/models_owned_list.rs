@@ -15,7 +15,7 @@ use crate::tx::{Event, Notifier};
 /// The queue, for its worker.
 const QUEUE: usize = 0;
 
-/// What the runner owns.
+/// State that the runner owns.
 #[derive(Default)]
 pub(super) struct State {
     sent: Vec<usize>,
@@ -147,7 +147,7 @@ impl Queue {
         }
     }
 
-    /// What was sent, once nobody is active any more; what waits is stuck.
+    /// Packets sent, once nobody is active any more; those that wait are stuck.
     pub(super) fn sent(&self) -> Vec<usize> {
         let (guard, left) = self.list.try_begin().expect("idle");
         assert!(left.is_empty() && guard.waiting.is_empty(), "stuck");

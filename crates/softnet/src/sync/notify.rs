@@ -52,8 +52,8 @@ impl Notify {
         self.state.fetch_and(!STATE, Ordering::SeqCst);
     }
 
-    /// Whether the sleeper sleeps, or has been woken and is not up yet. A hint: it may have
-    /// changed by the time of the answer.
+    /// True if the sleeper sleeps, or has been woken and is not up yet. A hint: it may have changed
+    /// by the time of the answer.
     pub(crate) fn is_asleep(&self) -> bool {
         self.state.load(Ordering::Relaxed) & STATE != AWAKE
     }

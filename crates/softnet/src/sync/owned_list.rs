@@ -93,7 +93,7 @@ thread_local! {
     static OWNED_HERE: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Whether this thread owns a list of packets: it is inside a driver, a qdisc or a closure of the
+/// True if this thread owns a list of packets: it is inside a driver, a qdisc or a closure of the
 /// control path. If it waited for a list, it might wait for itself.
 pub(crate) fn is_owner_here() -> bool {
     OWNED_HERE.get() != 0
@@ -110,7 +110,7 @@ pub(crate) enum Entry<'a, L: NodeList, T> {
     Full,
 }
 
-/// What all threads write.
+/// State that all threads write.
 struct Shared<L: NodeList> {
     list: AdoptionList<L::Node>,
     /// See [`OwnedList::backlog`]. On the line that a push needs anyway.
@@ -126,7 +126,7 @@ pub(crate) struct OwnedList<L: NodeList, T> {
     owned: CachePadded<Owned<T>>,
 }
 
-/// What only the owner may touch.
+/// State that only the owner may touch.
 struct Owned<T> {
     value: UnsafeCell<T>,
     /// See [`OwnedList::when_abandoned`].
@@ -337,30 +337,30 @@ impl<L: NodeList, T> OwnedList<L, T> {
         }
     }
 
-    /// What the owner said last about what is due besides the list: a hint that costs no cache
-    /// line of its own.
+    /// The owner's last word on work that is due besides the list: a hint that costs no cache line
+    /// of its own.
     #[inline]
     pub(crate) fn backlog(&self) -> usize {
         self.shared.backlog.load(Ordering::Relaxed) as usize
     }
 
-    /// Whether some thread is the owner at this moment.
+    /// True if some thread is the owner at this moment.
     pub(crate) fn is_owned(&self) -> bool {
         has(self.word(Ordering::Relaxed), OWNED)
     }
 
-    /// How many nodes wait (at most 65,535 are told apart). SeqCst, for a caller that goes to sleep
-    /// if there are too many; what the last owner did is seen as done.
+    /// The number of nodes that wait (at most 65,535 are told apart). SeqCst, for a caller that
+    /// goes to sleep if there are too many; what the last owner did is seen as done.
     pub(crate) fn len(&self) -> usize {
         count(self.word(Ordering::SeqCst))
     }
 
-    /// Whether nothing waits and there is no owner. What the last owner did is seen as done.
+    /// True if nothing waits and there is no owner. What the last owner did is seen as done.
     pub(crate) fn is_idle(&self) -> bool {
         self.word(Ordering::Acquire).is_null()
     }
 
-    /// Whether no node waits.
+    /// True if no node waits.
     #[cfg(all(test, loom))]
     pub(crate) fn is_empty(&self) -> bool {
         nodes(self.word(Ordering::Acquire)).is_none()

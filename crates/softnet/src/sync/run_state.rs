@@ -1,6 +1,6 @@
 //! A value with at most one owner, and no list: an [`OwnedList`] without nodes. A receive queue's.
 //!
-//! What a thread published before [`begin_or_miss`](RunState::begin_or_miss) is seen by an owner:
+//! Writes of a thread before [`begin_or_miss`](RunState::begin_or_miss) are seen by an owner:
 //! either the caller becomes it, or the present one is made to go round again.
 
 use std::ops::{Deref, DerefMut};
@@ -9,7 +9,7 @@ use std::ptr::NonNull;
 use super::llist::{Chain, Linked, NodeList};
 use super::owned_list::{ListOwner, OwnedList, pause};
 
-/// What is on the list: nothing. No value of this type is made.
+/// The node of a list that is always empty. No value of this type is made.
 #[repr(align(8))]
 #[derive(Debug)]
 struct NoNode;
