@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Language of comments, formatting, and clippy with warnings denied, as crates are used and with every
-# feature.
+# Language of comments, formatting, and clippy with warnings denied, as crates are used and with
+# every feature.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 bash .ci/language.sh

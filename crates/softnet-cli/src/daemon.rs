@@ -29,9 +29,9 @@ use crate::setup::{self, Engine};
 use crate::signals::{self, Stop};
 use crate::socket;
 
-/// How often ports are looked after.
+/// Interval at which ports are looked after.
 const LOOK: Duration = Duration::from_millis(250);
-/// How long queued packets may still leave when the daemon stops.
+/// Time in which queued packets may still leave when the daemon stops.
 const DRAIN: Duration = Duration::from_secs(1);
 
 /// Why a port's device is not there, by the number of its link.
@@ -153,7 +153,7 @@ pub(crate) fn run(loaded: Loaded, json: bool, strict: bool) -> Result<(), Failur
     }
 }
 
-/// What `softnet stats`, `softnet dump-config` and `softnet reload` ask for.
+/// Answers to the requests of `softnet stats`, `softnet dump-config` and `softnet reload` ask for.
 fn operations(
     engine: &Arc<Mutex<Engine>>,
     loaded: &Arc<Mutex<Loaded>>,

@@ -14,9 +14,9 @@ pub(crate) struct Loaded {
     path: PathBuf,
     /// Where the command line has the daemon listen.
     socket: Option<PathBuf>,
-    /// What the file said when it was last applied.
+    /// The file as it was last applied.
     pub(crate) config: Config,
-    /// What is to be warned of in it.
+    /// The warnings about it.
     pub(crate) warnings: Vec<Warning>,
 }
 

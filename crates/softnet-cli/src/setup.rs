@@ -37,7 +37,7 @@ pub(crate) enum SetupError {
         worker: usize,
         /// The CPU it was to run on.
         cpu: usize,
-        /// Those that the system lets this process have.
+        /// CPUs that the system lets this process have.
         allowed: String,
     },
     /// No workers.
@@ -84,7 +84,7 @@ pub(crate) fn start(
     Ok(engine?)
 }
 
-/// Whether the workers may run where they are to.
+/// Refuses CPUs on which the workers may not run.
 fn check_cpus(cpus: &[usize]) -> Result<(), SetupError> {
     // If the system does not tell, it will not tie the workers either.
     let Ok(set) = rustix::thread::sched_getaffinity(None) else {

@@ -10,7 +10,7 @@ use softnet::mem::{POISON, Packet, PacketList, Pool, PoolConfig};
 use softnet::qdisc::{Cx, Next, Peek, Pfifo, Qdisc, QdiscStats, Verdict};
 use softnet::stats::{DropCounters, DropReason};
 use softnet::time::{Clock, Time};
-use softnet::tx::{DeviceConfig, Features, Qdiscs, Sent, Standalone, TxPolicy, TxRing, Xmit};
+use softnet::tx::{Sender, Sent, TxRing, Xmit};
 use softnet_engine::rx::{Polled, Receive, RxQueue};
 use softnet_io::Null;
 use softnet_io::middleware::{Checked, FaultInjector};
@@ -560,13 +560,8 @@ fn device_of_checked_parts_sends_and_counts() {
     (ring.refuse_one_in, ring.stall_one_in) = (10, 20);
     let ring = Checked::driver("faulty", ring).slots(0);
     let qdisc = Checked::qdisc("pfifo", Pfifo::new(100));
-    let config = DeviceConfig {
-        name: "checked".into(),
-        features: Features::default(),
-        policy: TxPolicy::default(),
-    };
-    let qdiscs = Qdiscs::per_queue(vec![qdisc]);
-    let out = Standalone::start(config, vec![ring], qdiscs, &pool, clock.clone()).unwrap();
+    let sender = Sender::builder().qdisc(qdisc).pool(&pool);
+    let out = sender.clock(clock.clone()).start(ring).unwrap();
     for _ in 0..40 {
         out.device().transmit(frames(&pool, 5), clock.now());
     }

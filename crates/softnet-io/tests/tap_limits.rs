@@ -1,5 +1,5 @@
-//! What goes wrong at a TAP device, and what becomes of it: no buffers, frames too long, refusal,
-//! removal, bad configuration.
+//! Failures of a TAP device, and their effects: no buffers, frames too long, refusal, removal, bad
+//! configuration.
 
 mod common;
 

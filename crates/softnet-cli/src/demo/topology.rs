@@ -1,4 +1,4 @@
-//! What the demo is shown on: two hosts, two TAP ports, one switch.
+//! The network of the demo: two hosts, two TAP ports, one switch.
 //!
 //! ```text
 //! host A (10.9.0.1) ── eth0 ══ port "a" ─┐
@@ -27,7 +27,7 @@ use crate::setup::{self, Engine, SetupError};
 /// One worker for each processor, and no more than ports.
 const WORKERS_MAX: usize = 2;
 const BUFFERS: usize = 32_768;
-/// How long queued packets may still leave at the end.
+/// Time in which queued packets may still leave at the end.
 const DRAIN: Duration = Duration::from_secs(2);
 
 /// The network.

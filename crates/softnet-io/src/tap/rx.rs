@@ -32,7 +32,7 @@ const MIN_FRAME: usize = 14;
 #[derive(Debug)]
 pub struct TapRx {
     fd: Arc<OwnedFd>,
-    /// Its number, if the device has several.
+    /// The queue's number, if the device has several.
     queue: Option<u16>,
     buffers: Buffers,
     /// The device's interface, in one queue of each device.
@@ -54,7 +54,7 @@ pub(super) fn longest_frame(buffers: &Buffers) -> usize {
     }
 }
 
-/// What one read brought.
+/// The result of one read.
 enum Frame {
     Received(Packet),
     /// Counted as one packet: what its header says was not believed, or not looked at.

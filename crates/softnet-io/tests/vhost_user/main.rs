@@ -183,7 +183,7 @@ fn receive(guest: &mut Guest, ring: usize) -> Vec<u8> {
     frame
 }
 
-/// Whether the guest was notified since this was last asked.
+/// True if the guest was notified since this was last asked.
 fn told(call: BorrowedFd<'_>) -> bool {
     rustix::io::read(call, &mut [0; 8]).is_ok()
 }

@@ -2,8 +2,8 @@
 //! protocol.
 //!
 //! One thread polls all clients and calls the [`Service`]. No client waits for another: nothing
-//! blocks, and in one round a client gets at most one datagram read and `ROUND` bytes written. Those
-//! that may change something are served in each round; of the others one is, in turn, so that
+//! blocks, and in one round a client gets at most one datagram read and `ROUND` bytes written.
+//! Those that may change something are served in each round; of the others one is, in turn, so that
 //! however many ask, and however much, an owner waits for one of them at most. What a client costs
 //! is bounded; one that does not read is not answered further, loses events, and is told so.
 //!

@@ -26,7 +26,7 @@ pub(super) const CLOSED: usize = 1 << (usize::BITS - 1);
 /// A pool whose last handle is gone.
 pub(super) struct Closed {
     pool: NonNull<Inner>,
-    /// Its caches were seen left after they had been closed.
+    /// True: the caches were seen left after they had been closed.
     is_left: bool,
 }
 

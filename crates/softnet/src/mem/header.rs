@@ -149,8 +149,8 @@ pub(crate) struct SharedInfo {
     pub(crate) origin: Option<NonNull<Header>>,
     /// Packets that use the data.
     pub(crate) holders: AtomicU32,
-    /// Of the packet whose own buffer this is: what its wire packets count as. Atomic because
-    /// others may use the data meanwhile.
+    /// Lengths that the wire packets count as, of the packet whose own buffer this is. Atomic
+    /// because others may use the data meanwhile.
     pub(crate) accounted: AtomicU64,
 }
 

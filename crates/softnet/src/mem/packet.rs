@@ -345,7 +345,7 @@ impl Packet {
     }
 }
 
-/// What [`wire`] reads on bytes, on packets: their headers and virtio-net header.
+/// Headers and virtio-net header of packets, which [`wire`] reads from bytes.
 impl Packet {
     /// Reads the headers, which must lie in the first segment.
     ///

@@ -141,8 +141,8 @@ impl Pool {
     }
 }
 
-/// What the header slabs point to. Alive as long as a handle or a packet exists or a thread is in
-/// a cache of it or counted as unregistered (see `close.rs`).
+/// The shared state of a pool, to which the header slabs point. Alive as long as a handle or a
+/// packet exists or a thread is in a cache of it or counted as unregistered (see `close.rs`).
 pub(super) struct Inner {
     pub(super) arena: Arena,
     /// Never used for another pool.

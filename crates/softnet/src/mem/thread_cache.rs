@@ -125,11 +125,11 @@ impl ThreadCache {
     }
 }
 
-/// How often a thread raids the caches of others. A raid costs a barrier, 22 µs and an interrupt
-/// on every CPU; where a pool stays exhausted, each buffer that is freed shows in some cache, and
-/// all threads would go for it. So after raids that found little a thread fails some allocations
-/// without one. It has no clock: failures are counted. (Plain memory, but for unregistered
-/// threads, which share one: they lose counts.)
+/// A limit on how often a thread raids the caches of others. A raid costs a barrier, 22 µs and an
+/// interrupt on every CPU; where a pool stays exhausted, each buffer that is freed shows in some
+/// cache, and all threads would go for it. So after raids that found little a thread fails some
+/// allocations without one. It has no clock: failures are counted. (Plain memory, but for
+/// unregistered threads, which share one: they lose counts.)
 #[derive(Default)]
 pub(super) struct Raids {
     /// Raids that found little, since the last that found more.

@@ -189,7 +189,7 @@ impl Open {
     }
 }
 
-/// What is known of a packet that may be merged: its headers, itself as a large frame of one, and
+/// Facts about a packet that may be merged: its headers, itself as a large frame of one, and
 /// whether PSH ends it.
 fn mergeable(packet: &Packet, features: &Features) -> Option<(Headers, Gso, bool)> {
     if packet.gso().is_some() || packet.is_chained() || packet.is_shared() {

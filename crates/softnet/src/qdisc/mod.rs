@@ -166,9 +166,9 @@ pub trait Qdisc: Send + fmt::Debug {
     /// each.
     fn dequeue(&mut self, budget: usize, out: &mut PacketList, cx: &mut Cx) -> Next;
 
-    /// What [`dequeue`](Qdisc::dequeue) at this time would return first. Changes nothing, and so
-    /// can drop nothing (INV-Q-9). A qdisc that cannot tell, because it decides only as it takes a
-    /// packet out, leaves this as it is.
+    /// The packet that [`dequeue`](Qdisc::dequeue) at this time would return first. Changes
+    /// nothing, and so can drop nothing (INV-Q-9). A qdisc that cannot tell, because it decides
+    /// only as it takes a packet out, leaves this as it is.
     fn peek(&self, now: Time) -> Peek {
         let _ = now;
         Peek::Unknown

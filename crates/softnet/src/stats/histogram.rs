@@ -10,7 +10,7 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Of so many events one is measured, on average. Two readings of a clock for each would cost a
+/// Events for each that is measured, on average. Two readings of a clock for each would cost a
 /// quarter of a transmit call; one in 128 costs less than 2 % of its instructions.
 pub const SAMPLE: u32 = 128;
 
@@ -228,7 +228,7 @@ impl Sampler {
         self.left == 1
     }
 
-    /// Whether to measure this event. The first one is measured, then one in [`SAMPLE`] on
+    /// True if this event is to be measured. The first one is measured, then one in [`SAMPLE`] on
     /// average.
     #[inline]
     pub fn take(&mut self) -> bool {

@@ -56,8 +56,8 @@ fn an_event_during_a_run_is_not_missed() {
     });
 }
 
-/// What two callers published before they were turned away is all seen by the run that goes round,
-/// also what the second of them published, who found the event noted already.
+/// Two callers publish and are turned away: the run that goes round sees all that they published,
+/// also that of the second, which found the event noted already.
 #[test]
 fn the_second_event_during_a_run_is_not_missed() {
     loom::model(|| {

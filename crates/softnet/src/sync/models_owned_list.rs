@@ -147,7 +147,7 @@ impl Queue {
         }
     }
 
-    /// What was sent, once nobody is active any more; what waits is stuck.
+    /// Packets sent, once nobody is active any more; those that wait are stuck.
     pub(super) fn sent(&self) -> Vec<usize> {
         let (guard, left) = self.list.try_begin().expect("idle");
         assert!(left.is_empty() && guard.waiting.is_empty(), "stuck");

@@ -337,8 +337,8 @@ impl<L: NodeList, T> OwnedList<L, T> {
         }
     }
 
-    /// What the owner said last about what is due besides the list: a hint that costs no cache
-    /// line of its own.
+    /// The owner's last word on work that is due besides the list: a hint that costs no cache line
+    /// of its own.
     #[inline]
     pub(crate) fn backlog(&self) -> usize {
         self.shared.backlog.load(Ordering::Relaxed) as usize

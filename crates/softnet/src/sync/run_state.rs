@@ -1,6 +1,6 @@
 //! A value with at most one owner, and no list: an [`OwnedList`] without nodes. A receive queue's.
 //!
-//! What a thread published before [`begin_or_miss`](RunState::begin_or_miss) is seen by an owner:
+//! Writes of a thread before [`begin_or_miss`](RunState::begin_or_miss) are seen by an owner:
 //! either the caller becomes it, or the present one is made to go round again.
 
 use std::ops::{Deref, DerefMut};

@@ -140,7 +140,7 @@ impl<Q: Qdisc, R: TxRing> Bench<Q, R> {
         self.device.transmit(list, now)
     }
 
-    /// What a worker does: runs each queue that has an event.
+    /// The worker's work: runs each queue that has an event.
     pub fn work(&self, now: Time) -> Work {
         let mut work = Work::default();
         loop {

@@ -22,7 +22,7 @@ pub struct Call {
 type OnCall = Box<dyn FnMut() + Send>;
 type Sink = Box<dyn FnMut(Packet) + Send>;
 
-/// What a [`ScriptedRing`] does, and what it did.
+/// The behaviour of a [`ScriptedRing`], and a record of its calls.
 pub struct Script {
     sent: Mutex<Vec<(u32, usize)>>,
     calls: Mutex<Vec<Call>>,
