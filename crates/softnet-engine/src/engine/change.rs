@@ -50,7 +50,8 @@ pub enum Change {
 /// Something that happened to a port by itself; the number is that of its link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PortEvent {
-    /// The device is gone. Packets for it are dropped until [`Engine::replace`](super::Engine::replace).
+    /// The device is gone. Packets for it are dropped until
+    /// [`Engine::replace`](super::Engine::replace).
     Gone(u32),
     /// The state of the driver's link changed.
     Link(u32, LinkState),
