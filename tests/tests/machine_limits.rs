@@ -141,6 +141,10 @@ impl Machines {
             let set = engine.set_options(port, |port| port.rate_group.clone_from(&name));
             set.expect("a port");
         }
+        if limits.is_none() {
+            // The next one starts with a full bucket.
+            engine.delete_rate_group("group").expect("a group");
+        }
     }
 
     fn send(&mut self, machine: usize, pair: usize, frame: [u8; LEN]) {

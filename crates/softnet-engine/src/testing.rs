@@ -29,11 +29,11 @@ pub struct FedQueue {
     polling: Arc<AtomicBool>,
     /// A file that a worker waits for.
     pub file: Option<Arc<OwnedFd>>,
-    /// Its port's link.
+    /// Link of its port.
     pub link: Option<Arc<dyn Link>>,
 }
 
-/// What a [`FedQueue`] delivers next.
+/// Packets that a [`FedQueue`] delivers next, or its end.
 #[derive(Debug, Default)]
 pub struct Feed {
     /// The packets.
@@ -43,7 +43,7 @@ pub struct Feed {
 }
 
 impl FedQueue {
-    /// What the queue delivers next. No worker polls it as long as the guard lives.
+    /// Feed of the queue. No worker polls it as long as the guard lives.
     pub fn feed(&self) -> MutexGuard<'_, Feed> {
         self.feed.lock().unwrap()
     }
@@ -58,7 +58,7 @@ impl FedQueue {
         feed
     }
 
-    /// Whether all other handles of the queue are gone: its worker has closed it.
+    /// All other handles of the queue are gone: its worker has closed it.
     pub fn is_closed(&self) -> bool {
         Arc::strong_count(&self.feed) == 1
     }
@@ -235,9 +235,9 @@ pub fn wait(what: &str, mut condition: impl FnMut() -> bool) {
 pub struct Port {
     /// Number of its link.
     pub id: u32,
-    /// Its receive queue.
+    /// Receive queue.
     pub queue: FedQueue,
-    /// What its transmit ring does.
+    /// Script of its transmit ring.
     pub script: Arc<Script>,
 }
 
@@ -248,7 +248,7 @@ pub struct Net {
     pub engine: Engine<OwnQueues<FedQueue, ScriptedRing>>,
     /// Number of the bridge.
     pub bridge: u32,
-    /// Its ports.
+    /// Ports of the engine.
     pub ports: Vec<Port>,
     /// The engine's pool.
     pub pool: Pool,
@@ -291,7 +291,7 @@ impl Net {
         self.feed(port).packets.append(&mut list);
     }
 
-    /// What a port receives next.
+    /// Feed of a port.
     pub fn feed(&self, port: usize) -> MutexGuard<'_, Feed> {
         self.ports[port].queue.feed()
     }
@@ -336,11 +336,11 @@ pub type OpenedDevice = (String, FedQueue, Arc<Script>);
 /// Devices in memory, which refuse what a test tells them to.
 #[derive(Clone, Debug, Default)]
 pub struct FedDevices {
-    /// Those that were opened, by name, the latest last.
+    /// Devices that were opened, by name, the latest last.
     pub opened: Arc<Mutex<Vec<OpenedDevice>>>,
-    /// What they were told to follow: the settings after it.
+    /// Settings that they were told to follow.
     pub changed: Arc<Mutex<Vec<Settings>>>,
-    /// Whether they refuse to be opened or to follow.
+    /// They refuse to be opened or to follow.
     pub refuses: Arc<AtomicBool>,
 }
 

@@ -178,7 +178,7 @@ impl<S: Clone + PartialEq> Plan<S> {
         }
     }
 
-    /// What there is: what a failure goes back to.
+    /// Plan back to what there is, for after a failure.
     fn before<D: Devices<Spec = S>>(engine: &Engine<D>) -> Result<Plan<S>, EngineError> {
         let links = engine.links();
         let (bridges, ports) = links

@@ -22,7 +22,7 @@ pub enum Change {
     Left {
         /// The port.
         port: u32,
-        /// Its name.
+        /// Name of the port.
         name: String,
         /// The bridge.
         bridge: u32,
@@ -50,7 +50,8 @@ pub enum Change {
 /// Something that happened to a port by itself; the number is that of its link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PortEvent {
-    /// The device is gone. Packets for it are dropped until [`Engine::replace`](super::Engine::replace).
+    /// The device is gone. Packets for it are dropped until
+    /// [`Engine::replace`](super::Engine::replace).
     Gone(u32),
     /// The state of the driver's link changed.
     Link(u32, LinkState),
@@ -85,11 +86,13 @@ impl Changes {
         self.kept.push_back(change);
     }
 
-    /// Those who watch are told of what differs in the end, so one note of a tree is enough.
+    /// Notes a tree once: watchers are told of what differs in the end.
     pub(super) fn note_tree(&mut self, link: u32, before: TreeSpec) {
-        let is_noted =
-            |change: &Change| matches!(change, Change::Tree { link: known, .. } if *known == link);
-        if !self.kept.iter().any(is_noted) {
+        let noted = |change: &Change| match change {
+            Change::Tree { link: known, .. } => *known == link,
+            _ => false,
+        };
+        if !self.kept.iter().any(noted) {
             let before = Box::new(before);
             self.note(Change::Tree { link, before });
         }

@@ -13,9 +13,9 @@ use softnet::wire::EthernetAddress;
 pub struct LinkInfo<S> {
     /// Number, from 1, never used again in its engine (`ifindex`).
     pub index: u32,
-    /// What can be set of it. There is an address.
+    /// Settings. There is an address.
     pub settings: Settings,
-    /// Its device is there. Always true of a bridge.
+    /// The device is there. Always true of a bridge.
     pub open: bool,
     /// Port or bridge.
     pub kind: LinkKind<S>,
@@ -120,16 +120,16 @@ pub struct BridgePort {
 pub struct FdbEntry {
     /// The station's address.
     pub address: EthernetAddress,
-    /// Its VLAN, in a bridge that filters VLANs.
+    /// VLAN of the station, in a bridge that filters VLANs.
     pub vlan: Option<u16>,
     /// Number of the link of the port that it is behind.
     pub port: u32,
-    /// How long the entry lasts.
+    /// State, which says how long the entry lasts.
     pub state: FdbState,
     /// Learning does not move it to another port.
     pub sticky: bool,
-    /// How long ago a frame was last sent there, in whole seconds.
+    /// Time since a frame was last sent there, in whole seconds.
     pub used: Duration,
-    /// How long ago it was made or last confirmed, in whole seconds.
+    /// Time since it was made or last confirmed, in whole seconds.
     pub updated: Duration,
 }

@@ -32,7 +32,7 @@ pub(super) fn sum_drops(total: &mut Vec<(DropReason, u64)>, more: &[(DropReason,
 /// Drops by the devices that a port has had.
 #[derive(Debug, Default)]
 pub(super) struct Losses {
-    /// Those that are gone.
+    /// Drops by devices that are gone.
     before: DeviceDrops,
     /// The one that it has.
     link: Option<Arc<dyn Link>>,

@@ -150,7 +150,7 @@ pub struct PortOptions<D> {
     pub rate_group: Option<String>,
     /// Limits of what it may send into a bridge.
     pub security: PortSecurity,
-    /// Its tree has an instance at each transmit queue.
+    /// The tree has an instance at each transmit queue.
     pub parallel: bool,
 }
 
@@ -183,10 +183,10 @@ pub struct ActionSpec<T = String> {
 /// Options of a bridge (`ip link set … type bridge`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BridgeOptions {
-    /// How long an address that was learnt is known. It counts in seconds, rounded up. Zero:
+    /// Time for which a learnt address is known. It counts in seconds, rounded up. Zero:
     /// nothing is learnt.
     pub ageing_time: Duration,
-    /// Whether frames pass only between ports of their VLAN.
+    /// Frames pass only between ports of their VLAN.
     pub vlan_filtering: bool,
     /// The VLAN that is added to a port that joins, as its pvid and untagged; also to the bridge.
     pub default_pvid: Option<u16>,
@@ -207,9 +207,9 @@ impl Default for BridgeOptions {
 pub struct FdbSpec {
     /// The station's address.
     pub address: EthernetAddress,
-    /// Its VLAN. None: no VLAN, and each VLAN of the port.
+    /// VLAN of the station. None: no VLAN, and each VLAN of the port.
     pub vlan: Option<u16>,
-    /// How long the entry lasts.
+    /// State, which says how long the entry lasts.
     pub state: FdbState,
     /// Learning does not move it to another port.
     pub sticky: bool,

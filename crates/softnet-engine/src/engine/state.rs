@@ -52,7 +52,7 @@ impl<Q, R> WorkerHandle<Q, R> {
 /// A transmit queue's worker, and the event by which the worker knows the queue.
 pub(super) type TxEvent = (usize, usize);
 
-/// What workers use of a port.
+/// Parts of a port that workers use.
 pub(super) struct Port<Q, R> {
     /// Number of its link.
     pub(super) index: u32,
@@ -69,15 +69,15 @@ pub(super) struct Port<Q, R> {
     pub(super) opened: u32,
     /// The pools that its receive queues take buffers from.
     pub(super) pools: Vec<Pool>,
-    /// What its bridge knows of it, if it is part of one.
+    /// Options and VLANs in its bridge, if it is part of one.
     pub(super) member: Member,
     pub(super) link: Arc<LinkCell>,
     /// The check of what it received, if there is one.
     pub(super) guard: Option<Arc<Guard>>,
-    /// What another device of the port is made from.
+    /// Features that another device of the port is made with.
     pub(super) features: Features,
     pub(super) tree: DeviceTree,
-    /// What its driver dropped.
+    /// Drops by its driver.
     pub(super) losses: Losses,
     /// Counted by the devices that it had before.
     pub(super) before: DeviceStats,
@@ -110,13 +110,13 @@ impl<Q, R: TxRing> Port<Q, R> {
     }
 }
 
-/// What workers use of a bridge.
+/// Parts of a bridge that workers use.
 pub(super) struct BridgeState {
     pub(super) bridge: Arc<Bridge>,
     /// Numbers of its ports, in the order in which they joined.
     pub(super) ports: Vec<u16>,
     pub(super) options: BridgeOptions,
-    /// Its own.
+    /// VLANs of its own.
     pub(super) vlans: PortVlans,
     /// There is, or was, a permanent entry.
     pub(super) local_addresses: bool,
@@ -125,9 +125,9 @@ pub(super) struct BridgeState {
 /// The limits of a group of ports, one each way.
 #[derive(Clone, Debug)]
 pub(super) struct RateLimits {
-    /// What is sent to the ports.
+    /// Limit of what is sent to the ports.
     pub(super) to: Arc<RateGroup>,
-    /// What is received from them.
+    /// Limit of what is received from them.
     pub(super) from: Arc<RateGroup>,
 }
 
@@ -137,7 +137,7 @@ pub(super) type RateGroups = BTreeMap<String, (GroupSpec, RateLimits)>;
 /// A file, and the worker that watches it.
 pub(super) type Watched = (usize, Arc<RingFile>);
 
-/// What workers have to know of a change.
+/// Part of a change that workers have to know.
 pub(super) enum Publish {
     /// They do not forward by it.
     Nothing,
@@ -170,9 +170,9 @@ pub(super) struct State<D: Devices> {
     pub(super) changes: Changes,
     /// Worker of the next port's first queue.
     pub(super) next_worker: usize,
-    /// What openings of ports are told apart by; of the last one.
+    /// Serial number of the last opening of a port.
     serial: u32,
-    /// What the workers report.
+    /// Reports of the workers.
     pub(super) reports: Receiver<Event>,
     /// Counted by ports that were removed.
     pub(super) removed: DeviceStats,
@@ -180,22 +180,22 @@ pub(super) struct State<D: Devices> {
     pub(super) pool: Pool,
     pub(super) clock: Clock,
     pub(super) copied: Arc<PerCpu<1>>,
-    /// What was dropped because its port was removed meanwhile.
+    /// Drops for want of a port that was removed meanwhile.
     pub(super) orphans: Arc<DropCounters>,
     pub(super) flows: Arc<FlowTable>,
 }
 
-/// What [`Engine::hold`](super::Engine::hold) keeps back.
+/// Changes that [`Engine::hold`](super::Engine::hold) keeps back.
 #[derive(Debug, Default)]
 pub(super) struct Held {
-    /// How often it was called more than [`release`](super::Engine::release).
+    /// Calls of it beyond those of [`release`](super::Engine::release).
     pub(super) depth: u32,
     /// The workers do not forward by all that has changed.
     pub(super) stale: bool,
     /// Bridges that have yet to forget what was learnt in VLANs that ports no longer have: once
     /// no worker learns there any more.
     pub(super) lost_vlans: BTreeSet<u32>,
-    /// How often workers were told.
+    /// Times that workers were told.
     pub(super) published: u64,
 }
 
@@ -352,7 +352,7 @@ impl<D: Devices> State<D> {
         }
     }
 
-    /// What the ports of each bridge that is up forward by.
+    /// Members of each bridge that is up, by which workers forward.
     fn members(&self) -> HashMap<u32, Arc<Members>> {
         let is_up = |index: &u32| self.links.get(index).is_some_and(|link| link.settings.up);
         let member = |&number: &u16| {
@@ -375,7 +375,7 @@ impl<D: Devices> State<D> {
         members.collect()
     }
 
-    /// What the workers forward by.
+    /// View that the workers forward by.
     pub(super) fn view(&self) -> Arc<View<D::Rx, D::Tx>> {
         let bridges = self.members();
         let entry = |port: &PortOf<D>| {

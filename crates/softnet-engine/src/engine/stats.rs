@@ -56,7 +56,7 @@ pub struct EngineStats {
     pub workers: Vec<WorkerStats>,
     /// The packet pool's.
     pub pool: PoolStats,
-    /// Those of the other pools that ports receive into (see
+    /// Counters of the other pools that ports receive into (see
     /// [`RxQueue::pools`](crate::rx::RxQueue::pools)).
     pub port_pools: Vec<PoolStats>,
     /// Wire packets added by copying, of flooded packets and by actions.
@@ -82,14 +82,14 @@ pub struct Conservation {
 }
 
 impl Conservation {
-    /// Whether no packet is unaccounted for.
+    /// No packet is unaccounted for.
     pub fn holds(&self) -> bool {
         self.rx + self.copied == self.tx + self.dropped + self.queued
     }
 }
 
 impl EngineStats {
-    /// What each port counted, and the removed ones.
+    /// Counters of each port, and of the removed ones.
     fn devices(&self) -> impl Iterator<Item = &DeviceStats> {
         let ports = self.ports.iter().map(|port| &port.device);
         ports.chain([&self.removed])

@@ -18,14 +18,14 @@ pub const WEIGHT: usize = 64;
 /// Wire packets of one round over all queues (the kernel's `netdev_budget`).
 pub const BUDGET: usize = 300;
 
-/// What the holder of the claim uses.
+/// State that the holder of the claim uses.
 #[derive(Debug)]
 struct Polling<Q> {
     /// None once the queue is closed.
     queue: Option<Q>,
     /// None: every packet is processed by who polls.
     steering: Option<Steering>,
-    /// What may be received, together with others.
+    /// Limit of what may be received, together with others.
     limit: Option<Limit>,
 }
 
@@ -61,7 +61,7 @@ pub(crate) struct NapiPlace<R> {
     pub(crate) flows: Arc<FlowTable>,
 }
 
-/// What one poll brought.
+/// Result of one poll.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Work {
     /// Frames received, those dropped by the driver included.
@@ -246,7 +246,7 @@ impl<Q: RxQueue, R: TxRing> Claim<'_, Q, R> {
         self.queue.queue.as_mut().is_none_or(RxQueue::arm)
     }
 
-    /// How packets are steered to workers, if they are.
+    /// Steering of packets to workers, if they are steered.
     pub(super) fn steering(&mut self) -> Option<&mut Steering> {
         self.queue.steering.as_mut()
     }

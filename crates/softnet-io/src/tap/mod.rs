@@ -37,7 +37,7 @@ pub const MAX_QUEUES: usize = 256;
 /// An Ethernet header with two VLAN tags.
 const ETHERNET: usize = 22;
 
-/// The device to make.
+/// Parameters of a device to make.
 #[derive(Clone, Debug)]
 pub struct TapConfig {
     /// The interface's name, at most 15 bytes. It may end in `%d` for a number that the kernel
@@ -53,13 +53,13 @@ pub struct TapConfig {
     pub addresses: Vec<InterfaceAddress>,
     /// The namespace of the kernel's end; the calling thread's if `None`.
     pub netns: Option<Netns>,
-    /// True if large frames and frames with a missing checksum may cross.
+    /// Large frames and frames with a missing checksum may cross.
     pub offload: bool,
     /// Packets that wait to be read, per queue; what comes on top is dropped by the kernel.
     pub tx_queue_len: u32,
-    /// True if the interface is taken up.
+    /// The interface is taken up.
     pub up: bool,
-    /// True if the interface has a carrier: without one the kernel sends nothing to it.
+    /// The interface has a carrier: without one the kernel sends nothing to it.
     pub carrier: bool,
 }
 
@@ -102,7 +102,7 @@ pub enum OpenError {
     BadMtu {
         /// The device.
         name: String,
-        /// The MTU that was asked for.
+        /// The MTU asked for.
         mtu: u32,
         /// The longest packet that fits the buffers.
         max: u32,
@@ -113,9 +113,9 @@ pub enum OpenError {
     /// The control device does not open.
     #[error("cannot open /dev/net/tun; {hint}")]
     Control {
-        /// The system's error.
+        /// The system's reason.
         source: io::Error,
-        /// The remedy.
+        /// A way to help it.
         hint: &'static str,
     },
     /// An interface of that name exists in the namespace.
@@ -134,7 +134,7 @@ pub enum OpenError {
         name: String,
         /// The step.
         what: &'static str,
-        /// The kernel's error.
+        /// The kernel's reason.
         source: io::Error,
     },
     /// The device was made but could not be configured.
@@ -152,11 +152,11 @@ pub enum OpenError {
 pub struct Tap {
     /// The interface's name.
     pub name: String,
-    /// The interface's index in its namespace.
+    /// Index in its namespace.
     pub index: u32,
     /// To ask what it dropped.
     pub link: Arc<TapLink>,
-    /// Offloads that may be written to it.
+    /// Features of what may be written to it.
     pub features: Features,
     /// One per queue.
     pub rx: Vec<TapRx>,

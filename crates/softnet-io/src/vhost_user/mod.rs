@@ -66,15 +66,15 @@ pub enum VhostUserError {
     /// The socket.
     #[error(transparent)]
     Listen(#[from] ListenError),
-    /// The socket's path.
+    /// The path.
     #[error("{path}: not possible as the path of a socket")]
     BadPath {
         /// The path.
         path: PathBuf,
-        /// The system's error.
+        /// The system's reason.
         source: io::Error,
     },
-    /// The port's files or its thread.
+    /// Files or the thread.
     #[error("cannot make a vhost-user port")]
     System(#[from] io::Error),
 }
@@ -86,7 +86,7 @@ pub struct VhostUser {
     pub rx: Vec<VhostUserRx>,
     /// One per queue pair.
     pub tx: Vec<VhostUserTx>,
-    /// Offloads that may be sent before those of the guest are known.
+    /// Features of what may be sent before it is known what the guest takes.
     pub features: Features,
 }
 

@@ -24,7 +24,7 @@ impl Flow {
     }
 }
 
-/// What a turn costs at most. A turn that takes longer than a time slice of the kernel's scheduler
+/// Largest cost of a turn. A turn that takes longer than a time slice of the kernel's scheduler
 /// (3 ms by default) has most likely lost the CPU, which is not its port's fault.
 const LONGEST: u64 = 4_000_000;
 
@@ -40,7 +40,7 @@ struct Entry {
     token: Token,
 }
 
-/// Those that have work. Times are nanoseconds of the worker.
+/// Flows that have work. Times are nanoseconds of the worker.
 #[derive(Debug, Default)]
 pub(super) struct Line {
     entries: BinaryHeap<Reverse<Entry>>,
@@ -105,7 +105,7 @@ impl Line {
         self.last = self.last.max(end);
     }
 
-    /// Whether the flow has had so much that it has to get in line.
+    /// The flow has had so much that it has to get in line.
     pub(super) fn must_wait(&self, flow: Flow) -> bool {
         !self.is_empty() && self.start(flow) > self.now + SLACK
     }

@@ -40,10 +40,10 @@ const ROUND: Duration = Duration::from_micros(100);
 /// then.
 const REST: Duration = Duration::from_micros(500);
 
-/// What a worker is given when it is made.
+/// Parts that a worker is made of.
 #[derive(Debug)]
 pub(crate) struct Parts<Q, R, S> {
-    /// Its number.
+    /// Number of the worker.
     pub(crate) index: usize,
     /// All workers, this one included.
     pub(crate) workers: Arc<[Arc<Shared>]>,
@@ -54,7 +54,7 @@ pub(crate) struct Parts<Q, R, S> {
     pub(crate) sleeper: S,
     pub(crate) clock: Clock,
     pub(crate) view: Arc<View<Q, R>>,
-    /// How long it may busy-poll before it sleeps.
+    /// Time that it may busy-poll before it sleeps.
     pub(crate) busy_poll: Duration,
 }
 

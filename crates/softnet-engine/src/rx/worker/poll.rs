@@ -16,7 +16,8 @@ use softnet::tx::TxRing;
 /// Frames of a poll after which the reply may be polled for.
 const FEW: usize = 2;
 
-/// How often a busy worker yields the CPU at most: rarely where a poll takes a few microseconds.
+/// Least time between two yields of a busy worker, so that they are rare where a poll takes a few
+/// microseconds.
 const YIELD: Duration = Duration::from_micros(20);
 
 impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
@@ -267,7 +268,7 @@ pub(super) fn next_poll<Q: RxQueue, R: TxRing>(
     slot.map_or(Time::MAX, |slot| slot.next)
 }
 
-/// Whether an unarmed queue has packets.
+/// An unarmed queue has packets.
 pub(super) fn has_packets<Q: RxQueue, R: TxRing>(
     napis: &[Option<Slot<Q, R>>],
     index: usize,

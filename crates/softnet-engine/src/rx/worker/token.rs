@@ -29,7 +29,7 @@ impl Token {
         kind << INDEX | index
     }
 
-    /// What a [packed](Token::pack) word stands for.
+    /// The token of a [packed](Token::pack) word.
     pub(super) fn unpack(word: usize) -> Token {
         let index = word & ((1 << INDEX) - 1);
         match word >> INDEX {
