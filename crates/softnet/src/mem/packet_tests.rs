@@ -279,3 +279,32 @@ fn packets_that_share_data_count_on_their_own_threads() {
     }
     drop(pool);
 }
+
+/// Bytes of any number come back in order, in as many segments as they need, or all buffers do.
+#[test]
+fn a_packet_of_bytes_has_the_segments_it_needs() {
+    let pool = Pool::new(PoolConfig {
+        buffers: 4,
+        buffer_size: 512,
+    })
+    .unwrap();
+    let most = pool.payload_size();
+    for len in [
+        0,
+        1,
+        most - 1,
+        most,
+        most + 1,
+        2 * most,
+        3 * most + 1,
+        4 * most,
+    ] {
+        let bytes: Vec<u8> = (0..len).map(|n| n as u8).collect();
+        let packet = pool.packet(&bytes).unwrap();
+        assert_eq!((packet.len(), packet.data().len()), (len, len.min(most)));
+        assert_eq!(packet.segments().collect::<Vec<_>>().concat(), bytes);
+        assert_eq!(packet.segments().count(), len.div_ceil(most).max(1));
+    }
+    assert!(pool.packet(&vec![0; 4 * most + 1]).is_err());
+    assert_eq!(pool.stats().free, 4, "what was taken for it came back");
+}

@@ -143,8 +143,7 @@ fn a_task_is_told_of_capacity() {
     });
 }
 
-/// A task that asks once and goes away takes no news from the thread that waits behind it. It fails
-/// where one that goes does not leave.
+/// A task that asks once and goes away takes no news from the thread that waits behind it.
 #[test]
 fn a_task_that_goes_away_passes_the_news_on() {
     loom::model(|| {
